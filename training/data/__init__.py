@@ -1,0 +1,1 @@
+"""From recorded telemetry to validated, windowed, leak-free data sets."""

@@ -1,0 +1,1 @@
+"""The trainers: commands that learn one model from one data set and report on it honestly."""
