@@ -1,0 +1,301 @@
+"""The nouns of the fleet, and the one table of legal transitions.
+
+Nothing here does I/O or reads a clock. A *job* is one model to be trained, an *attempt* is one grant of it to one
+worker, a *host* is what may run it. The table :data:`TRANSITIONS` is written here once; the database repeats the
+statuses as CHECK constraints, ``docs/job-lifecycle.md`` draws it, and a test holds the three equal.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+
+class JobStatus(StrEnum):
+    """Where a job stands. Compares equal to its plain string."""
+
+    PENDING = "pending"  # waiting for a host
+    CLAIMED = "claimed"  # granted; the worker has not been heard since
+    RUNNING = "running"  # granted; the worker has sent a heartbeat
+    COMPLETED = "completed"  # one verified artifact was accepted
+    FAILED = "failed"  # a budget is used up, or retrying cannot help
+    CANCELLED = "cancelled"  # the operator's word
+
+
+LIVE = frozenset({JobStatus.CLAIMED, JobStatus.RUNNING})
+FINAL = frozenset({JobStatus.COMPLETED, JobStatus.FAILED, JobStatus.CANCELLED})
+
+
+class EndReason(StrEnum):
+    """Why an attempt ended. A closed list: retry rules and people's dashboards are written against it."""
+
+    COMPLETED = "completed"
+    TRAINER_FAILED = "trainer_failed"  # the program's own fault: counts towards max_attempts
+    INTERRUPTED = "interrupted"  # the trainer stopped resumably without being asked (exit 75)
+    WORKER_SHUTDOWN = "worker_shutdown"  # the worker handed the job back
+    HOST_LOST = (
+        "host_lost"  # nobody was heard for a lease, or the worker began anew without the job
+    )
+    CANCELLED = "cancelled"
+    SUPERSEDED = "superseded"  # the operator requeued the job under the attempt
+    UPLOAD_FAILED = "upload_failed"
+    SPAWN_FAILED = "spawn_failed"
+
+
+class Fault(StrEnum):
+    """Whose fault an end was; each has a budget of its own."""
+
+    NOBODY = "nobody"
+    TRAINER = "trainer"
+    INFRASTRUCTURE = "infrastructure"
+
+
+FAULT_OF: Mapping[EndReason, Fault] = {
+    EndReason.COMPLETED: Fault.NOBODY,
+    EndReason.TRAINER_FAILED: Fault.TRAINER,
+    EndReason.INTERRUPTED: Fault.NOBODY,
+    EndReason.WORKER_SHUTDOWN: Fault.NOBODY,
+    EndReason.HOST_LOST: Fault.INFRASTRUCTURE,
+    EndReason.CANCELLED: Fault.NOBODY,
+    EndReason.SUPERSEDED: Fault.NOBODY,
+    EndReason.UPLOAD_FAILED: Fault.INFRASTRUCTURE,
+    EndReason.SPAWN_FAILED: Fault.INFRASTRUCTURE,
+}
+
+# What a worker may report through `fail`; the others are the receiver's own conclusions.
+REPORTABLE = frozenset(
+    {
+        EndReason.TRAINER_FAILED,
+        EndReason.INTERRUPTED,
+        EndReason.WORKER_SHUTDOWN,
+        EndReason.UPLOAD_FAILED,
+        EndReason.SPAWN_FAILED,
+    }
+)
+
+# Exit codes of a trainer after which trying again cannot help: bad arguments and bad data.
+FINAL_EXIT_CODES = frozenset({2, 65})
+
+
+@dataclass(frozen=True)
+class Transition:
+    """One row of the table: ``sources`` → ``target`` by ``cause``. ``None`` is "not known yet"."""
+
+    name: str
+    sources: frozenset[JobStatus | None]
+    target: JobStatus
+    cause: str
+
+
+def _row(
+    name: str, sources: Iterable[JobStatus | None], target: JobStatus, cause: str
+) -> Transition:
+    return Transition(name, frozenset(sources), target, cause)
+
+
+_S = JobStatus
+TRANSITIONS: Mapping[str, Transition] = {
+    row.name: row
+    for row in (
+        _row("insert", [None], _S.PENDING, "a reload brought a job that was not known"),
+        _row("claim", [_S.PENDING], _S.CLAIMED, "a host that fits asked for work"),
+        _row("claim_repeat", LIVE, _S.CLAIMED, "the same request again: the same answer"),
+        _row("heartbeat", LIVE, _S.RUNNING, "the owner of the live attempt was heard"),
+        _row("complete", LIVE, _S.COMPLETED, "the live attempt delivered a verified artifact"),
+        _row("complete_repeat", [_S.COMPLETED], _S.COMPLETED, "the same receipt again"),
+        _row("adopt", [_S.PENDING], _S.COMPLETED, "a lost host delivered after all"),
+        _row("readopt", [_S.PENDING], _S.RUNNING, "a lost host was heard again"),
+        _row("retry", LIVE, _S.PENDING, "the trainer failed, attempts are left"),
+        _row("hand_back", LIVE, _S.PENDING, "the worker gave the job back, or lost it"),
+        _row("sweep", LIVE, _S.PENDING, "nobody was heard for a lease"),
+        _row("exhaust", LIVE, _S.FAILED, "a budget is used up, or retrying cannot help"),
+        _row("cancel", [_S.PENDING, *LIVE], _S.CANCELLED, "the operator cancelled"),
+        _row("requeue", JobStatus, _S.PENDING, "the operator wants it trained (again)"),
+    )
+}
+# A repeated claim is answered while its attempt lives and moves nothing: a running job stays running.
+KEEPS_STATUS = frozenset({"claim_repeat", "complete_repeat"})
+
+
+def check_transition(name: str, source: JobStatus | None, target: JobStatus) -> None:
+    """Assert that ``source`` → ``target`` is the row called ``name``; a violation is a programmer's mistake."""
+    row = TRANSITIONS[name]
+    legal_target = source if name in KEEPS_STATUS else row.target
+    assert source in row.sources, f"{name} may not start from {source}"
+    assert target == legal_target, f"{name} may not lead to {target}"
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """What a job asks of a host. Jobs with equal needs form one requirement class."""
+
+    model: str = ""
+    require_cuda: bool = False
+    prefer_cuda: bool = False
+    min_vram_gib: float = 0.0
+    min_ram_gib: float = 0.0
+    min_cores: int = 0
+    allowed_hosts: frozenset[str] = frozenset()
+    denied_hosts: frozenset[str] = frozenset()
+
+    @classmethod
+    def of(cls, spec: Mapping[str, Any]) -> Needs:
+        """The needs stated by a job dict; absent keys ask for nothing."""
+        return cls(
+            model=str(spec.get("model") or ""),
+            require_cuda=bool(spec.get("require_cuda")),
+            prefer_cuda=bool(spec.get("prefer_cuda")),
+            min_vram_gib=float(spec.get("min_vram_gib") or 0.0),
+            min_ram_gib=float(spec.get("min_ram_gib") or 0.0),
+            min_cores=int(spec.get("min_cores") or 0),
+            allowed_hosts=frozenset(spec.get("allowed_hosts") or ()),
+            denied_hosts=frozenset(spec.get("denied_hosts") or ()),
+        )
+
+    def canonical(self) -> str:
+        """Equal needs, equal text: what a requirement class is named by."""
+        return canonical_json(
+            {
+                "model": self.model,
+                "require_cuda": self.require_cuda,
+                "prefer_cuda": self.prefer_cuda,
+                "min_vram_gib": self.min_vram_gib,
+                "min_ram_gib": self.min_ram_gib,
+                "min_cores": self.min_cores,
+                "allowed_hosts": sorted(self.allowed_hosts),
+                "denied_hosts": sorted(self.denied_hosts),
+            }
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """What the decision knows of a host: detected capability cut down to what the manifest declares for it."""
+
+    name: str
+    cuda: bool = False
+    vram_free_gib: float = 0.0  # of the largest CUDA device
+    ram_available_gib: float = 0.0
+    cores: int = 0
+    priority: int = 0
+    allow_jobs: frozenset[str] = frozenset()  # model names; empty allows all
+    deny_jobs: frozenset[str] = frozenset()  # model names; deny wins
+
+    @classmethod
+    def of(
+        cls, name: str, capability: Mapping[str, Any], declared: Mapping[str, Any] | None = None
+    ) -> Host:
+        """Intersect a capability dict (any subset of its fields) with the manifest's word on this host.
+
+        The more restrictive wins: a declared ``cuda = false`` hides a GPU, ``max_*`` caps what was detected.
+        """
+        declared = declared or {}
+        devices = capability.get("cuda_devices") or ()
+        vram = max((float(device.get("vram_free_gib") or 0.0) for device in devices), default=0.0)
+        return cls(
+            name=name,
+            cuda=bool(capability.get("cuda_available")) and declared.get("cuda") is not False,
+            vram_free_gib=_capped(vram, declared.get("max_vram_gib")),
+            ram_available_gib=_capped(
+                float(capability.get("ram_available_gib") or 0.0), declared.get("max_ram_gib")
+            ),
+            cores=int(_capped(int(capability.get("cpu_cores") or 0), declared.get("max_cores"))),
+            priority=int(declared.get("priority") or 0),
+            allow_jobs=frozenset(declared.get("allow_jobs") or ()),
+            deny_jobs=frozenset(declared.get("deny_jobs") or ()),
+        )
+
+
+def _capped(detected: float, declared: float | None) -> float:
+    return detected if declared is None else min(detected, declared)
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One grant of a job to one worker; the numbering is the fence against late messages."""
+
+    job_id: str
+    attempt: int
+    claim_id: str
+    host: str
+    generation: int
+    granted_at: float
+    instance_id: str | None = None
+    session_id: str | None = None
+    slot: int | None = None
+    request_id: str | None = None
+    ended_at: float | None = None
+    end_reason: EndReason | None = None
+    error: str | None = None
+    exit_code: int | None = None
+    seq: int = 0
+    progress: dict[str, Any] | None = None
+    readoptions: int = 0
+    artifact_id: str | None = None
+
+    @property
+    def live(self) -> bool:
+        return self.ended_at is None
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One row of the queue, as a value."""
+
+    job_id: str
+    name: str
+    spec: dict[str, Any]
+    status: JobStatus
+    priority: int
+    created_at: float
+    claimable_at: float
+    attempt: int = 0  # grants so far, never reused
+    generation: int = 1  # +1 per requeue
+    grants: int = 0  # grants in this generation
+    trainer_failures: int = 0
+    host_losses: int = 0
+    claim_id: str | None = None  # of the live attempt
+    worker_hostname: str | None = None  # of the live attempt, or of the one that ended the job
+    claimed_at: float | None = None
+    heartbeat_at: float | None = None
+    finished_at: float | None = None
+    artifact_id: str | None = None
+    error: str | None = None
+    ended_by: str | None = None  # which budget or rule ended a failed job
+    avoid_host: str | None = None
+    avoid_until: float | None = None
+    progress: dict[str, Any] | None = None
+    in_manifest: bool = True
+
+    @property
+    def model(self) -> str:
+        return str(self.spec.get("model") or "")
+
+    @property
+    def mode(self) -> str:
+        return str(self.spec.get("mode") or "")
+
+
+def canonical_json(value: Any) -> str:
+    """JSON with sorted keys and no spaces, so that equal values have equal text."""
+    return json.dumps(
+        value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
+    )
+
+
+def digest(value: Any) -> str:
+    """SHA-256 (hex) of the canonical JSON of ``value``."""
+    return hashlib.sha256(canonical_json(value).encode()).hexdigest()
+
+
+# What determines the model. A job's id is the digest of exactly these, and a completion must name the same.
+IDENTITY_KEYS = ("model", "mode", "hyper", "split_recipe", "train_hosts", "seed")
+
+
+def spec_hash(spec: Mapping[str, Any]) -> str:
+    """The identity of what a job dict asks for, whatever its name, priority and constraints are."""
+    return digest({key: spec.get(key) for key in IDENTITY_KEYS})

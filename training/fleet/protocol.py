@@ -1,0 +1,326 @@
+"""The wire: one typed struct per request and reply, the limits on sizes, and the kinds of refusal.
+
+Workers' bodies are decoded strictly (a wrong type is a 400 that names the path) and unknown fields are ignored, so
+that older and newer programs understand each other. Durations travel, never absolute times: a worker must not
+compare clocks with the receiver. ``docs/protocol.md`` is the same page for people.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+VERSION = 1
+
+# Limits. A body, a header or a text beyond its limit is refused before it is used.
+JSON_BODY_MAX = 64 * 1024
+ARTIFACT_BYTES_MAX = 16 * 1024**3
+ERROR_CHARS_MAX = 4096
+LOG_LINES_MAX = 200  # lines in one message
+LOG_LINE_CHARS_MAX = 500
+WAIT_S_MAX = 30.0
+ID_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$"  # claim, request, session and instance ids
+HOST_ID_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
+
+# Headers of the calls whose body is not JSON.
+HEADER_CLAIM_ID = "X-Claim-Id"
+HEADER_HOST_ID = "X-Host-Id"
+HEADER_SHA256 = "X-Content-SHA256"
+HEADER_OFFSET = "Upload-Offset"
+HEADER_OPERATOR_TOKEN = "X-Operator-Token"  # noqa: S105 - the header's name
+
+
+class Slug(StrEnum):
+    """The stable part of a refusal (``type`` of the problem document), and its HTTP status."""
+
+    status: int
+
+    def __new__(cls, slug: str, status: int) -> Slug:
+        member = str.__new__(cls, slug)
+        member._value_ = slug
+        member.status = status
+        return member
+
+    BAD_REQUEST = "bad_request", 400  # malformed JSON, wrong types, truncated body
+    OPERATOR_TOKEN = "operator_token", 403  # missing or wrong token, or none configured
+    ORIGIN_REFUSED = "origin_refused", 403  # a web page of another site
+    UNKNOWN_JOB = "unknown_job", 404
+    NO_ARTIFACT = "no_artifact", 404
+    NOT_FOUND = "not_found", 404
+    METHOD_NOT_ALLOWED = "method_not_allowed", 405
+    REQUEST_TIMEOUT = "request_timeout", 408  # the client was too slow; repeat
+    LEASE_SUPERSEDED = "lease_superseded", 409  # the claim is not the live attempt: drop the work
+    RESULT_CONFLICT = "result_conflict", 409  # completed already, with another artifact
+    HOST_ID_CONFLICT = "host_id_conflict", 409  # another installation with this host id is alive
+    SLOT_BUSY = "slot_busy", 409  # this slot of the host holds a live claim
+    OFFSET_MISMATCH = (
+        "offset_mismatch",
+        409,
+    )  # ask HEAD for the stored offset, then go on from there
+    WRONG_STATE = "wrong_state", 409  # an operator's call that the job's status does not allow
+    JOB_CANCELLED = "job_cancelled", 410  # stop the trainer, drop the work
+    TOO_LARGE = "too_large", 413
+    WRONG_DIGEST = "wrong_digest", 422  # the bytes received do not have the SHA-256 announced
+    SPEC_MISMATCH = "spec_mismatch", 422  # what was trained is not what the job asks for
+    BAD_MANIFEST = "bad_manifest", 422
+    INTERNAL = "internal", 500
+    SHUTTING_DOWN = "shutting_down", 503
+    DISK_FULL = "disk_full", 507
+
+
+class Refusal(Exception):  # noqa: N818 - a refusal is an answer, not a fault of the program
+    """What the receiver answers instead of a reply. ``detail`` is one sentence with the cause and the remedy."""
+
+    def __init__(self, slug: Slug, detail: str, **extra: Any) -> None:
+        super().__init__(detail)
+        self.slug = slug
+        self.detail = detail
+        self.extra = extra  # further members of the problem document
+
+
+class Wire(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=False):
+    """Base of every message."""
+
+
+class ClaimRequest(Wire):
+    """``POST /v1/job/claim``. ``request_id`` makes the call repeatable; ``wait_s`` asks the receiver to wait."""
+
+    host_id: str
+    capability: dict[str, Any] = {}
+    instance_id: str | None = None  # made once per installation
+    session_id: str | None = None  # made at each start of the worker
+    slot: int = 0
+    request_id: str | None = None
+    wait_s: float = 0.0  # 0 … WAIT_S_MAX
+    trainer_digests: dict[
+        str, str
+    ] = {}  # program → digest of its flags, as its --describe prints it
+
+
+class ClaimReply(Wire):
+    """The grant; or, with ``job_id`` null, why there is none and after how long asking again can help."""
+
+    job_id: str | None = None
+    name: str | None = None
+    spec: dict[str, Any] | None = None  # the job dict; own trainers add `trainer`
+    claim_id: str | None = None
+    attempt: int | None = None
+    lease_s: float | None = None  # remaining, counted by the worker from the sending of its request
+    repeated: bool = False  # this answers a request that had been answered before
+    reason: str | None = None
+    retry_after_s: float | None = None
+
+
+class LogLines(Wire):
+    """Consecutive output lines; ``first`` numbers the first one within its attempt, from 0."""
+
+    first: int = 0
+    lines: list[str] = []
+
+
+class HeartbeatRequest(Wire):
+    """``POST /v1/job/{id}/heartbeat``. Progress with a ``seq`` not above the last one is not taken."""
+
+    host_id: str | None = None
+    claim_id: str | None = None
+    seq: int = 0
+    progress: dict[str, Any] | None = None  # the trainer's last progress object
+    log: LogLines | None = None
+
+
+class Action(StrEnum):
+    """What a worker must do after a heartbeat."""
+
+    CONTINUE = "continue"
+    STOP = "stop"  # cancelled: stop the trainer, hand nothing in
+    DRAIN = "drain"  # finish this job, then claim no more
+
+
+class HeartbeatReply(Wire):
+    action: Action = Action.CONTINUE
+    lease_s: float = 600.0
+    log_next: int = 0  # number of the next line the receiver has not stored
+
+
+class CompleteRequest(Wire):
+    """``POST /v1/job/{id}/complete``. ``record`` is kept with the attempt: durations, host, versions."""
+
+    artifact_id: str
+    host_id: str | None = None
+    claim_id: str | None = None
+    spec_hash: str | None = None
+    record: dict[str, Any] | None = None
+    log: LogLines | None = None
+
+
+class CompleteReply(Wire):
+    """The receipt. The worker may delete its copy."""
+
+    job_id: str
+    status: str
+    artifact_id: str
+    attempt: int
+
+
+class FailRequest(Wire):
+    """``POST /v1/job/{id}/fail``: the attempt ended without an artifact, or the job is handed back."""
+
+    error: str = ""
+    reason: str = "trainer_failed"  # one of job.REPORTABLE; "worker shutdown" is understood
+    host_id: str | None = None
+    claim_id: str | None = None
+    exit_code: int | None = None
+    record: dict[str, Any] | None = None
+    log: LogLines | None = None
+
+
+class StatusReply(Wire):
+    """The job's status after a call that moved it."""
+
+    job_id: str
+    status: str
+
+
+class UploadReply(Wire):
+    """``PUT /v1/model/{id}``: the bundle is stored, synced and hashed."""
+
+    artifact_id: str
+    job_id: str
+    size: int
+
+
+class AttemptView(Wire):
+    attempt: int
+    generation: int
+    host: str
+    granted_at: float
+    ended_at: float | None
+    end_reason: str | None
+    error: str | None
+    exit_code: int | None
+    progress: dict[str, Any] | None
+    artifact_id: str | None
+    record: dict[str, Any] | None = None
+
+
+class EventView(Wire):
+    seq: int
+    at: float
+    job_id: str
+    transition: str
+    from_status: str | None
+    to_status: str
+    attempt: int | None
+    host: str | None
+    detail: str | None
+
+
+class JobView(Wire):
+    """A job as ``GET /v1/jobs`` shows it. Times are epoch seconds of the receiver's clock."""
+
+    job_id: str
+    name: str
+    model: str
+    mode: str
+    status: str
+    priority: int
+    host: str | None
+    attempt: int
+    generation: int
+    trainer_failures: int
+    host_losses: int
+    progress: dict[str, Any] | None  # includes eta_s when the trainer gives one
+    error: str | None
+    ended_by: str | None
+    artifact_id: str | None
+    created_at: float
+    claimable_at: float
+    claimed_at: float | None
+    heartbeat_at: float | None
+    finished_at: float | None
+    obstacle: str | None  # why no known host can run a pending job; null when one can
+    in_manifest: bool
+
+
+class JobsReply(Wire):
+    jobs: list[JobView]
+    counts: dict[str, int]  # by status, of the whole queue
+    now: float
+    next_after: int | None = None  # pass as ?after= for the next page
+
+
+class JobDetail(Wire):
+    job: JobView
+    spec: dict[str, Any]
+    attempts: list[AttemptView]
+    events: list[EventView]
+    now: float
+
+
+class HostVerdict(Wire):
+    """One host's answer to "why is it not running here?"."""
+
+    host: str
+    fits: bool
+    reason: str  # "ok", or what stands in the way, with figures
+    wait_s: float | None = None  # countdown, when time alone removes it
+
+
+class ExplainReply(Wire):
+    job_id: str
+    name: str
+    status: str
+    summary: str
+    hosts: list[HostVerdict]
+
+
+class LogReply(Wire):
+    job_id: str
+    attempt: int
+    first: int
+    lines: list[str]
+    next: int  # pass as ?after= to follow
+    live: bool
+
+
+class WorkerView(Wire):
+    hostname: str
+    capability: dict[str, Any]
+    declared: dict[str, Any] | None  # the manifest's word on this host
+    first_seen: float
+    last_seen: float
+    alive: bool  # heard within a lease
+    jobs: list[str]  # names of the jobs it holds
+    conflict: str | None  # a second installation with this id, when there is one
+    obstacle: str | None  # e.g. its trainers' flags differ from the manifest's
+
+
+class WorkersReply(Wire):
+    workers: list[WorkerView]
+    now: float
+
+
+class HealthReply(Wire):
+    status: str  # "ok" or "degraded"
+    version: str
+    counts: dict[str, int]
+    granting: bool  # false while the disk is low
+    detail: str | None = None
+
+
+class ReloadReply(Wire):
+    inserted: int
+    updated: int
+    unchanged: int
+    removed: int
+
+
+class Problem(Wire):
+    """``application/problem+json`` (RFC 9457)."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
