@@ -84,7 +84,7 @@ class Wire(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=False):
     """Base of every message."""
 
 
-class ClaimRequest(Wire):
+class ClaimRequest(Wire, frozen=True, kw_only=True):
     """``POST /v1/job/claim``. ``request_id`` makes the call repeatable; ``wait_s`` asks the receiver to wait."""
 
     host_id: str
@@ -99,7 +99,7 @@ class ClaimRequest(Wire):
     ] = {}  # program → digest of its flags, as its --describe prints it
 
 
-class ClaimReply(Wire):
+class ClaimReply(Wire, frozen=True, kw_only=True):
     """The grant; or, with ``job_id`` null, why there is none and after how long asking again can help."""
 
     job_id: str | None = None
@@ -113,14 +113,14 @@ class ClaimReply(Wire):
     retry_after_s: float | None = None
 
 
-class LogLines(Wire):
+class LogLines(Wire, frozen=True, kw_only=True):
     """Consecutive output lines; ``first`` numbers the first one within its attempt, from 0."""
 
     first: int = 0
     lines: list[str] = []
 
 
-class HeartbeatRequest(Wire):
+class HeartbeatRequest(Wire, frozen=True, kw_only=True):
     """``POST /v1/job/{id}/heartbeat``. Progress with a ``seq`` not above the last one is not taken."""
 
     host_id: str | None = None
@@ -138,13 +138,13 @@ class Action(StrEnum):
     DRAIN = "drain"  # finish this job, then claim no more
 
 
-class HeartbeatReply(Wire):
+class HeartbeatReply(Wire, frozen=True, kw_only=True):
     action: Action = Action.CONTINUE
     lease_s: float = 600.0
     log_next: int = 0  # number of the next line the receiver has not stored
 
 
-class CompleteRequest(Wire):
+class CompleteRequest(Wire, frozen=True, kw_only=True):
     """``POST /v1/job/{id}/complete``. ``record`` is kept with the attempt: durations, host, versions."""
 
     artifact_id: str
@@ -155,7 +155,7 @@ class CompleteRequest(Wire):
     log: LogLines | None = None
 
 
-class CompleteReply(Wire):
+class CompleteReply(Wire, frozen=True, kw_only=True):
     """The receipt. The worker may delete its copy."""
 
     job_id: str
@@ -164,7 +164,7 @@ class CompleteReply(Wire):
     attempt: int
 
 
-class FailRequest(Wire):
+class FailRequest(Wire, frozen=True, kw_only=True):
     """``POST /v1/job/{id}/fail``: the attempt ended without an artifact, or the job is handed back."""
 
     error: str = ""
@@ -176,14 +176,14 @@ class FailRequest(Wire):
     log: LogLines | None = None
 
 
-class StatusReply(Wire):
+class StatusReply(Wire, frozen=True, kw_only=True):
     """The job's status after a call that moved it."""
 
     job_id: str
     status: str
 
 
-class UploadReply(Wire):
+class UploadReply(Wire, frozen=True, kw_only=True):
     """``PUT /v1/model/{id}``: the bundle is stored, synced and hashed."""
 
     artifact_id: str
@@ -191,7 +191,7 @@ class UploadReply(Wire):
     size: int
 
 
-class AttemptView(Wire):
+class AttemptView(Wire, frozen=True, kw_only=True):
     attempt: int
     generation: int
     host: str
@@ -205,7 +205,7 @@ class AttemptView(Wire):
     record: dict[str, Any] | None = None
 
 
-class EventView(Wire):
+class EventView(Wire, frozen=True, kw_only=True):
     seq: int
     at: float
     job_id: str
@@ -217,7 +217,7 @@ class EventView(Wire):
     detail: str | None
 
 
-class JobView(Wire):
+class JobView(Wire, frozen=True, kw_only=True):
     """A job as ``GET /v1/jobs`` shows it. Times are epoch seconds of the receiver's clock."""
 
     job_id: str
@@ -244,14 +244,14 @@ class JobView(Wire):
     in_manifest: bool
 
 
-class JobsReply(Wire):
+class JobsReply(Wire, frozen=True, kw_only=True):
     jobs: list[JobView]
     counts: dict[str, int]  # by status, of the whole queue
     now: float
     next_after: int | None = None  # pass as ?after= for the next page
 
 
-class JobDetail(Wire):
+class JobDetail(Wire, frozen=True, kw_only=True):
     job: JobView
     spec: dict[str, Any]
     attempts: list[AttemptView]
@@ -259,7 +259,7 @@ class JobDetail(Wire):
     now: float
 
 
-class HostVerdict(Wire):
+class HostVerdict(Wire, frozen=True, kw_only=True):
     """One host's answer to "why is it not running here?"."""
 
     host: str
@@ -268,7 +268,7 @@ class HostVerdict(Wire):
     wait_s: float | None = None  # countdown, when time alone removes it
 
 
-class ExplainReply(Wire):
+class ExplainReply(Wire, frozen=True, kw_only=True):
     job_id: str
     name: str
     status: str
@@ -276,7 +276,7 @@ class ExplainReply(Wire):
     hosts: list[HostVerdict]
 
 
-class LogReply(Wire):
+class LogReply(Wire, frozen=True, kw_only=True):
     job_id: str
     attempt: int
     first: int
@@ -285,7 +285,7 @@ class LogReply(Wire):
     live: bool
 
 
-class WorkerView(Wire):
+class WorkerView(Wire, frozen=True, kw_only=True):
     hostname: str
     capability: dict[str, Any]
     declared: dict[str, Any] | None  # the manifest's word on this host
@@ -297,12 +297,12 @@ class WorkerView(Wire):
     obstacle: str | None  # e.g. its trainers' flags differ from the manifest's
 
 
-class WorkersReply(Wire):
+class WorkersReply(Wire, frozen=True, kw_only=True):
     workers: list[WorkerView]
     now: float
 
 
-class HealthReply(Wire):
+class HealthReply(Wire, frozen=True, kw_only=True):
     status: str  # "ok" or "degraded"
     version: str
     counts: dict[str, int]
@@ -310,14 +310,14 @@ class HealthReply(Wire):
     detail: str | None = None
 
 
-class ReloadReply(Wire):
+class ReloadReply(Wire, frozen=True, kw_only=True):
     inserted: int
     updated: int
     unchanged: int
     removed: int
 
 
-class Problem(Wire):
+class Problem(Wire, frozen=True, kw_only=True):
     """``application/problem+json`` (RFC 9457)."""
 
     type: str
