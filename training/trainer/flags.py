@@ -1,0 +1,415 @@
+"""The trainers' flags: one table that makes the parser, the ranges, the help and ``--describe``.
+
+Standard library only: a receiver on a small machine asks ``--describe`` to check a manifest and has
+neither torch nor NumPy. A hyperparameter exists exactly once, in ``MODELS`` below.
+"""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import hashlib
+import json
+import math
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, NoReturn
+
+DESCRIBE_VERSION = 1
+
+Value = int | float | bool | str
+
+
+class Kind(StrEnum):
+    """The type of a hyperparameter's value."""
+
+    INT = "int"
+    FLOAT = "float"
+    BOOL = "bool"
+    STR = "str"
+
+
+class Mode(StrEnum):
+    """Which channels a model may see: a deployed detector's, or also the laboratory's."""
+
+    REALISTIC = "realistic"
+    ORACLE = "oracle"
+
+
+class Recipe(StrEnum):
+    """How the test side is set apart."""
+
+    HOST = "host"
+    SAMPLE = "sample"
+    TIME = "time"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hyper:
+    """One hyperparameter. Bounds are inclusive unless marked open; ``None`` is unbounded."""
+
+    key: str
+    kind: Kind
+    default: Value
+    help: str
+    low: float | None = None
+    high: float | None = None
+    low_open: bool = False
+    high_open: bool = False
+    choices: tuple[str, ...] | None = None
+
+    @property
+    def flag(self) -> str:
+        return "--" + self.key.replace("_", "-")
+
+    @property
+    def allowed(self) -> str:
+        """The permitted values in words, for help texts and refusals."""
+        if self.kind is Kind.BOOL:
+            return "true or false"
+        if self.choices is not None:
+            return "one of " + ", ".join(self.choices)
+        noun = "a whole number" if self.kind is Kind.INT else "a number"
+        low = (
+            None if self.low is None else f"{'above' if self.low_open else 'at least'} {self.low:g}"
+        )
+        high = (
+            None
+            if self.high is None
+            else f"{'below' if self.high_open else 'at most'} {self.high:g}"
+        )
+        bounds = " and ".join(part for part in (low, high) if part)
+        return f"{noun} {bounds}".strip()
+
+    def parse(self, text: str) -> Value:
+        """The value of ``text``; raises ``ArgumentTypeError`` that says what is allowed instead."""
+        value = _convert(self.kind, text)
+        if value is None or not self._permits(value):
+            raise argparse.ArgumentTypeError(f"{text!r} is not {self.allowed}")
+        return value
+
+    def _permits(self, value: Value) -> bool:
+        if isinstance(value, bool):
+            return True
+        if isinstance(value, str):
+            return self.choices is None or value in self.choices
+        if not math.isfinite(value):
+            return False
+        above = self.low is None or (value > self.low if self.low_open else value >= self.low)
+        below = self.high is None or (value < self.high if self.high_open else value <= self.high)
+        return above and below
+
+    def describe(self) -> dict[str, Any]:
+        number = int if self.kind is Kind.INT else float
+        return {
+            "flag": self.flag,
+            "type": self.kind.value,
+            "min": None if self.low is None else number(self.low),
+            "max": None if self.high is None else number(self.high),
+            "min_open": self.low_open,
+            "max_open": self.high_open,
+            "choices": None if self.choices is None else list(self.choices),
+            "default": self.default,
+            "help": self.help,
+        }
+
+
+def _convert(kind: Kind, text: str) -> Value | None:
+    try:
+        match kind:
+            case Kind.INT:
+                return int(text)
+            case Kind.FLOAT:
+                return float(text)
+            case Kind.BOOL:
+                return {"true": True, "false": False}.get(text.lower())
+            case Kind.STR:
+                return text
+    except ValueError:
+        return None
+
+
+def _int(key: str, default: int, low: int, high: int | None, help: str) -> Hyper:  # noqa: A002
+    return Hyper(key=key, kind=Kind.INT, default=default, low=low, high=high, help=help)
+
+
+def _share(key: str, default: float, help: str) -> Hyper:  # noqa: A002
+    """A share of something that may be all of it: 0 < x ≤ 1."""
+    return Hyper(key=key, kind=Kind.FLOAT, default=default, low=0, high=1, low_open=True, help=help)
+
+
+def _weight(key: str, default: float, help: str) -> Hyper:  # noqa: A002
+    """A penalty: at least 0, without an upper bound."""
+    return Hyper(key=key, kind=Kind.FLOAT, default=default, low=0, help=help)
+
+
+def _rate(default: float, high: float, help: str) -> Hyper:  # noqa: A002
+    return Hyper(
+        key="lr", kind=Kind.FLOAT, default=default, low=0, high=high, low_open=True, help=help
+    )
+
+
+def _fraction(key: str, default: float, help: str, *, low_open: bool = False) -> Hyper:  # noqa: A002
+    """A share that may never be all of it: 0 ≤ x < 1 (or 0 < x < 1)."""
+    return Hyper(
+        key=key,
+        kind=Kind.FLOAT,
+        default=default,
+        low=0,
+        high=1,
+        low_open=low_open,
+        high_open=True,
+        help=help,
+    )
+
+
+_TARGET_FPR = Hyper(
+    key="target_fpr",
+    kind=Kind.FLOAT,
+    default=0.05,
+    low=0,
+    high=0.5,
+    low_open=True,
+    high_open=True,
+    help="share of benign windows that the operating point may flag",
+)
+
+
+def _common(patience: int) -> tuple[Hyper, ...]:
+    unit = "epochs (gbt: trees) without improvement on the validation side before training stops"
+    return (_TARGET_FPR, _int("patience", patience, 1, None, unit))
+
+
+def _torch(
+    *, epochs: int, batch: int, lr: float, decay: float, dropout: float, patience: int
+) -> tuple[Hyper, ...]:
+    """What every network takes; the defaults are chosen per family (see docs/trainer-contract.md)."""
+    return (
+        *_common(patience),
+        _int("epochs", epochs, 1, 10_000, "most passes over the training windows"),
+        _int("batch_size", batch, 1, 65_536, "windows in one step"),
+        _rate(lr, 10, "peak learning rate of AdamW"),
+        _weight("weight_decay", decay, "weight decay of AdamW"),
+        _fraction("dropout", dropout, "share of activations dropped while training"),
+    )
+
+
+def _smoothing(default: float) -> Hyper:
+    return _fraction("label_smoothing", default, "probability moved from the label to all classes")
+
+
+def _attention(hidden: int) -> tuple[Hyper, ...]:
+    return (
+        _int("hidden", hidden, 4, 1_024, "width of a token"),
+        _int("layers", 2, 1, 12, "attention blocks"),
+        _int("heads", 4, 1, 64, "attention heads"),
+        _int("patch", 0, 0, 2_000, "samples in a patch; 0 chooses about 16 patches a window"),
+    )
+
+
+MODELS: Mapping[str, tuple[Hyper, ...]] = {
+    "gbt": (
+        *_common(patience=40),
+        _int("n_estimators", 300, 1, 20_000, "most boosting rounds"),
+        _int("max_depth", 4, 1, 16, "depth of a tree"),
+        _rate(0.1, 1, "shrinkage of each tree"),
+        _share("subsample", 0.8, "share of the windows that a tree sees"),
+        _share("colsample", 0.5, "share of the features that a tree sees"),
+        _weight("min_child_weight", 1.0, "least weight of windows in a leaf"),
+        _weight("reg_lambda", 1.0, "penalty on the squares of the leaves' values"),
+        _int("max_bin", 128, 2, 1_024, "bins a feature is sorted into"),
+    ),
+    "mlp": (
+        *_torch(epochs=60, batch=256, lr=0.003, decay=0.02, dropout=0.2, patience=12),
+        _smoothing(0.02),
+        _int("hidden", 64, 1, 4_096, "width of a hidden layer"),
+        _int("layers", 2, 1, 8, "hidden layers"),
+        _int("members", 8, 1, 64, "networks trained side by side and averaged"),
+    ),
+    "cnn": (
+        *_torch(epochs=40, batch=64, lr=0.003, decay=0.01, dropout=0.2, patience=10),
+        _smoothing(0.05),
+        _int("hidden", 48, 1, 1_024, "channels of a convolution"),
+        _int("layers", 3, 1, 8, "convolutions"),
+        _int("kernel", 5, 1, 63, "samples under a convolution"),
+    ),
+    "gru": (
+        *_torch(epochs=40, batch=128, lr=0.004, decay=0.01, dropout=0.2, patience=10),
+        _smoothing(0.05),
+        _int("hidden", 40, 1, 1_024, "width of the state, each direction"),
+        _int("layers", 1, 1, 4, "recurrent layers"),
+    ),
+    "lstm": (
+        *_torch(epochs=40, batch=64, lr=0.004, decay=0.01, dropout=0.2, patience=10),
+        _smoothing(0.05),
+        _int("hidden", 48, 1, 1_024, "width of the state, each direction"),
+        _int("layers", 1, 1, 4, "recurrent layers"),
+    ),
+    "transformer": (
+        *_torch(epochs=40, batch=64, lr=0.002, decay=0.02, dropout=0.1, patience=10),
+        _smoothing(0.05),
+        *_attention(hidden=48),
+    ),
+    "transformer_ssl": (
+        *_torch(epochs=40, batch=64, lr=0.002, decay=0.02, dropout=0.0, patience=8),
+        *_attention(hidden=48),
+        _fraction("mask_ratio", 0.4, "share of the patches hidden in pre-training", low_open=True),
+        _int("neighbours", 10, 1, 1_000, "neighbours that the distance scores look at"),
+    ),
+}
+SSL_MODELS = ("transformer_ssl",)
+RUN_MODELS = tuple(model for model in MODELS if model not in SSL_MODELS)
+
+
+def describe(program: str, models: Sequence[str]) -> dict[str, Any]:
+    """What ``--describe`` prints: every model's hyperparameters, and a digest to compare hosts by."""
+    described = {
+        model: {"hyper": {hyper.key: hyper.describe() for hyper in MODELS[model]}}
+        for model in models
+    }
+    canonical = json.dumps(described, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return {
+        "describe_version": DESCRIBE_VERSION,
+        "program": program,
+        "models": described,
+        "digest": hashlib.sha256(canonical.encode()).hexdigest(),
+    }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainerArgs:
+    """A trainer's checked command line."""
+
+    model: str
+    mode: Mode
+    validation: Path
+    summary: Path
+    schema: Path
+    tensors: Path
+    out_dir: Path
+    reports_dir: Path
+    state_dir: Path
+    split_recipe: Recipe
+    train_hosts: tuple[str, ...]
+    n_resamples: int
+    seed: int
+    threads: int
+    device: str
+    hyper: Mapping[str, Value]
+
+
+class _Parser(argparse.ArgumentParser):
+    """Ends with one sentence and exit code 2 where argparse would print its usage as well."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"error: {message} (see --help)\n")
+
+
+def parse(argv: Sequence[str], *, program: str, models: Sequence[str]) -> TrainerArgs:
+    """Check a command line of ``program``, which trains ``models``.
+
+    Ends the process like argparse: code 0 after ``--help`` and ``--describe``, code 2 and one
+    sentence on stderr for a mistake.
+    """
+    if "--describe" in argv:
+        print(json.dumps(describe(program, models), ensure_ascii=False))
+        sys.exit(0)
+    chooser = _Parser(add_help=False, allow_abbrev=False)
+    chooser.add_argument("--model")
+    chosen = chooser.parse_known_args(argv)[0].model
+    model = chosen if chosen in models else models[0]
+    parser = _parser(program, models, model if chosen or len(models) == 1 else None)
+    names, unknown = parser.parse_known_args(argv)
+    if unknown:
+        parser.error(_unknown(unknown[0], parser, model))
+    return _arguments(names, model)
+
+
+def _unknown(flag: str, parser: argparse.ArgumentParser, model: str) -> str:
+    known = [option for action in parser._actions for option in action.option_strings]  # noqa: SLF001
+    nearest = difflib.get_close_matches(flag.partition("=")[0], known, n=1)
+    hint = f"; did you mean {nearest[0]}?" if nearest else ""
+    return f"{model} has no argument {flag}{hint}"
+
+
+def _parser(program: str, models: Sequence[str], model: str | None) -> _Parser:
+    """The parser of one model's command line; with ``None`` the help lists what all of them share."""
+    parser = _Parser(
+        prog=f"python -m {program}",
+        allow_abbrev=False,
+        usage="%(prog)s --mode MODE … (every argument is listed below)",
+        description="Train one model. Progress is printed as one JSON object a line.",
+        epilog=None if model else "Add --model NAME to see that model's hyperparameters.",
+    )
+    single = len(models) == 1
+    parser.add_argument(
+        "--model",
+        choices=list(models),
+        required=not single,
+        default=models[0] if single else None,
+        help="the family to train",
+    )
+    _add_contract(parser, full=not single)
+    parser.add_argument(
+        "--describe", action="store_true", help="print every hyperparameter as JSON"
+    )
+    group = parser.add_argument_group(f"hyperparameters of {model}" if model else "hyperparameters")
+    for hyper in MODELS[model] if model else ():
+        group.add_argument(
+            hyper.flag,
+            dest="hyper_" + hyper.key,
+            type=hyper.parse,
+            default=hyper.default,
+            metavar=hyper.kind.value,
+            help=f"{hyper.help}: {hyper.allowed} (default {hyper.default})",
+        )
+    return parser
+
+
+def _whole(low: int, high: int) -> Callable[[str], Value]:
+    return _int("number", low, low, high, "").parse
+
+
+def _add_contract(parser: _Parser, *, full: bool) -> None:
+    """The flags of the contract with the fleet; ``full`` ones need the summary and schema named."""
+    beside = "" if full else " (default: beside --tensors)"
+    add = parser.add_argument
+    add("--mode", choices=[m.value for m in Mode], required=True, help="the channels it may see")
+    add("--validation", type=Path, required=True, help="validation_v1.parquet")
+    add("--summary", type=Path, required=full, help=f"features_window_v1.parquet{beside}")
+    add("--schema", type=Path, help="feature_schema_v1.json (default: beside the summary)")
+    add("--tensors", type=Path, required=True, help="folder tensor_window_v1")
+    add("--out-dir", type=Path, required=True, help="where checkpoint and sidecar go")
+    add("--reports-dir", type=Path, required=True, help="where the report goes")
+    add("--state-dir", type=Path, help="where an interrupted run is kept (default: --out-dir)")
+    add("--split-recipe", choices=[r.value for r in Recipe], default="sample", help="test side")
+    add("--train-hosts", action="append", default=[], metavar="HOST", help="one flag a host")
+    add("--n-resamples", type=_whole(0, 1_000_000), default=1000, help="bootstrap draws")
+    add("--seed", type=_whole(0, 2**31 - 1), default=0, help="of all randomness")
+    add("--threads", type=_whole(1, 1024), default=1, help="CPU threads (default 1)")
+    add("--device", choices=["auto", "cpu", "cuda"], default="auto", help="where networks train")
+
+
+def _arguments(names: argparse.Namespace, model: str) -> TrainerArgs:
+    summary = names.summary or names.tensors.parent / "features_window_v1.parquet"
+    return TrainerArgs(
+        model=model,
+        mode=Mode(names.mode),
+        validation=names.validation,
+        summary=summary,
+        schema=names.schema or summary.parent / "feature_schema_v1.json",
+        tensors=names.tensors,
+        out_dir=names.out_dir,
+        reports_dir=names.reports_dir,
+        state_dir=names.state_dir or names.out_dir,
+        split_recipe=Recipe(names.split_recipe),
+        train_hosts=tuple(sorted(set(names.train_hosts))),
+        n_resamples=names.n_resamples,
+        seed=names.seed,
+        threads=names.threads,
+        device=names.device,
+        hyper={hyper.key: getattr(names, "hyper_" + hyper.key) for hyper in MODELS[model]},
+    )

@@ -1,0 +1,28 @@
+"""``python -m training.trainer.run``: train one supervised model and report on it.
+
+This file only reads the command line. What happens then is in ``session.py``; what a model is, in
+the file that bears its name.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from training.trainer import flags
+
+PROGRAM = "training.trainer.run"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    args = flags.parse(
+        sys.argv[1:] if argv is None else argv, program=PROGRAM, models=flags.RUN_MODELS
+    )
+    # Imported late: --describe and a wrong argument must not wait for an ML library.
+    from training.trainer.session import run
+
+    return run(args)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

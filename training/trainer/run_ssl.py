@@ -1,0 +1,28 @@
+"""``python -m training.trainer.run_ssl``: pre-train the self-supervised model and report on it.
+
+It needs no more than ``--mode --validation --tensors --out-dir --reports-dir``; summary and schema
+are looked for beside the tensors.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from training.trainer import flags
+
+PROGRAM = "training.trainer.run_ssl"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    args = flags.parse(
+        sys.argv[1:] if argv is None else argv, program=PROGRAM, models=flags.SSL_MODELS
+    )
+    # Imported late: --describe and a wrong argument must not wait for an ML library.
+    from training.trainer.session import run
+
+    return run(args)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
