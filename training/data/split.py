@@ -1,0 +1,380 @@
+"""Which episodes train, stop, calibrate and test: leak-free by construction, and asserted again afterwards.
+
+An episode is the unit everywhere: overlapping windows of one recording are near-copies of each other, and a split that
+shares an episode between two sides measures memory instead of detection.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+IntArray = NDArray[np.int64]
+
+VAL_FRACTION = 0.15  # of the training side's episodes, for early stopping
+CAL_FRACTION = (
+    0.25  # for the threshold: 19 benign episodes are wanted at 5 %, and most data sets are small
+)
+TEST_FRACTION = 0.30  # of all episodes, under `time` and `sample`
+MIN_TRAIN_SIDE_EPISODES = 3  # one each to train, to stop early and to calibrate
+
+
+class SplitError(ValueError):
+    """The split asked for cannot be made without a leak or an empty side; the message says why in one sentence."""
+
+
+class Recipe(StrEnum):
+    """How the test side is chosen."""
+
+    HOST = "host"  # the hosts that are not train hosts
+    TIME = "time"  # the latest episodes
+    SAMPLE = "sample"  # random episodes
+
+
+class Side(StrEnum):
+    """What a window is used for; the order is that of the reports."""
+
+    TRAIN = "train"
+    VAL = "val"
+    CAL = "cal"
+    TEST = "test"
+
+
+@dataclass(frozen=True, slots=True)
+class SideCount:
+    """How much one side holds."""
+
+    windows: int
+    episodes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """Row numbers of the windows on each side, ascending; every window is on one side or purged."""
+
+    recipe: Recipe
+    train_hosts: tuple[str, ...]  # sorted; empty unless the recipe is `host`
+    seed: int
+    train: IntArray
+    val: IntArray
+    cal: IntArray
+    test: IntArray
+    n: Mapping[str, SideCount]  # by side
+    fingerprint: str  # SHA-256 over recipe and the episodes of each side
+    notes: tuple[str, ...] = ()  # what a reader of the numbers must know, one sentence each
+
+    def side(self, side: Side) -> IntArray:
+        """Row numbers of one side."""
+        rows: IntArray = getattr(self, side.value)
+        return rows
+
+    def to_dict(self) -> dict[str, Any]:
+        """The split as reports and checkpoints show it: JSON values only, no row numbers."""
+        return {
+            "recipe": self.recipe.value,
+            "train_hosts": list(self.train_hosts),
+            "seed": self.seed,
+            "fingerprint": self.fingerprint,
+            "n": {
+                side: {"windows": count.windows, "episodes": count.episodes}
+                for side, count in self.n.items()
+            },
+            "notes": list(self.notes),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class _Episodes:
+    """One row an episode, in the order of the sorted ids."""
+
+    ids: NDArray[np.str_]
+    of_window: IntArray  # (N,) row of the window's episode
+    host: NDArray[np.str_]
+    start: NDArray[np.float64]  # earliest window's start, seconds
+    has_class: NDArray[np.bool_]  # (E, K): some window of the episode carries the class
+
+
+def make_split(
+    episode: ArrayLike,
+    host: ArrayLike,
+    t_start: ArrayLike,
+    y: ArrayLike,
+    *,
+    recipe: str,
+    train_hosts: Sequence[str] = (),
+    seed: int = 0,
+    t_end: ArrayLike | None = None,
+    supervised: bool = True,
+    val_fraction: float = VAL_FRACTION,
+    cal_fraction: float = CAL_FRACTION,
+    test_fraction: float = TEST_FRACTION,
+) -> Split:
+    """Divide windows into train, val, cal and test by episode.
+
+    ``episode`` and ``host`` (N strings), ``t_start`` and ``t_end`` (N, seconds; for the recipe `time` on a clock that
+    all episodes share) and ``y`` (N class numbers) describe the windows in their order. ``train_hosts`` names recording
+    hosts and is refused where it has no effect. ``supervised=False`` admits a training side with a single class.
+    ``cal_fraction=0`` makes no calibration side. Raises SplitError.
+    """
+    try:
+        chosen = Recipe(recipe)
+    except ValueError:
+        known = ", ".join(Recipe)
+        raise SplitError(f"unknown split recipe {recipe!r}: choose one of {known}") from None
+    if not (0 < val_fraction < 1 and 0 <= cal_fraction < 1 and val_fraction + cal_fraction < 1):
+        raise SplitError("val and cal fractions must be positive and leave something to train on")
+    if not 0 < test_fraction < 1:
+        raise SplitError("the test fraction must lie between 0 and 1")
+    names = tuple(sorted(set(train_hosts)))
+    labels = np.asarray(y, dtype=np.int64)
+    starts = np.asarray(t_start, dtype=np.float64)
+    episodes = _gather(np.asarray(episode), np.asarray(host), starts, labels)
+    rng = np.random.default_rng(seed)
+
+    in_test = _choose_test(episodes, chosen, names, test_fraction, rng)
+    side_of_episode = _carve(episodes, in_test, val_fraction, cal_fraction, rng)
+    keep, notes = np.ones(labels.size, dtype=bool), []
+    if chosen is Recipe.TIME and t_end is not None:
+        keep = _without_overlap(episodes, in_test, starts, np.asarray(t_end, dtype=np.float64))
+        if not keep.all():
+            notes.append(
+                f"{int((~keep).sum())} training windows that overlap the test in time were purged"
+            )
+    split = _assemble(episodes, side_of_episode, keep, chosen, names, seed, tuple(notes))
+    _check_sides(split, labels, supervised=supervised, wants_cal=cal_fraction > 0)
+    _assert_leak_free(split, episodes)
+    return split
+
+
+def _gather(
+    episode: NDArray[Any], host: NDArray[Any], t_start: NDArray[np.float64], y: IntArray
+) -> _Episodes:
+    if not episode.shape == host.shape == t_start.shape == y.shape or y.ndim != 1:
+        raise SplitError("episode, host, t_start and y must have one value for each window")
+    if y.size == 0:
+        raise SplitError("there are no windows to split: build the data set first")
+    if y.min() < 0:
+        raise SplitError("class numbers must not be negative")
+    ids, first, of_window = np.unique(episode.astype(str), return_index=True, return_inverse=True)
+    hosts = host.astype(str)
+    if (hosts[first][of_window] != hosts).any():
+        row = int(np.flatnonzero(hosts[first][of_window] != hosts)[0])
+        raise SplitError(f"episode {ids[of_window[row]]!r} has windows of more than one host")
+    start = np.full(ids.size, np.inf)
+    np.minimum.at(start, of_window, t_start)
+    has_class = np.zeros((ids.size, int(y.max()) + 1), dtype=bool)
+    has_class[of_window, y] = True
+    return _Episodes(ids, of_window.astype(np.int64), hosts[first], start, has_class)
+
+
+# -- the test side -----------------------------------------------------------------------------------------------------
+
+
+def _choose_test(
+    episodes: _Episodes,
+    recipe: Recipe,
+    train_hosts: tuple[str, ...],
+    test_fraction: float,
+    rng: np.random.Generator,
+) -> NDArray[np.bool_]:
+    if recipe is Recipe.HOST:
+        return _test_by_host(episodes, train_hosts)
+    if train_hosts:
+        raise SplitError(
+            f"train_hosts has no effect under the split recipe {recipe.value!r}: "
+            "remove it, or use the recipe 'host'"
+        )
+    if recipe is Recipe.TIME:
+        return _test_by_time(episodes, test_fraction)
+    everything = np.arange(episodes.ids.size)
+    parts = _deal(episodes, everything, (1 - test_fraction, test_fraction), rng)
+    return np.asarray(parts == 1, dtype=np.bool_)
+
+
+def _test_by_host(episodes: _Episodes, train_hosts: tuple[str, ...]) -> NDArray[np.bool_]:
+    known = sorted(set(episodes.host.tolist()))
+    there = f"the data holds episodes of {', '.join(known)}"
+    if not train_hosts:
+        raise SplitError(f"the split recipe 'host' needs train_hosts: {there}")
+    unknown = [name for name in train_hosts if name not in known]
+    if unknown:
+        raise SplitError(f"train_hosts names {', '.join(unknown)}, which recorded nothing: {there}")
+    in_test: NDArray[np.bool_] = ~np.isin(episodes.host, train_hosts)
+    if not in_test.any():
+        raise SplitError(f"train_hosts names every host, so that none is left to test on: {there}")
+    return in_test
+
+
+def _test_by_time(episodes: _Episodes, test_fraction: float) -> NDArray[np.bool_]:
+    if not np.isfinite(episodes.start).all():
+        raise SplitError("the split recipe 'time' needs a start time for every window")
+    if episodes.ids.size > 1 and np.ptp(episodes.start) == 0:
+        raise SplitError(
+            "the split recipe 'time' needs times on one common clock, and all episodes start at "
+            "the same one: use the recipe 'sample' or 'host'"
+        )
+    order = np.lexsort((episodes.ids, episodes.start))
+    in_test = np.zeros(episodes.ids.size, dtype=bool)
+    in_test[order[-max(1, round(test_fraction * order.size)) :]] = True
+    # Episodes that start at the same moment belong together, whatever their names.
+    in_test |= episodes.start >= episodes.start[in_test].min()
+    return in_test
+
+
+def _without_overlap(
+    episodes: _Episodes,
+    in_test: NDArray[np.bool_],
+    t_start: NDArray[np.float64],
+    t_end: NDArray[np.float64],
+) -> NDArray[np.bool_]:
+    """Training windows that reach into the test's time on their own host carry the test's samples."""
+    keep = np.ones(t_start.size, dtype=bool)
+    window_in_test = in_test[episodes.of_window]
+    window_host = episodes.host[episodes.of_window]
+    for name in np.unique(episodes.host[in_test]):
+        here = window_host == name
+        first_test = t_start[here & window_in_test].min()
+        keep &= ~(here & ~window_in_test & (t_end > first_test))
+    return keep
+
+
+# -- the training side -------------------------------------------------------------------------------------------------
+
+
+def _carve(
+    episodes: _Episodes,
+    in_test: NDArray[np.bool_],
+    val_fraction: float,
+    cal_fraction: float,
+    rng: np.random.Generator,
+) -> IntArray:
+    """Side of every episode, as the position in `Side`."""
+    rest = np.flatnonzero(~in_test)
+    needed = MIN_TRAIN_SIDE_EPISODES if cal_fraction > 0 else MIN_TRAIN_SIDE_EPISODES - 1
+    if rest.size < needed:
+        raise SplitError(
+            f"the training side has {rest.size} episodes and needs at least {needed}, to train, "
+            "to stop early and to calibrate on different ones: record more"
+        )
+    shares = (1 - val_fraction - cal_fraction, val_fraction, cal_fraction)
+    side = np.full(episodes.ids.size, list(Side).index(Side.TEST), dtype=np.int64)
+    side[rest] = _deal(episodes, rest, shares, rng)
+    return side
+
+
+def _deal(
+    episodes: _Episodes, rows: IntArray, shares: tuple[float, ...], rng: np.random.Generator
+) -> IntArray:
+    """Deal episodes into parts of the given shares, evenly over classes and hosts; the part of each row.
+
+    Episodes are lined up by their rarest class, then host, then chance; each goes to the part that
+    is furthest behind its share. Every run of the line, so every class and host, is thereby divided
+    like the whole. Afterwards a part that still lacks a class takes an episode with it from the
+    largest part, when that part keeps one.
+    """
+    has_class = episodes.has_class[rows]
+    rarest = _rarest_class(has_class)
+    _, host = np.unique(episodes.host[rows], return_inverse=True)
+    line = np.lexsort((rng.permutation(rows.size), host, rarest))
+    part = np.zeros(rows.size, dtype=np.int64)
+    goal = np.asarray(shares)
+    owed = goal * rng.random()  # a random phase, so that no part always comes first
+    for row in line:
+        owed += goal
+        part[row] = int(np.argmax(owed))
+        owed[part[row]] -= 1.0
+    _fill_empty_parts(part, goal, has_class)
+    return part
+
+
+def _rarest_class(has_class: NDArray[np.bool_]) -> IntArray:
+    episodes_with = has_class.sum(axis=0).astype(np.float64)
+    ranked = np.where(has_class, episodes_with, np.inf)
+    return np.asarray(ranked.argmin(axis=1), dtype=np.int64)
+
+
+def _fill_empty_parts(
+    part: IntArray, goal: NDArray[np.float64], has_class: NDArray[np.bool_]
+) -> None:
+    """Move single episodes, in place, so that no wanted part is empty and every class stands in every part it can."""
+    largest = int(goal.argmax())
+    wanted = [number for number in range(goal.size) if number != largest and goal[number] > 0]
+    for number in wanted:
+        if not (part == number).any():
+            part[np.flatnonzero(part == largest)[-1]] = number
+        for column in range(has_class.shape[1]):
+            carries = has_class[:, column]
+            spare = np.flatnonzero(carries & (part == largest))
+            if not (carries & (part == number)).any() and spare.size > 1:
+                part[spare[-1]] = number
+
+
+# -- the result --------------------------------------------------------------------------------------------------------
+
+
+def _assemble(
+    episodes: _Episodes,
+    side_of_episode: IntArray,
+    keep: NDArray[np.bool_],
+    recipe: Recipe,
+    train_hosts: tuple[str, ...],
+    seed: int,
+    notes: tuple[str, ...],
+) -> Split:
+    side_of_window = np.where(keep, side_of_episode[episodes.of_window], -1)
+    rows = {side: np.flatnonzero(side_of_window == number) for number, side in enumerate(Side)}
+    ids = {side: episodes.ids[np.unique(episodes.of_window[rows[side]])].tolist() for side in Side}
+    count = {side.value: SideCount(rows[side].size, len(ids[side])) for side in Side}
+    identity = {
+        "recipe": recipe.value,
+        "train_hosts": list(train_hosts),
+        "episodes": {side.value: ids[side] for side in Side},
+        "windows": {side: c.windows for side, c in count.items()},
+    }
+    canonical = json.dumps(identity, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return Split(
+        recipe=recipe,
+        train_hosts=train_hosts,
+        seed=seed,
+        train=rows[Side.TRAIN],
+        val=rows[Side.VAL],
+        cal=rows[Side.CAL],
+        test=rows[Side.TEST],
+        n=MappingProxyType(count),
+        fingerprint=hashlib.sha256(canonical.encode()).hexdigest(),
+        notes=notes,
+    )
+
+
+def _check_sides(split: Split, y: IntArray, *, supervised: bool, wants_cal: bool) -> None:
+    for side in Side:
+        if split.side(side).size == 0 and (side is not Side.CAL or wants_cal):
+            raise SplitError(
+                f"the {side.value} side is empty under the recipe {split.recipe.value!r}: "
+                "record more episodes or choose another recipe"
+            )
+    if supervised and np.unique(y[split.train]).size < 2:
+        raise SplitError(
+            "the training side holds a single class, so that nothing can be learned from it: "
+            "choose other train_hosts or another recipe"
+        )
+
+
+def _assert_leak_free(split: Split, episodes: _Episodes) -> None:
+    """What the construction promises, checked on the result: a leak is a programmer's mistake and never goes on."""
+    seen: dict[int, Side] = {}
+    for side in Side:
+        for row in np.unique(episodes.of_window[split.side(side)]).tolist():
+            assert row not in seen, f"episode {episodes.ids[row]} is on {seen[row]} and {side}"
+            seen[row] = side
+    if split.recipe is Recipe.HOST:
+        test_hosts = set(episodes.host[episodes.of_window[split.test]].tolist())
+        assert test_hosts.isdisjoint(split.train_hosts), "a train host is in the test"
