@@ -1,0 +1,213 @@
+"""The few file operations the store is made of, so that a test can fail the n-th one or cut the power between two.
+
+:class:`LocalFs` is the machine's own disk. A handle is whatever ``create`` and ``reopen`` return and is only ever
+handed back. Failures are :class:`OSError`, as the operating system words them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Protocol
+
+CHUNK_BYTES = 1024 * 1024
+_PRIVATE_FILE, _PRIVATE_FOLDER = 0o600, 0o700
+_BINARY = getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0)
+
+
+class Fs(Protocol):
+    """What a store needs from a disk."""
+
+    def mkdir(self, path: Path) -> None:
+        """Make a folder and its parents; no error when it is there."""
+        ...
+
+    def create(self, path: Path) -> int:
+        """Open a new private file for writing; FileExistsError when the name is taken."""
+        ...
+
+    def reopen(self, path: Path, size: int) -> int:
+        """Open a file for writing at ``size``, cutting off what lies beyond."""
+        ...
+
+    def write(self, handle: int, data: bytes | memoryview) -> None:
+        """Write all of ``data``, or raise."""
+        ...
+
+    def fsync(self, handle: int) -> None: ...
+
+    def close(self, handle: int) -> None: ...
+
+    def read(self, path: Path) -> Iterator[bytes]:
+        """The file's bytes in chunks of at most CHUNK_BYTES."""
+        ...
+
+    def append(self, path: Path, data: bytes) -> None:
+        """One write at the end of the file, made when absent, and synced."""
+        ...
+
+    def rename_new(self, source: Path, target: Path) -> None:
+        """Rename; FileExistsError when ``target`` is there. The caller lets no two of these race on one target."""
+        ...
+
+    def replace(self, source: Path, target: Path) -> None: ...
+
+    def sync_file(self, path: Path) -> None:
+        """Sync a file that somebody else may have written."""
+        ...
+
+    def sync_folder(self, path: Path) -> None: ...
+
+    def unlink(self, path: Path) -> None:
+        """Remove a file; no error when it is gone."""
+        ...
+
+    def size(self, path: Path) -> int | None:
+        """Bytes in a file, None when there is none."""
+        ...
+
+    def modified_at(self, path: Path) -> float:
+        """When the file was last written, in epoch seconds."""
+        ...
+
+    def names(self, path: Path) -> list[str]:
+        """What lies in a folder, sorted; empty when there is no such folder."""
+        ...
+
+    def free_bytes(self, path: Path) -> int:
+        """What an ordinary process may still write to the disk that holds ``path``."""
+        ...
+
+
+class LocalFs:
+    """The machine's own disk."""
+
+    def mkdir(self, path: Path) -> None:
+        path.mkdir(mode=_PRIVATE_FOLDER, parents=True, exist_ok=True)
+
+    def create(self, path: Path) -> int:
+        return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _BINARY, _PRIVATE_FILE)
+
+    def reopen(self, path: Path, size: int) -> int:
+        handle = os.open(path, os.O_WRONLY | _BINARY)
+        try:
+            os.ftruncate(handle, size)
+            os.lseek(handle, size, os.SEEK_SET)
+        except OSError:
+            os.close(handle)
+            raise
+        return handle
+
+    def write(self, handle: int, data: bytes | memoryview) -> None:
+        rest = memoryview(data)
+        while rest:
+            rest = rest[os.write(handle, rest) :]
+
+    def fsync(self, handle: int) -> None:
+        os.fsync(handle)
+
+    def close(self, handle: int) -> None:
+        os.close(handle)
+
+    def read(self, path: Path) -> Iterator[bytes]:
+        with path.open("rb", buffering=0) as file:
+            while chunk := file.read(CHUNK_BYTES):
+                yield chunk
+
+    def append(self, path: Path, data: bytes) -> None:
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | _BINARY, _PRIVATE_FILE)
+        try:
+            written = os.write(
+                handle, data
+            )  # one call: a reader never sees half of two lines mixed
+            if written != len(data):
+                raise OSError(f"only {written} of {len(data)} bytes reached {path}")
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+    def rename_new(self, source: Path, target: Path) -> None:
+        # Not link and unlink: a crash between the two leaves a part that shares the published file's bytes, and the
+        # next resumed write would go through it into the published file.
+        if target.exists():
+            raise FileExistsError(f"{target} is there already")
+        source.rename(target)
+
+    def replace(self, source: Path, target: Path) -> None:
+        source.replace(target)
+
+    def sync_file(self, path: Path) -> None:
+        handle = os.open(path, os.O_RDWR | _BINARY)  # Windows syncs only what is open for writing
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+    def sync_folder(self, path: Path) -> None:
+        if os.name == "nt":  # Windows has no such thing; its renames are journalled
+            return
+        handle = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+    def unlink(self, path: Path) -> None:
+        path.unlink(missing_ok=True)
+
+    def size(self, path: Path) -> int | None:
+        try:
+            return path.stat().st_size
+        except FileNotFoundError:
+            return None
+
+    def modified_at(self, path: Path) -> float:
+        return path.stat().st_mtime
+
+    def names(self, path: Path) -> list[str]:
+        try:
+            return sorted(entry.name for entry in path.iterdir())
+        except FileNotFoundError:
+            return []
+
+    def free_bytes(self, path: Path) -> int:
+        return shutil.disk_usage(path).free
+
+
+def file_sha256(fs: Fs, path: Path) -> str:
+    """SHA-256 (hex) of a file's bytes."""
+    digest = hashlib.sha256()
+    for chunk in fs.read(path):
+        digest.update(chunk)
+    return digest.hexdigest()
+
+
+def replace_whole(
+    fs: Fs,
+    temporary: Path,
+    target: Path,
+    chunks: Iterable[bytes],
+    only_if: Callable[[], bool] = lambda: True,
+) -> bool:
+    """Replace ``target`` as one step: write ``temporary``, sync it, rename it over. Syncing the folder is the caller's.
+
+    ``only_if`` is asked once all is written; False leaves ``target`` as it was, and is what is returned.
+    """
+    fs.unlink(temporary)  # what a crash may have left
+    handle = fs.create(temporary)
+    try:
+        for chunk in chunks:
+            fs.write(handle, chunk)
+        wanted = only_if()
+        if wanted:
+            fs.fsync(handle)
+    finally:
+        fs.close(handle)
+    if wanted:
+        fs.replace(temporary, target)
+    else:
+        fs.unlink(temporary)
+    return wanted

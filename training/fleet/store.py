@@ -1,0 +1,266 @@
+"""The artifact store: bundles named by their content, and an index that can always be rebuilt.
+
+::
+
+    <root>/index.jsonl                                    one line an artifact, derived from the database
+    <root>/incoming/<claim>-<sha256>.part                 uploads on their way in
+    <root>/<model>_<mode>/<sha256>/bundle.tar.zst         an artifact; its id is the SHA-256 of these bytes
+    <root>/<model>_<mode>/<sha256>/provenance/<job>-<attempt>.json
+
+The order is what keeps the promise, and no step may move: write and hash the part → sync it → compare length and
+digest → rename → sync every folder on the way → (the caller commits) → append to the index. A crash between any two
+leaves at worst a part or a bundle that no row names, never a row that names nothing. Everything here is plain
+synchronous file work, safe to call from several threads, and belongs off the event loop.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import threading
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import msgspec
+
+from training.fleet.filesystem import Fs, LocalFs, file_sha256, replace_whole
+from training.fleet.incoming import PART_SUFFIX, Incoming, Part, check_sha256, part_name
+from training.fleet.store_errors import BadName, Damaged, NotStored, StoreFull, disk_errors
+from training.fleet.store_index import Index
+
+BUNDLE = "bundle.tar.zst"
+INDEX = "index.jsonl"
+INCOMING = "incoming"
+PROVENANCE = "provenance"
+RESERVE_BYTES = 256 * 1024**2  # below this much free space no job is granted and no upload begun
+_NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,63}")
+_JOB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+
+
+@dataclass(frozen=True, slots=True)
+class Artifact:
+    """A bundle in the store."""
+
+    artifact_id: str  # SHA-256 of its bytes, hexadecimal
+    model: str
+    mode: str
+    size: int  # bytes
+
+    @property
+    def path(self) -> str:
+        """Where it lies, relative to the store's root, with forward slashes."""
+        return f"{_kind(self.model, self.mode)}/{check_sha256(self.artifact_id)}/{BUNDLE}"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One bundle looked at by :meth:`ArtifactStore.verify_all`; ``problem`` is None when it is sound."""
+
+    path: str
+    problem: str | None
+
+
+class ArtifactStore:
+    """A folder of bundles. One process owns it at a time.
+
+    ``reserve_bytes`` is the watermark of free disk space below which the store takes no new upload.
+    """
+
+    def __init__(
+        self, root: Path, fs: Fs | None = None, *, reserve_bytes: int = RESERVE_BYTES
+    ) -> None:
+        self.root = root
+        self._fs: Fs = LocalFs() if fs is None else fs
+        self._reserve_bytes = reserve_bytes
+        self._publishing = threading.Lock()
+        with disk_errors(f"preparing {root}"):
+            self._fs.mkdir(root / INCOMING)
+            self._fs.sync_folder(root)
+            self._fs.sync_folder(root.parent)
+        self._incoming = Incoming(root / INCOMING, self._fs)
+        self.index = Index(root / INDEX, root / INCOMING, self._fs)
+
+    # -- room ---------------------------------------------------------------------------------------------------
+
+    def has_room(self, incoming_bytes: int = 0) -> bool:
+        """Whether the watermark of free space would hold after ``incoming_bytes`` more."""
+        with disk_errors("asking for free space"):
+            return self._fs.free_bytes(self.root) - incoming_bytes >= self._reserve_bytes
+
+    def check_room(self, incoming_bytes: int) -> None:
+        """Raise StoreFull when an upload of this size would break the watermark."""
+        if not self.has_room(incoming_bytes):
+            raise StoreFull(
+                f"no room for {incoming_bytes} bytes: the store keeps {self._reserve_bytes} bytes free; "
+                f"free some space under {self.root} and the upload goes on"
+            )
+
+    # -- uploads ------------------------------------------------------------------------------------------------
+
+    def offset(self, claim_id: str, sha256: str | None) -> int:
+        """Bytes stored of a claim's upload: where the next writer may go on. 0 for an undeclared digest."""
+        return self._incoming.offset(part_name(claim_id, sha256)) if sha256 else 0
+
+    def open_part(self, claim_id: str, sha256: str | None, *, offset: int = 0) -> Part:
+        """Take an upload over at ``offset`` (0 begins anew), shutting out whoever wrote it before.
+
+        Re-hashes the stored prefix. Raises OffsetMismatch, StoreFull, StoreUnavailable, BadName.
+        """
+        return self._incoming.open(part_name(claim_id, sha256), offset)
+
+    def publish(self, part: Part, sha256: str, *, model: str, mode: str) -> Artifact:
+        """Make a sealed part (``sha256`` is what ``seal`` returned) the artifact of that name, durably.
+
+        An equal bundle that is there already is re-hashed and kept; one whose bytes have rotted is replaced.
+        When this returns, the bundle survives a power cut.
+        """
+        artifact = Artifact(sha256, model, mode, part.offset)
+        target = self.root / artifact.path
+        with self._publishing, disk_errors("publishing an artifact"):
+            self._fs.mkdir(target.parent)
+            there = self._fs.size(target) is not None
+            if there and file_sha256(self._fs, target) == sha256:
+                part.drop()
+                self._make_durable(target)
+            else:
+                part.move_to(target, replacing=there)
+                try:
+                    self._sync_way_to(target)
+                except OSError:
+                    # A second sync may claim what the first could not do. Without the name nobody is deceived.
+                    with contextlib.suppress(OSError):
+                        self._fs.unlink(target)
+                    raise
+        return artifact
+
+    def confirm(self, artifact_id: str, *, model: str, mode: str) -> Artifact:
+        """Make sure of an artifact whose upload is announced again: re-hashed, and durable when this returns.
+
+        A crash may have cut its first publication short after the rename. Raises NotStored or Damaged.
+        """
+        artifact = self.verify(artifact_id, model=model, mode=mode)
+        with self._publishing, disk_errors("publishing an artifact"):
+            self._make_durable(self.root / artifact.path)
+        return artifact
+
+    def sweep(self, older_than: float) -> int:
+        """Remove the parts that nobody writes, last touched before ``older_than`` (epoch s); how many went."""
+        return self._incoming.sweep(older_than)
+
+    # -- artifacts ----------------------------------------------------------------------------------------------
+
+    def find(self, artifact_id: str, *, model: str, mode: str) -> Artifact | None:
+        """The artifact of that name, its bytes not looked at; None when there is none."""
+        with disk_errors("looking for an artifact"):
+            size = self._fs.size(self.root / Artifact(artifact_id, model, mode, 0).path)
+        return None if size is None else Artifact(artifact_id, model, mode, size)
+
+    def verify(self, artifact_id: str, *, model: str, mode: str) -> Artifact:
+        """Re-hash an artifact's bytes; raises NotStored, or Damaged when they are not what its name says."""
+        artifact = self.find(artifact_id, model=model, mode=mode)
+        if artifact is None:
+            raise NotStored(
+                f"no artifact {artifact_id} is stored for {model} {mode}; upload it first"
+            )
+        with disk_errors("reading an artifact"):
+            digest = file_sha256(self._fs, self.root / artifact.path)
+        if digest != artifact_id:
+            raise Damaged(f"{artifact.path} holds bytes with SHA-256 {digest}; upload it again")
+        return artifact
+
+    def open(self, artifact: Artifact) -> BinaryIO:
+        """The bundle's bytes, for reading."""
+        try:
+            return (self.root / artifact.path).open("rb")
+        except OSError as error:
+            raise NotStored(f"{artifact.path} cannot be read: {error.strerror}") from error
+
+    def artifacts(self) -> Iterator[Artifact]:
+        """Every bundle that lies in the store, whether or not a row names it.
+
+        The folder's name does not tell where the model ends and the mode begins: the part after the last
+        underscore is taken for the mode.
+        """
+        for kind in self._fs.names(self.root):
+            model, _, mode = kind.rpartition("_")
+            if not (_NAME.fullmatch(model) and _NAME.fullmatch(mode)):
+                continue
+            for sha256 in self._fs.names(self.root / kind):
+                try:
+                    artifact = self.find(sha256, model=model, mode=mode)
+                except BadName:
+                    continue
+                if artifact is not None:
+                    yield artifact
+
+    def verify_all(self) -> Iterator[Finding]:
+        """Re-hash every bundle, one finding each, so that the caller can show how far it is."""
+        for artifact in self.artifacts():
+            try:
+                self.verify(artifact.artifact_id, model=artifact.model, mode=artifact.mode)
+            except Damaged as damage:
+                yield Finding(artifact.path, str(damage))
+            else:
+                yield Finding(artifact.path, None)
+
+    # -- provenance ---------------------------------------------------------------------------------------------
+
+    def write_provenance(
+        self, artifact: Artifact, *, job_id: str, attempt: int, record: Mapping[str, Any]
+    ) -> Path:
+        """Lay down, durably, how an attempt came to this bundle. Belongs before the commit that accepts it.
+
+        Writing the same attempt again replaces its file, so a repeated request is harmless.
+        """
+        if not _JOB_ID.fullmatch(job_id) or attempt < 0:
+            raise BadName(f"{job_id[:80]!r} attempt {attempt} cannot name a provenance file")
+        body = {
+            "artifact_id": artifact.artifact_id,
+            "model": artifact.model,
+            "mode": artifact.mode,
+            "size": artifact.size,
+            "job_id": job_id,
+            "attempt": attempt,
+            **record,
+        }
+        name = f"{job_id}-{attempt}.json"
+        target = (self.root / artifact.path).parent / PROVENANCE / name
+        with self._publishing, disk_errors("writing a provenance file"):
+            self._fs.mkdir(target.parent)
+            temporary = self.root / INCOMING / f"{name}{PART_SUFFIX}"
+            replace_whole(self._fs, temporary, target, [msgspec.json.encode(body) + b"\n"])
+            self._sync_way_to(target)
+        return target
+
+    def provenance(self, artifact: Artifact) -> Iterator[dict[str, Any]]:
+        """The records of every attempt that delivered this bundle; what cannot be read is left out."""
+        folder = (self.root / artifact.path).parent / PROVENANCE
+        for name in self._fs.names(folder):
+            try:
+                yield msgspec.json.decode(b"".join(self._fs.read(folder / name)), type=dict)
+            except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+                continue
+
+    # -- files --------------------------------------------------------------------------------------------------
+
+    def _make_durable(self, target: Path) -> None:
+        self._fs.sync_file(target)
+        self._sync_way_to(target)
+
+    def _sync_way_to(self, target: Path) -> None:
+        """Sync every folder between the root and ``target``: a name is durable only when its folder is."""
+        folder = target.parent
+        while True:
+            self._fs.sync_folder(folder)
+            if folder == self.root:
+                return
+            folder = folder.parent
+
+
+def _kind(model: str, mode: str) -> str:
+    for name in (model, mode):
+        if not _NAME.fullmatch(name):
+            raise BadName(f"{name[:80]!r} cannot name a folder of the store")
+    return f"{model}_{mode}"

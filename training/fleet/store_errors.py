@@ -1,0 +1,89 @@
+"""What can go wrong with the store, each kind with the remedy in its message.
+
+The tree::
+
+    StoreError                 whatever the store cannot or will not do
+    ├── BadName                a model, mode, id or digest that may not become part of a path
+    ├── StoreFull              the disk is full or close to it; what was stored stays, try again later
+    ├── StoreUnavailable       the disk failed; nothing was acknowledged, try again
+    ├── NotStored              no such artifact
+    ├── Damaged                an artifact's bytes are not what its name says
+    └── UploadError            one upload
+        ├── Fenced             another connection took this upload over
+        ├── OffsetMismatch     the upload cannot go on from there; `.stored` says from where it can
+        ├── Incomplete         fewer bytes than announced; they are kept, so that the upload can go on
+        └── WrongDigest        the bytes are not those announced; they are thrown away
+"""
+
+# ruff: noqa: N818 - these are named for what happened, as the refusals they become are
+
+from __future__ import annotations
+
+import contextlib
+import errno
+from collections.abc import Iterator
+
+_DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+
+
+class StoreError(Exception):
+    """The store could not do what was asked; the message is one sentence for people."""
+
+
+class BadName(StoreError):
+    """A name that may not become part of a path."""
+
+
+class StoreFull(StoreError):
+    """The disk is full. What was stored before stays; the upload can go on once there is room."""
+
+
+class StoreUnavailable(StoreError):
+    """The disk failed to do its work. Nothing was acknowledged; trying again is safe."""
+
+
+class NotStored(StoreError):
+    """There is no such artifact in the store."""
+
+
+class Damaged(StoreError):
+    """An artifact's bytes are not those its name promises."""
+
+
+class UploadError(StoreError):
+    """One upload cannot go on as asked."""
+
+
+class Fenced(UploadError):
+    """Another connection has taken this upload over."""
+
+
+class OffsetMismatch(UploadError):
+    """The upload was to go on from an offset that is not stored."""
+
+    def __init__(self, asked: int, stored: int) -> None:
+        super().__init__(f"cannot go on from byte {asked}: {stored} bytes are stored")
+        self.stored = stored
+
+
+class Incomplete(UploadError):
+    """The body ended early. What came is kept."""
+
+    def __init__(self, stored: int, expected: int) -> None:
+        super().__init__(f"the body ended after {stored} of {expected} bytes; go on from there")
+        self.stored = stored
+
+
+class WrongDigest(UploadError):
+    """What arrived is not what was announced."""
+
+
+@contextlib.contextmanager
+def disk_errors(doing: str) -> Iterator[None]:
+    """Turn the operating system's failures into the store's, naming what was being done."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in _DISK_FULL:
+            raise StoreFull(f"the disk is full ({doing}); free some space and try again") from error
+        raise StoreUnavailable(f"the disk failed ({doing}): {error.strerror or error}") from error
