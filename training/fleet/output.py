@@ -1,0 +1,100 @@
+"""Following the file that a trainer prints into, and keeping that file small.
+
+A trainer may print nothing, bytes that are no text, one endless line, or a terabyte. What comes out of here is always
+a bounded number of bounded lines, and the disk holds the beginning and the end of what was printed.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from training.fleet.protocol import LOG_LINE_CHARS_MAX
+
+READ_BYTES = 256 * 1024  # at one poll; what a trainer printed beyond that is skipped, not queued
+LINE_BYTES_MAX = 16 * 1024  # of a line whose end was not printed yet; more is taken as a line
+FILE_BYTES_MAX = 16 * 1024**2
+KEPT_BYTES = 1024**2  # of the beginning, and of the end before a cut
+
+_CONTROLS = {code: None for code in (*range(32), *range(127, 160)) if code != 9} | {9: "    "}
+
+
+def clean_line(raw: bytes) -> str:
+    """One printed line as harmless text: no control characters, of a progress bar only its last state."""
+    last_state = raw.rstrip(b"\r\n").rpartition(b"\r")[2]
+    text = last_state[: 4 * LOG_LINE_CHARS_MAX].decode("utf-8", "replace")  # a character has four bytes at most
+    return text.translate(_CONTROLS)[:LOG_LINE_CHARS_MAX]
+
+
+class OutputTail:
+    """The lines that were printed since the last look.
+
+    The file is shortened in place when it grows beyond ``file_bytes_max``: its beginning is kept once as
+    ``<name>.head``, its end before each cut as ``<name>.previous``. The trainer goes on writing (it appends). Where a
+    file in use cannot be shortened (Windows), ``overflowing`` says so and somebody must stop the trainer.
+    """
+
+    def __init__(
+        self, path: Path, *, file_bytes_max: int = FILE_BYTES_MAX, kept_bytes: int = KEPT_BYTES
+    ) -> None:
+        self.path = path
+        self.total_bytes = 0  # printed so far, cuts included
+        self.overflowing = False
+        self._file_bytes_max = file_bytes_max
+        self._kept_bytes = kept_bytes
+        self._position = 0
+        self._rest = b""  # the beginning of a line whose end was not printed yet
+
+    def poll(self, *, final: bool = False) -> list[str]:
+        """New complete lines, oldest first; with ``final`` also a last line without an end. Never raises OSError."""
+        try:
+            lines = self._read_lines()
+            if self._position > self._file_bytes_max:
+                self._shorten()
+        except OSError:  # removed under our feet, or a disk in trouble: the trainer's end will tell
+            lines = []
+        if final and self._rest:
+            lines.append(self._rest)
+            self._rest = b""
+        return [clean_line(line) for line in lines]
+
+    def _read_lines(self) -> list[bytes]:
+        size = self.path.stat().st_size
+        if size < self._position:
+            self._position = 0  # somebody else cut the file
+        printed = size - self._position
+        if printed <= 0:
+            return []
+        self.total_bytes += printed
+        lines = []
+        with self.path.open("rb") as file:
+            if printed > READ_BYTES:
+                skipped = printed - READ_BYTES
+                file.seek(size - READ_BYTES)
+                self._rest = b""
+                lines.append(f"[… {skipped:,} bytes of output left out …]".encode())
+            else:
+                file.seek(self._position)
+            data = self._rest + file.read(min(printed, READ_BYTES))
+        self._position = size
+        *complete, self._rest = data.split(b"\n")
+        if len(self._rest) > LINE_BYTES_MAX:
+            complete.append(self._rest)
+            self._rest = b""
+        return lines + complete
+
+    def _shorten(self) -> None:
+        """Keep beginning and end apart, then cut to nothing. What is printed in between is lost: microseconds."""
+        head = self.path.with_name(self.path.name + ".head")
+        if not head.exists():
+            with self.path.open("rb") as source, head.open("wb") as target:
+                target.write(source.read(self._kept_bytes))
+        previous = self.path.with_name(self.path.name + ".previous")
+        with self.path.open("rb") as source, previous.open("wb") as target:
+            source.seek(max(0, self._position - self._kept_bytes))
+            target.write(source.read(self._kept_bytes))  # bounded: the trainer goes on printing
+        if os.name != "posix":  # an appending handle keeps its own position there
+            self.overflowing = True
+            return
+        os.truncate(self.path, 0)
+        self._position = 0

@@ -1,0 +1,337 @@
+"""Starting trainers and ending them, however badly they behave: the only module that owns processes.
+
+The rule for every end is the same: polite signal, grace, kill the whole group, bounded wait, reap. Output goes to a
+file and never through a pipe, so that neither a dead network can stall a trainer nor a grandchild that keeps a pipe
+open can stall us. A launcher (launcher.py) stands between worker and trainer, so that a killed worker leaves nothing.
+
+What differs between systems stands in supervise_posix.py and supervise_windows.py, under the same names.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import IO, Any, Protocol
+
+if sys.platform == "win32":
+    from training.fleet import supervise_windows as system
+else:
+    from training.fleet import supervise_posix as system
+
+START_WAIT_S = 30.0  # a launcher on an overloaded machine or a sleeping disk may take a while
+KILL_WAIT_S = (
+    5.0  # how long a killed group may take to be reported before we stop believing in the launcher
+)
+
+LAUNCHER = Path(__file__).with_name("launcher.py")
+
+
+class EndKind(StrEnum):
+    """How a trainer ended; ``LOST`` when its launcher died and nobody could read its exit status."""
+
+    EXITED = "exited"
+    SIGNALLED = "signalled"
+    LOST = "lost"
+
+
+@dataclass(frozen=True)
+class Ended:
+    """The end of one trainer. ``cpu_s`` (seconds) and ``max_rss_kib`` are 0 where the system does not say."""
+
+    kind: EndKind
+    code: int | None = None
+    signal: int | None = None
+    cpu_s: float = 0.0
+    max_rss_kib: int = 0
+
+    def describe(self) -> str:
+        """A few words for people: ``exit status 2``, ``killed by SIGKILL``."""
+        if self.kind is EndKind.EXITED:
+            return f"exit status {self.code}"
+        if self.kind is EndKind.LOST:
+            return "lost together with its launcher"
+        try:
+            name = signal.Signals(self.signal or 0).name
+        except ValueError:
+            name = f"signal {self.signal}"
+        return f"killed by {name}"
+
+
+@dataclass(frozen=True)
+class CommandSpec:
+    """What to start: arguments (never a shell line), folder, the whole environment, and the file for its output."""
+
+    argv: Sequence[str]
+    cwd: Path
+    env: Mapping[str, str]
+    output: Path
+
+
+class SpawnFailedError(Exception):
+    """The trainer could not be started."""
+
+
+class Process(Protocol):
+    """A trainer that was started. Only ``wait`` and ``stop`` block, both bounded by their argument."""
+
+    @property
+    def pid(self) -> int: ...
+
+    def poll(self) -> Ended | None: ...
+
+    def wait(self, timeout_s: float | None = None) -> Ended | None: ...
+
+    def terminate(self) -> None: ...
+
+    def kill(self) -> None: ...
+
+    def pause(self) -> None: ...
+
+    def resume(self) -> None: ...
+
+    def stop(self, grace_s: float) -> Ended: ...
+
+
+class Runner(Protocol):
+    """Starts trainers; the seam at which tests and the simulation put their own."""
+
+    def start(self, spec: CommandSpec) -> Process: ...
+
+    def close(self) -> None: ...
+
+
+# ---- the runner of this machine ----------------------------------------------------------------------------------
+
+
+class LocalProcess:
+    """A trainer under one of our launchers. Safe to use from several threads."""
+
+    def __init__(self, launcher: Launcher) -> None:
+        self._launcher = launcher
+        self._started = threading.Event()
+        self._over = threading.Event()
+        self._pid = 0
+        self._failure: str | None = None
+        self._ended: Ended | None = None
+
+    @property
+    def pid(self) -> int:
+        """The trainer's process id, and on POSIX its group's; 0 before it started."""
+        return self._pid
+
+    def poll(self) -> Ended | None:
+        return self._ended
+
+    def wait(self, timeout_s: float | None = None) -> Ended | None:
+        """The end, or None when ``timeout_s`` passed first."""
+        self._over.wait(timeout_s)
+        return self._ended
+
+    def terminate(self) -> None:
+        """Ask politely: SIGTERM to the group, Ctrl-Break on Windows. A paused trainer is woken to hear it."""
+        if not system.LAUNCHER_CAN_PAUSE:
+            system.resume_tree(self._pid)
+        self._order("terminate")
+
+    def kill(self) -> None:
+        """Kill the whole group."""
+        self._order("kill")
+        if not self._launcher.reusable:
+            self._launcher.destroy()
+
+    def pause(self) -> None:
+        """Hold the whole group where it is; memory stays allocated, nothing is computed."""
+        self._order("pause")
+        system.pause_tree(self._pid)
+
+    def resume(self) -> None:
+        self._order("resume")
+        system.resume_tree(self._pid)
+
+    def stop(self, grace_s: float) -> Ended:
+        """Polite signal, up to ``grace_s`` seconds, kill, a bounded wait. Always comes back with an end."""
+        self.terminate()
+        if (ended := self.wait(grace_s)) is not None:
+            return ended
+        self.kill()
+        if (ended := self.wait(KILL_WAIT_S)) is not None:
+            return ended
+        self._launcher.destroy()  # it does not answer: the group is killed without it
+        return self._finish(Ended(EndKind.LOST))
+
+    def wait_until_started(self) -> None:
+        """Raise SpawnFailedError unless the trainer runs, or has run."""
+        if not self._started.wait(START_WAIT_S):
+            self._launcher.destroy()
+            raise SpawnFailedError(f"its launcher did not answer within {START_WAIT_S:.0f} s")
+        if self._failure is not None:
+            raise SpawnFailedError(self._failure)
+
+    def take(self, report: Mapping[str, Any]) -> None:
+        """A report of the launcher, on the launcher's thread."""
+        if "started" in report:
+            self._pid = int(report["started"])
+        elif "failed" in report:
+            self._failure = str(report["failed"])
+            self._finish(Ended(EndKind.LOST))
+        elif "ended" in report:
+            self._finish(_end_of(report))
+        self._started.set()
+
+    def lose(self) -> None:
+        """The launcher is gone. Whatever it had started must not outlive it."""
+        if self._ended is None:
+            if self._pid:
+                system.kill_group(self._pid)
+            else:
+                self._failure = "its launcher ended before it could start the trainer"
+            self._finish(Ended(EndKind.LOST))
+        self._started.set()
+
+    def _order(self, word: str) -> None:
+        if self._ended is None:
+            self._launcher.send(word)
+
+    def _finish(self, ended: Ended) -> Ended:
+        if self._ended is None:
+            self._ended = ended
+            self._over.set()
+        return self._ended
+
+
+def _end_of(report: Mapping[str, Any]) -> Ended:
+    code = int(report["ended"])
+    cpu_s = float(report.get("cpu_s", 0.0))
+    max_rss_kib = int(report.get("max_rss_kib", 0))
+    if code < 0:
+        return Ended(EndKind.SIGNALLED, signal=-code, cpu_s=cpu_s, max_rss_kib=max_rss_kib)
+    return Ended(EndKind.EXITED, code=code, cpu_s=cpu_s, max_rss_kib=max_rss_kib)
+
+
+class Launcher:
+    """One launcher process and the thread that reads its reports. Raises OSError when it cannot be started."""
+
+    def __init__(self) -> None:
+        self.reusable = system.LAUNCHER_IS_REUSABLE
+        self.process: LocalProcess | None = None  # the last trainer it was given
+        self._lock = threading.Lock()
+        self._popen = subprocess.Popen(
+            [sys.executable, "-I", "-S", str(LAUNCHER)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            **system.popen_options(),
+        )
+        assert self._popen.stdin is not None
+        assert self._popen.stdout is not None
+        self._stdin: IO[bytes] = self._popen.stdin
+        self._stdout: IO[bytes] = self._popen.stdout
+        self._cage = system.cage(self._popen)
+        self._reader = threading.Thread(target=self._read, name="launcher", daemon=True)
+        self._reader.start()
+
+    @property
+    def alive(self) -> bool:
+        return self._reader.is_alive()
+
+    @property
+    def free(self) -> bool:
+        """Whether another trainer can be given to it."""
+        idle = self.process is None or self.process.poll() is not None
+        return self.alive and idle and (self.reusable or self.process is None)
+
+    def run(self, spec: CommandSpec) -> LocalProcess:
+        """Start a trainer under this launcher and wait until it runs. Raises SpawnFailedError."""
+        order = {
+            "argv": [str(part) for part in spec.argv],
+            "cwd": str(spec.cwd.absolute()),
+            "env": dict(spec.env),
+            "output": str(spec.output.absolute()),
+        }
+        self.process = LocalProcess(self)
+        self.send({"run": order})
+        self.process.wait_until_started()
+        return self.process
+
+    def send(self, command: Any) -> None:
+        """Hand a command over. If nobody reads it, the reading thread learns of that and says so."""
+        with self._lock, contextlib.suppress(OSError, ValueError):
+            self._stdin.write(json.dumps(command).encode() + b"\n")
+            self._stdin.flush()
+
+    def close(self) -> None:
+        """Close its input: it kills what it runs, and ends. One that does not is killed."""
+        self._close_input()
+        self._reader.join(KILL_WAIT_S)
+        if self.alive:
+            self.destroy()
+            self._reader.join(KILL_WAIT_S)
+
+    def destroy(self) -> None:
+        """Kill the launcher and, without its help, what it runs."""
+        if self.process is not None and self.process.pid and self.process.poll() is None:
+            system.kill_group(self.process.pid)
+        self._open_cage()
+        self._popen.kill()
+
+    def _read(self) -> None:
+        for line in self._stdout:
+            if self.process is not None:
+                self.process.take(json.loads(line))
+        self._popen.wait()
+        if self.process is not None:
+            self.process.lose()
+        self._open_cage()
+        self._close_input()
+        self._stdout.close()
+
+    def _open_cage(self) -> None:
+        with self._lock:
+            cage, self._cage = self._cage, None
+        if cage is not None:
+            system.open_cage(cage)
+
+    def _close_input(self) -> None:
+        with self._lock, contextlib.suppress(OSError, ValueError):
+            self._stdin.close()
+
+
+class LocalRunner:
+    """Starts trainers on this machine, and keeps a launcher warm from one to the next."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._launchers: list[Launcher] = []
+
+    def start(self, spec: CommandSpec) -> LocalProcess:
+        """Start ``spec`` and return once it runs. Raises SpawnFailedError with the system's reason."""
+        with self._lock:
+            try:
+                spec.output.parent.mkdir(parents=True, exist_ok=True)
+                return self._free_launcher().run(spec)
+            except (OSError, SpawnFailedError) as error:
+                raise SpawnFailedError(f"{spec.argv[0]} could not be started: {error}") from error
+
+    def close(self) -> None:
+        """End every launcher and with it every trainer."""
+        with self._lock:
+            for launcher in self._launchers:
+                launcher.close()
+            self._launchers.clear()
+
+    def _free_launcher(self) -> Launcher:
+        self._launchers = [launcher for launcher in self._launchers if launcher.alive]
+        for launcher in self._launchers:
+            if launcher.free:
+                return launcher
+        launcher = Launcher()
+        self._launchers.append(launcher)
+        return launcher
