@@ -236,6 +236,8 @@ class Attempt:
     progress: dict[str, Any] | None = None
     readoptions: int = 0
     artifact_id: str | None = None
+    record: dict[str, Any] | None = None  # what the worker said of it: durations, versions
+    log_next: int = 0  # number of the next output line that is not stored
 
     @property
     def live(self) -> bool:

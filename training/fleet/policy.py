@@ -1,0 +1,261 @@
+"""The only place that decides. Functions of plain values: no I/O, no clock, no chance.
+
+Who may run what (:func:`fits`), who must let others go first for a while (:func:`hold`), which of several jobs is
+best (:func:`rank`), what an ended attempt means for its job (:func:`settle`), whether a late message may revive one
+(:func:`may_readopt`, :func:`may_adopt`), and when silence may be held against a host (:class:`Watch`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from training.fleet.job import (
+    FAULT_OF,
+    FINAL_EXIT_CODES,
+    Attempt,
+    EndReason,
+    Fault,
+    Host,
+    Job,
+    JobStatus,
+    Needs,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """The operator's parameters; durations in seconds. The simulation draws them anew for every seed."""
+
+    stale_after_s: float = 600.0  # the lease: how long an attempt lives unheard
+    max_attempts: int = 3  # trainer failures before a job is failed
+    max_host_losses: int = 20  # infrastructure losses before a job is failed
+    max_grants: int = (
+        200  # of one generation, however planned their ends were: every job reaches an end
+    )
+    prefer_cuda_grace_s: float = 300.0
+    host_priority_grace_s: float = 10.0
+    retry_elsewhere_grace_s: float = 60.0
+    backoff_s: float = 15.0  # after the first failure, doubled by each further one …
+    backoff_max_s: float = 600.0  # … up to this
+    max_readoptions: int = 3  # of one attempt
+    sweep_period_s: float = 10.0
+    clock_step_s: float = 5.0  # wall and boot clock may disagree by this much between two sweeps
+
+
+@dataclass(frozen=True, slots=True)
+class Fleet:
+    """What the decision may know of the other hosts, as values, so that the simulation sees it too."""
+
+    alive: tuple[Host, ...] = ()  # heard within a lease
+    waiting: tuple[Host, ...] = ()  # idle, with an open request for work
+
+
+NOBODY_ELSE = Fleet()
+
+
+# ── who fits ────────────────────────────────────────────────────────────────────────────────
+
+
+def fits(needs: Needs, host: Host) -> str | None:
+    """The only statement of "fits": ``None``, or what stands in the way, with figures."""
+    for obstacle in (_by_name(needs, host), _by_model(needs, host), _by_size(needs, host)):
+        if obstacle is not None:
+            return obstacle
+    return None
+
+
+def _by_name(needs: Needs, host: Host) -> str | None:
+    if host.name in needs.denied_hosts:
+        return f"host {host.name} is in the job's denied_hosts"
+    if needs.allowed_hosts and host.name not in needs.allowed_hosts:
+        return f"host {host.name} not in whitelist {_listed(needs.allowed_hosts)} (allowed_hosts)"
+    return None
+
+
+def _by_model(needs: Needs, host: Host) -> str | None:
+    if needs.model in host.deny_jobs:
+        return f"model {needs.model} is in the deny_jobs of host {host.name}"
+    if host.allow_jobs and needs.model not in host.allow_jobs:
+        return f"model {needs.model} not in whitelist {_listed(host.allow_jobs)} (allow_jobs of host {host.name})"
+    return None
+
+
+def _by_size(needs: Needs, host: Host) -> str | None:
+    if needs.require_cuda and not host.cuda:
+        return "no CUDA device available, and the job has require_cuda"
+    if needs.require_cuda and host.vram_free_gib < needs.min_vram_gib:
+        return f"vram_free {host.vram_free_gib:.1f} < {needs.min_vram_gib:.1f} GiB (min_vram_gib)"
+    if host.ram_available_gib < needs.min_ram_gib:
+        return f"ram_available {host.ram_available_gib:.1f} < {needs.min_ram_gib:.1f} GiB (min_ram_gib)"
+    if host.cores < needs.min_cores:
+        return f"cpu_cores {host.cores} < {needs.min_cores} (min_cores)"
+    return None
+
+
+def _listed(names: Iterable[str]) -> str:
+    return "[" + ", ".join(sorted(names)) + "]"
+
+
+def _has_cuda_for(needs: Needs, host: Host) -> bool:
+    """A GPU that is too small for the job counts as none."""
+    return host.cuda and host.vram_free_gib >= needs.min_vram_gib
+
+
+# ── who goes first ──────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """How long after a job became claimable this host must let others go first, and why."""
+
+    seconds: float = 0.0
+    reason: str = ""
+
+
+def hold(needs: Needs, host: Host, fleet: Fleet, policy: Policy) -> Hold:
+    """What holds this host back from jobs with these needs (which it fits)."""
+    holds = [Hold()]
+    if needs.prefer_cuda and not _has_cuda_for(needs, host):
+        holds.append(Hold(policy.prefer_cuda_grace_s, "prefer_cuda: a CUDA host goes first"))
+    better = [peer for peer in fleet.waiting if peer.priority > host.priority]
+    for peer in better:
+        if peer.name != host.name and fits(needs, peer) is None:
+            reason = f"host {peer.name} (priority {peer.priority} > {host.priority}) is idle and goes first"
+            holds.append(Hold(policy.host_priority_grace_s, reason))
+            break
+    return max(holds, key=lambda each: each.seconds)
+
+
+def must_avoid(needs: Needs, avoid_host: str, host: Host, fleet: Fleet) -> bool:
+    """Until ``avoid_until`` a job that failed on this host prefers another, if another could take it."""
+    if avoid_host != host.name:
+        return False
+    return any(peer.name != host.name and fits(needs, peer) is None for peer in fleet.alive)
+
+
+def rank(priority: int, claimable_at: float, seq: int) -> tuple[int, float, int]:
+    """Smaller is better: job priority, then age, then the order of the manifest."""
+    return (-priority, claimable_at, seq)
+
+
+# ── what an end means ───────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, slots=True)
+class Settlement:
+    """What becomes of a job whose attempt ended: the row of the table and the new figures."""
+
+    transition: str
+    status: JobStatus
+    trainer_failures: int
+    host_losses: int
+    claimable_at: float
+    avoid_host: str | None = None
+    avoid_until: float | None = None
+    ended_by: str | None = None
+
+
+def settle(
+    job: Job, reason: EndReason, *, exit_code: int | None, host: str, now: float, policy: Policy
+) -> Settlement:
+    """Decide what follows when the live attempt of ``job`` on ``host`` ended for ``reason``.
+
+    The trainer's fault and the infrastructure's fault have budgets of their own; a planned hand-back costs nothing.
+    """
+    fault = FAULT_OF[reason]
+    failures = job.trainer_failures + (fault is Fault.TRAINER)
+    losses = job.host_losses + (fault is Fault.INFRASTRUCTURE)
+    ended_by = _end_of_budget(job, fault, failures, losses, exit_code, policy)
+    if ended_by is not None:
+        return Settlement("exhaust", JobStatus.FAILED, failures, losses, now, ended_by=ended_by)
+    if reason is EndReason.HOST_LOST:
+        return Settlement("sweep", JobStatus.PENDING, failures, losses, now)
+    if fault is Fault.NOBODY:
+        return Settlement("hand_back", JobStatus.PENDING, failures, losses, now)
+    # The host is alive and the attempt died on it: not at once again, and rather elsewhere.
+    return Settlement(
+        "retry" if fault is Fault.TRAINER else "hand_back",
+        JobStatus.PENDING,
+        failures,
+        losses,
+        claimable_at=now + backoff(failures + losses, policy),
+        avoid_host=host,
+        avoid_until=now + backoff(failures + losses, policy) + policy.retry_elsewhere_grace_s,
+    )
+
+
+def _end_of_budget(
+    job: Job, fault: Fault, failures: int, losses: int, exit_code: int | None, policy: Policy
+) -> str | None:
+    if fault is Fault.TRAINER and exit_code in FINAL_EXIT_CODES:
+        meaning = "bad arguments" if exit_code == 2 else "bad data"
+        return f"trainer: exit code {exit_code} ({meaning}) is never retried"
+    if fault is Fault.TRAINER and failures >= policy.max_attempts:
+        return f"trainer: failed {failures} of {policy.max_attempts} times (max_attempts)"
+    if fault is Fault.INFRASTRUCTURE and losses >= policy.max_host_losses:
+        return f"infrastructure: lost {losses} of {policy.max_host_losses} times (max_host_losses)"
+    if job.grants >= policy.max_grants:
+        return f"infrastructure: granted {job.grants} times without an end (max_grants)"
+    return None
+
+
+def backoff(failures: int, policy: Policy) -> float:
+    """Seconds until a job that failed ``failures`` times may be tried again."""
+    return min(policy.backoff_max_s, policy.backoff_s * 2.0 ** min(failures - 1, 30))
+
+
+# ── late messages ───────────────────────────────────────────────────────────────────────────
+
+
+def may_adopt(job: Job, attempt: Attempt) -> bool:
+    """Finished work of a host given up for lost is taken, unless anybody claimed the job since."""
+    return (
+        job.status is JobStatus.PENDING
+        and attempt.end_reason is EndReason.HOST_LOST
+        and attempt.attempt == job.attempt
+        and attempt.generation == job.generation
+    )
+
+
+def may_readopt(job: Job, attempt: Attempt, policy: Policy) -> bool:
+    """A host given up for lost that is heard again goes on, a bounded number of times."""
+    return may_adopt(job, attempt) and attempt.readoptions < policy.max_readoptions
+
+
+# ── silence ─────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """What the receiver knows of its own watching: only observed time may be held against a host.
+
+    After a start, a suspend or a step of the clock nothing is swept for one full lease, because the silence may have
+    been the receiver's own. ``wall`` and ``boot`` are the two clocks at the last look; ``quiet_until`` is on the
+    boot clock.
+    """
+
+    wall: float
+    boot: float
+    quiet_until: float
+    step_s: float = (
+        0.0  # how far the wall clock was found stepped at this look: leases move with it
+    )
+
+    @classmethod
+    def begin(cls, wall: float, boot: float, policy: Policy) -> Watch:
+        return cls(wall, boot, boot + policy.stale_after_s)
+
+    def look(self, wall: float, boot: float, policy: Policy) -> Watch:
+        """The watch after one more look at both clocks."""
+        step = (wall - self.wall) - (boot - self.boot)
+        stepped = abs(step) > policy.clock_step_s
+        slept = boot - self.boot > 3 * policy.sweep_period_s
+        quiet_until = boot + policy.stale_after_s if stepped or slept else self.quiet_until
+        return replace(
+            self, wall=wall, boot=boot, quiet_until=quiet_until, step_s=step if stepped else 0.0
+        )
+
+    @property
+    def may_sweep(self) -> bool:
+        return self.boot >= self.quiet_until

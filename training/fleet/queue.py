@@ -1,0 +1,689 @@
+"""The job queue: facts → decision → guarded write → event row, all in one transaction.
+
+No rule lives here: who fits, who waits and what an end means is :mod:`training.fleet.policy`'s. This is the *bare*
+queue: ids are opaque strings to it and guards that need more than the row (slots, disk, store, observed time) belong
+to :mod:`training.fleet.service`. Start programs with ``python -m``: run by path, this file's name would shadow the
+standard library's ``queue``.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from training.clock import Clock, SystemClock
+from training.fleet import policy as rules
+from training.fleet.database import Database, Row
+from training.fleet.database_sqlite import SqliteDatabase
+from training.fleet.job import (
+    LIVE,
+    Attempt,
+    EndReason,
+    Host,
+    Job,
+    JobStatus,
+    Needs,
+    canonical_json,
+    check_transition,
+)
+from training.fleet.policy import NOBODY_ELSE, Fleet, Policy
+
+_ABOVE_ALL = 2**62  # above every priority
+LOG_LINES_KEPT = 5000  # of one attempt; older output is on the worker's disk
+
+
+@dataclass(frozen=True, slots=True)
+class Claimant:
+    """Who asks beyond the host's name; without a session every grant stands alone."""
+
+    instance_id: str | None = None
+    session_id: str | None = None
+    slot: int | None = None
+    request_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    job: Job
+    attempt: Attempt
+
+
+@dataclass(frozen=True, slots=True)
+class NoJob:
+    """Why nothing was granted; ``retry_after_s`` when time alone will change that."""
+
+    reason: str
+    retry_after_s: float | None = None
+
+
+class JobQueue:
+    """Jobs, attempts and hosts in one SQLite file (``training_jobs.db``)."""
+
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        database: Database | None = None,
+        clock: Clock | None = None,
+        policy: Policy | None = None,
+        new_claim_id: Callable[[], str] = lambda: secrets.token_hex(16),
+    ) -> None:
+        """Open or create the queue at ``path``. Raises DatabaseError in one sentence when that fails."""
+        self.db = database if database is not None else SqliteDatabase(path)
+        self.clock = clock if clock is not None else SystemClock()
+        self.policy = policy if policy is not None else Policy()
+        self._new_claim_id = new_claim_id
+        self._needs: dict[int, Needs] = {}
+
+    @property
+    def _conn(self) -> Any:
+        """The autocommit ``sqlite3`` connection underneath, for those who look at the table themselves."""
+        return self.db.connection  # type: ignore[attr-defined]
+
+    def close(self) -> None:
+        self.db.close()
+
+    # ── the manifest ────────────────────────────────────────────────────────────────────────
+
+    def sync_from_manifest(self, jobs: Iterable[Mapping[str, Any]]) -> dict[str, int]:
+        """Make the queue hold these job dicts. Idempotent: known jobs keep their state.
+
+        Returns how many were ``inserted``, ``updated`` (name, priority or constraints of a job that is not
+        finished), ``unchanged`` and ``removed`` (no longer named; they stay until cancelled).
+        """
+        counts = {"inserted": 0, "updated": 0, "unchanged": 0, "removed": 0}
+        with self.db.transaction():
+            gone = {row["job_id"] for row in self.db.all("manifest_job_ids")}
+            for spec in jobs:
+                counts[self._sync_one(dict(spec))] += 1
+                gone.discard(spec["job_id"])
+            for job_id in sorted(gone):
+                self.db.run("mark_removed", job_id=job_id)
+            counts["removed"] = len(gone)
+        return counts
+
+    def _sync_one(self, spec: dict[str, Any]) -> str:
+        known = self.db.one("job_text", job_id=spec["job_id"])
+        text, name = canonical_json(spec), str(spec.get("name") or spec["job_id"])
+        params = {
+            "job_id": spec["job_id"],
+            "name": name,
+            "spec": text,
+            "priority": int(spec.get("priority") or 0),
+        }
+        if known is None:
+            now = self.clock.now()
+            self.db.run("add_job", **params, class_id=self._class_of(spec), now=now)
+            self._event("insert", spec["job_id"], None, JobStatus.PENDING)
+            return "inserted"
+        if JobStatus(known["status"]) in {JobStatus.PENDING, *LIVE} and known["spec"] != text:
+            self.db.run("amend_job", **params, class_id=self._class_of(spec))
+            return "updated"
+        if not known["in_manifest"]:
+            self.db.run("mark_in_manifest", job_id=spec["job_id"])
+        return "unchanged"
+
+    def _class_of(self, spec: Mapping[str, Any]) -> int:
+        needs = Needs.of(spec).canonical()
+        row = self.db.one("class_of", needs=needs) or self.db.one("add_class", needs=needs)
+        assert row is not None
+        return int(row["class_id"])
+
+    # ── granting ────────────────────────────────────────────────────────────────────────────
+
+    def claim_next(
+        self,
+        *,
+        worker_hostname: str,
+        capability: Mapping[str, Any],
+        host_spec: Mapping[str, Any] | None = None,
+        prefer_cuda_grace_s: float | None = None,
+    ) -> Job | None:
+        """Grant the best pending job that this host may run, or ``None``. Atomic; records the worker."""
+        policy = self.policy
+        if prefer_cuda_grace_s is not None:
+            policy = replace(policy, prefer_cuda_grace_s=prefer_cuda_grace_s)
+        with self.db.transaction():
+            self.note_host(worker_hostname, capability, Claimant())
+            host = Host.of(worker_hostname, capability, host_spec)
+            outcome = self.grant(host, Claimant(), NOBODY_ELSE, policy=policy)
+        return outcome.job if isinstance(outcome, Grant) else None
+
+    def grant(
+        self, host: Host, claimant: Claimant, fleet: Fleet, *, policy: Policy | None = None
+    ) -> Grant | NoJob:
+        """Decide for this host and write the grant. The caller has noted the host."""
+        with self.db.transaction():
+            chosen = self._choose(host, fleet, policy or self.policy)
+            return (
+                chosen if isinstance(chosen, NoJob) else self._write_grant(chosen, host, claimant)
+            )
+
+    def _choose(self, host: Host, fleet: Fleet, policy: Policy) -> str | NoJob:
+        """The id of the best job for ``host``: the best of the heads of every class and gate that it may pass.
+
+        Never looks at all jobs: a class that does not fit costs one comparison, one that fits one index step.
+        """
+        now = self.clock.now()
+        self.db.run("open_gates", now=now)
+        gates = ["", *(row["avoid_host"] for row in self.db.all("gates", now=now))]
+        best: tuple[tuple[int, float, int], str] | None = None
+        obstacle: str | None = None
+        waits: list[tuple[float, str]] = []
+        for row in self.db.all("pending_classes"):
+            needs = self._needs_of(row)
+            misfit = rules.fits(needs, host)
+            if misfit is not None:
+                obstacle = obstacle or misfit
+                continue
+            held = rules.hold(needs, host, fleet, policy)
+            for gate in gates:
+                if rules.must_avoid(needs, gate, host, fleet):
+                    waits.append(
+                        (policy.retry_elsewhere_grace_s, "it failed here, another host goes first")
+                    )
+                    continue
+                head, wait_s = self._head(row["class_id"], gate, held.seconds, now)
+                if head is not None and (best is None or head < best):
+                    best = head
+                if wait_s is not None:
+                    waits.append((wait_s, held.reason or "it failed a moment ago"))
+        if best is not None:
+            return best[1]
+        if waits:
+            wait_s, reason = min(waits)
+            return NoJob(f"the next job waits {wait_s:.0f} s more: {reason}", wait_s)
+        if obstacle is not None:
+            return NoJob(f"none of the pending jobs fits this host: {obstacle}")
+        return NoJob("no job is pending")
+
+    def _head(
+        self, class_id: int, gate: str, hold_s: float, now: float
+    ) -> tuple[tuple[tuple[int, float, int], str] | None, float | None]:
+        """The best job of a class and gate that has been claimable for ``hold_s``, or how long until one is.
+
+        Within a priority the oldest comes first, so if that one must wait, so must all others of its priority.
+        """
+        below, shortest = _ABOVE_ALL, None
+        while True:
+            row = self.db.one("head", class_id=class_id, avoid_host=gate, below=below)
+            if row is None:
+                return None, shortest
+            wait_s = row["claimable_at"] + hold_s - now
+            if wait_s <= 0:
+                return (
+                    rules.rank(row["priority"], row["claimable_at"], row["seq"]),
+                    row["job_id"],
+                ), shortest
+            shortest = wait_s if shortest is None else min(shortest, wait_s)
+            below = row["priority"]
+
+    def _needs_of(self, row: Row) -> Needs:
+        needs = self._needs.get(row["class_id"])
+        if needs is None:
+            needs = self._needs[row["class_id"]] = Needs.of(json.loads(row["needs"]))
+        return needs
+
+    def _write_grant(self, job_id: str, host: Host, claimant: Claimant) -> Grant:
+        now, claim_id = self.clock.now(), self._new_claim_id()
+        row = self.db.one("grant", job_id=job_id, claim_id=claim_id, host=host.name, now=now)
+        assert row is not None, "the decision and its write are one transaction"
+        job = self._require(job_id)
+        self.db.run(
+            "add_attempt",
+            job_id=job_id,
+            attempt=row["attempt"],
+            claim_id=claim_id,
+            generation=job.generation,
+            host=host.name,
+            instance_id=claimant.instance_id,
+            session_id=claimant.session_id,
+            slot=claimant.slot,
+            request_id=claimant.request_id,
+            now=now,
+        )
+        self._event("claim", job_id, JobStatus.PENDING, job.status, row["attempt"], host.name)
+        attempt = self.attempt(claim_id)
+        assert attempt is not None
+        return Grant(job, attempt)
+
+    # ── the life of an attempt ──────────────────────────────────────────────────────────────
+
+    def heartbeat(self, job_id: str, hostname: str) -> bool:
+        """The bare form: ``True`` when ``hostname`` holds the live attempt, whose lease is renewed."""
+        with self.db.transaction():
+            job = self._held_by(job_id, hostname)
+            if job is None:
+                return False
+            attempt = self._live(job)
+            self.beat(job, attempt, seq=attempt.seq + 1)
+            return True
+
+    def beat(
+        self, job: Job, attempt: Attempt, *, seq: int, progress: Mapping[str, Any] | None = None
+    ) -> None:
+        """Renew the lease of a live attempt. A ``seq`` not above the last one does not move progress back."""
+        with self.db.transaction():
+            self.db.run(
+                "beat_job", job_id=job.job_id, claim_id=attempt.claim_id, now=self.clock.now()
+            )
+            text = None if progress is None else json.dumps(dict(progress))
+            self.db.run("beat_attempt", claim_id=attempt.claim_id, seq=seq, progress=text)
+            if job.status is not JobStatus.RUNNING:
+                self._move("heartbeat", job, JobStatus.RUNNING, attempt)
+
+    def complete(self, job_id: str, hostname: str, *, artifact_id: str) -> bool:
+        """The bare form: ``True`` when the holder of the live attempt delivered, also when repeated."""
+        with self.db.transaction():
+            job = self.get(job_id)
+            if job is not None and job.status is JobStatus.COMPLETED:
+                return job.worker_hostname == hostname and job.artifact_id == artifact_id
+            held = self._held_by(job_id, hostname)
+            if held is None:
+                return False
+            self.accept(held, self._live(held), artifact_id)
+            return True
+
+    def accept(
+        self, job: Job, attempt: Attempt, artifact_id: str, record: Mapping[str, Any] | None = None
+    ) -> None:
+        """Complete ``job`` by the artifact of its live attempt."""
+        params = {
+            "job_id": job.job_id,
+            "artifact_id": artifact_id,
+            "now": self.clock.now(),
+            "host": attempt.host,
+        }
+        with self.db.transaction():
+            changed = self.db.run("complete_job", **params, claim_id=attempt.claim_id)
+            assert changed == 1, "only a live attempt completes"
+            self._end(attempt, EndReason.COMPLETED, artifact_id=artifact_id, record=record)
+            self._move("complete", job, JobStatus.COMPLETED, attempt)
+
+    def adopt(
+        self, job: Job, attempt: Attempt, artifact_id: str, record: Mapping[str, Any] | None = None
+    ) -> None:
+        """Complete ``job`` by its last attempt, though that had been given up (policy.may_adopt)."""
+        now = self.clock.now()
+        params = {"artifact_id": artifact_id, "now": now}
+        with self.db.transaction():
+            self.db.run(
+                "adopt_job", job_id=job.job_id, attempt=attempt.attempt, host=attempt.host, **params
+            )
+            self.db.run("adopt_attempt", claim_id=attempt.claim_id, record=_json(record), **params)
+            self._move("adopt", job, JobStatus.COMPLETED, attempt)
+
+    def readopt(self, job: Job, attempt: Attempt) -> tuple[Job, Attempt]:
+        """Let the last attempt of ``job`` live again (policy.may_readopt)."""
+        with self.db.transaction():
+            self.db.run(
+                "readopt_job",
+                job_id=job.job_id,
+                attempt=attempt.attempt,
+                claim_id=attempt.claim_id,
+                host=attempt.host,
+                now=self.clock.now(),
+            )
+            self.db.run("readopt_attempt", claim_id=attempt.claim_id)
+            self._move("readopt", job, JobStatus.RUNNING, attempt)
+            alive = self.attempt(attempt.claim_id)
+            assert alive is not None
+            return self._require(job.job_id), alive
+
+    def fail(
+        self, job_id: str, hostname: str, *, error: str = "", exit_code: int | None = None
+    ) -> bool:
+        """The bare form: the holder's trainer failed; ``False`` when ``hostname`` holds no live attempt."""
+        with self.db.transaction():
+            job = self._held_by(job_id, hostname)
+            if job is None:
+                return False
+            self.settle(
+                job, self._live(job), EndReason.TRAINER_FAILED, error=error, exit_code=exit_code
+            )
+            return True
+
+    def settle(
+        self,
+        job: Job,
+        attempt: Attempt,
+        reason: EndReason,
+        *,
+        error: str | None = None,
+        exit_code: int | None = None,
+        record: Mapping[str, Any] | None = None,
+        policy: Policy | None = None,
+    ) -> JobStatus:
+        """End the live attempt without an artifact and do with the job what the policy says."""
+        settled = rules.settle(
+            job,
+            reason,
+            exit_code=exit_code,
+            host=attempt.host,
+            now=self.clock.now(),
+            policy=policy or self.policy,
+        )
+        self._write_settlement(job, attempt, reason, settled, error, exit_code, record)
+        return settled.status
+
+    def _write_settlement(
+        self,
+        job: Job,
+        attempt: Attempt,
+        reason: EndReason,
+        settled: rules.Settlement,
+        error: str | None,
+        exit_code: int | None,
+        record: Mapping[str, Any] | None,
+    ) -> None:
+        failed = settled.status is JobStatus.FAILED
+        with self.db.transaction():
+            self.db.run(
+                "settle_job",
+                job_id=job.job_id,
+                claim_id=attempt.claim_id,
+                status=settled.status,
+                trainer_failures=settled.trainer_failures,
+                host_losses=settled.host_losses,
+                claimable_at=settled.claimable_at,
+                avoid_host=settled.avoid_host or "",
+                avoid_until=settled.avoid_until,
+                error=error,
+                ended_by=settled.ended_by,
+                finished_at=self.clock.now() if failed else None,
+            )
+            self._end(attempt, reason, error=error, exit_code=exit_code, record=record)
+            self._move(settled.transition, job, settled.status, attempt, detail=reason)
+
+    # ── the operator ────────────────────────────────────────────────────────────────────────
+
+    def cancel(self, job_id: str) -> bool:
+        """``True`` when the job was pending, claimed or running; it never returns to pending by itself."""
+        with self.db.transaction():
+            job = self.get(job_id)
+            if job is None or not self.db.run("cancel_job", job_id=job_id, now=self.clock.now()):
+                return False
+            attempt = self._live(job) if job.status in LIVE else None
+            if attempt is not None:
+                self._end(attempt, EndReason.CANCELLED)
+            self._move("cancel", job, JobStatus.CANCELLED, attempt)
+            return True
+
+    def requeue(self, job_id: str) -> bool:
+        """Train it (again), from whatever state: budgets reset, a live attempt superseded, history kept."""
+        with self.db.transaction():
+            job = self.get(job_id)
+            if job is None:
+                return False
+            attempt = self._live(job) if job.status in LIVE else None
+            self.db.run("requeue_job", job_id=job_id, now=self.clock.now())
+            if attempt is not None:
+                self._end(attempt, EndReason.SUPERSEDED)
+            self._move("requeue", job, JobStatus.PENDING, attempt)
+            return True
+
+    # ── time ────────────────────────────────────────────────────────────────────────────────
+
+    def sweep_stale(
+        self, *, stale_after_s: float | None = None, max_attempts: int | None = None
+    ) -> int:
+        """End every attempt that was not heard for ``stale_after_s``; returns how many were swept.
+
+        Their jobs go back to pending, claimable at once; or to failed when a budget is used up: with
+        ``max_attempts``, when the job has been granted more often than that, else the policy's max_host_losses.
+        Acts at once; whether the silence may be held against the hosts is the caller's question.
+        """
+        lease = self.policy.stale_after_s if stale_after_s is None else stale_after_s
+        before = self.clock.now() - lease
+        with self.db.transaction():
+            stale = [self._require(row["job_id"]) for row in self.db.all("stale", before=before)]
+            for job in stale:
+                policy = self.policy
+                if max_attempts is not None:
+                    spent = job.grants > max_attempts
+                    losses = job.host_losses + 1
+                    policy = replace(policy, max_host_losses=losses if spent else losses + 1)
+                error = f"host {job.worker_hostname} was not heard for {lease:.0f} s"
+                self.settle(job, self._live(job), EndReason.HOST_LOST, error=error, policy=policy)
+        return len(stale)
+
+    def shift_times(self, step_s: float) -> None:
+        """The wall clock stepped by ``step_s``: leases and holds move along."""
+        with self.db.transaction():
+            self.db.run("shift_jobs", step=step_s)
+            self.db.run("shift_hosts", step=step_s)
+
+    # ── looking ─────────────────────────────────────────────────────────────────────────────
+
+    def get(self, job_id: str) -> Job | None:
+        row = self.db.one("job", job_id=job_id)
+        return None if row is None else job_of(row)
+
+    def attempt(self, claim_id: str) -> Attempt | None:
+        row = self.db.one("attempt_by_claim", claim_id=claim_id)
+        return None if row is None else attempt_of(row)
+
+    def attempt_by_request(self, host: str, request_id: str) -> Attempt | None:
+        row = self.db.one("attempt_by_request", host=host, request_id=request_id)
+        return None if row is None else attempt_of(row)
+
+    def attempts(self, job_id: str) -> list[Attempt]:
+        return [attempt_of(row) for row in self.db.all("attempts_of_job", job_id=job_id)]
+
+    def live_attempts(self, host: str) -> list[Attempt]:
+        return [attempt_of(row) for row in self.db.all("live_attempts_of_host", host=host)]
+
+    def counts(self) -> dict[str, int]:
+        found = {row["status"]: int(row["n"]) for row in self.db.all("counts")}
+        return {status.value: found.get(status, 0) for status in JobStatus}
+
+    def workers(self) -> list[dict[str, Any]]:
+        """Every host that ever asked for work, whether or not it got any."""
+        return [
+            {
+                "hostname": row["host"],
+                "capability": json.loads(row["capability"]),
+                "first_seen": row["first_seen"],
+                "last_seen": row["last_seen"],
+                "instance_id": row["instance_id"],
+                "session_id": row["session_id"],
+                "conflict": row["conflict"],
+                "trainer_digests": json.loads(row["trainer_digests"] or "{}"),
+            }
+            for row in self.db.all("hosts")
+        ]
+
+    def pending_needs(self) -> list[tuple[int, Needs]]:
+        """The requirement classes with somebody waiting."""
+        return [(row["class_id"], self._needs_of(row)) for row in self.db.all("pending_classes")]
+
+    def note_host(
+        self,
+        hostname: str,
+        capability: Mapping[str, Any],
+        claimant: Claimant,
+        trainer_digests: Mapping[str, str] | None = None,
+    ) -> None:
+        self.db.run(
+            "note_host",
+            host=hostname,
+            capability=json.dumps(dict(capability)),
+            instance_id=claimant.instance_id,
+            session_id=claimant.session_id,
+            now=self.clock.now(),
+            trainer_digests=_json(trainer_digests or None),
+        )
+
+    def append_log(self, attempt: Attempt, first: int, lines: list[str]) -> int:
+        """Store output lines once; returns the number of the next line that is not stored."""
+        start = max(first, attempt.log_next)
+        fresh = lines[start - first :]
+        if not fresh:
+            return attempt.log_next
+        key = {"job_id": attempt.job_id, "attempt": attempt.attempt}
+        after = start + len(fresh)
+        with self.db.transaction():
+            self.db.run("add_log", **key, first=start, count=len(fresh), text="\n".join(fresh))
+            self.db.run("trim_log", **key, below=after - LOG_LINES_KEPT)
+            self.db.run("move_log_next", claim_id=attempt.claim_id, log_next=after)
+        return after
+
+    # ── inside ──────────────────────────────────────────────────────────────────────────────
+
+    def _require(self, job_id: str) -> Job:
+        job = self.get(job_id)
+        assert job is not None
+        return job
+
+    def _held_by(self, job_id: str, hostname: str) -> Job | None:
+        job = self.get(job_id)
+        held = job is not None and job.status in LIVE and job.worker_hostname == hostname
+        return job if held else None
+
+    def _live(self, job: Job) -> Attempt:
+        assert job.claim_id is not None
+        attempt = self.attempt(job.claim_id)
+        assert attempt is not None
+        return attempt
+
+    def _end(
+        self,
+        attempt: Attempt,
+        reason: EndReason,
+        *,
+        error: str | None = None,
+        exit_code: int | None = None,
+        artifact_id: str | None = None,
+        record: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.db.run(
+            "end_attempt",
+            claim_id=attempt.claim_id,
+            now=self.clock.now(),
+            reason=reason,
+            error=error,
+            exit_code=exit_code,
+            artifact_id=artifact_id,
+            record=_json(record),
+        )
+
+    def _move(
+        self,
+        transition: str,
+        job: Job,
+        target: JobStatus,
+        attempt: Attempt | None,
+        detail: str | None = None,
+    ) -> None:
+        number = None if attempt is None else attempt.attempt
+        host = None if attempt is None else attempt.host
+        self._event(transition, job.job_id, job.status, target, number, host, detail)
+
+    def _event(
+        self,
+        transition: str,
+        job_id: str,
+        source: JobStatus | None,
+        target: JobStatus,
+        attempt: int | None = None,
+        host: str | None = None,
+        detail: str | None = None,
+    ) -> None:
+        check_transition(transition, source, target)
+        self.db.run(
+            "add_event",
+            at=self.clock.now(),
+            job_id=job_id,
+            transition=transition,
+            from_status=source,
+            to_status=target,
+            attempt=attempt,
+            host=host,
+            detail=detail,
+        )
+
+
+def _eligible(
+    *,
+    spec: Mapping[str, Any],
+    hostname: str,
+    capability: Mapping[str, Any],
+    host_spec: Mapping[str, Any] | None = None,
+    prefer_cuda_grace_s: float = 300.0,
+    job_age_s: float = 0.0,
+) -> tuple[bool, str]:
+    """Whether this host may take this job now: ``(True, "ok")``, or ``(False, reason)``.
+
+    ``job_age_s`` is how long the job has been claimable; ``prefer_cuda`` holds hosts without CUDA back until then.
+    """
+    needs, host = Needs.of(spec), Host.of(hostname, capability, host_spec)
+    misfit = rules.fits(needs, host)
+    if misfit is not None:
+        return False, misfit
+    held = rules.hold(needs, host, NOBODY_ELSE, Policy(prefer_cuda_grace_s=prefer_cuda_grace_s))
+    if job_age_s < held.seconds:
+        return False, f"{held.reason}, {held.seconds - job_age_s:.0f} s more"
+    return True, "ok"
+
+
+def job_of(row: Row) -> Job:
+    """A row of ``jobs`` as a value."""
+    return Job(
+        job_id=row["job_id"],
+        name=row["name"],
+        spec=json.loads(row["spec"]),
+        status=JobStatus(row["status"]),
+        priority=row["priority"],
+        created_at=row["created_at"],
+        claimable_at=row["claimable_at"],
+        attempt=row["attempt"],
+        generation=row["generation"],
+        grants=row["grants"],
+        trainer_failures=row["trainer_failures"],
+        host_losses=row["host_losses"],
+        claim_id=row["claim_id"],
+        worker_hostname=row["worker_hostname"],
+        claimed_at=row["claimed_at"],
+        heartbeat_at=row["heartbeat_at"],
+        finished_at=row["finished_at"],
+        artifact_id=row["artifact_id"],
+        error=row["error"],
+        ended_by=row["ended_by"],
+        avoid_host=row["avoid_host"] or None,
+        avoid_until=row["avoid_until"],
+        in_manifest=bool(row["in_manifest"]),
+    )
+
+
+def attempt_of(row: Row) -> Attempt:
+    """A row of ``attempts`` as a value."""
+    return Attempt(
+        job_id=row["job_id"],
+        attempt=row["attempt"],
+        claim_id=row["claim_id"],
+        host=row["host"],
+        generation=row["generation"],
+        granted_at=row["granted_at"],
+        instance_id=row["instance_id"],
+        session_id=row["session_id"],
+        slot=row["slot"],
+        request_id=row["request_id"],
+        ended_at=row["ended_at"],
+        end_reason=None if row["end_reason"] is None else EndReason(row["end_reason"]),
+        error=row["error"],
+        exit_code=row["exit_code"],
+        seq=row["seq"],
+        progress=None if row["progress"] is None else json.loads(row["progress"]),
+        readoptions=row["readoptions"],
+        artifact_id=row["artifact_id"],
+        record=None if row["record"] is None else json.loads(row["record"]),
+        log_next=row["log_next"],
+    )
+
+
+def _json(value: Mapping[str, Any] | None) -> str | None:
+    return None if value is None else json.dumps(dict(value))

@@ -1,0 +1,222 @@
+-- Every statement of the fleet, named, with one line of why. Portable: `:name` parameters, no dialect.
+
+-- name: class_of — the requirement class of these needs, if any job ever had them
+SELECT class_id FROM classes WHERE needs = :needs
+
+-- name: add_class — a new form of needs
+INSERT INTO classes (needs) VALUES (:needs) RETURNING class_id
+
+-- name: classes — every requirement class; a handful, however many jobs there are
+SELECT class_id, needs FROM classes ORDER BY class_id
+
+-- name: pending_classes — the classes that have somebody waiting
+SELECT class_id, needs FROM classes AS c
+WHERE EXISTS (SELECT 1 FROM jobs WHERE status = 'pending' AND class_id = c.class_id)
+ORDER BY class_id
+
+-- name: head — the best pending job of a class and gate below a priority; one step into an index
+SELECT seq, job_id, priority, claimable_at FROM jobs
+WHERE status = 'pending' AND class_id = :class_id AND avoid_host = :avoid_host AND priority < :below
+ORDER BY priority DESC, claimable_at, seq LIMIT 1
+
+-- name: gates — hosts that some job avoids for now ('' is the open gate); few, because failures are rare
+SELECT DISTINCT avoid_host FROM jobs
+WHERE status = 'pending' AND avoid_host <> '' AND avoid_until > :now
+
+-- name: open_gates — a job that need not avoid its host any longer waits with all others again
+UPDATE jobs SET avoid_host = '', avoid_until = NULL
+WHERE status = 'pending' AND avoid_host <> '' AND avoid_until <= :now
+
+-- name: job — one job with all its columns
+SELECT * FROM jobs WHERE job_id = :job_id
+
+-- name: job_names — what a name or a prefix of an id may mean
+SELECT job_id, name FROM jobs
+WHERE job_id = :ref OR name = :ref OR (job_id >= :ref AND job_id < :ref_end) ORDER BY seq LIMIT 20
+
+-- name: jobs_page — a page of jobs in order of arrival, each with the attempt that matters now
+SELECT j.*, a.progress AS progress FROM jobs AS j
+LEFT JOIN attempts AS a ON a.job_id = j.job_id AND a.attempt = j.attempt
+WHERE j.seq > :after ORDER BY j.seq LIMIT :most
+
+-- name: jobs_page_status — the same for one status
+SELECT j.*, a.progress AS progress FROM jobs AS j
+LEFT JOIN attempts AS a ON a.job_id = j.job_id AND a.attempt = j.attempt
+WHERE j.status = :status AND j.seq > :after ORDER BY j.seq LIMIT :most
+
+-- name: counts — how many jobs stand where
+SELECT status, count(*) AS n FROM jobs GROUP BY status
+
+-- name: add_job — a job that the manifest brought
+INSERT INTO jobs (job_id, name, spec, class_id, priority, status, created_at, claimable_at)
+VALUES (:job_id, :name, :spec, :class_id, :priority, 'pending', :now, :now)
+ON CONFLICT (job_id) DO NOTHING
+
+-- name: job_text — what a reload compares
+SELECT name, spec, status, in_manifest FROM jobs WHERE job_id = :job_id
+
+-- name: amend_job — a reload changes name, priority and constraints of a job that is not finished
+UPDATE jobs SET name = :name, spec = :spec, class_id = :class_id, priority = :priority, in_manifest = 1
+WHERE job_id = :job_id
+
+-- name: mark_in_manifest — a job that had been removed is back
+UPDATE jobs SET in_manifest = 1 WHERE job_id = :job_id
+
+-- name: manifest_job_ids — what the last manifest held
+SELECT job_id FROM jobs WHERE in_manifest = 1
+
+-- name: mark_removed — a job no longer in the manifest stays until it is cancelled
+UPDATE jobs SET in_manifest = 0 WHERE job_id = :job_id
+
+-- name: grant — pending → claimed; the guard cannot fail inside the deciding transaction
+UPDATE jobs SET status = 'claimed', attempt = attempt + 1, grants = grants + 1, claim_id = :claim_id,
+  worker_hostname = :host, claimed_at = :now, heartbeat_at = :now, error = NULL, ended_by = NULL,
+  avoid_host = '', avoid_until = NULL
+WHERE job_id = :job_id AND status = 'pending'
+RETURNING attempt
+
+-- name: add_attempt — the grant's own row
+INSERT INTO attempts (job_id, attempt, claim_id, generation, host, instance_id, session_id, slot, request_id,
+  granted_at)
+VALUES (:job_id, :attempt, :claim_id, :generation, :host, :instance_id, :session_id, :slot, :request_id, :now)
+
+-- name: attempt_by_claim — whom a claim id names
+SELECT * FROM attempts WHERE claim_id = :claim_id
+
+-- name: attempt_by_request — what was granted to this request before
+SELECT * FROM attempts WHERE host = :host AND request_id = :request_id
+
+-- name: live_attempts_of_host — what a host holds now
+SELECT * FROM attempts WHERE host = :host AND ended_at IS NULL ORDER BY granted_at
+
+-- name: live_jobs_by_host — names of the jobs that hosts hold now
+SELECT a.host, j.name FROM attempts AS a JOIN jobs AS j ON j.job_id = a.job_id
+WHERE a.ended_at IS NULL ORDER BY a.granted_at
+
+-- name: attempts_of_job — the whole history
+SELECT * FROM attempts WHERE job_id = :job_id ORDER BY attempt
+
+-- name: beat_job — the live attempt was heard; claimed becomes running
+UPDATE jobs SET status = 'running', heartbeat_at = :now WHERE job_id = :job_id AND claim_id = :claim_id
+
+-- name: beat_attempt — progress never goes backwards
+UPDATE attempts SET seq = :seq, progress = COALESCE(:progress, progress)
+WHERE claim_id = :claim_id AND seq < :seq
+
+-- name: end_attempt — an attempt ends once
+UPDATE attempts SET ended_at = :now, end_reason = :reason, error = :error, exit_code = :exit_code,
+  artifact_id = :artifact_id, record = COALESCE(:record, record)
+WHERE claim_id = :claim_id AND ended_at IS NULL
+
+-- name: settle_job — what the policy decided after the end of an attempt
+UPDATE jobs SET status = :status, claim_id = NULL, trainer_failures = :trainer_failures,
+  host_losses = :host_losses, claimable_at = :claimable_at, avoid_host = :avoid_host,
+  avoid_until = :avoid_until, error = :error, ended_by = :ended_by, finished_at = :finished_at
+WHERE job_id = :job_id AND claim_id = :claim_id
+
+-- name: complete_job — from the live attempt
+UPDATE jobs SET status = 'completed', claim_id = NULL, artifact_id = :artifact_id, finished_at = :now,
+  worker_hostname = :host, error = NULL, ended_by = NULL
+WHERE job_id = :job_id AND claim_id = :claim_id
+
+-- name: adopt_job — from the last attempt, though its host had been given up
+UPDATE jobs SET status = 'completed', artifact_id = :artifact_id, finished_at = :now,
+  worker_hostname = :host, error = NULL, ended_by = NULL, host_losses = max(host_losses - 1, 0),
+  avoid_host = '', avoid_until = NULL
+WHERE job_id = :job_id AND status = 'pending' AND attempt = :attempt
+
+-- name: adopt_attempt — the loss is taken back: it was completed
+UPDATE attempts SET ended_at = :now, end_reason = 'completed', artifact_id = :artifact_id, error = NULL,
+  record = COALESCE(:record, record)
+WHERE claim_id = :claim_id AND end_reason = 'host_lost'
+
+-- name: readopt_job — a host given up for lost was heard again, and the loss is given back
+UPDATE jobs SET status = 'running', claim_id = :claim_id, worker_hostname = :host, heartbeat_at = :now,
+  host_losses = max(host_losses - 1, 0), error = NULL, avoid_host = '', avoid_until = NULL
+WHERE job_id = :job_id AND status = 'pending' AND attempt = :attempt
+
+-- name: readopt_attempt — it lives again
+UPDATE attempts SET ended_at = NULL, end_reason = NULL, error = NULL, readoptions = readoptions + 1
+WHERE claim_id = :claim_id AND end_reason = 'host_lost'
+
+-- name: cancel_job — the operator's word; final
+UPDATE jobs SET status = 'cancelled', claim_id = NULL, finished_at = :now, error = NULL,
+  ended_by = 'operator: cancelled', avoid_host = '', avoid_until = NULL
+WHERE job_id = :job_id AND status IN ('pending', 'claimed', 'running')
+
+-- name: requeue_job — a new generation: budgets reset, history kept
+UPDATE jobs SET status = 'pending', claim_id = NULL, generation = generation + 1, grants = 0,
+  trainer_failures = 0, host_losses = 0, claimable_at = :now, finished_at = NULL, artifact_id = NULL,
+  error = NULL, ended_by = NULL, heartbeat_at = NULL, worker_hostname = NULL, claimed_at = NULL,
+  avoid_host = '', avoid_until = NULL
+WHERE job_id = :job_id
+
+-- name: stale — live attempts that were not heard since
+SELECT job_id FROM jobs
+WHERE status IN ('claimed', 'running') AND heartbeat_at < :before ORDER BY heartbeat_at
+
+-- name: shift_jobs — the wall clock stepped: everything that was written by it moves along
+UPDATE jobs SET heartbeat_at = heartbeat_at + :step, claimable_at = claimable_at + :step,
+  avoid_until = avoid_until + :step
+WHERE status IN ('pending', 'claimed', 'running')
+
+-- name: shift_hosts — as above
+UPDATE hosts SET last_seen = last_seen + :step
+
+-- name: add_event — the witness of a transition, in its own transaction
+INSERT INTO events (at, job_id, transition, from_status, to_status, attempt, host, detail)
+VALUES (:at, :job_id, :transition, :from_status, :to_status, :attempt, :host, :detail)
+
+-- name: events_of_job — what happened to a job, oldest first
+SELECT * FROM events WHERE job_id = :job_id ORDER BY seq
+
+-- name: note_host — who asked, with what, and when
+INSERT INTO hosts (host, capability, instance_id, session_id, first_seen, last_seen, trainer_digests)
+VALUES (:host, :capability, :instance_id, :session_id, :now, :now, :trainer_digests)
+ON CONFLICT (host) DO UPDATE SET capability = excluded.capability,
+  instance_id = COALESCE(excluded.instance_id, hosts.instance_id),
+  session_id = COALESCE(excluded.session_id, hosts.session_id),
+  last_seen = excluded.last_seen,
+  trainer_digests = COALESCE(excluded.trainer_digests, hosts.trainer_digests)
+
+-- name: hear_host — a host that beats or delivers is alive
+UPDATE hosts SET last_seen = :now WHERE host = :host AND last_seen < :now
+
+-- name: note_conflict — a second installation with a living host id
+UPDATE hosts SET conflict = :conflict WHERE host = :host
+
+-- name: host — one host
+SELECT * FROM hosts WHERE host = :host
+
+-- name: hosts — all hosts that ever asked
+SELECT * FROM hosts ORDER BY host
+
+-- name: add_artifact — a bundle is stored; the same delivery again changes nothing
+INSERT INTO artifacts (artifact_id, job_id, attempt, model, mode, size, stored_at)
+VALUES (:artifact_id, :job_id, :attempt, :model, :mode, :size, :now)
+ON CONFLICT (artifact_id, job_id, attempt) DO NOTHING
+
+-- name: artifact_of — what an attempt delivered
+SELECT * FROM artifacts WHERE job_id = :job_id AND attempt = :attempt AND artifact_id = :artifact_id
+
+-- name: artifact — any row of this bundle
+SELECT * FROM artifacts WHERE artifact_id = :artifact_id ORDER BY stored_at LIMIT 1
+
+-- name: artifacts — every bundle once, oldest delivery first
+SELECT artifact_id, job_id, attempt, model, mode, size, stored_at FROM artifacts
+ORDER BY stored_at, artifact_id, job_id, attempt
+
+-- name: add_log — output lines, in the piece in which they came
+INSERT INTO log_chunks (job_id, attempt, first, count, text)
+VALUES (:job_id, :attempt, :first, :count, :text)
+ON CONFLICT (job_id, attempt, first) DO NOTHING
+
+-- name: move_log_next — how many lines of this attempt are stored
+UPDATE attempts SET log_next = :log_next WHERE claim_id = :claim_id
+
+-- name: trim_log — the head is forgotten when an attempt talks too much
+DELETE FROM log_chunks WHERE job_id = :job_id AND attempt = :attempt AND first + count <= :below
+
+-- name: log — output lines from a line on
+SELECT first, count, text FROM log_chunks
+WHERE job_id = :job_id AND attempt = :attempt AND first + count > :after ORDER BY first LIMIT :most

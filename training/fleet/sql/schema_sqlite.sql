@@ -1,0 +1,121 @@
+-- The queue's tables. Portable where it costs nothing: TEXT with CHECK for statuses, JSON as TEXT,
+-- epoch seconds as REAL in …_at columns, no triggers. STRICT and the partial indexes are SQLite's.
+
+CREATE TABLE classes (              -- one row per distinct form of what jobs need of a host
+  class_id INTEGER PRIMARY KEY,
+  needs    TEXT NOT NULL UNIQUE     -- canonical JSON of job.Needs
+) STRICT;
+
+CREATE TABLE jobs (
+  seq              INTEGER PRIMARY KEY,      -- order of arrival
+  job_id           TEXT NOT NULL UNIQUE,
+  name             TEXT NOT NULL,
+  spec             TEXT NOT NULL,            -- the job dict as JSON
+  class_id         INTEGER NOT NULL REFERENCES classes (class_id),
+  priority         INTEGER NOT NULL,
+  status           TEXT NOT NULL CHECK (status IN
+                     ('pending', 'claimed', 'running', 'completed', 'failed', 'cancelled')),
+  created_at       REAL NOT NULL,
+  claimable_at     REAL NOT NULL,            -- when it became (or becomes) claimable; graces count from here
+  attempt          INTEGER NOT NULL DEFAULT 0 CHECK (attempt >= 0),
+  generation       INTEGER NOT NULL DEFAULT 1 CHECK (generation >= 1),
+  grants           INTEGER NOT NULL DEFAULT 0 CHECK (grants >= 0),
+  trainer_failures INTEGER NOT NULL DEFAULT 0 CHECK (trainer_failures >= 0),
+  host_losses      INTEGER NOT NULL DEFAULT 0 CHECK (host_losses >= 0),
+  claim_id         TEXT,                     -- of the live attempt, and of no other
+  worker_hostname  TEXT,
+  claimed_at       REAL,
+  heartbeat_at     REAL,                     -- when the live attempt was last heard; what a sweep goes by
+  finished_at      REAL,
+  artifact_id      TEXT,
+  error            TEXT,
+  ended_by         TEXT,
+  avoid_host       TEXT NOT NULL DEFAULT '', -- a host that lets others go first until avoid_until
+  avoid_until      REAL,
+  in_manifest      INTEGER NOT NULL DEFAULT 1 CHECK (in_manifest IN (0, 1)),
+  CHECK ((status IN ('claimed', 'running')) = (claim_id IS NOT NULL)),
+  CHECK ((status IN ('completed', 'failed', 'cancelled')) = (finished_at IS NOT NULL))
+) STRICT;
+
+-- The head of a requirement class is one step into this index, however many jobs wait behind it.
+CREATE INDEX jobs_ready ON jobs (class_id, avoid_host, priority DESC, claimable_at, seq)
+  WHERE status = 'pending';
+CREATE INDEX jobs_avoiding ON jobs (avoid_until) WHERE status = 'pending' AND avoid_host <> '';
+CREATE INDEX jobs_live ON jobs (heartbeat_at) WHERE status IN ('claimed', 'running');
+-- No index leads with status alone: the planner would prefer it to the partial ones above.
+CREATE INDEX jobs_by_name ON jobs (name, status);  -- also covers the counts by status
+
+CREATE TABLE attempts (
+  job_id      TEXT NOT NULL REFERENCES jobs (job_id),
+  attempt     INTEGER NOT NULL CHECK (attempt >= 1),
+  claim_id    TEXT NOT NULL UNIQUE,
+  generation  INTEGER NOT NULL,
+  host        TEXT NOT NULL,
+  instance_id TEXT,
+  session_id  TEXT,
+  slot        INTEGER,
+  request_id  TEXT,
+  granted_at  REAL NOT NULL,
+  ended_at    REAL,
+  end_reason  TEXT CHECK (end_reason IN ('completed', 'trainer_failed', 'interrupted', 'worker_shutdown',
+                'host_lost', 'cancelled', 'superseded', 'upload_failed', 'spawn_failed')),
+  error       TEXT,
+  exit_code   INTEGER,
+  seq         INTEGER NOT NULL DEFAULT 0,
+  progress    TEXT,
+  readoptions INTEGER NOT NULL DEFAULT 0,
+  artifact_id TEXT,
+  record      TEXT,
+  log_next    INTEGER NOT NULL DEFAULT 0,
+  PRIMARY KEY (job_id, attempt),
+  CHECK ((ended_at IS NULL) = (end_reason IS NULL))
+) STRICT;
+
+CREATE UNIQUE INDEX attempts_one_live ON attempts (job_id) WHERE ended_at IS NULL;
+CREATE INDEX attempts_live_by_host ON attempts (host) WHERE ended_at IS NULL;
+CREATE UNIQUE INDEX attempts_by_request ON attempts (host, request_id) WHERE request_id IS NOT NULL;
+
+CREATE TABLE events (               -- one row per transition, in the transition's own transaction
+  seq         INTEGER PRIMARY KEY,
+  at          REAL NOT NULL,
+  job_id      TEXT NOT NULL,
+  transition  TEXT NOT NULL,
+  from_status TEXT,
+  to_status   TEXT NOT NULL,
+  attempt     INTEGER,
+  host        TEXT,
+  detail      TEXT
+) STRICT;
+CREATE INDEX events_by_job ON events (job_id, seq);
+
+CREATE TABLE hosts (
+  host            TEXT PRIMARY KEY,
+  capability      TEXT NOT NULL,    -- as last reported
+  instance_id     TEXT,
+  session_id      TEXT,
+  first_seen      REAL NOT NULL,
+  last_seen       REAL NOT NULL,
+  conflict        TEXT,             -- a second installation that claimed with this id, and when
+  trainer_digests TEXT
+) STRICT;
+
+CREATE TABLE artifacts (            -- bundles in the store, by the attempt that delivered them
+  artifact_id TEXT NOT NULL,
+  job_id      TEXT NOT NULL,
+  attempt     INTEGER NOT NULL,
+  model       TEXT NOT NULL,
+  mode        TEXT NOT NULL,
+  size        INTEGER NOT NULL CHECK (size >= 0),
+  stored_at   REAL NOT NULL,
+  PRIMARY KEY (artifact_id, job_id, attempt)
+) STRICT;
+CREATE INDEX artifacts_by_job ON artifacts (job_id);
+
+CREATE TABLE log_chunks (           -- trainers' output, in the pieces in which it arrived
+  job_id  TEXT NOT NULL,
+  attempt INTEGER NOT NULL,
+  first   INTEGER NOT NULL,         -- number of the first line within the attempt
+  count   INTEGER NOT NULL,
+  text    TEXT NOT NULL,            -- lines joined by \n
+  PRIMARY KEY (job_id, attempt, first)
+) STRICT, WITHOUT ROWID;
