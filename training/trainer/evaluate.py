@@ -7,71 +7,50 @@ Scores come in as `Scored`; the threshold comes from calibration data as an `Ope
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
 
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
-LabelMap = Mapping[str, int]  # class name -> class number, 0..K-1 without gaps
-BENIGN = "benign"  # the class that raises no alarm, by its name in the label map
+from training.trainer import curves
+from training.trainer.measures import (
+    AlarmMeasure,
+    ClassMeasure,
+    ProbabilityMeasure,
+    mean_of_present,
+)
+from training.trainer.resample import (
+    Estimate,
+    Measure,
+    RankMeasure,
+    Weights,
+    bootstrap,
+    percentile_interval,
+)
+from training.trainer.scored import (
+    BENIGN,
+    FloatArray,
+    IntArray,
+    LabelMap,
+    Scored,
+    benign_class,
+    decision_interval_s,
+)
+from training.trainer.threshold import OperatingPoint, operating_point
 
+__all__ = [
+    "Evaluation",
+    "LabelMap",
+    "OperatingPoint",
+    "Scored",
+    "benign_class",
+    "evaluate",
+    "operating_point",
+    "paired_gap",
+]
 
-@dataclass(frozen=True, slots=True)
-class Scored:
-    """Scores of N windows with what is needed to judge them. Arrays of length N unless said otherwise.
-
-    ``score`` is finite, and higher means more malicious-like; ``proba`` (N, K) holds class
-    probabilities, or is None for an anomaly score, which has no classes to be accurate about.
-    ``t_start`` and ``t_end`` in seconds; NaN when unknown.
-    """
-
-    y: IntArray
-    score: FloatArray
-    episode: NDArray[np.str_]
-    host: NDArray[np.str_]
-    t_start: FloatArray
-    t_end: FloatArray
-    proba: FloatArray | None = None
-
-    def __post_init__(self) -> None:
-        """Refuse shapes that disagree and scores that are not finite: a NaN would silently rank somewhere."""
-        raise NotImplementedError
-
-    @classmethod
-    def build(
-        cls,
-        *,
-        y: ArrayLike,
-        episode: ArrayLike,
-        host: ArrayLike,
-        t_start: ArrayLike | None = None,
-        t_end: ArrayLike | None = None,
-        score: ArrayLike | None = None,
-        proba: ArrayLike | None = None,
-        label_map: LabelMap | None = None,
-    ) -> Scored:
-        """From plain arrays. With ``proba`` (N, K) and no ``score``, the score is 1 - P(benign) by ``label_map``."""
-        raise NotImplementedError
-
-
-@dataclass(frozen=True, slots=True)
-class OperatingPoint:
-    """Where the alarm starts: a window whose score is *greater* than ``threshold`` raises one."""
-
-    target_fpr: float
-    threshold: float | None  # None: the calibration data cannot support one, see reason
-    n_windows: int  # benign calibration windows
-    n_episodes: int  # calibration episodes with a benign window: the effective number
-    interval: tuple[float, float] | None  # 95 %: the rate of alarms such a calibration really gives
-    warning: str | None = None
-    reason: str | None = None
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON values only."""
-        raise NotImplementedError
+DAY_S = 86_400.0
+_DIGITS = 6  # of every number in a report: below any meaning, above what a CPU's rounding can move
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,12 +60,9 @@ class Evaluation:
     metrics: dict[str, dict[str, Any]]  # name -> {value, ci95} and, where value is null, reason
     per_host: dict[str, dict[str, Any]]  # host -> counts, one_class, and metrics as above
     confusion: dict[str, Any] | None  # {labels: [K], matrix: [K][K], rows = truth}
-    curves: dict[str, Any] = field(default_factory=dict)  # roc, pr, calibration: lists of points
-
-
-def operating_point(cal: Scored, target_fpr: float, *, label_map: LabelMap) -> OperatingPoint:
-    """Choose the threshold on benign calibration windows so that a fraction ``target_fpr`` (0..0.5) exceeds it."""
-    raise NotImplementedError
+    curves: dict[
+        str, Any
+    ]  # roc, pr: [{label, points}]; calibration: [{claimed, observed, windows}]
 
 
 def evaluate(
@@ -100,11 +76,237 @@ def evaluate(
     """Judge the test side.
 
     Metrics: accuracy, balanced_accuracy, macro_f1, auroc, auprc, prevalence, ece, brier, tpr, fpr, alerts_per_host_day;
-    with more than two classes auroc and auprc are macro one-vs-rest.
+    with more than two classes auroc and auprc are macro one-vs-rest. A metric that cannot be had is null with a reason.
     """
-    raise NotImplementedError
+    if test.y.size == 0:
+        raise ValueError("there are no test windows to judge")
+    threshold = None if operating_point is None else operating_point.threshold
+    judge = _Judge(label_map, threshold, n_resamples, seed)
+    metrics, classes = judge.metrics(test)
+    per_host = {}
+    for name in sorted(set(test.host.tolist())):
+        here = test.take(np.flatnonzero(test.host == name))
+        per_host[name] = judge.counts(here) | judge.metrics(here)[0]
+    confusion = None
+    if classes is not None:
+        matrix = classes.confusion.tolist()
+        confusion = {"labels": judge.class_names(len(matrix)), "matrix": matrix}
+    return Evaluation(metrics, per_host, confusion, judge.curves(test))
 
 
-def paired_gap(a: Scored, b: Scored, *, n_resamples: int = 1000, seed: int = 0) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True)
+class _Judge:
+    """The same questions for the whole test side and for each of its hosts."""
+
+    label_map: LabelMap
+    threshold: float | None
+    n_resamples: int
+    seed: int
+
+    @property
+    def benign(self) -> int | None:
+        return benign_class(self.label_map)
+
+    def class_names(self, n_classes: int) -> list[str]:
+        if n_classes == len(self.label_map):
+            return sorted(self.label_map, key=lambda name: self.label_map[name])
+        return [BENIGN, "malicious"]
+
+    def counts(self, scored: Scored) -> dict[str, Any]:
+        present = np.unique(scored.y)
+        names = {number: name for name, number in self.label_map.items()}
+        counts: dict[str, Any] = {
+            "windows": int(scored.y.size),
+            "episodes": int(np.unique(scored.episode).size),
+            "one_class": names.get(int(present[0]), str(present[0])) if present.size == 1 else None,
+        }
+        if self.benign is not None:
+            counts["benign"] = int((scored.y == self.benign).sum())
+            counts["malicious"] = counts["windows"] - counts["benign"]
+        return counts
+
+    def metrics(self, scored: Scored) -> tuple[dict[str, dict[str, Any]], ClassMeasure | None]:
+        """Every metric with its interval, and the measure that holds the confusion."""
+        ids, episode = np.unique(scored.episode, return_inverse=True)
+        ranks = self._rank_measures(scored, episode)
+        classes = self._class_measure(scored, episode, ids.size)
+        measures: list[Measure] = [_macro(ranks)]
+        if classes is not None:
+            measures.append(classes)
+        if self.benign is not None:
+            malicious = scored.y != self.benign
+            alarm = None if self.threshold is None else scored.score > self.threshold
+            measures.append(AlarmMeasure(malicious, alarm, episode, ids.size))
+        if scored.proba is not None:
+            measures.append(ProbabilityMeasure(scored.y, scored.proba, episode, ids.size))
+        estimates = bootstrap(
+            measures,
+            n_episodes=ids.size,
+            n_windows=scored.y.size,
+            n_resamples=self.n_resamples,
+            seed=self.seed,
+        )
+        support = self._support(scored)
+        found = {
+            name: _shown(estimate, support.get(name, ids.size))
+            for name, estimate in estimates.items()
+        }
+        found |= self._alerts(scored, found)
+        return self._with_reasons(found, scored), classes
+
+    def _rank_measures(self, scored: Scored, episode: IntArray) -> list[RankMeasure]:
+        if len(self.label_map) > 2 and scored.proba is not None:
+            present = np.unique(scored.y).tolist()
+            return [
+                RankMeasure(scored.proba[:, k], scored.y == k, episode)
+                for k in range(scored.proba.shape[1])
+                if k in present
+            ]
+        return [RankMeasure(scored.score, scored.y != (self.benign or 0), episode)]
+
+    def _class_measure(
+        self, scored: Scored, episode: IntArray, n_episodes: int
+    ) -> ClassMeasure | None:
+        """Predicted classes are the likeliest ones; an anomaly score predicts benign or malicious by its threshold."""
+        if scored.proba is not None:
+            predicted = scored.proba.argmax(axis=1)
+            n_classes = max(len(self.label_map), scored.proba.shape[1])
+            return ClassMeasure(scored.y, predicted, n_classes, episode, n_episodes)
+        if self.threshold is None or self.benign is None:
+            return None
+        truth = (scored.y != self.benign).astype(np.int64)
+        alarm = (scored.score > self.threshold).astype(np.int64)
+        return ClassMeasure(truth, alarm, 2, episode, n_episodes)
+
+    def _support(self, scored: Scored) -> dict[str, int]:
+        """How many episodes carry each metric: those of the smallest class for whatever compares classes."""
+        carrying = {
+            k: int(np.unique(scored.episode[scored.y == k]).size)
+            for k in np.unique(scored.y).tolist()
+        }
+        smallest = min(carrying.values())
+        if len(carrying) > 2:  # a mean over many classes is not void because one of them is rare
+            smallest = max(2, smallest)
+        support = dict.fromkeys(("auroc", "auprc", "balanced_accuracy", "macro_f1"), smallest)
+        if self.benign is not None:
+            loud = np.unique(scored.episode[scored.y != self.benign]).size
+            support |= {"tpr": int(loud), "fpr": carrying.get(self.benign, 0)}
+        return support
+
+    def _alerts(self, scored: Scored, found: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+        """Alarms a day on a host that does nothing wrong: the realised FPR times the decisions of a day."""
+        if "fpr" not in found:
+            return {}
+        step = decision_interval_s(scored)
+        if step is None:
+            return {"alerts_per_host_day": _missing("the windows carry no times")}
+        rate, per_day = found["fpr"], DAY_S / step
+        value, ci95 = rate["value"], rate["ci95"]
+        return {
+            "alerts_per_host_day": {
+                "value": None if value is None else _rounded(value * per_day),
+                "ci95": None if ci95 is None else [_rounded(bound * per_day) for bound in ci95],
+                "decision_every_s": _rounded(step),
+            }
+        }
+
+    def _with_reasons(
+        self, found: dict[str, dict[str, Any]], scored: Scored
+    ) -> dict[str, dict[str, Any]]:
+        one_class = self.counts(scored)["one_class"]
+        alone = f"the test windows are all {one_class}" if one_class else "too few resamples"
+        no_alarm = (
+            "there is no threshold" if self.benign is not None else "no class is named benign"
+        )
+        no_classes = "an anomaly score without a threshold predicts no class"
+        expected = {
+            "accuracy": no_classes,
+            "balanced_accuracy": no_classes,
+            "macro_f1": no_classes,
+            "auroc": alone,
+            "auprc": alone,
+            "prevalence": "no class is named benign",
+            "ece": "an anomaly score is no probability",
+            "brier": "an anomaly score is no probability",
+            "tpr": no_alarm,
+            "fpr": no_alarm,
+            "alerts_per_host_day": no_alarm,
+        }
+        complete = {}
+        for name, reason in expected.items():
+            metric = found.get(name, _missing(reason))
+            if metric["value"] is None and "reason" not in metric:
+                metric = metric | {"reason": alone if one_class else reason}
+            complete[name] = metric
+        return complete
+
+    def curves(self, scored: Scored) -> dict[str, Any]:
+        if len(self.label_map) > 2 and scored.proba is not None:
+            pairs = [
+                (name, scored.proba[:, k], scored.y == k)
+                for name, k in sorted(self.label_map.items(), key=lambda item: item[1])
+            ]
+        else:
+            pairs = [("malicious", scored.score, scored.y != (self.benign or 0))]
+        return {
+            "roc": [{"label": n, "points": curves.roc(s, p)} for n, s, p in pairs],
+            "pr": [{"label": n, "points": curves.precision_recall(s, p)} for n, s, p in pairs],
+            "calibration": curves.reliability(scored.y, scored.proba, self.benign),
+        }
+
+
+def _macro(ranks: list[RankMeasure]) -> Measure:
+    """The mean over the one-vs-rest rankings; a single one is its own mean."""
+
+    def measure(weights: Weights) -> dict[str, FloatArray]:
+        answers = [rank(weights) for rank in ranks]
+        return {
+            name: mean_of_present(np.stack([answer[name] for answer in answers], axis=1))
+            for name in ("auroc", "auprc")
+        }
+
+    return measure
+
+
+def paired_gap(
+    a: Scored, b: Scored, *, label_map: LabelMap, n_resamples: int = 1000, seed: int = 0
+) -> dict[str, Any]:
     """AUROC of ``a`` minus that of ``b`` on the same windows (oracle minus realistic), as {value, ci95}."""
-    raise NotImplementedError
+    if not (np.array_equal(a.episode, b.episode) and np.array_equal(a.y, b.y)):
+        raise ValueError("a paired comparison needs the same windows in the same order")
+    ids, episode = np.unique(a.episode, return_inverse=True)
+    malicious = a.y != (benign_class(label_map) or 0)
+    first = RankMeasure(a.score, malicious, episode, auprc=None)
+    second = RankMeasure(b.score, malicious, episode, auprc=None)
+
+    def gap(weights: Weights) -> dict[str, FloatArray]:
+        return {"gap": first(weights)["auroc"] - second(weights)["auroc"]}
+
+    estimate = bootstrap(
+        [gap], n_episodes=ids.size, n_windows=a.y.size, n_resamples=n_resamples, seed=seed
+    )["gap"]
+    carrying = [np.unique(a.episode[side]).size for side in (malicious, ~malicious)]
+    return _shown(estimate, int(min(carrying)))
+
+
+# -- numbers for JSON --------------------------------------------------------------------------------------------------
+
+
+def _rounded(value: float) -> float:
+    return round(float(value), _DIGITS)
+
+
+def _missing(reason: str) -> dict[str, Any]:
+    return {"value": None, "ci95": None, "reason": reason}
+
+
+def _shown(estimate: Estimate, n_support: int) -> dict[str, Any]:
+    if not np.isfinite(estimate.value):
+        return {"value": None, "ci95": None}
+    interval = percentile_interval(estimate, n_support)
+    shown: dict[str, Any] = {"value": _rounded(estimate.value), "ci95": None}
+    if interval is not None:
+        shown["ci95"] = [_rounded(bound) for bound in interval]
+    elif estimate.samples.size:
+        shown["reason"] = f"{n_support} episodes carry it: too few for an interval"
+    return shown
