@@ -1,13 +1,63 @@
-"""The bar every model has to clear: plain methods on the same features, split and threshold rule."""
+"""The bar every model has to clear: plain methods on the same features, split and threshold rule.
+
+Deterministic, single runs of scikit-learn on capped numbers of rows: they are read beside the model, not instead of it.
+"""
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
+from sklearn.covariance import LedoitWolf
+from sklearn.ensemble import IsolationForest
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import log_loss
+from sklearn.neighbors import LocalOutlierFactor
+from sklearn.preprocessing import QuantileTransformer, StandardScaler
 
 from training.data.split import Split
-from training.trainer.evaluate import LabelMap, Scored
+from training.trainer.evaluate import (
+    LabelMap,
+    Scored,
+    benign_class,
+    evaluate,
+    operating_point,
+)
+
+Matrix = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+
+MAX_FIT_ROWS = (
+    20_000  # logistic regression; more rows move its numbers by less than their intervals
+)
+MAX_ANOMALY_ROWS = 5_000  # neighbours are searched by brute force
+MAX_JUDGED_ROWS = 50_000
+CLIP = (
+    10.0  # standard deviations: a channel that was constant in training must not drown the others
+)
+STRENGTHS = (
+    0.01,
+    0.1,
+)  # of the logistic regression (scikit-learn's C), chosen on the validation side
+_SHOWN = ("auroc", "auprc", "balanced_accuracy", "macro_f1", "tpr", "fpr")
+
+
+@dataclass(frozen=True, slots=True)
+class _Data:
+    """Standardised features of each side and the truth beside them."""
+
+    fit: Matrix
+    fit_y: IntArray
+    val: Matrix
+    val_y: IntArray
+    cal: Matrix
+    test: Matrix
+    seed: int
 
 
 def run_baselines(
@@ -25,8 +75,165 @@ def run_baselines(
     """Fit on split.train and judge on split.test: logistic_regression, isolation_forest, mahalanobis, lof.
 
     ``X`` (N_all, F) are the mode's features and ``y`` (N_all) the classes of *all* windows; ``test``
-    and ``cal`` are the model's own `Scored`, of which everything but the scores is taken over. The
-    result maps each name to {kind: supervised | anomaly, auroc, tpr, fpr: {value, ci95}}, plus a note
-    where something had to be left out.
+    and ``cal`` are the model's own `Scored` (rows as in the split), of which everything but the scores
+    is taken over. Each name maps to {kind: supervised | anomaly, auroc, auprc, tpr, fpr, …: {value,
+    ci95}}, or to {kind, note} with a sentence where it could not be had.
     """
-    raise NotImplementedError
+    if test.y.size != split.test.size or cal.y.size != split.cal.size:
+        raise ValueError("the scored windows must be those of the split, in its order")
+    truth = np.asarray(y, dtype=np.int64)
+    test_rows = _thinned(np.arange(split.test.size), MAX_JUDGED_ROWS)
+    cal_rows = _thinned(np.arange(split.cal.size), MAX_JUDGED_ROWS)
+    test, cal = test.take(test_rows), cal.take(cal_rows)
+    rows = _thinned(split.train, MAX_FIT_ROWS), _thinned(split.val, MAX_FIT_ROWS)
+    scale = _fit_scaler(X[rows[0]])
+    data = _Data(
+        fit=scale(X[rows[0]]),
+        fit_y=truth[rows[0]],
+        val=scale(X[rows[1]]),
+        val_y=truth[rows[1]],
+        cal=scale(X[split.cal[cal_rows]]),
+        test=scale(X[split.test[test_rows]]),
+        seed=seed,
+    )
+
+    def judge(kind: str, judged: Scored, calibrated: Scored) -> dict[str, Any]:
+        point = None
+        if calibrated.y.size:
+            point = operating_point(calibrated, target_fpr, label_map=label_map)
+        found = evaluate(
+            judged,
+            label_map=label_map,
+            operating_point=point,
+            n_resamples=n_resamples,
+            seed=seed,
+        ).metrics
+        return {"kind": kind} | {name: found[name] for name in _SHOWN}
+
+    results = {"logistic_regression": _supervised(data, test, cal, label_map, judge)}
+    benign = benign_class(label_map)
+    normal = data.fit[:0] if benign is None else data.fit[data.fit_y == benign]
+    normal = normal[_thinned(np.arange(normal.shape[0]), MAX_ANOMALY_ROWS)]
+    for name, method in ANOMALY_METHODS.items():
+        if normal.shape[0] < 2:
+            results[name] = {"kind": "anomaly", "note": "no benign training windows to learn from"}
+            continue
+        score = method(normal, seed)
+        results[name] = judge(
+            "anomaly", test.with_score(score(data.test)), cal.with_score(score(data.cal))
+        )
+    return results
+
+
+def _thinned(rows: IntArray, limit: int) -> IntArray:
+    """At most ``limit`` of the rows, evenly spaced, so that every episode keeps its share."""
+    if rows.size <= limit:
+        return rows
+    return rows[np.linspace(0, rows.size - 1, limit).astype(np.int64)]
+
+
+def _fit_scaler(fit: NDArray[Any]) -> Callable[[NDArray[Any]], Matrix]:
+    """Standardise by the training rows; what is missing becomes their median, what is far off is clipped."""
+    known = np.where(np.isfinite(fit), fit, np.nan).astype(np.float64)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # a column without any value has no median
+        median = np.nan_to_num(np.nanmedian(known, axis=0))
+    scaler = StandardScaler().fit(np.where(np.isnan(known), median, known))
+
+    def scale(values: NDArray[Any]) -> Matrix:
+        filled = np.where(np.isfinite(values), values, median)
+        scaled: Matrix = np.clip(scaler.transform(filled), -CLIP, CLIP)
+        return scaled
+
+    return scale
+
+
+# -- logistic regression -----------------------------------------------------------------------------------------------
+
+
+def _supervised(
+    data: _Data,
+    test: Scored,
+    cal: Scored,
+    label_map: LabelMap,
+    judge: Callable[[str, Scored, Scored], dict[str, Any]],
+) -> dict[str, Any]:
+    if np.unique(data.fit_y).size < 2:
+        return {"kind": "supervised", "note": "the training side holds a single class"}
+    model, transform = _best_logistic(data)
+    benign = benign_class(label_map) or 0
+
+    def scored(values: Matrix, windows: Scored) -> Scored:
+        proba = np.zeros((values.shape[0], len(label_map)))
+        proba[:, model.classes_] = model.predict_proba(transform(values))
+        others = np.delete(proba, benign, axis=1)
+        return windows.with_score(others.sum(axis=1), proba)
+
+    return judge("supervised", scored(data.test, test), scored(data.cal, cal))
+
+
+def _best_logistic(data: _Data) -> tuple[LogisticRegression, Callable[[Matrix], Matrix]]:
+    """Of plain and quantile-normal features and a few strengths, what explains the validation side best."""
+    quantiles = QuantileTransformer(
+        n_quantiles=min(200, data.fit.shape[0]),
+        output_distribution="normal",
+        subsample=None,
+        random_state=data.seed,
+    ).fit(data.fit)
+
+    def plain(values: Matrix) -> Matrix:
+        return values
+
+    def quantile_normal(values: Matrix) -> Matrix:
+        transformed: Matrix = np.clip(quantiles.transform(values), -3.0, 3.0)
+        return transformed
+
+    best: tuple[float, LogisticRegression, Callable[[Matrix], Matrix]] | None = None
+    for transform in (plain, quantile_normal):
+        fit, val = transform(data.fit), transform(data.val)
+        for strength in STRENGTHS:
+            model = LogisticRegression(C=strength, class_weight="balanced", max_iter=200)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", ConvergenceWarning)
+                model.fit(fit, data.fit_y)
+            loss = _validation_loss(model, val, data.val_y)
+            if best is None or loss < best[0]:
+                best = (loss, model, transform)
+    assert best is not None
+    return best[1], best[2]
+
+
+def _validation_loss(model: LogisticRegression, val: Matrix, val_y: IntArray) -> float:
+    known = np.isin(val_y, model.classes_)
+    if not known.any():
+        return 0.0
+    return float(log_loss(val_y[known], model.predict_proba(val[known]), labels=model.classes_))
+
+
+# -- anomaly detectors: fitted on benign training windows, they answer a function from features to scores -------------
+
+Score = Callable[[Matrix], Matrix]
+
+
+def _isolation_forest(normal: Matrix, seed: int) -> Score:
+    forest = IsolationForest(n_estimators=200, random_state=seed).fit(normal)
+    return lambda values: -forest.score_samples(values)
+
+
+def _mahalanobis(normal: Matrix, seed: int) -> Score:
+    del seed  # nothing about it is random
+    return LedoitWolf().fit(normal).mahalanobis
+
+
+def _lof(normal: Matrix, seed: int) -> Score:
+    del seed
+    neighbours = min(20, normal.shape[0] - 1)
+    factor = LocalOutlierFactor(n_neighbors=neighbours, novelty=True, algorithm="brute").fit(normal)
+    return lambda values: -factor.score_samples(values)
+
+
+ANOMALY_METHODS: dict[str, Callable[[Matrix, int], Score]] = {
+    "isolation_forest": _isolation_forest,
+    "mahalanobis": _mahalanobis,
+    "lof": _lof,
+}
