@@ -1,0 +1,390 @@
+"""Capability: what is reported, what it can run, and that no probe can bring the worker down."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from training.fleet import capability, capability_cuda
+from training.fleet.capability import Capability, CudaDevice, checkout_commit, detect
+from training.fleet.capability_cgroup import CgroupLimits, cgroup_limits
+from training.fleet.capability_cuda import GIB, RETRY_FAILED_S, CudaProbe
+
+UUID = "3f0c4a5e-0000-1111-2222-333344445555"
+
+
+class FakeClock:
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def now(self) -> float:
+        return self.seconds
+
+    monotonic = awake = now
+
+
+class FakeNvml:
+    def __init__(self, driver: str | None = "580.1", free: int | None = 6 * GIB) -> None:
+        self.driver, self.free = driver, free
+
+    def driver_version(self) -> str | None:
+        return self.driver
+
+    def memory(self, uuid: str) -> tuple[int, int] | None:
+        return None if self.free is None or uuid != UUID else (8 * GIB, self.free)
+
+
+class FakeTorch:
+    """Stands for the child process; counts how often torch was imported."""
+
+    def __init__(self, *, devices: int = 1, output: str | None = None) -> None:
+        device = {"uuid": UUID, "name": "GeForce", "total": 8 * GIB, "free": 7 * GIB}
+        answer = {"torch": "2.13.0", "devices": [device] * devices}
+        self.output = json.dumps(answer) if output is None else output
+        self.asked = 0
+
+    def __call__(self, command: Sequence[str]) -> str:
+        self.asked += 1
+        return self.output
+
+
+def probe(torch: FakeTorch, nvml: FakeNvml | None = None, **kwargs: object) -> CudaProbe:
+    settings: dict[str, object] = {
+        "nvml": nvml or FakeNvml(),
+        "run": torch,
+        "clock": FakeClock(),
+        "installed": lambda python: "2.13.0",
+        "environ": {},
+    }
+    return CudaProbe(Path("/venv/bin/python"), **(settings | kwargs))  # type: ignore[arg-type]
+
+
+# --- can_run ---------------------------------------------------------------------------------------
+
+GPU = Capability(
+    hostname="desk",
+    cpu_cores=8,
+    ram_total_gib=32.0,
+    ram_available_gib=16.0,
+    cuda_available=True,
+    cuda_devices=[CudaDevice("small", 4.0, 1.0), CudaDevice("large", 8.0, 2.0)],
+)
+CPU = Capability(hostname="pi", cpu_cores=4, ram_total_gib=8.0, ram_available_gib=6.0)
+
+
+@pytest.mark.parametrize(
+    ("host", "needs", "answer"),
+    [
+        (GPU, {"require_cuda": True, "min_vram_gib": 2.0}, (True, "ok")),
+        (CPU, {"require_cuda": True}, (False, "require_cuda but no CUDA device available")),
+        (
+            GPU,
+            {"require_cuda": True, "min_vram_gib": 8.0},
+            (False, "require_cuda but largest free VRAM 2.0 GiB < 8.0 GiB needed"),
+        ),
+        (CPU, {"min_vram_gib": 8.0}, (True, "ok")),
+        (CPU, {"min_ram_gib": 7.5}, (False, "available RAM 6.0 GiB < 7.5 GiB needed")),
+        (CPU, {"min_cores": 5}, (False, "cpu_cores 4 < 5 needed")),
+        (CPU, {}, (True, "ok")),
+    ],
+)
+def test_can_run_names_the_first_thing_missing(host, needs, answer):
+    full = {"require_cuda": False, "min_vram_gib": 0.0, "min_ram_gib": 0.0, "min_cores": 0}
+    assert host.can_run(**(full | needs)) == answer
+
+
+def test_best_vram_is_the_free_memory_of_the_roomiest_device():
+    assert GPU.best_vram_gib() == 2.0
+    assert CPU.best_vram_gib() == 0.0
+
+
+def test_to_dict_is_plain_json_with_every_field():
+    plain = json.loads(json.dumps(GPU.to_dict()))
+    assert plain == GPU.to_dict()
+    assert set(plain) == {
+        "hostname",
+        "os",
+        "arch",
+        "cpu_cores",
+        "ram_total_gib",
+        "ram_available_gib",
+        "cuda_available",
+        "cuda_devices",
+        "torch_version",
+        "python_version",
+        "training_commit",
+    }
+    assert plain["cuda_devices"][1] == {
+        "name": "large",
+        "vram_total_gib": 8.0,
+        "vram_free_gib": 2.0,
+    }
+
+
+# --- detect ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def no_child(monkeypatch):
+    """Detection without asking torch: the probe's answer is prepared."""
+    monkeypatch.setattr(capability, "_cuda_probe", lambda python: probe(FakeTorch()))
+
+
+def test_hostname_comes_from_argument_then_variable_then_node_name(no_child, monkeypatch):
+    monkeypatch.setenv("FLEET_HOST_ID", "from-variable")
+    assert detect(hostname_override="from-argument").hostname == "from-argument"
+    assert detect().hostname == "from-variable"
+    monkeypatch.setenv("FLEET_HOST_ID", "")
+    monkeypatch.setattr("platform.node", lambda: "from-node")
+    assert detect().hostname == "from-node"
+
+
+def test_detect_reports_this_machine(no_child):
+    found = detect(hostname_override="here")
+    assert found.cpu_cores >= 1
+    assert 0 < found.ram_available_gib <= found.ram_total_gib
+    assert found.cuda_devices == (CudaDevice("GeForce", 8.0, 6.0),)
+    assert found.cuda_available
+
+
+def test_nothing_that_a_probe_does_reaches_the_caller(monkeypatch, tmp_path):
+    def explode(*args: object, **kwargs: object) -> None:
+        raise RuntimeError("driver on fire")
+
+    for name in ("cgroup_limits", "_memory_bytes", "_cores", "checkout_commit"):
+        monkeypatch.setattr(capability, name, explode)
+    monkeypatch.setattr(CudaProbe, "facts", explode)
+    found = detect(hostname_override="here", repo_root=tmp_path)
+    assert found.to_dict() | {"os": "", "arch": "", "python_version": ""} == (
+        Capability(hostname="here").to_dict()
+    )
+
+
+def test_a_container_is_as_large_as_its_limits(no_child, monkeypatch):
+    limits = CgroupLimits(cpus=1.5, memory_total_bytes=GIB, memory_available_bytes=GIB // 4)
+    monkeypatch.setattr(capability, "cgroup_limits", lambda: limits)
+    monkeypatch.setattr("psutil.cpu_count", lambda logical: 16)
+    monkeypatch.setattr("os.sched_getaffinity", lambda pid: set(range(16)), raising=False)
+    found = detect()
+    assert (found.cpu_cores, found.ram_total_gib, found.ram_available_gib) == (1, 1.0, 0.25)
+    monkeypatch.setattr(capability, "cgroup_limits", lambda: CgroupLimits(cpus=0.4))
+    assert detect().cpu_cores == 1
+
+
+def test_the_module_prints_json():
+    run = [sys.executable, "-m", "training.fleet.capability", "--host-id", "here"]
+    # An interpreter that does not exist: torch is not asked, and nothing fails.
+    done = subprocess.run([*run, "--venv-python", "/no/python"], capture_output=True, check=True)
+    printed = json.loads(done.stdout)
+    assert printed["hostname"] == "here"
+    assert printed["cuda_available"] is False
+
+
+# --- torch and NVML --------------------------------------------------------------------------------
+
+
+def test_torch_is_asked_once_and_free_memory_every_time(tmp_path):
+    torch, nvml, kept = FakeTorch(), FakeNvml(), tmp_path / "cache" / "capability.json"
+    first = probe(torch, nvml, cache_file=kept)
+    assert first.facts().devices[0].free == 6 * GIB
+    nvml.free = 1 * GIB
+    assert first.facts().devices[0].free == 1 * GIB
+    assert probe(torch, nvml, cache_file=kept).facts().devices[0].free == 1 * GIB
+    assert torch.asked == 1
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"installed": lambda python: "2.14.0"},
+        {"nvml": FakeNvml(driver="590.2")},
+        {"environ": {"CUDA_VISIBLE_DEVICES": ""}},
+    ],
+)
+def test_another_torch_driver_or_visibility_is_asked_anew(tmp_path, change):
+    torch, kept = FakeTorch(), tmp_path / "capability.json"
+    probe(torch, cache_file=kept).facts()
+    probe(torch, **({"cache_file": kept} | change)).facts()
+    assert torch.asked == 2
+
+
+def test_a_gpu_that_torch_cannot_use_is_asked_about_again_later(tmp_path):
+    torch, clock, kept = FakeTorch(devices=0), FakeClock(), tmp_path / "capability.json"
+    asking = probe(torch, cache_file=kept, clock=clock)
+    asking.facts()
+    clock.seconds += RETRY_FAILED_S - 1
+    asking.facts()
+    assert torch.asked == 1
+    clock.seconds += 1
+    asking.facts()
+    assert torch.asked == 2
+    assert not kept.exists()
+
+
+def test_a_host_without_a_driver_is_asked_once_for_ever(tmp_path):
+    torch, kept = FakeTorch(devices=0), tmp_path / "capability.json"
+    for _ in range(3):
+        probe(torch, FakeNvml(driver=None), cache_file=kept).facts()
+    assert torch.asked == 1
+
+
+def test_without_nvml_the_memory_is_what_torch_said():
+    assert probe(FakeTorch(), FakeNvml(driver=None, free=None)).facts().devices[0].free == 7 * GIB
+
+
+@pytest.mark.parametrize("output", ["", "no json", "[]", "{}", '{"torch": 1, "devices": [{}]}'])
+def test_a_child_that_talks_nonsense_has_no_cuda(output):
+    facts = probe(FakeTorch(output=output)).facts()
+    assert facts.devices == ()
+
+
+def test_warnings_before_the_answer_are_ignored():
+    noisy = FakeTorch()
+    noisy.output = "UserWarning: old driver\n" + noisy.output
+    assert probe(noisy).facts().version == "2.13.0"
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"key": 1}', "[" * 10_000])
+def test_a_broken_cache_is_no_cache(tmp_path, text):
+    kept, torch = tmp_path / "capability.json", FakeTorch()
+    kept.write_text(text)
+    assert probe(torch, cache_file=kept).facts().version == "2.13.0"
+    assert torch.asked == 1
+
+
+def test_an_unwritable_cache_is_no_error(tmp_path):
+    (tmp_path / "file").write_text("")
+    assert probe(FakeTorch(), cache_file=tmp_path / "file" / "capability.json").facts().devices
+
+
+def test_the_child_is_given_no_secret(monkeypatch):
+    monkeypatch.setenv("CIS490_OPERATOR_TOKEN", "hunter2")
+    printed = capability_cuda._run([sys.executable, "-c", "import os; print(dict(os.environ))"])
+    assert "hunter2" not in printed
+
+
+def test_the_version_is_read_from_the_trainers_environment(tmp_path):
+    info = tmp_path / "lib" / "python3.11" / "site-packages" / "torch-9.8.7+cu130.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: torch\nVersion: 9.8.7+cu130\n")
+    python = tmp_path / "bin" / "python"
+    assert capability_cuda.installed_torch(python) == "9.8.7+cu130"
+    assert capability_cuda.installed_torch(tmp_path / "x" / "bin" / "python") is None
+
+
+# --- control groups --------------------------------------------------------------------------------
+
+
+def lay(root: Path, files: dict[str, str]) -> None:
+    for name, text in files.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+
+V2_MOUNT = "29 23 0:26 / /sys/fs/cgroup rw shared:4 - cgroup2 cgroup2 rw,nsdelegate\n"
+V1_MOUNTS = (
+    "32 31 0:29 / /sys/fs/cgroup/cpu,cpuacct rw - cgroup cgroup rw,cpu,cpuacct\n"
+    "35 31 0:32 /docker/ab /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n"
+    "36 31 0:33 / / rw - ext4 /dev/sda rw\n"
+)
+
+
+def test_unified_limits_hold_wherever_on_the_way_they_stand(tmp_path):
+    group = "sys/fs/cgroup/system.slice/worker.service"
+    lay(
+        tmp_path,
+        {
+            "proc/self/mountinfo": V2_MOUNT,
+            "proc/self/cgroup": "0::/system.slice/worker.service\n",
+            f"{group}/cpu.max": "max 100000\n",
+            "sys/fs/cgroup/system.slice/cpu.max": "150000 100000\n",
+            f"{group}/memory.max": f"{4 * GIB}\n",
+            f"{group}/memory.current": f"{3 * GIB}\n",
+            f"{group}/memory.stat": f"anon 5\ninactive_file {GIB}\n",
+            "sys/fs/cgroup/system.slice/memory.max": "max\n",
+        },
+    )
+    assert cgroup_limits(tmp_path) == CgroupLimits(1.5, 4 * GIB, 2 * GIB)
+
+
+def test_version_one_inside_a_container_reads_the_mounted_group(tmp_path):
+    lay(
+        tmp_path,
+        {
+            "proc/self/mountinfo": V1_MOUNTS,
+            "proc/self/cgroup": "4:memory:/docker/ab\n1:cpu,cpuacct:/docker/ab\n",
+            "sys/fs/cgroup/cpu,cpuacct/cpu.cfs_quota_us": "50000\n",
+            "sys/fs/cgroup/cpu,cpuacct/cpu.cfs_period_us": "100000\n",
+            "sys/fs/cgroup/memory/memory.limit_in_bytes": f"{2 * GIB}\n",
+            "sys/fs/cgroup/memory/memory.usage_in_bytes": f"{GIB}\n",
+            "sys/fs/cgroup/memory/memory.stat": f"total_inactive_file {GIB // 2}\n",
+        },
+    )
+    assert cgroup_limits(tmp_path) == CgroupLimits(0.5, 2 * GIB, 3 * GIB // 2)
+
+
+def test_no_limit_is_none(tmp_path):
+    lay(
+        tmp_path,
+        {
+            "proc/self/mountinfo": V1_MOUNTS + V2_MOUNT,
+            "proc/self/cgroup": "4:memory:/docker/ab\n1:cpu,cpuacct:/\n0::/\n",
+            "sys/fs/cgroup/cpu,cpuacct/cpu.cfs_quota_us": "-1\n",
+            "sys/fs/cgroup/cpu,cpuacct/cpu.cfs_period_us": "100000\n",
+            "sys/fs/cgroup/memory/memory.limit_in_bytes": "9223372036854771712\n",
+        },
+    )
+    assert cgroup_limits(tmp_path) == CgroupLimits()
+    assert cgroup_limits(tmp_path / "nothing") == CgroupLimits()
+
+
+@given(mountinfo=st.text(), cgroup=st.text())
+def test_no_text_in_proc_is_an_error(tmp_path_factory, mountinfo, cgroup):
+    root = tmp_path_factory.getbasetemp() / "proc-fuzz"
+    for name, text in (("mountinfo", V2_MOUNT + mountinfo), ("cgroup", "0::/" + cgroup)):
+        path = root / "proc/self" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(text.encode("utf-8", "surrogatepass"))
+    assert isinstance(cgroup_limits(root), CgroupLimits)
+
+
+# --- the checkout's commit -------------------------------------------------------------------------
+
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        {".git/HEAD": COMMIT},
+        {".git/HEAD": "ref: refs/heads/main", ".git/refs/heads/main": COMMIT + "\n"},
+        {
+            ".git/HEAD": "ref: refs/heads/main",
+            ".git/packed-refs": f"# pack-refs\n{COMMIT} refs/heads/main\n",
+        },
+        {
+            ".git": "gitdir: real/worktrees/x",
+            "real/worktrees/x/HEAD": "ref: refs/heads/main",
+            "real/worktrees/x/commondir": "../..",
+            "real/refs/heads/main": COMMIT,
+        },
+    ],
+    ids=["detached", "branch", "packed", "worktree"],
+)
+def test_the_commit_is_read_from_gits_own_files(tmp_path, files):
+    lay(tmp_path, files)
+    assert checkout_commit(tmp_path) == COMMIT
+
+
+def test_a_folder_that_is_no_checkout_has_no_commit(no_child, tmp_path):
+    assert detect(repo_root=tmp_path).training_commit is None
+    lay(tmp_path, {".git/HEAD": "ref: refs/heads/main", ".git/refs/heads/main": "rubbish"})
+    assert checkout_commit(tmp_path) is None

@@ -1,0 +1,125 @@
+"""What the control groups around this process allow. In a container they are the truth, not the machine's totals.
+
+Reads files only, below an injected ``root``, and answers "no limit" for whatever it cannot read: outside Linux, or
+where ``/proc`` is hidden, that is the right answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+# cgroup v1 writes "no limit" as the largest multiple of the page size below 2**63; no machine has an exbibyte.
+_UNLIMITED_BYTES = 2**60
+
+
+@dataclass(frozen=True, slots=True)
+class CgroupLimits:
+    """The tightest limits on the way from this process's group to the root; ``None`` where there is none."""
+
+    cpus: float | None = None  # CPU seconds a second
+    memory_total_bytes: int | None = None
+    memory_available_bytes: int | None = None  # limit less what cannot be reclaimed
+
+
+@dataclass(frozen=True, slots=True)
+class _Mount:
+    """One mounted hierarchy: where it is visible, and which group its top folder stands for."""
+
+    folder: Path
+    top: str
+    controllers: frozenset[str]  # empty for the unified hierarchy
+
+
+def cgroup_limits(root: Path = Path("/")) -> CgroupLimits:
+    """The limits that hold for this process. Never raises."""
+    mounts = list(_mounts(_text(root / "proc/self/mountinfo"), root))
+    groups = dict(_groups(_text(root / "proc/self/cgroup")))
+    cpus: list[float] = []
+    memory: list[tuple[int, int]] = []
+    for mount in mounts:
+        for folder in _levels(mount, groups):
+            cpus.extend(_cpus(folder))
+            memory.extend(_memory(folder))
+    return CgroupLimits(
+        cpus=min(cpus, default=None),
+        memory_total_bytes=min((limit for limit, _ in memory), default=None),
+        memory_available_bytes=min((left for _, left in memory), default=None),
+    )
+
+
+def _mounts(mountinfo: str, root: Path) -> Iterator[_Mount]:
+    """The cgroup hierarchies among the mounts (the fields are those of proc_pid_mountinfo(5))."""
+    for line in mountinfo.splitlines():
+        before, _, after = line.partition(" - ")
+        fields, kind = before.split(), after.split()
+        if len(fields) < 5 or len(kind) < 3 or kind[0] not in ("cgroup", "cgroup2"):
+            continue
+        options = frozenset(kind[2].split(",")) if kind[0] == "cgroup" else frozenset[str]()
+        yield _Mount(folder=root / fields[4].lstrip("/"), top=fields[3], controllers=options)
+
+
+def _groups(cgroup: str) -> Iterator[tuple[str, str]]:
+    """Controller → path of this process's group; the unified hierarchy has the empty name."""
+    for line in cgroup.splitlines():
+        parts = line.split(":", 2)
+        if len(parts) == 3:
+            for controller in parts[1].split(","):
+                yield controller, parts[2]
+
+
+def _levels(mount: _Mount, groups: dict[str, str]) -> Iterator[Path]:
+    """The folders from this process's group up to the mount: a limit anywhere on the way holds."""
+    names = mount.controllers & groups.keys() if mount.controllers else {""} & groups.keys()
+    for name in sorted(names):
+        # A container sees its own group mounted as the top, while its path may still be the host's.
+        inside = groups[name].removeprefix(mount.top.rstrip("/")).strip("/")
+        folder = mount.folder / inside
+        if ".." in inside.split("/") or not folder.is_dir():
+            folder = mount.folder
+        while folder != mount.folder:
+            yield folder
+            folder = folder.parent
+        yield mount.folder
+
+
+def _cpus(folder: Path) -> Iterator[float]:
+    quota, period = _text(folder / "cpu.cfs_quota_us"), _text(folder / "cpu.cfs_period_us")
+    unified = _text(folder / "cpu.max").split()
+    if len(unified) == 2:
+        quota, period = unified
+    if (allowed := _number(quota)) is not None and (span := _number(period)):
+        yield allowed / span
+
+
+def _memory(folder: Path) -> Iterator[tuple[int, int]]:
+    """(limit, still available) in bytes. Clean page cache counts as available: the kernel drops it on demand."""
+    for limit_file, used_file, cache_key in (
+        ("memory.max", "memory.current", "inactive_file"),
+        ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+    ):
+        limit = _number(_text(folder / limit_file))
+        if limit is None or limit >= _UNLIMITED_BYTES:
+            continue
+        used = _number(_text(folder / used_file)) or 0
+        cache = dict(
+            pair
+            for line in _text(folder / "memory.stat").splitlines()
+            if len(pair := line.split()) == 2
+        )
+        kept = max(used - (_number(cache.get(cache_key, "")) or 0), 0)
+        yield limit, max(limit - kept, 0)
+
+
+def _number(text: str) -> int | None:
+    """A count that limits something; ``max``, ``-1`` and an empty file limit nothing."""
+    text = text.strip()
+    return int(text) if text.isascii() and text.isdigit() else None
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""

@@ -1,0 +1,265 @@
+"""Can torch in the trainer's environment use a GPU, and how much memory has that GPU left?
+
+Two questions with different prices. The first needs torch, takes seconds and changes only with torch or the driver:
+it is asked in a short child process and its answer is kept. The second changes by the minute and costs a millisecond
+through NVML: it is asked afresh every time. The daemon itself never imports torch.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.metadata
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+from training.clock import Clock, SystemClock
+
+GIB = 1024**3
+_T = TypeVar("_T")
+PROBE_TIMEOUT_S = 120.0  # a Raspberry Pi takes half a minute to import torch from a cold SD card
+# An environment with a GPU in which torch cannot use it may be mended (a driver reloaded after sleep): ask again.
+RETRY_FAILED_S = 600.0
+
+# Runs in the trainer's interpreter. The last line counts: libraries like to print warnings first.
+PROBE = """
+import json
+try:
+    import torch
+except Exception:
+    print(json.dumps({"torch": None, "devices": []}))
+    raise SystemExit
+devices = []
+try:
+    for i in range(torch.cuda.device_count() if torch.cuda.is_available() else 0):
+        properties = torch.cuda.get_device_properties(i)
+        free, total = torch.cuda.mem_get_info(i)
+        devices.append({"uuid": str(getattr(properties, "uuid", "")), "name": properties.name,
+                        "total": total, "free": free})
+except Exception:
+    devices = []
+print(json.dumps({"torch": torch.__version__, "devices": devices}))
+"""
+
+# Held back from the child: it runs a large library and needs none of them.
+_SECRET_WORDS = ("TOKEN", "SECRET", "PASSWORD", "KEY", "CREDENTIAL")
+
+
+@dataclass(frozen=True, slots=True)
+class TorchDevice:
+    """A CUDA device as torch sees it; memory in bytes, ``free`` at the moment of asking."""
+
+    uuid: str
+    name: str
+    total: int
+    free: int
+
+
+@dataclass(frozen=True, slots=True)
+class TorchFacts:
+    """What torch in one environment can do. ``version`` is ``None`` when it cannot be imported."""
+
+    version: str | None = None
+    devices: tuple[TorchDevice, ...] = ()
+
+
+class Nvml(Protocol):
+    """The two things asked of the NVIDIA driver."""
+
+    def driver_version(self) -> str | None:
+        """``None`` when this machine has no working driver."""
+        ...
+
+    def memory(self, uuid: str) -> tuple[int, int] | None:
+        """(total, free) bytes of the device with torch's ``uuid``; ``None`` when the driver cannot say."""
+        ...
+
+
+class SystemNvml:
+    """NVML through nvidia-ml-py, opened for each question so that a driver may be replaced under us."""
+
+    def driver_version(self) -> str | None:
+        return _ask_nvml(lambda nvml: str(nvml.nvmlSystemGetDriverVersion()))
+
+    def memory(self, uuid: str) -> tuple[int, int] | None:
+        # torch drops the prefix; a slice of a partitioned GPU (MIG) is a device too.
+        return _ask_nvml(lambda nvml: _memory(nvml, f"GPU-{uuid}")) or _ask_nvml(
+            lambda nvml: _memory(nvml, f"MIG-{uuid}")
+        )
+
+
+def _memory(nvml: Any, uuid: str) -> tuple[int, int]:
+    info = nvml.nvmlDeviceGetMemoryInfo(nvml.nvmlDeviceGetHandleByUUID(uuid))
+    return int(info.total), int(info.free)
+
+
+def _ask_nvml(question: Callable[[Any], _T]) -> _T | None:
+    """The library's answer between init and shutdown; ``None`` without library, driver or answer."""
+    try:
+        import pynvml
+    except ImportError:
+        return None
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError:
+        return None
+    try:
+        return question(pynvml)
+    except pynvml.NVMLError:
+        return None
+    finally:
+        with contextlib.suppress(pynvml.NVMLError):
+            pynvml.nvmlShutdown()
+
+
+class CudaProbe:
+    """Answers for one interpreter, remembering what torch said for as long as torch and driver stay the same."""
+
+    def __init__(
+        self,
+        python: Path,
+        *,
+        nvml: Nvml | None = None,
+        run: Callable[[Sequence[str]], str] | None = None,
+        cache_file: Path | None = None,
+        clock: Clock | None = None,
+        installed: Callable[[Path], str | None] | None = None,
+        environ: Mapping[str, str] | None = None,
+    ) -> None:
+        self._python = python
+        self._nvml = nvml or SystemNvml()
+        self._run = run or _run
+        self._cache_file = cache_file
+        self._clock = clock or SystemClock()
+        self._installed = installed or installed_torch
+        self._environ = os.environ if environ is None else environ
+        self._kept: tuple[dict[str, Any], TorchFacts, float] | None = None
+
+    def facts(self) -> TorchFacts:
+        """What torch can use now: devices from its own answer, their memory fresh from the driver."""
+        known = self._known()
+        return replace(known, devices=tuple(self._refreshed(device) for device in known.devices))
+
+    def _refreshed(self, device: TorchDevice) -> TorchDevice:
+        memory = self._nvml.memory(device.uuid) if device.uuid else None
+        return device if memory is None else replace(device, total=memory[0], free=memory[1])
+
+    def _known(self) -> TorchFacts:
+        key = self._key()
+        if self._kept is not None and self._kept[0] == key and not self._stale(*self._kept[1:]):
+            return self._kept[1]
+        facts = _read_cache(self._cache_file, key)
+        if facts is None:
+            facts = self._ask()
+            if not self._doubtful(facts):
+                _write_cache(self._cache_file, key, facts)
+        self._kept = (key, facts, self._clock.monotonic())
+        return facts
+
+    def _key(self) -> dict[str, Any]:
+        return {
+            "python": str(self._python),
+            "torch": self._installed(self._python),
+            "driver": self._nvml.driver_version(),
+            "visible": self._environ.get("CUDA_VISIBLE_DEVICES"),
+        }
+
+    def _doubtful(self, facts: TorchFacts) -> bool:
+        """No GPU although a driver answers, or no version to key by: right for now, not to be kept for ever."""
+        key_is_weak = self._installed(self._python) is None
+        return key_is_weak or (not facts.devices and self._nvml.driver_version() is not None)
+
+    def _stale(self, facts: TorchFacts, asked_at: float) -> bool:
+        return self._doubtful(facts) and self._clock.monotonic() - asked_at >= RETRY_FAILED_S
+
+    def _ask(self) -> TorchFacts:
+        try:
+            return _parse(json.loads(self._run([str(self._python), "-c", PROBE]).splitlines()[-1]))
+        except (OSError, ValueError, IndexError, KeyError, TypeError, subprocess.SubprocessError):
+            return TorchFacts()
+
+
+def _parse(answer: Any) -> TorchFacts:
+    devices = tuple(
+        TorchDevice(str(d["uuid"]), str(d["name"]), int(d["total"]), int(d["free"]))
+        for d in answer["devices"]
+    )
+    version = answer["torch"]
+    return TorchFacts(version if version is None else str(version), devices)
+
+
+def _run(command: Sequence[str]) -> str:
+    """Standard output of ``command``; a crash inside CUDA ends only the child."""
+    environment = {
+        name: value
+        for name, value in os.environ.items()
+        if not any(word in name.upper() for word in _SECRET_WORDS)
+    }
+    done = subprocess.run(
+        command,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        errors="replace",
+        timeout=PROBE_TIMEOUT_S,
+        env=environment,
+        check=True,
+    )
+    return done.stdout
+
+
+def installed_torch(python: Path) -> str | None:
+    """The version of torch that ``python`` would import, read from its package metadata; ``None`` if not found."""
+    if python == Path(sys.executable):
+        try:
+            return importlib.metadata.version("torch")
+        except importlib.metadata.PackageNotFoundError:
+            return None
+    prefix = python.parent.parent
+    folders = [*prefix.glob("lib*/python3*/site-packages"), prefix / "Lib" / "site-packages"]
+    found = importlib.metadata.distributions(name="torch", path=[str(folder) for folder in folders])
+    return next((distribution.version for distribution in found), None)
+
+
+def default_cache_file(environ: Mapping[str, str] = os.environ) -> Path | None:
+    """Where the answer is kept between starts; ``None`` for an account without a home."""
+    if base := environ.get("XDG_CACHE_HOME") or environ.get("LOCALAPPDATA"):
+        return Path(base) / "cis490" / "capability.json"
+    try:
+        return Path.home() / ".cache" / "cis490" / "capability.json"
+    except RuntimeError:
+        return None
+
+
+def _read_cache(path: Path | None, key: Mapping[str, Any]) -> TorchFacts | None:
+    if path is None:
+        return None
+    try:
+        kept = json.loads(path.read_text(encoding="utf-8"))
+        return _parse(kept["facts"]) if kept["key"] == key else None
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return None
+
+
+def _write_cache(path: Path | None, key: Mapping[str, Any], facts: TorchFacts) -> None:
+    """Best effort: an answer that cannot be kept is asked for again at the next start."""
+    if path is None:
+        return
+    devices = [
+        {"uuid": d.uuid, "name": d.name, "total": d.total, "free": d.free} for d in facts.devices
+    ]
+    text = json.dumps({"key": key, "facts": {"torch": facts.version, "devices": devices}}, indent=1)
+    part = path.with_name(f"{path.name}.{os.getpid()}.part")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part.write_text(text, encoding="utf-8")
+        part.replace(path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            part.unlink()
