@@ -184,10 +184,17 @@ class Host:
     priority: int = 0
     allow_jobs: frozenset[str] = frozenset()  # model names; empty allows all
     deny_jobs: frozenset[str] = frozenset()  # model names; deny wins
+    outdated: frozenset[str] = (
+        frozenset()
+    )  # models whose trainer has other flags there than the plan's
 
     @classmethod
     def of(
-        cls, name: str, capability: Mapping[str, Any], declared: Mapping[str, Any] | None = None
+        cls,
+        name: str,
+        capability: Mapping[str, Any],
+        declared: Mapping[str, Any] | None = None,
+        outdated: Iterable[str] = (),
     ) -> Host:
         """Intersect a capability dict (any subset of its fields) with the manifest's word on this host.
 
@@ -207,6 +214,7 @@ class Host:
             priority=int(declared.get("priority") or 0),
             allow_jobs=frozenset(declared.get("allow_jobs") or ()),
             deny_jobs=frozenset(declared.get("deny_jobs") or ()),
+            outdated=frozenset(outdated),
         )
 
 

@@ -78,6 +78,8 @@ def _by_model(needs: Needs, host: Host) -> str | None:
         return f"model {needs.model} is in the deny_jobs of host {host.name}"
     if host.allow_jobs and needs.model not in host.allow_jobs:
         return f"model {needs.model} not in whitelist {_listed(host.allow_jobs)} (allow_jobs of host {host.name})"
+    if needs.model in host.outdated:
+        return f"{needs.model} has other flags on host {host.name} than in the plan; update the checkout there"
     return None
 
 

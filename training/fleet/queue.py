@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import secrets
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -31,6 +32,7 @@ from training.fleet.job import (
     check_transition,
 )
 from training.fleet.policy import NOBODY_ELSE, Fleet, Policy
+from training.fleet.rows import attempt_of, job_of
 
 _ABOVE_ALL = 2**62  # above every priority
 LOG_LINES_KEPT = 5000  # of one attempt; older output is on the worker's disk
@@ -78,6 +80,9 @@ class JobQueue:
         self.policy = policy if policy is not None else Policy()
         self._new_claim_id = new_claim_id
         self._needs: dict[int, Needs] = {}
+        # How often each row of the transition table fired in this process. The rows that lead to pending are what
+        # waiting claims are woken by; the simulation refuses a run in which a row never fired.
+        self.fired: Counter[str] = Counter()
 
     @property
     def _conn(self) -> Any:
@@ -281,6 +286,7 @@ class JobQueue:
         with self.db.transaction():
             job = self.get(job_id)
             if job is not None and job.status is JobStatus.COMPLETED:
+                self.repeated("complete_repeat", job)
                 return job.worker_hostname == hostname and job.artifact_id == artifact_id
             held = self._held_by(job_id, hostname)
             if held is None:
@@ -491,7 +497,6 @@ class JobQueue:
                 "last_seen": row["last_seen"],
                 "instance_id": row["instance_id"],
                 "session_id": row["session_id"],
-                "conflict": row["conflict"],
                 "trainer_digests": json.loads(row["trainer_digests"] or "{}"),
             }
             for row in self.db.all("hosts")
@@ -518,6 +523,32 @@ class JobQueue:
             trainer_digests=_json(trainer_digests or None),
         )
 
+    def named(self, ref: str) -> list[tuple[str, str]]:
+        """Ids and names of the jobs that ``ref`` may mean: an id, a name, or a prefix of an id."""
+        rows = self.db.all("job_names", ref=ref, ref_end=ref + "\U0010ffff") if ref else []
+        return [(row["job_id"], row["name"]) for row in rows]
+
+    def add_artifact(
+        self, attempt: Attempt, artifact_id: str, model: str, mode: str, size: int
+    ) -> None:
+        """A bundle that this attempt delivered is in the store."""
+        self.db.run(
+            "add_artifact",
+            artifact_id=artifact_id,
+            job_id=attempt.job_id,
+            attempt=attempt.attempt,
+            model=model,
+            mode=mode,
+            size=size,
+            now=self.clock.now(),
+        )
+
+    def artifact_of(self, attempt: Attempt, artifact_id: str) -> Row | None:
+        """The delivery of this bundle by this attempt, if there was one."""
+        return self.db.one(
+            "artifact_of", job_id=attempt.job_id, attempt=attempt.attempt, artifact_id=artifact_id
+        )
+
     def append_log(self, attempt: Attempt, first: int, lines: list[str]) -> int:
         """Store output lines once; returns the number of the next line that is not stored."""
         start = max(first, attempt.log_next)
@@ -531,6 +562,11 @@ class JobQueue:
             self.db.run("trim_log", **key, below=after - LOG_LINES_KEPT)
             self.db.run("move_log_next", claim_id=attempt.claim_id, log_next=after)
         return after
+
+    def repeated(self, transition: str, job: Job) -> None:
+        """Note that a request was answered again: nothing moved, so nothing is written."""
+        check_transition(transition, job.status, job.status)
+        self.fired[transition] += 1
 
     # ── inside ──────────────────────────────────────────────────────────────────────────────
 
@@ -594,6 +630,7 @@ class JobQueue:
         detail: str | None = None,
     ) -> None:
         check_transition(transition, source, target)
+        self.fired[transition] += 1
         self.db.run(
             "add_event",
             at=self.clock.now(),
@@ -628,61 +665,6 @@ def _eligible(
     if job_age_s < held.seconds:
         return False, f"{held.reason}, {held.seconds - job_age_s:.0f} s more"
     return True, "ok"
-
-
-def job_of(row: Row) -> Job:
-    """A row of ``jobs`` as a value."""
-    return Job(
-        job_id=row["job_id"],
-        name=row["name"],
-        spec=json.loads(row["spec"]),
-        status=JobStatus(row["status"]),
-        priority=row["priority"],
-        created_at=row["created_at"],
-        claimable_at=row["claimable_at"],
-        attempt=row["attempt"],
-        generation=row["generation"],
-        grants=row["grants"],
-        trainer_failures=row["trainer_failures"],
-        host_losses=row["host_losses"],
-        claim_id=row["claim_id"],
-        worker_hostname=row["worker_hostname"],
-        claimed_at=row["claimed_at"],
-        heartbeat_at=row["heartbeat_at"],
-        finished_at=row["finished_at"],
-        artifact_id=row["artifact_id"],
-        error=row["error"],
-        ended_by=row["ended_by"],
-        avoid_host=row["avoid_host"] or None,
-        avoid_until=row["avoid_until"],
-        in_manifest=bool(row["in_manifest"]),
-    )
-
-
-def attempt_of(row: Row) -> Attempt:
-    """A row of ``attempts`` as a value."""
-    return Attempt(
-        job_id=row["job_id"],
-        attempt=row["attempt"],
-        claim_id=row["claim_id"],
-        host=row["host"],
-        generation=row["generation"],
-        granted_at=row["granted_at"],
-        instance_id=row["instance_id"],
-        session_id=row["session_id"],
-        slot=row["slot"],
-        request_id=row["request_id"],
-        ended_at=row["ended_at"],
-        end_reason=None if row["end_reason"] is None else EndReason(row["end_reason"]),
-        error=row["error"],
-        exit_code=row["exit_code"],
-        seq=row["seq"],
-        progress=None if row["progress"] is None else json.loads(row["progress"]),
-        readoptions=row["readoptions"],
-        artifact_id=row["artifact_id"],
-        record=None if row["record"] is None else json.loads(row["record"]),
-        log_next=row["log_next"],
-    )
 
 
 def _json(value: Mapping[str, Any] | None) -> str | None:

@@ -179,15 +179,6 @@ ON CONFLICT (host) DO UPDATE SET capability = excluded.capability,
   last_seen = excluded.last_seen,
   trainer_digests = COALESCE(excluded.trainer_digests, hosts.trainer_digests)
 
--- name: hear_host — a host that beats or delivers is alive
-UPDATE hosts SET last_seen = :now WHERE host = :host AND last_seen < :now
-
--- name: note_conflict — a second installation with a living host id
-UPDATE hosts SET conflict = :conflict WHERE host = :host
-
--- name: host — one host
-SELECT * FROM hosts WHERE host = :host
-
 -- name: hosts — all hosts that ever asked
 SELECT * FROM hosts ORDER BY host
 

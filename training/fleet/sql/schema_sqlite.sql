@@ -95,7 +95,6 @@ CREATE TABLE hosts (
   session_id      TEXT,
   first_seen      REAL NOT NULL,
   last_seen       REAL NOT NULL,
-  conflict        TEXT,             -- a second installation that claimed with this id, and when
   trainer_digests TEXT
 ) STRICT;
 

@@ -1,0 +1,63 @@
+"""Rows of the database as the nouns of :mod:`training.fleet.job`."""
+
+from __future__ import annotations
+
+import json
+
+from training.fleet.database import Row
+from training.fleet.job import Attempt, EndReason, Job, JobStatus
+
+
+def job_of(row: Row) -> Job:
+    """A row of ``jobs`` as a value."""
+    return Job(
+        job_id=row["job_id"],
+        name=row["name"],
+        spec=json.loads(row["spec"]),
+        status=JobStatus(row["status"]),
+        priority=row["priority"],
+        created_at=row["created_at"],
+        claimable_at=row["claimable_at"],
+        attempt=row["attempt"],
+        generation=row["generation"],
+        grants=row["grants"],
+        trainer_failures=row["trainer_failures"],
+        host_losses=row["host_losses"],
+        claim_id=row["claim_id"],
+        worker_hostname=row["worker_hostname"],
+        claimed_at=row["claimed_at"],
+        heartbeat_at=row["heartbeat_at"],
+        finished_at=row["finished_at"],
+        artifact_id=row["artifact_id"],
+        error=row["error"],
+        ended_by=row["ended_by"],
+        avoid_host=row["avoid_host"] or None,
+        avoid_until=row["avoid_until"],
+        in_manifest=bool(row["in_manifest"]),
+    )
+
+
+def attempt_of(row: Row) -> Attempt:
+    """A row of ``attempts`` as a value."""
+    return Attempt(
+        job_id=row["job_id"],
+        attempt=row["attempt"],
+        claim_id=row["claim_id"],
+        host=row["host"],
+        generation=row["generation"],
+        granted_at=row["granted_at"],
+        instance_id=row["instance_id"],
+        session_id=row["session_id"],
+        slot=row["slot"],
+        request_id=row["request_id"],
+        ended_at=row["ended_at"],
+        end_reason=None if row["end_reason"] is None else EndReason(row["end_reason"]),
+        error=row["error"],
+        exit_code=row["exit_code"],
+        seq=row["seq"],
+        progress=None if row["progress"] is None else json.loads(row["progress"]),
+        readoptions=row["readoptions"],
+        artifact_id=row["artifact_id"],
+        record=None if row["record"] is None else json.loads(row["record"]),
+        log_next=row["log_next"],
+    )

@@ -1,0 +1,533 @@
+"""One plain method per protocol call: who may do what, with the guards that need more than the row.
+
+No HTTP and no SQL. Every method runs inside one transaction of the writer and either returns a reply or raises
+:class:`training.fleet.protocol.Refusal`; what was written before a refusal is undone with it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+from training.fleet import policy as rules
+from training.fleet.job import (
+    LIVE,
+    REPORTABLE,
+    Attempt,
+    EndReason,
+    Host,
+    Job,
+    JobStatus,
+    spec_hash,
+)
+from training.fleet.policy import Fleet, Watch
+from training.fleet.protocol import (
+    ERROR_CHARS_MAX,
+    HOST_ID_PATTERN,
+    ID_PATTERN,
+    LOG_LINE_CHARS_MAX,
+    LOG_LINES_MAX,
+    Action,
+    ClaimReply,
+    ClaimRequest,
+    CompleteReply,
+    CompleteRequest,
+    FailRequest,
+    HeartbeatReply,
+    HeartbeatRequest,
+    LogLines,
+    Refusal,
+    ReloadReply,
+    Slug,
+    StatusReply,
+)
+from training.fleet.queue import Claimant, Grant, JobQueue, NoJob
+
+_ORDERED_SESSION = re.compile(r"\d{10}-")  # such ids sort by the order of the worker's starts
+
+
+class Shelf(Protocol):
+    """What the service asks of the store."""
+
+    def has_room(self, incoming_bytes: int = 0) -> bool: ...
+
+    def find(self, artifact_id: str, *, model: str, mode: str) -> object | None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class KnownHost:
+    """A host as the receiver remembers it; ``last_seen`` moves with every message."""
+
+    name: str
+    capability: Mapping[str, Any]
+    first_seen: float
+    last_seen: float
+    instance_id: str | None = None
+    session_id: str | None = None
+    trainer_digests: Mapping[str, str] = field(default_factory=dict)
+    conflict: str | None = (
+        None  # a second installation with this id that asked while this one lived
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a manifest means for the service."""
+
+    hosts: Mapping[str, Mapping[str, Any]] = field(
+        default_factory=dict
+    )  # name → declared capability
+    trainer_digests: Mapping[str, str] = field(
+        default_factory=dict
+    )  # program → digest of its flags
+    trainer_models: Mapping[str, frozenset[str]] = field(default_factory=dict)  # program → models
+
+
+@dataclass(frozen=True, slots=True)
+class UploadTicket:
+    """Leave to upload: the claim is live, or its finished work may still be adopted."""
+
+    job_id: str
+    attempt: int
+    claim_id: str
+    model: str
+    mode: str
+
+
+class Service:
+    """The receiver's decisions. One instance, used by the writer thread (or by the simulation's only one)."""
+
+    def __init__(self, queue: JobQueue, shelf: Shelf, plan: Plan | None = None) -> None:
+        self.queue = queue
+        self.policy = queue.policy
+        self.plan = plan if plan is not None else Plan()
+        self._shelf = shelf
+        self._clock = queue.clock
+        self._watch = Watch.begin(self._clock.now(), self._clock.monotonic(), self.policy)
+        self._waiting: dict[str, int] = {}  # host → its open polls
+        self._known = {
+            row["hostname"]: KnownHost(
+                row["hostname"],
+                row["capability"],
+                row["first_seen"],
+                row["last_seen"],
+                row["instance_id"],
+                row["session_id"],
+                row["trainer_digests"],
+            )
+            for row in queue.workers()
+        }
+
+    # ── hosts ───────────────────────────────────────────────────────────────────────────────
+
+    def known_hosts(self) -> list[KnownHost]:
+        """Every host that ever asked, by name."""
+        return sorted(self._known.values(), key=lambda known: known.name)
+
+    def alive(self, known: KnownHost) -> bool:
+        return self._clock.now() - known.last_seen <= self.policy.stale_after_s
+
+    def host_of(self, known: KnownHost) -> Host:
+        """What the decision knows of this host: detected, cut down to what the manifest declares."""
+        outdated: set[str] = set()
+        for program, theirs in known.trainer_digests.items():
+            if self.plan.trainer_digests.get(program, theirs) != theirs:
+                outdated |= self.plan.trainer_models.get(program, frozenset())
+        return Host.of(known.name, known.capability, self.plan.hosts.get(known.name), outdated)
+
+    def fleet(self, but: str | None = None) -> Fleet:
+        """The other hosts, as the decision wants them."""
+        alive = {
+            known.name: self.host_of(known)
+            for known in self._known.values()
+            if known.name != but and self.alive(known)
+        }
+        waiting = tuple(host for name, host in alive.items() if self._waiting.get(name))
+        return Fleet(tuple(alive.values()), waiting)
+
+    def wait_begins(self, host: str) -> None:
+        """An open request of ``host`` waits for work."""
+        self._waiting[host] = self._waiting.get(host, 0) + 1
+
+    def wait_ends(self, host: str) -> None:
+        self._waiting[host] -= 1
+        if not self._waiting[host]:
+            del self._waiting[host]
+
+    def _heard(self, host: str) -> None:
+        known = self._known.get(host)
+        if known is not None:
+            self._known[host] = replace(known, last_seen=self._clock.now())
+
+    # ── claim ───────────────────────────────────────────────────────────────────────────────
+
+    def claim(self, request: ClaimRequest) -> ClaimReply:
+        """Grant the best job this host may run, answer a repeated request alike, or say why there is none."""
+        _check_ids(request)
+        repeated = self._repeat(request)
+        if repeated is not None:
+            return repeated
+        claimant = Claimant(
+            request.instance_id, request.session_id, request.slot, request.request_id
+        )
+        self._guard_identity(request)
+        self._note(request, claimant)
+        self._end_older_sessions(request)
+        self._guard_slot(request)
+        if not self._shelf.has_room():
+            return ClaimReply(
+                reason="the receiver's disk is low; free some space there", retry_after_s=60.0
+            )
+        host = self.host_of(self._known[request.host_id])
+        outcome = self.queue.grant(host, claimant, self.fleet(but=host.name))
+        if isinstance(outcome, NoJob):
+            return ClaimReply(reason=outcome.reason, retry_after_s=outcome.retry_after_s)
+        return self._granted(outcome, self.policy.stale_after_s)
+
+    def _repeat(self, request: ClaimRequest) -> ClaimReply | None:
+        if request.request_id is None:
+            return None
+        attempt = self.queue.attempt_by_request(request.host_id, request.request_id)
+        if attempt is None:
+            return None
+        job = self._job(attempt.job_id)
+        if not attempt.live:
+            raise _ended(attempt)
+        assert job.heartbeat_at is not None
+        remaining = job.heartbeat_at + self.policy.stale_after_s - self._clock.now()
+        self.queue.repeated("claim_repeat", job)
+        return self._granted(Grant(job, attempt), max(0.0, remaining), repeated=True)
+
+    @staticmethod
+    def _granted(grant: Grant, lease_s: float, *, repeated: bool = False) -> ClaimReply:
+        return ClaimReply(
+            job_id=grant.job.job_id,
+            name=grant.job.name,
+            spec=grant.job.spec,
+            claim_id=grant.attempt.claim_id,
+            attempt=grant.attempt.attempt,
+            lease_s=lease_s,
+            repeated=repeated,
+        )
+
+    def _guard_identity(self, request: ClaimRequest) -> None:
+        """One living installation per host id; of its sessions only the newest may claim."""
+        known = self._known.get(request.host_id)
+        if known is None or request.instance_id is None or known.instance_id is None:
+            return
+        if known.instance_id != request.instance_id:
+            if not self.alive(known):
+                return
+            conflict = f"installation {request.instance_id[:8]} asks with the id of {known.instance_id[:8]}"
+            self._known[known.name] = replace(known, conflict=conflict)
+            raise Refusal(
+                Slug.HOST_ID_CONFLICT,
+                f"another installation with the host id {request.host_id} is alive; "
+                "give this one its own --host-id, or stop the other and wait for a lease",
+            )
+        if _older(request.session_id, known.session_id):
+            raise Refusal(
+                Slug.LEASE_SUPERSEDED,
+                f"a newer session of host {request.host_id} has begun; this one may not claim any more",
+            )
+
+    def _note(self, request: ClaimRequest, claimant: Claimant) -> None:
+        now = self._clock.now()
+        self.queue.note_host(request.host_id, request.capability, claimant, request.trainer_digests)
+        known = self._known.get(request.host_id)
+        same = known is not None and request.instance_id in (None, known.instance_id)
+        self._known[request.host_id] = KnownHost(
+            request.host_id,
+            request.capability,
+            now if known is None else known.first_seen,
+            now,
+            request.instance_id or (known.instance_id if known else None),
+            request.session_id or (known.session_id if known else None),
+            request.trainer_digests or (known.trainer_digests if known else {}),
+            known.conflict if known is not None and same else None,
+        )
+
+    def _end_older_sessions(self, request: ClaimRequest) -> None:
+        """A worker that begins anew no longer has what its last session claimed."""
+        if request.session_id is None or request.instance_id is None:
+            return
+        for attempt in self.queue.live_attempts(request.host_id):
+            if (
+                attempt.instance_id == request.instance_id
+                and attempt.session_id != request.session_id
+            ):
+                error = f"the worker on {request.host_id} began anew without this job"
+                self.queue.settle(
+                    self._job(attempt.job_id), attempt, EndReason.HOST_LOST, error=error
+                )
+
+    def _guard_slot(self, request: ClaimRequest) -> None:
+        if request.session_id is None:
+            return
+        for attempt in self.queue.live_attempts(request.host_id):
+            if attempt.session_id == request.session_id and attempt.slot == request.slot:
+                raise Refusal(
+                    Slug.SLOT_BUSY,
+                    f"slot {request.slot} of host {request.host_id} holds job {attempt.job_id}; end that first",
+                )
+
+    # ── heartbeat, complete, fail ───────────────────────────────────────────────────────────
+
+    def heartbeat(self, job_id: str, request: HeartbeatRequest) -> HeartbeatReply:
+        """Renew the lease of the live attempt; a host given up for lost may be taken back."""
+        job, attempt = self._claimed(job_id, request.claim_id, request.host_id)
+        if attempt.end_reason is EndReason.CANCELLED:
+            return HeartbeatReply(action=Action.STOP, lease_s=0.0, log_next=attempt.log_next)
+        if not attempt.live and rules.may_readopt(job, attempt, self.policy):
+            job, attempt = self.queue.readopt(job, attempt)
+        if not attempt.live:
+            raise _ended(attempt)
+        self.queue.beat(job, attempt, seq=request.seq, progress=request.progress)
+        log_next = self._log(attempt, request.log)
+        return HeartbeatReply(
+            action=Action.CONTINUE, lease_s=self.policy.stale_after_s, log_next=log_next
+        )
+
+    def complete(self, job_id: str, request: CompleteRequest) -> CompleteReply:
+        """Accept the artifact of the live attempt, or adopt that of the last one."""
+        job, attempt = self._claimed(job_id, request.claim_id, request.host_id, or_completed=True)
+        if attempt.end_reason is EndReason.COMPLETED:
+            return self._receipt_again(job, attempt, request.artifact_id)
+        if not attempt.live and not rules.may_adopt(job, attempt):
+            raise _ended(attempt)
+        self._check_result(job, attempt, request)
+        self._log(attempt, request.log)
+        settle = self.queue.accept if attempt.live else self.queue.adopt
+        settle(job, attempt, request.artifact_id, request.record)
+        return CompleteReply(
+            job_id=job.job_id,
+            status=JobStatus.COMPLETED,
+            artifact_id=request.artifact_id,
+            attempt=attempt.attempt,
+        )
+
+    def _receipt_again(self, job: Job, attempt: Attempt, artifact_id: str) -> CompleteReply:
+        if attempt.artifact_id != artifact_id:
+            raise Refusal(
+                Slug.RESULT_CONFLICT,
+                f"job {job.name} was completed by another artifact ({str(attempt.artifact_id)[:12]}…); drop this one",
+            )
+        if job.status is JobStatus.COMPLETED:
+            self.queue.repeated("complete_repeat", job)
+        return CompleteReply(
+            job_id=job.job_id,
+            status=JobStatus.COMPLETED,
+            artifact_id=artifact_id,
+            attempt=attempt.attempt,
+        )
+
+    def _check_result(self, job: Job, attempt: Attempt, request: CompleteRequest) -> None:
+        if request.spec_hash is not None and request.spec_hash != spec_hash(job.spec):
+            raise Refusal(
+                Slug.SPEC_MISMATCH,
+                f"what was trained is not what job {job.name} asks for; fail the attempt instead",
+            )
+        row = self.queue.artifact_of(attempt, request.artifact_id)
+        stored = row is not None and self._shelf.find(
+            request.artifact_id, model=job.model, mode=job.mode
+        )
+        if not stored:
+            raise Refusal(
+                Slug.NO_ARTIFACT,
+                f"artifact {request.artifact_id[:12]}… of job {job.name} is not in the store; upload it first",
+            )
+
+    def fail(self, job_id: str, request: FailRequest) -> StatusReply:
+        """End the live attempt without an artifact; what follows is the policy's word."""
+        reason = _reason(request)
+        job, attempt = self._claimed(job_id, request.claim_id, request.host_id)
+        if attempt.end_reason is reason:
+            return StatusReply(job_id=job.job_id, status=job.status)
+        if not attempt.live:
+            raise _ended(attempt)
+        self._log(attempt, request.log)
+        error = request.error[:ERROR_CHARS_MAX] or reason.value
+        status = self.queue.settle(
+            job, attempt, reason, error=error, exit_code=request.exit_code, record=request.record
+        )
+        return StatusReply(job_id=job.job_id, status=status)
+
+    # ── uploads ─────────────────────────────────────────────────────────────────────────────
+
+    def upload_ticket(self, job_id: str, claim_id: str | None, host_id: str | None) -> UploadTicket:
+        """Asked before the body is read and again at its end."""
+        job, attempt = self._claimed(job_id, claim_id, host_id, or_completed=True)
+        if not (
+            attempt.live
+            or rules.may_adopt(job, attempt)
+            or attempt.end_reason is EndReason.COMPLETED
+        ):
+            raise _ended(attempt)
+        return UploadTicket(job.job_id, attempt.attempt, attempt.claim_id, job.model, job.mode)
+
+    def upload_stored(self, ticket: UploadTicket, artifact_id: str) -> bool:
+        """Whether this attempt has delivered this very bundle before."""
+        attempt = self.queue.attempt(ticket.claim_id)
+        return attempt is not None and self.queue.artifact_of(attempt, artifact_id) is not None
+
+    def upload_done(self, ticket: UploadTicket, artifact_id: str, size: int) -> UploadTicket:
+        """The bundle is durable in the store: make it the attempt's, if the claim still stands."""
+        ticket = self.upload_ticket(ticket.job_id, ticket.claim_id, None)
+        attempt = self.queue.attempt(ticket.claim_id)
+        assert attempt is not None
+        self.queue.add_artifact(attempt, artifact_id, ticket.model, ticket.mode, size)
+        if attempt.live:  # whoever delivers is heard
+            self.queue.beat(self._job(ticket.job_id), attempt, seq=attempt.seq)
+        return ticket
+
+    # ── the operator ────────────────────────────────────────────────────────────────────────
+
+    def resolve(self, ref: str) -> str:
+        """The id of the job that ``ref`` names: an id, a name, or a unique prefix of an id."""
+        found = self.queue.named(ref)
+        exact = [job_id for job_id, name in found if ref in (job_id, name)]
+        if len(exact) == 1 or len(found) == 1:
+            return (exact or [found[0][0]])[0]
+        if not found:
+            raise Refusal(
+                Slug.UNKNOWN_JOB,
+                f"no job is called {ref[:80]!r}; `cis490-jobs list` shows them all",
+            )
+        names = ", ".join(f"{name} ({job_id[:12]})" for job_id, name in found[:5])
+        raise Refusal(
+            Slug.UNKNOWN_JOB, f"{ref[:80]!r} may mean {names}; use a longer prefix of the id"
+        )
+
+    def cancel(self, ref: str) -> StatusReply:
+        job_id = self.resolve(ref)
+        if not self.queue.cancel(job_id):
+            job = self._job(job_id)
+            raise Refusal(
+                Slug.WRONG_STATE,
+                f"job {job.name} is {job.status} already; there is nothing to cancel",
+            )
+        return StatusReply(job_id=job_id, status=JobStatus.CANCELLED)
+
+    def requeue(self, ref: str) -> StatusReply:
+        job_id = self.resolve(ref)
+        self.queue.requeue(job_id)
+        return StatusReply(job_id=job_id, status=JobStatus.PENDING)
+
+    def reload(self, jobs: Iterable[Mapping[str, Any]], plan: Plan) -> ReloadReply:
+        """Make a checked manifest the plan. Jobs in flight go on."""
+        counts = self.queue.sync_from_manifest(jobs)
+        self.plan = plan
+        return ReloadReply(**counts)
+
+    # ── time ────────────────────────────────────────────────────────────────────────────────
+
+    def tick(self) -> int:
+        """Look at the clocks and sweep what was silent for a lease of *observed* time; returns how many."""
+        self._watch = self._watch.look(self._clock.now(), self._clock.monotonic(), self.policy)
+        step = self._watch.step_s
+        if step:
+            self.queue.shift_times(step)
+            self._known = {
+                name: replace(
+                    known, first_seen=known.first_seen + step, last_seen=known.last_seen + step
+                )
+                for name, known in self._known.items()
+            }
+        return self.queue.sweep_stale() if self._watch.may_sweep else 0
+
+    # ── inside ──────────────────────────────────────────────────────────────────────────────
+
+    def _job(self, job_id: str) -> Job:
+        job = self.queue.get(job_id)
+        if job is None:
+            raise Refusal(Slug.UNKNOWN_JOB, f"no job has the id {job_id[:80]!r}")
+        return job
+
+    def _claimed(
+        self, job_id: str, claim_id: str | None, host_id: str | None, *, or_completed: bool = False
+    ) -> tuple[Job, Attempt]:
+        """The job and the attempt that the caller acts for, live or not.
+
+        A caller of the old form names no claim; it is served if its host holds the live attempt (or, with
+        ``or_completed``, delivered the job already).
+        """
+        job = self._job(job_id)
+        if claim_id is None:
+            wanted = LIVE | {JobStatus.COMPLETED} if or_completed else LIVE
+            number = (
+                job.attempt
+                if host_id and job.worker_hostname == host_id and job.status in wanted
+                else None
+            )
+            found = [each for each in self.queue.attempts(job_id) if each.attempt == number]
+            attempt = found[0] if found else None
+        else:
+            attempt = self.queue.attempt(claim_id)
+        if attempt is None or attempt.job_id != job_id or host_id not in (None, attempt.host):
+            if job.status is JobStatus.CANCELLED:
+                raise Refusal(
+                    Slug.JOB_CANCELLED, f"job {job.name} was cancelled; stop and drop the work"
+                )
+            raise Refusal(
+                Slug.LEASE_SUPERSEDED,
+                f"the caller holds no live claim on job {job.name}; drop the work",
+            )
+        self._heard(attempt.host)
+        return job, attempt
+
+    def _log(self, attempt: Attempt, log: LogLines | None) -> int:
+        if log is None or not log.lines:
+            return attempt.log_next
+        lines = [line[:LOG_LINE_CHARS_MAX] for line in log.lines[:LOG_LINES_MAX]]
+        return self.queue.append_log(attempt, max(0, log.first), lines)
+
+
+def _ended(attempt: Attempt) -> Refusal:
+    if attempt.end_reason is EndReason.CANCELLED:
+        return Refusal(
+            Slug.JOB_CANCELLED, "the job was cancelled; stop the trainer and drop the work"
+        )
+    reason = "" if attempt.end_reason is None else f" ({attempt.end_reason})"
+    return Refusal(
+        Slug.LEASE_SUPERSEDED,
+        f"attempt {attempt.attempt} of host {attempt.host} is no longer live{reason}; drop the work",
+    )
+
+
+def _older(session: str | None, known: str | None) -> bool:
+    """Whether ``session`` began before ``known``, as far as their ids tell."""
+    if not session or not known or session == known:
+        return False
+    ordered = _ORDERED_SESSION.match(session) and _ORDERED_SESSION.match(known)
+    return bool(ordered) and session[:10] < known[:10]
+
+
+def _check_ids(request: ClaimRequest) -> None:
+    if not re.fullmatch(HOST_ID_PATTERN, request.host_id):
+        raise Refusal(
+            Slug.BAD_REQUEST,
+            "$.host_id: a host id has 1 to 64 letters, digits, dots, dashes and underscores; "
+            "choose one with --host-id",
+        )
+    for name in ("instance_id", "session_id", "request_id"):
+        value = getattr(request, name)
+        if value is not None and not re.fullmatch(ID_PATTERN, value):
+            raise Refusal(
+                Slug.BAD_REQUEST, f"$.{name}: 1 to 128 letters, digits, dots, dashes, underscores"
+            )
+
+
+def _reason(request: FailRequest) -> EndReason:
+    """What the worker says the end was; callers of the old form say `worker shutdown` in the error."""
+    if request.error.strip().lower() == "worker shutdown":
+        return EndReason.WORKER_SHUTDOWN
+    try:
+        reason = EndReason(request.reason.strip().lower().replace(" ", "_"))
+    except ValueError:
+        reason = None
+    if reason not in REPORTABLE:
+        known = ", ".join(sorted(REPORTABLE))
+        raise Refusal(Slug.BAD_REQUEST, f"$.reason: expected one of {known}")
+    return reason

@@ -1,0 +1,275 @@
+"""What people and their tools may look at: pages of jobs, one job's history, its log, why it waits.
+
+Read-only. Runs on a connection of its own beside the writer's; what only the service knows (hosts, the plan) is
+handed in. Holds no rule: "why" is asked of :mod:`training.fleet.policy`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from training.fleet import policy as rules
+from training.fleet.database import Database, Row
+from training.fleet.job import LIVE, Host, Job, JobStatus, Needs
+from training.fleet.policy import Fleet, Policy
+from training.fleet.protocol import (
+    AttemptView,
+    EventView,
+    ExplainReply,
+    HostVerdict,
+    JobDetail,
+    JobsReply,
+    JobView,
+    LogReply,
+    Refusal,
+    Slug,
+    WorkersReply,
+    WorkerView,
+)
+from training.fleet.rows import attempt_of, job_of
+from training.fleet.service import Service
+
+PAGE_MAX = 1000  # jobs in one answer
+LOG_PAGE_CHUNKS = 500
+
+
+class Views:
+    """Questions about the fleet, answered from the database as it was last committed."""
+
+    def __init__(self, database: Database, service: Service) -> None:
+        self._db = database
+        self._service = service
+        self._clock = service.queue.clock
+
+    @property
+    def _policy(self) -> Policy:
+        return self._service.policy
+
+    def counts(self) -> dict[str, int]:
+        found = {row["status"]: int(row["n"]) for row in self._db.all("counts")}
+        return {status.value: found.get(status, 0) for status in JobStatus}
+
+    def jobs(
+        self, *, status: str | None = None, after: int = 0, limit: int = PAGE_MAX
+    ) -> JobsReply:
+        """A page of jobs in order of arrival. ``next_after`` is null on the last one."""
+        if status is not None and status not in set(JobStatus):
+            raise Refusal(Slug.BAD_REQUEST, f"status: expected one of {', '.join(JobStatus)}")
+        most = max(1, min(limit, PAGE_MAX))
+        if status is None:
+            rows = self._db.all("jobs_page", after=after, most=most)
+        else:
+            rows = self._db.all("jobs_page_status", status=status, after=after, most=most)
+        obstacles = self._obstacles()
+        return JobsReply(
+            jobs=[self._view(row, obstacles) for row in rows],
+            counts=self.counts(),
+            now=self._clock.now(),
+            next_after=rows[-1]["seq"] if len(rows) == most else None,
+        )
+
+    def job(self, job_id: str) -> JobDetail:
+        row = self._row(job_id)
+        attempts = [attempt_of(each) for each in self._db.all("attempts_of_job", job_id=job_id)]
+        progress = attempts[-1].progress if attempts else None
+        view = self._view({**row, "progress": json.dumps(progress)}, self._obstacles())
+        events = [EventView(**dict(each)) for each in self._db.all("events_of_job", job_id=job_id)]
+        return JobDetail(
+            job=view,
+            spec=json.loads(row["spec"]),
+            attempts=[
+                AttemptView(
+                    attempt=each.attempt,
+                    generation=each.generation,
+                    host=each.host,
+                    granted_at=each.granted_at,
+                    ended_at=each.ended_at,
+                    end_reason=each.end_reason,
+                    error=each.error,
+                    exit_code=each.exit_code,
+                    progress=each.progress,
+                    artifact_id=each.artifact_id,
+                    record=each.record,
+                )
+                for each in attempts
+            ],
+            events=events,
+            now=self._clock.now(),
+        )
+
+    def log(self, job_id: str, *, attempt: int | None = None, after: int = 0) -> LogReply:
+        """Output lines of an attempt (the last one unless told) from line ``after`` on."""
+        row = self._row(job_id)
+        number = row["attempt"] if attempt is None else attempt
+        chunks = self._db.all(
+            "log", job_id=job_id, attempt=number, after=after, most=LOG_PAGE_CHUNKS
+        )
+        lines: list[str] = []
+        first = after
+        for chunk in chunks:
+            texts = chunk["text"].split("\n")
+            skip = max(0, after - chunk["first"])
+            if not lines:
+                first = chunk["first"] + skip
+            lines += texts[skip:]
+        live = JobStatus(row["status"]) in LIVE and number == row["attempt"]
+        last = chunks[-1]["first"] + chunks[-1]["count"] if chunks else after
+        return LogReply(
+            job_id=job_id, attempt=number, first=first, lines=lines, next=last, live=live
+        )
+
+    def workers(self) -> WorkersReply:
+        held: dict[str, list[str]] = {}
+        for row in self._db.all("live_jobs_by_host"):
+            held.setdefault(row["host"], []).append(row["name"])
+        return WorkersReply(
+            workers=[
+                WorkerView(
+                    hostname=known.name,
+                    capability=dict(known.capability),
+                    declared=_plain(self._service.plan.hosts.get(known.name)),
+                    first_seen=known.first_seen,
+                    last_seen=known.last_seen,
+                    alive=self._service.alive(known),
+                    jobs=held.get(known.name, []),
+                    conflict=known.conflict,
+                    obstacle=_outdated(self._service.host_of(known)),
+                )
+                for known in self._service.known_hosts()
+            ],
+            now=self._clock.now(),
+        )
+
+    def explain(self, job_id: str) -> ExplainReply:
+        """For every known host: does the job fit it, and if so, what does it wait for?"""
+        job = job_of(self._row(job_id))
+        hosts = [
+            self._verdict(job, self._service.host_of(known), alive=self._service.alive(known))
+            for known in self._service.known_hosts()
+        ]
+        hosts += [
+            HostVerdict(
+                host=name, fits=False, reason="it has never asked for work; start its worker"
+            )
+            for name in sorted(set(self._service.plan.hosts) - {each.host for each in hosts})
+        ]
+        return ExplainReply(
+            job_id=job_id,
+            name=job.name,
+            status=job.status,
+            summary=self._summary(job, hosts),
+            hosts=hosts,
+        )
+
+    # ── inside ──────────────────────────────────────────────────────────────────────────────
+
+    def _row(self, job_id: str) -> Row:
+        row = self._db.one("job", job_id=job_id)
+        if row is None:
+            raise Refusal(Slug.UNKNOWN_JOB, f"no job has the id {job_id[:80]!r}")
+        return row
+
+    def _obstacles(self) -> dict[str, str]:
+        """Canonical needs → why no known host can meet them; only for classes that somebody waits in."""
+        hosts = [self._service.host_of(known) for known in self._service.known_hosts()]
+        found: dict[str, str] = {}
+        for row in self._db.all("pending_classes"):
+            obstacle = _obstacle(Needs.of(json.loads(row["needs"])), hosts)
+            if obstacle is not None:
+                found[row["needs"]] = obstacle
+        return found
+
+    def _view(self, row: Mapping[str, Any], obstacles: Mapping[str, str]) -> JobView:
+        job = job_of(row)
+        pending = job.status is JobStatus.PENDING
+        return JobView(
+            job_id=job.job_id,
+            name=job.name,
+            model=job.model,
+            mode=job.mode,
+            status=job.status,
+            priority=job.priority,
+            host=job.worker_hostname if not pending else None,
+            attempt=job.attempt,
+            generation=job.generation,
+            trainer_failures=job.trainer_failures,
+            host_losses=job.host_losses,
+            progress=json.loads(row["progress"]) if row["progress"] and not pending else None,
+            error=job.error,
+            ended_by=job.ended_by,
+            artifact_id=job.artifact_id,
+            created_at=job.created_at,
+            claimable_at=job.claimable_at,
+            claimed_at=job.claimed_at,
+            heartbeat_at=job.heartbeat_at,
+            finished_at=job.finished_at,
+            obstacle=obstacles.get(Needs.of(job.spec).canonical()) if pending else None,
+            in_manifest=job.in_manifest,
+        )
+
+    def _verdict(self, job: Job, host: Host, *, alive: bool) -> HostVerdict:
+        needs, now = Needs.of(job.spec), self._clock.now()
+        misfit = rules.fits(needs, host)
+        if misfit is not None:
+            return HostVerdict(host=host.name, fits=False, reason=misfit)
+        if not alive:
+            return HostVerdict(
+                host=host.name, fits=True, reason="it fits, but was not heard for a lease"
+            )
+        if job.status is not JobStatus.PENDING:
+            return HostVerdict(host=host.name, fits=True, reason="ok")
+        wait_s, reason = _waits(
+            needs, job, host, self._service.fleet(but=host.name), self._policy, now
+        )
+        return HostVerdict(host=host.name, fits=True, reason=reason, wait_s=wait_s)
+
+    def _summary(self, job: Job, hosts: list[HostVerdict]) -> str:
+        if job.status is not JobStatus.PENDING:
+            return f"the job is {job.status}" + (f": {job.ended_by}" if job.ended_by else "")
+        fitting = [each for each in hosts if each.fits]
+        if not fitting:
+            return "no known host can run it"
+        ready = [each.host for each in fitting if each.reason == "ok"]
+        if ready:
+            return f"it waits for {', '.join(ready)} to ask for work, behind jobs of higher priority or age"
+        return "it waits: " + "; ".join(f"{each.host}: {each.reason}" for each in fitting)
+
+
+def _waits(
+    needs: Needs, job: Job, host: Host, fleet: Fleet, policy: Policy, now: float
+) -> tuple[float | None, str]:
+    """What this fitting host waits for before it may take the job, with the seconds left."""
+    held = rules.hold(needs, host, fleet, policy)
+    left = job.claimable_at + held.seconds - now
+    if job.avoid_until is not None and rules.must_avoid(needs, job.avoid_host or "", host, fleet):
+        away = job.avoid_until - now
+        if away > max(left, 0):
+            return away, f"the job failed here, another host goes first for {away:.0f} s more"
+    if left > 0:
+        return left, f"{held.reason or 'the job failed a moment ago'}, {left:.0f} s more"
+    return None, "ok"
+
+
+def _obstacle(needs: Needs, hosts: list[Host]) -> str | None:
+    if not hosts:
+        return "no worker has asked for work yet; start one"
+    reasons = []
+    for host in hosts:
+        misfit = rules.fits(needs, host)
+        if misfit is None:
+            return None
+        reasons.append(f"{host.name}: {misfit}")
+    return "; ".join(reasons)
+
+
+def _outdated(host: Host) -> str | None:
+    if not host.outdated:
+        return None
+    models = ", ".join(sorted(host.outdated))
+    return f"other trainer flags than the plan's for {models}; update the checkout on {host.name}"
+
+
+def _plain(declared: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    return None if declared is None else dict(declared)
