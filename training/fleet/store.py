@@ -15,7 +15,6 @@ synchronous file work, safe to call from several threads, and belongs off the ev
 
 from __future__ import annotations
 
-import contextlib
 import re
 import threading
 from collections.abc import Iterator, Mapping
@@ -126,13 +125,7 @@ class ArtifactStore:
                 self._make_durable(target)
             else:
                 part.move_to(target, replacing=there)
-                try:
-                    self._sync_way_to(target)
-                except OSError:
-                    # A second sync may claim what the first could not do. Without the name nobody is deceived.
-                    with contextlib.suppress(OSError):
-                        self._fs.unlink(target)
-                    raise
+                self._sync_way_to(target)
         return artifact
 
     def confirm(self, artifact_id: str, *, model: str, mode: str) -> Artifact:

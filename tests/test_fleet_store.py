@@ -1,0 +1,346 @@
+"""The artifact store: the behaviour suite on two disks, failing disks, power cuts, and interleaved writers."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import inspect
+import json
+import os
+import random
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+from conformance.memory_fs import MemoryFs, PowerCut
+from conformance.store_suite import BODY, CHECKS, CLAIM, SHA, row, sha, upload
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from training.fleet.filesystem import LocalFs
+from training.fleet.incoming import Part
+from training.fleet.store import ArtifactStore
+from training.fleet.store_errors import Fenced, StoreError, StoreFull, StoreUnavailable
+from training.fleet.store_index import IndexRow
+
+ROOT = Path("/models")
+
+
+def on_memory(fs: MemoryFs) -> ArtifactStore:
+    return ArtifactStore(ROOT, fs, reserve_bytes=1000)
+
+
+@pytest.mark.parametrize("disk", ["memory", "local"])
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__.removeprefix("check_"))
+def test_conformance(check: Callable[..., None], disk: str, tmp_path: Path) -> None:
+    fs = MemoryFs()
+    on_local = partial(ArtifactStore, tmp_path / "models", reserve_bytes=1000)
+    store = on_memory(fs) if disk == "memory" else on_local()
+
+    def rot(path: str) -> None:
+        if disk == "memory":
+            fs.rot(ROOT / path)
+        else:
+            file = tmp_path / "models" / path
+            body = file.read_bytes()
+            file.write_bytes(bytes([body[0] ^ 1]) + body[1:])
+
+    given = {"store": store, "rot": rot}
+    check(**{name: given[name] for name in inspect.signature(check).parameters})
+
+
+# -- the machine's own disk -------------------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows keeps permissions elsewhere")
+def test_parts_and_bundles_are_private(tmp_path: Path) -> None:
+    store = ArtifactStore(tmp_path)
+    part = store.open_part(CLAIM, SHA)
+    assert (tmp_path / "incoming" / f"{CLAIM}-{SHA}.part").stat().st_mode & 0o777 == 0o600
+    part.close()
+    assert (tmp_path / upload(store).path).stat().st_mode & 0o777 == 0o600
+
+
+def test_index_is_lines_of_json(tmp_path: Path) -> None:
+    store = ArtifactStore(tmp_path)
+    store.index.append(row(upload(store), "j"))
+    (line,) = (tmp_path / "index.jsonl").read_text().splitlines()
+    assert json.loads(line) == {
+        "artifact_id": SHA,
+        "model": "gbt",
+        "mode": "oracle",
+        "job_id": "j",
+        "attempt": 1,
+        "size": len(BODY),
+        "stored_at": 1_700_000_000.5,
+        "path": f"gbt_oracle/{SHA}/bundle.tar.zst",
+    }
+
+
+def test_torn_last_line_is_cut(tmp_path: Path) -> None:
+    store = ArtifactStore(tmp_path)
+    rows = [row(upload(store, bytes([n]))) for n in range(3)]
+    for each in rows:
+        store.index.append(each)
+    whole = (tmp_path / "index.jsonl").read_bytes()
+    for torn_at in (1, 50, len(rows[2].line()) - 1):
+        (tmp_path / "index.jsonl").write_bytes(whole[: len(whole) - torn_at])
+        repaired = store.index.repair(rows)
+        assert repaired.cut_bytes == len(rows[2].line()) - torn_at
+        assert repaired.rebuilt
+        assert (tmp_path / "index.jsonl").read_bytes() == whole
+
+
+def test_a_root_that_cannot_be_made_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(StoreUnavailable, match="preparing"):
+        ArtifactStore(tmp_path / "file" / "models")
+
+
+def test_files_of_others_in_the_root_are_left_alone(tmp_path: Path) -> None:
+    store = ArtifactStore(tmp_path)
+    upload(store)
+    (tmp_path / "lost+found").mkdir()
+    (tmp_path / "gbt_oracle" / "notes.txt").write_text("mine")
+    assert len(list(store.artifacts())) == 1
+
+
+# -- sweeping ---------------------------------------------------------------------------------------------------
+
+
+def test_sweep_takes_old_parts_that_nobody_writes() -> None:
+    fs = MemoryFs()
+    store = on_memory(fs)
+    held = store.open_part("a" * 32, SHA)
+    store.open_part("b" * 32, SHA).close()
+    fs.now = 100.0
+    store.open_part("c" * 32, SHA).close()
+    assert store.sweep(older_than=50.0) == 1
+    assert fs.names(ROOT / "incoming") == [f"{'a' * 32}-{SHA}.part", f"{'c' * 32}-{SHA}.part"]
+    held.write(b"goes on")
+    held.close()
+
+
+# -- disk full --------------------------------------------------------------------------------------------------
+
+
+def test_full_disk_keeps_what_came_and_goes_on_when_there_is_room() -> None:
+    fs = MemoryFs(capacity=5000)
+    store = on_memory(fs)
+    part = store.open_part(CLAIM, SHA)
+    part.write(BODY[:3000])
+    with pytest.raises(StoreFull):
+        part.write(BODY[3000:])
+    part.close()
+    stored = store.offset(CLAIM, SHA)
+    assert stored >= 3000
+    fs.capacity = 10**6
+    part = store.open_part(CLAIM, SHA, offset=stored)
+    part.write(BODY[stored:])
+    store.publish(part, part.seal(sha256=SHA, size=len(BODY)), model="gbt", mode="oracle")
+    store.verify(SHA, model="gbt", mode="oracle")
+
+
+def test_index_line_torn_by_a_full_disk_is_cut_before_the_next() -> None:
+    fs = MemoryFs()
+    store = on_memory(fs)
+    rows = [row(upload(store, bytes([n]))) for n in range(3)]
+    store.index.append(rows[0])
+    fs.capacity = fs.capacity - fs.free_bytes(ROOT) + 20
+    with pytest.raises(StoreFull):
+        store.index.append(rows[1])
+    fs.capacity = 10**9
+    store.index.append(rows[2])
+    assert b"".join(fs.read(ROOT / "index.jsonl")) == rows[0].line() + rows[2].line()
+
+
+# -- a whole life, failed and cut everywhere --------------------------------------------------------------------
+
+
+class Life:
+    """Uploads, provenance and index lines in the order of the receiver; remembers what was acknowledged."""
+
+    def __init__(self) -> None:
+        self.acknowledged: list[tuple[str, str]] = []  # artifact, model
+        self.rows: list[IndexRow] = []
+
+    def run(self, fs: MemoryFs) -> None:
+        store = on_memory(fs)
+        part = store.open_part(CLAIM, SHA)
+        part.write(BODY[:3000])
+        part.close()
+        self._upload(store, CLAIM, BODY, "gbt")
+        self._upload(store, "d" * 32, BODY, "gbt")
+        self._upload(store, "e" * 32, b"second", "mlp")
+
+    def _upload(self, store: ArtifactStore, claim: str, body: bytes, model: str) -> None:
+        if store.find(sha(body), model=model, mode="oracle") and claim == CLAIM:
+            artifact = store.confirm(sha(body), model=model, mode="oracle")
+        else:
+            part = store.open_part(claim, sha(body), offset=store.offset(claim, sha(body)))
+            part.write(body[part.offset :])
+            digest = part.seal(sha256=sha(body), size=len(body))
+            artifact = store.publish(part, digest, model=model, mode="oracle")
+        self.acknowledged.append((artifact.artifact_id, model))
+        attempt = len(self.rows) + 1
+        store.write_provenance(artifact, job_id="job", attempt=attempt, record={"host": "pi"})
+        self.rows.append(row(artifact, attempt=attempt))  # here the caller commits
+        store.index.append(self.rows[-1])
+
+    def check(self, fs: MemoryFs) -> None:
+        """Everything acknowledged is there with its provenance, and the store goes on working."""
+        store = on_memory(fs)
+        attempts = set()
+        for digest, model in self.acknowledged:
+            artifact = store.verify(digest, model=model, mode="oracle")
+            attempts |= {(model, record["attempt"]) for record in store.provenance(artifact)}
+        for each in self.rows:
+            assert (each.model, each.attempt) in attempts
+        store.index.repair(self.rows)
+        assert b"".join(fs.read(ROOT / "index.jsonl") if self.rows else []) == b"".join(
+            each.line() for each in self.rows
+        )
+        for claim in (CLAIM, "f" * 32):
+            offset = store.offset(claim, SHA)
+            part = store.open_part(claim, SHA, offset=offset)
+            part.write(BODY[offset:])
+            try:
+                digest = part.seal(sha256=SHA, size=len(BODY))
+            except StoreError:  # the unsynced prefix had holes: it was thrown away, once
+                part = store.open_part(claim, SHA)
+                part.write(BODY)
+                digest = part.seal(sha256=SHA, size=len(BODY))
+            store.publish(part, digest, model="gbt", mode="oracle")
+        store.confirm(SHA, model="gbt", mode="oracle")
+
+
+def operations_of_a_life() -> int:
+    fs = MemoryFs()
+    Life().run(fs)
+    return fs.operations
+
+
+def nth() -> Iterator[int]:
+    yield from range(1, operations_of_a_life() + 1)
+
+
+@pytest.mark.parametrize("for_ever", [False, True], ids=["once", "for_ever"])
+@pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC], ids=["eio", "enospc"])
+def test_nth_operation_fails(error: int, for_ever: bool) -> None:
+    for n in nth():
+        fs, life = MemoryFs(), Life()
+        fs.fail_at, fs.for_ever, fs.failure = n, for_ever, OSError(error, os.strerror(error))
+        with contextlib.suppress(StoreFull if error == errno.ENOSPC else StoreUnavailable):
+            life.run(fs)
+            assert len(life.rows) == 3  # what failed was a removal that the sweep makes up for
+            assert not for_ever
+        fs.heal()
+        life.check(fs)
+
+
+def test_power_cut_at_every_operation() -> None:
+    states = 0
+    chance = random.Random(20)
+    for n in nth():
+        for _ in range(40):
+            fs, life = MemoryFs(), Life()
+            fs.fail_at, fs.failure = n, PowerCut()
+            with pytest.raises(PowerCut):
+                life.run(fs)
+            life.check(fs.after_power_cut(chance))
+            states += 1
+    assert states >= 2000, "the promise of this project is checked in 2,000 crash states"
+
+
+@pytest.mark.parametrize("first", [PowerCut(), OSError(errno.EIO, "I/O")], ids=["killed", "failed"])
+def test_power_cut_in_the_life_after(first: BaseException) -> None:
+    """The process is killed, or the disk fails once; it starts again on the same disk; then the power goes."""
+    chance = random.Random(21)
+    for n in nth():
+        for m in range(1, 25):  # the first upload and what follows it
+            fs, life = MemoryFs(), Life()
+            fs.fail_at, fs.failure = n, first
+            with contextlib.suppress(PowerCut, StoreError):
+                Life().run(fs)
+            fs.fail_at, fs.failure = m, PowerCut()
+            with contextlib.suppress(PowerCut):
+                life.run(fs)
+            life.check(fs.after_power_cut(chance))
+
+
+# -- interleaved writers ----------------------------------------------------------------------------------------
+
+
+class Writers(RuleBasedStateMachine):
+    """Connections that stall, die and return in any order; only the newest writer of an upload may move it."""
+
+    body = bytes(range(250))
+
+    @initialize()
+    def begin(self) -> None:
+        self.fs = MemoryFs()
+        self.store = on_memory(self.fs)
+        self.writers: list[Part] = []
+        self.newest: Part | None = None
+        self.published = False
+
+    @rule(offset=st.integers(0, 250))
+    def connect(self, offset: int) -> None:
+        stored = self.store.offset(CLAIM, sha(self.body))
+        self.newest = self.store.open_part(CLAIM, sha(self.body), offset=min(offset, stored))
+        self.writers.append(self.newest)
+
+    @precondition(lambda self: self.writers)
+    @rule(which=st.integers(0, 99), count=st.integers(1, 120))
+    def write(self, which: int, count: int) -> None:
+        part = self.writers[which % len(self.writers)]
+        try:
+            part.write(self.body[part.offset : part.offset + count])
+        except Fenced:
+            assert part is not self.newest
+        else:
+            assert part is self.newest
+
+    @precondition(lambda self: self.writers)
+    @rule(which=st.integers(0, 99))
+    def finish(self, which: int) -> None:
+        part = self.writers[which % len(self.writers)]
+        try:
+            digest = part.seal(sha256=sha(self.body), size=len(self.body))
+            self.store.publish(part, digest, model="gbt", mode="oracle")
+        except StoreError:
+            assert part is not self.newest or part.offset < len(self.body)
+        else:
+            assert part is self.newest
+            self.published, self.newest = True, None
+
+    @precondition(lambda self: self.writers)
+    @rule(which=st.integers(0, 99), how=st.sampled_from(["close", "drop"]))
+    def let_go(self, which: int, how: str) -> None:
+        part = self.writers.pop(which % len(self.writers))
+        getattr(part, how)()
+        if part is self.newest:
+            self.newest = None
+
+    @rule()
+    def sweep(self) -> None:
+        self.store.sweep(older_than=1.0)
+
+    @invariant()
+    def the_bundle_is_right_once_it_is_there(self) -> None:
+        if getattr(self, "published", False):
+            self.store.verify(sha(self.body), model="gbt", mode="oracle")
+
+
+Writers.TestCase.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestWriters = Writers.TestCase
+
+
+def test_local_disk_refuses_to_replace(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        (tmp_path / name).write_text(name)
+    with pytest.raises(FileExistsError):
+        LocalFs().rename_new(tmp_path / "one", tmp_path / "two")
+    assert (tmp_path / "two").read_text() == "two"
