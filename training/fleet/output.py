@@ -22,7 +22,9 @@ _CONTROLS = {code: None for code in (*range(32), *range(127, 160)) if code != 9}
 def clean_line(raw: bytes) -> str:
     """One printed line as harmless text: no control characters, of a progress bar only its last state."""
     last_state = raw.rstrip(b"\r\n").rpartition(b"\r")[2]
-    text = last_state[: 4 * LOG_LINE_CHARS_MAX].decode("utf-8", "replace")  # a character has four bytes at most
+    text = last_state[: 4 * LOG_LINE_CHARS_MAX].decode(
+        "utf-8", "replace"
+    )  # a character has four bytes at most
     return text.translate(_CONTROLS)[:LOG_LINE_CHARS_MAX]
 
 
@@ -50,7 +52,11 @@ class OutputTail:
         try:
             lines = self._read_lines()
             if self._position > self._file_bytes_max:
-                self._shorten()
+                self._keep_ends()
+                lines += (
+                    self._read_lines()
+                )  # as late as can be: what is printed before the cut is lost
+                self._cut()
         except OSError:  # removed under our feet, or a disk in trouble: the trainer's end will tell
             lines = []
         if final and self._rest:
@@ -83,18 +89,22 @@ class OutputTail:
             self._rest = b""
         return lines + complete
 
-    def _shorten(self) -> None:
-        """Keep beginning and end apart, then cut to nothing. What is printed in between is lost: microseconds."""
+    def _keep_ends(self) -> None:
+        """Copy the beginning (once) and the present end to files of their own."""
         head = self.path.with_name(self.path.name + ".head")
         if not head.exists():
-            with self.path.open("rb") as source, head.open("wb") as target:
-                target.write(source.read(self._kept_bytes))
+            self._copy(0, head)
         previous = self.path.with_name(self.path.name + ".previous")
-        with self.path.open("rb") as source, previous.open("wb") as target:
-            source.seek(max(0, self._position - self._kept_bytes))
-            target.write(source.read(self._kept_bytes))  # bounded: the trainer goes on printing
-        if os.name != "posix":  # an appending handle keeps its own position there
+        self._copy(max(0, self._position - self._kept_bytes), previous)
+
+    def _copy(self, start: int, target: Path) -> None:
+        with self.path.open("rb") as file:
+            file.seek(start)
+            target.write_bytes(file.read(self._kept_bytes))  # bounded: the trainer goes on printing
+
+    def _cut(self) -> None:
+        if os.name == "posix":
+            os.truncate(self.path, 0)
+            self._position = 0
+        else:  # an appending handle keeps a position of its own there
             self.overflowing = True
-            return
-        os.truncate(self.path, 0)
-        self._position = 0

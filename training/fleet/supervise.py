@@ -79,6 +79,10 @@ class SpawnFailedError(Exception):
     """The trainer could not be started."""
 
 
+class LauncherLostError(SpawnFailedError):
+    """Its launcher ended first; another launcher may do better."""
+
+
 class Process(Protocol):
     """A trainer that was started. Only ``wait`` and ``stop`` block, both bounded by their argument."""
 
@@ -119,7 +123,7 @@ class LocalProcess:
         self._started = threading.Event()
         self._over = threading.Event()
         self._pid = 0
-        self._failure: str | None = None
+        self._failure: SpawnFailedError | None = None
         self._ended: Ended | None = None
 
     @property
@@ -173,14 +177,14 @@ class LocalProcess:
             self._launcher.destroy()
             raise SpawnFailedError(f"its launcher did not answer within {START_WAIT_S:.0f} s")
         if self._failure is not None:
-            raise SpawnFailedError(self._failure)
+            raise self._failure
 
     def take(self, report: Mapping[str, Any]) -> None:
         """A report of the launcher, on the launcher's thread."""
         if "started" in report:
             self._pid = int(report["started"])
         elif "failed" in report:
-            self._failure = str(report["failed"])
+            self._failure = SpawnFailedError(str(report["failed"]))
             self._finish(Ended(EndKind.LOST))
         elif "ended" in report:
             self._finish(_end_of(report))
@@ -192,7 +196,7 @@ class LocalProcess:
             if self._pid:
                 system.kill_group(self._pid)
             else:
-                self._failure = "its launcher ended before it could start the trainer"
+                self._failure = LauncherLostError("its launcher ended before it")
             self._finish(Ended(EndKind.LOST))
         self._started.set()
 
@@ -222,6 +226,7 @@ class Launcher:
     def __init__(self) -> None:
         self.reusable = system.LAUNCHER_IS_REUSABLE
         self.process: LocalProcess | None = None  # the last trainer it was given
+        self.alive = True  # whether it may be given one; when this turns false, `process` is told
         self._lock = threading.Lock()
         self._popen = subprocess.Popen(
             [sys.executable, "-I", "-S", str(LAUNCHER)],
@@ -239,10 +244,6 @@ class Launcher:
         self._reader.start()
 
     @property
-    def alive(self) -> bool:
-        return self._reader.is_alive()
-
-    @property
     def free(self) -> bool:
         """Whether another trainer can be given to it."""
         idle = self.process is None or self.process.poll() is not None
@@ -256,10 +257,14 @@ class Launcher:
             "env": dict(spec.env),
             "output": str(spec.output.absolute()),
         }
-        self.process = LocalProcess(self)
+        process = LocalProcess(self)
+        with self._lock:
+            if not self.alive:
+                raise LauncherLostError("its launcher has ended")
+            self.process = process
         self.send({"run": order})
-        self.process.wait_until_started()
-        return self.process
+        process.wait_until_started()
+        return process
 
     def send(self, command: Any) -> None:
         """Hand a command over. If nobody reads it, the reading thread learns of that and says so."""
@@ -271,7 +276,7 @@ class Launcher:
         """Close its input: it kills what it runs, and ends. One that does not is killed."""
         self._close_input()
         self._reader.join(KILL_WAIT_S)
-        if self.alive:
+        if self._reader.is_alive():
             self.destroy()
             self._reader.join(KILL_WAIT_S)
 
@@ -287,6 +292,8 @@ class Launcher:
             if self.process is not None:
                 self.process.take(json.loads(line))
         self._popen.wait()
+        with self._lock:
+            self.alive = False
         if self.process is not None:
             self.process.lose()
         self._open_cage()
@@ -316,6 +323,8 @@ class LocalRunner:
         with self._lock:
             try:
                 spec.output.parent.mkdir(parents=True, exist_ok=True)
+                with contextlib.suppress(LauncherLostError):  # a warm one may have died unnoticed
+                    return self._free_launcher().run(spec)
                 return self._free_launcher().run(spec)
             except (OSError, SpawnFailedError) as error:
                 raise SpawnFailedError(f"{spec.argv[0]} could not be started: {error}") from error

@@ -1,0 +1,320 @@
+"""Trainers that behave badly, as real processes: each must end, whole, and say how."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from training.fleet import supervise_windows
+from training.fleet.environment import trainer_environment
+from training.fleet.output import KEPT_BYTES, OutputTail, clean_line
+from training.fleet.supervise import (
+    CommandSpec,
+    Ended,
+    EndKind,
+    LocalProcess,
+    LocalRunner,
+    SpawnFailedError,
+)
+
+CHILDREN = Path(__file__).with_name("children")
+PATIENCE_S = 30.0
+
+pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals and groups of POSIX")
+
+
+@pytest.fixture
+def runner() -> Iterator[LocalRunner]:
+    one = LocalRunner()
+    yield one
+    one.close()
+
+
+@pytest.fixture
+def start(runner: LocalRunner, tmp_path: Path) -> Callable[..., LocalProcess]:
+    def begin(child: str, *arguments: object) -> LocalProcess:
+        argv = [sys.executable, str(CHILDREN / f"{child}.py"), *map(str, arguments)]
+        return runner.start(
+            CommandSpec(argv, tmp_path, trainer_environment(os.environ), tmp_path / "output.log")
+        )
+
+    return begin
+
+
+def until(condition: Callable[[], object], pause: Callable[[float], object]) -> None:
+    """Wait for a condition that another process brings about; ``pause`` is something that takes a moment."""
+    for _ in range(int(PATIENCE_S / 0.01)):
+        if condition():
+            return
+        pause(0.01)
+    raise AssertionError("it did not happen")
+
+
+def nap(seconds: float) -> None:
+    threading.Event().wait(seconds)
+
+
+def printed(folder: Path) -> str:
+    file = folder / "output.log"
+    return file.read_text("utf-8", "replace") if file.exists() else ""
+
+
+def is_running(pid: int) -> bool:
+    """A zombie that waits for init counts as ended."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return False
+    return stat.rpartition(")")[2].split()[0] not in "ZX"
+
+
+def test_exit_status_and_usage_come_back(start: Callable[..., LocalProcess]) -> None:
+    ended = start("silent", 3).wait(PATIENCE_S)
+    assert ended is not None
+    assert (ended.kind, ended.code, ended.signal) == (EndKind.EXITED, 3, None)
+    assert ended.max_rss_kib > 0
+    assert ended.describe() == "exit status 3"
+
+
+def test_polite_stop_lets_the_trainer_write_its_state(
+    start: Callable[..., LocalProcess], tmp_path: Path
+) -> None:
+    process = start("exits_late", 0.2)
+    until(lambda: "ready" in printed(tmp_path), process.wait)
+    assert process.stop(PATIENCE_S).code == 75
+    assert "state written" in printed(tmp_path)
+
+
+def test_deaf_trainer_is_killed_after_its_grace(
+    start: Callable[..., LocalProcess], tmp_path: Path
+) -> None:
+    process = start("ignores_sigterm")
+    until(lambda: "ready" in printed(tmp_path), process.wait)
+    ended = process.stop(0.05)
+    assert ended.signal == signal.SIGKILL
+    assert ended.describe() == "killed by SIGKILL"
+    assert process.stop(0.05) == ended, "stopping twice is harmless"
+
+
+def test_kill_reaches_the_whole_group(start: Callable[..., LocalProcess], tmp_path: Path) -> None:
+    process = start("forks")
+    until(lambda: printed(tmp_path).endswith("\n"), process.wait)
+    tree = [int(pid) for pid in printed(tmp_path).split()]
+    assert all(is_running(pid) for pid in tree)
+    process.stop(0.05)
+    until(lambda: not any(is_running(pid) for pid in tree), process.wait)
+
+
+def test_grandchild_holding_the_output_delays_nobody_and_is_swept(
+    start: Callable[..., LocalProcess], tmp_path: Path
+) -> None:
+    process = start("leaks_stdout")
+    ended = process.wait(PATIENCE_S)
+    assert ended is not None
+    assert ended.code == 0
+    grandchild = int(printed(tmp_path))
+    until(lambda: not is_running(grandchild), process.wait)
+
+
+def test_paused_trainer_can_be_resumed_and_stopped(
+    start: Callable[..., LocalProcess], tmp_path: Path
+) -> None:
+    process = start("exits_late", 0)
+    until(lambda: "ready" in printed(tmp_path), process.wait)
+
+    def state() -> str:
+        return Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+    process.pause()
+    until(lambda: state() == "T", process.wait)
+    process.resume()
+    until(lambda: state() != "T", process.wait)
+    process.pause()
+    assert process.stop(PATIENCE_S).code == 75, "a paused trainer hears the polite signal"
+
+
+def test_one_launcher_serves_one_trainer_after_another(
+    runner: LocalRunner, start: Callable[..., LocalProcess]
+) -> None:
+    for code in (0, 7, 0):
+        ended = start("silent", code).wait(PATIENCE_S)
+        assert ended is not None
+        assert ended.code == code
+    assert len(runner._launchers) == 1
+
+
+def test_two_trainers_at_once_have_a_launcher_each(
+    runner: LocalRunner, start: Callable[..., LocalProcess]
+) -> None:
+    first, second = start("hangs"), start("hangs")
+    assert first.pid != second.pid
+    assert first.stop(PATIENCE_S).signal == signal.SIGTERM
+    assert second.poll() is None
+    runner.close()
+    assert second.wait(PATIENCE_S) is not None
+
+
+@pytest.mark.parametrize(
+    ("argv", "cwd", "words"),
+    [
+        (["/nonexistent/python"], ".", "No such file or directory: /nonexistent/python"),
+        ([sys.executable], "absent", "No such file or directory"),
+        (["/"], ".", "Permission denied"),
+    ],
+)
+def test_what_cannot_start_says_why(
+    runner: LocalRunner, tmp_path: Path, argv: list[str], cwd: str, words: str
+) -> None:
+    spec = CommandSpec(argv, tmp_path / cwd, {}, tmp_path / "output.log")
+    with pytest.raises(SpawnFailedError, match="could not be started") as caught:
+        runner.start(spec)
+    assert words in str(caught.value)
+    good = CommandSpec([sys.executable, "-c", ""], tmp_path, {}, tmp_path / "output.log")
+    assert runner.start(good).wait(PATIENCE_S), "the launcher is none the worse for it"
+    assert len(runner._launchers) == 1
+
+
+def test_killed_launcher_takes_its_trainer_along(
+    runner: LocalRunner, start: Callable[..., LocalProcess], tmp_path: Path
+) -> None:
+    process = start("ignores_sigterm")
+    until(lambda: "ready" in printed(tmp_path), process.wait)
+    runner._launchers[0]._popen.kill()
+    assert process.wait(PATIENCE_S) == Ended(EndKind.LOST)
+    until(lambda: not is_running(process.pid), process.wait)
+    assert start("silent", 0).wait(PATIENCE_S).code == 0, "the next one gets a new launcher"  # type: ignore[union-attr]
+
+
+def test_stopped_launcher_cannot_save_its_trainer(
+    runner: LocalRunner,
+    start: Callable[..., LocalProcess],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("training.fleet.supervise.KILL_WAIT_S", 0.2)
+    process = start("hangs")
+    until(lambda: "ready" in printed(tmp_path), process.wait)
+    runner._launchers[0]._popen.send_signal(signal.SIGSTOP)
+    assert process.stop(0.05).kind is EndKind.LOST
+    until(lambda: not is_running(process.pid), nap)
+
+
+def test_kill_9_of_the_worker_leaves_no_trainer(tmp_path: Path) -> None:
+    command = [sys.executable, str(CHILDREN / "worker_alone.py"), str(tmp_path)]
+    command += [sys.executable, str(CHILDREN / "forks.py")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as worker:
+        assert worker.stdout is not None
+        assert int(worker.stdout.readline()) > 0
+        until(lambda: printed(tmp_path).endswith("\n"), nap)
+        tree = [int(pid) for pid in printed(tmp_path).split()]
+        assert all(is_running(pid) for pid in tree)
+        worker.kill()
+    until(lambda: not any(is_running(pid) for pid in tree), nap)
+
+
+def test_trainer_gets_a_clean_start(
+    start: Callable[..., LocalProcess], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("CIS490_OPERATOR_TOKEN", "AWS_SECRET_ACCESS_KEY", "NVIDIA_API_KEY", "PYTHONPATH"):
+        monkeypatch.setenv(name, "hidden")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    monkeypatch.setenv("LC_ALL", "C.UTF-8")
+    start("environment", "--lr", "0.1", "naïve").wait(PATIENCE_S)
+    facts = json.loads(printed(tmp_path))
+    assert "hidden" not in facts["env"].values()
+    assert facts["env"]["CUDA_VISIBLE_DEVICES"] == "0"
+    assert facts["env"]["PYTHONUNBUFFERED"] == "1"
+    assert facts["argv"] == ["--lr", "0.1", "naïve"]
+    assert Path(facts["cwd"]) == tmp_path
+    assert signal.SIGTERM not in facts["ignored"]
+    assert signal.SIGHUP not in facts["ignored"]
+    if facts["fds"]:
+        assert facts["fds"][:3] == [0, 1, 2]
+        assert len(facts["fds"]) == 4, "nothing of ours is inherited; the fourth lists the folder"
+
+
+def test_binary_output_becomes_harmless_text(
+    start: Callable[..., LocalProcess], tmp_path: Path
+) -> None:
+    process = start("binary")
+    assert process.wait(PATIENCE_S).code == 1  # type: ignore[union-attr]
+    lines = OutputTail(tmp_path / "output.log").poll(final=True)
+    assert lines[-1] == "ValueError: �[31mwrong shape"
+    assert all(len(line) <= 500 and line.isprintable() for line in lines)
+
+
+def test_flood_of_output_keeps_beginning_and_end(
+    start: Callable[..., LocalProcess], tmp_path: Path
+) -> None:
+    process = start("floods", 40_000_000)
+    tail = OutputTail(tmp_path / "output.log", file_bytes_max=2_000_000, kept_bytes=10_000)
+    until(lambda: tail.poll() and (tmp_path / "flooded").exists(), process.wait)
+    tail.poll()
+    process.terminate()
+    assert process.wait(PATIENCE_S) is not None
+    assert tail.poll(final=True)[-1] == "last words"
+    assert tail.total_bytes > 20_000_000, "what is printed at the moment of a cut may go uncounted"
+    assert (tmp_path / "output.log.head").read_text().startswith("line 0-0 ")
+    assert sum(path.stat().st_size for path in tmp_path.iterdir()) <= 2_000_000 + 2 * 10_000
+
+
+def test_tail_takes_lines_whole_and_in_order(tmp_path: Path) -> None:
+    file = tmp_path / "output.log"
+    tail = OutputTail(file)
+    assert tail.poll() == [], "no file yet"
+    file.write_bytes(b"one\ntwo\r\nth")
+    assert tail.poll() == ["one", "two"]
+    with file.open("ab") as more:
+        more.write(b"ree\n 10%\r 20%\r 30%\nrest")
+    assert tail.poll() == ["three", " 30%"]
+    assert tail.poll(final=True) == ["rest"]
+    assert tail.poll(final=True) == []
+
+
+def test_tail_skips_what_is_too_much_and_says_so(tmp_path: Path) -> None:
+    file = tmp_path / "output.log"
+    file.write_bytes(b"".join(b"line %d\n" % number for number in range(100_000)))
+    lines = OutputTail(file).poll()
+    assert "left out" in lines[0]
+    assert lines[-1] == "line 99999"
+    assert len(lines) < 50_000
+    assert file.stat().st_size > KEPT_BYTES
+
+
+def test_tail_survives_a_vanished_and_a_cut_file(tmp_path: Path) -> None:
+    file = tmp_path / "output.log"
+    tail = OutputTail(file)
+    file.write_bytes(b"a long first line\n")
+    assert tail.poll() == ["a long first line"]
+    file.write_bytes(b"cut\n")
+    assert tail.poll() == ["cut"]
+    file.unlink()
+    assert tail.poll(final=True) == []
+
+
+def test_clean_line_is_bounded() -> None:
+    assert clean_line(b"x" * 100_000) == "x" * 500
+    assert clean_line("\x1b]0;title\x07é\t|".encode()) == "]0;titleé    |"
+
+
+def test_environment_is_an_allow_list() -> None:
+    parent = {"PATH": "/bin", "HF_TOKEN": "x", "OMP_NUM_THREADS": "2", "SSH_AUTH_SOCK": "x"}
+    parent |= {"Path": "C:\\", "SystemRoot": "C:\\Windows", "CUDA_API_KEY": "x"}
+    kept = trainer_environment(parent)
+    assert {"PATH", "Path", "SystemRoot", "OMP_NUM_THREADS"} <= kept.keys()
+    assert "x" not in kept.values()
+
+
+def test_windows_half_imports_here_and_has_the_same_names() -> None:
+    posix = importlib.import_module("training.fleet.supervise_posix")
+    shared = {name for name in vars(posix) if not name.startswith("_")} - {"os", "signal"}
+    assert shared <= set(vars(supervise_windows))
