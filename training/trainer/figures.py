@@ -1,0 +1,209 @@
+"""Small charts as inline SVG, drawn by hand so that a report needs no library, no script and no network.
+
+Everything is text: equal data give equal bytes. Colours are CSS classes (`s0`, `s1`, …; `grid`, `axis`), so that the
+page decides about light and dark. Coordinates are rounded to tenths of a unit of the view box.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from markupsafe import Markup, escape
+
+WIDTH, HEIGHT = 360.0, 280.0
+LEFT, RIGHT, TOP, BOTTOM = 46.0, 12.0, 14.0, 40.0
+COLOURS = 6  # classes s0 … s5 that the page styles
+
+Point = Sequence[float]
+Range = tuple[float, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """A line: its label, its points [x, y] and how it is drawn."""
+
+    label: str
+    points: Sequence[Point]
+    dashed: bool = False
+    dots: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Whisker:
+    """A value with its interval, one row of a whisker chart."""
+
+    label: str
+    value: float
+    low: float | None = None
+    high: float | None = None
+    strong: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Frame:
+    """From data to the view box."""
+
+    x: Range
+    y: Range
+
+    def px(self, value: float) -> float:
+        return LEFT + (WIDTH - LEFT - RIGHT) * _share(value, self.x)
+
+    def py(self, value: float) -> float:
+        return HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * _share(value, self.y)
+
+
+def line_chart(
+    title: str,
+    series: Sequence[Series],
+    *,
+    x_label: str,
+    y_label: str,
+    x: Range = (0.0, 1.0),
+    y: Range = (0.0, 1.0),
+    guide: Sequence[Point] = (),
+) -> Markup:
+    """Lines over axes with a legend below; ``guide`` is a thin dashed line behind them (chance, perfection)."""
+    frame = _Frame(x, y)
+    parts = [_axes(frame, x_label, y_label)]
+    if guide:
+        parts.append(_polyline(frame, guide, "guide"))
+    for number, one in enumerate(series):
+        colour = f"s{number % COLOURS}"
+        parts.append(
+            _polyline(frame, one.points, f"line {colour}{' dashed' if one.dashed else ''}")
+        )
+        if one.dots or len(one.points) == 1:
+            parts.extend(_dot(frame.px(p[0]), frame.py(p[1]), colour) for p in one.points)
+    if len(series) > 1:
+        parts.append(_legend([one.label for one in series]))
+    height = HEIGHT + (16.0 * ((len(series) + 1) // 2) if len(series) > 1 else 0.0)
+    return _svg(title, height, parts)
+
+
+def whisker_chart(title: str, rows: Sequence[Whisker], *, guide: float | None = None) -> Markup:
+    """One row a value with its 95 % interval on a common scale from 0 (or less than the smallest) to 1."""
+    row_height, label_width = 26.0, 138.0
+    bounds = [v for row in rows for v in (row.value, row.low, row.high) if v is not None]
+    lowest = min([*bounds, guide if guide is not None else 1.0])
+    x = (max(0.0, int(lowest * 10) / 10 - 0.05), 1.0)
+    span = WIDTH - label_width - RIGHT - 40.0
+
+    def px(value: float) -> float:
+        return label_width + span * _share(value, x)
+
+    bottom = TOP + row_height * len(rows)
+    parts = []
+    for tick in _ticks(x, 4):
+        parts.append(_line(px(tick), TOP - 6, px(tick), bottom, "grid"))
+        parts.append(_text(px(tick), bottom + 14, _number(tick), "tick middle"))
+    if guide is not None:
+        parts.append(_line(px(guide), TOP - 6, px(guide), bottom, "guide"))
+    for number, row in enumerate(rows):
+        middle = TOP + row_height * (number + 0.5)
+        colour = "s0" if row.strong else "muted"
+        weight = " strong" if row.strong else ""
+        parts.append(_text(label_width - 10, middle + 4, row.label, f"label end{weight}"))
+        if row.low is not None and row.high is not None:
+            parts.append(_line(px(row.low), middle, px(row.high), middle, f"whisker {colour}"))
+        parts.append(_dot(px(row.value), middle, colour))
+        parts.append(_text(WIDTH - 2, middle + 4, f"{row.value:.3f}", f"label end{weight}"))
+    return _svg(title, bottom + 22, parts)
+
+
+def nice_range(values: Sequence[float], *, floor: float | None = None) -> Range:
+    """A range that holds all values with a little room; never of zero width."""
+    low, high = min(values), max(values)
+    if floor is not None and low >= floor:
+        low = floor
+    room = (high - low) * 0.05 or abs(high) * 0.1 or 1.0
+    return (low if low == floor else low - room, high + room)
+
+
+def _axes(frame: _Frame, x_label: str, y_label: str) -> Markup:
+    parts = []
+    floor, ceiling = HEIGHT - BOTTOM, TOP
+    for tick in _ticks(frame.x, 5):
+        at = frame.px(tick)
+        parts.append(_line(at, floor, at, ceiling, "grid"))
+        parts.append(_text(at, floor + 15, _number(tick), "tick middle"))
+    for tick in _ticks(frame.y, 5):
+        at = frame.py(tick)
+        parts.append(_line(LEFT, at, WIDTH - RIGHT, at, "grid"))
+        parts.append(_text(LEFT - 6, at + 4, _number(tick), "tick end"))
+    parts.append(_line(LEFT, floor, WIDTH - RIGHT, floor, "axis"))
+    parts.append(_text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 6, x_label, "label middle"))
+    middle = (TOP + HEIGHT - BOTTOM) / 2
+    turned = Markup('<text class="label middle" transform="translate(11 {}) rotate(-90)">{}</text>')
+    parts.append(turned.format(_unit(middle), y_label))
+    return Markup("").join(parts)
+
+
+def _ticks(span: Range, about: int) -> list[float]:
+    """Round numbers inside the range, about as many as asked for."""
+    low, high = span
+    rough = (high - low) / about
+    magnitude = 10.0 ** _floor_log10(rough)
+    step = next(s * magnitude for s in (1.0, 2.0, 2.5, 5.0, 10.0) if s * magnitude >= rough * 0.999)
+    first = -int(-low / step) if low < 0 else int(low / step + 0.999999)
+    found = []
+    while first * step <= high + step * 1e-9:
+        found.append(first * step)
+        first += 1
+    return found
+
+
+def _floor_log10(value: float) -> int:
+    return int(f"{value:e}".split("e")[1])
+
+
+def _number(value: float) -> str:
+    return f"{value:.6g}"
+
+
+def _share(value: float, span: Range) -> float:
+    return (value - span[0]) / (span[1] - span[0])
+
+
+def _legend(labels: Sequence[str]) -> Markup:
+    parts = []
+    column_width = (WIDTH - LEFT) / 2
+    for number, label in enumerate(labels):
+        left = LEFT + column_width * (number % 2)
+        top = HEIGHT + 10 + 16.0 * (number // 2)
+        parts.append(_line(left, top - 4, left + 16, top - 4, f"line s{number % COLOURS}"))
+        parts.append(_text(left + 22, top, label, "label"))
+    return Markup("").join(parts)
+
+
+def _svg(title: str, height: float, parts: Sequence[Markup]) -> Markup:
+    frame = Markup('<svg viewBox="0 0 {} {}" role="img" aria-label="{}"><title>{}</title>{}</svg>')
+    return frame.format(_unit(WIDTH), _unit(height), title, title, Markup("").join(parts))
+
+
+def _polyline(frame: _Frame, points: Sequence[Point], css: str) -> Markup:
+    path = " ".join(f"{_unit(frame.px(p[0]))},{_unit(frame.py(p[1]))}" for p in points)
+    return Markup('<polyline class="{}" points="{}"/>').format(css, path)
+
+
+def _line(x1: float, y1: float, x2: float, y2: float, css: str) -> Markup:
+    return Markup('<line class="{}" x1="{}" y1="{}" x2="{}" y2="{}"/>').format(
+        css, _unit(x1), _unit(y1), _unit(x2), _unit(y2)
+    )
+
+
+def _dot(x: float, y: float, colour: str) -> Markup:
+    return Markup('<circle class="dot {}" cx="{}" cy="{}" r="3.5"/>').format(
+        colour, _unit(x), _unit(y)
+    )
+
+
+def _text(x: float, y: float, text: str, css: str) -> Markup:
+    return Markup('<text class="{}" x="{}" y="{}">{}</text>').format(
+        css, _unit(x), _unit(y), escape(text)
+    )
+
+
+def _unit(value: float) -> str:
+    return f"{value:.1f}".removesuffix(".0")
