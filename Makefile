@@ -1,0 +1,52 @@
+# One verb for everything; people and CI call the same ones. `make` alone lists them.
+PYTHON ?= python3
+VENV := .venv
+PY := $(VENV)/bin/python
+SEED ?=
+SEEDS ?= 200
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo demo-failure test check bench sim torture record-sample clean
+
+help: ## list the verbs
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
+
+setup: $(VENV)/.ready ## make .venv with everything for development
+
+$(VENV)/.ready: pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo "Python 3.11 or newer is needed; name one with: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 2; }
+	@test -x $(PY) || $(PYTHON) -m venv $(VENV) \
+	  || { echo "python venv is missing; install it (Debian: apt-get install python3-venv) and repeat"; exit 2; }
+	@echo "Installing into $(VENV): the pinned versions of constraints.txt (a few minutes the first time)"
+	@$(PY) -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	@touch $@
+
+demo: setup ## train every model of the demo's manifest on recorded telemetry, with two workers
+	@$(PY) tools/demo.py
+
+demo-failure: setup ## the same with a job that fails on purpose: see its error reach `cis490-jobs status`
+	@$(PY) tools/demo.py --with-failure
+
+test: setup ## all tests of the default suite
+	@$(PY) -m pytest -q -n 2 --dist worksteal
+
+check: setup ## linters, formatter and strict types
+	@$(PY) -m ruff check .
+	@$(PY) -m ruff format --check .
+	@$(PY) -m mypy
+
+bench: setup ## every benchmark, each beside a peer or a limit (minutes)
+	@$(PY) -m bench
+
+sim: setup ## the simulated fleet: SEED=88 replays one with its timeline, SEEDS=2000 runs many
+	@$(PY) -m tests.sim $(if $(SEED),--seed $(SEED),--seeds $(SEEDS))
+
+torture: setup ## the long runs: many simulated fleets (an hour)
+	@$(PY) -m tests.sim --seeds 5000 --jobs 2
+
+record-sample: setup ## record the telemetry sample of examples/ anew (about an hour; Linux)
+	@$(PY) -m training.data.record_sample
+
+clean: ## remove what the demo and the tests made (not .venv)
+	@rm -rf demo .pytest_cache .mypy_cache .ruff_cache .hypothesis
