@@ -315,7 +315,7 @@ def parse(argv: Sequence[str], *, program: str, models: Sequence[str]) -> Traine
     sentence on stderr for a mistake.
     """
     if "--describe" in argv:
-        print(json.dumps(describe(program, models), ensure_ascii=False))
+        print(json.dumps(describe(program, models)))
         sys.exit(0)
     chooser = _Parser(add_help=False, allow_abbrev=False)
     chooser.add_argument("--model")

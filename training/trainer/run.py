@@ -10,6 +10,7 @@ import sys
 from collections.abc import Sequence
 
 from training.trainer import flags
+from training.trainer.contract import Progress, Stop, limit_threads, perform
 
 PROGRAM = "training.trainer.run"
 
@@ -18,10 +19,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = flags.parse(
         sys.argv[1:] if argv is None else argv, program=PROGRAM, models=flags.RUN_MODELS
     )
-    # Imported late: --describe and a wrong argument must not wait for an ML library.
-    from training.trainer.session import run
+    limit_threads(args.threads)
 
-    return run(args)
+    def work(progress: Progress, stop: Stop) -> None:
+        # Imported late: --describe and a wrong argument must not wait for an ML library, and a stop
+        # must already be heard while one is being imported.
+        from training.trainer.session import train
+
+        train(args, progress, stop)
+
+    return perform(work)
 
 
 if __name__ == "__main__":

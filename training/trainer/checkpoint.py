@@ -1,0 +1,197 @@
+"""Checkpoints: ``<model>_<mode>.ckpt.json`` and the weights beside it; and what an interrupted run leaves.
+
+The JSON names its sidecar with size and SHA-256 and is written last: where it exists, both exist.
+Nothing in either file tells where or when it was made, so that equal runs give equal bytes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from training.clock import Clock
+from training.trainer.contract import BadData
+
+FORMAT = "cis490-checkpoint"
+VERSION = 1
+LARGEST_JSON = 64 << 20
+
+
+class CheckpointError(BadData):
+    """The checkpoint is missing, damaged, changed, or made for other data."""
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """A verified checkpoint: the JSON document, and the sidecar's bytes as they were hashed."""
+
+    document: Mapping[str, Any]
+    sidecar: bytes
+
+    @property
+    def model(self) -> str:
+        return str(self.document["model"])
+
+    @property
+    def mode(self) -> str:
+        return str(self.document["mode"])
+
+
+def write(out_dir: Path, document: Mapping[str, Any], sidecar: bytes, suffix: str) -> Path:
+    """Write sidecar, then checkpoint, each atomically; the path of the checkpoint."""
+    stem = f"{document['model']}_{document['mode']}"
+    name = stem + suffix
+    out_dir.mkdir(parents=True, exist_ok=True)
+    named = {"file": name, "bytes": len(sidecar), "sha256": hashlib.sha256(sidecar).hexdigest()}
+    whole = {"format": FORMAT, "version": VERSION, **document, "sidecar": named}
+    text = json.dumps(whole, sort_keys=True, indent=1, ensure_ascii=False, allow_nan=False)
+    replace(out_dir / name, sidecar)
+    path = out_dir / f"{stem}.ckpt.json"
+    replace(path, text.encode() + b"\n")
+    return path
+
+
+def read(path: Path) -> Checkpoint:
+    """A checkpoint whose sidecar is the one it names; raises ``CheckpointError`` before reading weights."""
+    document = _read_json(path)
+    try:
+        named = document["sidecar"]
+        name, size, digest = str(named["file"]), int(named["bytes"]), str(named["sha256"])
+    except (KeyError, TypeError, ValueError):
+        raise CheckpointError(f"{path} names no sidecar: it is damaged") from None
+    if Path(name).name != name or name in {"", ".", ".."}:
+        raise CheckpointError(f"{path} names a sidecar outside its own folder: do not trust it")
+    beside = path.parent / name
+    try:
+        if beside.stat().st_size != size:
+            raise CheckpointError(_changed(beside, path))
+        sidecar = beside.read_bytes()
+    except OSError as error:
+        raise CheckpointError(f"{beside} cannot be read: {error.strerror}") from None
+    if hashlib.sha256(sidecar).hexdigest() != digest:
+        raise CheckpointError(_changed(beside, path))
+    return Checkpoint(document, sidecar)
+
+
+def _changed(beside: Path, path: Path) -> str:
+    return f"{beside} is not the file that {path.name} was written with: fetch the bundle again"
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        if path.stat().st_size > LARGEST_JSON:
+            raise CheckpointError(f"{path} is too large for a checkpoint")
+        document = json.loads(path.read_bytes())
+    except OSError as error:
+        raise CheckpointError(f"{path} cannot be read: {error.strerror}") from None
+    except (ValueError, RecursionError):
+        raise CheckpointError(f"{path} is not a checkpoint: it holds no valid JSON") from None
+    if not isinstance(document, dict) or document.get("format") != FORMAT:
+        raise CheckpointError(f"{path} is not a checkpoint of these trainers")
+    if document.get("version") != VERSION:
+        version = document.get("version")
+        raise CheckpointError(f"{path} has version {version}: this program reads version {VERSION}")
+    return document
+
+
+def require_schema(checkpoint: Checkpoint, schema: Mapping[str, Any], digest: str) -> None:
+    """Refuse data that the model was not made for, naming the first field that differs."""
+    learnt = checkpoint.document["schema"]
+    if learnt["hash"] == digest:
+        return
+    where = first_difference(learnt["fields"], schema) or "its hash"
+    raise CheckpointError(
+        f"the data has another schema than {checkpoint.model} in mode {checkpoint.mode} was "
+        f"trained on; the first difference is {where}"
+    )
+
+
+def first_difference(ours: Any, theirs: Any, where: str = "") -> str | None:
+    """The first place where two JSON values differ, in words; None where they are equal."""
+    if isinstance(ours, Mapping) and isinstance(theirs, Mapping):
+        for key in sorted({*ours, *theirs}):
+            path = f"{where}.{key}" if where else str(key)
+            if key not in theirs:
+                return f"{path}, which the data lacks"
+            if key not in ours:
+                return f"{path}, which the model does not know"
+            found = first_difference(ours[key], theirs[key], path)
+            if found:
+                return found
+        return None
+    if isinstance(ours, list) and isinstance(theirs, list):
+        for number, (a, b) in enumerate(zip(ours, theirs, strict=False)):
+            found = first_difference(a, b, f"{where}[{number}]")
+            if found:
+                return found
+        if len(ours) != len(theirs):
+            return f"the length of {where}: {len(ours)} for the model, {len(theirs)} in the data"
+        return None
+    return None if ours == theirs else f"{where}: {ours!r} for the model, {theirs!r} in the data"
+
+
+def replace(path: Path, content: bytes) -> None:
+    """Write a file whole or not at all."""
+    part = path.with_name(path.name + ".part")
+    with part.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    part.replace(path)
+
+
+class StateFile:
+    """Keeps an interrupted run's state; it belongs to one run key and is refused by any other.
+
+    One line of JSON (run key, length and SHA-256), then the state. It is renewed every
+    ``EVERY_S``, so that a power cut costs minutes, and removed when the run is done.
+    """
+
+    EVERY_S = 60.0
+
+    def __init__(self, path: Path, run_key: str, clock: Clock) -> None:
+        self._path = path
+        self._run_key = run_key
+        self._clock = clock
+        self._snapshot: Callable[[], bytes] | None = None
+        self._saved_at = clock.monotonic()
+        self.resumed = False
+
+    def load(self) -> bytes | None:
+        """The state of this run, or None: a torn file or another run's counts as none."""
+        try:
+            header, _, state = self._path.read_bytes().partition(b"\n")
+            facts = json.loads(header)
+        except (OSError, ValueError):
+            return None
+        if not isinstance(facts, dict) or facts.get("run_key") != self._run_key:
+            return None
+        if facts.get("sha256") != hashlib.sha256(state).hexdigest():
+            return None
+        self.resumed = True
+        return state
+
+    def watch(self, snapshot: Callable[[], bytes]) -> None:
+        self._snapshot = snapshot
+
+    def tick(self) -> None:
+        if self._clock.monotonic() - self._saved_at >= self.EVERY_S:
+            self.save()
+
+    def save(self) -> None:
+        """Keep what the watched run would need to go on; nothing when it has not begun."""
+        if self._snapshot is None:
+            return
+        state = self._snapshot()
+        facts = {"run_key": self._run_key, "sha256": hashlib.sha256(state).hexdigest()}
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        replace(self._path, json.dumps(facts).encode() + b"\n" + state)
+        self._saved_at = self._clock.monotonic()
+
+    def discard(self) -> None:
+        self._path.unlink(missing_ok=True)

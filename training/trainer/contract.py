@@ -1,0 +1,193 @@
+"""What the fleet sees of a trainer: exit codes, progress lines, and the polite stop.
+
+Standard library only, so that a signal is answered properly while the ML libraries are still being
+imported. A trainer of one's own may keep the same contract in any language
+(docs/trainer-contract.md).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Callable
+from enum import IntEnum
+from types import FrameType
+from typing import Any, Protocol, TextIO
+
+from training.clock import Clock, SystemClock
+
+
+class Exit(IntEnum):
+    """How a trainer ends. 2 and 65 are final: trying again cannot help."""
+
+    DONE = 0
+    BAD_ARGUMENTS = 2
+    BAD_DATA = 65
+    BUG = 70
+    INTERRUPTED = 75
+    OUT_OF_MEMORY = 137
+
+
+class TrainerError(Exception):
+    """A training that cannot go on, said in one sentence with the remedy in it.
+
+    ├─ BadArguments   the command line asks for something that cannot be
+    └─ BadData        the data set is missing, damaged, of another schema, or too small
+    """
+
+    code = Exit.BUG
+
+
+class BadArguments(TrainerError):
+    code = Exit.BAD_ARGUMENTS
+
+
+class BadData(TrainerError):
+    code = Exit.BAD_DATA
+
+
+class Interrupted(Exception):  # noqa: N818 - it is not an error
+    """Somebody asked the trainer to stop; what it has learnt so far is kept."""
+
+
+class Stop:
+    """A request to stop, noticed at the next safe point: a step, a tree, a phase of the run."""
+
+    def __init__(self) -> None:
+        self.requested = False
+
+    def listen(self) -> None:
+        """Take the polite signals of this platform (SIGTERM, Ctrl-C, Ctrl-Break) as requests."""
+        for name in ("SIGTERM", "SIGINT", "SIGBREAK"):
+            number = getattr(signal, name, None)
+            if number is not None:
+                signal.signal(number, self._request)
+
+    def _request(self, _number: int, _frame: FrameType | None) -> None:
+        self.requested = True
+
+    def check(self) -> None:
+        """Raise ``Interrupted`` when a stop was requested."""
+        if self.requested:
+            raise Interrupted
+
+
+class Keeper(Protocol):
+    """Keeps the state of an interrupted run (see checkpoint.StateFile)."""
+
+    def load(self) -> bytes | None: ...
+
+    def watch(self, snapshot: Callable[[], bytes]) -> None:
+        """From now on ``snapshot`` tells what to keep."""
+        ...
+
+    def tick(self) -> None:
+        """A safe point: keep the state if it is due."""
+        ...
+
+
+class Progress:
+    """One JSON object a line on ``out``; a heartbeat carries the latest of them to the receiver."""
+
+    MIN_GAP_S = 0.2
+
+    def __init__(self, out: TextIO, clock: Clock) -> None:
+        self._out = out
+        self._clock = clock
+        self._began = clock.monotonic()
+        self._last_epoch_line = -math.inf
+        self._phase: tuple[int, float] | None = None
+
+    def event(self, name: str, **fields: Any) -> None:
+        clean = {key: _finite(value) for key, value in fields.items()}
+        self._out.write(json.dumps({"event": name, **clean}, allow_nan=False) + "\n")
+        self._out.flush()
+
+    def epoch(self, epoch: int, epochs: int, *, loss: float, metric: float | None) -> None:
+        """Report an epoch, or a tree. Lines closer than ``MIN_GAP_S`` are left out, never the last.
+
+        ``eta_s`` assumes that all epochs will be needed: with early stopping it is an upper bound.
+        """
+        now = self._clock.monotonic()
+        if self._phase is None:
+            self._phase = (epoch - 1, self._began)
+        if epoch < epochs and now - self._last_epoch_line < self.MIN_GAP_S:
+            return
+        self._last_epoch_line = now
+        first, since = self._phase
+        eta_s = (now - since) / max(epoch - first, 1) * (epochs - epoch)
+        fields = {"epoch": epoch, "epochs": epochs, "loss": loss, "metric": metric}
+        self.event("epoch", **fields, eta_s=round(eta_s, 1))
+
+    def begin_epochs(self, done: int) -> None:
+        """The epochs start now, with ``done`` of them already behind a resumed run."""
+        self._phase = (done, self._clock.monotonic())
+
+    @property
+    def elapsed_s(self) -> float:
+        return self._clock.monotonic() - self._began
+
+
+def _finite(value: Any) -> Any:
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def perform(
+    work: Callable[[Progress, Stop], None],
+    *,
+    out: TextIO | None = None,
+    err: TextIO | None = None,
+    clock: Clock | None = None,
+    stop: Stop | None = None,
+) -> int:
+    """Do ``work`` and return the exit code for how it ended, with one sentence on ``err`` if not well."""
+    out, err = out or sys.stdout, err or sys.stderr
+    if stop is None:
+        stop = Stop()
+        stop.listen()
+    progress = Progress(out, clock or SystemClock())
+    try:
+        work(progress, stop)
+    except Interrupted:
+        progress.event("interrupted")
+        err.write("interrupted: what was learnt is kept; the same command goes on from there\n")
+        return Exit.INTERRUPTED
+    except TrainerError as error:
+        return _fail(progress, err, error.code, str(error))
+    except Exception as error:  # noqa: BLE001 - the last line of defence, so that every end has a sentence
+        if _is_out_of_memory(error):
+            sentence = "out of memory: choose a smaller batch_size, or a host with more memory"
+            return _fail(progress, err, Exit.OUT_OF_MEMORY, f"{sentence} ({_first_line(error)})")
+        traceback.print_exc(file=err)
+        sentence = f"a bug in the trainer: {type(error).__name__}: {_first_line(error)}"
+        return _fail(progress, err, Exit.BUG, sentence)
+    return Exit.DONE
+
+
+def _fail(progress: Progress, err: TextIO, code: Exit, sentence: str) -> int:
+    progress.event("error", code=int(code), message=sentence)
+    err.write(f"error: {sentence}\n")
+    return code
+
+
+def _is_out_of_memory(error: Exception) -> bool:
+    text = str(error).lower()
+    allocator = "defaultcpuallocator" in text or "bad_alloc" in text or "out of memory" in text
+    return isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and allocator)
+
+
+def _first_line(error: Exception) -> str:
+    return next(iter(str(error).splitlines()), "")[:300]
+
+
+def limit_threads(threads: int) -> None:
+    """Hold every numerical library to ``threads``. Only of use before they are imported."""
+    for name in ("OMP", "OPENBLAS", "MKL", "POLARS"):
+        key = "POLARS_MAX_THREADS" if name == "POLARS" else f"{name}_NUM_THREADS"
+        os.environ[key] = str(threads)
+    # cuBLAS is reproducible only with a fixed workspace, chosen before CUDA starts.
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")

@@ -1,0 +1,159 @@
+"""``gbt``: gradient-boosted trees on window features (XGBoost, histogram method)."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import xgboost
+from numpy.typing import NDArray
+
+from training.trainer.contract import BadArguments
+from training.trainer.task import (
+    FloatArray,
+    History,
+    IntArray,
+    Outputs,
+    Task,
+    class_weights,
+    log_loss,
+    quick_metric,
+)
+
+SIDECAR = ".xgb.json"
+LIBRARIES = ("xgboost", "xgboost-cpu")
+
+
+@dataclass(frozen=True, slots=True)
+class Gbt:
+    """A trained booster, cut after its best round."""
+
+    booster: xgboost.Booster
+    classes: int
+    threads: int
+    history: History
+
+    def predict(self, X: NDArray[np.float32], rows: IntArray) -> Outputs:
+        matrix = xgboost.DMatrix(X[rows], nthread=self.threads)
+        return Outputs(proba=_proba(self.booster, matrix, self.classes))
+
+    def sidecar(self) -> bytes:
+        return bytes(self.booster.save_raw("json"))
+
+    def facts(self) -> dict[str, Any]:
+        return {
+            "normaliser": {"kind": "none", "why": "trees only compare values"},
+            "rounds": self.booster.num_boosted_rounds(),
+        }
+
+
+def fit(task: Task) -> Gbt:
+    """Boost until the validation loss has not improved for ``patience`` rounds."""
+    if task.device == "cuda" and not xgboost.build_info().get("USE_CUDA"):
+        raise BadArguments("this XGBoost has no CUDA: install the package xgboost, or use the CPU")
+    train, val = task.split.train, task.split.val
+    weights = class_weights(task.y[train], task.classes)
+    dtrain = xgboost.QuantileDMatrix(
+        task.X[train],
+        label=task.y[train],
+        weight=weights[task.y[train]],
+        max_bin=task.whole("max_bin"),
+        nthread=task.threads,
+    )
+    dval = xgboost.DMatrix(task.X[val], nthread=task.threads)
+    booster = xgboost.Booster(_parameters(task), [dtrain, dval])
+    history: History = []
+    saved = task.keeper.load()
+    if saved is not None:
+        history = _unpack(saved, booster)
+    task.keeper.watch(lambda: _pack(booster, history))
+    rounds, patience = task.whole("n_estimators"), task.whole("patience")
+    task.progress.begin_epochs(len(history))
+
+    while len(history) < rounds and len(history) - _best(history) < patience:
+        task.stop.check()
+        task.keeper.tick()
+        booster.update(dtrain, len(history))
+        history.append(_judge(task, booster, dtrain, dval, weights, len(history) + 1))
+        latest = history[-1]
+        loss, metric = float(latest["train_loss"] or 0.0), latest["val_metric"]
+        task.progress.epoch(len(history), rounds, loss=loss, metric=metric)
+
+    return Gbt(booster[: _best(history)], task.classes, task.threads, history)
+
+
+def load(_facts: Mapping[str, Any], sidecar: bytes, *, classes: int, threads: int = 1) -> Gbt:
+    """The booster of a verified sidecar; its format is data only."""
+    booster = xgboost.Booster({"nthread": threads})
+    booster.load_model(bytearray(sidecar))
+    return Gbt(booster, classes, threads, [])
+
+
+def _parameters(task: Task) -> dict[str, Any]:
+    two = task.classes == 2
+    kind = {"objective": "binary:logistic"} if two else {"objective": "multi:softprob"}
+    return {
+        **kind,
+        **({} if two else {"num_class": task.classes}),
+        "tree_method": "hist",
+        "device": task.device,
+        "max_depth": task.whole("max_depth"),
+        "eta": task.number("lr"),
+        "subsample": task.number("subsample"),
+        "colsample_bytree": task.number("colsample"),
+        "min_child_weight": task.number("min_child_weight"),
+        "reg_lambda": task.number("reg_lambda"),
+        "max_bin": task.whole("max_bin"),
+        "nthread": task.threads,
+        "seed": task.seed,
+        # Each round draws from a generator of its own, so that a resumed run draws the same.
+        "seed_per_iteration": True,
+        "disable_default_eval_metric": True,
+        "verbosity": 0,
+    }
+
+
+def _judge(
+    task: Task,
+    booster: xgboost.Booster,
+    dtrain: xgboost.DMatrix,
+    dval: xgboost.DMatrix,
+    weights: FloatArray,
+    number: int,
+) -> dict[str, float | int | None]:
+    y_train, y_val = task.y[task.split.train], task.y[task.split.val]
+    val = _proba(booster, dval, task.classes)
+    return {
+        "epoch": number,
+        "train_loss": log_loss(y_train, _proba(booster, dtrain, task.classes), weights),
+        "val_loss": log_loss(y_val, val, weights),
+        "val_metric": quick_metric(y_val, val),
+    }
+
+
+def _proba(booster: xgboost.Booster, matrix: xgboost.DMatrix, classes: int) -> FloatArray:
+    raw = np.asarray(booster.predict(matrix), dtype=np.float64)
+    return np.stack((1 - raw, raw), axis=1) if classes == 2 else raw.reshape(-1, classes)
+
+
+def _best(history: History) -> int:
+    """The number of rounds after which the validation loss was lowest."""
+    losses = [row["val_loss"] for row in history]
+    return 1 + int(np.argmin(losses)) if losses else 0
+
+
+def _pack(booster: xgboost.Booster, history: History) -> bytes:
+    raw = base64.b64encode(bytes(booster.save_raw("ubj"))).decode() if history else None
+    return json.dumps({"booster": raw, "history": history}).encode()
+
+
+def _unpack(saved: bytes, booster: xgboost.Booster) -> History:
+    state = json.loads(saved)
+    if state["booster"] is not None:
+        booster.load_model(bytearray(base64.b64decode(state["booster"])))
+    history: History = state["history"]
+    return history

@@ -1,0 +1,189 @@
+"""The training loop of every network, from top to bottom.
+
+It can be left after any step and taken up again with the same result: the order of an epoch is a
+function of seed and epoch, the learning rate a function of the step, and everything else that
+matters is listed in ``Memory`` and saved.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from training.trainer.contract import BadArguments, Keeper, Progress, Stop
+
+WARM_UP = 0.15  # share of all steps until the peak learning rate
+FIRST, LAST = 0.05, 0.002  # learning rate at the ends, as shares of the peak
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoopSpec:
+    """What the loop is told; ``lr`` is the peak."""
+
+    epochs: int
+    batch_size: int
+    lr: float
+    weight_decay: float
+    patience: int
+    seed: int
+
+
+@dataclass(slots=True)
+class Memory:
+    """All that the loop knows besides weights, optimiser and random state."""
+
+    epoch: int = 0  # epochs completed
+    step: int = 0  # steps taken in the current epoch
+    loss_sum: float = 0.0  # over the windows of the current epoch
+    best_loss: float = math.inf
+    best_epoch: int = 0
+    history: list[dict[str, float | int | None]] = field(default_factory=list)
+
+
+def train(
+    net: nn.Module,
+    *,
+    n_train: int,
+    loss_of: Callable[[Tensor], Tensor],
+    validate: Callable[[], tuple[float, float | None]],
+    spec: LoopSpec,
+    progress: Progress,
+    stop: Stop,
+    keeper: Keeper,
+) -> list[dict[str, float | int | None]]:
+    """Train ``net`` in place and leave it with the weights of its best epoch; the history.
+
+    ``loss_of(rows)`` is the mean loss of the training windows at ``rows`` (B,); ``validate()``
+    gives the validation loss, which decides when to stop, and a metric for people. Raises
+    ``BadArguments`` when the loss is not finite, before that could reach a weight, and
+    ``Interrupted`` after a step.
+    """
+    optimizer = _optimizer(net, spec)
+    memory, best = Memory(), _copy(net)
+    steps = math.ceil(n_train / spec.batch_size)
+
+    def snapshot() -> bytes:
+        return _pack(net, optimizer, best, memory)
+
+    saved = keeper.load()
+    if saved is not None:
+        memory, best = _unpack(saved, net, optimizer)
+    keeper.watch(snapshot)
+    progress.begin_epochs(memory.epoch)
+
+    while memory.epoch < spec.epochs and memory.epoch - memory.best_epoch < spec.patience:
+        net.train()
+        for rows in _batches(n_train, spec, memory.epoch)[memory.step :]:
+            stop.check()
+            keeper.tick()
+            _set_rate(optimizer, spec, memory.epoch * steps + memory.step, spec.epochs * steps)
+            loss = loss_of(rows)
+            if not torch.isfinite(loss):
+                raise BadArguments(_diverged(memory.epoch, spec))
+            optimizer.zero_grad(set_to_none=True)
+            loss.backward()
+            nn.utils.clip_grad_norm_(net.parameters(), 1.0)
+            optimizer.step()
+            memory.step += 1
+            memory.loss_sum += loss.item() * len(rows)
+
+        net.eval()
+        with torch.no_grad():
+            val_loss, metric = validate()
+        if not math.isfinite(val_loss):
+            raise BadArguments(_diverged(memory.epoch, spec))
+        memory.epoch, memory.step = memory.epoch + 1, 0
+        train_loss, memory.loss_sum = memory.loss_sum / n_train, 0.0
+        memory.history.append(
+            {
+                "epoch": memory.epoch,
+                "train_loss": train_loss,
+                "val_loss": val_loss,
+                "val_metric": metric,
+            }
+        )
+        if val_loss < memory.best_loss:
+            memory.best_loss, memory.best_epoch, best = val_loss, memory.epoch, _copy(net)
+        progress.epoch(memory.epoch, spec.epochs, loss=train_loss, metric=metric)
+
+    net.load_state_dict(best)
+    net.eval()
+    return memory.history
+
+
+def _diverged(epoch: int, spec: LoopSpec) -> str:
+    return f"the loss is not finite in epoch {epoch + 1} with lr {spec.lr:g}: choose a lower lr"
+
+
+def _optimizer(net: nn.Module, spec: LoopSpec) -> torch.optim.AdamW:
+    """Weight decay pulls matrices only: a bias or a scale of a norm has no reason to be small."""
+    learnt = [parameter for parameter in net.parameters() if parameter.requires_grad]
+    matrices = [parameter for parameter in learnt if getattr(parameter, "decays", parameter.ndim > 1)]
+    chosen = {id(parameter) for parameter in matrices}
+    others = [parameter for parameter in learnt if id(parameter) not in chosen]
+    groups = [
+        {"params": matrices, "weight_decay": spec.weight_decay},
+        {"params": others, "weight_decay": 0.0},
+    ]
+    return torch.optim.AdamW(groups, lr=spec.lr, betas=(0.9, 0.98), fused=True)
+
+
+def _batches(n_train: int, spec: LoopSpec, epoch: int) -> Sequence[Tensor]:
+    """The windows of an epoch in batches; a last batch of one is left out, which no norm can bear."""
+    generator = torch.Generator().manual_seed(spec.seed * 100_003 + epoch)
+    order = torch.randperm(n_train, generator=generator)
+    batches = order.split(spec.batch_size)
+    return batches[:-1] if len(batches) > 1 and len(batches[-1]) == 1 else batches
+
+
+def _set_rate(optimizer: torch.optim.Optimizer, spec: LoopSpec, step: int, steps: int) -> None:
+    """Up in a line, down in a half cosine."""
+    done = step / max(steps, 1)
+    if done < WARM_UP:
+        share = FIRST + (1 - FIRST) * done / WARM_UP
+    else:
+        share = LAST + (1 - LAST) * (1 + math.cos(math.pi * (done - WARM_UP) / (1 - WARM_UP))) / 2
+    for group in optimizer.param_groups:
+        group["lr"] = spec.lr * share
+
+
+def _copy(net: nn.Module) -> dict[str, Tensor]:
+    return {name: value.detach().clone() for name, value in net.state_dict().items()}
+
+
+def _pack(
+    net: nn.Module, optimizer: torch.optim.Optimizer, best: dict[str, Tensor], memory: Memory
+) -> bytes:
+    random = {"cpu": torch.get_rng_state()}
+    if torch.cuda.is_available():
+        random["cuda"] = torch.cuda.get_rng_state()
+    state = {
+        "net": _copy(net),
+        "best": best,
+        "optimizer": optimizer.state_dict(),
+        "memory": asdict(memory),
+        "random": random,
+    }
+    buffer = io.BytesIO()
+    torch.save(state, buffer)
+    return buffer.getvalue()
+
+
+def _unpack(
+    saved: bytes, net: nn.Module, optimizer: torch.optim.Optimizer
+) -> tuple[Memory, dict[str, Tensor]]:
+    state: dict[str, Any] = torch.load(io.BytesIO(saved), weights_only=True)
+    net.load_state_dict(state["net"])
+    optimizer.load_state_dict(state["optimizer"])
+    torch.set_rng_state(state["random"]["cpu"])
+    if "cuda" in state["random"] and torch.cuda.is_available():
+        torch.cuda.set_rng_state(state["random"]["cuda"])
+    device = next(net.parameters()).device
+    best = {name: value.to(device) for name, value in state["best"].items()}
+    return Memory(**state["memory"]), best

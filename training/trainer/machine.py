@@ -1,0 +1,133 @@
+"""What of this machine can change a result: the device, and the run key made of everything that does."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import platform
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from training.trainer.contract import BadArguments
+from training.trainer.flags import TrainerArgs
+
+# Their versions may change a feature, a baseline or a byte of the bundle, whatever the family.
+ALWAYS = ("numpy", "polars", "scikit-learn", "scipy", "zstandard", "jinja2")
+
+
+@dataclass(frozen=True, slots=True)
+class RunKey:
+    """Runs of equal keys give byte-identical files. No host name, path, date or duration is in it."""
+
+    facts: Mapping[str, Any]
+
+    @property
+    def digest(self) -> str:
+        text = json.dumps(self.facts, sort_keys=True, separators=(",", ":"), allow_nan=False)
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"digest": self.digest, **self.facts}
+
+
+def run_key(
+    args: TrainerArgs, *, data: str, schema: str, device: str, libraries: Iterable[str]
+) -> RunKey:
+    """The key of this run; ``data`` and ``schema`` are their digests."""
+    spec = {
+        "model": args.model,
+        "mode": args.mode.value,
+        "hyper": dict(args.hyper),
+        "split_recipe": args.split_recipe.value,
+        "train_hosts": list(args.train_hosts),
+        "seed": args.seed,
+        "n_resamples": args.n_resamples,
+    }
+    return RunKey(
+        {
+            "spec": spec,
+            "data": data,
+            "schema": schema,
+            "code": code_digest(),
+            "versions": versions((*ALWAYS, *libraries)),
+            "threads": args.threads,
+            "cpu": cpu(torch_too="torch" in libraries),
+            "device": device_name(device),
+        }
+    )
+
+
+def code_digest() -> str:
+    """SHA-256 of the sources that make a model: a commit would change with every edited page."""
+    root = Path(__file__).resolve().parents[1]
+    digest = hashlib.sha256()
+    for package in ("data", "trainer"):
+        for path in sorted((root / package).rglob("*")):
+            if path.suffix not in {".py", ".html"}:
+                continue
+            text = path.read_bytes().replace(b"\r\n", b"\n")  # a Windows checkout is the same code
+            digest.update(f"{path.relative_to(root).as_posix()} {len(text)}\n".encode())
+            digest.update(text)
+    return digest.hexdigest()
+
+
+def versions(names: Iterable[str]) -> dict[str, str]:
+    """Installed versions by package name, Python's own included; absent packages are left out."""
+    found = {"python": platform.python_version()}
+    for name in names:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def cpu(*, torch_too: bool) -> dict[str, Any]:
+    """Instruction sets that the numerical libraries chose: other ones round differently."""
+    from threadpoolctl import threadpool_info
+
+    blas = {
+        f"{pool.get('internal_api')} {pool.get('version')} {pool.get('architecture', '')}".strip()
+        for pool in threadpool_info()
+        if pool.get("user_api") == "blas"
+    }
+    facts: dict[str, Any] = {"machine": platform.machine(), "blas": sorted(blas)}
+    if torch_too:
+        import torch
+
+        facts["torch"] = torch.backends.cpu.get_cpu_capability()
+    return facts
+
+
+def pick_device(wanted: str, *, prefers_cuda: bool) -> str:
+    """``cpu`` or ``cuda``. ``auto`` takes CUDA where the family gains by it and torch can use it."""
+    if wanted == "cpu" or (wanted == "auto" and not prefers_cuda):
+        return "cpu"
+    import torch
+
+    if torch.cuda.is_available():
+        return "cuda"
+    if wanted == "cuda":
+        raise BadArguments("there is no CUDA device that torch can use: choose --device cpu")
+    return "cpu"
+
+
+def device_name(device: str) -> str:
+    """The device as the run key names it: a model, never an instance."""
+    if device == "cpu":
+        return "cpu"
+    import torch
+
+    return f"cuda {torch.version.cuda} {torch.cuda.get_device_name(0)}"
+
+
+def settle_torch(threads: int) -> None:
+    """Make torch repeatable: explicit threads, deterministic kernels or an error."""
+    import torch
+
+    torch.set_num_threads(threads)
+    torch.use_deterministic_algorithms(True)
+    torch.backends.cudnn.benchmark = False

@@ -1,0 +1,55 @@
+"""``mlp``: several small networks on window features, trained side by side and averaged.
+
+One such network on a thousand windows depends on its seed as much as on the data; eight of them
+cost one batched product and agree. Each has a straight way from input to output, so that it starts
+from a linear model and adds to it only what the validation windows confirm.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from training.trainer.flags import Value
+from collections.abc import Mapping
+
+
+class MembersLinear(nn.Module):
+    """(M, B, inputs) → (M, B, outputs), with weights of its own for each of M members."""
+
+    def __init__(self, members: int, inputs: int, outputs: int, *, zero: bool = False) -> None:
+        super().__init__()
+        bound = 0.0 if zero else 1 / math.sqrt(inputs)
+        self.weight = nn.Parameter(torch.empty(members, inputs, outputs).uniform_(-bound, bound))
+        self.bias = nn.Parameter(torch.zeros(members, 1, outputs))
+        self.bias.decays = False  # type: ignore[attr-defined]
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.baddbmm(self.bias, x, self.weight)
+
+
+class Mlp(nn.Module):
+    """Features (B, F) → logits of the members (M, B, K)."""
+
+    def __init__(self, features: int, classes: int, hyper: Mapping[str, Value]) -> None:
+        super().__init__()
+        self.members, width = int(hyper["members"]), int(hyper["hidden"])
+        self.dropout = float(hyper["dropout"])
+        widths = [features] + [width] * int(hyper["layers"])
+        self.layers = nn.ModuleList(
+            MembersLinear(self.members, a, b) for a, b in zip(widths, widths[1:], strict=False)
+        )
+        self.head = MembersLinear(self.members, width, classes)
+        self.straight = MembersLinear(self.members, features, classes, zero=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x.expand(self.members, *x.shape)
+        x = functional.dropout(x, self.dropout / 2, self.training)
+        hidden = x
+        for layer in self.layers:
+            hidden = functional.gelu(layer(hidden))
+            hidden = functional.dropout(hidden, self.dropout, self.training)
+        return self.head(hidden) + self.straight(x)  # type: ignore[no-any-return]

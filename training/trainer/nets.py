@@ -1,0 +1,46 @@
+"""Which network bears which name. All take normalised windows and answer with logits (M, B, K)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from torch import nn
+
+from training.trainer.cnn import Cnn
+from training.trainer.flags import Value
+from training.trainer.mlp import Mlp
+from training.trainer.normalise import QuantileNormal, RobustAsinh
+from training.trainer.recurrent import Recurrent
+from training.trainer.transformer import Transformer
+
+
+class Net(nn.Module):
+    """A normaliser and the body that learns; the loop normalises once and trains the body."""
+
+    def __init__(self, normalise: QuantileNormal | RobustAsinh, body: nn.Module) -> None:
+        super().__init__()
+        self.normalise = normalise
+        self.body = body
+
+
+def build(model: str, shape: tuple[int, ...], classes: int, hyper: Mapping[str, Value]) -> Net:
+    """A fresh network for windows of ``shape``: (F,) features, or (C, T) channels and samples."""
+    if model == "mlp":
+        return Net(QuantileNormal(shape[0]), Mlp(shape[0], classes, hyper))
+    channels, samples = shape
+    return Net(RobustAsinh(channels), _over_time(model, channels, samples, classes, hyper))
+
+
+def _over_time(
+    model: str, channels: int, samples: int, classes: int, hyper: Mapping[str, Value]
+) -> nn.Module:
+    match model:
+        case "cnn":
+            return Cnn(channels, samples, classes, hyper)
+        case "gru":
+            return Recurrent(nn.GRU, channels, samples, classes, hyper)
+        case "lstm":
+            return Recurrent(nn.LSTM, channels, samples, classes, hyper)
+        case "transformer":
+            return Transformer(channels, samples, classes, hyper)
+    raise AssertionError(f"no network is called {model}")

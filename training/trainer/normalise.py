@@ -1,0 +1,120 @@
+"""Bringing inputs to one scale, fitted on training windows only and stored inside the network.
+
+Both are modules with buffers, so that the sidecar always holds the numbers that the weights were
+learnt with. Constant inputs become exactly zero, on every host.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+KNOTS = 65
+MOST_FITTED = 20_000  # windows; more of them no longer move a quantile
+
+
+def spread(rows: NDArray[np.int64], most: int = MOST_FITTED) -> NDArray[np.int64]:
+    """At most ``most`` of ``rows``, evenly spread and the same every time."""
+    if rows.size <= most:
+        return rows
+    return rows[np.linspace(0, rows.size - 1, most).astype(np.int64)]
+
+
+class QuantileNormal(nn.Module):
+    """Each feature (B, F) to a standard normal by its training quantiles, linear in between.
+
+    Heavy tails and unlike units lose their force, and a value beyond all training values counts as
+    the most extreme of them instead of swamping a sum.
+    """
+
+    kind = "quantile-normal"
+    knots: Tensor  # (F, KNOTS) ascending
+    scores: Tensor  # (F, KNOTS)
+
+    def __init__(self, features: int) -> None:
+        super().__init__()
+        self.register_buffer("knots", torch.zeros(features, KNOTS))
+        self.register_buffer("scores", torch.zeros(features, KNOTS))
+
+    def fit(self, X: NDArray[Any], rows: NDArray[np.int64]) -> None:
+        sample = np.asarray(X[spread(rows)], dtype=np.float64)
+        level = np.linspace(0, 1, KNOTS)
+        # The ends stand for the middle of the outermost n-th, as in a rank of n values.
+        half = 0.5 / max(sample.shape[0], 2)
+        normal = torch.special.ndtri(torch.from_numpy(np.clip(level, half, 1 - half))).numpy()
+        knots = np.quantile(sample, level, axis=0).T.astype(np.float32)
+        scores = np.stack([_mean_over_ties(knot, normal) for knot in knots])
+        self.knots.copy_(torch.from_numpy(knots))
+        self.scores.copy_(torch.from_numpy(scores.astype(np.float32)))
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x.T.contiguous().clamp(self.knots[:, :1], self.knots[:, -1:])
+        right = torch.searchsorted(self.knots, x).clamp(1, KNOTS - 1)
+        low, high = self.knots.gather(1, right - 1), self.knots.gather(1, right)
+        z_low, z_high = self.scores.gather(1, right - 1), self.scores.gather(1, right)
+        gap = high - low
+        share = torch.where(gap > 0, (x - low) / gap.where(gap > 0, torch.ones_like(gap)), 1.0)
+        return (z_low + share * (z_high - z_low)).T.contiguous()
+
+    def describe(self) -> dict[str, Any]:
+        return {"kind": self.kind, "knots": KNOTS, "fitted_on": "train", "held_in": "sidecar"}
+
+
+def _mean_over_ties(knots: NDArray[np.float32], normal: NDArray[np.float64]) -> NDArray[np.float64]:
+    """One score for equal knots: a value that many windows share has one place, the middle."""
+    _, group = np.unique(knots, return_inverse=True)
+    return (np.bincount(group, weights=normal) / np.bincount(group))[group]
+
+
+class RobustAsinh(nn.Module):
+    """Each channel of (B, C, T): centred on the median, scaled by the middle half, tails by asinh.
+
+    Bytes a second span six decades between idle and busy: linear near the usual, logarithmic far
+    from it, and never undefined. Afterwards each channel has mean 0 and variance 1 in training.
+    """
+
+    kind = "robust-asinh"
+    center: Tensor  # (C, 1), in the channel's unit
+    scale: Tensor  # (C, 1), in the channel's unit
+    mean: Tensor  # (C, 1), after asinh
+    gain: Tensor  # (C, 1), 0 for a channel that was constant in training
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.register_buffer("center", torch.zeros(channels, 1))
+        self.register_buffer("scale", torch.ones(channels, 1))
+        self.register_buffer("mean", torch.zeros(channels, 1))
+        self.register_buffer("gain", torch.zeros(channels, 1))
+
+    def fit(self, X: NDArray[Any], rows: NDArray[np.int64]) -> None:
+        channels, samples = X.shape[1:]
+        # About four million values a channel say all there is about its scale.
+        most = max(256, min(MOST_FITTED, 4_000_000 // samples))
+        fitted = spread(rows, most)
+        for channel in range(channels):
+            values = np.asarray(X[fitted, channel], dtype=np.float64).ravel()
+            low, middle, high = np.quantile(values, (0.25, 0.5, 0.75))
+            deviation = float(values.std())
+            scale = (high - low) / 1.349 or deviation or 1.0
+            squashed = np.arcsinh((values - middle) / scale)
+            width = float(squashed.std())
+            self.center[channel] = float(middle)
+            self.scale[channel] = float(scale)
+            self.mean[channel] = float(squashed.mean())
+            # A constant channel's deviation is rounding, not information.
+            constant = values.min() == values.max()
+            self.gain[channel] = 0.0 if constant or width == 0 else 1.0 / width
+
+    def forward(self, x: Tensor) -> Tensor:
+        return (torch.asinh((x - self.center) / self.scale) - self.mean) * self.gain
+
+    def describe(self) -> dict[str, Any]:
+        numbers = {
+            name: [float(value) for value in getattr(self, name).flatten().tolist()]
+            for name in ("center", "scale", "mean", "gain")
+        }
+        return {"kind": self.kind, "fitted_on": "train", "held_in": "sidecar", **numbers}

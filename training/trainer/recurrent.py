@@ -1,0 +1,47 @@
+"""``gru`` and ``lstm``: a window read in both directions, step by step.
+
+Long windows are shortened to at most 64 steps first: a state forgets what lay hundreds of steps
+back, and the time grows with every one of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from torch import Tensor, nn
+
+from training.trainer.blocks import MeanMax, Patches, steps_of
+from training.trainer.flags import Value
+
+MOST_STEPS = 64
+
+
+class Recurrent(nn.Module):
+    """Windows (B, C, T) → logits (1, B, K). ``cell`` is ``nn.GRU`` or ``nn.LSTM``."""
+
+    def __init__(
+        self,
+        cell: type[nn.GRU] | type[nn.LSTM],
+        channels: int,
+        samples: int,
+        classes: int,
+        hyper: Mapping[str, Value],
+    ) -> None:
+        super().__init__()
+        hidden, layers = int(hyper["hidden"]), int(hyper["layers"])
+        dropout = float(hyper["dropout"])
+        self.steps = Patches(channels, hidden, steps_of(samples, MOST_STEPS))
+        self.read = cell(
+            hidden,
+            hidden,
+            layers,
+            batch_first=True,
+            bidirectional=True,
+            dropout=dropout if layers > 1 else 0.0,
+        )
+        self.pool = MeanMax()
+        self.head = nn.Sequential(nn.Dropout(dropout), nn.Linear(4 * hidden, classes))
+
+    def forward(self, x: Tensor) -> Tensor:
+        states, _ = self.read(self.steps(x).transpose(1, 2))
+        return self.head(self.pool(states.transpose(1, 2))).unsqueeze(0)  # type: ignore[no-any-return]

@@ -1,0 +1,207 @@
+"""One training from the data set to checkpoint and report: the steps, in their order, and nothing else."""
+
+from __future__ import annotations
+
+import json
+import platform
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from training.clock import Clock, SystemClock
+from training.data.split import Recipe, Split, SplitError, make_split
+from training.trainer import checkpoint, families, machine
+from training.trainer.baselines import run_baselines
+from training.trainer.contract import BadArguments, BadData, Interrupted, Progress, Stop
+from training.trainer.evaluate import OperatingPoint, Scored, benign_class, evaluate, operating_point
+from training.trainer.flags import TrainerArgs
+from training.trainer.inputs import Inputs, read_inputs
+from training.trainer.report import build_report, write_report
+from training.trainer.task import Fitted, IntArray, Task
+
+CALIBRATED_ON = "benign windows of the calibration side, which trained and stopped nothing"
+
+
+def train(args: TrainerArgs, progress: Progress, stop: Stop, clock: Clock | None = None) -> None:
+    """Train what ``args`` ask for; raises a ``TrainerError``, or ``Interrupted`` with the state kept."""
+    clock = clock or SystemClock()
+    began = clock.now()
+    progress.event("start", model=args.model, mode=args.mode.value, seed=args.seed)
+    family = families.find(args.model)
+    if "torch" in family.libraries:
+        machine.settle_torch(args.threads)
+    device = machine.pick_device(args.device, prefers_cuda=family.prefers_cuda)
+    stop.check()
+
+    inputs = read_inputs(args, takes=family.takes)
+    split = _split(args, inputs, supervised=family.supervised)
+    key = machine.run_key(
+        args,
+        data=inputs.digest,
+        schema=inputs.schema_hash,
+        device=device,
+        libraries=family.libraries,
+    )
+    sides = {side: count.windows for side, count in split.n.items()}
+    progress.event("data", windows=int(inputs.y.size), quarantined=len(inputs.quarantined), **sides)
+    keeper = checkpoint.StateFile(_state_path(args), key.digest, clock)
+    task = Task(
+        model=args.model,
+        X=inputs.X,
+        names=inputs.names,
+        y=inputs.y,
+        classes=len(inputs.label_map),
+        benign=benign_class(inputs.label_map),
+        split=split,
+        hyper=args.hyper,
+        seed=args.seed,
+        threads=args.threads,
+        device=device,
+        progress=progress,
+        stop=stop,
+        keeper=keeper,
+    )
+    try:
+        stop.check()
+        fitted = family.fit(task)
+        trained_s = progress.elapsed_s
+        progress.event("evaluate")
+        point, report = _judge(args, inputs, task, fitted, key)
+        stop.check()
+    except Interrupted:
+        keeper.save()
+        raise
+    document = _document(args, inputs, split, fitted, point, key)
+    path = checkpoint.write(args.out_dir, document, fitted.sidecar(), family.suffix)
+    stem = f"{args.model}_{args.mode}_{'train' if family.supervised else 'pretrain'}"
+    write_report(report, args.reports_dir, stem)
+    timing = {"host": platform.node(), "started_at": began, "ended_at": clock.now()}
+    timing |= {"seconds": progress.elapsed_s, "trained_s": trained_s, "resumed": keeper.resumed}
+    _write_timing(args, timing)
+    keeper.discard()
+    auroc = report["metrics"]["test"]["auroc"]["value"]
+    progress.event("done", checkpoint=path.name, metric=auroc, verdict=report["verdict"])
+
+
+def _split(args: TrainerArgs, inputs: Inputs, *, supervised: bool) -> Split:
+    if args.train_hosts and args.split_recipe != Recipe.HOST:
+        raise BadArguments(
+            f"--train-hosts has no effect with --split-recipe {args.split_recipe}: "
+            "leave it out, or choose the recipe host"
+        )
+    try:
+        return make_split(
+            inputs.episode,
+            inputs.host,
+            inputs.t_start,
+            inputs.y,
+            recipe=args.split_recipe,
+            train_hosts=args.train_hosts,
+            seed=args.seed,
+            t_end=inputs.t_end,
+            supervised=supervised,
+        )
+    except SplitError as error:
+        raise BadData(str(error)) from None
+
+
+def _judge(
+    args: TrainerArgs, inputs: Inputs, task: Task, fitted: Fitted, key: machine.RunKey
+) -> tuple[OperatingPoint | None, dict[str, Any]]:
+    """The threshold from the calibration side, and the report on the test side."""
+    split, labels = task.split, inputs.label_map
+    test = _scored(inputs, fitted, split.test)
+    cal = _scored(inputs, fitted, split.cal)
+    task.stop.check()
+    target = float(args.hyper["target_fpr"])
+    point = None
+    if task.benign is not None:
+        point = operating_point(cal, target, label_map=labels)
+    evaluation = evaluate(
+        test,
+        label_map=labels,
+        operating_point=point,
+        n_resamples=args.n_resamples,
+        seed=args.seed,
+    )
+    task.stop.check()
+    baselines = run_baselines(
+        inputs.features,
+        inputs.y,
+        split,
+        test=test,
+        cal=cal,
+        label_map=labels,
+        target_fpr=target,
+        n_resamples=args.n_resamples,
+        seed=args.seed,
+    )
+    facts = fitted.facts()
+    report = build_report(
+        model=args.model,
+        mode=args.mode.value,
+        split=split,
+        evaluation=evaluation,
+        operating_point=point,
+        baselines=baselines,
+        history=fitted.history,
+        run_key=key.to_dict(),
+        quarantined=inputs.quarantined,
+        hyper=args.hyper,
+        schema_hash=inputs.schema_hash,
+        extra={"scores": facts["judgement"]} if "judgement" in facts else None,
+    )
+    return point, report
+
+
+def _scored(inputs: Inputs, fitted: Fitted, rows: IntArray) -> Scored:
+    outputs = fitted.predict(inputs.X, rows)
+    said = outputs.proba if outputs.proba is not None else outputs.score
+    if said is None or not np.isfinite(said).all():
+        raise BadArguments("the model answers with numbers that are not finite: choose a lower lr")
+    return Scored.build(
+        y=inputs.y[rows],
+        episode=inputs.episode[rows],
+        host=inputs.host[rows],
+        t_start=inputs.t_start[rows],
+        t_end=inputs.t_end[rows],
+        proba=outputs.proba,
+        score=outputs.score,
+        label_map=inputs.label_map,
+    )
+
+
+def _document(
+    args: TrainerArgs,
+    inputs: Inputs,
+    split: Split,
+    fitted: Fitted,
+    point: OperatingPoint | None,
+    key: machine.RunKey,
+) -> Mapping[str, Any]:
+    threshold = None if point is None else {**point.to_dict(), "calibrated_on": CALIBRATED_ON}
+    facts = fitted.facts()
+    return {
+        "model": args.model,
+        "mode": args.mode.value,
+        "schema": {"hash": inputs.schema_hash, "fields": inputs.schema_fields},
+        "label_map": dict(inputs.label_map),
+        "normaliser": facts.pop("normaliser"),
+        "facts": facts,
+        "threshold": threshold,
+        "hyper": dict(args.hyper),
+        "split": split.to_dict(),
+        "run_key": key.to_dict(),
+    }
+
+
+def _state_path(args: TrainerArgs) -> Any:
+    return args.state_dir / f"{args.model}_{args.mode}.state"
+
+
+def _write_timing(args: TrainerArgs, timing: Mapping[str, Any]) -> None:
+    """What differs between equal runs stands here, beside the report and outside the bundle."""
+    args.reports_dir.mkdir(parents=True, exist_ok=True)
+    path = args.reports_dir / f"{args.model}_{args.mode}_timing.json"
+    checkpoint.replace(path, json.dumps(timing, indent=1).encode() + b"\n")

@@ -1,0 +1,108 @@
+"""What a family is given to learn from, and what it gives back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import rankdata
+
+from training.data.split import Split
+from training.trainer.contract import Keeper, Progress, Stop
+from training.trainer.flags import Value
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+History = list[dict[str, float | int | None]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """One training. ``X`` is (N, F) features or (N, C, T) samples, by what the family takes."""
+
+    model: str
+    X: NDArray[np.float32]
+    names: tuple[str, ...]  # of the features, or of the channels
+    y: IntArray  # (N,) class numbers
+    classes: int
+    benign: int | None  # its class number; None when no class is called benign
+    split: Split
+    hyper: Mapping[str, Value]
+    seed: int
+    threads: int
+    device: str  # "cpu" or "cuda"
+    progress: Progress
+    stop: Stop
+    keeper: Keeper
+
+    def number(self, key: str) -> float:
+        return float(self.hyper[key])
+
+    def whole(self, key: str) -> int:
+        return int(self.hyper[key])
+
+
+@dataclass(frozen=True, slots=True)
+class Outputs:
+    """What a model says of n windows: class probabilities (n, K), or one anomaly score (n,)."""
+
+    proba: FloatArray | None = None
+    score: FloatArray | None = None
+
+
+class Fitted(Protocol):
+    """A trained model. ``load`` of its family makes an equal one from ``facts`` and ``sidecar``."""
+
+    history: History
+
+    def predict(self, X: NDArray[np.float32], rows: IntArray) -> Outputs:
+        """Outputs for ``rows`` of ``X``, in their order."""
+        ...
+
+    def sidecar(self) -> bytes:
+        """The weights; equal bytes for equal weights."""
+        ...
+
+    def facts(self) -> dict[str, Any]:
+        """JSON values for the checkpoint: the normaliser, and what is needed to rebuild the model."""
+        ...
+
+
+def class_weights(y: IntArray, classes: int) -> FloatArray:
+    """(K,) weights between even windows and even classes; their mean over ``y`` is 1.
+
+    Full balance at 1:100 would let a handful of windows decide everything, none would ignore them:
+    the square root stands between.
+    """
+    counts = np.bincount(y, minlength=classes).astype(np.float64)
+    weights = np.where(counts > 0, 1 / np.sqrt(np.maximum(counts, 1)), 0.0)
+    return np.asarray(weights * (y.size / (weights * counts).sum()))
+
+
+def log_loss(y: IntArray, proba: FloatArray, weights: FloatArray) -> float:
+    """Mean of -log p(truth), weighted by class."""
+    truth = np.clip(proba[np.arange(y.size), y], 1e-7, 1.0)
+    each = weights[y]
+    return float(-(np.log(truth) * each).sum() / max(each.sum(), 1e-12))
+
+
+def quick_metric(y: IntArray, proba: FloatArray) -> float | None:
+    """For the progress line: AUROC for two classes, accuracy for more; None where undefined."""
+    if y.size == 0:
+        return None
+    if proba.shape[1] > 2:
+        return float((proba.argmax(axis=1) == y).mean())
+    return auroc(y == 1, proba[:, 1])
+
+
+def auroc(positive: NDArray[np.bool_], score: FloatArray) -> float | None:
+    """Area under the ROC curve, ties counted half; None with a single class."""
+    ones = int(positive.sum())
+    zeros = positive.size - ones
+    if ones == 0 or zeros == 0:
+        return None
+    ranks = rankdata(score)
+    return float((ranks[positive].sum() - ones * (ones + 1) / 2) / (ones * zeros))
