@@ -21,12 +21,11 @@ Range = tuple[float, float]
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """A line: its label, its points [x, y] and how it is drawn."""
+    """A line: its label and its points [x, y]; with ``dots``, one of that radius stands on each point."""
 
     label: str
     points: Sequence[Point]
-    dashed: bool = False
-    dots: bool = False
+    dots: Sequence[float] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,11 +70,9 @@ def line_chart(
         parts.append(_polyline(frame, guide, "guide"))
     for number, one in enumerate(series):
         colour = f"s{number % COLOURS}"
-        parts.append(
-            _polyline(frame, one.points, f"line {colour}{' dashed' if one.dashed else ''}")
-        )
-        if one.dots or len(one.points) == 1:
-            parts.extend(_dot(frame.px(p[0]), frame.py(p[1]), colour) for p in one.points)
+        parts.append(_polyline(frame, one.points, f"line {colour}"))
+        for point, radius in zip(one.points, one.dots, strict=False):
+            parts.append(_dot(frame.px(point[0]), frame.py(point[1]), colour, radius))
     if len(series) > 1:
         parts.append(_legend([one.label for one in series]))
     height = HEIGHT + (16.0 * ((len(series) + 1) // 2) if len(series) > 1 else 0.0)
@@ -193,9 +190,9 @@ def _line(x1: float, y1: float, x2: float, y2: float, css: str) -> Markup:
     )
 
 
-def _dot(x: float, y: float, colour: str) -> Markup:
-    return Markup('<circle class="dot {}" cx="{}" cy="{}" r="3.5"/>').format(
-        colour, _unit(x), _unit(y)
+def _dot(x: float, y: float, colour: str, radius: float = 3.5) -> Markup:
+    return Markup('<circle class="dot {}" cx="{}" cy="{}" r="{}"/>').format(
+        colour, _unit(x), _unit(y), _unit(radius)
     )
 
 

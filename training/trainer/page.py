@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cache
+from math import sqrt
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
@@ -111,7 +112,7 @@ def _figures(report: Mapping[str, Any]) -> list[dict[str, Any]]:
     """What can be drawn from this report, in reading order: {title, note, svg}."""
     drawn = [
         _auroc_figure(report),
-        _roc_figure(report["curves"], report.get("operating_point"), report["metrics"]["test"]),
+        _roc_figure(report["curves"], report["metrics"]["test"]),
         _pr_figure(report["curves"], report["metrics"]["test"]),
         _calibration_figure(report["curves"]),
         *_history_figures(report["history"]),
@@ -144,16 +145,14 @@ def _whisker(label: str, metric: Mapping[str, Any], strong: bool) -> Whisker:
     return Whisker(label, metric["value"], low, high, strong)
 
 
-def _roc_figure(
-    curves: Mapping[str, Any], point: Mapping[str, Any] | None, metrics: Mapping[str, Any]
-) -> dict[str, Any] | None:
+def _roc_figure(curves: Mapping[str, Any], metrics: Mapping[str, Any]) -> dict[str, Any] | None:
     series = _drawn(curves["roc"])
     if not series:
         return None
     note = "Share of malicious-like windows caught against the share of benign ones that raise an alarm."
     caught, false = metrics["tpr"]["value"], metrics["fpr"]["value"]
-    if point is not None and caught is not None and false is not None:
-        series.append(Series("the threshold in use", [[false, caught]], dots=True))
+    if len(series) == 1 and caught is not None and false is not None:
+        series.append(Series("the threshold in use", [[false, caught]], dots=[4.0]))
         note += " The dot is the threshold in use."
     svg = line_chart(
         "ROC curve",
@@ -193,9 +192,11 @@ def _calibration_figure(curves: Mapping[str, Any]) -> dict[str, Any] | None:
     if not rows:
         return None
     points = [[row["claimed"], row["observed"]] for row in rows]
+    most = max(row["windows"] for row in rows)
+    dots = [1.0 + 5.0 * sqrt(row["windows"] / most) for row in rows]
     svg = line_chart(
         "Calibration",
-        [Series("windows", points, dots=True)],
+        [Series("windows", points, dots)],
         x_label="probability claimed",
         y_label="share observed",
         guide=[(0, 0), (1, 1)],

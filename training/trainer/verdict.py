@@ -182,7 +182,7 @@ def _say_baselines(words: _Words, report: Report) -> None:
     scored = {
         name: found["auroc"]["value"]
         for name, found in report["baselines"].items()
-        if found.get("auroc", {}).get("value") is not None
+        if _better_than_chance(found.get("auroc"))
     }
     supervised = report["metrics"]["test"]["ece"]["value"] is not None
     if supervised:
@@ -198,6 +198,11 @@ def _say_baselines(words: _Words, report: Report) -> None:
         words.say(f"{name} on the same features does better {against}: prefer it.", Level.CAUTION)
     elif rivals[best] > mine - AS_GOOD and supervised:
         words.say(f"{name} on the same features does as well {against}.")
+
+
+def _better_than_chance(auroc: Mapping[str, Any] | None) -> bool:
+    """Surely so: something at chance itself is no rival, whatever its third digit."""
+    return auroc is not None and auroc["ci95"] is not None and auroc["ci95"][0] > CHANCE
 
 
 def _say_too_good(words: _Words, report: Report) -> None:
