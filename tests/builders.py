@@ -1,0 +1,115 @@
+"""Jobs, hosts and requests with readable defaults: a test names only what it is about."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fakes import EPOCH
+
+from training.fleet.job import Attempt, Host, Job, JobStatus, Needs
+from training.fleet.protocol import (
+    ClaimRequest,
+    CompleteRequest,
+    FailRequest,
+    HeartbeatRequest,
+    LogLines,
+)
+
+
+def a_job(name: str = "gbt-realistic", **wishes: Any) -> dict[str, Any]:
+    """A job dict as the manifest makes it: gbt on CPU, unless told otherwise. Its id follows from its name."""
+    return {
+        "name": name,
+        "job_id": f"id-{name}",
+        "model": "gbt",
+        "mode": "realistic",
+        "priority": 50,
+        "require_cuda": False,
+        "prefer_cuda": False,
+        "min_vram_gib": 0.0,
+        "min_ram_gib": 0.0,
+        "min_cores": 0,
+        "allowed_hosts": [],
+        "denied_hosts": [],
+        "hyper": {},
+        "split_recipe": "host",
+        "train_hosts": ["lab-1"],
+        "seed": 7,
+        "n_resamples": 1000,
+        **wishes,
+    }
+
+
+def a_capability(
+    *, cuda: bool = False, vram: float = 8.0, ram: float = 8.0, cores: int = 4, **more: Any
+) -> dict[str, Any]:
+    """What a host reports: a small CPU machine; with ``cuda`` one GPU with ``vram`` GiB free."""
+    device = {"name": "GPU", "vram_total_gib": vram, "vram_free_gib": vram}
+    return {
+        "os": "linux",
+        "arch": "x86_64",
+        "cpu_cores": cores,
+        "ram_total_gib": ram,
+        "ram_available_gib": ram,
+        "cuda_available": cuda,
+        "cuda_devices": [device] if cuda else [],
+        **more,
+    }
+
+
+def a_host(name: str = "pi", **facts: Any) -> Host:
+    """What the decision knows of a host: enough for every CPU job, no GPU."""
+    return Host(**{"name": name, "ram_available_gib": 8.0, "cores": 4, **facts})
+
+
+def a_gpu_host(name: str = "desktop", *, vram: float = 8.0, **facts: Any) -> Host:
+    return a_host(name, cuda=True, vram_free_gib=vram, **facts)
+
+
+def needs(**wishes: Any) -> Needs:
+    return Needs.of({"model": "gbt", **wishes})
+
+
+def a_row(status: JobStatus = JobStatus.RUNNING, **facts: Any) -> Job:
+    """A job of the queue as a value: granted once and running, unless told otherwise."""
+    known: dict[str, Any] = {"job_id": "id-gbt", "name": "gbt", "spec": {}, "priority": 0}
+    times = {"created_at": EPOCH, "claimable_at": EPOCH}
+    return Job(**{**known, **times, "status": status, "attempt": 1, "grants": 1, **facts})
+
+
+def an_attempt(**facts: Any) -> Attempt:
+    """The first grant of that job."""
+    known: dict[str, Any] = {"job_id": "id-gbt", "attempt": 1, "claim_id": "claim-1", "host": "pi"}
+    return Attempt(**{**known, "generation": 1, "granted_at": EPOCH, **facts})
+
+
+# ── requests ────────────────────────────────────────────────────────────────────────────────
+
+
+def a_claim(host: str = "pi", **fields: Any) -> ClaimRequest:
+    """A request for work, of the old form: no session, no instance."""
+    return ClaimRequest(**{"host_id": host, "capability": a_capability(), **fields})
+
+
+def a_worker_claim(host: str = "pi", *, session: int = 1, **fields: Any) -> ClaimRequest:
+    """A request as this project's worker makes it; ``session`` counts the starts of the worker."""
+    who = {"instance_id": f"instance-of-{host}", "session_id": f"{session:010d}-abcd", "slot": 0}
+    return a_claim(host, **{**who, **fields})
+
+
+def a_beat(claim_id: str | None = None, *, seq: int = 1, **fields: Any) -> HeartbeatRequest:
+    return HeartbeatRequest(claim_id=claim_id, seq=seq, **fields)
+
+
+def a_completion(
+    claim_id: str | None = None, artifact: str = "a" * 64, **fields: Any
+) -> CompleteRequest:
+    return CompleteRequest(claim_id=claim_id, artifact_id=artifact, **fields)
+
+
+def a_failure(claim_id: str | None = None, **fields: Any) -> FailRequest:
+    return FailRequest(**{"claim_id": claim_id, "error": "it broke", "exit_code": 1, **fields})
+
+
+def some_lines(*lines: str, first: int = 0) -> LogLines:
+    return LogLines(first=first, lines=list(lines))

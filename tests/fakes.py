@@ -1,0 +1,75 @@
+"""Stand-ins for the outside world, shared by the tests: a clock that only moves when told, a shelf without a disk."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+EPOCH = 1_700_000_000.0  # where fake time begins; any instant far from zero would do
+
+
+class FakeClock:
+    """A :class:`training.clock.Clock` under the test's command.
+
+    Wall and boot time move together with :meth:`advance`, the wall alone with :meth:`step`, and neither of them is
+    "awake" time during :meth:`suspend`.
+    """
+
+    def __init__(self, now: float = EPOCH, boot: float = 1_000.0) -> None:
+        self._now, self._boot, self._awake = now, boot, boot
+
+    def now(self) -> float:
+        return self._now
+
+    def monotonic(self) -> float:
+        return self._boot
+
+    def awake(self) -> float:
+        return self._awake
+
+    def advance(self, seconds: float) -> None:
+        """Time goes by."""
+        assert seconds >= 0, "time does not run backwards; use step() for a wall clock that does"
+        self.suspend(seconds)
+        self._awake += seconds
+
+    def step(self, seconds: float) -> None:
+        """Somebody set the wall clock."""
+        self._now += seconds
+
+    def suspend(self, seconds: float) -> None:
+        """The machine slept."""
+        self._now += seconds
+        self._boot += seconds
+
+    def restart(self, *, boot: float = 10.0) -> None:
+        """The machine was started anew: the boot clock begins again, the wall clock goes on."""
+        self._boot = self._awake = boot
+
+
+@dataclass
+class FakeShelf:
+    """What the service asks of a store, answered from memory."""
+
+    room: bool = True
+    bundles: set[tuple[str, str, str]] = field(default_factory=set)
+
+    def put(self, artifact_id: str, *, model: str, mode: str) -> None:
+        self.bundles.add((artifact_id, model, mode))
+
+    def has_room(self, incoming_bytes: int = 0) -> bool:
+        return self.room
+
+    def find(self, artifact_id: str, *, model: str, mode: str) -> object | None:
+        key = (artifact_id, model, mode)
+        return key if key in self.bundles else None
+
+
+class Counting:
+    """A source of claim ids that a test can read: ``claim-1``, ``claim-2`` …"""
+
+    def __init__(self, prefix: str = "claim") -> None:
+        self.prefix, self.drawn = prefix, 0
+
+    def __call__(self) -> str:
+        self.drawn += 1
+        return f"{self.prefix}-{self.drawn}"
