@@ -23,7 +23,7 @@ class Patches(nn.Module):
         self.project = nn.Conv1d(channels, width, patch, stride=patch)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.project(pad_to(x, self.patch))  # type: ignore[no-any-return]
+        return self.project(pad_to(x, self.patch))
 
 
 def pad_to(x: Tensor, multiple: int) -> Tensor:

@@ -15,7 +15,9 @@ MOST_STEPS = 128  # longer windows are first shortened to about this many steps
 class Cnn(nn.Module):
     """Windows (B, C, T) → logits (1, B, K)."""
 
-    def __init__(self, channels: int, samples: int, classes: int, hyper: Mapping[str, Value]) -> None:
+    def __init__(
+        self, channels: int, samples: int, classes: int, hyper: Mapping[str, Value]
+    ) -> None:
         super().__init__()
         hidden, layers, kernel = (int(hyper[key]) for key in ("hidden", "layers", "kernel"))
         stride = steps_of(samples, MOST_STEPS)
@@ -33,7 +35,7 @@ class Cnn(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         pooled = self.pool(self.convolutions(self.shorten(x)))
-        return self.head(pooled).unsqueeze(0)  # type: ignore[no-any-return]
+        return self.head(pooled).unsqueeze(0)
 
 
 def _convolution(inputs: int, outputs: int, kernel: int) -> nn.Sequential:

@@ -42,11 +42,11 @@ class TrainerError(Exception):
     code = Exit.BUG
 
 
-class BadArguments(TrainerError):
+class BadArguments(TrainerError):  # noqa: N818 - the names say what is bad
     code = Exit.BAD_ARGUMENTS
 
 
-class BadData(TrainerError):
+class BadData(TrainerError):  # noqa: N818
     code = Exit.BAD_DATA
 
 

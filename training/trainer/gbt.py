@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,9 @@ from training.trainer.task import (
 
 SIDECAR = ".xgb.json"
 LIBRARIES = ("xgboost", "xgboost-cpu")
+# A booster's generator cannot be saved. So every run, interrupted or not, makes its booster anew
+# after this many rounds, with a seed of its own: from there a resumed run goes on identically.
+STRETCH = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,16 +69,18 @@ def fit(task: Task) -> Gbt:
         nthread=task.threads,
     )
     dval = xgboost.DMatrix(task.X[val], nthread=task.threads)
-    booster = xgboost.Booster(_parameters(task), [dtrain, dval])
-    history: History = []
     saved = task.keeper.load()
-    if saved is not None:
-        history = _unpack(saved, booster)
-    task.keeper.watch(lambda: _pack(booster, history))
+    model, history = (None, []) if saved is None else _unpack(saved)
+    matrices = [dtrain, dval]
+    booster = _booster(task, matrices, model, 0)
     rounds, patience = task.whole("n_estimators"), task.whole("patience")
     task.progress.begin_epochs(len(history))
 
     while len(history) < rounds and len(history) - _best(history) < patience:
+        if len(history) % STRETCH == 0:
+            model = bytes(booster.save_raw("ubj")) if history else None
+            booster = _booster(task, matrices, model, len(history) // STRETCH)
+            task.keeper.watch(partial(_pack, model, tuple(history)))
         task.stop.check()
         task.keeper.tick()
         booster.update(dtrain, len(history))
@@ -109,9 +115,6 @@ def _parameters(task: Task) -> dict[str, Any]:
         "reg_lambda": task.number("reg_lambda"),
         "max_bin": task.whole("max_bin"),
         "nthread": task.threads,
-        "seed": task.seed,
-        # Each round draws from a generator of its own, so that a resumed run draws the same.
-        "seed_per_iteration": True,
         "disable_default_eval_metric": True,
         "verbosity": 0,
     }
@@ -142,18 +145,26 @@ def _proba(booster: xgboost.Booster, matrix: xgboost.DMatrix, classes: int) -> F
 
 def _best(history: History) -> int:
     """The number of rounds after which the validation loss was lowest."""
-    losses = [row["val_loss"] for row in history]
+    losses = [float(row["val_loss"] or 0.0) for row in history]
     return 1 + int(np.argmin(losses)) if losses else 0
 
 
-def _pack(booster: xgboost.Booster, history: History) -> bytes:
-    raw = base64.b64encode(bytes(booster.save_raw("ubj"))).decode() if history else None
-    return json.dumps({"booster": raw, "history": history}).encode()
+def _booster(
+    task: Task, matrices: list[xgboost.DMatrix], model: bytes | None, stretch: int
+) -> xgboost.Booster:
+    parameters = _parameters(task) | {"seed": task.seed * 10_007 + stretch}
+    booster = xgboost.Booster(parameters, matrices)
+    if model is not None:
+        booster.load_model(bytearray(model))
+        booster.set_param(parameters)
+    return booster
 
 
-def _unpack(saved: bytes, booster: xgboost.Booster) -> History:
+def _pack(model: bytes | None, history: Sequence[Mapping[str, Any]]) -> bytes:
+    text = None if model is None else base64.b64encode(model).decode()
+    return json.dumps({"model": text, "history": history}).encode()
+
+
+def _unpack(saved: bytes) -> tuple[bytes | None, History]:
     state = json.loads(saved)
-    if state["booster"] is not None:
-        booster.load_model(bytearray(base64.b64decode(state["booster"])))
-    history: History = state["history"]
-    return history
+    return state["model"] and base64.b64decode(state["model"]), state["history"]

@@ -87,7 +87,7 @@ def versions(names: Iterable[str]) -> dict[str, str]:
 
 def cpu(*, torch_too: bool) -> dict[str, Any]:
     """Instruction sets that the numerical libraries chose: other ones round differently."""
-    from threadpoolctl import threadpool_info
+    from threadpoolctl import threadpool_info  # type: ignore[import-untyped]
 
     blas = {
         f"{pool.get('internal_api')} {pool.get('version')} {pool.get('architecture', '')}".strip()

@@ -8,13 +8,14 @@ from a linear model and adds to it only what the validation windows confirm.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from training.trainer.flags import Value
-from collections.abc import Mapping
 
 
 class MembersLinear(nn.Module):
@@ -39,9 +40,7 @@ class Mlp(nn.Module):
         self.members, width = int(hyper["members"]), int(hyper["hidden"])
         self.dropout = float(hyper["dropout"])
         widths = [features] + [width] * int(hyper["layers"])
-        self.layers = nn.ModuleList(
-            MembersLinear(self.members, a, b) for a, b in zip(widths, widths[1:], strict=False)
-        )
+        self.layers = nn.ModuleList(MembersLinear(self.members, a, b) for a, b in pairwise(widths))
         self.head = MembersLinear(self.members, width, classes)
         self.straight = MembersLinear(self.members, features, classes, zero=True)
 
@@ -52,4 +51,4 @@ class Mlp(nn.Module):
         for layer in self.layers:
             hidden = functional.gelu(layer(hidden))
             hidden = functional.dropout(hidden, self.dropout, self.training)
-        return self.head(hidden) + self.straight(x)  # type: ignore[no-any-return]
+        return self.head(hidden) + self.straight(x)

@@ -44,4 +44,4 @@ class Recurrent(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         states, _ = self.read(self.steps(x).transpose(1, 2))
-        return self.head(self.pool(states.transpose(1, 2))).unsqueeze(0)  # type: ignore[no-any-return]
+        return self.head(self.pool(states.transpose(1, 2))).unsqueeze(0)

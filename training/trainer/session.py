@@ -14,7 +14,13 @@ from training.data.split import Recipe, Split, SplitError, make_split
 from training.trainer import checkpoint, families, machine
 from training.trainer.baselines import run_baselines
 from training.trainer.contract import BadArguments, BadData, Interrupted, Progress, Stop
-from training.trainer.evaluate import OperatingPoint, Scored, benign_class, evaluate, operating_point
+from training.trainer.evaluate import (
+    OperatingPoint,
+    Scored,
+    benign_class,
+    evaluate,
+    operating_point,
+)
 from training.trainer.flags import TrainerArgs
 from training.trainer.inputs import Inputs, read_inputs
 from training.trainer.report import build_report, write_report
@@ -85,7 +91,7 @@ def train(args: TrainerArgs, progress: Progress, stop: Stop, clock: Clock | None
 
 
 def _split(args: TrainerArgs, inputs: Inputs, *, supervised: bool) -> Split:
-    if args.train_hosts and args.split_recipe != Recipe.HOST:
+    if args.train_hosts and args.split_recipe.value != Recipe.HOST.value:
         raise BadArguments(
             f"--train-hosts has no effect with --split-recipe {args.split_recipe}: "
             "leave it out, or choose the recipe host"

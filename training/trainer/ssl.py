@@ -111,7 +111,9 @@ class Detector(nn.Module):
             for rows in torch.arange(len(given)).split(AT_ONCE):
                 x = given.take(rows)
                 made = (self.body.once_each(x), self.body.embed(x), summaries(x))
-                parts.append((made[0].double().cpu(), made[1].double().cpu(), made[2].double().cpu()))
+                parts.append(
+                    (made[0].double().cpu(), made[1].double().cpu(), made[2].double().cpu())
+                )
         errors, embeddings, plain = zip(*parts, strict=True)
         return torch.cat(errors), torch.cat(embeddings), torch.cat(plain)
 
@@ -240,7 +242,7 @@ def _judge(
     alone = [auroc(truth, fisher(surprise, [number])) for number in everything]
     together = auroc(truth, fisher(surprise, list(everything)))
     members, why = choose([value or 0.0 for value in alone], together or 0.0)
-    judged = {name: value for name, value in zip(Detector.names, alone, strict=True)}
+    judged = dict(zip(Detector.names, alone, strict=True))
     return members, {"why": why, "auroc": {"combined": together, **judged}}
 
 

@@ -56,7 +56,8 @@ class Outputs:
 class Fitted(Protocol):
     """A trained model. ``load`` of its family makes an equal one from ``facts`` and ``sidecar``."""
 
-    history: History
+    @property
+    def history(self) -> History: ...
 
     def predict(self, X: NDArray[np.float32], rows: IntArray) -> Outputs:
         """Outputs for ``rows`` of ``X``, in their order."""

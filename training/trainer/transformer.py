@@ -41,7 +41,7 @@ class Block(nn.Module):
         shape = (batch, length, 3, self.heads, self.head_width)
         q, k, v = self.qkv(x).view(shape).permute(2, 0, 3, 1, 4)
         weights = torch.softmax(q @ k.transpose(-2, -1) * self.head_width**-0.5, dim=-1)
-        return self.out((weights @ v).transpose(1, 2).flatten(2))  # type: ignore[no-any-return]
+        return self.out((weights @ v).transpose(1, 2).flatten(2))
 
 
 class Encoder(nn.Module):
@@ -68,13 +68,15 @@ class Encoder(nn.Module):
         tokens = tokens + self.position
         for block in self.blocks:
             tokens = block(tokens)
-        return self.norm(tokens)  # type: ignore[no-any-return]
+        return self.norm(tokens)
 
 
 class Transformer(nn.Module):
     """Windows (B, C, T) → logits (1, B, K)."""
 
-    def __init__(self, channels: int, samples: int, classes: int, hyper: Mapping[str, Value]) -> None:
+    def __init__(
+        self, channels: int, samples: int, classes: int, hyper: Mapping[str, Value]
+    ) -> None:
         super().__init__()
         self.encoder = Encoder(channels, samples, hyper)
         self.pool = MeanMax()
@@ -82,4 +84,4 @@ class Transformer(nn.Module):
         self.head = nn.Sequential(nn.Dropout(dropout), nn.Linear(2 * width, classes))
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.head(self.pool(self.encoder(x).transpose(1, 2))).unsqueeze(0)  # type: ignore[no-any-return]
+        return self.head(self.pool(self.encoder(x).transpose(1, 2))).unsqueeze(0)
