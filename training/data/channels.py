@@ -1,0 +1,143 @@
+"""The channels of a recording: what each one measures, in which unit, and who is allowed to see it.
+
+Two words decide everything downstream. A channel's *kind* says how it is read: a gauge is a level, a counter only
+ever grows and becomes a rate. Its *modes* say who sees it: a detector on somebody's machine has the ``realistic``
+channels; the laboratory, which started the behaviour itself and can watch its processes, also has the ``oracle`` ones.
+
+Recordings declare their channels in ``meta.json``, so data of one's own may bring channels that this table lacks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Kind(StrEnum):
+    GAUGE = "gauge"
+    COUNTER = "counter"
+
+
+class Mode(StrEnum):
+    REALISTIC = "realistic"
+    ORACLE = "oracle"
+
+
+class View(StrEnum):
+    """Whose numbers a recording holds: a whole machine's, or one container's own."""
+
+    MACHINE = "machine"
+    CONTAINER = "container"
+
+
+BOTH = (Mode.ORACLE, Mode.REALISTIC)
+PRIVILEGED = (Mode.ORACLE,)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Channel:
+    """One measured quantity. ``unit`` is that of the recorded values; a counter's rate has ``unit`` per second."""
+
+    name: str
+    unit: str
+    kind: Kind
+    modes: tuple[Mode, ...] = BOTH
+
+    @property
+    def rate_unit(self) -> str:
+        """The unit of the values that windows hold, after counters have become rates."""
+        return f"{self.unit}/s" if self.kind is Kind.COUNTER else self.unit
+
+    def to_dict(self) -> dict[str, object]:
+        return {
+            "name": self.name,
+            "unit": self.unit,
+            "kind": str(self.kind),
+            "modes": [str(mode) for mode in self.modes],
+        }
+
+
+def _channels(kind: Kind, modes: tuple[Mode, ...], table: str) -> tuple[Channel, ...]:
+    """Channels from lines of ``name unit``; the comments beside a name are for the reader of the table."""
+    rows = (line.split("#")[0].split() for line in table.strip().splitlines())
+    return tuple(Channel(name=name, unit=unit, kind=kind, modes=modes) for name, unit in rows)
+
+
+SYSTEM_CHANNELS = (
+    *_channels(
+        Kind.COUNTER,
+        BOTH,
+        """
+        cpu_user s
+        cpu_system s
+        cpu_iowait s              # machine view only
+        cpu_irq s                 # machine view only: hard and soft interrupts
+        cpu_steal s               # machine view only: taken by the hypervisor
+        cpu_throttled s           # container view only: held back by its own quota
+        pressure_cpu s            # pressure stall information, "some" task was waiting
+        pressure_io s
+        pressure_memory s
+        context_switches 1
+        interrupts 1              # machine view only
+        forks 1                   # container view: processes first seen, so short lives are missed
+        page_faults 1
+        page_faults_major 1
+        disk_read_bytes B
+        disk_write_bytes B
+        disk_reads 1
+        disk_writes 1
+        net_rx_bytes B
+        net_tx_bytes B
+        net_rx_packets 1
+        net_tx_packets 1
+        tcp_active_opens 1
+        tcp_passive_opens 1
+        tcp_attempt_fails 1
+        tcp_resets_sent 1
+        tcp_retransmits 1
+        udp_rx_datagrams 1
+        udp_tx_datagrams 1
+        """,
+    ),
+    *_channels(
+        Kind.GAUGE,
+        BOTH,
+        """
+        load_1m 1                 # machine view only
+        processes 1
+        threads 1
+        memory_used B
+        memory_cached B
+        memory_dirty B
+        memory_writeback B
+        tcp_established 1
+        """,
+    ),
+)
+
+TREE_CHANNELS = (
+    *_channels(
+        Kind.COUNTER,
+        PRIVILEGED,
+        """
+        tree_cpu_user s
+        tree_cpu_system s
+        tree_context_switches 1
+        tree_read_bytes B         # what the processes asked for, whether or not it reached a disk
+        tree_write_bytes B
+        """,
+    ),
+    *_channels(
+        Kind.GAUGE,
+        PRIVILEGED,
+        """
+        tree_processes 1
+        tree_threads 1
+        tree_rss B
+        tree_fds 1
+        tree_sockets 1
+        """,
+    ),
+)
+
+CHANNELS: dict[str, Channel] = {c.name: c for c in (*SYSTEM_CHANNELS, *TREE_CHANNELS)}

@@ -1,0 +1,221 @@
+"""One recording on disk: a folder, or the same folder packed as ``<episode_id>.tar.zst``.
+
+    meta.json          who, where, when, which channels; msgspec checks every field
+    telemetry.parquet  t (seconds since the start, float64) and one float column a channel, as recorded
+    labels.parquet     t, phase: a phase holds until the next row
+
+Packed and unpacked forms have the same digest, which covers the three files' bytes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import random
+import tarfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import polars as pl
+import zstandard
+
+from training.clock import Clock
+
+META, TELEMETRY, LABELS = MEMBERS = ("meta.json", "telemetry.parquet", "labels.parquet")
+PACKED_SUFFIX = ".tar.zst"
+SCHEMA_VERSION = 1
+MEMBER_BYTES_MAX = 512 << 20  # a member larger than this is a mistake or an attack, not an episode
+_ULID_ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+
+
+class EpisodeError(Exception):
+    """This is not a readable episode; record it again or leave it out."""
+
+
+class CodeVersion(msgspec.Struct, frozen=True, kw_only=True):
+    """The recorder's checkout. ``dirty``: tracked files differed from the commit."""
+
+    commit: str
+    branch: str
+    dirty: bool
+
+
+class ChannelInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """A channel as the recording declares it; see training.data.channels."""
+
+    name: str
+    unit: str
+    kind: str
+    modes: list[str]
+
+
+class Meta(msgspec.Struct, frozen=True, kw_only=True):
+    """``started_at`` in epoch seconds (UTC); ``phases`` says which phase is benign and which malicious."""
+
+    schema_version: int
+    episode_id: str
+    host: str
+    started_at: float
+    sample_hz: float
+    duration_s: float
+    scenario: str
+    baseline: bool
+    code_version: CodeVersion
+    view: str = "machine"
+    channels: list[ChannelInfo] = msgspec.field(default_factory=list)
+    phases: dict[str, str] = msgspec.field(default_factory=dict)
+    notes: dict[str, Any] = msgspec.field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Episode:
+    """A recording in memory. ``t`` (S,) float64 seconds; ``values`` (S, C) float64; labels are (start, phase) rows."""
+
+    meta: Meta
+    t: np.ndarray
+    values: np.ndarray
+    label_t: np.ndarray
+    label_phase: tuple[str, ...]
+    digest: str
+
+
+def new_ulid(clock: Clock, rng: random.Random) -> str:
+    """26 characters: 48 bits of milliseconds, 80 of chance; sorting by name sorts by time."""
+    number = (int(clock.now() * 1000) << 80) | rng.getrandbits(80)
+    return "".join(_ULID_ALPHABET[(number >> shift) & 31] for shift in range(125, -1, -5))
+
+
+def is_ulid(text: str) -> bool:
+    return len(text) == 26 and text[0] in "01234567" and all(c in _ULID_ALPHABET for c in text)
+
+
+def find_episodes(root: Path) -> list[Path]:
+    """Episode folders and packed episodes directly below ``root``, by id. Raises EpisodeError when there is none."""
+    if not root.is_dir():
+        raise EpisodeError(f"There is no folder {root}: give the folder that holds the episodes.")
+    found = {p.name: p for p in root.iterdir() if p.is_dir() and (p / META).is_file()}
+    for path in root.glob(f"*{PACKED_SUFFIX}"):
+        found.setdefault(path.name.removesuffix(PACKED_SUFFIX), path)
+    if not found:
+        raise EpisodeError(
+            f"{root} holds no episode: expected folders with a {META}, or *{PACKED_SUFFIX} files."
+        )
+    return [found[name] for name in sorted(found)]
+
+
+def write_folder(
+    folder: Path, meta: Meta, t: np.ndarray, values: np.ndarray, labels: list[tuple[float, str]]
+) -> None:
+    """Write the three files; ``values`` is (S, C) in the order of ``meta.channels``."""
+    folder.mkdir(parents=True, exist_ok=True)
+    columns = {c.name: values[:, i].astype(np.float64) for i, c in enumerate(meta.channels)}
+    frame = pl.DataFrame({"t": t.astype(np.float64), **columns})
+    frame.write_parquet(
+        folder / TELEMETRY, compression="zstd", compression_level=15, statistics=False
+    )
+    rows = pl.DataFrame(
+        {"t": [float(at) for at, _ in labels], "phase": [phase for _, phase in labels]},
+        schema={"t": pl.Float64, "phase": pl.String},
+    )
+    rows.write_parquet(folder / LABELS, compression="zstd", statistics=False)
+    (folder / META).write_bytes(msgspec.json.format(msgspec.json.encode(meta), indent=2) + b"\n")
+
+
+def pack(folder: Path, target: Path) -> None:
+    """Pack an episode folder into one file; equal folders give equal bytes."""
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w", format=tarfile.USTAR_FORMAT) as tar:
+        for name in sorted(MEMBERS):
+            data = (folder / name).read_bytes()
+            info = tarfile.TarInfo(name)
+            info.size, info.mode = len(data), 0o644
+            tar.addfile(info, io.BytesIO(data))
+    partial = target.with_name(target.name + ".part")
+    partial.write_bytes(zstandard.ZstdCompressor(level=19).compress(buffer.getvalue()))
+    partial.replace(target)
+
+
+def read_members(path: Path) -> dict[str, bytes]:
+    """The bytes of the three files, from a folder or a packed episode. Raises EpisodeError."""
+    try:
+        if path.is_dir():
+            return {name: (path / name).read_bytes() for name in MEMBERS}
+        with path.open("rb") as file, zstandard.ZstdDecompressor().stream_reader(file) as stream:
+            return _untar(stream)
+    except FileNotFoundError as error:
+        raise EpisodeError(f"{Path(str(error.filename)).name} is missing") from None
+    except (OSError, tarfile.TarError, zstandard.ZstdError, EOFError) as error:
+        raise EpisodeError(f"it cannot be unpacked ({error})") from None
+
+
+def _untar(stream: Any) -> dict[str, bytes]:
+    found: dict[str, bytes] = {}
+    with tarfile.open(fileobj=stream, mode="r|") as tar:
+        for member in tar:
+            # Names are looked up in a closed list and nothing is written to disk, so no path can escape.
+            if member.name not in MEMBERS or not member.isreg():
+                continue
+            if member.size > MEMBER_BYTES_MAX:
+                raise EpisodeError(f"{member.name} is larger than {MEMBER_BYTES_MAX >> 20} MiB")
+            file = tar.extractfile(member)
+            assert file is not None
+            found[member.name] = file.read()
+    missing = [name for name in MEMBERS if name not in found]
+    if missing:
+        raise EpisodeError(f"{missing[0]} is missing")
+    return found
+
+
+def digest_of(members: dict[str, bytes]) -> str:
+    """SHA-256 over the members' names, lengths and bytes."""
+    total = hashlib.sha256()
+    for name in MEMBERS:
+        total.update(f"{name} {len(members[name])}\n".encode())
+        total.update(members[name])
+    return total.hexdigest()
+
+
+def read(path: Path) -> Episode:
+    """Read an episode. Raises EpisodeError with the reason, written to follow "the episode … : "."""
+    return parse(read_members(path))
+
+
+def parse(members: dict[str, bytes]) -> Episode:
+    """An episode from its files' bytes. Raises EpisodeError."""
+    try:
+        meta = msgspec.json.decode(members[META], type=Meta)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise EpisodeError(f"{META} does not hold what it should ({error})") from None
+    try:
+        frame = pl.read_parquet(io.BytesIO(members[TELEMETRY]))
+        labels = pl.read_parquet(io.BytesIO(members[LABELS]))
+    except (pl.exceptions.PolarsError, OSError) as error:
+        raise EpisodeError(
+            f"a Parquet file cannot be read ({str(error).splitlines()[0]})"
+        ) from None
+    declared = [c.name for c in meta.channels]
+    _require_columns(frame, ["t", *declared], TELEMETRY)
+    _require_columns(labels, ["t", "phase"], LABELS)
+    try:
+        t = frame["t"].cast(pl.Float64).to_numpy()
+        values = frame.select(pl.col(declared).cast(pl.Float64)).to_numpy()
+        label_t = labels["t"].cast(pl.Float64).to_numpy()
+    except pl.exceptions.PolarsError as error:
+        raise EpisodeError(f"a column is not numeric ({str(error).splitlines()[0]})") from None
+    return Episode(
+        meta=meta,
+        t=t,
+        values=values.reshape(len(t), len(declared)),
+        label_t=label_t,
+        label_phase=tuple(str(p) for p in labels["phase"].to_list()),
+        digest=digest_of(members),
+    )
+
+
+def _require_columns(frame: pl.DataFrame, wanted: list[str], file: str) -> None:
+    missing = [name for name in wanted if name not in frame.columns]
+    if missing:
+        raise EpisodeError(f"{file} has no column {missing[0]!r}")

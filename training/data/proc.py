@@ -1,0 +1,112 @@
+"""Small readers of Linux's /proc and /sys text formats. Everything is absent elsewhere: then they answer with nothing.
+
+A reader never raises for a file that is missing or a process that has just ended; the channel is simply not measured.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from pathlib import Path
+
+PROC = Path("/proc")
+
+
+def read_text(path: str | Path) -> str:
+    """The file's text, or an empty string when it cannot be read."""
+    try:
+        with open(path, encoding="ascii", errors="replace") as file:  # noqa: PTH123 - Path.open costs double here
+            return file.read()
+    except OSError:
+        return ""
+
+
+def number(path: str | Path) -> float | None:
+    """The one number that a file holds (many cgroup files do)."""
+    text = read_text(path).strip()
+    return float(text) if text.isdigit() else None
+
+
+def pairs(text: str) -> dict[str, float]:
+    """``key value`` lines, as in memory.stat, cpu.stat and vmstat."""
+    found = {}
+    for line in text.splitlines():
+        key, _, value = line.partition(" ")
+        value = value.strip()
+        if value.isdigit():
+            found[key] = float(value)
+    return found
+
+
+def pressure_s(text: str) -> float | None:
+    """Seconds for which some task was stalled, from a pressure file (its ``total`` is in microseconds)."""
+    for line in text.splitlines():
+        if line.startswith("some "):
+            return float(line.rpartition("total=")[2]) / 1e6
+    return None
+
+
+def tables(text: str) -> dict[str, dict[str, float]]:
+    """/proc/net/snmp: pairs of lines, names then values, each with the protocol's prefix."""
+    found: dict[str, dict[str, float]] = {}
+    lines = text.splitlines()
+    for names, values in zip(lines[::2], lines[1::2], strict=False):
+        protocol, _, keys = names.partition(":")
+        _, _, numbers = values.partition(":")
+        found[protocol] = {k: float(v) for k, v in zip(keys.split(), numbers.split(), strict=False)}
+    return found
+
+
+def network(proc: Path = PROC) -> dict[str, float]:
+    """The network channels of the namespace that this process lives in; loopback counts, for it is what we record."""
+    found: dict[str, float] = {}
+    snmp = tables(read_text(proc / "net/snmp"))
+    if tcp := snmp.get("Tcp"):
+        found["tcp_active_opens"] = tcp["ActiveOpens"]
+        found["tcp_passive_opens"] = tcp["PassiveOpens"]
+        found["tcp_attempt_fails"] = tcp["AttemptFails"]
+        found["tcp_resets_sent"] = tcp["OutRsts"]
+        found["tcp_retransmits"] = tcp["RetransSegs"]
+        found["tcp_established"] = tcp["CurrEstab"]
+    if udp := snmp.get("Udp"):
+        found["udp_rx_datagrams"] = udp["InDatagrams"]
+        found["udp_tx_datagrams"] = udp["OutDatagrams"]
+    totals = [0.0] * 4
+    rows = read_text(proc / "net/dev").splitlines()[2:]
+    for row in rows:
+        fields = row.partition(":")[2].split()
+        for i, column in enumerate((0, 1, 8, 9)):
+            totals[i] += float(fields[column])
+    if rows:
+        names = ("net_rx_bytes", "net_rx_packets", "net_tx_bytes", "net_tx_packets")
+        found.update(zip(names, totals, strict=True))
+    return found
+
+
+def thread_switches(pid: int, proc: Path = PROC) -> float | None:
+    """Context switches of all threads of a process, or ``None`` when it has ended."""
+    try:
+        # os.listdir and readlink, not pathlib: these run for every process many times a second.
+        threads = os.listdir(proc / str(pid) / "task")  # noqa: PTH208
+    except OSError:
+        return None
+    total = 0.0
+    for thread in threads:
+        for line in read_text(proc / str(pid) / "task" / thread / "status").splitlines()[-2:]:
+            if "ctxt_switches" in line:
+                total += float(line.rpartition("\t")[2])
+    return total
+
+
+def open_sockets(pid: int, proc: Path = PROC) -> float | None:
+    """How many sockets a process holds. Cheap however many connections the host has: /proc/net/tcp is not read."""
+    folder = f"{proc}/{pid}/fd"
+    count = 0
+    try:
+        for descriptor in os.listdir(folder):  # noqa: PTH208
+            with suppress(OSError):
+                target = os.readlink(f"{folder}/{descriptor}")  # noqa: PTH115
+                count += target.startswith("socket:")
+    except OSError:
+        return None
+    return float(count)

@@ -1,0 +1,284 @@
+"""Record the sample that the demo trains on: several hosts, every behaviour on every host, baselines set apart.
+
+    sudo .venv/bin/python -m training.data.record_sample --out examples/telemetry-sample
+
+One Linux machine plays all hosts: each is a container with its own CPU quota, memory limit, disk bandwidth, network
+namespace and everyday background load. The recordings say so in ``meta.json`` (``notes``). Needs root, for control
+groups and namespaces; a plain user records the machine itself with ``python -m training.data.record``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import json
+import os
+import random
+import shutil
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from training.clock import SystemClock
+from training.data import cgroups, episode
+from training.data.collect import ContainerCollector
+from training.data.record import Order, RecordError, Stage, record
+from training.data.scenarios import ORDINARY, SCENARIOS, Phase, plan
+from training.data.workloads import BEHAVIOURS
+
+MIB = 1 << 20
+CLONE_NEWNET = 0x40000000
+SIOCSIFFLAGS, IFF_UP_RUNNING = 0x8914, 0x41
+BENIGN_TAKES, MALICIOUS_TAKES, BASELINE_TAKES = 3, 4, 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Box:
+    """A host of the sample: its limits, what it does all day, and what its baselines are made of."""
+
+    name: str
+    limits: cgroups.Limits
+    background: tuple[
+        tuple[str, float, float], ...
+    ]  # behaviour, lowest and highest intensity of an episode
+    ordinary: tuple[str, ...]
+
+
+def _limits(cpu: float, memory_mib: int, disk_mib_s: int) -> cgroups.Limits:
+    return cgroups.Limits(
+        cpu_cores=cpu,
+        memory_bytes=memory_mib * MIB,
+        disk_read_bps=disk_mib_s * MIB,
+        disk_write_bps=disk_mib_s * MIB,
+    )
+
+
+BOXES = (
+    Box(
+        name="front-desk",
+        limits=_limits(0.50, 384, 30),
+        background=(("web", 0.02, 0.08),),
+        ordinary=("web", "log_processing", "monitor"),
+    ),
+    Box(
+        name="build-box",
+        limits=_limits(0.80, 512, 60),
+        background=(("log_processing", 0.02, 0.06), ("monitor", 0.0, 0.2)),
+        ordinary=("compile_code", "file_copy", "compress", "numeric"),
+    ),
+    Box(
+        name="ledger",
+        limits=_limits(0.40, 320, 25),
+        background=(("database", 0.02, 0.10),),
+        ordinary=("database", "backup", "log_processing"),
+    ),
+    Box(
+        name="attic-pi",
+        limits=_limits(0.30, 256, 15),
+        background=(("monitor", 0.0, 0.3),),
+        ordinary=("monitor", "file_copy", "log_processing", "web"),
+    ),
+)
+
+
+def takes(box: Box, seed: int, short: bool) -> list[tuple[str, bool]]:
+    """Every (scenario, baseline?) of one host, shuffled: neither time nor host gives a behaviour away."""
+    wanted: list[tuple[str, bool]] = [(ORDINARY, True)] * (1 if short else BASELINE_TAKES)
+    for scenario in SCENARIOS.values():
+        if scenario.name != ORDINARY:
+            count = MALICIOUS_TAKES if scenario.malicious else BENIGN_TAKES
+            wanted += [(scenario.name, False)] * (1 if short else count)
+    random.Random(f"{seed}:{box.name}:order").shuffle(wanted)
+    return wanted
+
+
+def own_network() -> None:
+    """Move this process into a network namespace of its own, with nothing but loopback in it."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.unshare(CLONE_NEWNET) != 0:
+        raise RecordError(
+            f"No network namespace could be made ({os.strerror(ctypes.get_errno())}): run as root."
+        )
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
+        import fcntl  # Linux only, like everything in this function
+
+        fcntl.ioctl(control, SIOCSIFFLAGS, struct.pack("16sh14x", b"lo", IFF_UP_RUNNING))
+
+
+def record_box(
+    box: Box, out: Path, *, seed: int, duration_s: float, hz: float, short: bool
+) -> None:
+    """Record all episodes of one host, one after the other; a line of JSON for each on standard output."""
+    own_network()
+    with tempfile.TemporaryDirectory(
+        prefix=f"cis490-{box.name}-", dir=out, ignore_cleanup_errors=True
+    ) as scratch:
+        group = cgroups.create(f"cis490-{box.name}", box.limits, cgroups.device_of(Path(scratch)))
+        order = takes(box, seed, short)
+        for number, (scenario, baseline) in enumerate(order):
+            folder = _one(
+                box,
+                scenario,
+                baseline,
+                group,
+                Path(scratch),
+                f"{seed}:{box.name}:{number}",
+                duration_s,
+                hz,
+            )
+            packed = out / f"{folder.name}{episode.PACKED_SUFFIX}"
+            episode.pack(folder, packed)
+            shutil.rmtree(scratch, ignore_errors=True)
+            Path(scratch).mkdir(exist_ok=True)
+            line = {
+                "host": box.name,
+                "done": number + 1,
+                "of": len(order),
+                "scenario": scenario,
+                "file": packed.name,
+            }
+            print(json.dumps(line), flush=True)
+        for _ in range(50):
+            if not group.pids():
+                break
+            time.sleep(0.1)
+        group.remove()
+
+
+def _one(
+    box: Box,
+    scenario: str,
+    baseline: bool,
+    group: cgroups.Cgroup,
+    scratch: Path,
+    seed: str,
+    duration_s: float,
+    hz: float,
+) -> Path:
+    rng = random.Random(seed)
+    background = tuple(
+        Phase(
+            start_s=0.0,
+            name=name,
+            behaviour=name,
+            intensity=rng.uniform(low, high),
+            seed=rng.getrandbits(31),
+        )
+        for name, low, high in box.background
+    )
+    order = Order(
+        scenario=scenario,
+        host=box.name,
+        duration_s=duration_s,
+        hz=hz,
+        baseline=baseline,
+        seed=rng.getrandbits(31),
+        phases=plan(scenario, duration_s, rng, ordinary=box.ordinary),
+        background=background,
+        notes={
+            "container": "one of several containers on one machine",
+            "cpu_cores": box.limits.cpu_cores,
+            "memory_mib": box.limits.memory_bytes // MIB,
+            "disk_mib_s": box.limits.disk_read_bps // MIB,
+            "background": {p.name: round(p.intensity, 3) for p in background},
+        },
+    )
+    stage = Stage(scratch / "work", group)
+    return record(
+        order, ContainerCollector(group), stage, scratch / "episodes", clock=SystemClock()
+    )
+
+
+def main(argv: list[str] | None = None) -> int:
+    args = _parser().parse_args(argv)
+    args.out.mkdir(parents=True, exist_ok=True)
+    try:
+        if args.box:
+            box = next(b for b in BOXES if b.name == args.box)
+            record_box(
+                box,
+                args.out,
+                seed=args.seed,
+                duration_s=args.duration_s,
+                hz=args.hz,
+                short=args.short,
+            )
+            return 0
+        return _all_boxes(args)
+    except (RecordError, cgroups.CgroupError, OSError) as error:
+        print(f"record-sample: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+
+
+def _all_boxes(args: argparse.Namespace) -> int:
+    """One process a host, side by side, recording into a fresh folder that replaces ``--out`` only when whole."""
+    per_box = len(takes(BOXES[0], args.seed, args.short))
+    minutes = per_box * (args.duration_s + 4) / 60
+    print(
+        f"Recording {len(BOXES)} hosts x {per_box} episodes, about {minutes:.0f} minutes.",
+        flush=True,
+    )
+    staging = Path(tempfile.mkdtemp(prefix="cis490-sample-", dir=args.out.parent))
+    shared = [
+        "--out",
+        staging,
+        "--seed",
+        args.seed,
+        "--duration-s",
+        args.duration_s,
+        "--hz",
+        args.hz,
+    ]
+    flags = [str(a) for a in shared] + (["--short"] if args.short else [])
+    children = [
+        subprocess.Popen(
+            [sys.executable, "-m", "training.data.record_sample", "--box", box.name, *flags]
+        )
+        for box in BOXES
+    ]
+    try:
+        codes = [child.wait() for child in children]
+    except KeyboardInterrupt:
+        for child in children:
+            child.terminate()
+        shutil.rmtree(staging, ignore_errors=True)
+        raise
+    if any(codes):
+        print(f"record-sample: a host failed; what was recorded is in {staging}.", file=sys.stderr)
+        return 1
+    for old in args.out.glob(f"*{episode.PACKED_SUFFIX}"):
+        old.unlink()
+    for new in sorted(staging.glob(f"*{episode.PACKED_SUFFIX}")):
+        new.replace(args.out / new.name)
+    shutil.rmtree(staging, ignore_errors=True)
+    size = sum(p.stat().st_size for p in args.out.glob(f"*{episode.PACKED_SUFFIX}"))
+    print(f"Recorded {per_box * len(BOXES)} episodes, {size / 1e6:.1f} MB, into {args.out}.")
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="training.data.record_sample", description=__doc__.split("\n")[0], allow_abbrev=False
+    )
+    parser.add_argument("--out", type=Path, default=Path("examples/telemetry-sample"))
+    parser.add_argument("--seed", type=int, default=490)
+    parser.add_argument("--duration-s", type=float, default=42.0)
+    parser.add_argument("--hz", type=float, default=8.0)
+    parser.add_argument(
+        "--short", action="store_true", help="one take of each scenario, to try it out"
+    )
+    parser.add_argument("--box", choices=[b.name for b in BOXES], help=argparse.SUPPRESS)
+    return parser
+
+
+assert all(name in BEHAVIOURS for box in BOXES for name in box.ordinary)
+
+if __name__ == "__main__":
+    sys.exit(main())
