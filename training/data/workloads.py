@@ -41,7 +41,23 @@ from training.clock import Clock, SystemClock
 LOOPBACK = "127.0.0.1"
 MIB = 1 << 20
 WORDS = tuple(
-    "the of session error user timeout disk queue retry open closed request cache index worker".split()
+    [
+        "the",
+        "of",
+        "session",
+        "error",
+        "user",
+        "timeout",
+        "disk",
+        "queue",
+        "retry",
+        "open",
+        "closed",
+        "request",
+        "cache",
+        "index",
+        "worker",
+    ]
 )
 
 
