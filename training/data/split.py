@@ -167,9 +167,9 @@ def _gather(
     hosts = host.astype(str)
     if (hosts[first][of_window] != hosts).any():
         row = int(np.flatnonzero(hosts[first][of_window] != hosts)[0])
-        raise SplitError(f"episode {ids[of_window[row]]!r} has windows of more than one host")
+        raise SplitError(f"episode '{ids[of_window[row]]}' has windows of more than one host")
     start = np.full(ids.size, np.inf)
-    np.minimum.at(start, of_window, t_start)
+    np.minimum.at(start, of_window, np.where(np.isnan(t_start), -np.inf, t_start))
     has_class = np.zeros((ids.size, int(y.max()) + 1), dtype=bool)
     has_class[of_window, y] = True
     return _Episodes(ids, of_window.astype(np.int64), hosts[first], start, has_class)
@@ -261,8 +261,8 @@ def _carve(
     needed = MIN_TRAIN_SIDE_EPISODES if cal_fraction > 0 else MIN_TRAIN_SIDE_EPISODES - 1
     if rest.size < needed:
         raise SplitError(
-            f"the training side has {rest.size} episodes and needs at least {needed}, to train, "
-            "to stop early and to calibrate on different ones: record more"
+            f"the training side needs at least {needed} episodes, to train, to stop early and to "
+            f"calibrate on different ones, and has {rest.size}: record more"
         )
     shares = (1 - val_fraction - cal_fraction, val_fraction, cal_fraction)
     side = np.full(episodes.ids.size, list(Side).index(Side.TEST), dtype=np.int64)

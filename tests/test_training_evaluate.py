@@ -1,0 +1,447 @@
+"""Every number against a slow second opinion; every interval against what it claims."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.metrics import (
+    accuracy_score,
+    average_precision_score,
+    balanced_accuracy_score,
+    brier_score_loss,
+    confusion_matrix,
+    f1_score,
+    roc_auc_score,
+    roc_curve,
+)
+
+from training.trainer import curves
+from training.trainer.evaluate import Scored, evaluate, operating_point, paired_gap
+from training.trainer.measures import ClassMeasure, ProbabilityMeasure
+from training.trainer.resample import Estimate, RankMeasure, draw_weights, percentile_interval
+from training.trainer.scored import benign_class, decision_interval_s
+
+BINARY = {"benign": 0, "malicious": 1}
+MANY = {"benign": 0, "grind": 1, "encrypt": 2, "sweep": 3}
+
+
+def scored(
+    n_episodes=40,
+    per_episode=10,
+    label_map=BINARY,
+    strength=1.0,
+    within=0.5,
+    seed=0,
+    hosts=("a", "b"),
+) -> Scored:
+    """Windows whose scores share a part per episode, as overlapping windows do."""
+    rng = np.random.default_rng(seed)
+    n_classes = len(label_map)
+    episode = np.repeat(np.arange(n_episodes), per_episode)
+    y = (np.arange(n_episodes) % n_classes)[episode]
+    logits = rng.normal(size=(n_episodes, n_classes))[episode]
+    logits = (1 - within) * logits + within * rng.normal(size=logits.shape)
+    logits[np.arange(y.size), y] += strength
+    proba = np.exp(logits)
+    t_start = 2.0 * np.tile(np.arange(per_episode), n_episodes)
+    return Scored.build(
+        y=y,
+        episode=[f"e{n:03d}" for n in episode],
+        host=[hosts[n % 4 // 2 % len(hosts)] for n in episode],
+        t_start=t_start,
+        t_end=t_start + 4.0,
+        proba=proba / proba.sum(axis=1, keepdims=True),
+        label_map=label_map,
+    )
+
+
+def judged(test: Scored, label_map=BINARY, n_resamples=200, target=0.05):
+    point = operating_point(test, target, label_map=label_map)
+    return evaluate(test, label_map=label_map, operating_point=point, n_resamples=n_resamples)
+
+
+# -- values ------------------------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    seed=st.integers(0, 10_000),
+    n=st.integers(2, 60),
+    levels=st.integers(1, 12),
+    n_episodes=st.integers(1, 8),
+)
+def test_rank_measures_are_those_of_scikit_learn_with_weights(seed, n, levels, n_episodes):
+    """Few levels make ties; zero weights make episodes vanish."""
+    rng = np.random.default_rng(seed)
+    score = rng.integers(levels, size=n).astype(float)
+    positive = rng.random(n) < 0.4
+    episode = rng.integers(n_episodes, size=n)
+    weights = rng.integers(0, 4, size=(3, n_episodes)).astype(np.int32)
+    found = RankMeasure(score, positive, episode)(weights)
+    for row, per_episode in enumerate(weights):
+        w = per_episode[episode]
+        if w[positive].sum() == 0 or w[~positive].sum() == 0:
+            assert np.isnan(found["auroc"][row])
+            continue
+        auroc = roc_auc_score(positive, score, sample_weight=w)
+        assert found["auroc"][row] == pytest.approx(auroc, abs=1e-12)
+        auprc = average_precision_score(positive, score, sample_weight=w)
+        assert found["auprc"][row] == pytest.approx(auprc, abs=1e-12)
+
+
+def test_binary_metrics_are_those_of_scikit_learn():
+    test = scored()
+    found = judged(test)
+    predicted = test.proba.argmax(axis=1)
+    expected = {
+        "accuracy": accuracy_score(test.y, predicted),
+        "balanced_accuracy": balanced_accuracy_score(test.y, predicted),
+        "macro_f1": f1_score(test.y, predicted, average="macro"),
+        "auroc": roc_auc_score(test.y, test.score),
+        "auprc": average_precision_score(test.y, test.score),
+        "prevalence": test.y.mean(),
+        "brier": 2 * brier_score_loss(test.y, test.proba[:, 1]),
+    }
+    for name, value in expected.items():
+        assert found.metrics[name]["value"] == pytest.approx(value, abs=1e-6), name
+    assert found.confusion["labels"] == ["benign", "malicious"]
+    assert found.confusion["matrix"] == confusion_matrix(test.y, predicted).tolist()
+
+
+def test_many_classes_are_judged_one_against_the_rest():
+    test = scored(label_map=MANY, n_episodes=48)
+    found = judged(test, MANY)
+    auroc = roc_auc_score(test.y, test.proba, multi_class="ovr", average="macro")
+    assert found.metrics["auroc"]["value"] == pytest.approx(auroc, abs=1e-6)
+    predicted = test.proba.argmax(axis=1)
+    f1 = f1_score(test.y, predicted, average="macro")
+    assert found.metrics["macro_f1"]["value"] == pytest.approx(f1, abs=1e-6)
+    assert found.confusion["labels"] == list(MANY)
+    assert [curve["label"] for curve in found.curves["roc"]] == list(MANY)
+    # An alarm is anything that is not benign, whatever it is taken for.
+    assert test.score == pytest.approx(1 - test.proba[:, 0])
+    assert found.metrics["fpr"]["value"] <= 0.05
+
+
+def test_many_classes_without_a_benign_one_have_no_alarms():
+    names = {"walk": 0, "run": 1, "sit": 2}
+    test = scored(label_map=names, n_episodes=30)
+    point = operating_point(test, 0.05, label_map=names)
+    assert point.threshold is None
+    assert point.reason == "no class of the label map is named benign"
+    found = evaluate(test, label_map=names, operating_point=point, n_resamples=50)
+    assert found.metrics["tpr"] == {
+        "value": None,
+        "ci95": None,
+        "reason": "no class is named benign",
+    }
+    assert found.metrics["auroc"]["value"] > 0.5
+
+
+def test_calibration_error_by_hand():
+    proba = np.array([[0.9, 0.1], [0.9, 0.1], [0.3, 0.7], [0.35, 0.65]])
+    measure = ProbabilityMeasure(np.array([0, 1, 1, 1]), proba, np.zeros(4, dtype=int), 1)
+    one = np.ones((1, 1), dtype=np.int32)
+    # Bins [.867, .933): claimed .9, right half the time. [.667, .733): .7, right. [.6, .667): .65, right.
+    expected = (2 * abs(0.5 - 0.9) + 0.3 + 0.35) / 4
+    assert measure(one)["ece"][0] == pytest.approx(expected)
+
+
+def test_absent_classes_do_not_count_as_failures():
+    y, predicted = np.array([0, 0, 2, 2]), np.array([0, 0, 2, 0])
+    measure = ClassMeasure(y, predicted, 4, np.zeros(4, dtype=int), 1)
+    found = measure(np.ones((1, 1), dtype=np.int32))
+    assert found["balanced_accuracy"][0] == pytest.approx(0.75)
+    assert found["macro_f1"][0] == pytest.approx(f1_score(y, predicted, average="macro"))
+
+
+# -- intervals ---------------------------------------------------------------------------------------------------------
+
+
+def test_copying_every_window_inside_its_episode_leaves_the_intervals():
+    test = scored(seed=3)
+    copied = test.take(np.repeat(np.arange(test.y.size), 10))
+    point = operating_point(test, 0.1, label_map=BINARY)
+    once = evaluate(test, label_map=BINARY, operating_point=point, n_resamples=200)
+    tenfold = evaluate(copied, label_map=BINARY, operating_point=point, n_resamples=200)
+    for name, metric in once.metrics.items():
+        assert tenfold.metrics[name]["value"] == pytest.approx(metric["value"], abs=2e-6), name
+        assert tenfold.metrics[name]["ci95"] == pytest.approx(metric["ci95"], abs=2e-6), name
+    own = test.take(np.arange(test.y.size))
+    windows = Scored(
+        **{f: getattr(own, f) for f in own.__slots__}
+        | {"episode": np.arange(own.y.size).astype(str)}
+    )
+    iid = evaluate(windows, label_map=BINARY, operating_point=point, n_resamples=200)
+    assert width(once.metrics["auroc"]) > 1.5 * width(iid.metrics["auroc"])
+
+
+def width(metric) -> float:
+    low, high = metric["ci95"]
+    return high - low
+
+
+def test_intervals_cover_what_they_claim_to_on_chance():
+    """Labels drawn per episode: 0.5 must lie in about 95 % of the intervals, even with few episodes."""
+    missed = 0
+    trials = 300
+    rng = np.random.default_rng(5)
+    for trial in range(trials):
+        episode = np.repeat(np.arange(24), 6)
+        y = rng.permutation(np.arange(24) % 2)[episode]
+        score = rng.normal(size=24)[episode] + 0.3 * rng.normal(size=episode.size)
+        measure = RankMeasure(score, y == 1, episode, auprc=None)
+        samples = np.concatenate([measure(w)["auroc"] for w in draw_weights(24, 144, 400, trial)])
+        low, high = percentile_interval(Estimate(0.5, samples), 12)
+        missed += not low <= 0.5 <= high
+    assert missed / trials < 0.09
+
+
+def test_perfect_scores_do_not_claim_certainty():
+    test = scored(strength=50.0)
+    found = judged(test)
+    assert found.metrics["auroc"]["value"] == 1.0
+    low, high = found.metrics["auroc"]["ci95"]
+    assert high == 1.0
+    assert low == pytest.approx(0.025 ** (1 / 20), abs=1e-6)  # 20 episodes of each class
+
+
+def test_draws_depend_on_the_episodes_alone_and_have_their_number():
+    few, many = (np.concatenate(list(draw_weights(7, n, 50, seed=1))) for n in (7, 10_000_000))
+    assert np.array_equal(few, many)
+    assert (few.sum(axis=1) == 7).all()
+    assert few.std() > 0
+
+
+def test_one_episode_has_no_interval():
+    test = scored(n_episodes=2, per_episode=40)
+    found = judged(test)
+    assert found.metrics["auroc"]["value"] is not None
+    assert found.metrics["auroc"]["ci95"] is None
+    assert found.metrics["auroc"]["reason"] == "1 episodes carry it: too few for an interval"
+
+
+def test_a_paired_gap_is_narrower_than_its_parts_and_zero_for_equals():
+    test = scored(seed=8)
+    rng = np.random.default_rng(0)
+    better = test.with_score(test.score + 0.3 * test.y + 0.01 * rng.normal(size=test.y.size))
+    same = paired_gap(test, test, label_map=BINARY, n_resamples=100)
+    assert (same["value"], same["ci95"]) == (0.0, [0.0, pytest.approx(0.168, abs=1e-3)])
+    gap = paired_gap(better, test, label_map=BINARY, n_resamples=300)
+    assert gap["ci95"][0] > 0
+    parts = [
+        evaluate(s, label_map=BINARY, operating_point=None, n_resamples=300) for s in (better, test)
+    ]
+    assert width(gap) < sum(width(part.metrics["auroc"]) for part in parts)
+    with pytest.raises(ValueError, match="same windows"):
+        paired_gap(test, test.take(np.arange(test.y.size - 1)), label_map=BINARY)
+
+
+# -- the operating point -----------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    n=st.integers(1, 400), target=st.sampled_from([0.01, 0.05, 0.1, 0.25]), seed=st.integers(0, 99)
+)
+def test_threshold_is_the_conformal_quantile(n, target, seed):
+    rng = np.random.default_rng(seed)
+    score = rng.permutation(n).astype(float)
+    episode = [str(k) for k in range(n)]
+    cal = Scored.build(y=np.zeros(n), score=score, episode=episode, host=["a"] * n)
+    point = operating_point(cal, target, label_map=BINARY)
+    wanted = int(np.ceil(round((n + 1) * (1 - target), 9)))
+    if wanted > n:
+        assert point.threshold is None
+        assert point.interval is None
+        assert f"{n} benign calibration windows" in point.reason
+    else:
+        assert point.threshold == sorted(score)[wanted - 1]
+        assert (score > point.threshold).mean() <= target
+        low, high = point.interval
+        assert 0 <= low < target < high <= 1
+        assert point.warning is None
+
+
+@pytest.mark.parametrize(("windows", "holds"), [(18, False), (19, True)])
+def test_nineteen_windows_carry_a_target_of_five_per_cent(windows, holds):
+    cal = Scored.build(
+        y=[0] * windows, score=np.arange(windows), episode=["e"] * windows, host=["a"] * windows
+    )
+    point = operating_point(cal, 0.05, label_map=BINARY)
+    assert (point.threshold is not None) is holds
+    if holds:
+        assert point.threshold == windows - 1
+        assert (
+            point.warning == "calibrated on 1 episodes; 19 would be needed to hold a target of 5.0%"
+        )
+        assert point.interval[1] > 0.4
+    else:
+        assert point.reason == "18 benign calibration windows; a target of 5.0% needs 19"
+    assert json.dumps(point.to_dict(), allow_nan=False)
+
+
+def test_beta_interval_covers_the_realised_rate():
+    """The rate that 40 exchangeable scores really give must lie in the interval in about 95 % of calibrations."""
+    rng = np.random.default_rng(2)
+    n, target, inside, trials = 40, 0.1, 0, 600
+    labels = {"y": np.zeros(n), "episode": np.arange(n).astype(str), "host": ["a"] * n}
+    for _ in range(trials):
+        point = operating_point(
+            Scored.build(score=rng.random(n), **labels), target, label_map=BINARY
+        )
+        low, high = point.interval
+        inside += low <= 1 - point.threshold <= high
+    assert inside / trials == pytest.approx(0.95, abs=0.04)
+
+
+def test_malicious_windows_never_move_the_threshold():
+    cal = scored()
+    point = operating_point(cal, 0.1, label_map=BINARY)
+    louder = cal.with_score(np.where(cal.y == 1, cal.score + 100, cal.score))
+    assert operating_point(louder, 0.1, label_map=BINARY) == point
+
+
+def test_alarms_are_counted_strictly_above_the_threshold():
+    test = Scored.build(
+        y=[0, 0, 1, 1],
+        score=[1.0, 2.0, 2.0, 3.0],
+        episode=["a", "b", "c", "d"],
+        host=["h"] * 4,
+        t_start=[0.0] * 4,
+        t_end=[10.0] * 4,
+    )
+    point = operating_point(test.take(np.array([0, 1] * 20)), 0.05, label_map=BINARY)
+    assert point.threshold == 2.0
+    found = evaluate(test, label_map=BINARY, operating_point=point, n_resamples=20)
+    assert found.metrics["tpr"]["value"] == 0.5
+    assert found.metrics["fpr"]["value"] == 0.0
+    assert (
+        found.metrics["accuracy"]["value"] == 0.75
+    )  # predicted by the threshold: there are no probabilities
+    assert found.metrics["ece"]["reason"] == "an anomaly score is no probability"
+    assert found.confusion == {"labels": ["benign", "malicious"], "matrix": [[2, 0], [1, 1]]}
+    assert found.metrics["fpr"]["ci95"][1] > 0.5  # none of two episodes proves little
+
+
+def test_alarms_a_day_count_decisions_not_copies():
+    test = scored()
+    found = judged(test, target=0.2)
+    assert decision_interval_s(test) == 2.0
+    per_day = found.metrics["fpr"]["value"] * 43_200
+    assert found.metrics["alerts_per_host_day"]["value"] == pytest.approx(per_day)
+    copied = test.take(np.repeat(np.arange(test.y.size), 3))
+    assert decision_interval_s(copied) == 2.0
+    own = test.take(
+        np.arange(0, test.y.size, 10)
+    )  # one window an episode: the window's length is the step
+    assert decision_interval_s(own) == 4.0
+
+
+# -- what is missing ---------------------------------------------------------------------------------------------------
+
+
+def test_a_host_of_one_class_is_reported_as_such():
+    test = scored()
+    quiet = test.y == 0
+    host = np.where(quiet & (np.char.endswith(test.episode, "0")), "quiet", "other")
+    mixed = Scored(**{f: getattr(test, f) for f in test.__slots__} | {"host": host})
+    found = judged(mixed)
+    quiet_host = found.per_host["quiet"]
+    assert quiet_host["one_class"] == "benign"
+    assert quiet_host["malicious"] == 0
+    assert quiet_host["auroc"] == {
+        "value": None,
+        "ci95": None,
+        "reason": "the test windows are all benign",
+    }
+    assert quiet_host["fpr"]["value"] is not None
+    assert quiet_host["tpr"]["value"] is None
+    assert found.per_host["other"]["one_class"] is None
+    assert json.dumps([found.metrics, found.per_host, found.curves], allow_nan=False)
+
+
+def test_a_test_side_of_one_class_is_no_crash():
+    test = scored().take(np.flatnonzero(scored().y == 0))
+    found = judged(test)
+    assert found.metrics["auroc"]["reason"] == "the test windows are all benign"
+    assert found.metrics["accuracy"]["value"] is not None
+    assert found.curves["roc"][0]["points"] == []
+
+
+def test_an_anomaly_score_without_a_threshold_ranks_and_no_more():
+    test = scored()
+    bare = test.with_score(test.score)
+    found = evaluate(bare, label_map=BINARY, operating_point=None, n_resamples=20)
+    assert found.metrics["auroc"]["value"] is not None
+    assert (
+        found.metrics["accuracy"]["reason"]
+        == "an anomaly score without a threshold predicts no class"
+    )
+    assert found.metrics["fpr"]["reason"] == "there is no threshold"
+    assert found.confusion is None
+    assert found.curves["calibration"] == []
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_scores_that_are_not_numbers_are_refused(bad):
+    columns = {"y": [0, 1], "episode": ["a", "b"], "host": ["h", "h"]}
+    with pytest.raises(ValueError, match="finite"):
+        Scored.build(**columns, score=[0.0, bad])
+    with pytest.raises(ValueError, match="finite"):
+        Scored.build(**columns, score=[0.0, 1.0], proba=[[0.5, bad], [0.5, 0.5]])
+
+
+def test_shapes_that_disagree_are_refused():
+    with pytest.raises(ValueError, match="one value a window"):
+        Scored.build(y=[0, 1], episode=["a"], host=["h", "h"], score=[0.0, 1.0])
+    with pytest.raises(ValueError, match="one row a window"):
+        Scored.build(y=[0], episode=["a"], host=["h"], score=[0.0], proba=[[1.0], [0.0]])
+    with pytest.raises(ValueError, match="need a score"):
+        Scored.build(y=[0], episode=["a"], host=["h"])
+    nothing = scored().take(np.arange(0))
+    with pytest.raises(ValueError, match="no test windows"):
+        evaluate(nothing, label_map=BINARY, operating_point=None)
+    with pytest.raises(ValueError, match=r"between 0 and 0\.5"):
+        operating_point(scored(), 0.5, label_map=BINARY)
+
+
+def test_benign_is_found_by_name_or_is_the_first_of_two():
+    assert benign_class({"attack": 0, "benign": 1}) == 1
+    assert benign_class({"no": 0, "yes": 1}) == 0
+    assert benign_class({"a": 0, "b": 1, "c": 2}) is None
+
+
+# -- curves ------------------------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=40, deadline=None)
+@given(seed=st.integers(0, 9999), n=st.integers(2, 3000), levels=st.integers(1, 5000))
+def test_curves_keep_their_area_when_thinned(seed, n, levels):
+    rng = np.random.default_rng(seed)
+    positive = np.r_[True, False, rng.random(n - 2) < 0.4]
+    score = rng.integers(levels, size=n) + 0.3 * levels * positive
+    points = np.array(curves.roc(score, positive))
+    assert points.shape[0] <= curves.MAX_POINTS + 1
+    assert points[0].tolist() == [0.0, 0.0]
+    assert points[-1].tolist() == [1.0, 1.0]
+    assert (np.diff(points, axis=0) >= 0).all()
+    false, true, _ = roc_curve(positive, score)
+    area = np.trapezoid(points[:, 1], points[:, 0])
+    assert area == pytest.approx(np.trapezoid(true, false), abs=0.02)
+    recall = np.array(curves.precision_recall(score, positive))[:, 0]
+    assert (np.diff(recall) >= 0).all()
+    assert recall[-1] == 1.0
+
+
+def test_reliability_says_what_was_seen():
+    proba = np.array([[0.95, 0.05], [0.92, 0.08], [0.2, 0.8]])
+    rows = curves.reliability(np.array([0, 1, 1]), proba, benign=0)
+    assert rows == [
+        {"claimed": 0.065, "observed": 0.5, "windows": 2},
+        {"claimed": 0.8, "observed": 1.0, "windows": 1},
+    ]
