@@ -16,11 +16,10 @@ import pytest
 
 from training.fleet import supervise_windows
 from training.fleet.environment import trainer_environment
+from training.fleet.outcome import Ended, EndKind
 from training.fleet.output import KEPT_BYTES, OutputTail, clean_line
 from training.fleet.supervise import (
     CommandSpec,
-    Ended,
-    EndKind,
     LocalProcess,
     LocalRunner,
     SpawnFailedError,

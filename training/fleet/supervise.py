@@ -11,15 +11,15 @@ from __future__ import annotations
 
 import contextlib
 import json
-import signal
 import subprocess
 import sys
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
 from typing import IO, Any, Protocol
+
+from training.fleet.outcome import Ended, EndKind
 
 if sys.platform == "win32":
     from training.fleet import supervise_windows as system
@@ -32,37 +32,6 @@ KILL_WAIT_S = (
 )
 
 LAUNCHER = Path(__file__).with_name("launcher.py")
-
-
-class EndKind(StrEnum):
-    """How a trainer ended; ``LOST`` when its launcher died and nobody could read its exit status."""
-
-    EXITED = "exited"
-    SIGNALLED = "signalled"
-    LOST = "lost"
-
-
-@dataclass(frozen=True)
-class Ended:
-    """The end of one trainer. ``cpu_s`` (seconds) and ``max_rss_kib`` are 0 where the system does not say."""
-
-    kind: EndKind
-    code: int | None = None
-    signal: int | None = None
-    cpu_s: float = 0.0
-    max_rss_kib: int = 0
-
-    def describe(self) -> str:
-        """A few words for people: ``exit status 2``, ``killed by SIGKILL``."""
-        if self.kind is EndKind.EXITED:
-            return f"exit status {self.code}"
-        if self.kind is EndKind.LOST:
-            return "lost together with its launcher"
-        try:
-            name = signal.Signals(self.signal or 0).name
-        except ValueError:
-            name = f"signal {self.signal}"
-        return f"killed by {name}"
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,171 @@
+"""Bundles: equal files, equal bytes; and nothing packed that is not what the checkpoint promised."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import tarfile
+from pathlib import Path
+
+import pytest
+import zstandard
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from training.fleet import bundle
+from training.fleet.bundle import BundleError, bundle_name, pack
+
+
+def leave(
+    folder: Path, weights: bytes = b"weights", *, report: bool = True, **named: object
+) -> None:
+    """What a good trainer leaves, with ``named`` changing what the checkpoint says of its sidecar."""
+    folder.mkdir(parents=True, exist_ok=True)
+    sidecar = {"file": "mlp_oracle.pt", "bytes": len(weights), "sha256": _sha(weights)} | named
+    (folder / "mlp_oracle.pt").write_bytes(weights)
+    (folder / "mlp_oracle.ckpt.json").write_text(json.dumps({"model": "mlp", "sidecar": sidecar}))
+    (folder / "mlp_oracle_timing.json").write_text('{"train_s": 12.5}')
+    (folder / "mlp_oracle.state").write_bytes(b"resumable")
+    if report:
+        (folder / "mlp_oracle_train.json").write_text('{"metrics": {}}')
+
+
+def _sha(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def pack_mlp(folder: Path, target: Path) -> bundle.Bundle:
+    return pack(folder, folder, target, model="mlp", mode="oracle")
+
+
+def unpack(path: Path) -> dict[str, bytes]:
+    raw = zstandard.ZstdDecompressor().stream_reader(io.BytesIO(path.read_bytes())).read()
+    with tarfile.open(fileobj=io.BytesIO(raw)) as archive:
+        return {
+            info.name: archive.extractfile(info).read()  # type: ignore[union-attr]
+            for info in archive.getmembers()
+        }
+
+
+def test_bundle_holds_checkpoint_sidecar_and_report_and_nothing_else(tmp_path: Path) -> None:
+    leave(tmp_path)
+    packed = pack_mlp(tmp_path, tmp_path / bundle_name("mlp", "oracle", "ab12"))
+    assert packed.path.name == "mlp_oracle-ab12.tar.zst"
+    assert list(unpack(packed.path)) == [
+        "mlp_oracle.ckpt.json",
+        "mlp_oracle.pt",
+        "mlp_oracle_train.json",
+    ]
+    assert packed.members == tuple(unpack(packed.path))
+    assert packed.sha256 == _sha(packed.path.read_bytes())
+    assert packed.size == packed.path.stat().st_size
+
+
+def test_report_is_optional_and_pretraining_has_its_own(tmp_path: Path) -> None:
+    leave(tmp_path, report=False)
+    assert len(pack_mlp(tmp_path, tmp_path / "b").members) == 2
+    for name in ("transformer_ssl_realistic.pt", "transformer_ssl_realistic_pretrain.json"):
+        (tmp_path / name).write_bytes(b"x")
+    (tmp_path / "transformer_ssl_realistic.ckpt.json").write_text("{}")
+    packed = pack(tmp_path, tmp_path, tmp_path / "c", model="transformer_ssl", mode="realistic")
+    assert packed.members[-1] == "transformer_ssl_realistic_pretrain.json"
+
+
+def test_boosted_trees_have_a_json_sidecar_by_convention(tmp_path: Path) -> None:
+    (tmp_path / "gbt_oracle.ckpt.json").write_text("{}")
+    (tmp_path / "gbt_oracle.xgb.json").write_text("{}")
+    packed = pack(tmp_path, tmp_path, tmp_path / "b", model="gbt", mode="oracle")
+    assert packed.members == ("gbt_oracle.ckpt.json", "gbt_oracle.xgb.json")
+
+
+def test_where_and_when_leave_no_trace(tmp_path: Path) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    leave(first)
+    leave(second)
+    for number, path in enumerate(sorted(second.iterdir())):
+        os.utime(path, (1e9 + number, 1e9))
+        path.chmod(0o600)
+    one, other = pack_mlp(first, tmp_path / "one"), pack_mlp(second, tmp_path / "other")
+    assert one.path.read_bytes() == other.path.read_bytes()
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.binary(max_size=3000), st.integers(1, 700))
+def test_any_weights_come_back(
+    tmp_path_factory: pytest.TempPathFactory, seed: bytes, times: int
+) -> None:
+    folder = tmp_path_factory.mktemp("weights")
+    weights = seed * times
+    leave(folder, weights)
+    packed = pack_mlp(folder, folder / "b")
+    assert unpack(packed.path)["mlp_oracle.pt"] == weights
+    assert (
+        len(zstandard.ZstdDecompressor().stream_reader(packed.path.read_bytes()).read()) % 10240
+        == 0
+    )
+    again = pack_mlp(folder, folder / "c")
+    assert again.sha256 == packed.sha256
+
+
+@pytest.mark.parametrize(
+    ("named", "words"),
+    [
+        ({"sha256": "0" * 64}, "is not the file its checkpoint was written with"),
+        ({"bytes": 8}, "does not have the size"),
+        ({"file": "absent.pt"}, "left no absent.pt"),
+        ({"file": "../mlp_oracle.pt"}, "outside its own folder"),
+        ({"file": "mlp_oracle.ckpt.json"}, "outside its own folder"),
+        ({"bytes": None}, "does not name its sidecar"),
+    ],
+)
+def test_broken_promises_are_named_and_leave_nothing(
+    tmp_path: Path, named: dict[str, object], words: str
+) -> None:
+    leave(tmp_path / "out", **named)
+    with pytest.raises(BundleError, match=words):
+        pack_mlp(tmp_path / "out", tmp_path / "b.tar.zst")
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+@pytest.mark.parametrize("content", [b"", b"[]", b"\xff", b"[" * 100_000])
+def test_checkpoint_that_is_none_is_refused(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "mlp_oracle.ckpt.json").write_bytes(content)
+    with pytest.raises(BundleError, match=r"mlp_oracle\.ckpt\.json"):
+        pack_mlp(tmp_path, tmp_path / "b")
+
+
+def test_missing_checkpoint_and_links_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(BundleError, match=r"left no mlp_oracle\.ckpt\.json"):
+        pack_mlp(tmp_path, tmp_path / "b")
+    leave(tmp_path)
+    (tmp_path / "mlp_oracle.pt").unlink()
+    (tmp_path / "mlp_oracle.pt").symlink_to("/etc/passwd")
+    with pytest.raises(BundleError, match="not a regular file"):
+        pack_mlp(tmp_path, tmp_path / "b")
+
+
+def test_own_trainers_name_their_outputs(tmp_path: Path) -> None:
+    (tmp_path / "model.onnx").write_bytes(b"onnx")
+    (tmp_path / "card.md").write_bytes(b"card")
+    outputs = ["model.onnx", "card.md"]
+    packed = pack(tmp_path, tmp_path, tmp_path / "b", model="own", mode="oracle", outputs=outputs)
+    assert packed.members == ("card.md", "model.onnx")
+
+
+def test_outputs_stay_in_their_folder(tmp_path: Path) -> None:
+    with pytest.raises(BundleError, match="outside"):
+        pack(tmp_path, tmp_path, tmp_path / "b", model="own", mode="oracle", outputs=["../secret"])
+
+
+def test_full_disk_leaves_no_half_bundle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    leave(tmp_path / "out")
+
+    def full(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        pack_mlp(tmp_path / "out", tmp_path / "b.tar.zst")
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]

@@ -1,0 +1,162 @@
+"""PURE: what a trainer's end and its last words mean.
+
+Exit codes are the trainer's contract (docs/trainer-contract.md): 0 done, 2 bad arguments, 65 bad data, 70 bug,
+75 interrupted and resumable; killed by a signal, or 137, often means that memory ran out.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import signal
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from training.fleet.job import EndReason
+from training.fleet.protocol import ERROR_CHARS_MAX
+
+INTERRUPTED = 75
+LIKE_KILLED = 137  # a shell's or container's way of saying: ended by SIGKILL
+SIGKILL = 9
+LAST_WORDS = 40  # lines of output that an error text may quote
+PROGRESS_BYTES_MAX = 2048
+PROGRESS_FIELDS_MAX = 24
+
+
+class EndKind(StrEnum):
+    """How a process ended; ``LOST`` when its launcher died and nobody could read the exit status."""
+
+    EXITED = "exited"
+    SIGNALLED = "signalled"
+    LOST = "lost"
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """The end of one trainer. ``cpu_s`` (seconds) and ``max_rss_kib`` are 0 where the system does not say."""
+
+    kind: EndKind
+    code: int | None = None
+    signal: int | None = None
+    cpu_s: float = 0.0
+    max_rss_kib: int = 0
+
+    def describe(self) -> str:
+        """A few words for people: ``exit status 2``, ``killed by SIGKILL``."""
+        if self.kind is EndKind.EXITED:
+            return f"exit status {self.code}"
+        if self.kind is EndKind.LOST:
+            return "lost together with its launcher"
+        try:
+            name = signal.Signals(self.signal or 0).name
+        except ValueError:
+            name = f"signal {self.signal}"
+        return f"killed by {name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """An attempt that ended without an artifact, as it is reported."""
+
+    reason: EndReason
+    error: str
+    exit_code: int | None = None
+
+
+def judge(ended: Ended, lines: Sequence[str], complaint: str | None = None) -> Failure | None:
+    """What an end that nobody asked for means; None for success.
+
+    ``lines`` are the last ones printed, ``complaint`` is what the trainer itself called its error in a progress line.
+    """
+    if ended.kind is EndKind.LOST:  # the infrastructure's fault: the trainer never had a say
+        return Failure(EndReason.SPAWN_FAILED, f"the trainer was {ended.describe()}")
+    if ended.code == 0:
+        return None
+    if ended.code == INTERRUPTED:
+        return Failure(
+            EndReason.INTERRUPTED, "the trainer was interrupted, not by its worker", ended.code
+        )
+    words = _essence(lines, complaint)
+    memory = _memory_words(ended, lines, complaint)
+    text = (
+        f"{ended.describe()}{memory}: {words}"
+        if words
+        else f"{ended.describe()}{memory}, and it printed nothing"
+    )
+    code = ended.code if ended.signal is None else 128 + ended.signal
+    return Failure(EndReason.TRAINER_FAILED, error_text(text, lines), code)
+
+
+def error_text(first: str, lines: Sequence[str]) -> str:
+    """``first``, and below it as many of the last ``lines`` as a report may hold."""
+    first = first[: ERROR_CHARS_MAX - 1]
+    quoted: list[str] = []
+    room = ERROR_CHARS_MAX - len(first)
+    for line in reversed([line for line in lines[-LAST_WORDS:] if line.strip()]):
+        room -= len(line) + 1
+        if room < 0:
+            break
+        quoted.append(line)
+    return "\n".join([first, *reversed(quoted)])
+
+
+_ERROR_LINE = re.compile(
+    r"\s*([\w.]*(Error|Exception|Interrupt|Exit)\b|(fatal |runtime )?error\b|panic\b)", re.IGNORECASE
+)
+_ADVICE = re.compile(
+    r"^\s|^Traceback |^During handling|^The above exception|warnings?\.warn|Warning:"
+)
+
+
+def _essence(lines: Sequence[str], complaint: str | None) -> str:
+    """The one line that says what went wrong: the trainer's own word, the last error line, or the last words."""
+    if complaint:
+        return complaint
+    meaningful = [line.strip() for line in lines if line.strip() and parse_progress(line) is None]
+    for line in reversed(meaningful[-LAST_WORDS:]):
+        if _ERROR_LINE.match(line):
+            return line
+    for line in reversed(meaningful):
+        if not _ADVICE.search(line):
+            return line
+    return meaningful[-1] if meaningful else ""
+
+
+_OUT_OF_MEMORY = re.compile(
+    r"cuda(?: error:)? out of memory|CUDA_ERROR_OUT_OF_MEMORY|OutOfMemoryError|DefaultCPUAllocator.*can't allocate"
+    r"|std::bad_alloc|MemoryError\b|Cannot allocate memory|\bout of memory\b",
+    re.IGNORECASE,
+)
+
+
+def _memory_words(ended: Ended, lines: Sequence[str], complaint: str | None) -> str:
+    text = "\n".join([*lines[-LAST_WORDS:], complaint or ""])
+    if re.search(r"\bcuda\b|\bGPU\b", text, re.IGNORECASE) and _OUT_OF_MEMORY.search(text):
+        return " (out of GPU memory)"
+    if _OUT_OF_MEMORY.search(text):
+        return " (out of memory)"
+    if ended.signal == SIGKILL or ended.code == LIKE_KILLED:
+        return " (possibly out of memory)"
+    return ""
+
+
+def parse_progress(line: str) -> dict[str, Any] | None:
+    """The progress object that a line of output is, or None. Only finite numbers, short texts and truth values stay."""
+    if not line.startswith("{") or len(line) > PROGRESS_BYTES_MAX:
+        return None
+    try:
+        value = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(value, dict) or not isinstance(value.get("event"), str):
+        return None
+    return {
+        key: field
+        for key, field in list(value.items())[:PROGRESS_FIELDS_MAX]
+        if field is None
+        or isinstance(field, bool | str)
+        or (isinstance(field, int | float) and math.isfinite(field))
+    }
