@@ -1,0 +1,371 @@
+"""Typed calls to the receiver, over the standard library only, with one table of what may be tried again.
+
+The simple form remembers what it must: ``claim`` keeps the claim's id, heartbeats number themselves, an upload asks
+first how much is there and goes on from it::
+
+    client = FleetClient("http://10.100.0.1:8445", host_id="office-print")
+    grant = client.claim(capability)
+    client.heartbeat(grant.job_id)
+    artifact_id = client.upload_artifact(grant.job_id, "gbt_oracle-….tar.zst")
+    client.complete(grant.job_id, artifact_id=artifact_id)
+
+Transport, chance and sleep are injected. Safe to call from several threads.
+
+What a call raises is drawn at the top of :mod:`training.fleet.client_answers`: Unreachable, Unavailable, Refused,
+Superseded, Cancelled, all of them ClientError. A file that cannot be read or written is the OSError it is.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, urlencode
+
+from training.fleet.client_answers import (
+    HEADER_CLAIM_ID,
+    HEADER_HOST_ID,
+    HEADER_OPERATOR_TOKEN,
+    HEADER_SHA256,
+    Answered,
+    Beat,
+    Cancelled,
+    ClientError,
+    Fetched,
+    Grant,
+    Moved,
+    NoWork,
+    Receipt,
+    Refused,
+    Superseded,
+    Unavailable,
+    Unreachable,
+    Verdict,
+    backoff_s,
+    json_object,
+    typed,
+    verdict,
+)
+from training.fleet.client_bundles import SLOW_S, Progress, Upload, fetch, file_sha256
+from training.fleet.client_calls import Caller
+from training.fleet.transport import HttpTransport, Transport
+
+__all__ = [
+    "Answered",
+    "Beat",
+    "Cancelled",
+    "ClientError",
+    "Fetched",
+    "FleetClient",
+    "Grant",
+    "Moved",
+    "NoWork",
+    "Receipt",
+    "Refused",
+    "Superseded",
+    "Unavailable",
+    "Unreachable",
+    "Verdict",
+    "backoff_s",
+    "file_sha256",
+    "verdict",
+]
+
+
+class FleetClient:
+    """Calls to one receiver. ``tries`` bounds how often a call is sent (None: for ever); each call may say otherwise.
+
+    Worker calls name the claim by ``claim_id``; without it the one of the job's last ``claim`` is used.
+    """
+
+    def __init__(
+        self,
+        base_url: str,
+        host_id: str | None = None,
+        *,
+        operator_token: str | None = None,
+        transport: Transport | None = None,
+        tries: int | None = 3,
+        timeout_s: float = 30.0,
+        chance: Callable[[], float] = random.random,
+        sleep: Callable[[float], object] = time.sleep,
+    ) -> None:
+        self.base_url = base_url
+        self.host_id = host_id
+        self._caller = Caller(
+            HttpTransport(base_url) if transport is None else transport,
+            base_url=base_url,
+            headers={} if operator_token is None else {HEADER_OPERATOR_TOKEN: operator_token},
+            tries=tries,
+            timeout_s=timeout_s,
+            chance=chance,
+            sleep=sleep,
+        )
+        self._lock = threading.Lock()
+        self._claims: dict[str, str] = {}  # job → claim
+        self._seq: dict[str, int] = {}  # claim → number of its last heartbeat
+        self._log_next: dict[str, int] = {}  # claim → number of its next output line
+
+    # -- workers ------------------------------------------------------------------------------------------------
+
+    def claim(self, capability: Mapping[str, Any], **how: Any) -> Grant | None:
+        """Ask for a job: a grant, or None. Takes what :meth:`ask` takes, which also says why there is none."""
+        answer = self.ask(capability, **how)
+        return answer if isinstance(answer, Grant) else None
+
+    def ask(
+        self,
+        capability: Mapping[str, Any],
+        *,
+        wait_s: float = 0.0,
+        request_id: str | None = None,
+        instance_id: str | None = None,
+        session_id: str | None = None,
+        slot: int = 0,
+        trainer_digests: Mapping[str, str] | None = None,
+        tries: int | None = None,
+    ) -> Grant | NoWork:
+        """Ask for a job; the receiver may take up to ``wait_s`` (30 at most) to find one.
+
+        ``request_id`` makes the request repeatable: after a lost answer the same id gets the same grant. Without
+        one, this call makes one for its own repetitions.
+        """
+        body = {
+            "host_id": self.host_id,
+            "capability": dict(capability),
+            "instance_id": instance_id,
+            "session_id": session_id,
+            "slot": slot,
+            "request_id": request_id or os.urandom(16).hex(),
+            "wait_s": wait_s,
+            "trainer_digests": dict(trainer_digests or {}),
+        }
+        answer = self._post(
+            "/v1/job/claim", body, timeout_s=self._caller.timeout_s + wait_s, tries=tries
+        )
+        if answer.get("job_id") is None:
+            return NoWork(str(answer.get("reason") or "no job"), answer.get("retry_after_s"))
+        grant = typed(Grant, answer)
+        with self._lock:
+            self._claims[grant.job_id] = grant.claim_id
+        return grant
+
+    def heartbeat(
+        self,
+        job_id: str,
+        *,
+        claim_id: str | None = None,
+        seq: int | None = None,
+        progress: Mapping[str, Any] | None = None,
+        lines: Sequence[str] = (),
+        first_line: int | None = None,
+        tries: int | None = None,
+    ) -> Beat:
+        """Renew the lease; report progress and output. Lines are numbered from ``first_line``, else go on."""
+        claim = self._claim_of(job_id, claim_id)
+        key = claim or job_id
+        with self._lock:
+            if seq is None:
+                seq = self._seq[key] = self._seq.get(key, 0) + 1
+            first = self._log_next.get(key, 0) if first_line is None else first_line
+        body = {
+            **self._who(claim),
+            "seq": seq,
+            "progress": None if progress is None else dict(progress),
+            "log": _log(lines, first),
+        }
+        beat = typed(Beat, self._post(_job(job_id, "heartbeat"), body, tries=tries))
+        with self._lock:
+            self._log_next[key] = beat.log_next
+        return beat
+
+    def fail(
+        self,
+        job_id: str,
+        *,
+        error: str,
+        reason: str = "trainer_failed",
+        claim_id: str | None = None,
+        exit_code: int | None = None,
+        record: Mapping[str, Any] | None = None,
+        lines: Sequence[str] = (),
+        first_line: int = 0,
+        tries: int | None = None,
+    ) -> Moved:
+        """End the attempt without an artifact, or hand the job back (``reason="worker_shutdown"``)."""
+        body = {
+            **self._who(self._claim_of(job_id, claim_id)),
+            "error": error,
+            "reason": reason,
+            "exit_code": exit_code,
+            "record": None if record is None else dict(record),
+            "log": _log(lines, first_line),
+        }
+        moved = typed(Moved, self._post(_job(job_id, "fail"), body, tries=tries))
+        self._forget(job_id)
+        return moved
+
+    def complete(
+        self,
+        job_id: str,
+        *,
+        artifact_id: str,
+        claim_id: str | None = None,
+        spec_hash: str | None = None,
+        record: Mapping[str, Any] | None = None,
+        lines: Sequence[str] = (),
+        first_line: int = 0,
+        tries: int | None = None,
+    ) -> Receipt:
+        """Complete the job by an artifact uploaded before; the receiver re-hashes it first."""
+        body = {
+            **self._who(self._claim_of(job_id, claim_id)),
+            "artifact_id": artifact_id,
+            "spec_hash": spec_hash,
+            "record": None if record is None else dict(record),
+            "log": _log(lines, first_line),
+        }
+        receipt = typed(
+            Receipt, self._post(_job(job_id, "complete"), body, timeout_s=SLOW_S, tries=tries)
+        )
+        self._forget(job_id)
+        return receipt
+
+    def upload_artifact(
+        self,
+        job_id: str,
+        path: str | os.PathLike[str],
+        *,
+        claim_id: str | None = None,
+        sha256: str | None = None,
+        progress: Progress | None = None,
+        tries: int | None = None,
+    ) -> str:
+        """Upload a bundle, going on from what the receiver has of it; returns its artifact id.
+
+        ``progress`` is called with the bytes done and the size. Every try that gets further counts as the first.
+        """
+        file = Path(path)
+        sha256 = sha256 or file_sha256(file)
+        named = {HEADER_CLAIM_ID: self._claim_of(job_id, claim_id), HEADER_HOST_ID: self.host_id}
+        headers = {name: value for name, value in named.items() if value is not None}
+        headers[HEADER_SHA256] = sha256
+        upload = Upload(self._caller, _model(job_id), headers, file, progress)
+        while True:
+            try:
+                return self._caller.again(upload.once, tries, upload.advanced)
+            except Refused as refusal:
+                if not upload.may_begin_anew(refusal):
+                    raise
+
+    # -- operator and onlookers ---------------------------------------------------------------------------------
+    # These answer with the JSON objects of docs/protocol.md as they are; REF is a job's name, id or unique prefix.
+
+    def jobs(
+        self, *, status: str | None = None, after: int = 0, limit: int = 1000
+    ) -> dict[str, Any]:
+        """One page of jobs (``JobsReply``); ``next_after`` leads to the next."""
+        query = {"status": status, "after": after, "limit": limit}
+        return self._get("/v1/jobs", query)
+
+    def all_jobs(self, *, status: str | None = None) -> Iterator[dict[str, Any]]:
+        """Every job (``JobView``), page by page."""
+        after: int | None = 0
+        while after is not None:
+            page = self.jobs(status=status, after=after)
+            yield from page["jobs"]
+            after = page["next_after"]
+
+    def job(self, ref: str) -> dict[str, Any]:
+        """One job with its attempts and events (``JobDetail``)."""
+        return self._get(_job(ref))
+
+    def explain(self, ref: str) -> dict[str, Any]:
+        """Why the job does or does not run, host by host (``ExplainReply``)."""
+        return self._get(_job(ref, "explain"))
+
+    def log(self, ref: str, *, attempt: int | None = None, after: int = 0) -> dict[str, Any]:
+        """Output lines of an attempt from line ``after`` on (``LogReply``); ``next`` leads on."""
+        return self._get(_job(ref, "log"), {"attempt": attempt, "after": after})
+
+    def workers(self) -> dict[str, Any]:
+        """Every host that ever asked (``WorkersReply``)."""
+        return self._get("/v1/workers")
+
+    def health(self) -> dict[str, Any]:
+        """The receiver's own state (``HealthReply``)."""
+        return self._get("/v1/health")
+
+    def cancel(self, ref: str) -> Moved:
+        """Cancel a job for good; its trainer stops at its worker's next heartbeat. Needs the token."""
+        return typed(Moved, self._post(_job(ref, "cancel"), None))
+
+    def requeue(self, ref: str) -> Moved:
+        """Have a job trained again, from whatever state. Needs the token."""
+        return typed(Moved, self._post(_job(ref, "requeue"), None))
+
+    def reload(self) -> dict[str, Any]:
+        """Read the manifest again (``ReloadReply``); a bad one changes nothing. Needs the token."""
+        return self._post("/v1/manifest/reload", None)
+
+    def get_model(
+        self,
+        ref: str,
+        path: str | os.PathLike[str],
+        *,
+        progress: Progress | None = None,
+    ) -> Fetched:
+        """Fetch a completed job's bundle to ``path``, which appears only when its SHA-256 is verified."""
+        return fetch(self._caller, _model(ref), Path(path), progress)
+
+    # -- inside -------------------------------------------------------------------------------------------------
+
+    def _who(self, claim_id: str | None) -> dict[str, Any]:
+        return {"host_id": self.host_id, "claim_id": claim_id}
+
+    def _claim_of(self, job_id: str, claim_id: str | None) -> str | None:
+        with self._lock:
+            return claim_id or self._claims.get(job_id)
+
+    def _forget(self, job_id: str) -> None:
+        with self._lock:
+            claim = self._claims.pop(job_id, job_id)
+            self._seq.pop(claim, None)
+            self._log_next.pop(claim, None)
+
+    def _get(self, path: str, query: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        given = {key: value for key, value in (query or {}).items() if value is not None}
+        address = f"{path}?{urlencode(given)}" if given else path
+        return json_object(self._caller.again(lambda: self._caller.send("GET", address), None))
+
+    def _post(
+        self,
+        path: str,
+        body: Mapping[str, Any] | None,
+        *,
+        timeout_s: float | None = None,
+        tries: int | None = None,
+    ) -> dict[str, Any]:
+        content = b"" if body is None else json.dumps(body).encode()
+        return json_object(
+            self._caller.again(
+                lambda: self._caller.send("POST", path, body=content, timeout_s=timeout_s), tries
+            )
+        )
+
+
+def _job(ref: str, verb: str = "") -> str:
+    return f"/v1/job/{quote(ref, safe='')}" + (f"/{verb}" if verb else "")
+
+
+def _model(ref: str) -> str:
+    return f"/v1/model/{quote(ref, safe='')}"
+
+
+def _log(lines: Sequence[str], first: int) -> dict[str, Any] | None:
+    return {"first": first, "lines": list(lines)} if lines else None
