@@ -20,6 +20,7 @@ from training.trainer.measures import (
     mean_of_present,
 )
 from training.trainer.resample import (
+    CONFIDENCE,
     Estimate,
     Measure,
     RankMeasure,
@@ -60,9 +61,8 @@ class Evaluation:
     metrics: dict[str, dict[str, Any]]  # name -> {value, ci95} and, where value is null, reason
     per_host: dict[str, dict[str, Any]]  # host -> counts, one_class, and metrics as above
     confusion: dict[str, Any] | None  # {labels: [K], matrix: [K][K], rows = truth}
-    curves: dict[
-        str, Any
-    ]  # roc, pr: [{label, points}]; calibration: [{claimed, observed, windows}]
+    curves: dict[str, Any]  # roc, pr: [{label, points}]; calibration: claimed against observed
+    intervals: dict[str, Any]  # how every ci95 was made: {confidence, resamples, unit}
 
 
 def evaluate(
@@ -91,7 +91,8 @@ def evaluate(
     if classes is not None:
         matrix = classes.confusion.tolist()
         confusion = {"labels": judge.class_names(len(matrix)), "matrix": matrix}
-    return Evaluation(metrics, per_host, confusion, judge.curves(test))
+    made = {"confidence": CONFIDENCE, "resamples": n_resamples, "unit": "episode"}
+    return Evaluation(metrics, per_host, confusion, judge.curves(test), made)
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,6 +56,7 @@ def build_report(
         "baselines": baselines,
         "history": history,
         "curves": evaluation.curves,
+        "intervals": evaluation.intervals,
         "hyper": hyper or {},
         "schema_hash": schema_hash,
         "run_key": run_key,

@@ -1,0 +1,364 @@
+"""The report's fields, its bytes, its page and its words."""
+
+from __future__ import annotations
+
+import json
+import re
+from copy import deepcopy
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from training.data.split import make_split
+from training.trainer import verdict
+from training.trainer.evaluate import Scored, evaluate, operating_point
+from training.trainer.figures import Series, Whisker, line_chart, nice_range, whisker_chart
+from training.trainer.page import render
+from training.trainer.report import build_report, plain, to_json, write_report
+
+BINARY = {"benign": 0, "malicious": 1}
+CHROMIUM = Path("/usr/bin/chromium")
+
+
+def report(*, label_map=BINARY, strength=2.0, proba=True, target=0.05, host="lab-c", **changes):
+    """A complete report on made-up windows of three hosts."""
+    rng = np.random.default_rng(1)
+    n_classes = len(label_map)
+    episode = np.repeat(np.arange(90), 10)
+    y = (np.arange(90) // 3 % n_classes)[episode]
+    hosts = np.array(["lab-a", "lab-b", host])[episode % 3]
+    names = np.array([f"e{n:03d}" for n in episode])
+    t = 2.0 * np.tile(np.arange(10), 90) + 1000.0 * episode
+    split = make_split(names, hosts, t, y, recipe="host", train_hosts=["lab-a", "lab-b"], seed=3)
+    logits = 0.7 * rng.normal(size=(90, n_classes))[episode] + rng.normal(size=(900, n_classes))
+    logits[np.arange(900), y] += strength
+    chance = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+
+    def scored(rows):
+        said = {"proba": chance[rows]} if proba else {"score": logits[rows, 1]}
+        where = {"episode": names[rows], "host": hosts[rows]}
+        times = {"t_start": t[rows], "t_end": t[rows] + 4}
+        return Scored.build(y=y[rows], **said, **where, **times, label_map=label_map)
+
+    point = operating_point(scored(split.cal), target, label_map=label_map)
+    found = evaluate(
+        scored(split.test), label_map=label_map, operating_point=point, n_resamples=100
+    )
+    arguments = {
+        "model": "mlp",
+        "mode": "realistic",
+        "split": split,
+        "evaluation": found,
+        "operating_point": point,
+        "baselines": {
+            "logistic_regression": {"kind": "supervised"} | found.metrics,
+            "lof": {"kind": "anomaly", "note": "no benign training windows to learn from"},
+        },
+        "history": [
+            {"epoch": n, "train_loss": 1 / n, "val_loss": 1.2 / n, "val_metric": 1 - 0.5 / n}
+            for n in range(1, 12)
+        ],
+        "run_key": {"digest": "0" * 64, "threads": 1},
+        "quarantined": [],
+        "hyper": {"lr": 1e-3},
+        "schema_hash": "f" * 64,
+    }
+    return build_report(**arguments | changes)
+
+
+def with_metric(made, name, value, ci95, host=None):
+    """The report with one figure of the test side, or of one host, replaced."""
+    changed = deepcopy(made)
+    where = changed["metrics"]["test"] if host is None else changed["per_host"][host]
+    where[name] = {"value": value, "ci95": ci95}
+    return changed
+
+
+# -- JSON --------------------------------------------------------------------------------------------------------------
+
+
+def test_report_has_the_fields_that_were_promised():
+    made = report()
+    fields = (
+        "schema_version model mode split metrics operating_point per_host baselines history "
+        "run_key quarantined verdict"
+    )
+    assert set(fields.split()) <= set(made)
+    assert made["schema_version"] == 1
+    assert set(made["split"]) >= {"recipe", "train_hosts", "seed", "fingerprint", "n"}
+    assert set(made["split"]["n"]) == {"train", "val", "cal", "test"}
+    for name, metric in made["metrics"]["test"].items():
+        assert {"value", "ci95"} <= set(metric), name
+    assert made["quarantined"] == {"n": 0, "episodes": []}
+    assert made["intervals"] == {"confidence": 0.95, "resamples": 100, "unit": "episode"}
+    assert list(made["per_host"]) == ["lab-c"]
+
+
+def test_files_are_canonical_stable_and_without_nan(tmp_path):
+    history = [{"epoch": 1, "train_loss": float("nan"), "val_loss": np.float32(0.5)}]
+    made = report(history=history)
+    first = write_report(made, tmp_path / "a" / "deep", "mlp_realistic_train")
+    shuffled = json.loads(json.dumps({key: made[key] for key in sorted(made, reverse=True)}))
+    second = write_report(shuffled, tmp_path / "b", "other_name")
+    assert [path.name for path in first] == ["mlp_realistic_train.json", "mlp_realistic_train.html"]
+    for one, other in zip(first, second, strict=True):
+        assert one.read_bytes() == other.read_bytes()
+    text = first[0].read_text(encoding="utf-8")
+    assert json.loads(text, parse_constant=pytest.fail)["history"] == [
+        {"epoch": 1, "train_loss": None, "val_loss": 0.5}
+    ]
+    assert sorted(path.name for path in (tmp_path / "b").iterdir()) == [
+        "other_name.html",
+        "other_name.json",
+    ]
+
+
+def test_numbers_of_numpy_become_json():
+    assert plain({"a": np.float32(0.5), 1: (np.int64(2), [np.inf]), "b": np.arange(2)}) == {
+        "a": 0.5,
+        "1": [2, [None]],
+        "b": [0, 1],
+    }
+
+
+def test_extra_parts_stand_under_their_own_keys():
+    assert report(extra={"scores": {"knn": 0.8}})["scores"] == {"knn": 0.8}
+    with pytest.raises(ValueError, match="already has split"):
+        report(extra={"split": 1})
+
+
+def test_json_refuses_nan():
+    with pytest.raises(ValueError, match="Out of range"):
+        to_json({"a": float("nan")})
+
+
+# -- the page ----------------------------------------------------------------------------------------------------------
+
+
+class _Balanced(HTMLParser):
+    """Fails on a tag that closes what is not open."""
+
+    VOID = frozenset({"meta", "br", "line", "circle", "polyline"})
+
+    def __init__(self):
+        super().__init__()
+        self.open, self.seen = [], []
+
+    def handle_starttag(self, tag, attrs):
+        self.seen.append((tag, dict(attrs)))
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        if tag not in self.VOID:
+            assert self.open.pop() == tag
+
+
+@pytest.mark.parametrize("label_map", [BINARY, {"benign": 0, "grind": 1, "sweep": 2}])
+def test_page_is_whole_and_needs_nothing_from_elsewhere(label_map):
+    page = render(report(label_map=label_map))
+    parser = _Balanced()
+    parser.feed(page)
+    assert parser.open == []
+    tags = [tag for tag, _ in parser.seen]
+    assert "script" not in tags
+    assert tags.count("svg") == 6  # AUROC, ROC, PR, calibration, losses, validation metric
+    assert not [a for _, attrs in parser.seen for a in attrs if a in ("src", "href")]
+    assert "http" not in re.sub(r"http-equiv", "", page)
+    assert "nan" not in re.findall(r"[a-z]+", page)
+
+
+def test_what_is_shown_of_a_stored_report_is_what_was_shown_when_it_was_made():
+    made = report()
+    assert render(json.loads(to_json(made))) == render(made)
+
+
+def test_names_cannot_break_out_of_the_page():
+    page = render(report(model="<script>alert(1)</script>", host='"><img src=x>'))
+    assert "<script" not in page
+    assert "<img" not in page
+    assert "&lt;script&gt;" in page
+
+
+def test_page_without_threshold_scores_or_history_still_stands():
+    made = report(proba=False, history=[], baselines={}, target=0.001)
+    page = render(made)
+    assert "No threshold:" in page
+    assert "–" in page
+
+
+def test_page_in_a_browser_fits_a_phone(tmp_path):
+    sync_api = pytest.importorskip("playwright.sync_api")
+    if not CHROMIUM.exists():
+        pytest.skip("needs Chromium at /usr/bin/chromium")
+    _, page = write_report(report(host="a-host-with-a-rather-long-name"), tmp_path, "one")
+    flags = (
+        "--no-sandbox --disable-gpu --no-first-run --disable-background-networking --disable-sync"
+    )
+    with sync_api.sync_playwright() as tools:
+        browser = tools.chromium.launch(executable_path=str(CHROMIUM), args=flags.split())
+        seen = browser.new_page(viewport={"width": 360, "height": 740})
+        problems, requests = [], []
+        seen.on("pageerror", lambda error: problems.append(str(error)))
+        seen.on("console", lambda message: problems.append(message.text))
+        seen.on("request", lambda request: requests.append(request.url))
+        seen.goto(page.as_uri())
+        assert seen.evaluate("document.documentElement.scrollWidth") == 360
+        assert seen.locator("svg").count() == 6
+        assert seen.locator("svg").first.bounding_box()["width"] > 250
+        assert requests == [page.as_uri()]
+        assert problems == []
+        browser.close()
+
+
+def test_charts_keep_inside_their_frame():
+    svg = line_chart(
+        "t",
+        [Series("a", [[0, 0], [1, 1]], [3.0, 3.0]), Series("b", [[0.5, 0.2]])],
+        x_label="x",
+        y_label="y",
+    )
+    xs = [float(x) for x in re.findall(r'(?:cx|x1|x2)="([\d.]+)"', svg)]
+    assert min(xs) >= 0
+    assert max(xs) <= 360
+    assert svg.count("<circle") == 2
+    rows = [Whisker("model", 0.4, 0.3, 0.5, strong=True), Whisker("other", 1.0)]
+    assert whisker_chart("t", rows, guide=0.5).count("whisker") == 1
+
+
+def test_ranges_have_room_and_width():
+    assert nice_range([2.0, 2.0]) == (1.8, 2.2)
+    assert nice_range([0.0, 0.0], floor=0.0) == (0.0, 1.0)
+    low, high = nice_range([1.0, 3.0], floor=0.0)
+    assert (low, high) == (0.0, pytest.approx(3.15))
+
+
+# -- words -------------------------------------------------------------------------------------------------------------
+
+
+def quiet_report():
+    """Nothing to complain about: the sentences under test are added one by one."""
+    made = report()
+    made = with_metric(made, "auroc", 0.9, [0.85, 0.94])
+    made = with_metric(made, "tpr", 0.81, [0.7, 0.9])
+    made = with_metric(made, "fpr", 0.052, [0.02, 0.09])
+    made = with_metric(made, "alerts_per_host_day", 2246.4, [900.0, 3900.0])
+    made["baselines"]["logistic_regression"]["auroc"] = {"value": 0.8, "ci95": [0.7, 0.88]}
+    made["operating_point"]["warning"] = None
+    return made
+
+
+def test_a_model_that_keeps_its_promise_is_called_good():
+    made = quiet_report()
+    assert verdict.verdict(made) == (
+        "Catches 81 % of malicious-like windows and raises an alarm in 5.2 % of benign ones. "
+        "It keeps its promise of 5 % false alarms on machines it has not seen. "
+        "On a quiet host that is about 2,200 alarms a day."
+    )
+    assert verdict.level(made) == "good"
+
+
+def test_broken_promises_are_named_with_their_size():
+    made = with_metric(quiet_report(), "fpr", 0.11, [0.07, 0.15])
+    assert (
+        "On machines it has not seen it raises 2.2 times the alarms it promised: do not rely on it there."
+        in verdict.verdict(made)
+    )
+    assert verdict.level(made) == "poor"
+    unsure = with_metric(quiet_report(), "fpr", 0.11, [0.01, 0.3])
+    assert "seems to raise 2.2 times" in verdict.verdict(unsure)
+    assert verdict.level(unsure) == "caution"
+
+
+def test_chance_ends_the_discussion():
+    made = with_metric(quiet_report(), "auroc", 0.53, [0.44, 0.62])
+    assert verdict.verdict(made).startswith(
+        "No better than chance on this test (AUROC 0.53, 95 % interval 0.44 to 0.62): do not use it."
+    )
+    assert "Catches" not in verdict.verdict(made)
+    assert verdict.level(made) == "poor"
+    worse = with_metric(quiet_report(), "auroc", 0.3, [0.2, 0.4])
+    assert verdict.verdict(worse).startswith("Worse than chance (AUROC 0.30)")
+
+
+def test_a_logistic_regression_that_wins_is_said_to():
+    made = quiet_report()
+    made["baselines"]["logistic_regression"]["auroc"] = {"value": 0.95, "ci95": [0.9, 0.98]}
+    assert (
+        "A logistic regression on the same features does better (AUROC 0.950 against 0.900): prefer it."
+        in verdict.verdict(made)
+    )
+    made["baselines"]["logistic_regression"]["auroc"] = {"value": 0.902, "ci95": [0.8, 0.96]}
+    assert "does as well" in verdict.verdict(made)
+    assert verdict.level(made) == "good"
+
+
+def test_an_anomaly_score_is_held_against_its_own_kind():
+    made = with_metric(quiet_report(), "ece", None, None)
+    made["baselines"]["logistic_regression"]["auroc"] = {"value": 0.99, "ci95": [0.97, 1.0]}
+    made["baselines"]["lof"] = {"auroc": {"value": 0.93, "ci95": [0.88, 0.97]}}
+    assert "The local outlier factor on the same features does better" in verdict.verdict(made)
+    made["baselines"]["lof"] = {"auroc": {"value": 0.915, "ci95": [0.85, 0.96]}}
+    assert "does better" not in verdict.verdict(made)
+
+
+def test_a_rival_at_chance_is_no_rival():
+    made = with_metric(quiet_report(), "auroc", 0.51, [0.40, 0.62])
+    made["baselines"]["logistic_regression"]["auroc"] = {"value": 0.56, "ci95": [0.45, 0.66]}
+    assert "logistic" not in verdict.verdict(made)
+
+
+def test_too_good_smells_of_leakage():
+    made = with_metric(quiet_report(), "auroc", 0.997, [0.99, 1.0])
+    assert "An AUROC of 0.997 smells of leakage" in verdict.verdict(made)
+    assert verdict.level(made) == "caution"
+
+
+def test_what_is_missing_is_said():
+    made = quiet_report()
+    made["operating_point"] |= {"threshold": None, "reason": "3 benign calibration windows; …"}
+    made = with_metric(with_metric(made, "tpr", None, None), "fpr", None, None)
+    assert "It has no alarm threshold: 3 benign calibration windows; …." in verdict.verdict(made)
+    blind = with_metric(quiet_report(), "auroc", None, None)
+    blind["metrics"]["test"]["auroc"]["reason"] = "the test windows are all benign"
+    assert "cannot be said: the test windows are all benign." in verdict.verdict(blind)
+    warned = quiet_report()
+    warned["operating_point"]["warning"] = "calibrated on 4 episodes"
+    warned["quarantined"] = {"n": 2, "episodes": []}
+    assert "The threshold is uncertain: calibrated on 4 episodes." in verdict.verdict(warned)
+    assert "2 episodes failed validation and were left out." in verdict.verdict(warned)
+
+
+def test_hosts_that_differ_are_named():
+    made = quiet_report()
+    other = deepcopy(made["per_host"]["lab-c"])
+    made["per_host"]["pi"] = other | {"fpr": {"value": 0.2, "ci95": [0.1, 0.3]}, "one_class": None}
+    made["per_host"]["lab-c"]["fpr"] = {"value": 0.01, "ci95": [0.0, 0.03]}
+    assert "Worst on pi: 4.0 times the promised alarms." in verdict.verdict(made)
+    made["per_host"]["pi"]["one_class"] = "benign"
+    assert "pi recorded only benign windows" in verdict.verdict(made)
+
+
+def test_little_caught_and_many_classes():
+    few = with_metric(quiet_report(), "tpr", 0.12, [0.05, 0.2])
+    assert verdict.verdict(few).startswith("Catches only 12 % of malicious-like windows")
+    made = report(label_map={"benign": 0, "grind": 1, "sweep": 2})
+    assert re.match(r"Names the right one of 3 classes in \d\d % of windows", made["verdict"])
+
+
+@pytest.mark.parametrize(
+    ("share", "text"),
+    [
+        (0.81, "81 %"),
+        (0.05, "5 %"),
+        (0.052, "5.2 %"),
+        (0.001, "0.1 %"),
+        (0.999, "99.9 %"),
+        (0.0, "0 %"),
+        (1.0, "100 %"),
+    ],
+)
+def test_per_cents_never_round_to_nothing_or_everything(share, text):
+    assert verdict._percent(share) == text
