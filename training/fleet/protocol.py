@@ -29,6 +29,7 @@ HEADER_CLAIM_ID = "X-Claim-Id"
 HEADER_HOST_ID = "X-Host-Id"
 HEADER_SHA256 = "X-Content-SHA256"
 HEADER_OFFSET = "Upload-Offset"
+HEADER_PROBLEM = "X-Problem"  # the slug once more, for answers that have no body
 HEADER_OPERATOR_TOKEN = "X-Operator-Token"  # noqa: S105 - the header's name
 
 
@@ -67,6 +68,7 @@ class Slug(StrEnum):
     BAD_MANIFEST = "bad_manifest", 422
     INTERNAL = "internal", 500
     SHUTTING_DOWN = "shutting_down", 503
+    UNAVAILABLE = "unavailable", 503  # the disk or the database failed; repeat
     DISK_FULL = "disk_full", 507
 
 
