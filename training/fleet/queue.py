@@ -35,6 +35,8 @@ from training.fleet.policy import NOBODY_ELSE, Fleet, Policy
 from training.fleet.rows import attempt_of, job_of
 
 _ABOVE_ALL = 2**62  # above every priority
+_UNBOUNDED = 2**62
+_OPEN = ""  # the gate of the jobs that avoid no host
 LOG_LINES_KEPT = 5000  # of one attempt; older output is on the worker's disk
 
 
@@ -174,25 +176,21 @@ class JobQueue:
         Never looks at all jobs: a class that does not fit costs one comparison, one that fits one index step.
         """
         now = self.clock.now()
-        self.db.run("open_gates", now=now)
-        gates = ["", *(row["avoid_host"] for row in self.db.all("gates", now=now))]
+        gates = self._gates(now)
         best: tuple[tuple[int, float, int], str] | None = None
         obstacle: str | None = None
         waits: list[tuple[float, str]] = []
-        for row in self.db.all("pending_classes"):
-            needs = self._needs_of(row)
+        for class_id, needs in self.pending_needs():
             misfit = rules.fits(needs, host)
             if misfit is not None:
                 obstacle = obstacle or misfit
                 continue
             held = rules.hold(needs, host, fleet, policy)
-            for gate in gates:
+            for gate, until in ((_OPEN, now), *gates.get(class_id, ())):
                 if rules.must_avoid(needs, gate, host, fleet):
-                    waits.append(
-                        (policy.retry_elsewhere_grace_s, "it failed here, another host goes first")
-                    )
+                    waits.append((until - now, "it failed here, another host goes first"))
                     continue
-                head, wait_s = self._head(row["class_id"], gate, held.seconds, now)
+                head, wait_s = self._head(class_id, gate, held.seconds, now)
                 if head is not None and (best is None or head < best):
                     best = head
                 if wait_s is not None:
@@ -205,6 +203,14 @@ class JobQueue:
         if obstacle is not None:
             return NoJob(f"none of the pending jobs fits this host: {obstacle}")
         return NoJob("no job is pending")
+
+    def _gates(self, now: float) -> dict[int, list[tuple[str, float]]]:
+        """For each class the hosts that some of its jobs avoid, and until when the first of these jobs does."""
+        self.db.run("open_gates", now=now)
+        gates: dict[int, list[tuple[str, float]]] = {}
+        for row in self.db.all("gates", now=now):
+            gates.setdefault(row["class_id"], []).append((row["avoid_host"], row["until"]))
+        return gates
 
     def _head(
         self, class_id: int, gate: str, hold_s: float, now: float
@@ -286,8 +292,10 @@ class JobQueue:
         with self.db.transaction():
             job = self.get(job_id)
             if job is not None and job.status is JobStatus.COMPLETED:
-                self.repeated("complete_repeat", job)
-                return job.worker_hostname == hostname and job.artifact_id == artifact_id
+                same = job.worker_hostname == hostname and job.artifact_id == artifact_id
+                if same:
+                    self.repeated("complete_repeat", job)
+                return same
             held = self._held_by(job_id, hostname)
             if held is None:
                 return False
@@ -445,14 +453,12 @@ class JobQueue:
         """
         lease = self.policy.stale_after_s if stale_after_s is None else stale_after_s
         before = self.clock.now() - lease
+        policy = self.policy
+        if max_attempts is not None:
+            policy = replace(policy, max_host_losses=_UNBOUNDED, max_grants=max_attempts + 1)
         with self.db.transaction():
             stale = [self._require(row["job_id"]) for row in self.db.all("stale", before=before)]
             for job in stale:
-                policy = self.policy
-                if max_attempts is not None:
-                    spent = job.grants > max_attempts
-                    losses = job.host_losses + 1
-                    policy = replace(policy, max_host_losses=losses if spent else losses + 1)
                 error = f"host {job.worker_hostname} was not heard for {lease:.0f} s"
                 self.settle(job, self._live(job), EndReason.HOST_LOST, error=error, policy=policy)
         return len(stale)

@@ -19,9 +19,11 @@ SELECT seq, job_id, priority, claimable_at FROM jobs
 WHERE status = 'pending' AND class_id = :class_id AND avoid_host = :avoid_host AND priority < :below
 ORDER BY priority DESC, claimable_at, seq LIMIT 1
 
--- name: gates — hosts that some job avoids for now ('' is the open gate); few, because failures are rare
-SELECT DISTINCT avoid_host FROM jobs
-WHERE status = 'pending' AND avoid_host <> '' AND avoid_until > :now
+-- name: gates — hosts that some job of a class avoids for now ('' is the open gate); few, because failures are rare
+WITH avoiding AS MATERIALIZED (  -- grouped afterwards, or the planner walks jobs_ready in group order instead
+  SELECT class_id, avoid_host, avoid_until FROM jobs
+  WHERE status = 'pending' AND avoid_host <> '' AND avoid_until > :now)
+SELECT class_id, avoid_host, min(avoid_until) AS until FROM avoiding GROUP BY class_id, avoid_host
 
 -- name: open_gates — a job that need not avoid its host any longer waits with all others again
 UPDATE jobs SET avoid_host = '', avoid_until = NULL
