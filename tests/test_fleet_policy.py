@@ -1,0 +1,328 @@
+"""The rules, as functions of plain values: who fits, who goes first, what an end means, when silence counts."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+from builders import a_gpu_host, a_host, a_row, an_attempt, needs
+from hypothesis import given
+from hypothesis import strategies as st
+
+from training.fleet.job import FAULT_OF, FINAL, EndReason, Fault, Host, JobStatus
+from training.fleet.policy import (
+    NOBODY_ELSE,
+    Fleet,
+    Policy,
+    Watch,
+    backoff,
+    fits,
+    hold,
+    may_adopt,
+    may_readopt,
+    must_avoid,
+    rank,
+    settle,
+)
+
+POLICY = Policy()
+NOW = 5_000.0
+DAY = 86_400.0
+
+
+# ── who fits ────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("wishes", "facts", "said"),
+    [
+        ({"require_cuda": True}, {}, "no CUDA device"),
+        (
+            {"require_cuda": True, "min_vram_gib": 8},
+            {"cuda": True, "vram_free_gib": 2.0},
+            "vram_free 2.0 < 8.0",
+        ),
+        ({"min_ram_gib": 16}, {}, "ram_available 8.0 < 16.0"),
+        ({"min_cores": 8}, {}, "cpu_cores 4 < 8"),
+        ({"allowed_hosts": ["desktop"]}, {}, "host pi not in whitelist [desktop]"),
+        ({"denied_hosts": ["pi"]}, {}, "denied_hosts"),
+        ({}, {"allow_jobs": frozenset({"mlp", "cnn"})}, "gbt not in whitelist [cnn, mlp]"),
+        ({}, {"deny_jobs": frozenset({"gbt"})}, "deny_jobs"),
+        ({}, {"outdated": frozenset({"gbt"})}, "other flags"),
+    ],
+)
+def test_a_misfit_says_what_stands_in_the_way(
+    wishes: dict[str, object], facts: dict[str, object], said: str
+) -> None:
+    assert said in (fits(needs(**wishes), a_host(**facts)) or "it fits")
+
+
+def test_deny_wins_over_allow_on_both_sides() -> None:
+    both = a_host(allow_jobs=frozenset({"gbt"}), deny_jobs=frozenset({"gbt"}))
+    assert "deny_jobs" in (fits(needs(), both) or "")
+    assert "denied_hosts" in (
+        fits(needs(allowed_hosts=["pi"], denied_hosts=["pi"]), a_host()) or ""
+    )
+
+
+def test_an_empty_list_allows_all() -> None:
+    assert fits(needs(allowed_hosts=[]), a_host(allow_jobs=frozenset())) is None
+
+
+def test_vram_constrains_the_cuda_device_only() -> None:
+    assert fits(needs(min_vram_gib=80), a_host()) is None
+    assert fits(needs(min_vram_gib=80, prefer_cuda=True), a_gpu_host()) is None
+
+
+def test_exactly_enough_is_enough() -> None:
+    wishes = needs(require_cuda=True, min_vram_gib=8, min_ram_gib=8, min_cores=4)
+    assert fits(wishes, a_gpu_host(vram=8.0)) is None
+
+
+def test_what_the_manifest_declares_of_a_host_only_takes_away() -> None:
+    detected = {
+        "cuda_available": True,
+        "cuda_devices": [{"vram_free_gib": 2.0}, {"vram_free_gib": 10.0}],
+        "ram_available_gib": 32.0,
+        "cpu_cores": 16,
+    }
+    assert Host.of("h", detected).vram_free_gib == 10.0, "the largest device counts"
+    generous = {"cuda": True, "max_vram_gib": 99, "max_ram_gib": 99, "max_cores": 99}
+    assert Host.of("h", detected, generous) == Host.of("h", detected)
+    stingy = Host.of(
+        "h", detected, {"cuda": False, "max_vram_gib": 4, "max_ram_gib": 8, "max_cores": 2}
+    )
+    assert (stingy.cuda, stingy.vram_free_gib, stingy.ram_available_gib, stingy.cores) == (
+        False,
+        4.0,
+        8.0,
+        2,
+    )
+    assert not Host.of("h", {}, {"cuda": True}).cuda, "a declaration adds nothing"
+
+
+# ── who goes first ──────────────────────────────────────────────────────────────────────────
+
+
+def test_a_host_without_cuda_lets_cuda_hosts_go_first() -> None:
+    wants = needs(prefer_cuda=True)
+    assert hold(wants, a_host(), NOBODY_ELSE, POLICY).seconds == POLICY.prefer_cuda_grace_s
+    assert hold(wants, a_gpu_host(), NOBODY_ELSE, POLICY).seconds == 0
+
+
+def test_a_gpu_that_is_too_small_counts_as_none() -> None:
+    wants = needs(prefer_cuda=True, min_vram_gib=8)
+    assert hold(wants, a_gpu_host(vram=4), NOBODY_ELSE, POLICY).seconds == 300.0
+
+
+def test_an_idle_host_of_higher_priority_goes_first_if_it_fits() -> None:
+    best = a_gpu_host("desktop", priority=100)
+    idle, busy = Fleet(alive=(best,), waiting=(best,)), Fleet(alive=(best,))
+    held = hold(needs(), a_host(), idle, POLICY)
+    assert held.seconds == POLICY.host_priority_grace_s
+    assert "desktop" in held.reason
+    assert "100 > 0" in held.reason
+    assert hold(needs(), a_host(), busy, POLICY).seconds == 0, "it is not waiting for work"
+    assert hold(needs(), a_host(priority=100), idle, POLICY).seconds == 0, "equals do not wait"
+    assert hold(needs(denied_hosts=["desktop"]), a_host(), idle, POLICY).seconds == 0
+
+
+def test_the_longer_of_two_holds_counts() -> None:
+    best = a_gpu_host("desktop", priority=100)
+    fleet = Fleet(alive=(best,), waiting=(best,))
+    assert hold(needs(prefer_cuda=True), a_host(), fleet, POLICY).seconds == 300.0
+
+
+def test_a_job_avoids_the_host_it_failed_on_only_if_another_could_take_it() -> None:
+    pi, other = a_host("pi"), a_host("laptop")
+    assert must_avoid(needs(), "pi", pi, Fleet(alive=(other,)))
+    assert not must_avoid(needs(), "pi", other, Fleet(alive=(pi,))), "the other one may"
+    assert not must_avoid(needs(), "pi", pi, NOBODY_ELSE), "nobody else is there"
+    assert not must_avoid(needs(denied_hosts=["laptop"]), "pi", pi, Fleet(alive=(other,)))
+    assert not must_avoid(needs(), "", pi, Fleet(alive=(other,))), "no host is avoided"
+
+
+def test_rank_is_priority_then_age_then_the_order_of_the_manifest() -> None:
+    in_order = [rank(9, 50.0, 7), rank(5, 10.0, 3), rank(5, 10.0, 4), rank(5, 11.0, 1)]
+    assert all(better < worse for better, worse in pairwise(in_order))
+
+
+# ── what an end means ───────────────────────────────────────────────────────────────────────
+
+
+def settled(reason: EndReason, *, exit_code: int | None = None, **facts: object):
+    return settle(a_row(**facts), reason, exit_code=exit_code, host="pi", now=NOW, policy=POLICY)
+
+
+def test_a_failure_backs_off_and_prefers_another_host() -> None:
+    after = settled(EndReason.TRAINER_FAILED, exit_code=1)
+    assert (after.transition, after.status) == ("retry", JobStatus.PENDING)
+    assert (after.trainer_failures, after.host_losses) == (1, 0)
+    assert after.claimable_at == NOW + POLICY.backoff_s
+    assert after.avoid_host == "pi"
+    assert after.avoid_until == after.claimable_at + POLICY.retry_elsewhere_grace_s
+
+
+def test_the_last_failure_ends_the_job_and_names_the_budget() -> None:
+    after = settled(EndReason.TRAINER_FAILED, exit_code=1, trainer_failures=2)
+    assert (after.transition, after.status) == ("exhaust", JobStatus.FAILED)
+    assert after.ended_by == "trainer: failed 3 of 3 times (max_attempts)"
+
+
+@pytest.mark.parametrize("exit_code", [2, 65])
+def test_bad_arguments_and_bad_data_are_never_retried(exit_code: int) -> None:
+    after = settled(EndReason.TRAINER_FAILED, exit_code=exit_code)
+    assert after.status is JobStatus.FAILED
+    assert f"exit code {exit_code}" in (after.ended_by or "")
+
+
+@pytest.mark.parametrize("exit_code", [2, 65])
+def test_exit_codes_say_nothing_of_an_end_that_was_not_the_trainers(exit_code: int) -> None:
+    assert settled(EndReason.WORKER_SHUTDOWN, exit_code=exit_code).status is JobStatus.PENDING
+
+
+@pytest.mark.parametrize("reason", [EndReason.WORKER_SHUTDOWN, EndReason.INTERRUPTED])
+def test_a_planned_hand_back_costs_nothing(reason: EndReason) -> None:
+    after = settled(reason, trainer_failures=2, host_losses=19)
+    assert (after.transition, after.status) == ("hand_back", JobStatus.PENDING)
+    assert (after.trainer_failures, after.host_losses) == (2, 19)
+    assert after.claimable_at == NOW, "claimable at once"
+    assert after.avoid_host is None
+
+
+def test_a_lost_host_costs_infrastructure_only_and_the_job_is_claimable_at_once() -> None:
+    after = settled(EndReason.HOST_LOST, trainer_failures=2)
+    assert (after.transition, after.status) == ("sweep", JobStatus.PENDING)
+    assert (after.trainer_failures, after.host_losses) == (2, 1)
+    assert after.claimable_at == NOW
+
+
+@pytest.mark.parametrize("reason", [EndReason.UPLOAD_FAILED, EndReason.SPAWN_FAILED])
+def test_trouble_of_a_living_host_is_not_tried_again_at_once(reason: EndReason) -> None:
+    after = settled(reason)
+    assert (after.transition, after.host_losses, after.trainer_failures) == ("hand_back", 1, 0)
+    assert after.claimable_at > NOW
+    assert after.avoid_host == "pi"
+
+
+def test_the_last_loss_ends_the_job_and_names_the_budget() -> None:
+    after = settled(EndReason.HOST_LOST, host_losses=19)
+    assert after.status is JobStatus.FAILED
+    assert after.ended_by == "infrastructure: lost 20 of 20 times (max_host_losses)"
+
+
+def test_even_planned_hand_backs_reach_an_end() -> None:
+    after = settled(EndReason.WORKER_SHUTDOWN, grants=POLICY.max_grants)
+    assert after.status is JobStatus.FAILED
+    assert "max_grants" in (after.ended_by or "")
+
+
+@given(
+    reason=st.sampled_from([r for r in EndReason if r is not EndReason.COMPLETED]),
+    failures=st.integers(0, 4),
+    losses=st.integers(0, 25),
+    grants=st.integers(1, 250),
+    exit_code=st.sampled_from([None, 0, 1, 2, 65, 70, 75, 137]),
+)
+def test_budgets_are_split_and_every_settlement_is_whole(
+    reason: EndReason, failures: int, losses: int, grants: int, exit_code: int | None
+) -> None:
+    after = settled(
+        reason, exit_code=exit_code, trainer_failures=failures, host_losses=losses, grants=grants
+    )
+    fault = FAULT_OF[reason]
+    assert after.trainer_failures - failures == (fault is Fault.TRAINER)
+    assert after.host_losses - losses == (fault is Fault.INFRASTRUCTURE)
+    assert (after.ended_by is not None) == (after.status is JobStatus.FAILED)
+    assert after.claimable_at >= NOW
+    assert (after.avoid_host is None) == (after.avoid_until is None)
+    if after.ended_by is not None and grants < POLICY.max_grants:
+        assert after.ended_by.startswith(fault.value), "the error names whose budget ended it"
+
+
+@given(st.integers(1, 10_000))
+def test_backoff_doubles_up_to_its_bound(failures: int) -> None:
+    waits = [backoff(failures + step, POLICY) for step in (0, 1)]
+    assert POLICY.backoff_s <= waits[0] <= waits[1] <= POLICY.backoff_max_s
+    assert waits[1] in (2 * waits[0], POLICY.backoff_max_s)
+
+
+# ── late messages ───────────────────────────────────────────────────────────────────────────
+
+LOST = {"ended_at": NOW, "end_reason": EndReason.HOST_LOST}
+WAITING = {"status": JobStatus.PENDING}
+
+
+def test_finished_work_of_a_lost_host_is_taken_unless_somebody_claimed_the_job_since() -> None:
+    assert may_adopt(a_row(**WAITING), an_attempt(**LOST))
+    assert not may_adopt(a_row(**WAITING, attempt=2), an_attempt(**LOST))
+    assert not may_adopt(a_row(JobStatus.RUNNING), an_attempt(**LOST))
+
+
+@pytest.mark.parametrize("status", sorted(FINAL))
+def test_nothing_final_is_undone_by_a_late_message(status: JobStatus) -> None:
+    assert not may_adopt(a_row(status), an_attempt(**LOST))
+    assert not may_readopt(a_row(status), an_attempt(**LOST), POLICY)
+
+
+@pytest.mark.parametrize("reason", sorted(set(EndReason) - {EndReason.HOST_LOST}))
+def test_only_a_loss_is_forgiven(reason: EndReason) -> None:
+    assert not may_adopt(a_row(**WAITING), an_attempt(ended_at=NOW, end_reason=reason))
+
+
+def test_a_requeue_cuts_off_late_messages() -> None:
+    assert not may_adopt(a_row(**WAITING, generation=2), an_attempt(**LOST))
+
+
+def test_readoption_is_bounded() -> None:
+    allowed = [
+        may_readopt(a_row(**WAITING), an_attempt(**LOST, readoptions=n), POLICY) for n in range(5)
+    ]
+    assert allowed == [True, True, True, False, False]
+    assert may_adopt(a_row(**WAITING), an_attempt(**LOST, readoptions=9)), "work is still taken"
+
+
+# ── silence ─────────────────────────────────────────────────────────────────────────────────
+
+
+def begun() -> Watch:
+    return Watch.begin(NOW, 100.0, POLICY)
+
+
+def watched(watch: Watch, seconds: float) -> Watch:
+    """The watch after that time of ordinary looks."""
+    for _ in range(round(seconds / POLICY.sweep_period_s)):
+        wall, boot = watch.wall + POLICY.sweep_period_s, watch.boot + POLICY.sweep_period_s
+        watch = watch.look(wall, boot, POLICY)
+    return watch
+
+
+def test_nothing_is_swept_for_a_lease_after_the_start() -> None:
+    assert not watched(begun(), POLICY.stale_after_s - 10).may_sweep
+    assert watched(begun(), POLICY.stale_after_s).may_sweep
+
+
+@pytest.mark.parametrize("gap_s", [31.0, 3 * DAY])
+def test_nothing_is_swept_for_a_lease_after_a_suspend(gap_s: float) -> None:
+    watch = watched(begun(), POLICY.stale_after_s)
+    woken = watch.look(watch.wall + gap_s, watch.boot + gap_s, POLICY)
+    assert not woken.may_sweep
+    assert woken.step_s == 0, "both clocks agree: time did pass"
+    assert watched(woken, POLICY.stale_after_s).may_sweep
+
+
+@pytest.mark.parametrize("step_s", [DAY, -DAY, 6.0, -6.0])
+def test_nothing_is_swept_for_a_lease_after_a_clock_step(step_s: float) -> None:
+    watch = watched(begun(), POLICY.stale_after_s)
+    stepped = watch.look(watch.wall + 10 + step_s, watch.boot + 10, POLICY)
+    assert stepped.step_s == pytest.approx(step_s)
+    assert not stepped.may_sweep
+    after = watched(stepped, POLICY.stale_after_s)
+    assert after.may_sweep
+    assert after.step_s == 0, "a step is told once"
+
+
+@given(st.floats(-4.9, 4.9))
+def test_a_clock_that_is_slewed_is_no_step(drift_s: float) -> None:
+    watch = watched(begun(), POLICY.stale_after_s)
+    assert watch.look(watch.wall + 10 + drift_s, watch.boot + 10, POLICY).may_sweep

@@ -1,0 +1,648 @@
+"""The bare queue: the interface that existing callers use, name by name, and the claim against a full scan."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from builders import a_capability, a_host, a_job
+from fakes import Counting, FakeClock
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from training.fleet import policy as rules
+from training.fleet.job import LIVE, EndReason, Host, Job, JobStatus, Needs
+from training.fleet.policy import Fleet, Policy
+from training.fleet.queue import Claimant, Grant, JobQueue, NoJob, _eligible
+
+CPU, GPU = a_capability(), a_capability(cuda=True)
+STATUSES = ["pending", "claimed", "running", "completed", "failed", "cancelled"]
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture
+def queue(tmp_path: Path, clock: FakeClock) -> Iterator[JobQueue]:
+    jobs = JobQueue(tmp_path / "training_jobs.db", clock=clock, new_claim_id=Counting())
+    yield jobs
+    jobs.close()
+
+
+def claim(queue: JobQueue, host: str = "pi", capability: Any = CPU, **more: Any) -> Job | None:
+    return queue.claim_next(worker_hostname=host, capability=capability, **more)
+
+
+def names_in_order(queue: JobQueue, host: str = "pi", capability: Any = CPU) -> list[str]:
+    return [job.name for job in iter(lambda: claim(queue, host, capability), None)]
+
+
+def bring_to(queue: JobQueue, job_id: str, status: str) -> None:
+    """Lead the only job to a status by ordinary calls."""
+    if status in {"claimed", "running", "completed", "failed"}:
+        assert claim(queue) is not None
+    if status == "running":
+        assert queue.heartbeat(job_id, "pi")
+    if status == "completed":
+        assert queue.complete(job_id, "pi", artifact_id="anything at all")
+    if status == "failed":
+        assert queue.fail(job_id, "pi", error="bad data", exit_code=65)
+    if status == "cancelled":
+        assert queue.cancel(job_id)
+    assert status_of(queue, job_id) == status
+
+
+def status_of(queue: JobQueue, job_id: str) -> str:
+    job = queue.get(job_id)
+    assert job is not None
+    return job.status
+
+
+# ── the manifest ────────────────────────────────────────────────────────────────────────────
+
+
+def test_sync_is_idempotent_and_counts(queue: JobQueue) -> None:
+    jobs = [a_job("one"), a_job("two")]
+    assert queue.sync_from_manifest(jobs)["inserted"] == 2
+    again = queue.sync_from_manifest(jobs)
+    assert (again["inserted"], again["unchanged"]) == (0, 2)
+    assert queue.counts()["pending"] == 2
+
+
+@pytest.mark.parametrize("status", STATUSES)
+def test_known_jobs_keep_their_state(queue: JobQueue, status: str) -> None:
+    queue.sync_from_manifest([a_job("one")])
+    bring_to(queue, "id-one", status)
+    assert queue.sync_from_manifest([a_job("one")])["unchanged"] == 1
+    assert status_of(queue, "id-one") == status
+
+
+def test_a_reload_updates_what_is_not_finished_and_nothing_else(queue: JobQueue) -> None:
+    queue.sync_from_manifest([a_job("one", priority=1), a_job("two", priority=1)])
+    claim(queue)
+    queue.complete("id-one", "pi", artifact_id="x")
+    counts = queue.sync_from_manifest([a_job("one", priority=9), a_job("two", priority=9)])
+    assert (counts["updated"], counts["unchanged"]) == (1, 1)
+    priorities = {job_id: queue.get(job_id).priority for job_id in ("id-one", "id-two")}  # type: ignore[union-attr]
+    assert priorities == {"id-one": 1, "id-two": 9}
+
+
+def test_changed_needs_take_effect_on_a_waiting_job(queue: JobQueue) -> None:
+    queue.sync_from_manifest([a_job("one", require_cuda=True)])
+    assert claim(queue) is None
+    queue.sync_from_manifest([a_job("one", require_cuda=False)])
+    assert claim(queue) is not None
+
+
+def test_removed_jobs_stay_until_cancelled_and_may_come_back(queue: JobQueue) -> None:
+    queue.sync_from_manifest([a_job("one"), a_job("two")])
+    assert queue.sync_from_manifest([a_job("two")])["removed"] == 1
+    removed = queue.get("id-one")
+    assert removed is not None
+    assert (removed.status, removed.in_manifest) == ("pending", False)
+    assert queue.sync_from_manifest([a_job("two")])["removed"] == 0, "told once"
+    queue.sync_from_manifest([a_job("one"), a_job("two")])
+    assert queue.get("id-one").in_manifest  # type: ignore[union-attr]
+
+
+def test_missing_optional_keys_ask_for_nothing(queue: JobQueue) -> None:
+    queue.sync_from_manifest([{"job_id": "any text", "name": "bare"}])
+    job = claim(queue, capability={})
+    assert job is not None
+    assert (job.name, job.job_id, job.model, job.mode, job.priority) == (
+        "bare",
+        "any text",
+        "",
+        "",
+        0,
+    )
+
+
+def test_ids_are_opaque_and_specs_need_not_be_unique(queue: JobQueue) -> None:
+    twins = [a_job("one", job_id="käse/1"), a_job("one", job_id="../2; DROP TABLE jobs")]
+    assert queue.sync_from_manifest(twins)["inserted"] == 2
+    assert names_in_order(queue) == ["one", "one"]
+    assert queue.complete("käse/1", "pi", artifact_id="")
+    assert queue.get("käse/1").artifact_id == ""  # type: ignore[union-attr]
+
+
+# ── claiming ────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_claim_answers_with_the_job(queue: JobQueue) -> None:
+    queue.sync_from_manifest([a_job("one")])
+    job = claim(queue)
+    assert job is not None
+    assert (job.name, job.job_id, job.status, job.artifact_id) == ("one", "id-one", "claimed", None)
+    assert job.status == "claimed"
+    assert job.worker_hostname == "pi"
+    assert job.spec == a_job("one")
+    assert claim(queue) is None, "there is no other"
+
+
+def test_priority_first_then_age_then_the_order_of_the_manifest(
+    queue: JobQueue, clock: FakeClock
+) -> None:
+    old = [a_job("old", priority=5), a_job("low", priority=1)]
+    queue.sync_from_manifest(old)
+    clock.advance(1)
+    young = [a_job("high", priority=9), a_job("z", priority=5), a_job("a", priority=5)]
+    queue.sync_from_manifest(old + young)
+    assert names_in_order(queue) == ["high", "old", "z", "a", "low"]
+
+
+def test_a_host_passes_over_what_does_not_fit(queue: JobQueue) -> None:
+    queue.sync_from_manifest([a_job("big", priority=9, require_cuda=True), a_job("small")])
+    assert names_in_order(queue) == ["small"]
+    assert names_in_order(queue, "desktop", GPU) == ["big"]
+
+
+def test_without_a_session_every_claim_is_a_new_grant(queue: JobQueue) -> None:
+    queue.sync_from_manifest([a_job("one"), a_job("two")])
+    assert names_in_order(queue) == ["one", "two"], "no guard of slots on the bare queue"
+
+
+def test_prefer_cuda_holds_back_hosts_without_it_for_the_grace(
+    queue: JobQueue, clock: FakeClock
+) -> None:
+    queue.sync_from_manifest([a_job("one", prefer_cuda=True)])
+    clock.advance(299)
+    assert claim(queue) is None
+    assert claim(queue, prefer_cuda_grace_s=299.0) is not None
+    queue.requeue("id-one")
+    clock.advance(299)
+    assert claim(queue) is None, "the grace counts from when it became claimable"
+    clock.advance(1)
+    assert claim(queue) is not None
+    queue.requeue("id-one")
+    assert claim(queue, "desktop", GPU) is not None
+
+
+def test_workers_are_recorded_at_each_claim(queue: JobQueue, clock: FakeClock) -> None:
+    assert queue.workers() == []
+    assert claim(queue, "pi", {"cpu_cores": 4}) is None
+    clock.advance(5)
+    claim(queue, "pi", {"cpu_cores": 2, "anything": ["else"]})
+    claim(queue, "desktop", GPU)
+    found = {each["hostname"]: each["capability"] for each in queue.workers()}
+    assert found == {"pi": {"cpu_cores": 2, "anything": ["else"]}, "desktop": GPU}
+    (pi,) = (each for each in queue.workers() if each["hostname"] == "pi")
+    assert pi["last_seen"] - pi["first_seen"] == 5
+
+
+def in_threads(count: int, work: Callable[[int], None]) -> None:
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+@pytest.mark.parametrize("connections", [1, 4])
+def test_no_job_is_granted_twice_whoever_asks_at_once(tmp_path: Path, connections: int) -> None:
+    queues = [JobQueue(tmp_path / "training_jobs.db") for _ in range(connections)]
+    queues[0].sync_from_manifest(a_job(f"job-{n}") for n in range(40))
+    granted: list[str] = []
+
+    def work(number: int) -> None:
+        granted.extend(names_in_order(queues[number % connections], f"host-{number}"))
+
+    in_threads(4, work)
+    assert sorted(granted) == sorted(f"job-{n}" for n in range(40))
+    for queue in queues:
+        queue.close()
+
+
+def test_several_connections_may_create_the_file_at_once(tmp_path: Path) -> None:
+    opened: list[JobQueue] = []
+    in_threads(6, lambda _: opened.append(JobQueue(tmp_path / "training_jobs.db")))
+    assert len(opened) == 6
+    opened[0].sync_from_manifest([a_job("one")])
+    assert [claim(each) is not None for each in opened].count(True) == 1
+    for each in opened:
+        each.close()
+
+
+# ── eligible ────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("spec", "host_spec", "capability", "said"),
+    [
+        ({"require_cuda": True}, None, {}, "no CUDA"),
+        ({"require_cuda": True, "min_vram_gib": 20}, None, GPU, "vram_free 8.0 < 20.0"),
+        ({"min_ram_gib": 64}, None, CPU, "ram_available 8.0 < 64.0"),
+        ({"min_cores": 64}, None, CPU, "cpu_cores 4 < 64"),
+        ({"allowed_hosts": ["desktop"]}, None, CPU, "not in whitelist"),
+        ({}, {"allow_jobs": ["mlp"]}, CPU, "not in whitelist"),
+        ({"denied_hosts": ["pi"]}, None, CPU, "denied_hosts"),
+        ({}, {"deny_jobs": ["gbt"], "allow_jobs": ["gbt"]}, CPU, "deny_jobs"),
+        ({"require_cuda": True}, {"cuda": False}, GPU, "no CUDA"),
+        ({"prefer_cuda": True}, None, CPU, "prefer_cuda"),
+    ],
+)
+def test_eligible_gives_its_reason(
+    spec: dict[str, Any], host_spec: dict[str, Any] | None, capability: Any, said: str
+) -> None:
+    verdict = _eligible(
+        spec=a_job(**spec),
+        hostname="pi",
+        capability=capability,
+        host_spec=host_spec,
+        prefer_cuda_grace_s=300.0,
+        job_age_s=0.0,
+    )
+    assert verdict[0] is False
+    assert said in verdict[1]
+
+
+@pytest.mark.parametrize("age_s", [0.0, 299.9, 300.0, 1e9])
+def test_eligible_counts_the_grace_by_the_jobs_age(age_s: float) -> None:
+    asked = {"hostname": "pi", "capability": CPU, "host_spec": None, "prefer_cuda_grace_s": 300.0}
+    ok, reason = _eligible(spec=a_job(prefer_cuda=True), job_age_s=age_s, **asked)  # type: ignore[arg-type]
+    assert ok == (age_s >= 300.0)
+    assert (reason == "ok") == ok
+    assert _eligible(spec=a_job(), job_age_s=age_s, **asked) == (True, "ok")  # type: ignore[arg-type]
+
+
+FIELDS = {**GPU, "hostname": "pi", "torch_version": None, "training_commit": "abc"}
+
+
+@given(st.sets(st.sampled_from(sorted(FIELDS))))
+def test_a_capability_may_hold_any_subset_of_its_fields(kept: set[str]) -> None:
+    capability = {key: FIELDS[key] for key in kept}
+    asked = {"hostname": "pi", "capability": capability}
+    assert _eligible(spec={}, **asked) == (True, "ok")
+    ok, reason = _eligible(spec={"require_cuda": True, "min_vram_gib": 1.0}, **asked)
+    assert ok == ({"cuda_available", "cuda_devices"} <= kept), reason
+
+
+# ── heartbeat, complete, fail, cancel, requeue ──────────────────────────────────────────────
+
+
+def test_only_the_holder_is_heard(queue: JobQueue) -> None:
+    queue.sync_from_manifest([a_job("one")])
+    assert not queue.heartbeat("id-one", "pi"), "pending"
+    claim(queue)
+    assert not queue.heartbeat("id-one", "desktop")
+    assert not queue.complete("id-one", "desktop", artifact_id="x")
+    assert not queue.fail("id-one", "desktop", error="x")
+    assert not queue.heartbeat("no such job", "pi")
+    assert status_of(queue, "id-one") == "claimed"
+
+
+def test_the_first_heartbeat_makes_it_running_and_each_renews_the_lease(
+    queue: JobQueue, clock: FakeClock
+) -> None:
+    queue.sync_from_manifest([a_job("one")])
+    claim(queue)
+    for _ in range(2):
+        clock.advance(30)
+        assert queue.heartbeat("id-one", "pi")
+        assert status_of(queue, "id-one") == "running"
+        assert queue.get("id-one").heartbeat_at == clock.now()  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("status", ["claimed", "running"])
+def test_complete_keeps_the_artifact_and_may_be_repeated(queue: JobQueue, status: str) -> None:
+    queue.sync_from_manifest([a_job("one")])
+    bring_to(queue, "id-one", status)
+    assert queue.complete("id-one", "pi", artifact_id="abc")
+    assert queue.complete("id-one", "pi", artifact_id="abc")
+    assert not queue.complete("id-one", "pi", artifact_id="another")
+    assert not queue.complete("id-one", "desktop", artifact_id="abc")
+    assert queue.fired["complete_repeat"] == 1, "what is refused repeats nothing"
+    job = queue.get("id-one")
+    assert job is not None
+    assert (job.status, job.artifact_id, job.worker_hostname) == ("completed", "abc", "pi")
+
+
+@pytest.mark.parametrize("status", STATUSES)
+def test_requeue_from_any_state(queue: JobQueue, status: str) -> None:
+    queue.sync_from_manifest([a_job("one")])
+    bring_to(queue, "id-one", status)
+    assert queue.requeue("id-one") is True
+    job = queue.get("id-one")
+    assert job is not None
+    assert (job.status, job.generation, job.grants) == ("pending", 2, 0)
+    assert (job.artifact_id, job.error, job.claim_id) == (None, None, None)
+    assert not queue.heartbeat("id-one", "pi"), "who held it holds it no more"
+    assert claim(queue) is not None
+
+
+def test_requeue_and_cancel_know_their_jobs(queue: JobQueue) -> None:
+    assert queue.requeue("no such job") is False
+    assert queue.cancel("no such job") is False
+    assert queue.get("no such job") is None
+
+
+@pytest.mark.parametrize("status", STATUSES)
+def test_cancel_is_final(queue: JobQueue, status: str) -> None:
+    queue.sync_from_manifest([a_job("one")])
+    bring_to(queue, "id-one", status)
+    assert queue.cancel("id-one") == (status in {"pending", "claimed", "running"})
+    if status in {"pending", "claimed", "running"}:
+        assert status_of(queue, "id-one") == "cancelled"
+        assert not queue.heartbeat("id-one", "pi")
+        assert not queue.complete("id-one", "pi", artifact_id="x")
+        assert claim(queue) is None
+
+
+def test_a_status_equals_its_string(queue: JobQueue) -> None:
+    assert [status.value for status in JobStatus] == STATUSES
+    assert all(JobStatus(text) == text for text in STATUSES)
+    assert list(queue.counts()) == STATUSES
+
+
+# ── the sweep ───────────────────────────────────────────────────────────────────────────────
+
+
+def go_silent(queue: JobQueue, seconds: float = 601.0) -> None:
+    """What existing tests do: write the past into the row."""
+    queue._conn.execute("UPDATE jobs SET heartbeat_at = heartbeat_at - ?", (seconds,))
+
+
+@pytest.mark.parametrize("status", ["claimed", "running"])
+def test_the_row_is_the_truth_for_the_sweep(queue: JobQueue, status: str) -> None:
+    queue.sync_from_manifest([a_job("one")])
+    bring_to(queue, "id-one", status)
+    assert queue.sweep_stale(stale_after_s=600, max_attempts=3) == 0
+    go_silent(queue)
+    assert queue.sweep_stale(stale_after_s=600, max_attempts=3) == 1
+    assert status_of(queue, "id-one") == "pending"
+    assert queue.sweep_stale(stale_after_s=600, max_attempts=3) == 0
+    assert claim(queue) is not None, "claimable at once"
+
+
+@pytest.mark.parametrize("max_attempts", [0, 1, 3, 30])
+def test_a_sweep_fails_what_was_granted_more_often_than_max_attempts(
+    queue: JobQueue, max_attempts: int
+) -> None:
+    queue.sync_from_manifest([a_job("one")])
+    for _ in range(max_attempts):
+        claim(queue)
+        go_silent(queue)
+        assert queue.sweep_stale(stale_after_s=600, max_attempts=max_attempts) == 1
+        assert status_of(queue, "id-one") == "pending"
+    claim(queue)
+    go_silent(queue)
+    assert queue.sweep_stale(stale_after_s=600, max_attempts=max_attempts) == 1
+    job = queue.get("id-one")
+    assert job is not None
+    assert job.status == "failed"
+    assert "pi was not heard for 600 s" in (job.error or "")
+    assert f"granted {max_attempts + 1} times" in (job.ended_by or "")
+
+
+def test_a_requeue_gives_a_swept_job_its_budget_back(queue: JobQueue) -> None:
+    queue.sync_from_manifest([a_job("one")])
+    for status in ("failed", "failed"):
+        claim(queue)
+        go_silent(queue)
+        queue.sweep_stale(stale_after_s=600, max_attempts=0)
+        assert status_of(queue, "id-one") == status
+        queue.requeue("id-one")
+
+
+def test_without_max_attempts_losses_have_their_own_budget(
+    tmp_path: Path, clock: FakeClock
+) -> None:
+    policy = Policy(max_host_losses=2, stale_after_s=60)
+    queue = JobQueue(tmp_path / "jobs.db", clock=clock, policy=policy)
+    queue.sync_from_manifest([a_job("one")])
+    for status in ("pending", "failed"):
+        claim(queue)
+        clock.advance(61)
+        assert queue.sweep_stale() == 1
+        assert status_of(queue, "id-one") == status
+    assert "max_host_losses" in (queue.get("id-one").ended_by or "")  # type: ignore[union-attr]
+    queue.close()
+
+
+def test_the_sweep_leaves_what_is_heard(queue: JobQueue, clock: FakeClock) -> None:
+    queue.sync_from_manifest([a_job("one"), a_job("two")])
+    claim(queue, "pi")
+    claim(queue, "desktop")
+    clock.advance(600)
+    queue.heartbeat("id-two", "desktop")
+    assert queue.sweep_stale(stale_after_s=600) == 0, "a lease is kept to its last second"
+    clock.advance(1)
+    assert queue.sweep_stale(stale_after_s=600) == 1
+    assert (status_of(queue, "id-one"), status_of(queue, "id-two")) == ("pending", "running")
+
+
+def test_the_connection_commits_by_itself_and_the_table_is_where_it_was(tmp_path: Path) -> None:
+    queue = JobQueue(tmp_path / "training_jobs.db")
+    queue.sync_from_manifest([a_job("one")])
+    queue._conn.execute("UPDATE jobs SET heartbeat_at = 12.5 WHERE job_id = 'id-one'")
+    queue.close()
+    again = JobQueue(str(tmp_path / "training_jobs.db"))
+    row = again._conn.execute("SELECT job_id, heartbeat_at FROM jobs").fetchone()
+    assert tuple(row) == ("id-one", 12.5)
+    again.close()
+
+
+# ── history ─────────────────────────────────────────────────────────────────────────────────
+
+
+def test_attempts_are_numbered_once_and_for_all(queue: JobQueue, clock: FakeClock) -> None:
+    queue.sync_from_manifest([a_job("one")])
+    for _ in range(2):
+        claim(queue)
+        queue.fail("id-one", "pi", error="it broke", exit_code=1)
+        clock.advance(3600)
+    queue.requeue("id-one")
+    claim(queue, "desktop")
+    found = queue.attempts("id-one")
+    assert [(each.attempt, each.generation, each.host) for each in found] == [
+        (1, 1, "pi"),
+        (2, 1, "pi"),
+        (3, 2, "desktop"),
+    ]
+    assert [each.end_reason for each in found] == [EndReason.TRAINER_FAILED] * 2 + [None]
+    assert len({each.claim_id for each in found}) == 3
+
+
+def test_log_lines_are_stored_once_and_the_head_is_forgotten(queue: JobQueue) -> None:
+    queue.sync_from_manifest([a_job("one")])
+    claim(queue)
+    attempt = queue.attempts("id-one")[0]
+    assert queue.append_log(attempt, 0, ["a", "b"]) == 2
+    attempt = queue.attempts("id-one")[0]
+    assert queue.append_log(attempt, 0, ["a", "b"]) == 2, "again the same"
+    assert queue.append_log(attempt, 1, ["b", "c"]) == 3, "overlapping"
+    rows = queue.db.all("log", job_id="id-one", attempt=1, after=0, most=10)
+    assert [(row["first"], row["text"]) for row in rows] == [(0, "a\nb"), (2, "c")]
+
+
+# ── the claim equals a full scan ────────────────────────────────────────────────────────────
+
+HOSTS = ["pi", "laptop", "desktop"]
+specs = st.fixed_dictionaries(
+    {
+        "model": st.sampled_from(["gbt", "cnn"]),
+        "priority": st.integers(0, 2),
+        "require_cuda": st.booleans(),
+        "prefer_cuda": st.booleans(),
+        "min_vram_gib": st.sampled_from([0, 8]),
+        "min_cores": st.sampled_from([0, 4]),
+        "allowed_hosts": st.lists(st.sampled_from(HOSTS), max_size=2, unique=True),
+    }
+)
+delays = st.sampled_from([-1000.0, -300.0, -30.0, -10.0, -5.0, 0.0, 5.0, 100.0])
+avoiding = st.none() | st.tuples(st.sampled_from(HOSTS), st.sampled_from([-1.0, 0.0, 1.0, 50.0]))
+waiting_jobs = st.lists(st.tuples(specs, delays, avoiding), max_size=12)
+hosts = st.builds(
+    a_host,
+    st.sampled_from(HOSTS),
+    cuda=st.booleans(),
+    vram_free_gib=st.sampled_from([4.0, 8.0]),
+    cores=st.sampled_from([2, 4]),
+    priority=st.integers(0, 2),
+    deny_jobs=st.sampled_from([frozenset(), frozenset({"cnn"})]),
+)
+
+
+@st.composite
+def fleets(draw: st.DrawFn) -> tuple[Host, Fleet]:
+    """A host that asks, and the others: alive, some of them waiting."""
+    host, others = draw(hosts), draw(st.lists(hosts, max_size=2, unique_by=lambda each: each.name))
+    others = [each for each in others if each.name != host.name]
+    return host, Fleet(tuple(others), tuple(each for each in others if draw(st.booleans())))
+
+
+def scan(jobs: list[dict[str, Any]], host: Host, fleet: Fleet, now: float) -> str | None:
+    """The specification: look at every pending job, take the best of those this host may have now."""
+    policy, may = Policy(), []
+    for job in jobs:
+        wants = Needs.of(json.loads(job["spec"]))
+        avoids = job["avoid_until"] is not None and job["avoid_until"] > now
+        if (
+            rules.fits(wants, host) is None
+            and not (avoids and rules.must_avoid(wants, job["avoid_host"], host, fleet))
+            and job["claimable_at"] + rules.hold(wants, host, fleet, policy).seconds <= now
+        ):
+            may.append(
+                (rules.rank(job["priority"], job["claimable_at"], job["seq"]), job["job_id"])
+            )
+    return min(may)[1] if may else None
+
+
+def pending(queue: JobQueue) -> list[dict[str, Any]]:
+    rows = queue._conn.execute("SELECT * FROM jobs WHERE status = 'pending'").fetchall()
+    return [dict(row) for row in rows]
+
+
+def fill(queue: JobQueue, jobs: list[tuple[dict[str, Any], float, Any]], now: float) -> None:
+    queue.sync_from_manifest(
+        {"job_id": str(number), **spec} for number, (spec, _, _) in enumerate(jobs)
+    )
+    for number, (_, delay_s, avoids) in enumerate(jobs):
+        host, left_s = avoids or ("", None)
+        until = None if left_s is None else now + left_s
+        queue._conn.execute(
+            "UPDATE jobs SET claimable_at = ?, avoid_host = ?, avoid_until = ? WHERE job_id = ?",
+            (now + delay_s, host, until, str(number)),
+        )
+
+
+@settings(max_examples=250, deadline=None)
+@given(jobs=waiting_jobs, asking=fleets())
+def test_a_claim_gives_what_a_full_scan_would_give(
+    jobs: list[tuple[dict[str, Any], float, Any]], asking: tuple[Host, Fleet]
+) -> None:
+    """The claim looks at the heads of classes and gates only; this is what allows it to. Claims until none is left."""
+    host, fleet = asking
+    clock = FakeClock()
+    queue = JobQueue(":memory:", clock=clock)
+    fill(queue, jobs, clock.now())
+    while True:
+        rows = pending(queue)
+        wanted = scan(rows, host, fleet, clock.now())
+        outcome = queue.grant(host, Claimant(), fleet)
+        if isinstance(outcome, NoJob):
+            break
+        assert outcome.job.job_id == wanted
+    assert wanted is None
+    check_wait(outcome, rows, host, fleet, clock.now())
+    queue.close()
+
+
+def check_wait(
+    outcome: NoJob, rows: list[dict[str, Any]], host: Host, fleet: Fleet, now: float
+) -> None:
+    """ "Wait until": time alone changes the answer then, and not before."""
+    moments = {row["claimable_at"] + hold_s for row in rows for hold_s in (0.0, 10.0, 300.0)}
+    moments |= {row["avoid_until"] for row in rows if row["avoid_until"] is not None}
+    first = min((at for at in moments if at > now and scan(rows, host, fleet, at)), default=None)
+    assert (outcome.retry_after_s is None) == (first is None), outcome
+    if first is not None:
+        assert 0 < outcome.retry_after_s <= first - now, outcome
+
+
+def test_the_wait_is_told_with_its_reason(queue: JobQueue, clock: FakeClock) -> None:
+    host = a_host()
+    empty = queue.grant(host, Claimant(), Fleet())
+    assert empty == NoJob("no job is pending")
+    queue.sync_from_manifest([a_job("one", prefer_cuda=True), a_job("two", require_cuda=True)])
+    clock.advance(100)
+    held = queue.grant(host, Claimant(), Fleet())
+    assert isinstance(held, NoJob)
+    assert held.retry_after_s == 200.0
+    assert "prefer_cuda" in held.reason
+    queue.cancel("id-one")
+    misfit = queue.grant(host, Claimant(), Fleet())
+    assert misfit == NoJob(
+        "none of the pending jobs fits this host: no CUDA device available, and the job has require_cuda"
+    )
+
+
+# ── what every statement costs ──────────────────────────────────────────────────────────────
+
+HOT = """head grant stale open_gates gates pending_classes beat_job beat_attempt job attempt_by_claim
+  attempt_by_request live_attempts_of_host settle_job complete_job end_attempt note_host
+  move_log_next trim_log log events_of_job attempts_of_job artifact_of add_job job_text"""
+
+
+@pytest.mark.parametrize("statement", HOT.split())
+def test_no_hot_statement_looks_at_all_jobs(queue: JobQueue, statement: str) -> None:
+    sql = queue.db._sql[statement]  # type: ignore[attr-defined]
+    plan = queue._conn.execute(f"EXPLAIN QUERY PLAN {sql}", _no_params()).fetchall()
+    steps = [row["detail"] for row in plan]
+    # What is walked from end to end: the requirement classes and what was picked out of jobs, a handful both.
+    walked = [step for step in steps if step.startswith("SCAN")]
+    assert set(walked) <= {"SCAN c", "SCAN avoiding", "SCAN CONSTANT ROW"}, steps
+    if statement in {"head", "stale"}:
+        assert not any("ORDER BY" in step for step in steps), (
+            "one step into an index, nothing sorted"
+        )
+
+
+def _no_params() -> Any:
+    class Nothing(dict[str, Any]):
+        def __missing__(self, key: str) -> None:
+            return None
+
+    return Nothing()
+
+
+def test_live_jobs_have_live_attempts_and_the_database_insists(queue: JobQueue) -> None:
+    queue.sync_from_manifest([a_job("one")])
+    outcome = queue.grant(a_host(), Claimant(), Fleet())
+    assert isinstance(outcome, Grant)
+    assert outcome.job.status in LIVE
+    with pytest.raises(Exception, match="CHECK constraint"):
+        queue._conn.execute("UPDATE jobs SET claim_id = NULL")
+    with pytest.raises(Exception, match="CHECK constraint"):
+        queue._conn.execute("UPDATE jobs SET status = 'lost'")
+    with pytest.raises(Exception, match="UNIQUE constraint"):
+        queue._conn.execute(
+            "INSERT INTO attempts (job_id, attempt, claim_id, generation, host, granted_at)"
+            " VALUES ('id-one', 2, 'other', 1, 'pi', 0)"
+        )
