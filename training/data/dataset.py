@@ -1,0 +1,310 @@
+"""The processed data set: written by whoever has windows, read by whoever trains.
+
+    <out>/validation_v1.parquet           a row per episode; which were quarantined and why
+    <out>/features_window_v1.parquet      a row per window: identity, label, features
+    <out>/feature_schema_v1.json          what every number means; its SHA-256 is the schema hash
+    <out>/tensor_window_v1/               the same windows in the same order as an array
+
+``write_processed`` and ``load_processed`` are the two doors; equal windows give byte-identical files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from training.data import tensors as tensor_files
+from training.data.channels import Mode
+from training.data.errors import DataError
+from training.data.features import extract, feature_specs
+from training.data.schema import (
+    SCHEMA_FILE,
+    SCHEMA_VERSION,
+    ChannelSpec,
+    FeatureSchema,
+    read_schema,
+    require_same,
+)
+from training.data.tensors import INDEX_COLUMNS, Manifest
+
+VALIDATION_FILE = "validation_v1.parquet"
+FEATURES_FILE = "features_window_v1.parquet"
+TENSOR_FOLDER = "tensor_window_v1"
+
+VALIDATION_SCHEMA: dict[str, Any] = {
+    "episode_id": pl.String,
+    "host": pl.String,
+    "scenario": pl.String,
+    "baseline": pl.Boolean,
+    "started_at": pl.Float64,  # epoch seconds
+    "duration_s": pl.Float64,
+    "sample_hz": pl.Float64,
+    "samples": pl.Int64,
+    "gaps": pl.Int64,
+    "longest_gap_s": pl.Float64,
+    "nan_share": pl.Float64,
+    "label_coverage": pl.Float64,
+    "windows": pl.Int64,
+    "ok": pl.Boolean,
+    "reasons": pl.List(pl.String),
+    "digest": pl.String,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WindowSet:
+    """Windows and what is known of each. All arrays have N rows, in the same order.
+
+    ``X`` float32 (N, C, T), finite and already normalised; ``episode``, ``host`` and ``label`` are strings;
+    ``t_start`` and ``t_end`` epoch seconds (or any seconds that order the episodes in time).
+    """
+
+    X: NDArray[np.float32]
+    episode: NDArray[np.str_]
+    host: NDArray[np.str_]
+    t_start: NDArray[np.float64]
+    t_end: NDArray[np.float64]
+    label: NDArray[np.str_]
+
+
+def write_processed(
+    out_dir: Path,
+    windows: WindowSet,
+    *,
+    channels: Sequence[ChannelSpec],
+    sample_hz: float,
+    window_s: float,
+    stride_s: float,
+    target: str,
+    label_names: Sequence[str],
+    normaliser: dict[str, Any],
+    validation_rows: Sequence[dict[str, Any]],
+) -> FeatureSchema:
+    """Write the whole folder and return its schema.
+
+    ``label_names`` in order of their integers (for the target ``malicious``: benign, malicious). ``normaliser``
+    describes the rule by plain JSON values. Channels are put in the order that the files want: realistic first.
+    ``validation_rows`` have the columns of VALIDATION_SCHEMA; missing ones become null.
+    Raises DataError when there are no windows, a value is not finite, or a label is not in ``label_names``.
+    """
+    _check(windows, channels, label_names)
+    order = sorted(range(len(channels)), key=lambda i: Mode.REALISTIC not in channels[i].modes)
+    ordered = tuple(channels[i] for i in order)
+    X = tensor_files.place_tensors(out_dir / TENSOR_FOLDER, windows.X, order)
+    schema = FeatureSchema(
+        schema_version=SCHEMA_VERSION,
+        mode=None,
+        target=target,
+        label_map={name: i for i, name in enumerate(label_names)},
+        sample_hz=float(sample_hz),
+        window_s=float(window_s),
+        stride_s=float(stride_s),
+        window_samples=X.shape[2],
+        normaliser=normaliser,
+        channels=ordered,
+        features=feature_specs(ordered),
+    )
+    F = extract(X, ordered, sample_hz)
+    index = _index(windows)
+    (out_dir / SCHEMA_FILE).write_bytes(schema.canonical())
+    validation = pl.DataFrame(list(validation_rows), schema=VALIDATION_SCHEMA)
+    validation.write_parquet(out_dir / VALIDATION_FILE, compression="zstd", statistics=False)
+    columns = {name: F[:, i] for i, name in enumerate(schema.feature_names)}
+    table = index.hstack(pl.DataFrame(columns))
+    table.write_parquet(out_dir / FEATURES_FILE, compression="zstd", statistics=False)
+    tensor_files.write_manifest(
+        out_dir / TENSOR_FOLDER, X, index, schema, tensor_files.array_sha256(F)
+    )
+    return schema
+
+
+def _check(windows: WindowSet, channels: Sequence[ChannelSpec], label_names: Sequence[str]) -> None:
+    X = windows.X
+    if X.ndim != 3 or 0 in X.shape:
+        raise DataError(
+            f"There are no windows to write: the array's shape is {X.shape}, expected (N, C, T)."
+        )
+    if X.shape[1] != len(channels):
+        raise DataError(f"The windows have {X.shape[1]} channels, but {len(channels)} are named.")
+    names = [c.name for c in channels]
+    if len(set(names)) != len(names):
+        raise DataError(
+            f"A channel's name occurs twice: {next(n for n in names if names.count(n) > 1)}."
+        )
+    for name in ("episode", "host", "t_start", "t_end", "label"):
+        if len(getattr(windows, name)) != len(X):
+            raise DataError(
+                f"There are {len(X)} windows, but {len(getattr(windows, name))} values of {name}."
+            )
+    unknown = sorted(set(np.unique(windows.label).tolist()) - set(label_names))
+    if unknown:
+        raise DataError(f"The label {unknown[0]!r} is in no label map.")
+    for start in range(0, len(X), 4096):
+        if not np.isfinite(X[start : start + 4096]).all():
+            raise DataError(
+                "A window holds a value that is not a finite number: leave it out or fill it by a rule."
+            )
+
+
+def _index(windows: WindowSet) -> pl.DataFrame:
+    counts: dict[str, int] = {}
+    ids = []
+    for episode in windows.episode.tolist():
+        number = counts.get(episode, 0)
+        counts[episode] = number + 1
+        ids.append(f"{episode}-{number:04}")
+    values = (ids, windows.episode, windows.host, windows.t_start, windows.t_end, windows.label)
+    return pl.DataFrame(
+        dict(zip(INDEX_COLUMNS, values, strict=True)),
+        schema_overrides={"t_start": pl.Float64, "t_end": pl.Float64},
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dataset:
+    """What one mode may see of a processed data set. All arrays have N rows, in the same order.
+
+    ``features`` float32 (N, F) or None; ``tensors`` float32 (N, C, T), a read-only memory map, or None; ``y`` int64
+    by ``label_map``; ``schema`` is the mode's own, ``schema_hash`` its hash; ``data_digest`` identifies the content.
+    Baseline recordings are never among the windows.
+    """
+
+    mode: str
+    schema: FeatureSchema
+    schema_hash: str
+    data_digest: str
+    label_map: dict[str, int]
+    features: NDArray[np.float32] | None
+    feature_names: tuple[str, ...]
+    tensors: NDArray[np.float32] | None
+    channel_names: tuple[str, ...]
+    y: NDArray[np.int64]
+    window_id: NDArray[np.str_]
+    episode: NDArray[np.str_]
+    host: NDArray[np.str_]
+    t_start: NDArray[np.float64]
+    t_end: NDArray[np.float64]
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+
+def load_processed(
+    summary: Path | None,
+    tensors: Path,
+    schema: Path | None,
+    mode: str,
+    *,
+    want_features: bool = True,
+    want_tensors: bool = True,
+) -> Dataset:
+    """Read a processed data set for one mode.
+
+    ``summary`` is the feature table and ``schema`` the schema file; both may be None, since the tensor folder holds
+    index and schema itself (then there are no features). Files that do not belong together, that are damaged or that
+    hold a value which is not finite raise DataError with one sentence.
+    """
+    manifest = tensor_files.read_manifest(tensors)
+    whole = manifest.schema
+    if schema is not None:
+        require_same(whole, read_schema(schema))
+    reduced = whole.for_mode(mode)
+    index = tensor_files.read_index(tensors, manifest)
+    features = None
+    if summary is not None and want_features:
+        features = _read_features(summary, manifest, index)[:, _columns(whole, reduced)]
+    X = None
+    if want_tensors:
+        # Realistic channels come first, so that this slice of the memory map copies nothing.
+        X = tensor_files.open_tensors(tensors, manifest)[:, : len(reduced.channels)]
+        assert whole.channel_names[: len(reduced.channels)] == reduced.channel_names
+    y = index["label"].replace_strict(whole.label_map, return_dtype=pl.Int64).to_numpy()
+    return Dataset(
+        mode=mode,
+        schema=reduced,
+        schema_hash=reduced.hash(),
+        data_digest=manifest.data_digest,
+        label_map=dict(whole.label_map),
+        features=features,
+        feature_names=reduced.feature_names,
+        tensors=X,
+        channel_names=reduced.channel_names,
+        y=y.astype(np.int64),
+        window_id=_strings(index, "window_id"),
+        episode=_strings(index, "episode_id"),
+        host=_strings(index, "host"),
+        t_start=index["t_start"].to_numpy(),
+        t_end=index["t_end"].to_numpy(),
+    )
+
+
+def _columns(whole: FeatureSchema, reduced: FeatureSchema) -> list[int]:
+    places = {name: i for i, name in enumerate(whole.feature_names)}
+    return [places[name] for name in reduced.feature_names]
+
+
+def _strings(frame: pl.DataFrame, column: str) -> NDArray[np.str_]:
+    return np.array(frame[column].to_list(), dtype=np.str_)
+
+
+def _read_features(path: Path, manifest: Manifest, index: pl.DataFrame) -> NDArray[np.float32]:
+    try:
+        table = pl.read_parquet(path)
+    except (OSError, pl.exceptions.PolarsError) as error:
+        raise DataError(
+            f"The feature table {path} cannot be read ({str(error).splitlines()[0]})."
+        ) from None
+    wanted = [*INDEX_COLUMNS, *manifest.schema.feature_names]
+    if table.columns != wanted:
+        raise DataError(
+            f"The columns of {path} are not those of the feature schema: build the data set again."
+        )
+    if not table["window_id"].equals(index["window_id"]):
+        raise DataError(f"{path} and the tensors hold different windows: build the data set again.")
+    F = np.ascontiguousarray(
+        table.select(wanted[len(INDEX_COLUMNS) :]).to_numpy(), dtype=np.float32
+    )
+    if not np.isfinite(F).all():
+        raise DataError(
+            f"{path} holds a value that is not a finite number: build the data set again."
+        )
+    if tensor_files.array_sha256(F) != manifest.features_sha256:
+        raise DataError(
+            f"{path} does not belong to the tensors beside it: build the data set again."
+        )
+    return F
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Validation:
+    """What the validator found: how many episodes there are, and the quarantined ones with their reasons."""
+
+    episodes: int
+    baselines: int
+    quarantined: dict[str, tuple[str, ...]]
+
+
+def load_validation(path: Path) -> Validation:
+    """Read ``validation_v1.parquet``. Raises DataError."""
+    try:
+        table = pl.read_parquet(path)
+    except (OSError, pl.exceptions.PolarsError) as error:
+        raise DataError(
+            f"The validation table {path} cannot be read ({str(error).splitlines()[0]})."
+        ) from None
+    missing = [c for c in ("episode_id", "baseline", "ok", "reasons") if c not in table.columns]
+    if missing:
+        raise DataError(f"{path} has no column {missing[0]!r}: build the data set again.")
+    bad = table.filter(~pl.col("ok"))
+    rows = zip(bad["episode_id"].to_list(), bad["reasons"].to_list(), strict=True)
+    return Validation(
+        episodes=table.height,
+        baselines=int(table["baseline"].fill_null(False).sum()),
+        quarantined={episode: tuple(reasons or ()) for episode, reasons in rows},
+    )

@@ -1,0 +1,15 @@
+"""What can be wrong with data, as exceptions whose text is one sentence for a person.
+
+DataError          the data themselves: exit code 65, never retried
+  SchemaMismatch   data of another schema than expected; names the first field that differs
+"""
+
+from __future__ import annotations
+
+
+class DataError(Exception):
+    """The data cannot be used as they are."""
+
+
+class SchemaMismatch(DataError):  # noqa: N818 - reads as what it is
+    """The data were extracted under another schema."""

@@ -1,0 +1,162 @@
+"""Summaries of windows: what the tabular models see.
+
+For each channel: level (mean, quantiles, extremes), spread, trend, roughness (differences, lag-1 autocorrelation) and
+where its variation lies in frequency; for the leading channels, how they move together. All pure functions of arrays;
+a constant channel gives finite numbers everywhere (spread, slope, autocorrelation and correlations of 0).
+"""
+
+from __future__ import annotations
+
+from itertools import combinations, pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from training.data.channels import Mode
+from training.data.schema import ChannelSpec, FeatureSpec
+
+Array = NDArray[np.float64]
+
+QUANTILES = (0.10, 0.25, 0.50, 0.75, 0.90)
+BANDS = 4
+CORRELATED_MAX = 12  # all pairs of 64 channels would be 2,016 columns, nearly all of them noise
+CHUNK_VALUES = 1 << 22
+TINY = 1e-9
+
+STATISTICS = (
+    "mean",
+    "std",
+    "min",
+    "max",
+    "slope",
+    *(f"q{round(q * 100)}" for q in QUANTILES),
+    "diff_abs_mean",
+    "diff_std",
+    "lag1",
+    *(f"band{b}" for b in range(BANDS)),
+)
+
+
+def feature_specs(channels: tuple[ChannelSpec, ...]) -> tuple[FeatureSpec, ...]:
+    """The columns that ``extract`` yields for these channels, in its order.
+
+    A correlation may be seen by the modes that may see both of its channels.
+    """
+    single = [
+        FeatureSpec(
+            name=f"{c.name}.{statistic}",
+            channel=c.name,
+            unit=_unit(c.unit, statistic),
+            statistic=statistic,
+            modes=c.modes,
+        )
+        for c in channels
+        for statistic in STATISTICS
+    ]
+    paired = [
+        FeatureSpec(
+            name=f"{a.name}~{b.name}.corr",
+            channel=f"{a.name}~{b.name}",
+            unit="1",
+            statistic="corr",
+            modes=tuple(m for m in a.modes if m in b.modes),
+        )
+        for a, b in combinations(correlated(channels), 2)
+    ]
+    return (*single, *paired)
+
+
+def correlated(channels: tuple[ChannelSpec, ...]) -> tuple[ChannelSpec, ...]:
+    """The channels whose correlations are features: the leading realistic ones, so that both modes share them."""
+    return tuple(c for c in channels if Mode.REALISTIC in c.modes)[:CORRELATED_MAX]
+
+
+def _unit(unit: str, statistic: str) -> str:
+    if statistic == "lag1" or statistic.startswith("band"):
+        return "1"
+    return f"{unit}/s" if statistic == "slope" else unit
+
+
+def extract(
+    X: NDArray[np.float32], channels: tuple[ChannelSpec, ...], sample_hz: float
+) -> NDArray[np.float32]:
+    """Features of windows ``X`` (N, C, T), in chunks so that memory stays bounded: float32 (N, F).
+
+    Raises ValueError when a value is not finite.
+    """
+    count, width, samples = X.shape
+    assert width == len(channels), "a channel a row of each window"
+    assert samples >= 4, "shorter windows have no shape"
+    names = [c.name for c in channels]
+    pairs = [
+        (names.index(a.name), names.index(b.name)) for a, b in combinations(correlated(channels), 2)
+    ]
+    result = np.empty((count, width * len(STATISTICS) + len(pairs)), dtype=np.float32)
+    step = max(1, CHUNK_VALUES // (width * samples))
+    for start in range(0, count, step):
+        part = np.asarray(X[start : start + step], dtype=np.float64)
+        if not np.isfinite(part).all():
+            raise ValueError("a window holds a value that is not a finite number")
+        result[start : start + step] = np.concatenate(
+            [_per_channel(part, sample_hz).reshape(len(part), -1), _correlations(part, pairs)],
+            axis=1,
+        )
+    return result
+
+
+def _per_channel(x: Array, sample_hz: float) -> Array:
+    """(n, C, T) -> (n, C, statistics), in the order of STATISTICS."""
+    samples = x.shape[2]
+    ordered = np.sort(x, axis=2)
+    mean = x.mean(axis=2)
+    centred = x - mean[..., None]
+    squares = (centred**2).sum(axis=2)
+    steps = np.diff(x, axis=2)
+    time = (np.arange(samples) - (samples - 1) / 2) / sample_hz
+    slope = (centred * time).sum(axis=2) / (time**2).sum()
+    lag1 = (centred[..., 1:] * centred[..., :-1]).sum(axis=2)
+    parts = [
+        mean,
+        np.sqrt(squares / samples),
+        ordered[..., 0],
+        ordered[..., -1],
+        slope,
+        *(_quantile(ordered, q) for q in QUANTILES),
+        np.abs(steps).mean(axis=2),
+        steps.std(axis=2),
+        np.where(squares > TINY, lag1 / np.maximum(squares, TINY), 0.0),
+        *_bands(centred),
+    ]
+    return np.stack(parts, axis=2)
+
+
+def _quantile(ordered: Array, q: float) -> Array:
+    """A quantile of rows sorted along the last axis, interpolated linearly."""
+    place = q * (ordered.shape[2] - 1)
+    low = int(place)
+    high = min(low + 1, ordered.shape[2] - 1)
+    share = place - low
+    return np.asarray(ordered[..., low] * (1 - share) + ordered[..., high] * share)
+
+
+def _bands(centred: Array) -> list[Array]:
+    """Log power in octave-like bands from the window's slowest oscillation to half the sampling rate."""
+    samples = centred.shape[2]
+    power = np.abs(np.fft.rfft(centred, axis=2)[..., 1:]) ** 2 / samples
+    edges = np.unique(np.geomspace(1, power.shape[2] + 1, BANDS + 1).round().astype(int)) - 1
+    bands = [power[..., a:b].mean(axis=2) for a, b in pairwise(edges)]
+    bands += [np.zeros_like(bands[0])] * (BANDS - len(bands))  # very short windows have fewer
+    return [np.log1p(band) for band in bands]
+
+
+def _correlations(x: Array, pairs: list[tuple[int, int]]) -> Array:
+    if not pairs:
+        return np.empty((len(x), 0))
+    used = sorted({i for pair in pairs for i in pair})
+    centred = x[:, used] - x[:, used].mean(axis=2, keepdims=True)
+    norm = np.sqrt((centred**2).sum(axis=2, keepdims=True))
+    scaled = np.where(norm > TINY, centred / np.maximum(norm, TINY), 0.0)
+    table = scaled @ scaled.transpose(0, 2, 1)
+    first = [used.index(a) for a, _ in pairs]
+    second = [used.index(b) for _, b in pairs]
+    return np.asarray(np.clip(table[:, first, second], -1.0, 1.0))

@@ -1,0 +1,142 @@
+"""The feature schema: everything that determines what a number in a processed data set means.
+
+A model fits data of exactly one schema. Its identity is the SHA-256 of the schema's canonical JSON, once for the
+whole file and once for each mode: a mode's schema is the same document with only the channels and features that the
+mode may see, so a checkpoint of one mode refuses the data of the other.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from training.data.channels import Mode
+from training.data.errors import DataError, SchemaMismatch
+
+SCHEMA_VERSION = 1
+SCHEMA_FILE = "feature_schema_v1.json"
+
+
+class ChannelSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """A channel of the windows, in their order. ``unit`` is that of the physical quantity (rates: per second);
+    the values in the windows are what the normaliser made of it. ``transform``: log1p or none."""
+
+    name: str
+    unit: str
+    kind: str
+    modes: tuple[str, ...]
+    transform: str = "none"
+
+
+class FeatureSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """A column of the feature table. ``channel`` is one name, or two joined by ``~`` for a correlation."""
+
+    name: str
+    channel: str
+    unit: str
+    statistic: str
+    modes: tuple[str, ...]
+
+
+class FeatureSchema(msgspec.Struct, frozen=True, kw_only=True):
+    """``mode`` is None for the whole schema. ``label_map`` gives each class name its integer.
+
+    ``normaliser`` says by which rule values were normalised, never with which hosts' figures: these lie beside the
+    data, so that a new host can be scored under the same schema.
+    """
+
+    schema_version: int
+    mode: str | None
+    target: str
+    label_map: dict[str, int]
+    sample_hz: float
+    window_s: float
+    stride_s: float
+    window_samples: int
+    normaliser: dict[str, Any]
+    channels: tuple[ChannelSpec, ...]
+    features: tuple[FeatureSpec, ...]
+
+    def for_mode(self, mode: str) -> FeatureSchema:
+        """The part of the schema that ``mode`` may see. Raises DataError when that is nothing."""
+        assert self.mode is None, "a mode is taken from the whole schema"
+        if mode not in [str(m) for m in Mode]:
+            raise DataError(f"There is no mode {mode!r}: it is realistic or oracle.")
+        channels = tuple(c for c in self.channels if mode in c.modes)
+        features = tuple(f for f in self.features if mode in f.modes)
+        if not channels:
+            raise DataError(f"This data set has no channel that the mode {mode} may see.")
+        return msgspec.structs.replace(self, mode=mode, channels=channels, features=features)
+
+    def canonical(self) -> bytes:
+        """Canonical JSON: sorted keys, no spaces, UTF-8. Equal schemas have equal bytes."""
+        return canonical_json(msgspec.to_builtins(self))
+
+    def hash(self) -> str:
+        """The schema hash, 64 hexadecimal digits."""
+        return hashlib.sha256(self.canonical()).hexdigest()
+
+    @property
+    def channel_names(self) -> tuple[str, ...]:
+        return tuple(c.name for c in self.channels)
+
+    @property
+    def feature_names(self) -> tuple[str, ...]:
+        return tuple(f.name for f in self.features)
+
+
+def canonical_json(value: Any) -> bytes:
+    return json.dumps(
+        value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
+    ).encode()
+
+
+def read_schema(path: Path) -> FeatureSchema:
+    """The whole schema from its file. Raises DataError."""
+    try:
+        return parse_schema(path.read_bytes())
+    except OSError as error:
+        raise DataError(f"The feature schema {path} cannot be read ({error.strerror}).") from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise DataError(f"{path} is not a feature schema ({error}).") from None
+
+
+def parse_schema(data: bytes) -> FeatureSchema:
+    return msgspec.json.decode(data, type=FeatureSchema)
+
+
+def require_same(expected: FeatureSchema, found: FeatureSchema) -> None:
+    """Raise SchemaMismatch, naming the first field that differs, unless the two schemas are equal."""
+    if expected.canonical() == found.canonical():
+        return
+    where, want, have = first_difference(msgspec.to_builtins(expected), msgspec.to_builtins(found))
+    raise SchemaMismatch(
+        f"The data were made under another schema: {where} is {have!r} where {want!r} is expected."
+    )
+
+
+def first_difference(expected: Any, found: Any, path: str = "") -> tuple[str, Any, Any]:
+    """Where two plain values first differ, and what stands there. They must differ."""
+    if isinstance(expected, dict) and isinstance(found, dict):
+        for key in [*expected, *(k for k in found if k not in expected)]:
+            if expected.get(key, "(absent)") != found.get(key, "(absent)"):
+                below = f"{path}.{key}" if path else str(key)
+                return first_difference(
+                    expected.get(key, "(absent)"), found.get(key, "(absent)"), below
+                )
+    if isinstance(expected, list | tuple) and isinstance(found, list | tuple):
+        for i in range(max(len(expected), len(found))):
+            a = expected[i] if i < len(expected) else "(absent)"
+            b = found[i] if i < len(found) else "(absent)"
+            if a != b:
+                return first_difference(_named(a), _named(b), f"{path}[{i}]")
+    return path, expected, found
+
+
+def _named(value: Any) -> Any:
+    # Of channels and features that differ in name, the name says it all.
+    return value

@@ -1,0 +1,164 @@
+"""Windows as one memory-mappable array: what the sequence models see.
+
+tensor_window_v1/
+  tensors.npy     float32 (N, C, T), C order; realistic channels come first, so each mode's windows are a plain view
+  index.parquet   a row per window, in the same order: window_id, episode_id, host, t_start, t_end, label
+  manifest.json   the whole feature schema, its hashes, shapes and digests: the folder explains itself
+"""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from training.data.channels import Mode
+from training.data.errors import DataError
+from training.data.schema import FeatureSchema
+
+TENSORS, INDEX, MANIFEST = "tensors.npy", "index.parquet", "manifest.json"
+INDEX_COLUMNS = ("window_id", "episode_id", "host", "t_start", "t_end", "label")
+CHUNK_ROWS = 4096
+
+
+class Manifest(msgspec.Struct, frozen=True, kw_only=True):
+    """``data_digest`` covers schema, windows, index and features: equal digests, equal training data."""
+
+    manifest_version: int
+    schema_hash: str
+    mode_hashes: dict[str, str]
+    shape: tuple[int, int, int]
+    tensor_sha256: str
+    index_sha256: str
+    features_sha256: str
+    data_digest: str
+    schema: FeatureSchema
+
+
+def place_tensors(folder: Path, X: NDArray[np.float32], order: list[int]) -> NDArray[np.float32]:
+    """Write the windows with their channels in ``order`` and map them; the folder counts as torn until the manifest.
+
+    Rows are copied in chunks, so ``X`` may itself be a memory map larger than memory.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / MANIFEST).unlink(missing_ok=True)
+    shape = (X.shape[0], len(order), X.shape[2])
+    placed: NDArray[np.float32] = np.lib.format.open_memmap(
+        folder / TENSORS, mode="w+", dtype=np.float32, shape=shape
+    )
+    for start in range(0, len(X), CHUNK_ROWS):
+        placed[start : start + CHUNK_ROWS] = X[start : start + CHUNK_ROWS, order]
+    return placed
+
+
+def write_manifest(
+    folder: Path,
+    X: NDArray[np.float32],
+    index: pl.DataFrame,
+    schema: FeatureSchema,
+    features_sha256: str,
+) -> Manifest:
+    """Write index and manifest beside the windows ``X`` (as placed); the manifest comes last and makes it whole."""
+    index.write_parquet(folder / INDEX, compression="zstd", statistics=False)
+    modes = {
+        str(m): schema.for_mode(m).hash()
+        for m in Mode
+        if any(m in c.modes for c in schema.channels)
+    }
+    parts = (schema.hash(), array_sha256(X), index_sha256(index), features_sha256)
+    manifest = Manifest(
+        manifest_version=1,
+        schema_hash=parts[0],
+        mode_hashes=modes,
+        shape=(X.shape[0], X.shape[1], X.shape[2]),
+        tensor_sha256=parts[1],
+        index_sha256=parts[2],
+        features_sha256=parts[3],
+        data_digest=hashlib.sha256("\n".join(parts).encode()).hexdigest(),
+        schema=schema,
+    )
+    partial = folder / f"{MANIFEST}.part"
+    partial.write_bytes(msgspec.json.format(msgspec.json.encode(manifest), indent=1) + b"\n")
+    partial.replace(folder / MANIFEST)
+    return manifest
+
+
+def read_manifest(folder: Path) -> Manifest:
+    """Raises DataError with the remedy."""
+    path = folder / MANIFEST
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=Manifest)
+    except OSError:
+        raise DataError(
+            f"There are no window tensors in {folder}: build them with python -m training.data.build EPISODES."
+        ) from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise DataError(
+            f"{path} is not a tensor manifest ({error}): build the data set again."
+        ) from None
+
+
+def open_tensors(folder: Path, manifest: Manifest, *, verify: bool = True) -> NDArray[np.float32]:
+    """The windows, memory-mapped read-only, after their digest was checked. Raises DataError."""
+    path = folder / TENSORS
+    try:
+        X = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        raise DataError(f"{path} cannot be read ({error}): build the data set again.") from None
+    if X.shape != manifest.shape or X.dtype != np.float32:
+        raise DataError(
+            f"{path} holds {X.dtype} {X.shape} where float32 {manifest.shape} is expected."
+        )
+    if verify and array_sha256(X) != manifest.tensor_sha256:
+        raise DataError(
+            f"{path} is damaged: its SHA-256 is not the manifest's. Build the data set again."
+        )
+    result: NDArray[np.float32] = X
+    return result
+
+
+def read_index(folder: Path, manifest: Manifest) -> pl.DataFrame:
+    """The rows that go with the windows. Raises DataError."""
+    path = folder / INDEX
+    try:
+        index = pl.read_parquet(path)
+    except (OSError, pl.exceptions.PolarsError) as error:
+        raise DataError(
+            f"{path} cannot be read ({_first_line(error)}): build the data set again."
+        ) from None
+    if tuple(index.columns) != INDEX_COLUMNS or index_sha256(index) != manifest.index_sha256:
+        raise DataError(
+            f"{path} is not the index that the manifest describes: build the data set again."
+        )
+    return index
+
+
+def array_sha256(array: NDArray[Any]) -> str:
+    """SHA-256 of an array's dtype, shape and C-order bytes, read in chunks."""
+    total = hashlib.sha256(f"{array.dtype.str}{array.shape}".encode())
+    for start in range(0, len(array), CHUNK_ROWS):
+        total.update(np.ascontiguousarray(array[start : start + CHUNK_ROWS]).data)
+    return total.hexdigest()
+
+
+def index_sha256(index: pl.DataFrame) -> str:
+    """SHA-256 of the index's values, whatever the file format's version wrote around them."""
+    total = hashlib.sha256()
+    for name in INDEX_COLUMNS:
+        column = index[name]
+        if column.dtype == pl.String:
+            data = "\0".join(column.to_list()).encode()
+        else:
+            data = column.to_numpy().astype("<f8").tobytes()
+        total.update(f"{name} {len(data)}\n".encode())
+        total.update(data)
+    return total.hexdigest()
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).splitlines()[0] if str(error) else type(error).__name__
