@@ -1,0 +1,193 @@
+"""The operator's one file: read, checked key by key, and turned into jobs.
+
+``load_manifest`` returns a plan without a mistake or raises :class:`ManifestError` with all of them, each with file,
+line, key and a suggestion. ``python -m training.fleet.manifest FILE [--json]`` does the same for people.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+
+from training.fleet.describe import (
+    PROGRAMS,
+    DescribeError,
+    Describer,
+    Description,
+    HyperFlag,
+    ProcessDescriber,
+    describe_command,
+)
+from training.fleet.manifest_checks import (
+    Trainers,
+    check_defaults,
+    check_head,
+    check_plan,
+    check_trainers,
+)
+from training.fleet.manifest_reader import Problem, Table, path_text
+from training.fleet.manifest_syntax import UnreadableError, parse, read_source
+from training.fleet.manifest_types import (
+    SCHEMA_VERSION,
+    Defaults,
+    HostSpec,
+    JobSpec,
+    Manifest,
+    ManifestError,
+    Mistake,
+    TrainerSpec,
+    job_identity,
+)
+
+__all__ = [
+    "SCHEMA_VERSION",
+    "Defaults",
+    "HostSpec",
+    "JobSpec",
+    "Manifest",
+    "ManifestError",
+    "Mistake",
+    "TrainerSpec",
+    "job_identity",
+    "load_manifest",
+    "main",
+]
+
+
+# Model → its hyperparameters; None for a trainer that does not say how to ask it.
+Flags = dict[str, dict[str, HyperFlag] | None]
+
+
+@cache
+def default_describer() -> Describer:
+    """The one that asks the installed trainers, remembering their answers for the life of this process."""
+    return ProcessDescriber()
+
+
+def load_manifest(path: str | Path, *, describer: Describer | None = None) -> Manifest:
+    """The plan in ``path``; raises :class:`ManifestError` with every mistake in it."""
+    path = Path(path)
+    try:
+        source = read_source(path)
+    except UnreadableError as error:
+        raise ManifestError(_located([error.problem], path, "")) from None
+    return parse_manifest(source, path=path, describer=describer or default_describer())
+
+
+def parse_manifest(source: str, *, path: Path, describer: Describer) -> Manifest:
+    """The plan in ``source``, which is reported as ``path``."""
+    document = parse(source)
+    problems: list[Problem] = []
+    root = Table(document.values, (), problems)
+    try:
+        builtin, digests = _builtin_flags(describer)
+    except DescribeError as error:
+        hint = "run the command by hand to see why"
+        unknown = Problem((), f"the trainers' flags are not known: {error}", hint)
+        raise ManifestError(_located([*document.problems, unknown], path, source)) from None
+    name = check_head(root, stem=path.stem.removesuffix(".toml"))
+    own = check_trainers(root, set(builtin))
+    flags = _own_flags(own, describer, problems) | builtin
+    defaults = check_defaults(root)
+    hosts, jobs = check_plan(root, defaults, Trainers(flags, own))
+    if document.partial:  # what is missing may stand in a line that could not be read
+        problems = [problem for problem in problems if not problem.missing]
+    problems = document.problems + problems
+    if problems:
+        raise ManifestError(_located(problems, path, source))
+    return Manifest(name, SCHEMA_VERSION, defaults, hosts, tuple(jobs), own, digests)
+
+
+def _builtin_flags(describer: Describer) -> tuple[Flags, dict[str, str]]:
+    """Model → hyperparameters of our own trainers, and program → digest of its flags."""
+    flags: Flags = {}
+    digests: dict[str, str] = {}
+    for program in PROGRAMS:
+        description = describer(describe_command(program))
+        flags |= {model: dict(hyper) for model, hyper in description.models.items()}
+        digests[program] = description.digest
+    return flags, digests
+
+
+def _own_flags(own: dict[str, TrainerSpec], describer: Describer, problems: list[Problem]) -> Flags:
+    """The same for trainers of one's own; ``None`` for those that do not say how to ask them."""
+    flags: Flags = {}
+    for name, trainer in own.items():
+        flags[name] = None
+        if trainer.describe:
+            try:
+                flags[name] = dict(_hyper_of(name, describer(trainer.describe)))
+            except DescribeError as error:
+                hint = "mend the command, or leave `describe` out to skip the check"
+                problems.append(Problem(("trainers", name, "describe"), str(error), hint))
+    return flags
+
+
+def _hyper_of(name: str, description: Description) -> dict[str, HyperFlag]:
+    models = description.models
+    if name in models:
+        return dict(models[name])
+    if len(models) == 1:
+        return dict(next(iter(models.values())))
+    raise DescribeError(f"the description has no model `{name}`")
+
+
+def _located(problems: Sequence[Problem], path: Path, source: str) -> list[Mistake]:
+    """Problems with their lines, in the order of the file."""
+    from training.fleet.manifest_positions import Positions
+
+    positions = Positions(source)
+    mistakes = [
+        Mistake(
+            file=str(path),
+            line=problem.line or positions.line(problem.path),
+            key=path_text(problem.path),
+            message=problem.message,
+            suggestion=problem.suggestion,
+        )
+        for problem in problems
+    ]
+    return sorted(mistakes, key=lambda mistake: (mistake.line or 0, mistake.key))
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Exit code 0 for a good manifest, 2 for a bad one."""
+    parser = argparse.ArgumentParser(
+        prog="python -m training.fleet.manifest",
+        description="Check a manifest and print its jobs. Exit code 2 and every mistake if it has any.",
+    )
+    parser.add_argument("file", type=Path, help="the manifest (TOML)")
+    parser.add_argument("--json", action="store_true", help="JSON even on a terminal, mistakes too")
+    args = parser.parse_args(argv)
+    try:
+        plan = load_manifest(args.file)
+    except ManifestError as error:
+        if args.json:
+            print(json.dumps({"mistakes": [m.to_dict() for m in error.mistakes]}, indent=2))
+        else:
+            print(error, file=sys.stderr)
+        return 2
+    if args.json or not sys.stdout.isatty():
+        print(json.dumps(plan.to_dict(), indent=2))
+    else:
+        print(_table(plan))
+    return 0
+
+
+def _table(plan: Manifest) -> str:
+    rows = [("job", "model", "mode", "priority", "id")]
+    rows += [(j.name, j.model, j.mode, str(j.priority), j.job_id[:12]) for j in plan.jobs]
+    widths = [max(len(row[column]) for row in rows) for column in range(5)]
+    lines = [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        for row in rows
+    ]
+    return "\n".join([f"{plan.name}: {len(plan.jobs)} jobs, {len(plan.hosts)} hosts", *lines])
+
+
+if __name__ == "__main__":
+    sys.exit(main())
