@@ -14,7 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from training.clock import Clock
+from training.data.errors import SchemaMismatch
+from training.data.schema import FeatureSchema, require_same
 from training.trainer.contract import BadData
 
 FORMAT = "cis490-checkpoint"
@@ -99,40 +103,19 @@ def _read_json(path: Path) -> dict[str, Any]:
     return document
 
 
-def require_schema(checkpoint: Checkpoint, schema: Mapping[str, Any], digest: str) -> None:
+def require_schema(checkpoint: Checkpoint, found: FeatureSchema) -> None:
     """Refuse data that the model was not made for, naming the first field that differs."""
-    learnt = checkpoint.document["schema"]
-    if learnt["hash"] == digest:
-        return
-    where = first_difference(learnt["fields"], schema) or "its hash"
-    raise CheckpointError(
-        f"the data has another schema than {checkpoint.model} in mode {checkpoint.mode} was "
-        f"trained on; the first difference is {where}"
-    )
-
-
-def first_difference(ours: Any, theirs: Any, where: str = "") -> str | None:
-    """The first place where two JSON values differ, in words; None where they are equal."""
-    if isinstance(ours, Mapping) and isinstance(theirs, Mapping):
-        for key in sorted({*ours, *theirs}):
-            path = f"{where}.{key}" if where else str(key)
-            if key not in theirs:
-                return f"{path}, which the data lacks"
-            if key not in ours:
-                return f"{path}, which the model does not know"
-            found = first_difference(ours[key], theirs[key], path)
-            if found:
-                return found
-        return None
-    if isinstance(ours, list) and isinstance(theirs, list):
-        for number, (a, b) in enumerate(zip(ours, theirs, strict=False)):
-            found = first_difference(a, b, f"{where}[{number}]")
-            if found:
-                return found
-        if len(ours) != len(theirs):
-            return f"the length of {where}: {len(ours)} for the model, {len(theirs)} in the data"
-        return None
-    return None if ours == theirs else f"{where}: {ours!r} for the model, {theirs!r} in the data"
+    learnt = checkpoint.document.get("schema")
+    try:
+        expected = msgspec.convert(learnt["fields"] if learnt else None, FeatureSchema)
+    except (msgspec.ValidationError, KeyError, TypeError):
+        raise CheckpointError("the checkpoint holds no schema: it is damaged") from None
+    try:
+        require_same(expected, found)
+    except SchemaMismatch as error:
+        raise CheckpointError(
+            f"this {checkpoint.model} was trained on other data in mode {checkpoint.mode}. {error}"
+        ) from None
 
 
 def replace(path: Path, content: bytes) -> None:

@@ -6,11 +6,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from training.data.dataset import Dataset, load_processed, load_validation
+from training.data.errors import DataError
+from training.data.features import extract
+from training.trainer.contract import BadData
 from training.trainer.families import Takes
-from training.trainer.flags import TrainerArgs
+from training.trainer.flags import RUN_MODELS, TrainerArgs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,6 +27,7 @@ class Inputs:
     features: NDArray[np.float32]  # (N, F), for the baselines
     y: NDArray[np.int64]  # (N,)
     label_map: Mapping[str, int]
+    window_id: NDArray[np.str_]
     episode: NDArray[np.str_]
     host: NDArray[np.str_]
     t_start: NDArray[np.float64]  # seconds
@@ -33,4 +39,54 @@ class Inputs:
 
 
 def read_inputs(args: TrainerArgs, *, takes: Takes) -> Inputs:
-    raise NotImplementedError
+    """The data set that ``args`` name; raises ``BadData`` with one sentence."""
+    named = args.model in RUN_MODELS
+    try:
+        validation = load_validation(args.validation)
+        # The self-supervised trainer may be given no more than the tensors.
+        data = load_processed(
+            args.summary if named or args.summary.exists() else None,
+            args.tensors,
+            args.schema if named or args.schema.exists() else None,
+            args.mode.value,
+        )
+    except DataError as error:
+        raise BadData(str(error)) from None
+    known = set(data.episode.tolist()) & set(validation.quarantined)
+    if known:
+        raise BadData(
+            f"episode {min(known)} is quarantined by {args.validation} and yet among the windows: "
+            "build the data set again"
+        )
+    quarantined = tuple(
+        {"episode_id": episode, "reasons": list(reasons)}
+        for episode, reasons in sorted(validation.quarantined.items())
+    )
+    return from_dataset(data, takes=takes, quarantined=quarantined)
+
+
+def from_dataset(
+    data: Dataset, *, takes: Takes, quarantined: tuple[Mapping[str, Any], ...] = ()
+) -> Inputs:
+    """What a family takes of a loaded data set; features are made from the windows where none were read."""
+    assert data.tensors is not None, "trainers always load the tensors"
+    features = data.features
+    if features is None:
+        features = extract(data.tensors, data.schema.channels, data.schema.sample_hz)
+    by_features = takes is Takes.FEATURES
+    return Inputs(
+        X=features if by_features else data.tensors,
+        names=data.feature_names if by_features else data.channel_names,
+        features=features,
+        y=data.y,
+        label_map=data.label_map,
+        window_id=data.window_id,
+        episode=data.episode,
+        host=data.host,
+        t_start=data.t_start,
+        t_end=data.t_end,
+        schema_hash=data.schema_hash,
+        schema_fields=msgspec.to_builtins(data.schema),
+        digest=data.data_digest,
+        quarantined=quarantined,
+    )
