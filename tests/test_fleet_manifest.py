@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import subprocess
 import sys
@@ -619,3 +620,10 @@ def test_syntax_mistakes_are_counted_out():
     text = "\n".join(f"k{i} = nope" for i in range(50))
     found = manifest_syntax.parse(text).problems
     assert len(found) == manifest_syntax.SYNTAX_MISTAKES_MAX
+
+
+def test_the_page_for_people_names_every_key():
+    page = (EXAMPLE.parents[1] / "docs" / "manifest.md").read_text()
+    records = (manifest.Defaults, manifest.HostSpec, manifest.JobSpec, manifest.TrainerSpec)
+    keys = {field.name for record in records for field in dataclasses.fields(record)}
+    assert not [key for key in keys - {"job_id"} if f"`{key}" not in page]
