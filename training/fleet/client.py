@@ -100,7 +100,9 @@ class FleetClient:
         self._caller = Caller(
             HttpTransport(base_url) if transport is None else transport,
             base_url=base_url,
-            headers={} if operator_token is None else {HEADER_OPERATOR_TOKEN: operator_token},
+            headers={}
+            if operator_token is None
+            else {HEADER_OPERATOR_TOKEN: _token(operator_token)},
             tries=tries,
             timeout_s=timeout_s,
             chance=chance,
@@ -369,3 +371,12 @@ def _model(ref: str) -> str:
 
 def _log(lines: Sequence[str], first: int) -> dict[str, Any] | None:
     return {"first": first, "lines": list(lines)} if lines else None
+
+
+def _token(token: str) -> str:
+    """The token as a header may carry it: its UTF-8 bytes, each as one character."""
+    if not token.strip().isprintable():
+        raise ValueError(
+            "the operator token has a line break or a control character in it; set it anew"
+        )
+    return token.strip().encode().decode("latin-1")

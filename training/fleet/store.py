@@ -138,6 +138,13 @@ class ArtifactStore:
             self._make_durable(self.root / artifact.path)
         return artifact
 
+    def put_aside(self, artifact: Artifact) -> None:
+        """Take a damaged bundle's name away, so that it is uploaded again; its bytes stay beside for a look."""
+        target = self.root / artifact.path
+        with self._publishing, disk_errors("putting a damaged artifact aside"):
+            self._fs.replace(target, target.with_name(f"{BUNDLE}.damaged"))
+            self._sync_way_to(target)
+
     def sweep(self, older_than: float) -> int:
         """Remove the parts that nobody writes, last touched before ``older_than`` (epoch s); how many went."""
         return self._incoming.sweep(older_than)

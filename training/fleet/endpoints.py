@@ -1,0 +1,309 @@
+"""The receiver's addresses: decode, call, encode. Every rule lives below, in service, views and store."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any
+from urllib.parse import urlsplit
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from training.fleet import uploads
+from training.fleet.bodies import read_json
+from training.fleet.catalogue import provenance_of
+from training.fleet.hub import Hub
+from training.fleet.job import EndReason, spec_hash
+from training.fleet.problems import reply
+from training.fleet.protocol import (
+    HEADER_OPERATOR_TOKEN,
+    WAIT_S_MAX,
+    ClaimReply,
+    ClaimRequest,
+    CompleteRequest,
+    FailRequest,
+    HealthReply,
+    HeartbeatRequest,
+    Refusal,
+    Slug,
+    StatusReply,
+)
+from training.fleet.service import UploadTicket
+
+logger = logging.getLogger(__name__)
+
+_SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
+_LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
+_RETRY_LEAST_S = 0.05  # between two looks of one waiting claim
+Endpoint = Callable[[Hub, Request], Awaitable[Response]]
+
+
+def routes() -> list[Route]:
+    """Every address of the protocol, once."""
+    job = "/v1/job/{job_id}"
+    return [
+        _route("POST", "/v1/job/claim", claim),
+        _route("POST", f"{job}/heartbeat", heartbeat),
+        _route("POST", f"{job}/complete", complete),
+        _route("POST", f"{job}/fail", fail),
+        Route("/v1/model/{job_id}", _endpoint(model), methods=["GET", "HEAD", "PUT"]),
+        _route("GET", "/v1/jobs", jobs),
+        _route("GET", "/v1/jobs/{job_id}", job_detail),
+        _route("GET", job, job_detail),
+        _route("GET", f"{job}/log", job_log),
+        _route("GET", f"{job}/explain", job_explain),
+        _route("GET", "/v1/workers", workers),
+        _route("GET", "/v1/health", health),
+        _route("POST", f"{job}/cancel", _for_operator(cancel)),
+        _route("POST", f"{job}/requeue", _for_operator(requeue)),
+        _route("POST", "/v1/manifest/reload", _for_operator(reload)),
+    ]
+
+
+# -- workers ----------------------------------------------------------------------------------------------------
+
+
+async def claim(hub: Hub, request: Request) -> Response:
+    """Grant a job; with ``wait_s``, keep the question open until there is one or the time is over."""
+    body = await read_json(hub, request, ClaimRequest)
+    news = hub.room.news
+    answer = await hub.call(lambda: hub.service.claim(body))
+    wait_s = min(body.wait_s, WAIT_S_MAX)
+    if answer.job_id is None and wait_s > 0:
+        answer = await _wait_for_job(hub, request, body, answer, news, wait_s)
+    if answer.job_id is not None:
+        again = " (again)" if answer.repeated else ""
+        logger.info("%s: attempt %s to %s%s", answer.name, answer.attempt, body.host_id, again)
+    return reply(answer)
+
+
+async def _wait_for_job(
+    hub: Hub, request: Request, body: ClaimRequest, answer: ClaimReply, news: int, wait_s: float
+) -> ClaimReply:
+    """Ask anew at every wake, and when what holds the next job back is over. Ends early when nobody listens."""
+    end = hub.clock.monotonic() + wait_s
+    gone = asyncio.ensure_future(_disconnect(request))
+    hub.service.wait_begins(body.host_id)
+    try:
+        while answer.job_id is None and not hub.room.closed:
+            left = end - hub.clock.monotonic()
+            if left <= 0:
+                break
+            pause = left if answer.retry_after_s is None else min(left, answer.retry_after_s)
+            await hub.room.wait(news, max(pause, _RETRY_LEAST_S), gone)
+            if gone.done():
+                break
+            news = hub.room.news
+            answer = await hub.call(lambda: hub.service.claim(body))
+    finally:
+        hub.service.wait_ends(body.host_id)
+        gone.cancel()
+    return answer
+
+
+async def _disconnect(request: Request) -> object:
+    """Return when nobody listens any more."""
+    while True:
+        message = await request.receive()
+        if message["type"] == "http.disconnect":
+            return message
+
+
+async def heartbeat(hub: Hub, request: Request) -> Response:
+    body = await read_json(hub, request, HeartbeatRequest)
+    job_id = request.path_params["job_id"]
+    return reply(await hub.call(lambda: hub.service.heartbeat(job_id, body)))
+
+
+async def complete(hub: Hub, request: Request) -> Response:
+    """Re-hash the artifact and lay its provenance down, then let the service accept it."""
+    body = await read_json(hub, request, CompleteRequest)
+    job_id = request.path_params["job_id"]
+    service, store = hub.service, hub.store
+
+    def look() -> tuple[UploadTicket, dict[str, Any]] | None:
+        """Whose bundle it is and what its provenance file says; None when there is only an answer to repeat."""
+        ticket = service.upload_ticket(job_id, body.claim_id, body.host_id)
+        attempt, job = service.queue.attempt(ticket.claim_id), service.queue.get(job_id)
+        assert attempt is not None
+        assert job is not None
+        settled = attempt.end_reason is EndReason.COMPLETED
+        mismatch = body.spec_hash not in (None, spec_hash(job.spec))
+        if settled or mismatch or not service.upload_stored(ticket, body.artifact_id):
+            return None
+        return ticket, provenance_of(job, attempt, body.record, now=hub.clock.now())
+
+    def lay_down(ticket: UploadTicket, record: dict[str, Any]) -> None:
+        artifact = store.verify(body.artifact_id, model=ticket.model, mode=ticket.mode)
+        store.write_provenance(artifact, job_id=job_id, attempt=ticket.attempt, record=record)
+
+    found = await hub.call(look)
+    if found is not None:
+        await hub.disk(lambda: lay_down(*found))
+    answer = await hub.call(lambda: service.complete(job_id, body))
+    logger.info("job %s: completed by %s", job_id[:12], answer.artifact_id[:12])
+    return reply(answer)
+
+
+async def fail(hub: Hub, request: Request) -> Response:
+    body = await read_json(hub, request, FailRequest)
+    job_id = request.path_params["job_id"]
+    answer = await hub.call(lambda: hub.service.fail(job_id, body))
+    logger.info("job %s: %s, now %s", job_id[:12], body.reason, answer.status)
+    return reply(answer)
+
+
+async def model(hub: Hub, request: Request) -> Response:
+    if request.method == "PUT":
+        return await uploads.receive(hub, request)
+    if request.method == "HEAD" and uploads.is_probe(request):
+        return await uploads.probe(hub, request)
+    return await uploads.send(hub, request)
+
+
+# -- onlookers --------------------------------------------------------------------------------------------------
+
+
+async def jobs(hub: Hub, request: Request) -> Response:
+    status = request.query_params.get("status")
+    after, limit = _query_number(request, "after", 0), _query_number(request, "limit", 1000)
+    return reply(await hub.look(lambda: hub.views.jobs(status=status, after=after, limit=limit)))
+
+
+async def job_detail(hub: Hub, request: Request) -> Response:
+    job_id = await _resolved(hub, request)
+    return reply(await hub.look(lambda: hub.views.job(job_id)))
+
+
+async def job_log(hub: Hub, request: Request) -> Response:
+    job_id = await _resolved(hub, request)
+    after = _query_number(request, "after", 0)
+    attempt = _query_number(request, "attempt", 0) or None
+    return reply(await hub.look(lambda: hub.views.log(job_id, attempt=attempt, after=after)))
+
+
+async def job_explain(hub: Hub, request: Request) -> Response:
+    job_id = await _resolved(hub, request)
+    return reply(await hub.look(lambda: hub.views.explain(job_id)))
+
+
+async def workers(hub: Hub, _request: Request) -> Response:
+    return reply(await hub.look(hub.views.workers))
+
+
+async def health(hub: Hub, _request: Request) -> Response:
+    counts = await hub.look(hub.views.counts)
+    granting = await hub.disk(hub.store.has_room)
+    return reply(
+        HealthReply(
+            status="ok" if granting else "degraded",
+            version=hub.settings.version,
+            counts=counts,
+            granting=granting,
+            detail=None
+            if granting
+            else "the disk is low: free some space, until then no job is granted",
+        )
+    )
+
+
+# -- the operator -----------------------------------------------------------------------------------------------
+
+
+async def cancel(hub: Hub, request: Request) -> Response:
+    return await _moved(hub, request, hub.service.cancel)
+
+
+async def requeue(hub: Hub, request: Request) -> Response:
+    return await _moved(hub, request, hub.service.requeue)
+
+
+async def _moved(hub: Hub, request: Request, move: Callable[[str], StatusReply]) -> Response:
+    ref = request.path_params["job_id"]
+    answer = await hub.call(lambda: move(ref))
+    logger.info("job %s: %s by the operator", answer.job_id[:12], answer.status)
+    return reply(answer)
+
+
+async def reload(hub: Hub, _request: Request) -> Response:
+    if hub.reload is None:
+        raise Refusal(Slug.BAD_MANIFEST, "this receiver was started without a manifest")
+    return reply(await hub.reload())
+
+
+def _for_operator(endpoint: Endpoint) -> Endpoint:
+    """Let nobody through without the operator's token."""
+
+    async def guarded(hub: Hub, request: Request) -> Response:
+        token = hub.settings.operator_token
+        if not token:
+            detail = (
+                "no operator token is configured; set CIS490_OPERATOR_TOKEN in the receiver's "
+                "environment and restart it"
+            )
+            raise Refusal(Slug.OPERATOR_TOKEN, detail)
+        # Bytes, because comparing text with a character beyond ASCII raises.
+        given = request.headers.get(HEADER_OPERATOR_TOKEN, "").strip().encode("latin-1")
+        if not hmac.compare_digest(given, token.strip().encode()):
+            detail = "the operator token is missing or wrong; set CIS490_OPERATOR_TOKEN to the receiver's"
+            raise Refusal(Slug.OPERATOR_TOKEN, detail)
+        return await endpoint(hub, request)
+
+    return guarded
+
+
+# -- around every endpoint --------------------------------------------------------------------------------------
+
+
+def _route(method: str, path: str, endpoint: Endpoint) -> Route:
+    return Route(path, _endpoint(endpoint), methods=[method])
+
+
+def _endpoint(endpoint: Endpoint) -> Callable[[Request], Awaitable[Response]]:
+    async def run(request: Request) -> Response:
+        hub: Hub = request.app.state.hub
+        _check_origin(request, hub.settings.host)
+        return await endpoint(hub, request)
+
+    return run
+
+
+def _check_origin(request: Request, host: str) -> None:
+    """Refuse what a web page sends on a visitor's behalf: a browser names the page's origin, no program does.
+
+    The name must be this receiver's own and one of this machine's: a page whose domain was pointed here after it was
+    loaded names itself in both headers.
+    """
+    origin = request.headers.get("Origin")
+    if origin is None or request.method in _SAFE_METHODS:
+        return
+    try:
+        page = urlsplit(origin)
+        same = page.netloc == request.headers.get("Host") and page.hostname in {
+            *_LOOPBACK_NAMES,
+            host,
+        }
+    except ValueError:
+        same = False
+    if not same:
+        raise Refusal(
+            Slug.ORIGIN_REFUSED, "a web page of another origin may not call this receiver"
+        )
+
+
+async def _resolved(hub: Hub, request: Request) -> str:
+    ref = request.path_params["job_id"]
+    return await hub.call(lambda: hub.service.resolve(ref))
+
+
+def _query_number(request: Request, name: str, default: int) -> int:
+    text = request.query_params.get(name)
+    if text is None:
+        return default
+    if not text.isascii() or not text.isdigit() or len(text) > 15:
+        raise Refusal(Slug.BAD_REQUEST, f"{name}: expected a whole number")
+    return int(text)

@@ -1,0 +1,61 @@
+"""From the manifest's file to what the service acts on."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from training.fleet.database import Writer
+from training.fleet.describe import Describer, describe_command
+from training.fleet.manifest import ManifestError, load_manifest
+from training.fleet.protocol import Refusal, ReloadReply, Slug
+from training.fleet.service import Plan, Service
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Reloader:
+    """Reads the manifest and makes it the plan. A bad file changes nothing."""
+
+    path: Path
+    service: Service
+    writer: Writer
+    describer: Describer
+
+    def __call__(self) -> ReloadReply:
+        """Raises Refusal(bad_manifest) with every mistake."""
+        try:
+            jobs, plan = load_plan(self.path, self.describer)
+        except ManifestError as error:
+            mistakes = [mistake.to_dict() for mistake in error.mistakes]
+            raise Refusal(
+                Slug.BAD_MANIFEST, f"the manifest was not taken: {error}", mistakes=mistakes
+            ) from None
+        counts = self.writer.submit(lambda: self.service.reload(jobs, plan)).result()
+        logger.info(
+            "manifest %s: %d new, %d changed, %d unchanged, %d removed",
+            self.path,
+            counts.inserted,
+            counts.updated,
+            counts.unchanged,
+            counts.removed,
+        )
+        return counts
+
+
+def load_plan(path: Path, describer: Describer) -> tuple[list[dict[str, Any]], Plan]:
+    """The manifest as job dicts and as the service's plan; raises ManifestError."""
+    manifest = load_manifest(path, describer=describer)
+    jobs = []
+    for job in manifest.jobs:
+        own = manifest.trainers.get(job.model)
+        jobs.append(job.to_dict() | ({} if own is None else {"trainer": own.to_dict()}))
+    models = {
+        program: frozenset(describer(describe_command(program)).models)
+        for program in manifest.flag_digests
+    }
+    hosts = {name: host.to_dict() for name, host in manifest.hosts.items()}
+    return jobs, Plan(hosts, dict(manifest.flag_digests), models)

@@ -1,0 +1,114 @@
+"""The server under the application: when it wakes, what it does by the clock, and how it stops."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+import socket
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from types import FrameType
+from typing import Any
+
+import uvicorn
+from starlette.applications import Starlette
+
+from training.fleet.connection import GuardedProtocol
+from training.fleet.database import DatabaseError
+from training.fleet.hub import Hub
+from training.fleet.protocol import Refusal
+from training.fleet.store_errors import StoreError
+
+logger = logging.getLogger(__name__)
+
+PART_SWEEP_S = 3600.0
+KEEP_ALIVE_S = 75  # longer than the pause between two heartbeats
+CONNECTIONS_MAX = 4096
+GRACE_S = 10  # for requests that are being answered when the receiver is told to stop; uploads go on later
+
+
+def configuration(app: Starlette) -> uvicorn.Config:
+    """uvicorn's settings: quiet, bounded, without what nobody needs."""
+    return uvicorn.Config(
+        app,
+        http=GuardedProtocol,
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        date_header=False,
+        timeout_keep_alive=KEEP_ALIVE_S,
+        timeout_graceful_shutdown=GRACE_S,
+        limit_concurrency=CONNECTIONS_MAX,
+    )
+
+
+class Server(uvicorn.Server):
+    """uvicorn's server that wakes only when there is something to do, and lets waiting claims go before it stops."""
+
+    def __init__(self, config: uvicorn.Config, hub: Hub) -> None:
+        super().__init__(config)
+        self._hub = hub
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stop = asyncio.Event()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def stop(self) -> None:
+        """From any thread or signal handler: finish what is being answered, then end."""
+        self.should_exit = True
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._stop.set)
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        super().handle_exit(sig, frame)
+        self.stop()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """As uvicorn does, but a stop that was asked for ends with exit code 0."""
+        wanted = [signal.SIGINT, signal.SIGTERM]
+        before = {number: signal.signal(number, self.handle_exit) for number in wanted}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    async def main_loop(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        hangup = getattr(signal, "SIGHUP", None)
+        if hangup is not None:
+            self._loop.add_signal_handler(hangup, lambda: self._start(self._reload_quietly()))
+        period_s = self._hub.service.policy.sweep_period_s
+        self._start(self._every(period_s, self._hub.tick))
+        self._start(self._every(PART_SWEEP_S, self._hub.sweep_parts))
+        if not self.should_exit:
+            await self._stop.wait()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._hub.room.close()
+        for task in self._tasks:
+            task.cancel()
+        await super().shutdown(sockets)
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _every(self, seconds: float, work: Callable[[], Awaitable[None]]) -> None:
+        while True:
+            await asyncio.sleep(seconds)
+            try:
+                await work()
+            except (DatabaseError, StoreError, Refusal) as error:
+                logger.warning("left for the next time: %s", error)
+
+    async def _reload_quietly(self) -> None:
+        assert self._hub.reload is not None
+        try:
+            await self._hub.reload()
+        except (Refusal, DatabaseError) as error:
+            logger.error("reload: %s", error)
