@@ -7,7 +7,6 @@ Exit codes are the trainer's contract (docs/trainer-contract.md): 0 done, 2 bad 
 from __future__ import annotations
 
 import json
-import math
 import re
 import signal
 from collections.abc import Sequence
@@ -21,6 +20,7 @@ from training.fleet.protocol import ERROR_CHARS_MAX
 INTERRUPTED = 75
 LIKE_KILLED = 137  # a shell's or container's way of saying: ended by SIGKILL
 SIGKILL = 9
+ASKED_TO_STOP = frozenset({1, 2, 15})  # SIGHUP, SIGINT, SIGTERM: a session or a service that ends
 LAST_WORDS = 40  # lines of output that an error text may quote
 PROGRESS_BYTES_MAX = 2048
 PROGRESS_FIELDS_MAX = 24
@@ -75,10 +75,9 @@ def judge(ended: Ended, lines: Sequence[str], complaint: str | None = None) -> F
         return Failure(EndReason.SPAWN_FAILED, f"the trainer was {ended.describe()}")
     if ended.code == 0:
         return None
-    if ended.code == INTERRUPTED:
-        return Failure(
-            EndReason.INTERRUPTED, "the trainer was interrupted, not by its worker", ended.code
-        )
+    if ended.code == INTERRUPTED or ended.signal in ASKED_TO_STOP:
+        words = f"the trainer was interrupted, not by its worker ({ended.describe()})"
+        return Failure(EndReason.INTERRUPTED, words, ended.code)
     words = _essence(lines, complaint)
     memory = _memory_words(ended, lines, complaint)
     text = (
@@ -104,7 +103,8 @@ def error_text(first: str, lines: Sequence[str]) -> str:
 
 
 _ERROR_LINE = re.compile(
-    r"\s*([\w.]*(Error|Exception|Interrupt|Exit)\b|(fatal |runtime )?error\b|panic\b)", re.IGNORECASE
+    r"\s*([\w.]*(Error|Exception|Interrupt|Exit)\b|(fatal |runtime )?error\b|panic\b)",
+    re.IGNORECASE,
 )
 _ADVICE = re.compile(
     r"^\s|^Traceback |^During handling|^The above exception|warnings?\.warn|Warning:"
@@ -158,5 +158,5 @@ def parse_progress(line: str) -> dict[str, Any] | None:
         for key, field in list(value.items())[:PROGRESS_FIELDS_MAX]
         if field is None
         or isinstance(field, bool | str)
-        or (isinstance(field, int | float) and math.isfinite(field))
+        or (isinstance(field, int | float) and abs(field) < 1e300)
     }

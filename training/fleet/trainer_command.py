@@ -1,0 +1,101 @@
+"""PURE: the command line of a trainer, from a claim's spec and the worker's folders."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+SELF_SUPERVISED = "transformer_ssl"
+_NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,63}")  # what becomes part of a file's name
+
+
+class BadSpecError(Exception):
+    """The receiver sent a job that no trainer can be started for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """The data set on this host, and the interpreter that trainers are started with. Absolute paths."""
+
+    python: Path
+    validation: Path
+    summary: Path
+    tensors: Path
+
+    @property
+    def schema(self) -> Path:
+        return self.summary.parent / "feature_schema_v1.json"
+
+
+def trainer_command(
+    spec: Mapping[str, Any], inputs: Inputs, *, out_dir: Path, reports_dir: Path
+) -> list[str]:
+    """Arguments, never a shell line. Raises BadSpecError in one sentence."""
+    model, mode = _name(spec, "model"), _name(spec, "mode")
+    own = spec.get("trainer")
+    if own:
+        command = [str(part) for part in own.get("command") or ()]
+        if not command:
+            raise BadSpecError(f"the trainer of model {model} has no command in the manifest")
+        if command[0] in ("python", "python3"):
+            command[0] = str(inputs.python)
+    else:
+        program = "run_ssl" if model == SELF_SUPERVISED else "run"
+        command = [str(inputs.python), "-m", f"training.trainer.{program}"]
+    if own or model != SELF_SUPERVISED:
+        command += ["--model", model]
+    command += [
+        *("--mode", mode),
+        *("--validation", str(inputs.validation)),
+        *("--summary", str(inputs.summary)),
+        *("--schema", str(inputs.schema)),
+        *("--tensors", str(inputs.tensors)),
+        *("--out-dir", str(out_dir)),
+        *("--reports-dir", str(reports_dir)),
+    ]
+    for key in ("split_recipe", "n_resamples", "seed"):
+        if spec.get(key) is not None:
+            command += [_flag(key), _text(spec[key])]
+    for host in spec.get("train_hosts") or ():
+        command += ["--train-hosts", _text(host)]
+    for key, value in sorted((spec.get("hyper") or {}).items()):
+        command += [_flag(key), _text(value)]
+    return command
+
+
+def outputs(spec: Mapping[str, Any]) -> Sequence[str]:
+    """The files that a trainer of one's own promises to leave; empty for ours."""
+    own = spec.get("trainer") or {}
+    model, mode = str(spec.get("model")), str(spec.get("mode"))
+    return [
+        str(name).replace("{model}", model).replace("{mode}", mode)
+        for name in own.get("outputs") or ()
+    ]
+
+
+def _name(spec: Mapping[str, Any], key: str) -> str:
+    value = spec.get(key)
+    if not isinstance(value, str) or not _NAME.fullmatch(value):
+        raise BadSpecError(f"the job's {key} is {value!r}: only a-z, 0-9, dot, dash and underscore")
+    return value
+
+
+def _flag(key: str) -> str:
+    if (
+        not key.isidentifier()
+    ):  # the manifest refuses such a key; a receiver that does not must not reach a trainer
+        raise BadSpecError(f"{key!r} cannot be a trainer's flag")
+    return "--" + key.replace("_", "-")
+
+
+def _text(value: Any) -> str:
+    """A value as one argument. A text that looks like a flag would be taken for one."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    text = str(value)
+    if text.startswith("-") and not isinstance(value, int | float):
+        raise BadSpecError(f"{text[:40]!r} looks like a flag and cannot be a value")
+    return text

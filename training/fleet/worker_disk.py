@@ -1,0 +1,142 @@
+"""What a worker keeps on its disk: who it is, what it must still know after a crash, and a folder for each attempt."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import shutil
+from collections.abc import Mapping
+from contextlib import ExitStack, suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from training.fleet.bundle import bundle_name
+from training.fleet.locking import LockedError, exclusive
+from training.fleet.worker_types import Assignment, Delivery, Saved
+
+KEPT_ATTEMPTS = 20  # folders of ended attempts, the newest, for whoever wants to look
+
+
+class StateError(Exception):
+    """The state directory cannot be used; the text is one sentence."""
+
+
+class StateFolder:
+    """The worker's own small folder. Only one worker may use it at a time."""
+
+    def __init__(self, folder: Path) -> None:
+        """Raises StateError when it cannot be written or another worker uses it."""
+        self.folder = folder
+        self._open = ExitStack()
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            self._open.enter_context(exclusive(folder / "lock"))
+            self.instance_id = self._instance()
+            self.session_id = f"{self._next_session():010d}-{secrets.token_hex(4)}"
+        except LockedError:
+            raise StateError(
+                f"another worker uses the state directory {folder}; stop it, or give this one its own --state-dir"
+            ) from None
+        except OSError as error:
+            raise StateError(
+                f"the state directory {folder} cannot be used ({error.strerror}); name another with --state-dir"
+            ) from None
+
+    def load(self) -> Saved:
+        """What the last session saved; nothing when that cannot be read."""
+        try:
+            return _saved(json.loads((self.folder / "saved.json").read_bytes()))
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
+            return Saved()
+
+    def save(self, saved: Saved) -> None:
+        """Durable when it returns. Raises OSError."""
+        write_whole(self.folder / "saved.json", json.dumps(asdict(saved)).encode())
+
+    def resume_folder(self, job_id: str) -> Path:
+        """Where a trainer may keep what a later attempt at the same job, on this host, can go on from."""
+        return self.folder / "resume" / job_id[:64]
+
+    def close(self) -> None:
+        self._open.close()
+
+    def _instance(self) -> str:
+        """Made once. It goes wherever the disk goes, so that a cloned installation shows."""
+        path = self.folder / "instance"
+        with suppress(FileNotFoundError):
+            if known := path.read_text().strip():
+                return known
+        made = secrets.token_hex(16)
+        write_whole(path, made.encode())
+        return made
+
+    def _next_session(self) -> int:
+        """Counts the starts: no clock is needed to say which of two sessions is the newer."""
+        path = self.folder / "sessions"
+        try:
+            count = int(path.read_text())
+        except (OSError, ValueError):
+            count = 0
+        write_whole(path, str(count + 1).encode())
+        return count + 1
+
+
+def _saved(document: Mapping[str, Any]) -> Saved:
+    delivery = document["delivery"]
+    if delivery is not None:
+        assignment = Assignment(**delivery["assignment"])
+        delivery = Delivery(**{**delivery, "assignment": assignment})
+    return Saved(request_id=document["request_id"], delivery=delivery)
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """All of it or nothing, and durable."""
+    part = path.with_name(path.name + ".part")
+    with part.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    part.replace(path)
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptFolders:
+    """Where one attempt puts what it makes; every attempt has its own, so nothing stale is ever packed."""
+
+    out: Path
+    reports: Path
+    log: Path
+    bundle: Path
+
+
+def make_folders(artifacts: Path, reports: Path, assignment: Assignment) -> AttemptFolders:
+    """Fresh, empty folders for this attempt. Raises OSError."""
+    job = f"{assignment.model}_{assignment.mode}-{assignment.job_id[:12]}"
+    attempt = f"attempt-{assignment.attempt}-{assignment.claim_id[:8]}"
+    folders = AttemptFolders(
+        out=artifacts / job / attempt,
+        reports=reports / job / attempt,
+        log=artifacts / job / f"{attempt}.log",
+        bundle=artifacts / job / bundle_name(assignment.model, assignment.mode, assignment.job_id),
+    )
+    for folder in (folders.out, folders.reports):
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+    folders.log.unlink(missing_ok=True)
+    return folders
+
+
+def prune(*roots: Path) -> None:
+    """Remove all but the newest attempts. Other files and folders are left alone."""
+    for root in roots:
+        attempts = [path for path in root.glob("*-*/attempt-*-*") if path.is_dir()]
+        with suppress(OSError):
+            attempts.sort(key=lambda path: path.stat().st_mtime, reverse=True)
+        for folder in attempts[KEPT_ATTEMPTS:]:
+            shutil.rmtree(folder, ignore_errors=True)
+            for log in folder.parent.glob(f"{folder.name}.log*"):
+                log.unlink(missing_ok=True)
+            with suppress(OSError):
+                folder.parent.rmdir()

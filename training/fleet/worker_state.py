@@ -1,0 +1,170 @@
+"""PURE: the worker as a function, ``step(state, event, now) -> (state, actions)``.
+
+Nothing here does I/O, reads a clock or draws a random number: ``now`` is an argument (seconds, on a clock that counts
+sleep), ``chance`` too. The shell (worker.py) and the simulation carry the same actions out. This file holds the table
+and the dispatch; the phases live in worker_claims, worker_trainer and worker_reports, heartbeats in worker_beats.
+
+======================  ==================================  ================================================
+phase                   leaves it by                        to
+======================  ==================================  ================================================
+IDLE                    the time to ask has come            ASKING
+ASKING                  a grant                             STARTING
+..                      no job, refused, no answer          IDLE, for a while
+STARTING                the trainer runs                    RUNNING (STOPPING, if it must not any more)
+..                      it could not be started             FAILING
+RUNNING                 exit status 0                       PACKING
+..                      any other end                       FAILING
+..                      cancelled, superseded: kill         STOPPING, and the work is dropped
+..                      signal: stop politely               STOPPING, and the job is handed back
+..                      it harms the host: stop politely    STOPPING, and the attempt failed
+STOPPING                the trainer ended, or nobody can    IDLE (dropped), FAILING, or PACKING: it was done
+                        end it
+PACKING                 packed                              UPLOADING
+..                      not packable                        FAILING
+UPLOADING               stored                              COMPLETING
+..                      refused for good                    FAILING
+COMPLETING              receipt                             IDLE
+..                      the artifact is not there           UPLOADING
+FAILING                 taken, or refused                   IDLE
+any                     the work is superseded, cancelled   IDLE (with a trainer: by way of STOPPING)
+any                     a signal, and nothing left to do    GONE
+any                     ``leave_s`` after the signal        GONE
+======================  ==================================  ================================================
+
+Beside the phases run the heartbeats, from the grant until the receipt. The lease counts from the *sending* of the
+request that got or renewed it. Complete, fail and upload are repeated for as long as the worker lives.
+"""
+
+from __future__ import annotations
+
+from training.fleet import worker_beats, worker_claims, worker_reports, worker_trainer
+from training.fleet import worker_types as t
+from training.fleet.worker_turn import (
+    REPORTING,
+    WITH_TRAINER,
+    Chance,
+    Phase,
+    State,
+    Turn,
+    Work,
+    is_due,
+)
+
+__all__ = ["Chance", "Phase", "State", "Work", "step"]
+
+UNKNOWN_LEASE_S = (
+    600.0  # of a delivery that an earlier session left; the first heartbeat brings the truth
+)
+
+
+def step(
+    state: State, event: t.Event, now: float, settings: t.Settings, chance: Chance
+) -> tuple[State, tuple[t.Action, ...]]:
+    """What the worker becomes and does when ``event`` happens at ``now``."""
+    if state.phase is Phase.GONE:
+        return state, ()
+    turn = Turn(state, now, settings, chance)
+    _take(turn, event)
+    _catch_up(turn)
+    return turn.state, tuple(turn.actions)
+
+
+def _take(turn: Turn, event: t.Event) -> None:
+    match event:
+        case t.Tick():
+            pass  # whatever happens, _catch_up looks at the time
+        case t.Begin():
+            _begin(turn, event.saved)
+        case t.SignalReceived():
+            _signal(turn)
+        case t.Slept():
+            worker_beats.slept(turn, event.seconds)
+        case (
+            t.Spawned()
+            | t.SpawnFailed()
+            | t.Printed()
+            | t.TrainerEnded()
+            | t.Unbearable()
+            | t.Packed()
+            | t.PackFailed()
+        ):
+            if turn.state.work and turn.work.assignment.claim_id == event.claim_id:
+                worker_trainer.news(turn, event)
+        case t.BeatAnswered() | t.Refused() | t.NotAnswered() if _is_beat(turn, event.call):
+            worker_beats.answered(turn, event)
+        case _:
+            _answered(turn, event)
+
+
+def _is_beat(turn: Turn, call: int) -> bool:
+    return turn.state.work is not None and turn.work.beat_call == call
+
+
+def _answered(turn: Turn, answer: t.Answer) -> None:
+    """An answer to the request in flight; to any other it comes too late."""
+    if answer.call != turn.state.call:
+        return
+    turn.set(call=None)
+    if turn.phase is Phase.ASKING:
+        worker_claims.answered(turn, answer)
+    elif turn.phase in REPORTING:
+        worker_reports.answered(turn, answer)
+
+
+def _begin(turn: Turn, saved: t.Saved) -> None:
+    """Ask first the claim whose answer was lost; deliver first what is finished."""
+    turn.set(saved=saved, call_at=turn.now)
+    if saved.request_id is not None:
+        turn.set(request_id=saved.request_id, request_is_fresh=False)
+    if saved.delivery is not None:
+        assignment = saved.delivery.assignment
+        turn.say(f"goes on delivering {assignment.name}")
+        turn.take_on(assignment, renewed_at=turn.now, lease_s=UNKNOWN_LEASE_S, beat_at=turn.now)
+        turn.set_work(delivery=saved.delivery)
+        turn.set(phase=Phase.UPLOADING)
+
+
+def _signal(turn: Turn) -> None:
+    """The first signal stops the trainer politely and hands the job back, a further one kills it."""
+    turn.set(signals=turn.state.signals + 1)
+    if turn.state.signals > 1:
+        if turn.phase in (Phase.RUNNING, Phase.STOPPING):
+            turn.kill()
+        return
+    turn.set(leave_by=turn.now + turn.settings.leave_s)
+    if turn.phase in (Phase.IDLE, Phase.ASKING):
+        turn.leave()  # should a grant be on its way: the next session asks again with the same request_id
+    elif turn.phase is Phase.RUNNING:
+        turn.say(f"stopping {turn.work.assignment.name}: the job is handed back")
+        turn.stop()
+
+
+def _catch_up(turn: Turn) -> None:
+    """Do what is due by now, and say when something will be."""
+    if turn.phase is Phase.GONE:
+        return
+    if is_due(turn.state.leave_by, turn.now):
+        if turn.phase in WITH_TRAINER:
+            turn.do(t.KillTrainer(claim_id=turn.work.assignment.claim_id))
+        turn.leave()  # what is finished and not delivered lies on the disk for the next session
+        return
+    if turn.state.work is not None:
+        worker_trainer.catch_up(turn)
+    if turn.state.work is not None:
+        worker_beats.catch_up(turn)
+    if turn.state.call is None and is_due(turn.state.call_at, turn.now):
+        if turn.phase is Phase.IDLE:
+            worker_claims.ask(turn)
+        elif turn.phase in REPORTING:
+            worker_reports.send(turn)
+    if turn.state.phase is not Phase.GONE:
+        turn.do(t.WakeAt(at=_next_wake(turn)))
+
+
+def _next_wake(turn: Turn) -> float | None:
+    times = [turn.state.leave_by]
+    if turn.state.call is None:
+        times.append(turn.state.call_at)
+    if turn.state.work is not None:
+        times += [turn.work.stop_by, *worker_beats.next_wake(turn)]
+    return min((time for time in times if time is not None), default=None)
