@@ -7,6 +7,7 @@ the same hardware hardly show. What a view cannot measure is absent from its sam
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Protocol
@@ -44,7 +45,7 @@ class Accumulator:
             if pid not in values or values[pid] < last:
                 self._gone += last
         self._alive = values
-        return self._gone + sum(values.values())
+        return self._gone + math.fsum(values.values())
 
 
 class MachineCollector:

@@ -23,13 +23,15 @@ SCHEMA_FILE = "feature_schema_v1.json"
 
 class ChannelSpec(msgspec.Struct, frozen=True, kw_only=True):
     """A channel of the windows, in their order. ``unit`` is that of the physical quantity (rates: per second);
-    the values in the windows are what the normaliser made of it. ``transform``: log1p or none."""
+    the values in the windows are what the normaliser made of it, after ``transform`` (symlog: sign(v) log(1 + |v| /
+    scale); none) has compressed it."""
 
     name: str
     unit: str
     kind: str
     modes: tuple[str, ...]
     transform: str = "none"
+    scale: float = 1.0
 
 
 class FeatureSpec(msgspec.Struct, frozen=True, kw_only=True):

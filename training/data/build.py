@@ -1,0 +1,429 @@
+"""Build the processed data set from episodes: validate, grid, normalise, window, summarise.
+
+    python -m training.data.build examples/telemetry-sample --out-dir data/processed
+
+Unchanged episodes are not read again; equal episodes and options give byte-identical files, on one core or many.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import os
+import sys
+from collections import Counter, defaultdict
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from training.clock import SystemClock
+from training.data import normalise
+from training.data.channels import CHANNELS, Mode
+from training.data.dataset import TENSOR_FOLDER, WindowSet, write_processed
+from training.data.episode import EpisodeError, Meta, find_episodes
+from training.data.errors import DataError
+from training.data.extract import Extract, extract, remember, remembered
+from training.data.schema import ChannelSpec, FeatureSchema, read_schema
+from training.data.tensors import read_manifest
+from training.data.validate import judge_together
+from training.data.windows import class_spans, plan_windows
+
+BASELINES_FILE = "baselines_v1.json"
+MEMORY_FOLDER = ".cache"
+TARGETS = ("malicious", "phase")
+BINARY = ("benign", "malicious")
+POOL_MIN = 24  # fewer new episodes are read faster than processes start
+EXIT_USAGE, EXIT_DATA = 2, 65
+
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What to build. ``like``: an existing schema that the result must have, to score new recordings with a model."""
+
+    window_s: float = 4.0
+    stride_s: float = 2.0
+    target: str = "malicious"
+    jobs: int = 1
+    like: FeatureSchema | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summary:
+    """What was built, for a person or as JSON."""
+
+    episodes: int
+    baselines: int
+    quarantined: dict[str, list[str]]
+    windows: int
+    labels: dict[str, int]
+    hosts: dict[str, int]
+    hosts_without_baseline: list[str]
+    channels: dict[str, int]
+    features: dict[str, int]
+    dropped_channels: list[str]
+    schema_hash: str
+    data_digest: str
+    seconds: float
+    out_dir: str
+
+
+def build(
+    episodes: Path, out_dir: Path, options: Options, progress: Progress = lambda _done, _of: None
+) -> Summary:
+    """Build the data set. Raises DataError, with one sentence, when nothing usable would come of it."""
+    clock = SystemClock()
+    begun = clock.monotonic()
+    try:
+        paths = find_episodes(episodes)
+    except EpisodeError as error:
+        raise DataError(str(error)) from None
+    found = _gather(paths, out_dir / MEMORY_FOLDER, options.jobs, progress)
+    found, sample_hz = _one_rate(_together(found), paths, out_dir / MEMORY_FOLDER, options.like)
+    good = [e for e in found if e.verdict.ok and e.grid is not None]
+    if not good:
+        raise DataError(_nothing_good(found))
+    channels, dropped = _channels(good, options.like)
+    baselines = _baselines(good, channels, sample_hz)
+    labels = _label_names(good, options)
+    windows, counts = _windows(good, channels, baselines, sample_hz, options)
+    schema = write_processed(
+        out_dir,
+        windows,
+        channels=channels,
+        sample_hz=sample_hz,
+        window_s=options.window_s,
+        stride_s=options.stride_s,
+        target=options.target,
+        label_names=labels,
+        normaliser=baselines.rule,
+        validation_rows=[e.verdict.row(counts[e.verdict.episode_id]) for e in found],
+    )
+    (out_dir / BASELINES_FILE).write_bytes(
+        msgspec.json.format(msgspec.json.encode(baselines), indent=1) + b"\n"
+    )
+    hosts = dict(sorted(Counter(windows.host.tolist()).items()))
+    return Summary(
+        episodes=len(found),
+        baselines=sum(bool(e.verdict.meta and e.verdict.meta.baseline) for e in found),
+        quarantined={
+            e.verdict.episode_id: list(e.verdict.reasons) for e in found if not e.verdict.ok
+        },
+        windows=len(windows.X),
+        labels={name: int((windows.label == name).sum()) for name in labels},
+        hosts=hosts,
+        hosts_without_baseline=baselines.without(list(hosts)),
+        channels={str(m): sum(m in c.modes for c in schema.channels) for m in Mode},
+        features={str(m): sum(m in f.modes for f in schema.features) for m in Mode},
+        dropped_channels=dropped,
+        schema_hash=schema.hash(),
+        data_digest=read_manifest(out_dir / TENSOR_FOLDER).data_digest,
+        seconds=round(clock.monotonic() - begun, 3),
+        out_dir=str(out_dir),
+    )
+
+
+def _gather(paths: Sequence[Path], memory: Path, jobs: int, progress: Progress) -> list[Extract]:
+    """Every episode's extract, in the order of ``paths``: remembered, or read by several processes."""
+    known = {path: remembered(path, memory) for path in paths}
+    new = [path for path, extracted in known.items() if extracted is None]
+    done = len(paths) - len(new)
+    progress(done, len(paths))
+    with _mapper(jobs if len(new) >= POOL_MIN else 1) as mapped:
+        for path, extracted in zip(new, mapped(extract, new), strict=True):
+            remember(extracted, path, memory)
+            known[path] = extracted
+            done += 1
+            progress(done, len(paths))
+    return [e for path in paths if (e := known[path]) is not None]
+
+
+class _mapper:  # noqa: N801 - reads as the context it opens
+    """An ordered map over one process or several; started afresh ("spawn") as Polars' threads survive no fork."""
+
+    def __init__(self, jobs: int) -> None:
+        context = multiprocessing.get_context("spawn")
+        self._pool = ProcessPoolExecutor(jobs, mp_context=context) if jobs > 1 else None
+
+    def __enter__(self) -> Callable[..., Any]:
+        return map if self._pool is None else partial(self._pool.map, chunksize=4)
+
+    def __exit__(self, *_: object) -> None:
+        if self._pool is not None:
+            self._pool.shutdown(cancel_futures=True)
+
+
+def _together(found: Sequence[Extract]) -> list[Extract]:
+    verdicts = judge_together([e.verdict for e in found])
+    return [replace(e, verdict=v) for e, v in zip(found, verdicts, strict=True)]
+
+
+def _one_rate(
+    found: Sequence[Extract], paths: Sequence[Path], memory: Path, like: FeatureSchema | None
+) -> tuple[list[Extract], float]:
+    """Bring all episodes to the commonest sampling rate (or the schema's); a slower recording cannot be brought up."""
+    rates = Counter(e.verdict.meta.sample_hz for e in found if e.verdict.ok and e.verdict.meta)
+    if not rates:
+        return list(found), 0.0
+    wanted = like.sample_hz if like else max(sorted(rates), key=lambda hz: rates[hz])
+    result = []
+    for extracted, path in zip(found, paths, strict=True):
+        meta = extracted.verdict.meta
+        if not extracted.verdict.ok or meta is None or meta.sample_hz == wanted:
+            result.append(extracted)
+        elif meta.sample_hz < wanted:
+            reason = f"It was sampled at {meta.sample_hz:g} Hz, slower than the data set's {wanted:g} Hz."
+            result.append(replace(extracted, verdict=replace(extracted.verdict, reasons=(reason,))))
+        else:
+            again = remembered(path, memory, wanted) or extract(path, wanted)
+            remember(again, path, memory, wanted)
+            result.append(replace(again, verdict=extracted.verdict))
+    return result, wanted
+
+
+def _nothing_good(found: Sequence[Extract]) -> str:
+    first = found[0].verdict
+    return (
+        f"None of the {len(found)} episodes can be used; the first, {first.episode_id}: "
+        f"{first.reasons[0] if first.reasons else 'it holds nothing.'}"
+    )
+
+
+def _meta(extracted: Extract) -> Meta:
+    assert extracted.verdict.meta is not None, "a good episode has been read"
+    return extracted.verdict.meta
+
+
+def _channels(
+    good: Sequence[Extract], like: FeatureSchema | None
+) -> tuple[tuple[ChannelSpec, ...], list[str]]:
+    """The channels that every good episode has, in the order of the channel table; and the names left out."""
+    common = set.intersection(*({c.name for c in _meta(e).channels} for e in good))
+    everything = {c.name: c for e in good for c in _meta(e).channels}
+    if like is not None:
+        missing = [name for name in like.channel_names if name not in common]
+        if missing:
+            raise DataError(
+                f"The schema asks for the channel {missing[0]}, which not every episode here has."
+            )
+        return like.channels, sorted(set(everything) - set(like.channel_names))
+    if not common:
+        raise DataError(
+            "The episodes have no channel in common: recordings of different views do not mix."
+        )
+    table = list(CHANNELS)
+    ordered = sorted(common, key=lambda n: (table.index(n) if n in CHANNELS else len(table), n))
+    specs = []
+    for name in ordered:
+        info = everything[name]
+        unit = f"{info.unit}/s" if info.kind == "counter" else info.unit
+        specs.append(
+            ChannelSpec(
+                name=name,
+                unit=unit,
+                kind=info.kind,
+                modes=tuple(sorted(info.modes)),
+                transform="symlog",
+                scale=normalise.scale_of(unit),
+            )
+        )
+    return tuple(specs), sorted(set(everything) - common)
+
+
+def _values(extracted: Extract, channels: Sequence[ChannelSpec]) -> np.ndarray:
+    """The episode's compressed grid (G, C), with the data set's channels in its order."""
+    assert extracted.grid is not None
+    places = {c.name: i for i, c in enumerate(_meta(extracted).channels)}
+    return normalise.compress(
+        extracted.grid.values[:, [places[c.name] for c in channels]], channels
+    )
+
+
+def _baselines(
+    good: Sequence[Extract], channels: Sequence[ChannelSpec], sample_hz: float
+) -> normalise.Baselines:
+    recordings: dict[str, list[np.ndarray]] = defaultdict(list)
+    for extracted in good:
+        if _meta(extracted).baseline and extracted.grid is not None:
+            recordings[_meta(extracted).host].append(
+                _values(extracted, channels)[~extracted.grid.holes]
+            )
+    return normalise.measure(recordings, channels, sample_hz)
+
+
+def _label_names(good: Sequence[Extract], options: Options) -> list[str]:
+    if options.like is not None:
+        return sorted(options.like.label_map, key=options.like.label_map.__getitem__)
+    if options.target == "malicious":
+        return list(BINARY)
+    return sorted({p for e in good if not _meta(e).baseline for p in e.label_phase})
+
+
+def _windows(
+    good: Sequence[Extract],
+    channels: Sequence[ChannelSpec],
+    baselines: normalise.Baselines,
+    sample_hz: float,
+    options: Options,
+) -> tuple[WindowSet, Counter[str]]:
+    """All windows, episode by episode in the order of their ids; and how many each episode gave."""
+    window, stride = round(options.window_s * sample_hz), round(options.stride_s * sample_hz)
+    if window < 4 or stride < 1:
+        raise DataError(
+            f"At {sample_hz:g} Hz, {options.window_s:g} s is too short for a window (or its stride)."
+        )
+    parts: list[np.ndarray] = []
+    rows: list[tuple[str, str, float, float, str]] = []
+    counts: Counter[str] = Counter()
+    for extracted in good:
+        meta, grid = _meta(extracted), extracted.grid
+        if meta.baseline or grid is None:
+            continue
+        classes = [
+            p if options.target == "phase" else meta.phases[p] for p in extracted.label_phase
+        ]
+        spans = class_spans(extracted.label_t, list(classes), extracted.end_s)
+        values = normalise.apply(_values(extracted, channels), meta.host, baselines)
+        for place in plan_windows(grid, spans, window, stride):
+            parts.append(values[place.row : place.row + window].T)
+            start = meta.started_at + grid.start_s + place.row / sample_hz
+            rows.append(
+                (meta.episode_id, meta.host, start, start + window / sample_hz, place.label)
+            )
+            counts[meta.episode_id] += 1
+    if not parts:
+        raise DataError(
+            f"No episode is long enough for a window of {options.window_s:g} s with a single label."
+        )
+    episode, host, start_s, end_s, label = zip(*rows, strict=True)
+    return (
+        WindowSet(
+            X=np.stack(parts).astype(np.float32),
+            episode=np.array(episode),
+            host=np.array(host),
+            t_start=np.array(start_s),
+            t_end=np.array(end_s),
+            label=np.array(label),
+        ),
+        counts,
+    )
+
+
+def main(argv: list[str] | None = None) -> int:
+    args = _parser().parse_args(argv)
+    try:
+        options = _options(args)
+        summary = build(args.episodes, args.out_dir, options, _progress(quiet=args.json))
+    except DataError as error:
+        print(f"build: {error}", file=sys.stderr)
+        return EXIT_DATA
+    except KeyboardInterrupt:
+        print("build: stopped; run it again and it goes on where it was.", file=sys.stderr)
+        return 130
+    print(json.dumps(msgspec.to_builtins(summary)) if args.json else describe(summary))
+    return 0
+
+
+def _options(args: argparse.Namespace) -> Options:
+    like = read_schema(args.like) if args.like else None
+    if like is not None:
+        return Options(
+            window_s=like.window_s,
+            stride_s=like.stride_s,
+            target=like.target,
+            jobs=args.jobs,
+            like=like,
+        )
+    return Options(
+        window_s=args.window_s, stride_s=args.stride_s, target=args.target, jobs=args.jobs
+    )
+
+
+def _progress(*, quiet: bool) -> Progress:
+    tty = sys.stderr.isatty()
+
+    def show(done: int, of: int) -> None:
+        if quiet or not of:
+            return
+        if tty:
+            end = "\n" if done == of else ""
+            print(f"\rReading episodes: {done} of {of}", end=end, file=sys.stderr, flush=True)
+        elif done == of or done % max(1, of // 4) == 0:
+            print(f"Reading episodes: {done} of {of}", file=sys.stderr, flush=True)
+
+    return show
+
+
+def describe(summary: Summary) -> str:
+    """The summary in words."""
+    lines = [
+        f"{summary.episodes} episodes, {summary.baselines} of them baselines, {len(summary.quarantined)} quarantined",
+        f"{summary.windows} windows: "
+        + ", ".join(f"{n} {name}" for name, n in summary.labels.items()),
+        "windows by host: " + ", ".join(f"{host} {n}" for host, n in summary.hosts.items()),
+    ]
+    for mode, count in summary.channels.items():
+        lines.append(f"{mode}: {count} channels, {summary.features[mode]} features")
+    for episode, reasons in summary.quarantined.items():
+        lines.append(f"quarantined {episode}: {' '.join(reasons)}")
+    if summary.dropped_channels:
+        lines.append(
+            "left out, as not every episode has them: " + ", ".join(summary.dropped_channels)
+        )
+    if summary.hosts_without_baseline:
+        lines.append(
+            "without a baseline of their own: " + ", ".join(summary.hosts_without_baseline)
+        )
+    if any(n == 0 for n in summary.labels.values()):
+        lines.append("warning: a class has no windows; a detector cannot be trained on this alone")
+    lines.append(f"{summary.out_dir}, schema {summary.schema_hash[:12]}, {summary.seconds:.1f} s")
+    return "\n".join(lines)
+
+
+def _parser() -> argparse.ArgumentParser:
+    def seconds(text: str) -> float:
+        value = float(text)
+        if not 0 < value <= 86_400:
+            raise argparse.ArgumentTypeError(f"{text} is not between 0 and 86400 seconds")
+        return value
+
+    def jobs(text: str) -> int:
+        value = int(text)
+        if not 1 <= value <= 1024:
+            raise argparse.ArgumentTypeError(f"{text} is not between 1 and 1024")
+        return value
+
+    parser = argparse.ArgumentParser(
+        prog="training.data.build", description=__doc__.split("\n")[0], allow_abbrev=False
+    )
+    parser.add_argument(
+        "episodes", type=Path, help="folder of episodes (folders or .tar.zst files)"
+    )
+    parser.add_argument("--out-dir", type=Path, default=Path("data/processed"))
+    parser.add_argument(
+        "--window-s", type=seconds, default=4.0, help="length of a window (default 4)"
+    )
+    parser.add_argument(
+        "--stride-s", type=seconds, default=2.0, help="from window to window (default 2)"
+    )
+    parser.add_argument("--target", choices=TARGETS, default="malicious", help="what the label is")
+    parser.add_argument(
+        "--jobs", type=jobs, default=os.cpu_count() or 1, help="processes (default: all cores)"
+    )
+    parser.add_argument(
+        "--like", type=Path, help="a feature_schema_v1.json that the result must have"
+    )
+    parser.add_argument("--json", action="store_true", help="print the summary as JSON")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

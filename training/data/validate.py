@@ -1,0 +1,259 @@
+"""Judging episodes before anything is learnt from them.
+
+Each finding is a small function: an episode in, reasons out, one sentence each (none: it has nothing to say). An
+episode with a reason is quarantined: it is never trained on, and every report says how many there were. Findings of
+the second kind look at all episodes together: what is odd only beside the others.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from training.data.channels import Kind, Mode
+from training.data.episode import SCHEMA_VERSION, ChannelInfo, Episode, Meta
+from training.data.windows import gap_limit_s
+
+NAN_SHARE_MAX = 0.05
+GAP_SHARE_MAX = 0.20
+RATE_SHARE_MIN = 0.80
+LABEL_COVERAGE_MIN = 0.95
+FALLING_SHARE_MAX = 0.01
+SAMPLES_MIN = 16
+COMMON_SHARE = 0.90
+CLASSES = ("benign", "malicious")
+
+Finding = Callable[[Episode], Iterator[str]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """What is known of one episode: its row in the validation table, and its meta data when these could be read."""
+
+    episode_id: str
+    meta: Meta | None
+    reasons: tuple[str, ...]
+    digest: str = ""
+    samples: int = 0
+    gaps: int = 0
+    longest_gap_s: float = 0.0
+    nan_share: float = 0.0
+    label_coverage: float = 0.0
+
+    @property
+    def ok(self) -> bool:
+        return not self.reasons
+
+    def row(self, windows: int) -> dict[str, Any]:
+        """The row of ``validation_v1.parquet``; ``windows`` is how many this episode gave."""
+        meta = self.meta
+        return {
+            "episode_id": self.episode_id,
+            "host": meta.host if meta else None,
+            "scenario": meta.scenario if meta else None,
+            "baseline": meta.baseline if meta else None,
+            "started_at": meta.started_at if meta else None,
+            "duration_s": meta.duration_s if meta else None,
+            "sample_hz": meta.sample_hz if meta else None,
+            "samples": self.samples,
+            "gaps": self.gaps,
+            "longest_gap_s": self.longest_gap_s,
+            "nan_share": self.nan_share,
+            "label_coverage": self.label_coverage,
+            "windows": windows,
+            "ok": self.ok,
+            "reasons": list(self.reasons),
+            "digest": self.digest,
+        }
+
+
+def unreadable(episode_id: str, reason: str) -> Verdict:
+    return Verdict(episode_id=episode_id, meta=None, reasons=(f"It cannot be read: {reason}.",))
+
+
+def judge(episode: Episode, name: str) -> Verdict:
+    """Put an episode before every finding. ``name`` is the id that its folder or file claims."""
+    reasons = list(_identity(episode.meta, name))
+    if fatal := list(_time(episode)):
+        return Verdict(
+            episode_id=name,
+            meta=episode.meta,
+            reasons=(*reasons, *fatal),
+            digest=episode.digest,
+            samples=len(episode.t),
+        )
+    for finding in FINDINGS:
+        reasons += finding(episode)
+    steps = np.diff(episode.t)
+    return Verdict(
+        episode_id=name,
+        meta=episode.meta,
+        reasons=tuple(reasons),
+        digest=episode.digest,
+        samples=len(episode.t),
+        gaps=int((steps > gap_limit_s(episode.meta.sample_hz)).sum()),
+        longest_gap_s=float(steps.max()),
+        nan_share=_nan_share(episode),
+        label_coverage=_label_coverage(episode),
+    )
+
+
+def _identity(meta: Meta, name: str) -> Iterator[str]:
+    if meta.schema_version != SCHEMA_VERSION:
+        yield f"Its schema version is {meta.schema_version}; this program reads {SCHEMA_VERSION}."
+    if meta.episode_id != name:
+        yield f"Its meta data call it {meta.episode_id}, its file {name}."
+    if not meta.host.strip():
+        yield "It names no host."
+    kinds, modes = [str(k) for k in Kind], [str(m) for m in Mode]
+    for channel in meta.channels:
+        if channel.kind not in kinds:
+            yield f"The kind of its channel {channel.name} is {channel.kind!r}, not gauge or counter."
+        if not channel.modes or any(m not in modes for m in channel.modes):
+            yield f"The modes of its channel {channel.name} are {channel.modes}, not realistic and oracle."
+    if len({c.name for c in meta.channels}) != len(meta.channels):
+        yield "It declares a channel twice."
+
+
+def _time(episode: Episode) -> Iterator[str]:
+    """What makes every other question meaningless."""
+    meta, t = episode.meta, episode.t
+    if not (0 < meta.sample_hz < 10_000 and meta.duration_s > 0 and meta.started_at >= 0):
+        yield "Its sampling rate, duration or start is not a sensible number."
+        return
+    if len(t) < SAMPLES_MIN:
+        yield f"It holds {len(t)} samples; at least {SAMPLES_MIN} are needed."
+    elif not np.isfinite(t).all() or (np.diff(t) <= 0).any():
+        yield "Its time does not run forward."
+    elif not episode.meta.channels:
+        yield "It has no channels."
+
+
+def _sampling(episode: Episode) -> Iterator[str]:
+    meta, t = episode.meta, episode.t
+    expected = meta.duration_s * meta.sample_hz
+    if len(t) < RATE_SHARE_MIN * expected:
+        yield f"It holds {len(t)} of the {expected:.0f} samples that its rate and duration promise."
+    steps = np.diff(t)
+    lost = steps[steps > gap_limit_s(meta.sample_hz)].sum() / (t[-1] - t[0])
+    if lost > GAP_SHARE_MAX:
+        yield f"{lost:.0%} of its time lies in gaps."
+
+
+def _values(episode: Episode) -> Iterator[str]:
+    if np.isinf(episode.values).any():
+        yield "It holds infinite values."
+    share = _nan_share(episode)
+    if share > NAN_SHARE_MAX:
+        yield f"{share:.0%} of its values are missing."
+    missing = np.isnan(episode.values).all(axis=0)
+    for i in np.flatnonzero(missing):
+        yield f"Its channel {episode.meta.channels[i].name} holds no value at all."
+    with np.errstate(invalid="ignore"):
+        if (
+            not missing.any()
+            and (np.nanmax(episode.values, axis=0) == np.nanmin(episode.values, axis=0)).all()
+        ):
+            yield "Nothing in it ever changes: the recorder was not looking at anything."
+
+
+def _counters(episode: Episode) -> Iterator[str]:
+    for i, channel in enumerate(episode.meta.channels):
+        if channel.kind == Kind.COUNTER:
+            counted = episode.values[np.isfinite(episode.values[:, i]), i]
+            # Sums of floating-point seconds may fall by a rounding error; a broken counter falls by more.
+            noise = 1e-9 * max(1.0, np.abs(counted).max(initial=0.0))
+            if len(counted) > 1 and (np.diff(counted) < -noise).mean() > FALLING_SHARE_MAX:
+                yield f"Its counter {channel.name} keeps falling."
+
+
+def _labels(episode: Episode) -> Iterator[str]:
+    if not len(episode.label_t):
+        yield "It has no labels."
+        return
+    if not np.isfinite(episode.label_t).all() or (np.diff(episode.label_t) < 0).any():
+        yield "The times of its labels do not ascend."
+        return
+    coverage = _label_coverage(episode)
+    if coverage < LABEL_COVERAGE_MIN:
+        yield f"Its labels cover only {coverage:.0%} of its time."
+    for phase in dict.fromkeys(episode.label_phase):
+        if episode.meta.phases.get(phase) not in CLASSES:
+            yield f"Its meta data do not say whether the phase {phase!r} is benign or malicious."
+    if episode.meta.baseline and any(c == "malicious" for c in episode.meta.phases.values()):
+        yield "It is a baseline, yet it has a malicious phase."
+
+
+FINDINGS: tuple[Finding, ...] = (_sampling, _values, _counters, _labels)
+
+
+def _nan_share(episode: Episode) -> float:
+    return float(np.isnan(episode.values).mean())
+
+
+def _label_coverage(episode: Episode) -> float:
+    if not len(episode.label_t):
+        return 0.0
+    first, last = episode.t[0], episode.t[-1]
+    return float(min(1.0, max(0.0, (last - episode.label_t[0]) / (last - first))))
+
+
+def judge_together(verdicts: Sequence[Verdict]) -> list[Verdict]:
+    """Add what only the company of the other episodes shows."""
+    return list(_odd_channels(list(_odd_declarations(list(_duplicates(verdicts))))))
+
+
+def _duplicates(verdicts: Iterable[Verdict]) -> Iterator[Verdict]:
+    seen: dict[str, str] = {}
+    for verdict in verdicts:
+        first = (
+            seen.setdefault(verdict.digest, verdict.episode_id)
+            if verdict.digest
+            else verdict.episode_id
+        )
+        if first != verdict.episode_id:
+            yield replace(verdict, reasons=(*verdict.reasons, f"It is a copy of {first}."))
+        else:
+            yield verdict
+
+
+def _odd_declarations(verdicts: Sequence[Verdict]) -> Iterator[Verdict]:
+    """Two episodes that call different things by one name cannot be in one data set; the majority decides."""
+    votes: dict[str, Counter[str]] = defaultdict(Counter)
+    for verdict in verdicts:
+        if verdict.ok and verdict.meta:
+            for channel in verdict.meta.channels:
+                votes[channel.name][_declaration(channel)] += 1
+    usual = {name: max(sorted(found), key=lambda d: found[d]) for name, found in votes.items()}
+    for verdict in verdicts:
+        channels = verdict.meta.channels if verdict.ok and verdict.meta else []
+        odd = [c for c in channels if _declaration(c) != usual[c.name]]
+        if odd:
+            reason = f"Its channel {odd[0].name} is {_declaration(odd[0])}; elsewhere it is {usual[odd[0].name]}."
+            yield replace(verdict, reasons=(*verdict.reasons, reason))
+        else:
+            yield verdict
+
+
+def _declaration(channel: ChannelInfo) -> str:
+    return f"a {channel.kind} in {channel.unit} for {' and '.join(sorted(channel.modes))}"
+
+
+def _odd_channels(verdicts: Sequence[Verdict]) -> Iterator[Verdict]:
+    """One episode with few channels must not take these channels from all others; channels go when many lack them."""
+    good = [v for v in verdicts if v.ok and v.meta]
+    counts = Counter(c.name for v in good if v.meta for c in v.meta.channels)
+    common = {name for name, n in counts.items() if n >= COMMON_SHARE * len(good)}
+    for verdict in verdicts:
+        own = {c.name for c in verdict.meta.channels} if verdict.meta else common
+        lacking = sorted(common - own)
+        if verdict.ok and lacking:
+            share = counts[lacking[0]] / len(good)
+            reason = f"It lacks the channel {lacking[0]}, which {share:.0%} of the episodes have."
+            yield replace(verdict, reasons=(*verdict.reasons, reason))
+        else:
+            yield verdict

@@ -1,0 +1,127 @@
+"""From samples to windows: pure functions of arrays.
+
+Recorders sample when they get the processor, not exactly on time. So first everything is put on an even grid, where
+counters become rates; then windows are laid over the grid at a fixed stride. A window never leaves its episode, never
+touches a hole (a gap in the recording, missing values, time without a label), and has one label from its first sample
+to its last: one in which the label changes is left out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+
+
+def gap_limit_s(sample_hz: float) -> float:
+    """The longest time between two samples that is bridged by a straight line: three intervals, or half a second."""
+    return max(3.0 / sample_hz, 0.5)
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """An episode on an even grid. ``start_s`` is the time of the grid's first edge, in seconds of the episode.
+
+    ``values`` float32 (G, C): row k covers the time from edge k to edge k + 1; counters are rates per second.
+    ``holes`` (G,): rows that no window may touch.
+    """
+
+    start_s: float
+    sample_hz: float
+    values: NDArray[np.float32]
+    holes: Bools
+
+
+def to_grid(t: Floats, values: Floats, is_counter: Bools, sample_hz: float) -> Grid:
+    """Put samples ``values`` (S, C), taken at the ascending times ``t``, on a grid of ``sample_hz``.
+
+    A counter's missing samples are bridged by its neighbours, like a gauge's, unless more time than ``gap_limit_s``
+    lies between these; the rows there are holes. A counter that falls has been reset: that step counts as no growth.
+    """
+    step = 1.0 / sample_hz
+    # Half a step of leave, because the last sample of a whole recording comes a little before its end.
+    count = max(0, int((t[-1] - t[0]) * sample_hz + 0.5)) if len(t) > 1 else 0
+    edges = t[0] + step * np.arange(count + 1) if count else np.zeros(1)
+    result = np.zeros((count, values.shape[1]), dtype=np.float32)
+    holes = np.zeros(count, dtype=bool)
+    limit = gap_limit_s(sample_hz)
+    complete = np.isfinite(values).all(axis=1)
+    holes |= _holes(edges, t[complete], limit)
+    for i in range(values.shape[1] if count else 0):
+        present = np.isfinite(values[:, i])
+        if not present.any():
+            holes[:] = True
+            continue
+        if is_counter[i]:
+            result[:, i] = _rate(edges, t[present], values[present, i])
+        else:
+            result[:, i] = np.interp(edges[1:], t[present], values[present, i])
+    return Grid(start_s=float(edges[0]), sample_hz=sample_hz, values=result, holes=holes)
+
+
+def _rate(edges: Floats, t: Floats, counted: Floats) -> Floats:
+    growth = np.concatenate([[0.0], np.cumsum(np.maximum(np.diff(counted), 0.0))])
+    at_edges = np.interp(edges, t, growth)
+    return np.asarray(np.diff(at_edges) / np.diff(edges))
+
+
+def _holes(edges: Floats, t: Floats, limit_s: float) -> Bools:
+    """Which grid rows overlap a stretch longer than ``limit_s`` without a complete sample."""
+    holes = np.zeros(len(edges) - 1, dtype=bool)
+    if not len(t):
+        return ~holes
+    bounds = np.concatenate([[min(edges[0], t[0])], t, [max(edges[-1], t[-1])]])
+    for i in np.flatnonzero(np.diff(bounds) > limit_s):
+        holes |= (edges[1:] > bounds[i]) & (edges[:-1] < bounds[i + 1])
+    return holes
+
+
+def class_spans(
+    label_t: Floats, classes: list[str | None], end_s: float
+) -> list[tuple[float, float, str | None]]:
+    """Stretches of one class, in time order: (from, to, class); phases of equal class that follow each other are one.
+
+    ``None`` is time that no class is known for.
+    """
+    spans: list[tuple[float, float, str | None]] = []
+    stops = [*label_t[1:].tolist(), end_s]
+    for start, stop, name in zip(label_t.tolist(), stops, classes, strict=True):
+        if stop <= start:
+            continue
+        if spans and spans[-1][2] == name and spans[-1][1] == start:
+            spans[-1] = (spans[-1][0], stop, name)
+        else:
+            spans.append((start, stop, name))
+    return spans
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """A window's place: its first grid row, and its class."""
+
+    row: int
+    label: str
+
+
+def plan_windows(
+    grid: Grid, spans: list[tuple[float, float, str | None]], window: int, stride: int
+) -> list[Placed]:
+    """Every allowed window of ``window`` rows, ``stride`` rows apart, in time order."""
+    step = 1.0 / grid.sample_hz
+    slack = step / 2  # labels and grid run on the same clock, but not on the same ticks
+    blocked = np.concatenate([[0], np.cumsum(grid.holes)])
+    placed = []
+    for row in range(0, len(grid.values) - window + 1, stride):
+        if blocked[row + window] > blocked[row]:
+            continue
+        start = grid.start_s + row * step
+        stop = start + window * step
+        for begin, end, label in spans:
+            if label is not None and begin <= start + slack and stop <= end + slack:
+                placed.append(Placed(row, label))
+                break
+    return placed
