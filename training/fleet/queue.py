@@ -464,10 +464,27 @@ class JobQueue:
         return len(stale)
 
     def shift_times(self, step_s: float) -> None:
-        """The wall clock stepped by ``step_s``: leases and holds move along."""
+        """The wall clock stepped by ``step_s``: leases and holds move along.
+
+        What was stamped between the step and its discovery has the new time already. It must not move again, so
+        nothing is moved further ahead than it can be: heartbeats to now, holds to their longest.
+        """
+        now = self.clock.now()
+        claimable_max = now + self.policy.backoff_max_s
         with self.db.transaction():
-            self.db.run("shift_jobs", step=step_s)
-            self.db.run("shift_hosts", step=step_s)
+            self.db.run(
+                "shift_jobs",
+                step=step_s,
+                now=now,
+                claimable_max=claimable_max,
+                avoid_max=claimable_max + self.policy.retry_elsewhere_grace_s,
+            )
+            self.db.run("shift_hosts", step=step_s, now=now)
+
+    def newest_time(self) -> float:
+        """The latest moment at which anything was noted, 0 in an empty queue."""
+        row = self.db.one("newest_time")
+        return 0.0 if row is None or row["at"] is None else float(row["at"])
 
     # ── looking ─────────────────────────────────────────────────────────────────────────────
 

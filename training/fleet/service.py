@@ -6,6 +6,7 @@ No HTTP and no SQL. Every method runs inside one transaction of the writer and e
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -106,6 +107,7 @@ class Service:
         self._shelf = shelf
         self._clock = queue.clock
         self._watch = Watch.begin(self._clock.now(), self._clock.monotonic(), self.policy)
+        self._catch_up()
         self._waiting: dict[str, int] = {}  # host → its open polls
         self._known = {
             row["hostname"]: KnownHost(
@@ -165,7 +167,7 @@ class Service:
 
     def claim(self, request: ClaimRequest) -> ClaimReply:
         """Grant the best job this host may run, answer a repeated request alike, or say why there is none."""
-        _check_ids(request)
+        _check(request)
         repeated = self._repeat(request)
         if repeated is not None:
             return repeated
@@ -429,13 +431,19 @@ class Service:
         step = self._watch.step_s
         if step:
             self.queue.shift_times(step)
+            now = self._clock.now()
             self._known = {
-                name: replace(
-                    known, first_seen=known.first_seen + step, last_seen=known.last_seen + step
-                )
+                name: replace(known, last_seen=min(known.last_seen + step, now))
                 for name, known in self._known.items()
             }
         return self.queue.sweep_stale() if self._watch.may_sweep else 0
+
+    def _catch_up(self) -> None:
+        """Undo a clock that went back while the receiver was down: a small board without a clock chip starts with the
+        time of its last shutdown, and every lease and hold would seem to end in the future."""
+        behind = self.queue.newest_time() - self._clock.now()
+        if behind > self.policy.clock_step_s:
+            self.queue.shift_times(-behind)
 
     # ── inside ──────────────────────────────────────────────────────────────────────────────
 
@@ -480,7 +488,10 @@ class Service:
     def _log(self, attempt: Attempt, log: LogLines | None) -> int:
         if log is None or not log.lines:
             return attempt.log_next
-        lines = [line[:LOG_LINE_CHARS_MAX] for line in log.lines[:LOG_LINES_MAX]]
+        lines = [
+            line[:LOG_LINE_CHARS_MAX].replace("\n", " ")  # or one line would be stored as two
+            for line in log.lines[:LOG_LINES_MAX]
+        ]
         return self.queue.append_log(attempt, max(0, log.first), lines)
 
 
@@ -504,7 +515,8 @@ def _older(session: str | None, known: str | None) -> bool:
     return bool(ordered) and session[:10] < known[:10]
 
 
-def _check_ids(request: ClaimRequest) -> None:
+def _check(request: ClaimRequest) -> None:
+    """Before anything is remembered of a host: every other host's claim looks at it."""
     if not re.fullmatch(HOST_ID_PATTERN, request.host_id):
         raise Refusal(
             Slug.BAD_REQUEST,
@@ -517,6 +529,17 @@ def _check_ids(request: ClaimRequest) -> None:
             raise Refusal(
                 Slug.BAD_REQUEST, f"$.{name}: 1 to 128 letters, digits, dots, dashes, underscores"
             )
+    try:
+        host = Host.of(request.host_id, request.capability)
+        sound = math.isfinite(host.ram_available_gib + host.vram_free_gib)
+    except (AttributeError, OverflowError, TypeError, ValueError):
+        sound = False
+    if not sound:
+        raise Refusal(
+            Slug.BAD_REQUEST,
+            "$.capability: cpu_cores, ram_available_gib and vram_free_gib are numbers, cuda_devices a list of objects; "
+            "`python -m training.fleet.capability` prints what this host should send",
+        )
 
 
 def _reason(request: FailRequest) -> EndReason:

@@ -157,13 +157,19 @@ WHERE job_id = :job_id
 SELECT job_id FROM jobs
 WHERE status IN ('claimed', 'running') AND heartbeat_at < :before ORDER BY heartbeat_at
 
--- name: shift_jobs — the wall clock stepped: everything that was written by it moves along
-UPDATE jobs SET heartbeat_at = heartbeat_at + :step, claimable_at = claimable_at + :step,
-  avoid_until = avoid_until + :step
+-- name: shift_jobs — the wall clock stepped: what it stamped moves along, but not beyond what it can be
+UPDATE jobs SET heartbeat_at = min(heartbeat_at + :step, :now),
+  claimable_at = min(claimable_at + :step, :claimable_max), avoid_until = min(avoid_until + :step, :avoid_max)
 WHERE status IN ('pending', 'claimed', 'running')
 
 -- name: shift_hosts — as above
-UPDATE hosts SET last_seen = last_seen + :step
+UPDATE hosts SET last_seen = min(last_seen + :step, :now)
+
+-- name: newest_time — when anything was noted last; before that the clock cannot be
+SELECT max(at) AS at FROM (
+  SELECT at FROM (SELECT at FROM events ORDER BY seq DESC LIMIT 1)
+  UNION ALL SELECT max(heartbeat_at) FROM jobs WHERE status IN ('claimed', 'running')
+  UNION ALL SELECT max(last_seen) FROM hosts) AS noted
 
 -- name: add_event — the witness of a transition, in its own transaction
 INSERT INTO events (at, job_id, transition, from_status, to_status, attempt, host, detail)
