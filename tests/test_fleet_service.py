@@ -1,0 +1,678 @@
+"""The service: who may do what, with the guards that need more than the row, and what observed time means."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from builders import (
+    a_beat,
+    a_capability,
+    a_claim,
+    a_completion,
+    a_failure,
+    a_job,
+    a_worker_claim,
+    some_lines,
+)
+from fakes import Counting, FakeClock, FakeShelf
+
+from training.fleet.job import EndReason, JobStatus, spec_hash
+from training.fleet.policy import Policy
+from training.fleet.protocol import ClaimReply, ClaimRequest, LogLines, Refusal, Slug
+from training.fleet.queue import JobQueue
+from training.fleet.service import Plan, Service
+
+A, B = "a" * 64, "b" * 64
+DAY = 86_400.0
+POLICY = Policy()
+
+
+class Receiver:
+    """A service with its queue in memory, a clock and a shelf; holds two jobs, ``one`` before ``two``."""
+
+    def __init__(self) -> None:
+        self.clock, self.shelf = FakeClock(), FakeShelf()
+        self.queue = JobQueue(":memory:", clock=self.clock, new_claim_id=Counting())
+        self.service = Service(self.queue, self.shelf)
+        self.service.reload([a_job("one", priority=90), a_job("two")], Plan())
+
+    def restart(self) -> None:
+        self.service = Service(self.queue, self.shelf, self.service.plan)
+
+    def claim(self, request: ClaimRequest) -> ClaimReply:
+        return self.service.claim(request)
+
+    def granted(self, host: str = "pi", **fields: Any) -> str:
+        reply = self.claim(a_worker_claim(host, **fields))
+        assert reply.claim_id is not None, reply.reason
+        return reply.claim_id
+
+    def status(self, name: str = "one") -> str:
+        job = self.queue.get(f"id-{name}")
+        assert job is not None
+        return job.status
+
+    def deliver(
+        self, claim_id: str | None, artifact: str = A, name: str = "one", **who: Any
+    ) -> None:
+        ticket = self.service.upload_ticket(f"id-{name}", claim_id, who.get("host_id"))
+        self.shelf.put(artifact, model=ticket.model, mode=ticket.mode)
+        self.service.upload_done(ticket, artifact, 10)
+        self.service.complete(f"id-{name}", a_completion(claim_id, artifact, **who))
+
+    def watch(self, seconds: float) -> int:
+        """Let time go by under ordinary looks at the clock; returns how many attempts were swept."""
+        swept = 0
+        for _ in range(round(seconds / POLICY.sweep_period_s)):
+            self.clock.advance(POLICY.sweep_period_s)
+            swept += self.service.tick()
+        return swept
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    made = Receiver()
+    yield made
+    made.queue.close()
+
+
+def refused(slug: Slug, call: Callable[[], object]) -> str:
+    """The sentence of the refusal, which must be of this kind."""
+    with pytest.raises(Refusal) as caught:
+        call()
+    assert caught.value.slug is slug, caught.value.detail
+    return caught.value.detail
+
+
+# ── claim ───────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_claim_answers_with_all_that_a_worker_needs(receiver: Receiver) -> None:
+    reply = receiver.claim(a_worker_claim())
+    assert (reply.job_id, reply.name, reply.attempt) == ("id-one", "one", 1)
+    assert reply.spec == a_job("one", priority=90)
+    assert reply.lease_s == POLICY.stale_after_s
+    assert receiver.queue.attempts("id-one")[0].session_id == "0000000001-abcd"
+
+
+def test_no_job_comes_with_the_reason(receiver: Receiver) -> None:
+    receiver.service.reload([a_job("big", require_cuda=True)], Plan())
+    receiver.service.cancel("one")
+    receiver.service.cancel("two")
+    reply = receiver.claim(a_claim())
+    assert (reply.job_id, reply.retry_after_s) == (None, None)
+    assert "no CUDA" in (reply.reason or "")
+
+
+def test_a_full_disk_grants_nothing_and_loses_nobody(receiver: Receiver) -> None:
+    receiver.shelf.room = False
+    reply = receiver.claim(a_worker_claim())
+    assert reply.job_id is None
+    assert "disk" in (reply.reason or "")
+    assert [known.name for known in receiver.service.known_hosts()] == ["pi"]
+    receiver.shelf.room = True
+    receiver.granted()
+
+
+def test_the_same_request_has_the_same_answer_with_what_is_left_of_the_lease(
+    receiver: Receiver,
+) -> None:
+    asked = a_worker_claim(request_id="r1")
+    first = receiver.claim(asked)
+    receiver.clock.advance(100)
+    again = receiver.claim(asked)
+    assert (again.claim_id, again.repeated, again.lease_s) == (first.claim_id, True, 500.0)
+    assert receiver.status("two") == "pending"
+
+
+def test_a_request_id_belongs_to_its_host(receiver: Receiver) -> None:
+    mine, other = (receiver.granted(host, request_id="r1") for host in ("pi", "desktop"))
+    assert mine != other
+
+
+def test_a_request_whose_attempt_has_ended_is_not_answered_with_a_dead_claim(
+    receiver: Receiver,
+) -> None:
+    claim_id = receiver.granted(request_id="r1")
+    receiver.service.fail("id-one", a_failure(claim_id))
+    said = refused(Slug.LEASE_SUPERSEDED, lambda: receiver.granted(request_id="r1"))
+    assert "trainer_failed" in said
+    receiver.service.cancel("two")
+    assert receiver.queue.counts()["claimed"] == 0
+
+
+@pytest.mark.parametrize("host_id", ["", "a b", "../pi", "x" * 65, "-pi", "pi\n", "пи"])
+def test_an_invalid_host_id_is_refused(receiver: Receiver, host_id: str) -> None:
+    assert "--host-id" in refused(Slug.BAD_REQUEST, lambda: receiver.claim(a_claim(host_id)))
+    assert receiver.service.known_hosts() == []
+
+
+@pytest.mark.parametrize("field", ["instance_id", "session_id", "request_id"])
+def test_invalid_ids_are_refused(receiver: Receiver, field: str) -> None:
+    request = a_worker_claim(**{field: "../../etc"})
+    assert f"$.{field}" in refused(Slug.BAD_REQUEST, lambda: receiver.claim(request))
+
+
+@pytest.mark.parametrize(
+    "capability",
+    [
+        {"cpu_cores": "many"},
+        {"cpu_cores": 1e999},
+        {"ram_available_gib": [8]},
+        {"ram_available_gib": float("nan")},
+        {"cuda_devices": 7},
+        {"cuda_devices": ["GPU"]},
+        {"cuda_devices": [{"vram_free_gib": "all of it"}]},
+        {"cuda_devices": {"vram_free_gib": 8}},
+    ],
+)
+def test_a_capability_without_sense_is_refused_and_harms_nobody_else(
+    receiver: Receiver, capability: dict[str, Any]
+) -> None:
+    said = refused(Slug.BAD_REQUEST, lambda: receiver.claim(a_claim("odd", capability=capability)))
+    assert said.startswith("$.capability")
+    assert receiver.service.known_hosts() == []
+    receiver.granted("pi")
+
+
+# ── hosts, sessions, slots ──────────────────────────────────────────────────────────────────
+
+
+def test_a_slot_holds_one_job_and_other_slots_are_free(receiver: Receiver) -> None:
+    receiver.granted()
+    said = refused(Slug.SLOT_BUSY, lambda: receiver.granted())
+    assert "id-one" in said
+    receiver.granted(slot=1)
+    assert receiver.queue.counts()["claimed"] == 2
+
+
+def test_a_caller_of_the_old_form_has_no_slots(receiver: Receiver) -> None:
+    assert [receiver.claim(a_claim()).job_id for _ in range(2)] == ["id-one", "id-two"]
+
+
+def test_a_new_session_ends_the_old_ones_claims_at_once(receiver: Receiver) -> None:
+    receiver.granted(session=1)
+    receiver.granted(session=1, slot=1)
+    receiver.granted("desktop", session=9) if receiver.status("two") == "pending" else None
+    again = receiver.claim(a_worker_claim(session=2))
+    assert (again.job_id, again.attempt) == ("id-one", 2)
+    first = receiver.queue.attempts("id-one")[0]
+    assert first.end_reason is EndReason.HOST_LOST
+    assert "began anew" in (first.error or "")
+    assert receiver.status("two") == "pending"
+    assert receiver.queue.get("id-one").host_losses == 1  # type: ignore[union-attr]
+
+
+def test_a_new_session_leaves_other_hosts_alone(receiver: Receiver) -> None:
+    receiver.granted("desktop")
+    receiver.granted("pi", session=5)
+    assert receiver.queue.counts()["claimed"] == 2
+
+
+def test_an_older_session_may_not_claim_any_more(receiver: Receiver) -> None:
+    receiver.claim(a_worker_claim(session=10))
+    said = refused(Slug.LEASE_SUPERSEDED, lambda: receiver.granted(session=9))
+    assert "newer session" in said
+    assert receiver.status("one") == "claimed", "the newer one's claim stands"
+    receiver.restart()
+    refused(Slug.LEASE_SUPERSEDED, lambda: receiver.granted(session=9))
+
+
+@pytest.mark.parametrize(
+    ("newer", "older", "ordered"),
+    [
+        ("0000000010-aa", "0000000009-ff", True),
+        ("0000000010-aa", "0000000010-bb", False),  # of the same count: nobody can tell
+        ("some-session", "0000000009-ff", False),
+        ("0000000010-aa", "another", False),
+    ],
+)
+def test_only_session_ids_that_sort_are_compared(
+    receiver: Receiver, newer: str, older: str, ordered: bool
+) -> None:
+    receiver.granted(session_id=newer)
+    again = a_worker_claim(session_id=older)
+    if ordered:
+        refused(Slug.LEASE_SUPERSEDED, lambda: receiver.claim(again))
+    else:
+        assert receiver.claim(again).attempt == 2
+
+
+def test_a_clone_is_refused_and_shown_until_the_first_is_silent_for_a_lease(
+    receiver: Receiver,
+) -> None:
+    receiver.granted()
+    clone = a_worker_claim(instance_id="clone-of-pi", session_id="0000000001-ffff")
+    assert "--host-id" in refused(Slug.HOST_ID_CONFLICT, lambda: receiver.claim(clone))
+    (known,) = receiver.service.known_hosts()
+    assert "clone-of" in (known.conflict or "")
+    assert known.instance_id == "instance-of-pi"
+    assert receiver.status() == "claimed", "nothing of the first was touched"
+    receiver.watch(POLICY.stale_after_s + 10)
+    assert receiver.claim(clone).job_id is not None, "it takes over"
+    (known,) = receiver.service.known_hosts()
+    assert (known.instance_id, known.conflict) == ("clone-of-pi", None)
+
+
+def test_every_message_shows_that_a_host_lives(receiver: Receiver) -> None:
+    claim_id = receiver.granted()
+    receiver.clock.advance(500)
+    receiver.service.heartbeat("id-one", a_beat(claim_id))
+    receiver.clock.advance(500)
+    refused(Slug.HOST_ID_CONFLICT, lambda: receiver.granted(instance_id="clone"))
+
+
+def test_hosts_are_remembered_over_a_restart(receiver: Receiver) -> None:
+    receiver.granted()
+    receiver.restart()
+    refused(Slug.HOST_ID_CONFLICT, lambda: receiver.granted(instance_id="clone"))
+
+
+def test_an_idle_host_of_higher_priority_goes_first_for_a_while(receiver: Receiver) -> None:
+    declared = {"desktop": {"priority": 100}, "pi": {"deny_jobs": []}}
+    receiver.service.reload([a_job("one", priority=90), a_job("two")], Plan(hosts=declared))
+    receiver.granted("desktop")
+    receiver.service.wait_begins("desktop")
+    reply = receiver.claim(a_worker_claim("pi"))
+    assert (reply.job_id, reply.retry_after_s) == (None, POLICY.host_priority_grace_s)
+    assert "desktop (priority 100 > 0)" in (reply.reason or "")
+    receiver.clock.advance(POLICY.host_priority_grace_s)
+    receiver.granted("pi")
+    receiver.service.cancel("two")
+    receiver.service.requeue("two")
+    receiver.service.wait_ends("desktop")
+    receiver.granted("laptop")
+
+
+def test_two_open_polls_of_a_host_are_one_waiting_host(receiver: Receiver) -> None:
+    receiver.claim(a_worker_claim("desktop"))
+    for _ in range(2):
+        receiver.service.wait_begins("desktop")
+    receiver.service.wait_ends("desktop")
+    assert [host.name for host in receiver.service.fleet().waiting] == ["desktop"]
+    receiver.service.wait_ends("desktop")
+    assert receiver.service.fleet().waiting == ()
+
+
+def test_a_host_whose_trainers_have_other_flags_is_an_obstacle(receiver: Receiver) -> None:
+    plan = Plan(trainer_digests={"run": "new"}, trainer_models={"run": frozenset({"gbt", "mlp"})})
+    receiver.service.reload([a_job("one"), a_job("two")], plan)
+    stale = receiver.claim(a_worker_claim("pi", trainer_digests={"run": "old"}))
+    assert "update the checkout" in (stale.reason or "")
+    assert receiver.claim(a_worker_claim("desktop", trainer_digests={"run": "new"})).job_id
+    assert receiver.claim(a_worker_claim("laptop")).job_id, "who says nothing is believed"
+
+
+def test_after_a_failure_another_host_goes_first(receiver: Receiver) -> None:
+    receiver.service.cancel("two")
+    receiver.claim(a_worker_claim("desktop"))
+    receiver.queue.requeue("id-one")
+    claim_id = receiver.granted("pi")
+    receiver.service.fail("id-one", a_failure(claim_id))
+    receiver.clock.advance(POLICY.backoff_s)
+    waits = receiver.claim(a_worker_claim("pi"))
+    assert (waits.job_id, waits.retry_after_s) == (None, POLICY.retry_elsewhere_grace_s)
+    assert receiver.claim(a_worker_claim("desktop", session=2)).job_id == "id-one"
+
+
+# ── heartbeat, complete, fail ───────────────────────────────────────────────────────────────
+
+
+def test_a_heartbeat_renews_the_lease_and_progress_never_goes_back(receiver: Receiver) -> None:
+    claim_id = receiver.granted()
+    for seq, epoch in ((1, 1), (3, 3), (2, 2)):
+        reply = receiver.service.heartbeat(
+            "id-one", a_beat(claim_id, seq=seq, progress={"epoch": epoch})
+        )
+        assert (reply.action, reply.lease_s) == ("continue", POLICY.stale_after_s)
+    assert receiver.queue.attempts("id-one")[0].progress == {"epoch": 3}
+    receiver.service.heartbeat("id-one", a_beat(claim_id, seq=4))
+    assert receiver.queue.attempts("id-one")[0].progress == {"epoch": 3}
+
+
+def test_output_lines_are_cut_and_stored_once(receiver: Receiver) -> None:
+    claim_id = receiver.granted()
+
+    def ship(log: LogLines) -> int:
+        return receiver.service.heartbeat("id-one", a_beat(claim_id, log=log)).log_next
+
+    assert ship(some_lines("a", "b")) == 2
+    assert ship(some_lines("a", "b")) == 2
+    assert ship(some_lines("b", "c" * 10_000, first=1)) == 3
+    assert ship(some_lines(*["x"] * 1000, first=3)) == 203
+    chunks = receiver.queue.db.all("log", job_id="id-one", attempt=1, after=0, most=10)
+    text = "\n".join(chunk["text"] for chunk in chunks).split("\n")
+    assert [len(line) for line in text[:4]] == [1, 1, 500, 1]
+
+
+def test_a_line_that_hides_further_lines_counts_as_one(receiver: Receiver) -> None:
+    claim_id = receiver.granted()
+    beat = a_beat(claim_id, log=some_lines("a\nb\nc", "d"))
+    assert receiver.service.heartbeat("id-one", beat).log_next == 2
+    (chunk,) = receiver.queue.db.all("log", job_id="id-one", attempt=1, after=0, most=10)
+    assert len(chunk["text"].split("\n")) == chunk["count"] == 2
+
+
+def test_cancel_reaches_the_worker_at_its_next_beat_and_is_never_undone(
+    receiver: Receiver,
+) -> None:
+    claim_id = receiver.granted()
+    receiver.service.cancel("one")
+    assert receiver.service.heartbeat("id-one", a_beat(claim_id)).action == "stop"
+    refused(Slug.JOB_CANCELLED, lambda: receiver.service.fail("id-one", a_failure(claim_id)))
+    refused(Slug.JOB_CANCELLED, lambda: receiver.service.upload_ticket("id-one", claim_id, None))
+    refused(Slug.JOB_CANCELLED, lambda: receiver.service.complete("id-one", a_completion(claim_id)))
+    assert receiver.status() == "cancelled"
+
+
+def test_the_same_complete_gives_the_same_receipt_and_another_artifact_conflicts(
+    receiver: Receiver,
+) -> None:
+    claim_id = receiver.granted()
+    receiver.deliver(claim_id)
+    again = receiver.service.complete("id-one", a_completion(claim_id))
+    assert (again.status, again.artifact_id, again.attempt) == ("completed", A, 1)
+    refused(
+        Slug.RESULT_CONFLICT, lambda: receiver.service.complete("id-one", a_completion(claim_id, B))
+    )
+    receiver.service.requeue("one")
+    assert receiver.service.complete("id-one", a_completion(claim_id)).artifact_id == A
+    assert receiver.status() == "pending", "the receipt is of the past; the requeue stands"
+
+
+def test_only_an_artifact_that_this_attempt_delivered_completes(receiver: Receiver) -> None:
+    mine, other = receiver.granted("pi"), receiver.granted("desktop")
+    refused(Slug.NO_ARTIFACT, lambda: receiver.service.complete("id-one", a_completion(mine)))
+    receiver.shelf.put(A, model="gbt", mode="realistic")
+    refused(Slug.NO_ARTIFACT, lambda: receiver.service.complete("id-one", a_completion(mine)))
+    receiver.deliver(other, A, "two")
+    refused(Slug.NO_ARTIFACT, lambda: receiver.service.complete("id-one", a_completion(mine)))
+    receiver.deliver(mine, A)
+    receiver.shelf.bundles.clear()
+    assert receiver.status() == "completed"
+
+
+def test_what_was_trained_must_be_what_the_job_asks_for(receiver: Receiver) -> None:
+    claim_id = receiver.granted()
+    ticket = receiver.service.upload_ticket("id-one", claim_id, None)
+    receiver.shelf.put(A, model=ticket.model, mode=ticket.mode)
+    receiver.service.upload_done(ticket, A, 10)
+    wrong = a_completion(claim_id, spec_hash=spec_hash(a_job("one", seed=8)))
+    refused(Slug.SPEC_MISMATCH, lambda: receiver.service.complete("id-one", wrong))
+    right = a_completion(claim_id, spec_hash=spec_hash(a_job("any name", priority=1)))
+    assert receiver.service.complete("id-one", right).status == "completed"
+
+
+def test_a_failure_keeps_the_error_and_says_what_follows(receiver: Receiver) -> None:
+    claim_id = receiver.granted()
+    failure = a_failure(claim_id, error="x" * 9999, exit_code=65, record={"seconds": 3})
+    assert receiver.service.fail("id-one", failure).status == "failed"
+    (attempt,) = receiver.queue.attempts("id-one")
+    assert (attempt.exit_code, attempt.record, len(attempt.error or "")) == (
+        65,
+        {"seconds": 3},
+        4096,
+    )
+    assert receiver.service.fail("id-one", failure).status == "failed", "again the same"
+    job = receiver.queue.get("id-one")
+    assert job is not None
+    assert job.error == "x" * 4096
+    assert "exit code 65" in (job.ended_by or "")
+
+
+@pytest.mark.parametrize("said", ["worker shutdown", "Worker Shutdown "])
+def test_the_old_form_of_a_hand_back_is_understood(receiver: Receiver, said: str) -> None:
+    receiver.claim(a_claim("pi"))
+    reply = receiver.service.fail("id-one", a_failure(host_id="pi", error=said))
+    assert reply.status == "pending"
+    assert receiver.queue.attempts("id-one")[0].end_reason is EndReason.WORKER_SHUTDOWN
+    assert receiver.queue.get("id-one").trainer_failures == 0  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("reason", ["host_lost", "completed", "cancelled", "superseded", "bored"])
+def test_a_worker_may_not_report_what_only_the_receiver_concludes(
+    receiver: Receiver, reason: str
+) -> None:
+    claim_id = receiver.granted()
+    failure = a_failure(claim_id, reason=reason)
+    assert "trainer_failed" in refused(
+        Slug.BAD_REQUEST, lambda: receiver.service.fail("id-one", failure)
+    )
+
+
+def test_without_a_claim_id_the_holder_is_served_and_nobody_else(receiver: Receiver) -> None:
+    receiver.claim(a_claim("pi"))
+    for host_id in ("desktop", None):
+        refused(
+            Slug.LEASE_SUPERSEDED,
+            lambda host_id=host_id: receiver.service.heartbeat("id-one", a_beat(host_id=host_id)),
+        )
+    assert receiver.service.heartbeat("id-one", a_beat(host_id="pi")).action == "continue"
+    receiver.deliver(None, host_id="pi")
+    assert receiver.service.complete("id-one", a_completion(host_id="pi")).artifact_id == A
+    refused(
+        Slug.LEASE_SUPERSEDED,
+        lambda: receiver.service.complete("id-one", a_completion(host_id="desktop")),
+    )
+
+
+def test_a_claim_id_opens_its_own_job_from_its_own_host_only(receiver: Receiver) -> None:
+    claim_id = receiver.granted("pi")
+    for job_id, request in (
+        ("id-two", a_beat(claim_id)),
+        ("id-one", a_beat(claim_id, host_id="desktop")),
+        ("id-one", a_beat("never given")),
+    ):
+        refused(Slug.LEASE_SUPERSEDED, lambda j=job_id, r=request: receiver.service.heartbeat(j, r))
+    refused(Slug.UNKNOWN_JOB, lambda: receiver.service.heartbeat("nothing", a_beat(claim_id)))
+
+
+# ── late messages ───────────────────────────────────────────────────────────────────────────
+
+
+def lose(receiver: Receiver) -> str:
+    claim_id = receiver.granted("pi")
+    assert receiver.watch(POLICY.stale_after_s + 20) == 1
+    assert receiver.status() == "pending"
+    return claim_id
+
+
+def test_a_late_complete_is_adopted(receiver: Receiver) -> None:
+    claim_id = lose(receiver)
+    receiver.deliver(claim_id)
+    assert receiver.status() == "completed"
+    job, (attempt,) = receiver.queue.get("id-one"), receiver.queue.attempts("id-one")
+    assert job is not None
+    assert (job.host_losses, job.artifact_id, job.worker_hostname) == (0, A, "pi")
+    assert (attempt.end_reason, attempt.artifact_id) == (EndReason.COMPLETED, A)
+
+
+def test_a_late_complete_is_refused_once_somebody_else_has_the_job(receiver: Receiver) -> None:
+    claim_id = lose(receiver)
+    receiver.granted("desktop")
+    refused(Slug.LEASE_SUPERSEDED, lambda: receiver.deliver(claim_id))
+    assert receiver.status() == "claimed"
+
+
+@pytest.mark.parametrize("word", ["cancel", "requeue"])
+def test_a_late_message_does_not_undo_the_operators_word(receiver: Receiver, word: str) -> None:
+    claim_id = lose(receiver)
+    getattr(receiver.service, word)("one")
+    before = receiver.status()
+    refused(Slug.LEASE_SUPERSEDED, lambda: receiver.deliver(claim_id))
+    refused(Slug.LEASE_SUPERSEDED, lambda: receiver.service.heartbeat("id-one", a_beat(claim_id)))
+    assert receiver.status() == before
+
+
+def test_a_late_fail_is_refused(receiver: Receiver) -> None:
+    claim_id = lose(receiver)
+    refused(Slug.LEASE_SUPERSEDED, lambda: receiver.service.fail("id-one", a_failure(claim_id)))
+    assert receiver.queue.get("id-one").trainer_failures == 0  # type: ignore[union-attr]
+
+
+def test_a_late_heartbeat_readopts_and_gives_the_loss_back_three_times(receiver: Receiver) -> None:
+    claim_id = lose(receiver)
+    for _ in range(POLICY.max_readoptions):
+        assert receiver.queue.get("id-one").host_losses == 1  # type: ignore[union-attr]
+        receiver.service.heartbeat("id-one", a_beat(claim_id))
+        job = receiver.queue.get("id-one")
+        assert job is not None
+        assert (job.status, job.host_losses, job.attempt) == ("running", 0, 1)
+        assert receiver.watch(POLICY.stale_after_s + 20) == 1
+    refused(Slug.LEASE_SUPERSEDED, lambda: receiver.service.heartbeat("id-one", a_beat(claim_id)))
+    receiver.deliver(claim_id)
+    assert receiver.status() == "completed", "finished work is taken all the same"
+
+
+# ── observed time ───────────────────────────────────────────────────────────────────────────
+
+
+def test_a_restart_gives_everybody_a_full_lease(receiver: Receiver) -> None:
+    receiver.granted()
+    receiver.watch(POLICY.stale_after_s)
+    receiver.clock.suspend(3600)
+    receiver.restart()
+    assert receiver.watch(POLICY.stale_after_s - 10) == 0
+    assert receiver.watch(20) == 1
+
+
+def test_a_suspended_receiver_holds_its_own_silence_against_nobody(receiver: Receiver) -> None:
+    claim_id = receiver.granted()
+    receiver.watch(POLICY.stale_after_s - 100)
+    receiver.clock.suspend(3 * DAY)
+    assert receiver.service.tick() == 0
+    assert receiver.watch(100) == 0
+    receiver.service.heartbeat("id-one", a_beat(claim_id))
+    assert receiver.watch(POLICY.stale_after_s) == 0
+
+
+@pytest.mark.parametrize("step_s", [DAY, -DAY])
+def test_a_clock_step_moves_leases_and_holds_along(receiver: Receiver, step_s: float) -> None:
+    receiver.granted("pi")
+    receiver.service.fail("id-two", a_failure(receiver.granted("desktop")))
+
+    def left() -> list[float | None]:
+        """What is left of the lease, the back-off, the avoidance, and of the host's own lease."""
+        one, two = receiver.queue.get("id-one"), receiver.queue.get("id-two")
+        assert one is not None
+        assert two is not None
+        (row, *_) = receiver.queue.workers()
+        known = receiver.service.known_hosts()[0].last_seen
+        times = (one.heartbeat_at, two.claimable_at, two.avoid_until, row["last_seen"], known)
+        return [None if at is None else at - receiver.clock.now() for at in times]
+
+    before = left()
+    receiver.clock.step(step_s)
+    assert receiver.service.tick() == 0
+    assert left() == before
+
+
+@pytest.mark.parametrize("step_s", [DAY, -DAY])
+def test_what_was_written_between_a_step_and_its_discovery_is_not_lost_for_a_day(
+    receiver: Receiver, step_s: float
+) -> None:
+    """The tick finds the step some seconds late; what was stamped by the new time already must not move again."""
+    claim_id = receiver.granted("pi")
+    receiver.watch(POLICY.stale_after_s + 10)
+    receiver.service.heartbeat("id-one", a_beat(claim_id))
+    receiver.clock.step(step_s)
+    receiver.clock.advance(5)
+    receiver.service.heartbeat("id-one", a_beat(claim_id))
+    receiver.service.requeue("two")
+    receiver.clock.advance(5)
+    receiver.service.tick()
+    assert receiver.watch(POLICY.stale_after_s + 10) == 1, "a lease later the silent one is swept"
+    receiver.service.cancel("one")
+    assert receiver.claim(a_worker_claim("desktop")).job_id == "id-two"
+
+
+def test_a_clock_set_back_while_the_receiver_was_down_holds_nothing_up(receiver: Receiver) -> None:
+    """A small board without a clock chip starts with the time of its last shutdown, and finds the right one later."""
+    two = receiver.granted()
+    receiver.service.fail("id-one", a_failure(two, error="boom"))
+    held = receiver.granted("pi")
+    assert held
+    receiver.clock.step(-DAY)
+    receiver.clock.restart()
+    receiver.restart()
+    assert receiver.watch(POLICY.stale_after_s + 10) == 1, "nobody was heard for a lease"
+    assert receiver.claim(a_worker_claim("desktop")).job_id == "id-one"
+    assert receiver.claim(a_worker_claim("laptop")).job_id == "id-two"
+
+
+# ── the operator ────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_job_is_named_by_its_name_its_id_or_a_unique_prefix(receiver: Receiver) -> None:
+    receiver.service.reload([a_job("gbt", job_id="abc1"), a_job("mlp", job_id="abd2")], Plan())
+    found = [receiver.service.resolve(ref) for ref in ("gbt", "abc1", "abc", "mlp")]
+    assert found == ["abc1", "abc1", "abc1", "abd2"]
+    assert "gbt (abc1), mlp (abd2)" in refused(
+        Slug.UNKNOWN_JOB, lambda: receiver.service.resolve("ab")
+    )
+    for ref in ("", "x", "'; DROP TABLE jobs", "\x1b[31m"):
+        said = refused(Slug.UNKNOWN_JOB, lambda ref=ref: receiver.service.resolve(ref))
+        assert "\x1b" not in said
+
+
+def test_a_name_that_several_jobs_have_is_refused_with_their_ids(receiver: Receiver) -> None:
+    receiver.service.reload([a_job("twin", job_id=f"{n}") for n in range(8)], Plan())
+    assert "prefix of the id" in refused(Slug.UNKNOWN_JOB, lambda: receiver.service.requeue("twin"))
+
+
+@pytest.mark.parametrize("exit_code", [1, 65])
+def test_requeue_gives_a_job_its_budgets_back(receiver: Receiver, exit_code: int) -> None:
+    receiver.service.fail("id-one", a_failure(receiver.granted(), exit_code=exit_code))
+    assert receiver.service.requeue("one").status == "pending"
+    job = receiver.queue.get("id-one")
+    assert job is not None
+    assert (job.trainer_failures, job.generation, job.error) == (0, 2, None)
+    assert receiver.claim(a_worker_claim()).attempt == 2
+
+
+def test_cancel_of_what_is_over_is_refused_with_the_state(receiver: Receiver) -> None:
+    receiver.service.cancel("one")
+    said = refused(Slug.WRONG_STATE, lambda: receiver.service.cancel("one"))
+    assert "cancelled already" in said
+
+
+def test_a_reload_leaves_what_is_in_flight(receiver: Receiver) -> None:
+    claim_id = receiver.granted()
+    counts = receiver.service.reload([a_job("three")], Plan())
+    assert (counts.inserted, counts.removed) == (1, 2)
+    assert receiver.service.heartbeat("id-one", a_beat(claim_id)).action == "continue"
+    receiver.deliver(claim_id)
+    assert receiver.queue.get("id-one").status is JobStatus.COMPLETED  # type: ignore[union-attr]
+
+
+# ── uploads ─────────────────────────────────────────────────────────────────────────────────
+
+
+def test_who_delivers_is_heard(receiver: Receiver) -> None:
+    claim_id = receiver.granted()
+    ticket = receiver.service.upload_ticket("id-one", claim_id, "pi")
+    assert (ticket.model, ticket.mode, ticket.attempt) == ("gbt", "realistic", 1)
+    receiver.clock.advance(500)
+    assert not receiver.service.upload_stored(ticket, A)
+    receiver.service.upload_done(ticket, A, 10)
+    assert receiver.service.upload_stored(ticket, A)
+    assert receiver.queue.get("id-one").heartbeat_at == receiver.clock.now()  # type: ignore[union-attr]
+    assert receiver.status() == "running"
+
+
+def test_an_upload_whose_claim_was_lost_meanwhile_is_refused_at_its_end(receiver: Receiver) -> None:
+    claim_id = receiver.granted()
+    ticket = receiver.service.upload_ticket("id-one", claim_id, None)
+    receiver.service.requeue("one")
+    refused(Slug.LEASE_SUPERSEDED, lambda: receiver.service.upload_done(ticket, A, 10))
+    assert receiver.queue.db.all("artifacts") == []
+
+
+def test_a_capability_is_what_the_last_claim_said(receiver: Receiver) -> None:
+    receiver.service.reload([a_job("big", priority=99, require_cuda=True)], Plan())
+    first = receiver.claim(a_worker_claim("desktop", capability=a_capability()))
+    assert first.job_id == "id-one"
+    second = a_worker_claim("desktop", slot=1, capability=a_capability(cuda=True))
+    assert receiver.claim(second).job_id == "id-big"
