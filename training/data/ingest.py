@@ -1,0 +1,165 @@
+"""``python -m training.data.ingest``: bring windows that you already have into a data set that trainers read.
+
+    python -m training.data.ingest windows.npz --out-dir data/processed
+    python -m training.data.ingest samples.csv --window-s 4 --stride-s 2 --out-dir data/processed
+    python -m training.data.ingest --pcp /var/log/pcp/pmlogger/pi/20261101 --out-dir data/processed
+
+Formats: see `ingest_npz`, `ingest_long` (CSV and Parquet) and `ingest_pcp`; they end in the same files as recordings of
+one's own. Exit codes: 0 done, 2 bad arguments, 65 data that cannot be used.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NoReturn
+
+import numpy as np
+
+from training.data.errors import DataError
+from training.data.ingest_long import Cut, read_long
+from training.data.ingest_npz import read_npz
+from training.data.ingest_pcp import PcpCut, read_pcp
+from training.data.ingested import Ingested, without_missing, write
+
+EXIT_BAD_ARGUMENTS, EXIT_BAD_DATA = 2, 65
+SUFFIXES = (".npz", ".csv", ".parquet")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    args = _parser().parse_args(argv)
+    try:
+        windows = without_missing(_read(args), drop=args.drop_nan)
+        _say(args, f"{windows.X.shape[0]:,} windows read; describing them …")
+        schema = write(windows, args.out_dir)
+    except DataError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return EXIT_BAD_DATA
+    except MemoryError:
+        print("error: the windows do not fit into memory: ingest fewer at a time", file=sys.stderr)
+        return EXIT_BAD_DATA
+    found = _summary(windows, args.out_dir) | {"schema_hash": schema.hash()}
+    if args.json:
+        print(json.dumps(found, allow_nan=False))
+    else:
+        _print(found)
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m training.data.ingest",
+        description="Bring windows that you already have into a data set that trainers read.",
+        allow_abbrev=False,
+    )
+    parser.add_argument(
+        "file", nargs="?", type=Path, help="windows or samples: .npz, .csv, .parquet"
+    )
+    parser.add_argument("--pcp", action="append", type=Path, default=[], metavar="ARCHIVE",
+                        help="archive of Performance Co-Pilot instead of a file; may be repeated")  # fmt: skip
+    parser.add_argument("--out-dir", type=Path, default=Path("data/processed"))
+    parser.add_argument("--hz", type=_positive, help="sampling rate (default: from t, else 1)")
+    parser.add_argument(
+        "--window-s", type=_positive, help="length of the windows to cut, in seconds"
+    )
+    parser.add_argument(
+        "--stride-s", type=_positive, help="step between them (default: half of it)"
+    )
+    parser.add_argument("--labels", type=_names, default=(), metavar="NAME,NAME",
+                        help="names of the classes, in the order of their numbers")  # fmt: skip
+    parser.add_argument("--oracle", type=_names, default=(), metavar="CHANNEL,CHANNEL",
+                        help="columns that the realistic mode must not see")  # fmt: skip
+    parser.add_argument("--every-s", type=_positive, help="--pcp: seconds between samples (60)")
+    parser.add_argument("--drop-nan", action="store_true", help="leave incomplete windows out")
+    parser.add_argument("--json", action="store_true", help="print what was written as JSON")
+    return parser
+
+
+def _positive(text: str) -> float:
+    value = float(text)
+    if not 0 < value < float("inf"):
+        raise argparse.ArgumentTypeError(f"must be a positive number, not {text}")
+    return value
+
+
+def _names(text: str) -> tuple[str, ...]:
+    names = tuple(name.strip() for name in text.split(","))
+    if "" in names or len(set(names)) != len(names):
+        raise argparse.ArgumentTypeError(
+            f"must be different names with commas between them: {text!r}"
+        )
+    return names
+
+
+def _read(args: argparse.Namespace) -> Ingested:
+    """Choose the reader; an option that the format has no use for is a mistake, not a wish to be ignored."""
+    if (args.file is None) == (not args.pcp):
+        _usage("give one file, or one or more archives with --pcp")
+    if args.pcp:
+        _without_effect(args, "--pcp", "hz", "window_s", "stride_s", "labels", "oracle")
+        _say(args, f"reading {len(args.pcp)} archives …")
+        return read_pcp(args.pcp, PcpCut(every_s=args.every_s) if args.every_s else PcpCut())
+    if args.file.suffix not in SUFFIXES:
+        _usage(f"{args.file} is none of {', '.join(SUFFIXES)}")
+    _say(args, f"reading {args.file} …")
+    if args.file.suffix == ".npz":
+        _without_effect(args, "a .npz file", "every_s", "window_s", "stride_s", "oracle")
+        return read_npz(args.file, hz=args.hz or 1.0, labels=args.labels)
+    _without_effect(args, f"a {args.file.suffix} file", "every_s")
+    cut = Cut(window_s=args.window_s, stride_s=args.stride_s, hz=args.hz)
+    return read_long(args.file, cut, oracle=args.oracle, labels=args.labels)
+
+
+def _without_effect(args: argparse.Namespace, what: str, *options: str) -> None:
+    given = [option for option in options if getattr(args, option)]
+    if given:
+        _usage(f"--{given[0].replace('_', '-')} has no effect on {what}: leave it out")
+
+
+def _usage(sentence: str) -> NoReturn:
+    print(f"error: {sentence}", file=sys.stderr)
+    raise SystemExit(EXIT_BAD_ARGUMENTS)
+
+
+def _say(args: argparse.Namespace, text: str) -> None:
+    if not args.json:
+        print(text, file=sys.stderr, flush=True)
+
+
+def _summary(windows: Ingested, out_dir: Path) -> dict[str, object]:
+    labels, counts = np.unique(windows.label, return_counts=True)
+    hidden = sum("realistic" not in channel.modes for channel in windows.channels)
+    return {
+        "out_dir": str(out_dir),
+        "windows": int(windows.X.shape[0]),
+        "episodes": int(np.unique(windows.episode).size),
+        "hosts": sorted(np.unique(windows.host).tolist()),
+        "channels": {"realistic": len(windows.channels) - hidden, "oracle": len(windows.channels)},
+        "samples": int(windows.X.shape[2]),
+        "window_s": windows.window_s,
+        "labels": dict(zip(labels.tolist(), counts.tolist(), strict=True)),
+        "notes": list(windows.notes),
+    }
+
+
+def _print(found: dict[str, object]) -> None:
+    for key, value in found.items():
+        if key == "notes":
+            continue
+        shown = value
+        if isinstance(value, dict):
+            shown = ", ".join(f"{name} {count:,}" for name, count in value.items())
+        elif isinstance(value, list):
+            shown = ", ".join(value)
+        print(f"{key.replace('_', ' '):12} {shown}")
+    notes = found["notes"]
+    assert isinstance(notes, list)
+    for note in notes:
+        print(f"note: {note}")
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

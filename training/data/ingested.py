@@ -1,0 +1,199 @@
+"""Windows that somebody else made, on their way into a processed data set."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from training.data.channels import Kind, Mode
+from training.data.dataset import WindowSet, write_processed
+from training.data.errors import DataError
+from training.data.schema import ChannelSpec, FeatureSchema
+
+BENIGN, MALICIOUS = "benign", "malicious"
+SAMPLES_MIN = 4  # shorter windows have no shape to describe
+UNKNOWN_HOST = "unknown"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ingested:
+    """N windows of T samples on C channels. Arrays of length N unless said otherwise; times in seconds."""
+
+    X: NDArray[np.float32]  # (N, C, T)
+    label: NDArray[np.str_]
+    episode: NDArray[np.str_]
+    host: NDArray[np.str_]
+    t_start: NDArray[np.float64]
+    channels: tuple[ChannelSpec, ...]
+    label_names: tuple[str, ...]  # in the order of their class numbers
+    sample_hz: float
+    stride_s: float
+    scenario: str = "ingested"
+    normaliser: dict[str, Any] = field(default_factory=lambda: {"kind": "none"})
+    notes: tuple[str, ...] = ()  # what was left out or assumed, one sentence each
+
+    @property
+    def window_s(self) -> float:
+        return int(self.X.shape[2]) / self.sample_hz
+
+    def take(self, keep: NDArray[np.bool_]) -> Ingested:
+        """The windows that ``keep`` (N booleans) selects."""
+        return replace(
+            self,
+            X=self.X[keep],
+            label=self.label[keep],
+            episode=self.episode[keep],
+            host=self.host[keep],
+            t_start=self.t_start[keep],
+        )
+
+
+def channel_specs(
+    names: Sequence[str], oracle: Sequence[bool], units: Sequence[str] | None = None
+) -> tuple[ChannelSpec, ...]:
+    """Channels by name; those that are ``oracle`` are hidden from the realistic mode."""
+    return tuple(
+        ChannelSpec(
+            name=name,
+            unit="" if units is None else units[number],
+            kind=str(Kind.GAUGE),
+            modes=(str(Mode.ORACLE),) if hidden else (str(Mode.ORACLE), str(Mode.REALISTIC)),
+        )
+        for number, (name, hidden) in enumerate(zip(names, oracle, strict=True))
+    )
+
+
+def own_episodes(n: int) -> NDArray[np.str_]:
+    """An episode for each window, for data that do not say which windows belong together."""
+    return np.array([f"window-{number:07}" for number in range(n)])
+
+
+def name_labels(
+    y: NDArray[Any], names: Sequence[str] = ()
+) -> tuple[NDArray[np.str_], tuple[str, ...]]:
+    """Class names of each window, and all of them in the order of their numbers.
+
+    Numbers 0 and 1 are benign and malicious-like unless ``names`` (by class number) say otherwise; other numbers
+    become their own names. Names are ordered alphabetically, with benign first. Raises DataError.
+    """
+    if y.ndim != 1:
+        raise DataError(f"y must have one label a window, but its shape is {y.shape}.")
+    if y.dtype.kind in "fiub":
+        numbers = y.astype(np.int64)
+        if not np.array_equal(numbers, y):
+            raise DataError("y holds numbers that are not whole: give class numbers or names.")
+        return _name_numbers(numbers, tuple(names))
+    labels = y.astype(str)
+    if names:
+        unknown = sorted(set(np.unique(labels).tolist()) - set(names))
+        if unknown:
+            raise DataError(f"The label {unknown[0]!r} is not among the labels named.")
+        return labels, tuple(names)
+    found = sorted(np.unique(labels).tolist(), key=lambda name: (name != BENIGN, name))
+    return labels, tuple(found)
+
+
+def _name_numbers(
+    numbers: NDArray[np.int64], names: tuple[str, ...]
+) -> tuple[NDArray[np.str_], tuple[str, ...]]:
+    present = np.unique(numbers)
+    if present[0] < 0:
+        raise DataError(f"y holds the class number {present[0]}: the lowest one is 0.")
+    if not names:
+        if present[-1] <= 1:
+            names = (BENIGN, MALICIOUS)
+        else:
+            return numbers.astype(str), tuple(str(number) for number in present)
+    if present[-1] >= len(names):
+        raise DataError(
+            f"y holds the class number {present[-1]}, but {len(names)} labels are named."
+        )
+    return np.array(names)[numbers], names
+
+
+def without_missing(windows: Ingested, *, drop: bool) -> Ingested:
+    """Refuse windows that hold NaN or infinity, or leave them out and say how many. Raises DataError."""
+    finite = np.array([np.isfinite(window).all() for window in windows.X], dtype=np.bool_)
+    if finite.all():
+        return windows
+    bad = int((~finite).sum())
+    first = windows.X[int(np.flatnonzero(~finite)[0])]
+    channel = windows.channels[int(np.flatnonzero(~np.isfinite(first).all(axis=1))[0])].name
+    if not drop:
+        raise DataError(
+            f"{bad} of {finite.size} windows hold values that are not finite numbers, first in the channel "
+            f"{channel!r}: fill them by a rule of your own, or leave these windows out with --drop-nan."
+        )
+    if not finite.any():
+        raise DataError("Every window holds a value that is not a finite number: nothing is left.")
+    note = f"{bad} windows with values that are not finite numbers were left out."
+    return replace(windows.take(finite), notes=(*windows.notes, note))
+
+
+def write(windows: Ingested, out_dir: Path) -> FeatureSchema:
+    """Write the processed data set. Raises DataError."""
+    if windows.X.ndim != 3 or 0 in windows.X.shape:
+        raise DataError(
+            f"X must be (windows, channels, samples), but its shape is {windows.X.shape}."
+        )
+    if windows.X.shape[2] < SAMPLES_MIN:
+        raise DataError(
+            f"The windows have {windows.X.shape[2]} samples; at least {SAMPLES_MIN} are needed."
+        )
+    target = "malicious" if windows.label_names == (BENIGN, MALICIOUS) else "phase"
+    return write_processed(
+        out_dir,
+        WindowSet(
+            X=windows.X,
+            episode=windows.episode,
+            host=windows.host,
+            t_start=windows.t_start,
+            t_end=windows.t_start + windows.window_s,
+            label=windows.label,
+        ),
+        channels=windows.channels,
+        sample_hz=windows.sample_hz,
+        window_s=windows.window_s,
+        stride_s=windows.stride_s,
+        target=target,
+        label_names=windows.label_names,
+        normaliser=windows.normaliser,
+        validation_rows=_validation_rows(windows),
+    )
+
+
+def _validation_rows(windows: Ingested) -> list[dict[str, Any]]:
+    ids, first, of_window = np.unique(windows.episode, return_index=True, return_inverse=True)
+    order = np.argsort(of_window, kind="stable")
+    rows = []
+    for number, members in enumerate(np.split(order, np.cumsum(np.bincount(of_window))[:-1])):
+        start = windows.t_start[members]
+        digest = hashlib.sha256(windows.X[members].tobytes())
+        digest.update("\0".join(windows.label[members].tolist()).encode())
+        rows.append(
+            {
+                "episode_id": str(ids[number]),
+                "host": str(windows.host[first[number]]),
+                "scenario": windows.scenario,
+                "baseline": False,
+                "started_at": float(start.min()),
+                "duration_s": float(start.max() - start.min() + windows.window_s),
+                "sample_hz": windows.sample_hz,
+                "samples": int(members.size * windows.X.shape[2]),
+                "gaps": 0,
+                "longest_gap_s": 0.0,
+                "nan_share": 0.0,
+                "label_coverage": 1.0,
+                "windows": int(members.size),
+                "ok": True,
+                "reasons": [],
+                "digest": digest.hexdigest(),
+            }
+        )
+    return rows
