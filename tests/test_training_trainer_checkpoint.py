@@ -1,0 +1,220 @@
+"""Checkpoints refuse what they were not made for, and states what is not theirs."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import pickle
+from pathlib import Path
+
+import pytest
+import torch
+from trainer_builders import SHORT, arguments, make_data, run
+
+from training.trainer import checkpoint
+from training.trainer.checkpoint import CheckpointError, StateFile
+from training.trainer.contract import BadData, Exit
+from training.trainer.score import main, score
+
+
+class Ticks:
+    def __init__(self) -> None:
+        self.time = 0.0
+
+    def now(self) -> float:
+        return self.time
+
+    monotonic = awake = now
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """(checkpoint, data) of a small mlp in oracle mode."""
+    folder = tmp_path_factory.mktemp("trained")
+    data = make_data(folder / "data")
+    assert run(arguments("mlp", data, folder, *SHORT["mlp"])).code == Exit.DONE
+    return folder / "artifacts" / "mlp_oracle.ckpt.json", data
+
+
+@pytest.mark.parametrize(
+    ("other", "field"),
+    [
+        ({"rename": "renamed"}, r"channels\[0|channels\[1"),
+        ({"unit": "bytes"}, "unit"),
+        ({"samples": 21}, "window_samples"),
+        ({"channels": 6}, "channels"),
+        ({"classes": 3}, "label_map"),
+    ],
+    ids=["renamed", "unit", "window", "more", "classes"],
+)
+def test_data_of_another_schema_is_refused_by_its_first_difference(
+    trained: tuple[Path, Path], other: dict, field: str, tmp_path: Path
+) -> None:
+    with pytest.raises(BadData, match=field):
+        score(trained[0], make_data(tmp_path, **other))
+
+
+def test_an_oracle_checkpoint_refuses_realistic_data(trained: tuple[Path, Path]) -> None:
+    from training.data.dataset import load_processed
+
+    path, data = trained
+    found = load_processed(None, data / "tensor_window_v1", None, "realistic")
+    with pytest.raises(CheckpointError, match="mode"):
+        checkpoint.require_schema(checkpoint.read(path), found.schema)
+
+
+def copied(trained: tuple[Path, Path], folder: Path) -> tuple[Path, dict]:
+    path = trained[0]
+    document = json.loads(path.read_text())
+    (folder / path.name).write_bytes(path.read_bytes())
+    (folder / "mlp_oracle.pt").write_bytes((path.parent / "mlp_oracle.pt").read_bytes())
+    return folder / path.name, document
+
+
+def test_a_changed_sidecar_is_refused_before_it_is_read(
+    trained: tuple[Path, Path], tmp_path: Path
+) -> None:
+    path, _ = copied(trained, tmp_path)
+    sidecar = tmp_path / "mlp_oracle.pt"
+    content = bytearray(sidecar.read_bytes())
+    content[len(content) // 2] ^= 1
+    sidecar.write_bytes(content)
+    with pytest.raises(CheckpointError, match="fetch the bundle again"):
+        checkpoint.read(path)
+    sidecar.write_bytes(content[:-1])
+    with pytest.raises(CheckpointError, match="fetch the bundle again"):
+        checkpoint.read(path)
+    sidecar.unlink()
+    with pytest.raises(CheckpointError, match="cannot be read"):
+        checkpoint.read(path)
+
+
+@pytest.mark.parametrize("name", ["../mlp_oracle.pt", "/etc/passwd", "", ".."])
+def test_a_sidecar_lies_beside_its_checkpoint_or_nowhere(
+    trained: tuple[Path, Path], name: str, tmp_path: Path
+) -> None:
+    path, document = copied(trained, tmp_path)
+    document["sidecar"]["file"] = name
+    path.write_text(json.dumps(document))
+    with pytest.raises(CheckpointError, match="do not trust it"):
+        checkpoint.read(path)
+
+
+class Hostile:
+    def __init__(self, target: Path) -> None:
+        self.target = target
+
+    def __reduce__(self) -> tuple:
+        return (os.system, (f"touch {self.target}",))
+
+
+def test_a_hostile_pickle_never_runs(trained: tuple[Path, Path], tmp_path: Path) -> None:
+    _, data = trained
+    document = json.loads(trained[0].read_text())
+    document.pop("sidecar")
+    for payload in (
+        pickle.dumps(Hostile(tmp_path / "owned"), 2),
+        saved(Hostile(tmp_path / "owned")),
+    ):
+        path = checkpoint.write(tmp_path, document, payload, ".pt")
+        with pytest.raises(BadData, match="holds no weights of mlp"):
+            score(path, data)
+    assert not (tmp_path / "owned").exists()
+
+
+def saved(value: object) -> bytes:
+    buffer = io.BytesIO()
+    torch.save(value, buffer)
+    return buffer.getvalue()
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", "nonsense", "[" * 100_000, '{"format": "x"}'])
+def test_what_is_no_checkpoint_is_said_to_be_none(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "x.ckpt.json"
+    path.write_text(text)
+    with pytest.raises(CheckpointError, match="is not a checkpoint"):
+        checkpoint.read(path)
+
+
+def test_a_checkpoint_of_a_later_version_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "x.ckpt.json"
+    path.write_text(json.dumps({"format": checkpoint.FORMAT, "version": 99}))
+    with pytest.raises(CheckpointError, match="version 99"):
+        checkpoint.read(path)
+
+
+def test_nothing_tells_where_or_when_it_was_made(trained: tuple[Path, Path]) -> None:
+    import platform
+
+    document = trained[0].read_text()
+    for telltale in (str(trained[0].parent), "/tmp", platform.node() + '"', "started_at"):
+        assert telltale not in document
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet", ".json"])
+def test_scores_are_written_in_three_forms(
+    trained: tuple[Path, Path], suffix: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import polars as pl
+
+    path, data = trained
+    out = tmp_path / f"scores{suffix}"
+    assert main([str(path), str(data), "--out", str(out)]) == Exit.DONE
+    read = {".csv": pl.read_csv, ".parquet": pl.read_parquet, ".json": pl.read_json}[suffix]
+    table = read(out)
+    assert table.height == 216
+    assert {"window_id", "host", "score", "alarm"} <= set(table.columns)
+    assert main([str(path), str(data), "--format", "json"]) == Exit.DONE
+    assert len(json.loads(capsys.readouterr().out)) == 216
+
+
+def test_scoring_mistakes_end_in_one_sentence(
+    trained: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, data = trained
+    assert main([str(path), str(data), "--out", "scores.xls"]) == Exit.BAD_ARGUMENTS
+    assert main([str(path), str(tmp_path / "nowhere")]) == Exit.BAD_DATA
+    assert main([str(tmp_path / "no.ckpt.json"), str(data)]) == Exit.BAD_DATA
+    said = capsys.readouterr().err
+    assert said.count("error: ") == 3
+    assert "Traceback" not in said
+
+
+# -- the state of an interrupted run ---------------------------------------------------------------
+
+
+def test_a_state_returns_to_the_run_that_left_it(tmp_path: Path) -> None:
+    path = tmp_path / "folder" / "x.state"
+    kept = StateFile(path, "key", Ticks())
+    kept.save()
+    assert not path.exists(), "nothing had begun"
+    kept.watch(lambda: b"weights\nand more")
+    kept.save()
+    again = StateFile(path, "key", Ticks())
+    assert again.load() == b"weights\nand more"
+    assert again.resumed
+    assert StateFile(path, "another key", Ticks()).load() is None
+    again.discard()
+    assert StateFile(path, "key", Ticks()).load() is None
+
+
+@pytest.mark.parametrize("cut", [0, 1, 20, 90, -1])
+def test_a_torn_state_counts_as_none(tmp_path: Path, cut: int) -> None:
+    path = tmp_path / "x.state"
+    kept = StateFile(path, "key", Ticks())
+    kept.watch(lambda: b"weights")
+    kept.save()
+    path.write_bytes(path.read_bytes()[:cut])
+    assert StateFile(path, "key", Ticks()).load() is None
+
+
+def test_a_state_is_renewed_every_minute(tmp_path: Path) -> None:
+    clock, path = Ticks(), tmp_path / "x.state"
+    kept = StateFile(path, "key", clock)
+    kept.watch(lambda: b"weights")
+    kept.tick()
+    assert not path.exists()
+    clock.time = StateFile.EVERY_S
+    kept.tick()
+    assert path.exists()

@@ -1,0 +1,108 @@
+"""Exit codes, progress lines and the polite stop."""
+
+from __future__ import annotations
+
+import io
+import json
+import signal
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from training.trainer import contract
+from training.trainer.contract import Exit, Progress, Stop, perform
+
+
+class Ticks:
+    """A clock that moves when told."""
+
+    def __init__(self) -> None:
+        self.time = 0.0
+
+    def now(self) -> float:
+        return self.time
+
+    monotonic = awake = now
+
+
+def outcome(work: Callable[[Progress, Stop], None]) -> tuple[int, list[dict[str, object]], str]:
+    out, err = io.StringIO(), io.StringIO()
+    code = perform(work, out=out, err=err, clock=Ticks(), stop=Stop())
+    return code, [json.loads(line) for line in out.getvalue().splitlines()], err.getvalue()
+
+
+def raising(error: Exception) -> Callable[[Progress, Stop], None]:
+    def work(progress: Progress, stop: Stop) -> None:
+        raise error
+
+    return work
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "sentence"),
+    [
+        (contract.BadArguments("lower the rate"), Exit.BAD_ARGUMENTS, "error: lower the rate\n"),
+        (contract.BadData("record more"), Exit.BAD_DATA, "error: record more\n"),
+        (MemoryError(), Exit.OUT_OF_MEMORY, "error: out of memory: choose a smaller batch_size"),
+        (RuntimeError("CUDA out of memory. Tried"), Exit.OUT_OF_MEMORY, "error: out of memory"),
+        (contract.Interrupted(), Exit.INTERRUPTED, "the same command goes on from there"),
+    ],
+)
+def test_every_end_has_its_code_and_a_sentence(error: Exception, code: Exit, sentence: str) -> None:
+    ended, _, said = outcome(raising(error))
+    assert ended == code
+    assert sentence in said
+    assert "Traceback" not in said
+
+
+def test_a_bug_shows_where_and_ends_with_a_sentence() -> None:
+    code, events, said = outcome(raising(ZeroDivisionError("by zero")))
+    assert code == Exit.BUG
+    assert said.splitlines()[-1] == "error: a bug in the trainer: ZeroDivisionError: by zero"
+    assert events[-1]["code"] == 70
+
+
+def test_done_is_zero() -> None:
+    assert outcome(lambda progress, stop: progress.event("done"))[:2] == (0, [{"event": "done"}])
+
+
+def test_progress_lines_are_rare_but_never_miss_the_last() -> None:
+    clock, out = Ticks(), io.StringIO()
+    progress = Progress(out, clock)
+    progress.begin_epochs(0)
+    for epoch in range(1, 101):
+        clock.time += 0.01
+        progress.epoch(epoch, 100, loss=float("nan"), metric=0.5)
+    lines = [json.loads(line) for line in out.getvalue().splitlines()]
+    assert len(lines) < 10
+    assert lines[-1] == {
+        "event": "epoch", "epoch": 100, "epochs": 100, "loss": None, "metric": 0.5, "eta_s": 0.0,
+    }  # fmt: skip
+
+
+def test_a_resumed_run_estimates_by_its_own_pace() -> None:
+    clock, out = Ticks(), io.StringIO()
+    progress = Progress(out, clock)
+    clock.time = 1000.0  # loading took its time
+    progress.begin_epochs(50)
+    clock.time += 2.0
+    progress.epoch(52, 100, loss=1.0, metric=None)
+    assert json.loads(out.getvalue())["eta_s"] == 48.0
+
+
+@pytest.fixture
+def restored_signals() -> Iterator[None]:
+    kept = {name: signal.getsignal(name) for name in (signal.SIGTERM, signal.SIGINT)}
+    yield
+    for name, handler in kept.items():
+        signal.signal(name, handler)
+
+
+@pytest.mark.usefixtures("restored_signals")
+def test_a_polite_signal_is_heard_at_the_next_safe_point() -> None:
+    stop = Stop()
+    stop.listen()
+    stop.check()
+    signal.raise_signal(signal.SIGTERM)
+    with pytest.raises(contract.Interrupted):
+        stop.check()

@@ -1,0 +1,233 @@
+"""What holds for every family: shapes, oddities of data, repetition, interruption, and reading back."""
+
+from __future__ import annotations
+
+import json
+from itertools import chain, repeat
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from trainer_builders import SHORT, StopAfter, arguments, files, make_data, run
+
+from training.trainer import flags
+from training.trainer.contract import Exit
+from training.trainer.loop import LoopSpec, train
+from training.trainer.nets import build
+from training.trainer.normalise import QuantileNormal, RobustAsinh
+from training.trainer.score import score
+from training.trainer.task import auroc, class_weights, log_loss
+from training.trainer.windows import Resident, Streamed, windows
+
+OVER_TIME = ("cnn", "gru", "lstm", "transformer")
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_data(tmp_path_factory.mktemp("data"))
+
+
+@pytest.mark.parametrize("model", flags.MODELS)
+def test_a_family_learns_repeats_and_reads_itself_back(
+    model: str, data: Path, tmp_path: Path
+) -> None:
+    first = run(arguments(model, data, tmp_path / "a", *SHORT[model]))
+    again = run(arguments(model, data, tmp_path / "b", *SHORT[model]))
+    assert first.code == again.code == Exit.DONE, first.sentence
+    assert files(tmp_path / "a") == files(tmp_path / "b")
+    assert [event["event"] for event in first.events][:2] == ["start", "data"]
+    assert first.events[-1]["event"] == "done"
+
+    scored = score(tmp_path / "a" / "artifacts" / f"{model}_oracle.ckpt.json", data)
+    assert scored.height == 216
+    assert scored["score"].is_finite().all()
+    # Reading back gives the scores that the report was made of: they separate the classes as it says.
+    kind = "pretrain" if model in flags.SSL_MODELS else "train"
+    report = json.loads((tmp_path / "a" / "reports" / f"{model}_oracle_{kind}.json").read_text())
+    assert report["model"] == model
+    assert report["quarantined"]
+
+
+@pytest.mark.parametrize("model", flags.MODELS)
+def test_an_interrupted_run_ends_like_one_that_never_stopped(
+    model: str, data: Path, tmp_path: Path
+) -> None:
+    assert run(arguments(model, data, tmp_path / "a", *SHORT[model])).code == Exit.DONE
+    for points in chain((1, 3, 8, 24, 31), repeat(10**6)):
+        ended = run(arguments(model, data, tmp_path / "b", *SHORT[model]), stop=StopAfter(points))
+        if ended.code == Exit.DONE:
+            break
+        assert ended.code == Exit.INTERRUPTED
+        assert not list((tmp_path / "b").rglob("*.ckpt.json"))
+    assert files(tmp_path / "a") == files(tmp_path / "b")
+
+
+def test_a_state_of_another_run_is_not_taken_up(data: Path, tmp_path: Path) -> None:
+    ended = run(arguments("mlp", data, tmp_path / "b", *SHORT["mlp"]), stop=StopAfter(8))
+    assert ended.code == Exit.INTERRUPTED
+    assert run(arguments("mlp", data, tmp_path / "b", *SHORT["mlp"], "--seed", "1")).code == 0
+    assert run(arguments("mlp", data, tmp_path / "a", *SHORT["mlp"], "--seed", "1")).code == 0
+    assert files(tmp_path / "a") == files(tmp_path / "b")
+
+
+@pytest.mark.parametrize("model", OVER_TIME)
+@pytest.mark.parametrize(
+    ("channels", "samples", "classes", "batch"), [(1, 16, 2, 1), (64, 50, 5, 3), (2, 2000, 2, 2)]
+)
+def test_networks_take_every_permitted_shape(
+    model: str, channels: int, samples: int, classes: int, batch: int
+) -> None:
+    hyper = {hyper.key: hyper.default for hyper in flags.MODELS[model]}
+    body = build(model, (channels, samples), classes, hyper).body.train()
+    logits = body(torch.randn(batch, channels, samples))
+    assert logits.shape == (1, batch, classes)
+    assert logits.isfinite().all()
+
+
+@pytest.mark.parametrize(
+    ("model", "more"),
+    [
+        ("transformer", ("--hidden", "10", "--heads", "4", "--patch", "7")),
+        ("transformer_ssl", ("--hidden", "9", "--heads", "2", "--patch", "2000")),
+        ("cnn", ("--kernel", "4", "--layers", "1")),
+        ("gru", ("--layers", "2")),
+        ("gbt", ("--max-depth", "1")),
+        ("mlp", ("--members", "1", "--layers", "1", "--batch-size", "1")),
+    ],
+)
+def test_permitted_hyperparameters_never_clash(
+    model: str, more: tuple[str, ...], data: Path, tmp_path: Path
+) -> None:
+    ended = run(arguments(model, data, tmp_path, *SHORT[model], *more, mode="realistic"))
+    assert ended.code == Exit.DONE, ended.sentence
+
+
+@pytest.mark.parametrize("model", ["gbt", "mlp", "cnn"])
+def test_many_classes(model: str, tmp_path: Path) -> None:
+    data = make_data(tmp_path / "data", classes=4, episodes=48)
+    ended = run(arguments(model, data, tmp_path, *SHORT[model], "--split-recipe", "time"))
+    assert ended.code == Exit.DONE, ended.sentence
+    scored = score(tmp_path / "artifacts" / f"{model}_oracle.ckpt.json", data)
+    assert {"p_benign", "p_malicious3", "class"} <= set(scored.columns)
+    assert np.allclose(scored.select("^p_.*$").to_numpy().sum(axis=1), 1, atol=1e-6)
+
+
+def test_a_loss_that_is_not_finite_stops_before_the_update() -> None:
+    net = torch.nn.Linear(2, 1)
+    before = [value.clone() for value in net.parameters()]
+    spec = LoopSpec(epochs=2, batch_size=2, lr=0.5, weight_decay=0, patience=3, seed=0)
+    with pytest.raises(flags_error(), match="choose a lower lr"):
+        train(
+            net,
+            n_train=4,
+            loss_of=lambda rows: net(torch.ones(2, 2)).sum() * float("nan"),
+            validate=lambda: (0.0, None),
+            spec=spec,
+            progress=silent(),
+            stop=StopAfter(100),
+            keeper=Nothing(),
+        )
+    assert all(torch.equal(a, b) for a, b in zip(before, net.parameters(), strict=True))
+
+
+def flags_error() -> type[Exception]:
+    from training.trainer.contract import BadArguments
+
+    return BadArguments
+
+
+def silent():  # type: ignore[no-untyped-def]
+    import io
+
+    from training.clock import SystemClock
+    from training.trainer.contract import Progress
+
+    return Progress(io.StringIO(), SystemClock())
+
+
+class Nothing:
+    def load(self) -> None:
+        return None
+
+    def watch(self, snapshot: object) -> None: ...
+
+    def tick(self) -> None: ...
+
+
+# -- normalisers -----------------------------------------------------------------------------------
+
+
+def test_quantiles_become_normal_and_constants_zero() -> None:
+    rng = np.random.default_rng(0)
+    X = np.stack([np.exp(rng.normal(size=500) * 4), np.full(500, 7.0)], axis=1).astype(np.float32)
+    normal = QuantileNormal(2)
+    normal.fit(X, np.arange(500))
+    z = normal(torch.from_numpy(X))
+    assert abs(z[:, 0].mean()) < 0.05
+    assert abs(z[:, 0].std() - 1) < 0.1
+    beyond = normal(torch.tensor([[1e30, -1e30], [-1e30, 1e30]]))
+    assert beyond.isfinite().all()
+    assert (beyond[:, 1] == 0).all()
+    assert (z[:, 1] == 0).all()
+
+
+@given(st.lists(st.floats(-1e6, 1e6, width=32), min_size=3, max_size=40))
+def test_normalising_keeps_the_order(values: list[float]) -> None:
+    column = np.array(values, dtype=np.float32)[:, None]
+    normal = QuantileNormal(1)
+    normal.fit(column, np.arange(len(values)))
+    z = normal(torch.from_numpy(np.sort(column, axis=0)))[:, 0]
+    assert z.isfinite().all()
+    assert (z.diff() >= -1e-5).all()
+
+
+def test_channels_of_any_scale_become_alike_and_constants_zero() -> None:
+    rng = np.random.default_rng(0)
+    scales = np.array([1e-6, 1.0, 1e9])[None, :, None]
+    X = np.concatenate((rng.normal(size=(80, 3, 30)) * scales, np.full((80, 1, 30), 4e9)), axis=1)
+    normal = RobustAsinh(4)
+    normal.fit(X.astype(np.float32), np.arange(80))
+    z = normal(torch.from_numpy(X.astype(np.float32)))
+    assert torch.allclose(z[:, :3].std(dim=(0, 2)), torch.ones(3), atol=0.05)
+    assert (normal(torch.full((1, 4, 30), 1e30))[:, 3] == 0).all()
+
+
+def test_streamed_and_resident_windows_are_the_same() -> None:
+    X = np.random.default_rng(0).normal(size=(50, 3, 8)).astype(np.float32)
+    normal = RobustAsinh(3)
+    normal.fit(X, np.arange(50))
+    rows = np.arange(0, 50, 2)
+    resident = windows(X, rows, normal, torch.device("cpu"))
+    streamed = windows(X, rows, normal, torch.device("cpu"), resident_bytes=0)
+    assert isinstance(resident, Resident)
+    assert isinstance(streamed, Streamed)
+    chosen = torch.tensor([3, 0, 24])
+    assert torch.allclose(resident.take(chosen), streamed.take(chosen))
+
+
+# -- small rules -----------------------------------------------------------------------------------
+
+
+@given(st.lists(st.integers(0, 3), min_size=1, max_size=60))
+def test_class_weights_average_to_one_and_favour_the_rare(labels: list[int]) -> None:
+    y = np.array(labels)
+    weights = class_weights(y, 4)
+    assert weights[y].mean() == pytest.approx(1)
+    counts = np.bincount(y, minlength=4)
+    present = counts > 0
+    order = np.argsort(counts[present])
+    assert (np.diff(weights[present][order]) <= 1e-12).all()
+
+
+def test_imbalance_of_one_in_a_hundred_weighs_ten_to_one() -> None:
+    weights = class_weights(np.array([0] * 100 + [1]), 2)
+    assert weights[1] / weights[0] == pytest.approx(10)
+
+
+def test_auroc_counts_ties_half_and_knows_when_it_is_undefined() -> None:
+    assert auroc(np.array([True, False]), np.array([1.0, 1.0])) == 0.5
+    assert auroc(np.array([True, True]), np.array([1.0, 0.0])) is None
+    assert log_loss(np.array([0]), np.array([[1.0, 0.0]]), np.ones(2)) == pytest.approx(0, abs=1e-6)

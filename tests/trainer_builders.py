@@ -1,0 +1,137 @@
+"""Small data sets on disk, and trainers run in this process, for the tests of the trainers."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from training.data.dataset import WindowSet, write_processed
+from training.data.schema import ChannelSpec
+from training.trainer import flags
+from training.trainer.contract import Interrupted, Stop, perform
+from training.trainer.session import train
+
+
+def make_data(
+    folder: Path,
+    *,
+    episodes: int = 36,
+    windows: int = 6,
+    channels: int = 5,
+    samples: int = 20,
+    classes: int = 2,
+    signal: float = 1.5,
+    seed: int = 0,
+    rename: str | None = None,
+    unit: str = "1",
+) -> Path:
+    """A processed data set of three hosts; class k > 0 swings with period k + 2 and strength ``signal``."""
+    rng = np.random.default_rng(seed)
+    of_window = np.repeat(np.arange(episodes), windows)
+    label = rng.permutation(np.arange(episodes) % classes)[of_window]
+    host = (np.arange(episodes) // classes % 3)[of_window]
+    X = rng.normal(size=(of_window.size, channels, samples))
+    X += rng.normal(size=(episodes, channels, 1))[of_window] * 0.3
+    swing = np.sin(2 * np.pi * np.arange(samples) / (label[:, None] + 2.5))
+    X[:, 0] += signal * (label[:, None] > 0) * (swing + 0.5)
+    X[:, -1] = 3.25  # constant
+    start = (of_window * 100 + np.tile(np.arange(windows) * 2, episodes)).astype(float)
+    names = ["benign", *(f"malicious{k}" for k in range(1, classes))]
+    ids = [f"e{number:03}" for number in range(episodes)]
+    specs = [_channel(number, channels, rename, unit) for number in range(channels)]
+    write_processed(
+        folder,
+        WindowSet(
+            X=X.astype(np.float32),
+            episode=np.array(ids)[of_window],
+            host=np.array(["alpha", "beta", "gamma"])[host],
+            t_start=start,
+            t_end=start + 4,
+            label=np.array(names)[label],
+        ),
+        channels=specs,
+        sample_hz=5.0,
+        window_s=4.0,
+        stride_s=2.0,
+        target="malicious",
+        label_names=names,
+        normaliser={"kind": "none"},
+        validation_rows=[
+            *({"episode_id": name, "baseline": False, "ok": True, "reasons": []} for name in ids),
+            {"episode_id": "torn", "baseline": False, "ok": False, "reasons": ["too short"]},
+        ],
+    )
+    return folder
+
+
+def _channel(number: int, channels: int, rename: str | None, unit: str) -> ChannelSpec:
+    name = rename if rename and number == 1 else f"channel{number}"
+    privileged = number >= channels - 2
+    modes = ("oracle",) if privileged else ("realistic", "oracle")
+    return ChannelSpec(name=name, unit=unit, kind="gauge", modes=modes)
+
+
+def arguments(model: str, data: Path, out: Path, *more: str, mode: str = "oracle") -> list[str]:
+    """The command line that a worker gives; without ``--model`` for the self-supervised trainer."""
+    named = [] if model in flags.SSL_MODELS else ["--model", model]
+    return [
+        *named,
+        *("--mode", mode),
+        *("--validation", str(data / "validation_v1.parquet")),
+        *("--summary", str(data / "features_window_v1.parquet")),
+        *("--tensors", str(data / "tensor_window_v1")),
+        *("--out-dir", str(out / "artifacts")),
+        *("--reports-dir", str(out / "reports")),
+        *("--n-resamples", "60"),
+        *more,
+    ]
+
+
+SHORT = {"gbt": ("--n-estimators", "45")} | {
+    model: ("--epochs", "3", "--batch-size", "32") for model in flags.MODELS if model != "gbt"
+}
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a trainer ended in this process."""
+
+    code: int
+    events: list[dict[str, object]]
+    sentence: str
+
+
+class StopAfter(Stop):
+    """Asks to stop at the n-th safe point."""
+
+    def __init__(self, points: int) -> None:
+        super().__init__()
+        self.left = points
+
+    def check(self) -> None:
+        self.left -= 1
+        if self.left < 0:
+            raise Interrupted
+
+
+def run(argv: Sequence[str], *, stop: Stop | None = None) -> Ended:
+    models = flags.RUN_MODELS if "--model" in argv else flags.SSL_MODELS
+    args = flags.parse(argv, program="training.trainer", models=models)
+    out, err = io.StringIO(), io.StringIO()
+    code = perform(lambda p, s: train(args, p, s), out=out, err=err, stop=stop or Stop())
+    events = [json.loads(line) for line in out.getvalue().splitlines()]
+    return Ended(code, events, err.getvalue())
+
+
+def files(out: Path) -> dict[str, bytes]:
+    """What a run made, but for the timing, which tells its own time."""
+    return {
+        str(path.relative_to(out)): path.read_bytes()
+        for path in sorted(out.rglob("*"))
+        if path.is_file() and not path.name.endswith("_timing.json")
+    }
