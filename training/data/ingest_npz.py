@@ -78,7 +78,8 @@ def read_npz(path: Path, *, hz: float, labels: Sequence[str] = ()) -> Ingested:
 
 def _load(path: Path) -> Mapping[str, NDArray[Any]]:
     try:
-        with np.load(path, allow_pickle=False) as archive:
+        # Opened here, because NumPy forgets to close a file that it cannot read.
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
             return {key: archive[key] for key in archive.files}
     except OSError as error:
         raise DataError(f"{path} cannot be read ({error.strerror or error}).") from None

@@ -18,12 +18,14 @@ import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import polars as pl
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
+from training.data import normalise
 from training.data.channels import Kind, Mode
 from training.data.errors import DataError
 from training.data.ingest_long import window_starts
@@ -31,8 +33,11 @@ from training.data.ingested import BENIGN, MALICIOUS, Ingested
 from training.data.schema import ChannelSpec
 
 PMREP_TIMEOUT_S = 600
-SCALE_MIN = 0.05  # of a channel that hardly moved in the baseline, on the scale of log1p
-CLIP = 10.0  # scales: what is further off than this is simply far off
+SCALES = {
+    "ms/s": 10.0,
+    "KiB": 64.0,
+    "B/s": 1024.0,
+}  # by unit: differences below are noise of the measurement
 TOO_MUCH_MISSING = (
     0.5  # share of a host's rows without a value from which a channel is not recorded there
 )
@@ -99,57 +104,62 @@ def read_pcp(archives: Sequence[Path], cut: PcpCut) -> Ingested:
     """Windows of all archives together. Raises DataError."""
     tool = _find("pmrep")
     recorded = [read_archive(tool, path, cut.every_s) for path in archives]
-    metrics = list(METRICS)
-    shared = np.array(
-        [all(_is_recorded(a.values[:, m]) for a in recorded) for m in range(len(metrics))]
-    )
-    if not shared.any():
+    kept = [
+        name
+        for number, name in enumerate(METRICS)
+        if all(_is_recorded(archive.values[:, number]) for archive in recorded)
+    ]
+    if not kept:
         raise DataError("The archives have none of the usual metrics of a Linux host in common.")
-    missing = [name for name, kept in zip(metrics, shared, strict=True) if not kept]
-    parts = [_windows_of(archive, shared, cut, n) for n, archive in enumerate(recorded)]
-    X = np.concatenate([part[0] for part in parts])
-    if X.shape[0] == 0:
+    channels = tuple(_spec(name) for name in kept)
+    stretches = [_divide(archive, channels, cut) for archive in recorded]
+    own_days: dict[str, list[NDArray[np.float32]]] = {}
+    for archive, stretch in zip(recorded, stretches, strict=True):
+        own_days.setdefault(archive.host, []).append(stretch.baseline)
+    baselines = normalise.measure(own_days, channels, 1 / cut.every_s)
+    windows = [
+        _windows_of(archive.host, number, stretch, baselines, cut)
+        for number, (archive, stretch) in enumerate(zip(recorded, stretches, strict=True))
+    ]
+    if not any(w.t_start.size for w in windows):
         raise DataError(
             f"No archive has {cut.window_samples} samples in a row behind its baseline: "
             "choose a shorter --every-s."
         )
-    notes = [f"Metrics that some archive lacks were left out: {', '.join(missing)}."] * bool(
-        missing
-    )
-    notes += [
-        f"{a.host} has no windows." for a, p in zip(recorded, parts, strict=True) if not p[0].size
-    ]
+    notes = []
+    if len(kept) < len(METRICS):
+        missing = ", ".join(name for name in METRICS if name not in kept)
+        notes.append(f"Metrics that some archive lacks were left out: {missing}.")
+    pairs = zip(recorded, windows, strict=True)
+    notes += [f"{archive.host} has no windows." for archive, w in pairs if not w.t_start.size]
     notes.append("Archives carry no labels: every window counts as benign.")
-    names = [name for name, kept in zip(metrics, shared, strict=True) if kept]
+    X = np.concatenate([w.X for w in windows])
     return Ingested(
         X=X,
         label=np.full(X.shape[0], BENIGN),
-        episode=np.concatenate([part[1] for part in parts]),
-        host=np.concatenate(
-            [np.full(p[0].shape[0], a.host) for p, a in zip(parts, recorded, strict=True)]
-        ),
-        t_start=np.concatenate([part[2] for part in parts]),
-        channels=tuple(_spec(name) for name in names),
+        episode=np.concatenate([w.episode for w in windows]),
+        host=np.concatenate([w.host for w in windows]),
+        t_start=np.concatenate([w.t_start for w in windows]),
+        channels=channels,
         label_names=(BENIGN, MALICIOUS),
         sample_hz=1 / cut.every_s,
         stride_s=cut.stride_samples * cut.every_s,
         scenario="pcp",
-        normaliser={
-            "kind": "baseline",
-            "rule": "log1p, then (x - median) / scale of the host's own baseline",
-            "scale": "half the distance between the 16th and the 84th percentile",
-            "scale_min": str(SCALE_MIN),
-            "clip": str(CLIP),
-            "baseline": f"first {cut.baseline_share:.0%} of the host's recording",
-        },
+        normaliser={**baselines.rule, "baseline": f"first {cut.baseline_share:.0%} of the archive"},
         notes=tuple(notes),
     )
 
 
 def _spec(name: str) -> ChannelSpec:
     unit, kind = METRICS[name]
-    modes = (str(Mode.ORACLE), str(Mode.REALISTIC))
-    return ChannelSpec(name=name, unit=unit, kind=str(kind), modes=modes, transform="log1p")
+    return ChannelSpec(
+        name=name,
+        unit=unit,
+        kind=str(kind),
+        modes=(str(Mode.ORACLE), str(Mode.REALISTIC)),
+        transform="symlog",
+        scale=SCALES.get(unit, 1.0),
+    )
 
 
 def _is_recorded(values: NDArray[np.float64]) -> bool:
@@ -241,30 +251,49 @@ def _metric(table: pl.DataFrame, name: str) -> NDArray[np.float64]:
 # -- from arrays to windows --------------------------------------------------------------------------------------------
 
 
-def _windows_of(
-    archive: Archive, shared: NDArray[np.bool_], cut: PcpCut, number: int
-) -> tuple[NDArray[np.float32], NDArray[np.str_], NDArray[np.float64]]:
-    """Windows (n, C, T) of one archive, their episodes and their starts."""
-    values = np.log1p(np.maximum(archive.values[:, shared], 0.0))  # NaN stays NaN
+@dataclass(frozen=True, slots=True)
+class _Stretch:
+    """What an archive holds, compressed: the baseline's rows (B, C), and the rest (S, C) with its times."""
+
+    baseline: NDArray[np.float32]
+    values: NDArray[np.float32]
+    t: NDArray[np.float64]
+
+
+class _Windows(NamedTuple):
+    X: NDArray[np.float32]
+    episode: NDArray[np.str_]
+    host: NDArray[np.str_]
+    t_start: NDArray[np.float64]
+
+
+def _divide(archive: Archive, channels: Sequence[ChannelSpec], cut: PcpCut) -> _Stretch:
+    places = [list(METRICS).index(channel.name) for channel in channels]
+    values = archive.values[:, places]
     complete = np.flatnonzero(np.isfinite(values).all(axis=1))
     n_baseline = int(cut.baseline_share * complete.size)
     if n_baseline < cut.window_samples:
         raise DataError(
             f"{archive.host} has {complete.size} complete samples: too few for a baseline and windows."
         )
-    baseline, rows = values[complete[:n_baseline]], complete[n_baseline:]
-    low, middle, high = np.quantile(baseline, [0.16, 0.5, 0.84], axis=0)
-    normal = np.clip((values[rows] - middle) / np.maximum((high - low) / 2, SCALE_MIN), -CLIP, CLIP)
-    t = archive.t[rows]
+    compressed = normalise.compress(values[complete].astype(np.float32), channels)
+    return _Stretch(
+        compressed[:n_baseline], compressed[n_baseline:], archive.t[complete[n_baseline:]]
+    )
+
+
+def _windows_of(
+    host: str, number: int, stretch: _Stretch, baselines: normalise.Baselines, cut: PcpCut
+) -> _Windows:
+    normal, t = normalise.apply(stretch.values, host, baselines), stretch.t
     block = _blocks(t, cut)
     first = window_starts(t, block, 1 / cut.every_s, cut.window_samples, cut.stride_samples)
-    if first.size == 0:
-        empty = np.empty((0, normal.shape[1], cut.window_samples), dtype=np.float32)
-        return empty, np.empty(0, dtype=np.str_), np.empty(0)
-    X = sliding_window_view(normal, cut.window_samples, axis=0)[first].astype(np.float32)
+    X = np.empty((0, normal.shape[1], cut.window_samples), dtype=np.float32)
+    if first.size:
+        X = sliding_window_view(normal, cut.window_samples, axis=0)[first]
     begun = t[np.searchsorted(block, block[first])]  # blocks are numbered in the order of time
-    episode = [f"{archive.host}-{number}-{int(begin)}" for begin in begun]
-    return X, np.array(episode), t[first]
+    episode = np.array([f"{host}-{number}-{int(begin)}" for begin in begun], dtype=np.str_)
+    return _Windows(X, episode, np.full(first.size, host), t[first])
 
 
 def _blocks(t: NDArray[np.float64], cut: PcpCut) -> NDArray[np.int64]:

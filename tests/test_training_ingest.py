@@ -1,0 +1,447 @@
+"""Windows from elsewhere become the same data set as our own, or are refused in one sentence."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from training.data import ingest, ingest_pcp
+from training.data.dataset import load_processed
+from training.data.errors import DataError
+from training.data.ingest_long import window_starts
+from training.data.ingest_pcp import METRICS, Archive, PcpCut, read_archive, read_pcp
+from training.data.ingested import name_labels
+
+N, C, T = 24, 3, 20
+
+
+def arrays(**changes):
+    """A whole archive's arrays; None leaves one out."""
+    rng = np.random.default_rng(0)
+    found = {
+        "X": rng.normal(size=(N, C, T)),
+        "y": np.arange(N) % 2,
+        "episode": np.array([f"e{n // 4}" for n in range(N)]),
+        "host": np.array([f"h{n // 12}" for n in range(N)]),
+        "channel": np.array(["cpu", "net", "tree"]),
+        "oracle": np.array([False, False, True]),
+        "t": 100.0 * (np.arange(N) // 4) + 5.0 * (np.arange(N) % 4),
+    }
+    return {key: value for key, value in (found | changes).items() if value is not None}
+
+
+def run(tmp_path, capsys, source, *options):
+    """Exit code, JSON answer and what was said on standard error."""
+    out = tmp_path / "processed"
+    code = ingest.main(
+        [*([str(source)] if source else []), "--out-dir", str(out), "--json", *options]
+    )
+    said = capsys.readouterr()
+    return code, json.loads(said.out) if said.out else None, said.err
+
+
+def npz(tmp_path, **changes):
+    path = tmp_path / "windows.npz"
+    np.savez(path, **arrays(**changes))
+    return path
+
+
+def load(tmp_path, mode="oracle"):
+    out = tmp_path / "processed"
+    return load_processed(
+        out / "features_window_v1.parquet",
+        out / "tensor_window_v1",
+        out / "feature_schema_v1.json",
+        mode,
+    )
+
+
+# -- .npz --------------------------------------------------------------------------------------------------------------
+
+
+def test_npz_arrives_whole_and_hides_oracle_channels(tmp_path, capsys):
+    code, found, _ = run(tmp_path, capsys, npz(tmp_path), "--hz", "10")
+    assert code == 0
+    assert found["windows"] == N
+    assert found["episodes"] == 6
+    assert found["hosts"] == ["h0", "h1"]
+    assert found["channels"] == {"realistic": 2, "oracle": 3}
+    assert found["window_s"] == 2.0
+    assert found["labels"] == {"benign": 12, "malicious": 12}
+    oracle, realistic = load(tmp_path), load(tmp_path, "realistic")
+    given = arrays()
+    np.testing.assert_array_equal(oracle.tensors, given["X"].astype(np.float32))
+    assert oracle.channel_names == ("cpu", "net", "tree")
+    assert realistic.channel_names == ("cpu", "net")
+    assert oracle.y.tolist() == given["y"].tolist()
+    assert oracle.episode.tolist() == given["episode"].tolist()
+    assert oracle.host.tolist() == given["host"].tolist()
+    assert oracle.t_start.tolist() == given["t"].tolist()
+    assert oracle.schema.stride_s == 5.0
+    validation = pl.read_parquet(tmp_path / "processed" / "validation_v1.parquet")
+    assert validation["ok"].all()
+    assert validation["windows"].to_list() == [4] * 6
+
+
+def test_npz_of_x_and_y_alone_makes_each_window_an_episode(tmp_path, capsys):
+    bare = dict.fromkeys(("episode", "host", "channel", "oracle", "t"))
+    code, found, _ = run(tmp_path, capsys, npz(tmp_path, **bare))
+    assert code == 0
+    assert found["episodes"] == N
+    assert found["hosts"] == ["unknown"]
+    assert "There is no array t: a split by time is not possible." in found["notes"]
+    assert load(tmp_path).channel_names == ("c0", "c1", "c2")
+    assert np.unique(load(tmp_path).t_start).size == 1
+
+
+def test_windows_without_times_follow_each_other_inside_their_episode(tmp_path, capsys):
+    run(tmp_path, capsys, npz(tmp_path, t=None), "--hz", "10")
+    assert load(tmp_path).t_start.tolist() == [0.0, 2.0, 4.0, 6.0] * 6
+
+
+def test_equal_files_give_equal_data_sets(tmp_path, capsys):
+    digests = []
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        run(tmp_path / name, capsys, npz(tmp_path / name))
+        digests.append(load(tmp_path / name).data_digest)
+    assert digests[0] == digests[1]
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"X": None}, "has no array 'X'"),
+        ({"y": None}, "has no array 'y'"),
+        ({"X": np.zeros((N, T))}, "X must hold numbers in the shape (windows, channels, samples)"),
+        ({"X": np.zeros((0, C, T))}, "X must hold numbers"),
+        ({"X": np.full((N, C, T), "a")}, "X must hold numbers"),
+        ({"X": np.zeros((N, C, 3))}, "The windows have 3 samples; at least 4 are needed."),
+        ({"y": np.arange(3)}, "'y' has the shape (3,) where (24,) is needed"),
+        ({"y": np.full(N, 0.5)}, "numbers that are not whole"),
+        ({"y": np.full(N, -1)}, "class number -1"),
+        ({"episode": np.arange(3)}, "'episode' has the shape (3,)"),
+        ({"oracle": np.array([True])}, "'oracle' has the shape (1,) where (3,) is needed"),
+        ({"channel": np.array(["a", "a", "b"])}, "occurs twice: a"),
+        ({"t": np.full(N, np.nan)}, "'t' holds values that are not finite"),
+    ],
+)
+def test_npz_that_cannot_be_used_is_refused(tmp_path, capsys, changes, sentence):
+    code, found, said = run(tmp_path, capsys, npz(tmp_path, **changes))
+    assert (code, found) == (65, None)
+    assert sentence in said
+    assert said.startswith("error: ")
+    assert said.count("\n") == 1
+    assert not (tmp_path / "processed").exists()
+
+
+def test_files_that_are_no_archives_are_refused(tmp_path, capsys):
+    torn = tmp_path / "torn.npz"
+    torn.write_bytes(npz(tmp_path).read_bytes()[:200])
+    pickled = tmp_path / "pickled.npz"
+    np.savez(pickled, X=np.array([{"a": 1}], dtype=object), y=np.zeros(1))
+    text = tmp_path / "text.npz"
+    text.write_text("hello")
+    for path in (torn, pickled, text, tmp_path / "absent.npz"):
+        code, _, said = run(tmp_path, capsys, path)
+        assert code == 65, path
+        assert said.startswith(f"error: {path}")
+        assert said.count("\n") == 1
+
+
+def test_missing_values_are_refused_or_left_out(tmp_path, capsys):
+    X = arrays()["X"]
+    X[3, 1, 5] = np.nan
+    X[7, 2, 0] = np.inf
+    path = npz(tmp_path, X=X)
+    code, _, said = run(tmp_path, capsys, path)
+    assert code == 65
+    assert (
+        "2 of 24 windows hold values that are not finite numbers, first in the channel 'net'"
+        in said
+    )
+    code, found, _ = run(tmp_path, capsys, path, "--drop-nan")
+    assert (code, found["windows"]) == (0, 22)
+    assert "2 windows with values that are not finite numbers were left out." in found["notes"]
+    assert run(tmp_path, capsys, npz(tmp_path, X=np.full((N, C, T), np.nan)), "--drop-nan")[0] == 65
+
+
+# -- labels ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("y", "names", "expected", "order"),
+    [
+        ([1, 0], (), ["malicious", "benign"], ("benign", "malicious")),
+        ([True, False], (), ["malicious", "benign"], ("benign", "malicious")),
+        ([0.0, 0.0], (), ["benign", "benign"], ("benign", "malicious")),
+        ([5, 0, 2], (), ["5", "0", "2"], ("0", "2", "5")),
+        ([2, 0], ("idle", "benign", "grind"), ["grind", "idle"], ("idle", "benign", "grind")),
+        (
+            ["grind", "benign", "beacon"],
+            (),
+            ["grind", "benign", "beacon"],
+            ("benign", "beacon", "grind"),
+        ),
+        (["b", "a"], ("b", "a"), ["b", "a"], ("b", "a")),
+    ],
+)
+def test_labels_get_their_names_and_order(y, names, expected, order):
+    labels, found = name_labels(np.array(y), names)
+    assert labels.tolist() == expected
+    assert found == order
+
+
+def test_labels_beyond_the_names_given_are_refused():
+    with pytest.raises(DataError, match="class number 3, but 2 labels are named"):
+        name_labels(np.array([0, 3]), ("a", "b"))
+    with pytest.raises(DataError, match="'c' is not among"):
+        name_labels(np.array(["a", "c"]), ("a", "b"))
+
+
+# -- tables in long form -----------------------------------------------------------------------------------------------
+
+
+def table(samples=40, hz=10.0, **changes):
+    """Two recordings of two hosts, each benign and then malicious."""
+    t = np.arange(samples) / hz
+    rng = np.random.default_rng(0)
+    columns = {
+        "episode": ["one"] * samples + ["two"] * samples,
+        "host": ["pi"] * samples + ["desk"] * samples,
+        "t": np.r_[t, 1000 + t],
+        "label": (["benign"] * (samples // 2) + ["malicious"] * (samples // 2)) * 2,
+        "cpu": rng.normal(size=2 * samples),
+        "tree": rng.normal(size=2 * samples),
+    }
+    return pl.DataFrame({k: v for k, v in (columns | changes).items() if v is not None})
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+def test_long_tables_are_cut_inside_labels_and_recordings(tmp_path, capsys, suffix):
+    path = tmp_path / f"samples{suffix}"
+    frame = table().sample(fraction=1.0, shuffle=True, seed=1)  # rows in any order
+    frame.write_csv(path) if suffix == ".csv" else frame.write_parquet(path)
+    options = ("--window-s", "1", "--stride-s", "0.5", "--oracle", "tree")
+    code, found, _ = run(tmp_path, capsys, path, *options)
+    assert code == 0
+    assert found["windows"] == 12  # three in each of the four stretches of 2 s
+    assert found["labels"] == {"benign": 6, "malicious": 6}
+    assert found["channels"] == {"realistic": 1, "oracle": 2}
+    data = load(tmp_path)
+    assert data.t_start[data.episode == "two"].tolist() == [1000, 1000.5, 1001, 1002, 1002.5, 1003]
+    ordered = table().filter(pl.col("episode") == "two")["cpu"].to_numpy()
+    first = data.tensors[data.episode == "two"][0, 0]
+    np.testing.assert_allclose(first, ordered[:10].astype(np.float32))
+    assert set(data.host.tolist()) == {"pi", "desk"}
+
+
+def test_long_tables_may_bring_their_own_windows(tmp_path, capsys):
+    path = tmp_path / "samples.csv"
+    frame = table(label=None, episode=None).with_columns(
+        window=pl.Series(np.arange(80) // 8), y=pl.Series(np.arange(80) // 8 % 2)
+    )
+    frame.sample(fraction=1.0, shuffle=True, seed=2).write_csv(path)
+    code, found, _ = run(tmp_path, capsys, path)
+    assert code == 0
+    assert (found["windows"], found["episodes"], found["samples"]) == (10, 10, 8)
+    assert found["window_s"] == pytest.approx(0.8)
+    data = load(tmp_path)
+    assert data.y.sum() == 5
+    ordered = frame.filter(pl.col("window") == 3)["cpu"].to_numpy()
+    mine = data.tensors[data.episode == "3"][0, 0]
+    np.testing.assert_allclose(mine, ordered.astype(np.float32))
+
+
+@pytest.mark.parametrize(
+    ("frame", "options", "sentence"),
+    [
+        (table(label=None), (), "has no column label or y or phase"),
+        (table(cpu=None, tree=None), (), "holds no samples"),
+        (table(cpu=["x"] * 80), (), "'cpu' of"),
+        (table(), (), "needs a column 't' in seconds and --window-s"),
+        (table(), ("--window-s", "9"), "no stretch of 9 s"),
+        (table(), ("--window-s", "1", "--oracle", "net"), "--oracle names 'net'"),
+        (table(t=[None] * 80), ("--window-s", "1"), "'t' of"),
+        (table(t=[1.0] * 80), ("--window-s", "1"), "do not rise"),
+        (table(host=[None] * 80), ("--window-s", "1"), "'host' has empty cells"),
+        (table(window=[0] * 79 + [1]), (), "all windows must have the same number"),
+        (table(window=[0] * 80), (), "more than one label"),
+        (table(window=[0] * 80), ("--window-s", "1"), "nothing to cut"),
+    ],
+)
+def test_tables_that_cannot_be_used_are_refused(tmp_path, capsys, frame, options, sentence):
+    path = tmp_path / "samples.parquet"
+    frame.write_parquet(path)
+    code, found, said = run(tmp_path, capsys, path, *options)
+    assert (code, found) == (65, None)
+    assert sentence in said
+    assert said.count("\n") == 1
+
+
+def test_empty_cells_of_a_channel_are_missing_values(tmp_path, capsys):
+    path = tmp_path / "samples.csv"
+    table(cpu=[None, *range(79)]).write_csv(path)
+    code, _, said = run(tmp_path, capsys, path, "--window-s", "1")
+    assert code == 65
+    assert "channel 'cpu'" in said
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    steps=st.lists(st.sampled_from([1.0, 1.0, 1.0, 1.2, 3.0]), min_size=1, max_size=60),
+    labels=st.lists(st.integers(0, 1), min_size=61, max_size=61),
+    samples=st.integers(1, 10),
+    stride=st.integers(1, 10),
+)
+def test_no_window_crosses_a_gap_or_a_change_of_label(steps, labels, samples, stride):
+    t = np.r_[0.0, np.cumsum(steps)]
+    label = np.array(labels[: t.size]) // (1 + np.arange(t.size) // 40)
+    begins = window_starts(t, label, 1.0, samples, stride)
+    for begin in begins.tolist():
+        rows = slice(begin, begin + samples)
+        assert begin + samples <= t.size
+        assert np.unique(label[rows]).size == 1
+        assert (np.diff(t[rows]) <= 1.5).all()
+    whole = (np.diff(t) <= 1.5).all() and np.unique(label).size == 1
+    if whole:
+        assert begins.size == max(0, (t.size - samples) // stride + 1)
+
+
+# -- Performance Co-Pilot ----------------------------------------------------------------------------------------------
+
+
+def csv_of(rows=200, extra=""):
+    """What pmrep prints: a first line without rates, two interfaces, loopback among them."""
+    names = [n for n in METRICS if not n.startswith("network.interface")]
+    interfaces = [
+        f"network.interface.{way}.bytes-{name}"
+        for way in ("in", "out")
+        for name in ("lo", "eth0", "wlan0")
+    ]
+    header = ",".join(["Time", *(f'"{name}"' for name in names + interfaces)])
+    empty = ",".join(["1000", *[""] * (len(names) + 6)])
+    lines = [
+        ",".join([str(1000 + 60 * n), *["2.5"] * len(names), *(["100", "7", "0.5"] * 2)])
+        for n in range(1, rows)
+    ]
+    return "\n".join([header, empty, *lines]) + "\n" + extra
+
+
+def answered(monkeypatch, csv, label="Performance metrics from host pi\n"):
+    """PCP's programs, answering from memory."""
+
+    def run(command, path):
+        return label if command[0].endswith("pmdumplog") else csv
+
+    monkeypatch.setattr(ingest_pcp, "_run", run)
+    monkeypatch.setattr(ingest_pcp.shutil, "which", lambda name: f"/usr/bin/{name}")
+
+
+def test_pcp_archives_become_benign_windows(tmp_path, capsys, monkeypatch):
+    answered(monkeypatch, csv_of())
+    code, found, _ = run(tmp_path, capsys, None, "--pcp", "archive", "--every-s", "60")
+    assert code == 0
+    assert found["hosts"] == ["pi"]
+    assert found["labels"] == {"benign": found["windows"]}
+    assert found["samples"] == 16
+    assert "Archives carry no labels: every window counts as benign." in found["notes"]
+    data = load(tmp_path, "realistic")
+    assert data.label_map == {"benign": 0, "malicious": 1}
+    assert data.channel_names == tuple(METRICS)
+    # Behind a baseline of 49 rows 150 are left: three episodes of 44 with 8 windows, and one window in the last 18.
+    assert sorted(np.unique(data.episode, return_counts=True)[1].tolist()) == [1, 8, 8, 8]
+    assert data.t_start.min() == 1000 + 60 * 50
+
+
+def test_pcp_sums_interfaces_but_not_loopback(monkeypatch):
+    answered(monkeypatch, csv_of())
+    archive = read_archive("/usr/bin/pmrep", "archive", 60.0)
+    place = list(METRICS).index("network.interface.in.bytes")
+    assert np.isnan(archive.values[0, place])
+    assert archive.values[1, place] == 7.5
+
+
+def test_pcp_windows_never_reach_into_the_next_episode_or_over_a_gap(monkeypatch):
+    rng = np.random.default_rng(0)
+    t = 60.0 * np.arange(400)
+    t[300:] += 3600.0
+    archive = Archive("pi", t, rng.random((400, len(METRICS))))
+    archive.values[:, 3] = np.nan  # a metric this host lacks
+    monkeypatch.setattr(ingest_pcp, "_find", lambda name: name)
+    monkeypatch.setattr(ingest_pcp, "read_archive", lambda *_: archive)
+    cut = PcpCut(window_samples=8, stride_samples=2, episode_windows=4)
+    windows = read_pcp(["a"], cut)
+    assert len(windows.channels) == len(METRICS) - 1
+    assert windows.notes[0].endswith("kernel.all.cpu.wait.total.")
+    ends = windows.t_start + 8 * 60.0
+    assert not ((windows.t_start < 60.0 * 300) & (ends > 60.0 * 300)).any()
+    spans = {
+        name: (windows.t_start[windows.episode == name].min(), ends[windows.episode == name].max())
+        for name in np.unique(windows.episode).tolist()
+    }
+    ordered = sorted(spans.values())
+    assert all(a[1] <= b[0] for a, b in pairwise(ordered))
+    assert windows.t_start.min() >= 60.0 * 100  # a quarter is the baseline
+
+
+def test_pcp_that_cannot_be_used_is_refused(tmp_path, capsys, monkeypatch):
+    cases = [
+        (csv_of(), "nonsense", "is not an archive of Performance Co-Pilot"),
+        (
+            csv_of(rows=40),
+            "Performance metrics from host pi",
+            "pi has 39 complete samples: too few",
+        ),
+        ("", "Performance metrics from host pi", "holds none of the usual metrics"),
+        ("Time,a\n1,2\n", "Performance metrics from host pi", "none of the usual metrics"),
+    ]
+    for csv, label, sentence in cases:
+        answered(monkeypatch, csv, label)
+        code, _, said = run(tmp_path, capsys, None, "--pcp", "archive")
+        assert code == 65
+        assert sentence in said
+
+
+def test_pcp_without_its_program_says_how_to_get_it(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(ingest_pcp.shutil, "which", lambda name: None)
+    code, _, said = run(tmp_path, capsys, None, "--pcp", "archive")
+    assert code == 65
+    assert "needs its program pmrep: install it (Debian and Ubuntu: apt install pcp" in said
+
+
+# -- the command line --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ([], "give one file, or one or more archives"),
+        (["a.npz", "--pcp", "b"], "give one file, or one or more archives"),
+        (["a.txt"], "is none of .npz, .csv, .parquet"),
+        (["a.npz", "--window-s", "4"], "--window-s has no effect on a .npz file"),
+        (["a.csv", "--every-s", "4"], "--every-s has no effect on a .csv file"),
+        (["--pcp", "a", "--labels", "x,y"], "--labels has no effect on --pcp"),
+        (["a.npz", "--hz", "0"], "must be a positive number"),
+        (["a.npz", "--labels", "x,x"], "must be different names"),
+        (["a.npz", "--out", "b"], "unrecognized arguments"),
+    ],
+)
+def test_mistakes_on_the_command_line_exit_with_2(capsys, options, sentence):
+    with pytest.raises(SystemExit) as ended:
+        ingest.main(options)
+    assert ended.value.code == 2
+    assert sentence in capsys.readouterr().err
+
+
+def test_people_get_a_table_and_the_notes(tmp_path, capsys):
+    assert ingest.main([str(npz(tmp_path)), "--out-dir", str(tmp_path / "out")]) == 0
+    said = capsys.readouterr()
+    assert "labels       benign 12, malicious 12" in said.out
+    assert "24 windows read" in said.err
