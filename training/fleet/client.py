@@ -97,12 +97,15 @@ class FleetClient:
     ) -> None:
         self.base_url = base_url
         self.host_id = host_id
+        self._close: Callable[[], None] = lambda: None
+        if transport is None:
+            transport = http = HttpTransport(base_url)
+            self._close = http.close
+        token = {} if not operator_token else {HEADER_OPERATOR_TOKEN: _token(operator_token)}
         self._caller = Caller(
-            HttpTransport(base_url) if transport is None else transport,
+            transport,
             base_url=base_url,
-            headers={}
-            if operator_token is None
-            else {HEADER_OPERATOR_TOKEN: _token(operator_token)},
+            headers=token,
             tries=tries,
             timeout_s=timeout_s,
             chance=chance,
@@ -112,6 +115,10 @@ class FleetClient:
         self._claims: dict[str, str] = {}  # job → claim
         self._seq: dict[str, int] = {}  # claim → number of its last heartbeat
         self._log_next: dict[str, int] = {}  # claim → number of its next output line
+
+    def close(self) -> None:
+        """Close the idle connections; the client stays usable."""
+        self._close()
 
     # -- workers ------------------------------------------------------------------------------------------------
 

@@ -7,6 +7,7 @@ import contextlib
 import logging
 import signal
 import socket
+import threading
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from types import FrameType
 from typing import Any
@@ -68,6 +69,9 @@ class Server(uvicorn.Server):
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         """As uvicorn does, but a stop that was asked for ends with exit code 0."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
         wanted = [signal.SIGINT, signal.SIGTERM]
         before = {number: signal.signal(number, self.handle_exit) for number in wanted}
         try:
@@ -79,7 +83,7 @@ class Server(uvicorn.Server):
     async def main_loop(self) -> None:
         self._loop = asyncio.get_running_loop()
         hangup = getattr(signal, "SIGHUP", None)
-        if hangup is not None:
+        if hangup is not None and threading.current_thread() is threading.main_thread():
             self._loop.add_signal_handler(hangup, lambda: self._start(self._reload_quietly()))
         period_s = self._hub.service.policy.sweep_period_s
         self._start(self._every(period_s, self._hub.tick))

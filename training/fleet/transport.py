@@ -16,6 +16,12 @@ from typing import Protocol
 from urllib.parse import urlsplit
 
 BLOCK_BYTES = 1024 * 1024
+_CUT = (
+    http.client.RemoteDisconnected,
+    http.client.IncompleteRead,
+    ConnectionResetError,
+    BrokenPipeError,
+)
 ANSWER_BYTES_MAX = 64 * 1024**2  # of an answer that is kept in memory
 
 
@@ -96,6 +102,8 @@ class HttpTransport:
                 content = b""
             else:
                 content = answer.read(ANSWER_BYTES_MAX)
+            if answer.length:  # `read` with a size keeps quiet about an early end
+                raise http.client.IncompleteRead(content, answer.length)
         except (OSError, http.client.HTTPException) as error:
             connection.close()
             raise TransportError(_words(error)) from error
@@ -176,7 +184,7 @@ def _words(error: Exception) -> str:
         return "no answer in time"
     if isinstance(error, ConnectionRefusedError):
         return "connection refused"
-    if isinstance(error, http.client.RemoteDisconnected | ConnectionResetError | BrokenPipeError):
+    if isinstance(error, _CUT):
         return "the connection was cut"
     if isinstance(error, OSError) and error.strerror:
         return error.strerror

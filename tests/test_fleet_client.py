@@ -1,0 +1,575 @@
+"""The client: its retry table, its memory, uploads that go on, and the transport against a server that misbehaves."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from training.fleet import client_answers, protocol
+from training.fleet.client import (
+    Cancelled,
+    ClientError,
+    FleetClient,
+    Grant,
+    NoWork,
+    Refused,
+    Superseded,
+    Unavailable,
+    Unreachable,
+    Verdict,
+    backoff_s,
+    file_sha256,
+    verdict,
+)
+from training.fleet.transport import HttpTransport, Response, TransportError
+
+URL = "http://receiver:8445"
+GRANT = {
+    "job_id": "j" * 64,
+    "name": "gbt oracle",
+    "spec": {"model": "gbt"},
+    "claim_id": "c" * 32,
+    "attempt": 1,
+    "lease_s": 600.0,
+    "a_newer_field": 1,
+}
+
+
+def ok(body: Mapping[str, Any], **headers: str) -> Response:
+    return Response(200, headers, json.dumps(body).encode())
+
+
+def problem(slug: protocol.Slug, **headers: str) -> Response:
+    body = {"type": slug.value, "title": "T", "status": slug.status, "detail": f"about {slug}"}
+    return Response(slug.status, headers, json.dumps(body).encode())
+
+
+class Script:
+    """A transport that answers from a list: a response, or an exception to raise. Records what was sent."""
+
+    def __init__(self, *answers: Response | Exception) -> None:
+        self.answers = list(answers)
+        self.sent: list[tuple[str, str, dict[str, str], Any]] = []
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        headers: Mapping[str, str],
+        body: Any,
+        timeout_s: float,
+        sink: Callable[[bytes], object] | None = None,
+    ) -> Response:
+        if hasattr(body, "read"):
+            body = b"".join(iter(lambda: body.read(700), b""))
+        self.sent.append((method, path, dict(headers), body))
+        answer = self.answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        if sink is not None and answer.status == 200:
+            sink(answer.body)
+        return answer
+
+    def body(self, which: int) -> dict[str, Any]:
+        return json.loads(self.sent[which][3])
+
+
+def client_of(script: Script, **how: Any) -> tuple[FleetClient, list[float]]:
+    slept: list[float] = []
+    client = FleetClient(URL, "pi", transport=script, chance=lambda: 0.5, sleep=slept.append, **how)
+    return client, slept
+
+
+# -- the retry table --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("status", "slug", "meaning"),
+    [
+        (200, "", Verdict.OK),
+        (206, "", Verdict.OK),
+        (408, "request_timeout", Verdict.RETRY),
+        (425, "", Verdict.RETRY),
+        (429, "", Verdict.RETRY),
+        (500, "internal", Verdict.RETRY),
+        (502, "", Verdict.RETRY),
+        (503, "shutting_down", Verdict.RETRY),
+        (507, "disk_full", Verdict.RETRY),
+        (409, "lease_superseded", Verdict.SUPERSEDED),
+        (409, "", Verdict.SUPERSEDED),
+        (410, "job_cancelled", Verdict.CANCELLED),
+        (410, "", Verdict.CANCELLED),
+        (409, "host_id_conflict", Verdict.FINAL),
+        (409, "result_conflict", Verdict.FINAL),
+        (409, "slot_busy", Verdict.FINAL),
+        (400, "bad_request", Verdict.FINAL),
+        (403, "operator_token", Verdict.FINAL),
+        (404, "unknown_job", Verdict.FINAL),
+        (413, "too_large", Verdict.FINAL),
+        (422, "wrong_digest", Verdict.FINAL),
+        (302, "", Verdict.FINAL),
+    ],
+)
+def test_retry_table(status: int, slug: str, meaning: Verdict) -> None:
+    assert verdict(status, slug) is meaning
+
+
+@pytest.mark.parametrize("slug", protocol.Slug)
+def test_every_slug_of_the_wire_has_its_error(slug: protocol.Slug) -> None:
+    client, _ = client_of(Script(problem(slug)), tries=1)
+    with pytest.raises(client_answers.Answered) as caught:
+        client.health()
+    assert (caught.value.slug, caught.value.status) == (slug.value, slug.status)
+    assert caught.value.detail == f"about {slug}"
+
+
+def test_the_wires_names_are_spelt_alike() -> None:
+    names = [name for name in dir(client_answers) if name.startswith("HEADER_")]
+    assert len(names) >= 6
+    for name in names:
+        assert getattr(client_answers, name) == getattr(protocol, name)
+
+
+@given(failures=st.integers(1, 10_000), chance=st.floats(0, 1, exclude_max=True))
+def test_backoff_stays_within_its_bounds(failures: int, chance: float) -> None:
+    assert 0 <= backoff_s(failures, chance) < 60
+    assert backoff_s(failures, chance, least_s=7) >= 7
+    assert backoff_s(failures, 0.0) == 0
+
+
+def test_backoff_doubles_up_to_its_cap() -> None:
+    ceilings = [backoff_s(n, 1.0) for n in range(1, 9)]
+    assert ceilings == [1, 2, 4, 8, 16, 32, 60, 60]
+
+
+def test_it_tries_again_while_that_can_help() -> None:
+    script = Script(TransportError("cut"), problem(protocol.Slug.INTERNAL), ok({"status": "ok"}))
+    client, slept = client_of(script)
+    assert client.health() == {"status": "ok"}
+    assert slept == [0.5, 1.0]
+
+
+def test_retry_after_is_honoured() -> None:
+    later = problem(protocol.Slug.DISK_FULL, **{"retry-after": "30"})
+    client, slept = client_of(Script(later, ok({"status": "ok"})))
+    client.health()
+    assert slept == [30.5]
+
+
+def test_it_gives_up_after_its_tries() -> None:
+    script = Script(*[TransportError("connection refused")] * 2)
+    client, slept = client_of(script, tries=2)
+    with pytest.raises(Unreachable, match=r"cannot reach the receiver at .*: connection refused"):
+        client.health()
+    assert len(slept) == 1
+
+
+def test_for_ever_means_for_ever() -> None:
+    script = Script(*[TransportError("no answer in time")] * 50, ok({"status": "ok"}))
+    client, slept = client_of(script, tries=None)
+    client.health()
+    assert len(slept) == 50
+
+
+@pytest.mark.parametrize(
+    ("slug", "kind"),
+    [
+        (protocol.Slug.LEASE_SUPERSEDED, Superseded),
+        (protocol.Slug.JOB_CANCELLED, Cancelled),
+        (protocol.Slug.UNKNOWN_JOB, Refused),
+    ],
+)
+def test_a_refusal_is_final(slug: protocol.Slug, kind: type[Refused]) -> None:
+    client, slept = client_of(Script(problem(slug)))
+    with pytest.raises(kind):
+        client.heartbeat("job")
+    assert slept == []
+
+
+@pytest.mark.parametrize("body", [b"<html>", b"[1]", b"\xff", b"[" * 100_000, b'{"action": 1'])
+def test_what_is_not_json_counts_as_nobody_there(body: bytes) -> None:
+    client, _ = client_of(Script(Response(200, {}, body)), tries=1)
+    with pytest.raises(Unreachable):
+        client.heartbeat("job")
+
+
+@pytest.mark.parametrize("body", [b"", b"<html>busy</html>", b"[1, 2]", b"\xff\xfe"])
+def test_a_proxys_error_page_is_understood(body: bytes) -> None:
+    client, _ = client_of(Script(Response(502, {}, body)), tries=1)
+    with pytest.raises(Unavailable, match="answered 502"):
+        client.health()
+
+
+# -- the simple form --------------------------------------------------------------------------------------------
+
+
+def test_claims_heartbeats_and_lines_are_remembered() -> None:
+    beat = {"action": "continue", "lease_s": 600.0, "log_next": 2}
+    receipt = {"job_id": GRANT["job_id"], "status": "completed", "artifact_id": "a", "attempt": 1}
+    script = Script(ok(GRANT), ok(beat), ok(beat), ok(receipt))
+    client, _ = client_of(script)
+    grant = client.claim({"cpu_cores": 4})
+    assert isinstance(grant, Grant)
+    assert (grant.job_id, grant["name"]) == (GRANT["job_id"], "gbt oracle")
+    client.heartbeat(grant.job_id, lines=["one", "two"])
+    client.heartbeat(grant.job_id, lines=["three"], progress={"epoch": 1})
+    client.complete(grant.job_id, artifact_id="a")
+    claim, first, second, complete = (script.body(n) for n in range(4))
+    assert claim["host_id"] == "pi"
+    assert claim["capability"] == {"cpu_cores": 4}
+    assert first["claim_id"] == second["claim_id"] == complete["claim_id"] == "c" * 32
+    assert (first["seq"], second["seq"]) == (1, 2)
+    assert first["log"] == {"first": 0, "lines": ["one", "two"]}
+    assert second["log"] == {"first": 2, "lines": ["three"]}
+    assert script.sent[1][1] == f"/v1/job/{'j' * 64}/heartbeat"
+
+
+def test_the_bodies_sent_are_those_of_the_wire() -> None:
+    import msgspec
+
+    beat = {"action": "continue", "lease_s": 1.0}
+    moved = {"job_id": "j", "status": "pending"}
+    receipt = {"job_id": "j", "status": "completed", "artifact_id": "a", "attempt": 1}
+    script = Script(ok(GRANT), ok(beat), ok(moved), ok(receipt))
+    client, _ = client_of(script)
+    client.claim({}, wait_s=1.5, request_id="r", instance_id="i", session_id="s", slot=2)
+    client.heartbeat("j", seq=4, progress={"a": 1}, lines=["x"], first_line=3)
+    client.fail("j", error="e", exit_code=70, record={"s": 1}, lines=["x"])
+    client.complete("j", artifact_id="a", spec_hash="h", record={}, lines=["x"])
+    kinds = [
+        protocol.ClaimRequest,
+        protocol.HeartbeatRequest,
+        protocol.FailRequest,
+        protocol.CompleteRequest,
+    ]
+    for kind, (_, _, _, body) in zip(kinds, script.sent, strict=True):
+        message = msgspec.json.decode(body, type=kind)
+        assert set(json.loads(body)) <= {field.name for field in msgspec.structs.fields(kind)}
+        assert message.host_id == "pi"
+
+
+def test_a_repeated_claim_carries_the_same_request() -> None:
+    script = Script(TransportError("cut"), ok(GRANT))
+    client, _ = client_of(script)
+    client.claim({})
+    assert script.body(0)["request_id"] == script.body(1)["request_id"] != ""
+
+
+def test_no_work_says_why() -> None:
+    nothing = {"job_id": None, "reason": "no job is pending", "retry_after_s": 12.5}
+    client, _ = client_of(Script(ok(nothing), ok(nothing)))
+    assert client.ask({}) == NoWork("no job is pending", 12.5)
+    assert client.claim({}) is None
+
+
+def test_an_answer_that_lacks_something_counts_as_nobody_there() -> None:
+    client, _ = client_of(Script(ok({"job_id": "j"})), tries=1)
+    with pytest.raises(Unreachable, match="lacks"):
+        client.claim({})
+
+
+def test_the_token_goes_with_operators_calls_whatever_its_letters() -> None:
+    moved = {"job_id": "j", "status": "cancelled"}
+    script = Script(ok(moved))
+    client = FleetClient(URL, operator_token=" Schlüssel\n", transport=script)
+    client.cancel("a name/with a slash")
+    _, path, headers, _ = script.sent[0]
+    assert path == "/v1/job/a%20name%2Fwith%20a%20slash/cancel"
+    assert headers["X-Operator-Token"].encode("latin-1") == "Schlüssel".encode()
+    with pytest.raises(ValueError, match="set it anew"):
+        FleetClient(URL, operator_token="two\nlines", transport=script)
+
+
+def test_all_jobs_follows_the_pages() -> None:
+    pages = [
+        {"jobs": [{"name": "a"}], "next_after": 7},
+        {"jobs": [{"name": "b"}], "next_after": None},
+    ]
+    script = Script(*map(ok, pages))
+    client, _ = client_of(script)
+    assert [job["name"] for job in client.all_jobs(status="failed")] == ["a", "b"]
+    assert "after=7" in script.sent[1][1]
+    assert "status=failed" in script.sent[1][1]
+
+
+# -- uploads ----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def bundle(tmp_path: Path) -> Path:
+    path = tmp_path / "bundle.tar.zst"
+    path.write_bytes(bytes(range(250)) * 10)
+    return path
+
+
+def at(offset: int) -> Response:
+    return Response(200, {"upload-offset": str(offset)})
+
+
+STORED = ok({"artifact_id": "stored", "job_id": "j", "size": 2500})
+
+
+def test_an_upload_goes_on_from_what_is_there(bundle: Path) -> None:
+    seen: list[tuple[int, int]] = []
+    script = Script(at(1000), STORED)
+    client, _ = client_of(script)
+    got = client.upload_artifact(
+        "j", bundle, claim_id="c", progress=lambda done, size: seen.append((done, size))
+    )
+    assert got == "stored"
+    method, path, headers, body = script.sent[1]
+    assert (method, path) == ("PUT", "/v1/model/j")
+    assert body == bundle.read_bytes()[1000:]
+    assert headers["Upload-Offset"] == "1000"
+    assert headers["Content-Length"] == "1500"
+    assert headers["X-Claim-Id"] == "c"
+    assert headers["X-Host-Id"] == "pi"
+    assert headers["X-Content-SHA256"] == file_sha256(bundle)
+    assert seen[-1] == (2500, 2500)
+
+
+def test_an_upload_whose_answer_was_lost_sends_nothing_twice(bundle: Path) -> None:
+    script = Script(at(0), TransportError("cut"), at(2500), STORED)
+    client, _ = client_of(script)
+    assert client.upload_artifact("j", bundle) == "stored"
+    assert [len(sent[3] or b"") for sent in script.sent] == [0, 2500, 0, 0]
+
+
+def test_getting_further_renews_the_patience(bundle: Path) -> None:
+    steps: list[Response | Exception] = []
+    for offset in range(0, 1000, 100):
+        steps += [at(offset), TransportError("cut")]
+    client, _ = client_of(Script(*steps, at(1000), STORED), tries=2)
+    assert client.upload_artifact("j", bundle) == "stored"
+    client, _ = client_of(Script(*[at(5), TransportError("cut")] * 3), tries=2)
+    with pytest.raises(Unreachable):
+        client.upload_artifact("j", bundle)
+
+
+def test_an_offset_that_moved_is_asked_for_again(bundle: Path) -> None:
+    script = Script(at(900), problem(protocol.Slug.OFFSET_MISMATCH), at(700), STORED)
+    client, _ = client_of(script)
+    assert client.upload_artifact("j", bundle) == "stored"
+    assert script.sent[3][2]["Upload-Offset"] == "700"
+
+
+def test_bytes_that_arrive_wrong_are_sent_anew_but_not_for_ever(bundle: Path) -> None:
+    wrong = problem(protocol.Slug.WRONG_DIGEST)
+    client, _ = client_of(Script(at(10), wrong, at(0), STORED))
+    assert client.upload_artifact("j", bundle) == "stored"
+    client, _ = client_of(Script(*[at(0), wrong] * 3), tries=None)
+    with pytest.raises(Refused):
+        client.upload_artifact("j", bundle, tries=None)
+
+
+def test_what_the_receiver_has_beyond_the_file_is_not_of_the_file(bundle: Path) -> None:
+    script = Script(at(9999), STORED)
+    client, _ = client_of(script)
+    client.upload_artifact("j", bundle)
+    assert script.sent[1][2]["Upload-Offset"] == "0"
+
+
+@pytest.mark.parametrize(
+    ("answer", "kind"),
+    [(Response(409, {"x-problem": "lease_superseded"}), Superseded), (Response(410), Cancelled)],
+)
+def test_a_dead_claim_costs_no_byte(
+    bundle: Path, answer: Response, kind: type[ClientError]
+) -> None:
+    script = Script(answer)
+    client, _ = client_of(script)
+    with pytest.raises(kind):
+        client.upload_artifact("j", bundle)
+    assert [sent[0] for sent in script.sent] == ["HEAD"]
+
+
+# -- fetching ---------------------------------------------------------------------------------------------------
+
+
+def test_a_fetched_bundle_appears_only_when_verified(bundle: Path, tmp_path: Path) -> None:
+    body, target = bundle.read_bytes(), tmp_path / "got"
+    head = Response(200, {"content-length": str(len(body))})
+    good = Response(200, {"x-content-sha256": file_sha256(bundle)}, body)
+    bad = Response(200, {"x-content-sha256": file_sha256(bundle)}, body[:-1])
+    client, _ = client_of(Script(head, bad), tries=1)
+    with pytest.raises(Unreachable, match="damaged"):
+        client.get_model("gbt", target)
+    assert sorted(tmp_path.iterdir()) == [bundle]
+    client, _ = client_of(Script(head, bad, head, good))
+    fetched = client.get_model("gbt", target)
+    assert target.read_bytes() == body
+    assert (fetched.size, fetched.artifact_id) == (len(body), file_sha256(bundle))
+
+
+# -- the transport ----------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def server(*conversations: Callable[[socket.socket], None]) -> Iterator[str]:
+    """A server whose connections are held by these functions, in turn."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    failures: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            for conversation in conversations:
+                connection, _ = listener.accept()
+                with connection:
+                    connection.settimeout(20)
+                    conversation(connection)
+        except BaseException as error:  # noqa: BLE001 - told to the test below
+            failures.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+    finally:
+        thread.join(30)
+        listener.close()
+    assert not failures, failures
+
+
+def read_request(connection: socket.socket) -> bytes:
+    data = b""
+    while b"\r\n\r\n" not in data:
+        data += connection.recv(65536)
+    head, _, body = data.partition(b"\r\n\r\n")
+    for line in head.lower().split(b"\r\n"):
+        if line.startswith(b"content-length:"):
+            while len(body) < int(line.split(b":")[1]):
+                body += connection.recv(65536)
+    return head + b"\r\n\r\n" + body
+
+
+def answering(*bodies: bytes, close: bool = False) -> Callable[[socket.socket], None]:
+    def talk(connection: socket.socket) -> None:
+        for body in bodies:
+            read_request(connection)
+            ending = b"Connection: close\r\n" if close else b""
+            head = b"HTTP/1.1 200 OK\r\nX-Name: v\r\n%sContent-Length: %d\r\n\r\n"
+            connection.sendall(head % (ending, len(body)) + body)
+
+    return talk
+
+
+def test_connections_are_kept_alive() -> None:
+    with server(answering(b"one", b"two")) as url:
+        transport = HttpTransport(url)
+        answers = [transport.request("GET", "/", {}, None, 10) for _ in range(2)]
+        assert [answer.body for answer in answers] == [b"one", b"two"]
+        assert answers[0].headers["x-name"] == "v"
+        transport.close()
+
+
+def test_a_connection_that_was_closed_while_idle_is_replaced() -> None:
+    with server(answering(b"one"), answering(b"two", close=True)) as url:
+        transport = HttpTransport(url)
+        assert transport.request("GET", "/", {}, None, 10).body == b"one"
+        # The server has closed its side once it accepts anew; the client must notice by itself.
+        assert transport.request("GET", "/", {}, None, 10).body == b"two"
+        transport.close()
+
+
+def test_a_body_is_streamed_and_an_answer_too() -> None:
+    got: list[bytes] = []
+    requests: list[bytes] = []
+
+    def talk(connection: socket.socket) -> None:
+        requests.append(read_request(connection))
+        connection.sendall(
+            b"HTTP/1.1 200 OK\r\nContent-Length: 2000000\r\nConnection: close\r\n\r\n"
+        )
+        connection.sendall(b"z" * 2_000_000)
+
+    with server(talk) as url:
+        transport = HttpTransport(url + "/prefix/")
+        headers = {"Content-Length": "300000"}
+        body = io.BytesIO(b"y" * 300_000)
+        answer = transport.request("PUT", "/v1/x", headers, body, 10, sink=got.append)
+    assert requests[0].startswith(b"PUT /prefix/v1/x HTTP/1.1")
+    assert requests[0].endswith(b"y" * 300_000)
+    assert (answer.body, sum(map(len, got))) == (b"", 2_000_000)
+
+
+def test_a_refusal_in_the_middle_of_the_body_is_heard() -> None:
+    def talk(connection: socket.socket) -> None:
+        connection.recv(100_000)
+        connection.sendall(b"HTTP/1.1 507 Full\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+        while connection.recv(1 << 20):
+            pass
+
+    with server(talk) as url:
+        headers = {"Content-Length": "3000000"}
+        answer = HttpTransport(url).request("PUT", "/", headers, io.BytesIO(b"y" * 3_000_000), 10)
+    assert answer.status == 507
+
+
+@pytest.mark.parametrize(
+    "talk",
+    [
+        lambda connection: None,
+        lambda connection: connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Le"),
+        lambda connection: (
+            read_request(connection),
+            connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nshort"),
+        ),
+        lambda connection: (
+            read_request(connection),
+            connection.sendall(b"\0\1\2 nonsense\r\n\r\n"),
+        ),
+    ],
+    ids=["hangs_up", "half_a_header", "half_a_body", "nonsense"],
+)
+def test_a_broken_answer_is_a_transport_error(talk: Callable[[socket.socket], None]) -> None:
+    with server(talk) as url, pytest.raises(TransportError):
+        HttpTransport(url).request("GET", "/", {}, None, 10)
+
+
+def test_silence_ends_after_the_time_out() -> None:
+    done = threading.Event()
+    with server(lambda connection: done.wait(20) and None) as url:
+        with pytest.raises(TransportError, match="no answer in time"):
+            HttpTransport(url).request("GET", "/", {}, None, 0.01)
+        done.set()
+
+
+def test_nobody_there() -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = free.getsockname()[1]
+    client = FleetClient(f"http://127.0.0.1:{address}", "pi", tries=1)
+    with pytest.raises(Unreachable, match="connection refused"):
+        client.health()
+
+
+@pytest.mark.parametrize(
+    "url", ["receiver:8445", "ftp://receiver", "http://", "http://x:port", "", "http://x?y=1"]
+)
+def test_an_address_that_is_none_is_one_sentence(url: str) -> None:
+    with pytest.raises(ValueError, match="it looks like"):
+        FleetClient(url, "pi")
+
+
+def test_importing_the_client_needs_the_standard_library_only() -> None:
+    code = (
+        "import sys; import training.fleet.client; "
+        "print(sorted(m for m in ('msgspec', 'starlette', 'numpy', 'torch') if m in sys.modules))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, check=True, text=True, env=os.environ
+    )
+    assert done.stdout.strip() == "[]"
