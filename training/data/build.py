@@ -12,7 +12,7 @@ import json
 import multiprocessing
 import os
 import sys
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
@@ -21,39 +21,31 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import numpy as np
 
 from training.clock import SystemClock
-from training.data import normalise
-from training.data.channels import CHANNELS, Mode
-from training.data.dataset import TENSOR_FOLDER, WindowSet, write_processed
-from training.data.episode import EpisodeError, Meta, find_episodes
+from training.data.assemble import (
+    Options,
+    choose_channels,
+    cut_windows,
+    label_names,
+    measure_baselines,
+)
+from training.data.channels import Mode
+from training.data.dataset import TENSOR_FOLDER, write_processed
+from training.data.episode import EpisodeError, find_episodes
 from training.data.errors import DataError
 from training.data.extract import Extract, extract, remember, remembered
-from training.data.schema import ChannelSpec, FeatureSchema, read_schema
+from training.data.schema import FeatureSchema, read_schema
 from training.data.tensors import read_manifest
 from training.data.validate import judge_together
-from training.data.windows import class_spans, plan_windows
 
 BASELINES_FILE = "baselines_v1.json"
 MEMORY_FOLDER = ".cache"
 TARGETS = ("malicious", "phase")
-BINARY = ("benign", "malicious")
 POOL_MIN = 24  # fewer new episodes are read faster than processes start
 EXIT_USAGE, EXIT_DATA = 2, 65
 
 Progress = Callable[[int, int], None]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
-    """What to build. ``like``: an existing schema that the result must have, to score new recordings with a model."""
-
-    window_s: float = 4.0
-    stride_s: float = 2.0
-    target: str = "malicious"
-    jobs: int = 1
-    like: FeatureSchema | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,10 +83,17 @@ def build(
     good = [e for e in found if e.verdict.ok and e.grid is not None]
     if not good:
         raise DataError(_nothing_good(found))
-    channels, dropped = _channels(good, options.like)
-    baselines = _baselines(good, channels, sample_hz)
-    labels = _label_names(good, options)
-    windows, counts = _windows(good, channels, baselines, sample_hz, options)
+    channels, dropped = choose_channels(good, options.like)
+    baselines = measure_baselines(good, channels, sample_hz)
+    if options.like is not None and options.like.normaliser != baselines.rule:
+        raise DataError(
+            "The schema measures hosts against their baselines, and there are none here: record some with "
+            "python -m training.data.record --baseline."
+            if baselines.fleet is None
+            else "The schema was made without baselines, so its data cannot be normalised: leave them out."
+        )
+    labels = label_names(good, options)
+    windows, counts = cut_windows(good, channels, baselines, sample_hz, options)
     schema = write_processed(
         out_dir,
         windows,
@@ -194,126 +193,6 @@ def _nothing_good(found: Sequence[Extract]) -> str:
     return (
         f"None of the {len(found)} episodes can be used; the first, {first.episode_id}: "
         f"{first.reasons[0] if first.reasons else 'it holds nothing.'}"
-    )
-
-
-def _meta(extracted: Extract) -> Meta:
-    assert extracted.verdict.meta is not None, "a good episode has been read"
-    return extracted.verdict.meta
-
-
-def _channels(
-    good: Sequence[Extract], like: FeatureSchema | None
-) -> tuple[tuple[ChannelSpec, ...], list[str]]:
-    """The channels that every good episode has, in the order of the channel table; and the names left out."""
-    common = set.intersection(*({c.name for c in _meta(e).channels} for e in good))
-    everything = {c.name: c for e in good for c in _meta(e).channels}
-    if like is not None:
-        missing = [name for name in like.channel_names if name not in common]
-        if missing:
-            raise DataError(
-                f"The schema asks for the channel {missing[0]}, which not every episode here has."
-            )
-        return like.channels, sorted(set(everything) - set(like.channel_names))
-    if not common:
-        raise DataError(
-            "The episodes have no channel in common: recordings of different views do not mix."
-        )
-    table = list(CHANNELS)
-    ordered = sorted(common, key=lambda n: (table.index(n) if n in CHANNELS else len(table), n))
-    specs = []
-    for name in ordered:
-        info = everything[name]
-        unit = f"{info.unit}/s" if info.kind == "counter" else info.unit
-        specs.append(
-            ChannelSpec(
-                name=name,
-                unit=unit,
-                kind=info.kind,
-                modes=tuple(sorted(info.modes)),
-                transform="symlog",
-                scale=normalise.scale_of(unit),
-            )
-        )
-    return tuple(specs), sorted(set(everything) - common)
-
-
-def _values(extracted: Extract, channels: Sequence[ChannelSpec]) -> np.ndarray:
-    """The episode's compressed grid (G, C), with the data set's channels in its order."""
-    assert extracted.grid is not None
-    places = {c.name: i for i, c in enumerate(_meta(extracted).channels)}
-    return normalise.compress(
-        extracted.grid.values[:, [places[c.name] for c in channels]], channels
-    )
-
-
-def _baselines(
-    good: Sequence[Extract], channels: Sequence[ChannelSpec], sample_hz: float
-) -> normalise.Baselines:
-    recordings: dict[str, list[np.ndarray]] = defaultdict(list)
-    for extracted in good:
-        if _meta(extracted).baseline and extracted.grid is not None:
-            recordings[_meta(extracted).host].append(
-                _values(extracted, channels)[~extracted.grid.holes]
-            )
-    return normalise.measure(recordings, channels, sample_hz)
-
-
-def _label_names(good: Sequence[Extract], options: Options) -> list[str]:
-    if options.like is not None:
-        return sorted(options.like.label_map, key=options.like.label_map.__getitem__)
-    if options.target == "malicious":
-        return list(BINARY)
-    return sorted({p for e in good if not _meta(e).baseline for p in e.label_phase})
-
-
-def _windows(
-    good: Sequence[Extract],
-    channels: Sequence[ChannelSpec],
-    baselines: normalise.Baselines,
-    sample_hz: float,
-    options: Options,
-) -> tuple[WindowSet, Counter[str]]:
-    """All windows, episode by episode in the order of their ids; and how many each episode gave."""
-    window, stride = round(options.window_s * sample_hz), round(options.stride_s * sample_hz)
-    if window < 4 or stride < 1:
-        raise DataError(
-            f"At {sample_hz:g} Hz, {options.window_s:g} s is too short for a window (or its stride)."
-        )
-    parts: list[np.ndarray] = []
-    rows: list[tuple[str, str, float, float, str]] = []
-    counts: Counter[str] = Counter()
-    for extracted in good:
-        meta, grid = _meta(extracted), extracted.grid
-        if meta.baseline or grid is None:
-            continue
-        classes = [
-            p if options.target == "phase" else meta.phases[p] for p in extracted.label_phase
-        ]
-        spans = class_spans(extracted.label_t, list(classes), extracted.end_s)
-        values = normalise.apply(_values(extracted, channels), meta.host, baselines)
-        for place in plan_windows(grid, spans, window, stride):
-            parts.append(values[place.row : place.row + window].T)
-            start = meta.started_at + grid.start_s + place.row / sample_hz
-            rows.append(
-                (meta.episode_id, meta.host, start, start + window / sample_hz, place.label)
-            )
-            counts[meta.episode_id] += 1
-    if not parts:
-        raise DataError(
-            f"No episode is long enough for a window of {options.window_s:g} s with a single label."
-        )
-    episode, host, start_s, end_s, label = zip(*rows, strict=True)
-    return (
-        WindowSet(
-            X=np.stack(parts).astype(np.float32),
-            episode=np.array(episode),
-            host=np.array(host),
-            t_start=np.array(start_s),
-            t_end=np.array(end_s),
-            label=np.array(label),
-        ),
-        counts,
     )
 
 

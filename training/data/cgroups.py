@@ -7,6 +7,8 @@ carries no controllers, yet its ``cpu.stat`` and pressure files are the better o
 from __future__ import annotations
 
 import os
+import signal
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -61,7 +63,7 @@ def mounts(text: str | None = None) -> tuple[dict[str, Path], Path | None]:
 
 
 def own_cgroup() -> Cgroup | None:
-    """The group that this process lives in, or ``None`` when it is the machine's root group (so: no container)."""
+    """The group that this process lives in, or ``None`` when that keeps no accounts of its own (a machine's root)."""
     v1_mounts, v2_mount = mounts()
     v1: dict[str, Path] = {}
     v2: Path | None = None
@@ -74,7 +76,9 @@ def own_cgroup() -> Cgroup | None:
             (c, _existing(v1_mounts[c], below)) for c in controllers.split(",") if c in v1_mounts
         )
     group = Cgroup(v1=v1, v2=v2)
-    return group if is_bounded(group) else None
+    has_v1 = "cpu" in v1 and (v1["cpu"] / "cpu.cfs_quota_us").exists()
+    has_v2 = v2 is not None and (v2 / "memory.current").exists()
+    return group if has_v1 or has_v2 else None
 
 
 def _existing(mount: Path, below: str) -> Path:
@@ -83,15 +87,15 @@ def _existing(mount: Path, below: str) -> Path:
 
 
 def is_bounded(group: Cgroup) -> bool:
-    """Whether the group keeps accounts of its own: the root group of a machine does not have these files."""
-    if (
-        group.v2 is not None
-        and (group.v2 / "memory.current").exists()
-        and (group.v2 / "cpu.max").exists()
-    ):
-        return True
-    cpu = group.v1.get("cpu")
-    quota = "" if cpu is None else read_text(cpu / "cpu.cfs_quota_us").strip()
+    """Whether someone gave the group less than the machine: that is what makes it worth calling a container.
+
+    Desktops put every program into a group of its own, without limits; there the machine is the better view.
+    """
+    if group.v2 is not None:
+        limits = (read_text(group.v2 / name).split() for name in ("cpu.max", "memory.max"))
+        if any(limit and limit[0] != "max" for limit in limits):
+            return True
+    quota = read_text(group.v1["cpu"] / "cpu.cfs_quota_us").strip() if "cpu" in group.v1 else ""
     return quota.isdigit() and int(quota) > 0
 
 
@@ -135,6 +139,7 @@ def _create_v1(
     )
     for folder in group.folders():
         folder.mkdir(exist_ok=True)
+    _end_leftovers(group)
     period_us = 20_000  # short, so that a throttled container stutters below the sampling interval
     (group.v1["cpu"] / "cpu.cfs_period_us").write_text(str(period_us))
     (group.v1["cpu"] / "cpu.cfs_quota_us").write_text(str(int(limits.cpu_cores * period_us)))
@@ -145,12 +150,20 @@ def _create_v1(
     return group
 
 
+def _end_leftovers(group: Cgroup) -> None:
+    """A recorder that was killed outright leaves its behaviours running; the next one of that name ends them."""
+    for pid in group.pids():
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
 def _create_v2(name: str, limits: Limits, device: str, mount: Path) -> Cgroup:
     for controller in ("cpu", "memory", "io", "pids"):
         (mount / "cgroup.subtree_control").write_text(f"+{controller}")
     group = Cgroup(v2=mount / name)
     folder = mount / name
     folder.mkdir(exist_ok=True)
+    _end_leftovers(group)
     (folder / "cpu.max").write_text(f"{int(limits.cpu_cores * 20_000)} 20000")
     (folder / "memory.max").write_text(str(limits.memory_bytes))
     rates = f"rbps={limits.disk_read_bps} wbps={limits.disk_write_bps}"

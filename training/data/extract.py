@@ -16,13 +16,23 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from training.data import channels, episode, validate, windows
 from training.data.channels import Kind
 from training.data.episode import PACKED_SUFFIX, EpisodeError, read
 from training.data.validate import Verdict, judge, unreadable
 from training.data.windows import Grid, to_grid
 
-# Part of every key: raise it whenever the same file would be judged or gridded differently than before.
-EXTRACT_VERSION = 1
+
+def _code_digest() -> str:
+    """Part of every key: under other code the same file may be judged or gridded differently."""
+    total = hashlib.sha256()
+    for module in (channels, episode, validate, windows):
+        assert module.__file__ is not None
+        total.update(Path(module.__file__).read_bytes())
+    return total.hexdigest()
+
+
+CODE_DIGEST = _code_digest()
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,15 +55,15 @@ def extract(path: Path, sample_hz: float | None = None) -> Extract:
     name = name_of(path)
     nothing: NDArray[np.float64] = np.empty(0)
     try:
-        episode = read(path)
+        recording = read(path)
     except EpisodeError as error:
         return Extract(unreadable(name, str(error)), None, nothing, (), 0.0)
-    verdict = judge(episode, name)
+    verdict = judge(recording, name)
     if not verdict.ok:
         return Extract(verdict, None, nothing, (), 0.0)
-    counters = np.array([c.kind == Kind.COUNTER for c in episode.meta.channels])
-    grid = to_grid(episode.t, episode.values, counters, sample_hz or episode.meta.sample_hz)
-    return Extract(verdict, grid, episode.label_t, episode.label_phase, float(episode.t[-1]))
+    counters = np.array([c.kind == Kind.COUNTER for c in recording.meta.channels])
+    grid = to_grid(recording.t, recording.values, counters, sample_hz or recording.meta.sample_hz)
+    return Extract(verdict, grid, recording.label_t, recording.label_phase, float(recording.t[-1]))
 
 
 def remembered(path: Path, memory: Path, sample_hz: float | None = None) -> Extract | None:
@@ -76,7 +86,7 @@ def key(path: Path, sample_hz: float | None) -> str:
     """Changes with the file's name, size and time of change, and with what was asked."""
     files = sorted(p for p in path.iterdir() if p.is_file()) if path.is_dir() else [path]
     stats = [(p.name, p.stat().st_size, p.stat().st_mtime_ns) for p in files]
-    text = f"{EXTRACT_VERSION} {sample_hz} {path.name} {stats}"
+    text = f"{CODE_DIGEST} {sample_hz} {path.name} {stats}"
     return hashlib.sha256(text.encode()).hexdigest()[:40] + ".npz"
 
 

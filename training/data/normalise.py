@@ -21,6 +21,7 @@ Array = NDArray[np.float32]
 
 FLOOR = 0.25  # smallest spread, in compressed units: a channel that sleeps in the baseline must not explode
 CLIP = 20.0
+SECONDS_MIN = 20.0
 # What counts as one of its kind: below this, differences are noise of the measurement.
 SCALES = {"s/s": 0.01, "B": 65536.0, "B/s": 1024.0}
 
@@ -81,8 +82,8 @@ def measure(
     hosts = {}
     for host in sorted(recordings):
         rows = np.concatenate(recordings[host]).astype(np.float64)
-        if not len(rows):
-            continue
+        if len(rows) < SECONDS_MIN * sample_hz:
+            continue  # too little to know a day by; the host counts as one without a baseline
         hosts[host] = HostBaseline(
             episodes=len(recordings[host]),
             seconds=len(rows) / sample_hz,

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import platform
 import random
 import signal
@@ -22,10 +21,9 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
-import psutil
 
 from training.clock import Clock, SystemClock
 from training.data import cgroups, episode, workloads
@@ -38,97 +36,9 @@ from training.data.collect import (
     TreeCollector,
 )
 from training.data.scenarios import SCENARIOS, Phase, phase_labels, plan
+from training.data.stage import RecordError, Stage
 
 SCRATCH_BYTES = 12 << 20
-
-
-class RecordError(Exception):
-    """The episode could not be recorded; nothing was kept of it."""
-
-
-@dataclass
-class Running:
-    """A behaviour at work: its process and where its complaints go."""
-
-    name: str
-    process: subprocess.Popen[bytes]
-    stderr: IO[bytes]
-
-
-@dataclass
-class Stage:
-    """Starts and stops the behaviours of one episode; in a container, inside that container's control group."""
-
-    scratch: Path
-    group: cgroups.Cgroup | None = None
-    background: list[Running] = field(default_factory=list)
-    front: list[Running] = field(default_factory=list)
-    ended: list[subprocess.Popen[bytes]] = field(default_factory=list)
-
-    def start(self, phase: Phase, scratch: Path) -> Running:
-        assert phase.behaviour is not None
-        arguments = [
-            phase.behaviour,
-            "--scratch",
-            scratch,
-            "--seed",
-            phase.seed,
-            "--intensity",
-            phase.intensity,
-        ]
-        stderr = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process
-        process = subprocess.Popen(
-            [sys.executable, "-m", "training.data.workloads", *map(str, arguments)],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=stderr,
-            start_new_session=True,
-        )
-        if self.group is not None:
-            self.group.add(process.pid)
-        return Running(phase.behaviour, process, stderr)
-
-    def roots(self) -> list[int]:
-        return [r.process.pid for r in self.front if r.process.poll() is None]
-
-    def check(self) -> None:
-        """A behaviour that died would make its label a lie."""
-        for running in (*self.background, *self.front):
-            if (code := running.process.poll()) is not None:
-                running.stderr.seek(0)
-                last = running.stderr.read().decode(errors="replace").strip().rpartition("\n")[2]
-                raise RecordError(
-                    f"The behaviour {running.name} ended by itself (exit {code}): {last or 'silently'}."
-                )
-
-    def clear_front(self) -> None:
-        """Kill what runs in front, without waiting: the next sample is due. ``close`` reaps."""
-        for running in self.front:
-            kill_tree(running.process)
-            running.stderr.close()
-            self.ended.append(running.process)
-        self.front.clear()
-
-    def close(self) -> None:
-        self.front += self.background
-        self.background = []
-        self.clear_front()
-        for process in self.ended:
-            process.wait()
-
-
-def kill_tree(process: subprocess.Popen[bytes]) -> None:
-    """Kill a process and everything it started."""
-    if os.name == "posix":
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        return
-    with suppress(psutil.Error):
-        for child in psutil.Process(process.pid).children(recursive=True):
-            with suppress(psutil.Error):
-                child.kill()
-    with suppress(OSError):
-        process.kill()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -290,17 +200,20 @@ def code_version() -> episode.CodeVersion:
 
 
 def choose_collector(view: str) -> Collector:
-    """``auto`` takes the container's accounts when this process lives in a bounded one. Raises RecordError."""
+    """``auto`` takes a container's accounts when this process lives in a limited one. Raises RecordError."""
     group = cgroups.own_cgroup() if view != View.MACHINE else None
-    if view == View.CONTAINER and group is None:
+    if group is None and view == View.CONTAINER:
         raise RecordError(
-            "This process lives in no bounded control group: record with --view machine."
+            "This process lives in no control group of its own: record with --view machine."
         )
-    return MachineCollector() if group is None else ContainerCollector(group)
+    if group is None or (view != View.CONTAINER and not cgroups.is_bounded(group)):
+        return MachineCollector()
+    return ContainerCollector(group)
 
 
 def main(argv: list[str] | None = None) -> int:
     args = _parser().parse_args(argv)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # both end what was started
     if args.list:
         for scenario in SCENARIOS.values():
             kind = "malicious-like" if scenario.malicious else "benign"

@@ -15,6 +15,7 @@ import json
 import os
 import random
 import shutil
+import signal
 import socket
 import struct
 import subprocess
@@ -27,8 +28,9 @@ from pathlib import Path
 from training.clock import SystemClock
 from training.data import cgroups, episode
 from training.data.collect import ContainerCollector
-from training.data.record import Order, RecordError, Stage, record
+from training.data.record import Order, record
 from training.data.scenarios import ORDINARY, SCENARIOS, Phase, plan
+from training.data.stage import RecordError, Stage
 from training.data.workloads import BEHAVIOURS
 
 MIB = 1 << 20
@@ -196,6 +198,7 @@ def _one(
 
 def main(argv: list[str] | None = None) -> int:
     args = _parser().parse_args(argv)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # both end what was started
     args.out.mkdir(parents=True, exist_ok=True)
     try:
         if args.box:
@@ -248,6 +251,8 @@ def _all_boxes(args: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         for child in children:
             child.terminate()
+        for child in children:
+            child.wait()
         shutil.rmtree(staging, ignore_errors=True)
         raise
     if any(codes):

@@ -1,0 +1,151 @@
+"""From extracted episodes to windows: the choice of channels, the hosts' baselines, the labels."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from training.data import normalise
+from training.data.channels import CHANNELS
+from training.data.dataset import WindowSet
+from training.data.episode import Meta
+from training.data.errors import DataError
+from training.data.extract import Extract
+from training.data.schema import ChannelSpec, FeatureSchema
+from training.data.windows import class_spans, plan_windows
+
+BINARY = ("benign", "malicious")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What to build. ``like``: an existing schema that the result must have, to score new recordings with a model."""
+
+    window_s: float = 4.0
+    stride_s: float = 2.0
+    target: str = "malicious"
+    jobs: int = 1
+    like: FeatureSchema | None = None
+
+
+def _meta(extracted: Extract) -> Meta:
+    assert extracted.verdict.meta is not None, "a good episode has been read"
+    return extracted.verdict.meta
+
+
+def choose_channels(
+    good: Sequence[Extract], like: FeatureSchema | None
+) -> tuple[tuple[ChannelSpec, ...], list[str]]:
+    """The channels that every good episode has, in the order of the channel table; and the names left out."""
+    common = set.intersection(*({c.name for c in _meta(e).channels} for e in good))
+    everything = {c.name: c for e in good for c in _meta(e).channels}
+    if like is not None:
+        missing = [name for name in like.channel_names if name not in common]
+        if missing:
+            raise DataError(
+                f"The schema asks for the channel {missing[0]}, which not every episode here has."
+            )
+        return like.channels, sorted(set(everything) - set(like.channel_names))
+    if not common:
+        raise DataError(
+            "The episodes have no channel in common: recordings of different views do not mix."
+        )
+    table = list(CHANNELS)
+    ordered = sorted(common, key=lambda n: (table.index(n) if n in CHANNELS else len(table), n))
+    specs = []
+    for name in ordered:
+        info = everything[name]
+        unit = f"{info.unit}/s" if info.kind == "counter" else info.unit
+        specs.append(
+            ChannelSpec(
+                name=name,
+                unit=unit,
+                kind=info.kind,
+                modes=tuple(sorted(info.modes)),
+                transform="symlog",
+                scale=normalise.scale_of(unit),
+            )
+        )
+    return tuple(specs), sorted(set(everything) - common)
+
+
+def _values(extracted: Extract, channels: Sequence[ChannelSpec]) -> np.ndarray:
+    """The episode's compressed grid (G, C), with the data set's channels in its order."""
+    assert extracted.grid is not None
+    places = {c.name: i for i, c in enumerate(_meta(extracted).channels)}
+    return normalise.compress(
+        extracted.grid.values[:, [places[c.name] for c in channels]], channels
+    )
+
+
+def measure_baselines(
+    good: Sequence[Extract], channels: Sequence[ChannelSpec], sample_hz: float
+) -> normalise.Baselines:
+    recordings: dict[str, list[np.ndarray]] = defaultdict(list)
+    for extracted in good:
+        if _meta(extracted).baseline and extracted.grid is not None:
+            recordings[_meta(extracted).host].append(
+                _values(extracted, channels)[~extracted.grid.holes]
+            )
+    return normalise.measure(recordings, channels, sample_hz)
+
+
+def label_names(good: Sequence[Extract], options: Options) -> list[str]:
+    if options.like is not None:
+        return sorted(options.like.label_map, key=options.like.label_map.__getitem__)
+    if options.target == "malicious":
+        return list(BINARY)
+    return sorted({p for e in good if not _meta(e).baseline for p in e.label_phase})
+
+
+def cut_windows(
+    good: Sequence[Extract],
+    channels: Sequence[ChannelSpec],
+    baselines: normalise.Baselines,
+    sample_hz: float,
+    options: Options,
+) -> tuple[WindowSet, Counter[str]]:
+    """All windows, episode by episode in the order of their ids; and how many each episode gave."""
+    window, stride = round(options.window_s * sample_hz), round(options.stride_s * sample_hz)
+    if window < 4 or stride < 1:
+        raise DataError(
+            f"At {sample_hz:g} Hz, {options.window_s:g} s is too short for a window (or its stride)."
+        )
+    parts: list[np.ndarray] = []
+    rows: list[tuple[str, str, float, float, str]] = []
+    counts: Counter[str] = Counter()
+    for extracted in good:
+        meta, grid = _meta(extracted), extracted.grid
+        if meta.baseline or grid is None:
+            continue
+        classes = [
+            p if options.target == "phase" else meta.phases[p] for p in extracted.label_phase
+        ]
+        spans = class_spans(extracted.label_t, list(classes), extracted.end_s)
+        values = normalise.apply(_values(extracted, channels), meta.host, baselines)
+        for place in plan_windows(grid, spans, window, stride):
+            parts.append(values[place.row : place.row + window].T)
+            start = meta.started_at + grid.start_s + place.row / sample_hz
+            rows.append(
+                (meta.episode_id, meta.host, start, start + window / sample_hz, place.label)
+            )
+            counts[meta.episode_id] += 1
+    if not parts:
+        raise DataError(
+            f"No episode is long enough for a window of {options.window_s:g} s with a single label."
+        )
+    episode, host, start_s, end_s, label = zip(*rows, strict=True)
+    return (
+        WindowSet(
+            X=np.stack(parts).astype(np.float32),
+            episode=np.array(episode),
+            host=np.array(host),
+            t_start=np.array(start_s),
+            t_end=np.array(end_s),
+            label=np.array(label),
+        ),
+        counts,
+    )

@@ -1,0 +1,107 @@
+"""Servers and callers on this host's own loopback: the whole network that behaviours may use."""
+
+from __future__ import annotations
+
+import hashlib
+import socket
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+from training.data.behaviours import WORDS
+
+LOOPBACK = "127.0.0.1"
+
+
+class _Page(BaseHTTPRequestHandler):
+    """Answers with as many bytes as the path asks for, after a little templating work."""
+
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self) -> None:
+        size = int(self.path.strip("/") or "1000")
+        words = " ".join(WORDS)
+        body = (words * (size // len(words) + 1))[:size].encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.send_header("ETag", hashlib.md5(body, usedforsecurity=False).hexdigest())
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        """Stay silent: the recorder owns standard error."""
+
+
+def serve() -> int:
+    """Start a web server of our own on loopback, in a thread; returns its port."""
+    server = ThreadingHTTPServer((LOOPBACK, 0), _Page)
+    server.daemon_threads = True
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    return int(server.server_address[1])
+
+
+def fetch(port: int, size: int) -> None:
+    with suppress(OSError, urllib.error.URLError):
+        urllib.request.urlopen(f"http://{LOOPBACK}:{port}/{size}", timeout=5).read()
+
+
+def sink() -> int:
+    """A listener on loopback that reads whatever comes and answers with two bytes; returns its port."""
+    listener = socket.create_server((LOOPBACK, 0))
+
+    def drain() -> None:
+        while True:
+            connection, _ = listener.accept()
+            with connection, suppress(OSError):
+                while connection.recv(64 * 1024):
+                    pass
+                connection.sendall(b"ok")
+
+    threading.Thread(target=drain, daemon=True).start()
+    return int(listener.getsockname()[1])
+
+
+def send(data: bytes, port: int, chunk: int, *, bytes_per_s: float) -> Iterator[None]:
+    with socket.create_connection((LOOPBACK, port), timeout=5) as out:
+        for start in range(0, len(data), chunk):
+            part = data[start : start + chunk]
+            out.sendall(part)
+            time.sleep(len(part) / bytes_per_s)
+            yield
+
+
+def name_service() -> int:
+    """Something that answers datagrams, as a resolver would; returns its port."""
+    server = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    server.bind((LOOPBACK, 0))
+
+    def answer() -> None:
+        while True:
+            question, sender = server.recvfrom(512)
+            server.sendto(question + b"\0" * 16, sender)
+
+    threading.Thread(target=answer, daemon=True).start()
+    return int(server.getsockname()[1])
+
+
+def ask_name(port: int) -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking, suppress(OSError):
+        asking.settimeout(0.5)
+        asking.sendto(b"q" * 48, (LOOPBACK, port))
+        asking.recv(512)
+
+
+def knock(port: int) -> None:
+    with socket.socket() as probe, suppress(OSError):
+        probe.settimeout(0.2)
+        probe.connect((LOOPBACK, port))
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind((LOOPBACK, 0))
+        return int(probe.getsockname()[1])
