@@ -33,14 +33,10 @@ from training.data.ingested import BENIGN, MALICIOUS, Ingested
 from training.data.schema import ChannelSpec
 
 PMREP_TIMEOUT_S = 600
-SCALES = {
-    "ms/s": 10.0,
-    "KiB": 64.0,
-    "B/s": 1024.0,
-}  # by unit: differences below are noise of the measurement
-TOO_MUCH_MISSING = (
-    0.5  # share of a host's rows without a value from which a channel is not recorded there
-)
+# By unit: differences below these are noise of the measurement.
+SCALES = {"ms/s": 10.0, "KiB": 64.0, "B/s": 1024.0}
+# From this share of rows without a value on, a host counts as not recording a metric.
+TOO_MUCH_MISSING = 0.1
 
 # Metrics that practically every Linux archive holds; rates where PCP counts. Instances (interfaces) are summed.
 METRICS: dict[str, tuple[str, Kind]] = {
