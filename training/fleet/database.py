@@ -85,23 +85,26 @@ class Writer:
             queue.SimpleQueue()
         )
         self._closed = False
+        self._door = threading.Lock()  # nothing may be put behind the mark that ends the thread
         self._thread = threading.Thread(target=self._loop, name="database-writer", daemon=True)
         self._thread.start()
 
     def submit(self, call: Callable[[], T]) -> Future[T]:
         """Run ``call`` on the writer thread, in its own savepoint of a shared transaction."""
         future: Future[T] = Future()
-        if self._closed:
-            future.set_exception(WriterClosed("the receiver is shutting down; repeat in a moment"))
-        else:
-            self._inbox.put((call, future))
+        with self._door:
+            if not self._closed:
+                self._inbox.put((call, future))
+                return future
+        future.set_exception(WriterClosed("the receiver is shutting down; repeat in a moment"))
         return future
 
     def close(self) -> None:
         """Finish what was submitted, then end the thread."""
-        if not self._closed:
-            self._closed = True
-            self._inbox.put(None)
+        with self._door:
+            if not self._closed:
+                self._closed = True
+                self._inbox.put(None)
         self._thread.join()
 
     def _loop(self) -> None:

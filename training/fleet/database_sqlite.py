@@ -40,38 +40,59 @@ class SqliteDatabase:
             self.connection = sqlite3.connect(
                 self.path, isolation_level=None, check_same_thread=False, cached_statements=256
             )
-            self.connection.row_factory = sqlite3.Row
-            for pragma in (
-                "busy_timeout = 5000",
-                "journal_mode = WAL",
-                f"synchronous = {synchronous}",
-                "foreign_keys = ON",
-                "trusted_schema = OFF",
-                "mmap_size = 0",
-            ):
-                self.connection.execute(f"PRAGMA {pragma}").fetchall()
-            self._migrate()
         except sqlite3.Error as error:
-            raise DatabaseError(f"cannot use the database {self.path}: {error}") from error
-
-    def _migrate(self) -> None:
-        version = self.connection.execute("PRAGMA user_version").fetchone()[0]
-        if version > SCHEMA_VERSION:
+            raise self._unusable(error) from error
+        try:
+            self._prepare(synchronous)
+        except sqlite3.Error as error:
             self.connection.close()
+            raise self._unusable(error) from error
+        except DatabaseError:
+            self.connection.close()
+            raise
+
+    def _unusable(self, error: sqlite3.Error) -> DatabaseError:
+        return DatabaseError(
+            f"cannot use the database {self.path}: {error}; name another file with --db, or restore a backup"
+        )
+
+    def _prepare(self, synchronous: str) -> None:
+        self.connection.row_factory = sqlite3.Row
+        self._pragma("busy_timeout = 5000")
+        self._check_owner()  # before anything is changed: it may not be ours
+        self._pragma("journal_mode = WAL")
+        self._pragma(f"synchronous = {synchronous}")
+        self._pragma("foreign_keys = ON")
+        self._pragma("trusted_schema = OFF")
+        self._pragma("mmap_size = 0")
+        self._migrate()
+
+    def _pragma(self, pragma: str) -> Any:
+        return self.connection.execute(f"PRAGMA {pragma}").fetchone()
+
+    def _check_owner(self) -> None:
+        version = self._pragma("user_version")[0]
+        if version > SCHEMA_VERSION:
             raise DatabaseError(
                 f"the database {self.path} is of version {version}, this program knows {SCHEMA_VERSION}; "
                 "use the program that wrote it, or restore a backup"
             )
-        if version == SCHEMA_VERSION:
+        if version == 0 and self._pragma("schema_version")[0] > 0:
+            raise DatabaseError(
+                f"the database {self.path} belongs to another program; name another file with --db"
+            )
+
+    def _migrate(self) -> None:
+        if self._pragma("user_version")[0] == SCHEMA_VERSION:
             return
         sql = files("training.fleet") / "sql"
         self.connection.execute("BEGIN IMMEDIATE")
         try:
-            if self.connection.execute("PRAGMA user_version").fetchone()[0] == 0:
+            if self._pragma("user_version")[0] == 0:  # nobody else created it meanwhile
                 _run_script(
                     self.connection, (sql / "schema_sqlite.sql").read_text(encoding="utf-8")
                 )
-            self.connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+                self.connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
             self.connection.execute("COMMIT")
         except BaseException:
             self.connection.execute("ROLLBACK")
@@ -101,26 +122,26 @@ class SqliteDatabase:
 
     def all(self, statement: str, **params: Any) -> list[Row]:
         with self._lock:
-            return self._execute(self._sql[statement], params).fetchall()
+            return self._execute(self._sql[statement], params)[0]
 
     def one(self, statement: str, **params: Any) -> Row | None:
-        # Drained although one row is enough: an open statement keeps its lock.
         rows = self.all(statement, **params)
         return rows[0] if rows else None
 
     def run(self, statement: str, **params: Any) -> int:
         with self._lock:
-            cursor = self._execute(self._sql[statement], params)
-            cursor.fetchall()
-            return cursor.rowcount
+            return self._execute(self._sql[statement], params)[1]
 
     def close(self) -> None:
         with self._lock:
             self.connection.close()
 
-    def _execute(self, sql: str, params: Any = ()) -> sqlite3.Cursor:
+    def _execute(self, sql: str, params: Any = ()) -> tuple[list[Row], int]:
+        """The rows and how many were changed. Drained to the end: an open statement keeps its lock, and a
+        damaged page may be met at any step."""
         try:
-            return self.connection.execute(sql, params)
+            cursor = self.connection.execute(sql, params)
+            return cursor.fetchall(), cursor.rowcount
         except sqlite3.Error as error:
             raise _translated(error, self.path) from error
 

@@ -6,9 +6,6 @@ SELECT class_id FROM classes WHERE needs = :needs
 -- name: add_class — a new form of needs
 INSERT INTO classes (needs) VALUES (:needs) RETURNING class_id
 
--- name: classes — every requirement class; a handful, however many jobs there are
-SELECT class_id, needs FROM classes ORDER BY class_id
-
 -- name: pending_classes — the classes that have somebody waiting
 SELECT class_id, needs FROM classes AS c
 WHERE EXISTS (SELECT 1 FROM jobs WHERE status = 'pending' AND class_id = c.class_id)
