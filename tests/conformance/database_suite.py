@@ -1,0 +1,273 @@
+"""What every database must do under the queue, whatever it is. A test module yields each check against each adapter.
+
+A check gets ``connect``: each call opens the same database once more, as another program would.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+
+import pytest
+
+from training.fleet.database import Database, DatabaseError, Writer
+
+Connect = Callable[[], Database]
+
+
+class BoomError(Exception):
+    """What goes wrong in these checks."""
+
+
+def note(db: Database, host: str, seen: float = 0.0) -> None:
+    who = {"instance_id": None, "session_id": None, "trainer_digests": None}
+    db.run("note_host", host=host, capability="{}", now=seen, **who)
+
+
+@contextlib.contextmanager
+def undone(db: Database) -> Iterator[None]:
+    """A transaction in which something goes wrong at the end."""
+    with contextlib.suppress(BoomError), db.transaction():
+        yield
+        raise BoomError
+
+
+def hosts(db: Database) -> list[str]:
+    return [row["host"] for row in db.all("hosts")]
+
+
+# ── transactions ────────────────────────────────────────────────────────────────────────────
+
+
+def check_what_was_committed_is_there_after_reopening(connect: Connect) -> None:
+    db = connect()
+    with db.transaction():
+        note(db, "pi")
+    db.close()
+    again = connect()
+    assert hosts(again) == ["pi"]
+    again.close()
+
+
+def check_a_single_statement_commits_by_itself(connect: Connect) -> None:
+    db, other = connect(), connect()
+    note(db, "pi")
+    assert hosts(other) == ["pi"]
+    db.close()
+    other.close()
+
+
+def check_an_exception_undoes_the_transaction(connect: Connect) -> None:
+    db = connect()
+    note(db, "pi")
+    with undone(db):
+        note(db, "desktop")
+    assert hosts(db) == ["pi"]
+    db.close()
+
+
+def check_an_inner_transaction_can_be_undone_on_its_own(connect: Connect) -> None:
+    db = connect()
+    with db.transaction():
+        note(db, "a")
+        with undone(db):
+            note(db, "b")
+            with db.transaction():
+                note(db, "c")
+        with db.transaction():
+            note(db, "d")
+    assert hosts(db) == ["a", "d"]
+    db.close()
+
+
+def check_the_outer_transaction_undoes_the_inner_ones(connect: Connect) -> None:
+    db = connect()
+    with undone(db), db.transaction():
+        note(db, "a")
+    assert hosts(db) == []
+    db.close()
+
+
+def check_others_see_nothing_before_the_commit(connect: Connect) -> None:
+    db, other = connect(), connect()
+    with db.transaction():
+        note(db, "pi")
+        assert hosts(other) == []
+    assert hosts(other) == ["pi"]
+    db.close()
+    other.close()
+
+
+def check_a_refused_statement_leaves_the_transaction_usable(connect: Connect) -> None:
+    db = connect()
+    with db.transaction():
+        note(db, "a")
+        with pytest.raises(DatabaseError), db.transaction():
+            db.run("add_attempt", **_attempt_of_no_job())
+        note(db, "b")
+    assert hosts(db) == ["a", "b"]
+    db.close()
+
+
+def _attempt_of_no_job() -> dict[str, object]:
+    """Breaks the reference to jobs."""
+    who = {"instance_id": None, "session_id": None, "slot": None, "request_id": None}
+    given = {"job_id": "none", "attempt": 1, "claim_id": "c", "generation": 1, "host": "pi"}
+    return {**who, **given, "now": 0.0}
+
+
+def check_transactions_of_several_connections_wait_for_each_other(connect: Connect) -> None:
+    connect().close()
+
+    def work(number: int) -> None:
+        db = connect()
+        for count in range(5):
+            with db.transaction():
+                note(db, f"{number}-{count}", seen=float(len(hosts(db))))
+        db.close()
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    db = connect()
+    # Each counted the others before it wrote: serialised transactions never count the same twice.
+    assert sorted(row["last_seen"] for row in db.all("hosts")) == list(range(20))
+    db.close()
+
+
+def check_rows_are_read_by_name_and_changes_are_counted(connect: Connect) -> None:
+    db = connect()
+    note(db, "pi", 5.0)
+    row = db.one("hosts")
+    assert row is not None
+    assert (row["host"], row["last_seen"]) == ("pi", 5.0)
+    assert db.one("job", job_id="none") is None
+    assert db.run("shift_hosts", step=1.0, now=100.0) == 1
+    assert db.run("cancel_job", job_id="none", now=0.0) == 0
+    db.close()
+
+
+# ── the writer ──────────────────────────────────────────────────────────────────────────────
+
+
+@contextlib.contextmanager
+def held(writer: Writer) -> Iterator[None]:
+    """While this is open the writer is busy, so that what is submitted meanwhile becomes one group."""
+    begun, go = threading.Event(), threading.Event()
+
+    def wait() -> None:
+        begun.set()
+        assert go.wait(30)
+
+    first = writer.submit(wait)
+    assert begun.wait(30)
+    yield
+    go.set()
+    first.result(30)
+
+
+def check_one_failing_call_does_not_harm_the_others_of_its_group(connect: Connect) -> None:
+    db = connect()
+    writer = Writer(db)
+
+    def boom() -> None:
+        note(db, "half done")
+        raise BoomError
+
+    with held(writer):
+        calls = [lambda: note(db, "a"), boom, lambda: note(db, "b")]
+        futures = [writer.submit(call) for call in calls]
+    outcomes = [future.exception(30) for future in futures]
+    assert [type(each) for each in outcomes] == [type(None), BoomError, type(None)]
+    assert hosts(db) == ["a", "b"]
+    writer.close()
+    db.close()
+
+
+def check_what_is_acknowledged_is_committed(connect: Connect) -> None:
+    db, other = connect(), connect()
+    writer = Writer(db)
+    seen: list[list[str]] = []
+    with held(writer):
+        futures = [writer.submit(lambda n=n: note(db, f"{n}")) for n in range(3)]
+        for future in futures:
+            future.add_done_callback(lambda _: seen.append(hosts(other)))
+    writer.close()
+    assert seen == [["0", "1", "2"]] * 3, "each answer came after the commit of all"
+    db.close()
+    other.close()
+
+
+def check_calls_that_arrive_together_share_a_commit(connect: Connect) -> None:
+    db = connect()
+    writer = Writer(db)
+    commits = []
+    transaction = db.transaction
+
+    def counted() -> AbstractContextManager[None]:
+        commits.append(None)
+        return transaction()
+
+    with held(writer):
+        futures = [writer.submit(hosts_of(db)) for _ in range(Writer.GROUP_MAX + 10)]
+        db.transaction = counted  # type: ignore[method-assign]
+    for future in futures:
+        future.result(30)
+    outer = len(commits) - len(futures)  # each call has an inner one of its own
+    assert outer == 2, "64 in the first, 10 in the second"
+    writer.close()
+    db.close()
+
+
+def hosts_of(db: Database) -> Callable[[], list[str]]:
+    return lambda: hosts(db)
+
+
+def check_a_cancelled_call_is_not_made(connect: Connect) -> None:
+    db = connect()
+    writer = Writer(db)
+    with held(writer):
+        future = writer.submit(lambda: note(db, "pi"))
+        assert future.cancel()
+        other = writer.submit(lambda: note(db, "desktop"))
+    other.result(30)
+    assert hosts(db) == ["desktop"]
+    writer.close()
+    db.close()
+
+
+def check_closing_finishes_what_was_submitted_and_refuses_the_rest(connect: Connect) -> None:
+    db = connect()
+    writer = Writer(db)
+    futures = [writer.submit(lambda n=n: note(db, f"{n}")) for n in range(5)]
+    writer.close()
+    writer.close()
+    assert all(future.done() for future in futures)
+    assert len(hosts(db)) == 5
+    with pytest.raises(DatabaseError, match="shutting down"):
+        writer.submit(lambda: None).result(30)
+    db.close()
+
+
+def check_every_call_that_races_with_closing_is_answered(connect: Connect) -> None:
+    db = connect()
+    for _ in range(20):
+        writer = Writer(db)
+        futures = []
+        thread = threading.Thread(
+            target=lambda: futures.extend(writer.submit(lambda: None) for _ in range(20))  # noqa: B023
+        )
+        thread.start()
+        writer.close()
+        thread.join()
+        for future in futures:
+            error = future.exception(30)
+            assert error is None or "shutting down" in str(error)
+    db.close()
+
+
+CHECKS = [check for name, check in list(globals().items()) if name.startswith("check_")]

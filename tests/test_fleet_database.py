@@ -1,0 +1,216 @@
+"""The database suite on every adapter, and what SQLite's own trouble looks like to people."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from builders import a_job
+from conformance.database_suite import CHECKS, Connect, held, hosts, note
+
+from training.fleet import database
+from training.fleet.database import DatabaseError, DatabaseFull, DatabaseLost, Writer, statements
+from training.fleet.database_sqlite import SCHEMA_VERSION, SqliteDatabase
+from training.fleet.job import EndReason, JobStatus
+from training.fleet.queue import JobQueue
+
+ADAPTERS: dict[str, Callable[[Path], Connect]] = {
+    "sqlite": lambda folder: lambda: SqliteDatabase(folder / "training_jobs.db"),
+}
+
+
+@pytest.mark.parametrize("adapter", ADAPTERS)
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__.removeprefix("check_"))
+def test_conformance(check: Callable[[Connect], None], adapter: str, tmp_path: Path) -> None:
+    check(ADAPTERS[adapter](tmp_path))
+
+
+@pytest.fixture
+def db(tmp_path: Path) -> Iterator[SqliteDatabase]:
+    database = SqliteDatabase(tmp_path / "training_jobs.db")
+    yield database
+    database.close()
+
+
+# ── how it is set up ────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("pragma", "value"),
+    [("journal_mode", "wal"), ("synchronous", 2), ("foreign_keys", 1), ("trusted_schema", 0)],
+)
+def test_what_durability_rests_on(db: SqliteDatabase, pragma: str, value: object) -> None:
+    assert db.connection.execute(f"PRAGMA {pragma}").fetchone()[0] == value
+    assert db.connection.isolation_level is None, "autocommit: transactions are explicit"
+
+
+def test_every_table_is_strict_and_every_statement_is_known_to_it(db: SqliteDatabase) -> None:
+    tables = db.connection.execute("PRAGMA table_list").fetchall()
+    ours = [row for row in tables if not row["name"].startswith("sqlite_")]
+    assert len(ours) >= 7
+    assert all(row["strict"] for row in ours)
+    for sql in statements().values():
+        db.connection.execute(f"EXPLAIN {sql}", Anything()).fetchall()
+
+
+class Anything(dict[str, Any]):
+    """Parameters of every name."""
+
+    def __missing__(self, key: str) -> None:
+        return None
+
+
+def test_every_statement_says_why_and_is_used_somewhere() -> None:
+    fleet = Path(database.__file__).parent
+    source = "".join(path.read_text(encoding="utf-8") for path in sorted(fleet.rglob("*.py")))
+    unused = [name for name in statements() if f'"{name}"' not in source]
+    assert unused == []
+
+
+@pytest.mark.parametrize(
+    ("table", "column", "values"),
+    [("jobs", "status", JobStatus), ("attempts", "end_reason", EndReason)],
+)
+def test_closed_lists_are_the_same_in_code_and_schema(
+    db: SqliteDatabase, table: str, column: str, values: Any
+) -> None:
+    (sql,) = db.connection.execute(
+        "SELECT sql FROM sqlite_schema WHERE name = ?", (table,)
+    ).fetchone()
+    listed = sql.split(f"CHECK ({column} IN")[1].split("))")[0]
+    assert set(listed.split("'")[1::2]) == {each.value for each in values}
+
+
+# ── what goes wrong ─────────────────────────────────────────────────────────────────────────
+
+
+def sentence(caught: pytest.ExceptionInfo[DatabaseError], path: Path) -> str:
+    """The message, which must be one line and name the file."""
+    said = str(caught.value)
+    assert "\n" not in said
+    assert str(path) in said
+    return said
+
+
+def test_a_file_of_a_newer_version_is_refused_in_one_sentence(tmp_path: Path) -> None:
+    path = tmp_path / "training_jobs.db"
+    with closing(sqlite3.connect(path)) as newer:
+        newer.execute(f"PRAGMA user_version = {SCHEMA_VERSION + 1}")
+    with pytest.raises(DatabaseError) as caught:
+        SqliteDatabase(path)
+    assert "of version 2, this program knows 1" in sentence(caught, path)
+
+
+def test_what_is_not_a_database_is_refused_and_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "training_jobs.db"
+    path.write_bytes(b"these are my holiday photographs" * 100)
+    with pytest.raises(DatabaseError) as caught:
+        JobQueue(path)
+    assert "--db" in sentence(caught, path)
+    assert path.read_bytes().startswith(b"these are my holiday")
+
+
+def test_a_database_of_somebody_else_is_refused_and_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "other.db"
+    with closing(sqlite3.connect(path)) as other:
+        other.execute("CREATE TABLE photographs (name TEXT)")
+    with pytest.raises(DatabaseError) as caught:
+        SqliteDatabase(path)
+    assert "another program" in sentence(caught, path)
+    with closing(sqlite3.connect(path)) as other:
+        assert [row[0] for row in other.execute("SELECT name FROM sqlite_schema")] == [
+            "photographs"
+        ]
+
+
+def test_a_missing_folder_is_said_with_its_remedy(tmp_path: Path) -> None:
+    path = tmp_path / "no" / "such" / "training_jobs.db"
+    with pytest.raises(DatabaseError) as caught:
+        SqliteDatabase(path)
+    assert "--db" in sentence(caught, path)
+
+
+def test_an_interrupted_creation_is_begun_again(tmp_path: Path) -> None:
+    path = tmp_path / "training_jobs.db"
+    path.touch()
+    SqliteDatabase(path).close()
+    SqliteDatabase(path).close()
+
+
+@contextmanager
+def full_disk(db: SqliteDatabase) -> Iterator[None]:
+    """As if not another page could be had."""
+    pages = db.connection.execute("PRAGMA page_count").fetchone()[0]
+    db.connection.execute(f"PRAGMA max_page_count = {pages}")
+    yield
+    db.connection.execute("PRAGMA max_page_count = 1000000")
+
+
+def much(db: SqliteDatabase, name: str = "big") -> None:
+    db.run("note_host", host=name, capability="x" * 100_000, now=0.0, instance_id=None,
+           session_id=None, trainer_digests=None)  # fmt: skip
+
+
+def both(db: SqliteDatabase) -> None:
+    with db.transaction():
+        note(db, "small")
+        much(db)
+
+
+def test_a_full_disk_is_told_as_such_and_mends_without_a_restart(db: SqliteDatabase) -> None:
+    note(db, "pi")
+    with full_disk(db):
+        with pytest.raises(DatabaseFull, match="free some space"):
+            both(db)
+        assert hosts(db) == ["pi"]
+    much(db)
+    assert hosts(db) == ["big", "pi"]
+
+
+def test_nobody_of_a_group_is_told_that_it_was_done_when_the_disk_was_full(
+    db: SqliteDatabase,
+) -> None:
+    writer = Writer(db)
+    note(db, "pi")
+    with full_disk(db):
+        with held(writer):
+            futures = [writer.submit(lambda: note(db, "small")), writer.submit(lambda: much(db))]
+        assert [type(each.exception(30)) for each in futures] == [DatabaseFull, DatabaseFull]
+        assert hosts(db) == ["pi"]
+    writer.submit(lambda: much(db)).result(30)
+    assert hosts(db) == ["big", "pi"]
+    writer.close()
+
+
+def test_a_lost_database_is_reported_once_and_to_all_who_wait(db: SqliteDatabase) -> None:
+    lost: list[DatabaseLost] = []
+    writer = Writer(db, on_lost=lost.append)
+
+    def broken() -> None:
+        raise DatabaseLost("the file is damaged")
+
+    with held(writer):
+        futures = [writer.submit(lambda: note(db, "pi")), writer.submit(broken)]
+    assert [type(each.exception(30)) for each in futures] == [DatabaseLost, DatabaseLost]
+    writer.close()
+    assert [str(each) for each in lost] == ["the file is damaged"]
+    assert hosts(db) == []
+
+
+def test_a_damaged_file_is_a_lost_database(tmp_path: Path) -> None:
+    path = tmp_path / "training_jobs.db"
+    queue = JobQueue(path)
+    queue.sync_from_manifest(a_job(f"job-{n}") for n in range(200))
+    queue.close()
+    size = path.stat().st_size
+    with path.open("r+b") as file:
+        file.seek(size // 2)  # the schema, at the front, stays whole: it still opens
+        file.write(b"\xff" * (size // 2))
+    damaged = JobQueue(path)
+    with pytest.raises(DatabaseLost, match="restart to recover"):
+        damaged.sync_from_manifest(a_job(f"job-{n}") for n in range(200))
+    damaged.close()
