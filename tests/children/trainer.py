@@ -1,0 +1,78 @@
+"""A trainer that keeps the contract in no time, or breaks it in the way that ``--behave`` names."""
+
+import argparse
+import hashlib
+import json
+import os
+import signal
+import sys
+import threading
+from pathlib import Path
+
+parser = argparse.ArgumentParser()
+for flag in ("--model", "--mode", "--validation", "--summary", "--schema", "--tensors"):
+    parser.add_argument(flag, required=True)
+for flag in ("--out-dir", "--reports-dir"):
+    parser.add_argument(flag, type=Path, required=True)
+for flag in ("--split-recipe", "--n-resamples", "--seed"):
+    parser.add_argument(flag)
+parser.add_argument("--train-hosts", action="append", default=[])
+parser.add_argument("--behave", default="well")
+parser.add_argument("--epochs", type=int, default=3)
+args = parser.parse_args()
+
+asked = threading.Event()
+if args.behave == "deaf":
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+else:
+    signal.signal(signal.SIGTERM, lambda *_: asked.set())
+
+
+def interruptible(seconds: float | None) -> None:
+    if asked.wait(seconds):
+        state = os.environ.get("CIS490_STATE_DIR")
+        if state:
+            (Path(state) / "resumable").write_text("learnt so far")
+        print("interrupted", flush=True)
+        sys.exit(75)
+
+
+def leave(sha256: str | None = None) -> None:
+    weights = f"{args.model} {args.mode} {args.seed}".encode() * 1000
+    stem = f"{args.model}_{args.mode}"
+    digest = sha256 or hashlib.sha256(weights).hexdigest()
+    sidecar = {"file": f"{stem}.pt", "bytes": len(weights), "sha256": digest}
+    (args.out_dir / f"{stem}.pt").write_bytes(weights)
+    (args.out_dir / f"{stem}.ckpt.json").write_text(json.dumps({"sidecar": sidecar}))
+    (args.reports_dir / f"{stem}_train.json").write_text(json.dumps({"metrics": {"test": {}}}))
+    (args.reports_dir / f"{stem}_timing.json").write_text(json.dumps({"fit_s": 0.1}))
+
+
+match args.behave:
+    case "well":
+        for epoch in range(1, args.epochs + 1):
+            line = {"event": "epoch", "epoch": epoch, "epochs": args.epochs, "loss": 1 / epoch}
+            print(json.dumps(line), flush=True)
+        leave()
+    case "hang" | "deaf":
+        print(json.dumps({"event": "epoch", "epoch": 1, "epochs": 9, "eta_s": 60}), flush=True)
+        print(f"running as {os.getpid()}", flush=True)
+        while True:
+            interruptible(None)
+    case "fail":
+        print("loading data")
+        raise ValueError("the labels are all of one class")
+    case "bad-data":
+        print("error: the data set has another schema", file=sys.stderr)
+        sys.exit(65)
+    case "binary":
+        sys.stdout.buffer.write(bytes(range(256)) * 4 + b"\nRuntimeError: \xffbroken\n")
+        sys.exit(1)
+    case "silent":
+        sys.exit(3)
+    case "shot":
+        os.kill(os.getpid(), signal.SIGKILL)
+    case "forgets":
+        print("done")
+    case "lies":
+        leave(sha256="0" * 64)

@@ -1,0 +1,211 @@
+"""The daemon on a training host: it asks for a job, has it trained, and delivers the verified bundle.
+
+What it decides is in worker_state.py. This file is the shell around it: one inbox, one loop that takes an event and
+carries out the actions. Requests (worker_calls.py), the trainer (worker_attempt.py) and signals run beside the loop
+and only ever post events.
+
+Start it with ``python -m training.fleet.worker`` or ``cis490-trainer-worker``.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import random
+import signal
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from training.clock import Clock, SystemClock
+from training.fleet import worker_types as t
+from training.fleet.client import FleetClient
+from training.fleet.supervise import LocalRunner, Runner
+from training.fleet.worker_attempt import MIB, Attempt, free_bytes
+from training.fleet.worker_calls import Asker, Calls, NotNowError
+from training.fleet.worker_disk import StateError, StateFolder
+from training.fleet.worker_options import (
+    PROGRAM,
+    Options,
+    detect,
+    installed_digests,
+    options_of,
+    parser,
+)
+from training.fleet.worker_state import Chance, State, step
+
+log = logging.getLogger("training.fleet.worker")
+
+LOOK_AROUND_S = (
+    5.0  # at least so often the loop looks whether the machine slept while it holds a job …
+)
+IDLE_S = 60.0  # … and while it does not
+SLEPT_S = 5.0  # two clocks, one of which stands still in sleep, differ by more: we slept
+BEAT_TIMEOUT_S = 10.0
+CALL_TIMEOUT_S = 30.0
+DISK_WANTED_BYTES = 256 * MIB  # with less, no work is asked for
+
+
+class TrainerWorker:
+    """The loop. Everything that can surprise it is handed in."""
+
+    def __init__(
+        self,
+        options: Options,
+        *,
+        capability: Callable[[], Mapping[str, object]] | None = None,
+        trainer_digests: Callable[[], Mapping[str, str]] = dict,
+        client: Callable[[float], FleetClient] | None = None,
+        runner: Runner | None = None,
+        clock: Clock | None = None,
+        chance: Chance = random.random,
+    ) -> None:
+        """``client`` makes one for a time-out in seconds. Raises StateError and ValueError, in one sentence."""
+        self._options = options
+        self._clock = clock or SystemClock()
+        self._chance = chance
+        self._capability = capability or (lambda: detect(options))
+        make = client or (
+            lambda timeout_s: FleetClient(
+                options.receiver_url, options.host_id, timeout_s=timeout_s
+            )
+        )
+        clients = make(CALL_TIMEOUT_S), make(BEAT_TIMEOUT_S)
+        self._disk = StateFolder(options.state_dir)
+        self._runner = runner or LocalRunner()
+        self._inbox: queue.SimpleQueue[t.Event] = queue.SimpleQueue()
+        self._state = State(session_id=self._disk.session_id)
+        self._attempt: Attempt | None = None
+        self._wake_at: float | None = None
+        self._exit: t.Exit | None = None
+        asker = Asker(self._disk.instance_id, self._disk.session_id, self._present, trainer_digests)
+        self._calls = Calls(*clients, asker, self.post)
+
+    def post(self, event: t.Event) -> None:
+        """Hand the loop an event; from any thread, and from signal handlers."""
+        self._inbox.put(event)
+
+    def run(self) -> int:
+        """Work until told to stop; the exit code."""
+        log.info("host %s asks %s for work", self._options.host_id, self._options.receiver_url)
+        asleep_s = self._asleep_s()
+        try:
+            self._handle(t.Begin(self._disk.load()))
+            while self._exit is None:
+                event = self._next_event()
+                slept_s, asleep_s = self._asleep_s() - asleep_s, self._asleep_s()
+                if slept_s > SLEPT_S:
+                    self._handle(t.Slept(slept_s))
+                self._handle(event)
+        finally:
+            self._runner.close()
+            self._disk.close()
+        if self._exit.sentence:
+            print(f"{PROGRAM}: {self._exit.sentence}", file=sys.stderr)
+        return self._exit.code
+
+    def _asleep_s(self) -> float:
+        return self._clock.monotonic() - self._clock.awake()
+
+    def _next_event(self) -> t.Event:
+        patience = IDLE_S if self._state.work is None else LOOK_AROUND_S
+        if self._wake_at is not None:
+            patience = min(patience, max(0.0, self._wake_at - self._clock.monotonic()))
+        try:
+            return self._inbox.get(timeout=patience)
+        except queue.Empty:
+            return t.Tick()
+
+    def _handle(self, event: t.Event) -> None:
+        now = self._clock.monotonic()
+        self._state, actions = step(self._state, event, now, self._options.settings, self._chance)
+        for action in actions:
+            self._perform(action)
+
+    def _perform(self, action: t.Action) -> None:
+        match action:
+            case t.SendClaim() | t.SendBeat() | t.Upload() | t.SendComplete() | t.SendFail():
+                self._calls.send(action)
+            case t.Abort():
+                self._calls.abort(action.call)
+            case t.Spawn():
+                self._attempt = self._new_attempt(action.assignment)
+                self._attempt.spawn()
+            case t.Discard():
+                attempt = self._attempt or self._new_attempt(action.assignment)
+                attempt.discard(job_over=action.job_over)
+                self._attempt = None
+            case t.Persist():
+                self._persist(action.saved)
+            case t.WakeAt():
+                self._wake_at = action.at
+            case t.Say():
+                log.log(logging.WARNING if action.warning else logging.INFO, "%s", action.text)
+            case t.Exit():
+                self._exit = action
+            case _:
+                self._order(action)
+
+    def _order(
+        self, action: t.Pack | t.StopTrainer | t.KillTrainer | t.PauseTrainer | t.ResumeTrainer
+    ) -> None:
+        if self._attempt is None:  # a delivery of an earlier session has no trainer
+            return
+        match action:
+            case t.Pack():
+                self._attempt.pack()
+            case t.StopTrainer():
+                self._attempt.stop()
+            case t.KillTrainer():
+                self._attempt.kill()
+            case t.PauseTrainer():
+                self._attempt.pause()
+            case t.ResumeTrainer():
+                self._attempt.resume()
+
+    def _new_attempt(self, assignment: t.Assignment) -> Attempt:
+        resume = self._disk.resume_folder(assignment.job_id)
+        return Attempt(assignment, self._options.places, resume, self._runner, self.post)
+
+    def _persist(self, saved: t.Saved) -> None:
+        try:
+            self._disk.save(saved)
+        except OSError as error:
+            log.warning(
+                "%s cannot be written (%s): a crash now may cost the job in hand",
+                self._disk.folder,
+                error.strerror,
+            )
+
+    def _present(self) -> Mapping[str, object]:
+        """What this host can do now, for a claim; called on the thread that sends it."""
+        artifacts = self._options.places.artifacts
+        free = free_bytes(artifacts)
+        if free < DISK_WANTED_BYTES:
+            raise NotNowError(
+                f"only {free // MIB} MiB are free at {artifacts}; free some space and work is taken again"
+            )
+        return self._capability()
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the daemon; 0 after a signal, 1 when the receiver wants another session, 2 when it cannot begin."""
+    args = parser().parse_args(argv)
+    logging.basicConfig(
+        level=args.log_level, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr
+    )
+    try:
+        options = options_of(args)
+        own = options.places.repo_root == Path(__file__).resolve().parents[2]
+        worker = TrainerWorker(options, trainer_digests=installed_digests if own else dict)
+    except (StateError, ValueError) as error:
+        print(f"{PROGRAM}: {error}", file=sys.stderr)
+        return 2
+    for name in ("SIGTERM", "SIGINT", "SIGHUP", "SIGBREAK"):
+        if hasattr(signal, name):
+            signal.signal(getattr(signal, name), lambda *_: worker.post(t.SignalReceived()))
+    return worker.run()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,234 @@
+"""One attempt at one job on this machine: its folders, its trainer, its output, its bundle.
+
+Runs on threads of its own and posts events; every way through ends in the one that the state machine waits for.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import shutil
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from training.fleet import worker_types as t
+from training.fleet.bundle import BundleError, pack
+from training.fleet.environment import trainer_environment
+from training.fleet.job import EndReason
+from training.fleet.outcome import Failure
+from training.fleet.output import OutputTail
+from training.fleet.supervise import CommandSpec, Process, Runner, SpawnFailedError
+from training.fleet.trainer_command import (
+    SELF_SUPERVISED,
+    BadSpecError,
+    Inputs,
+    outputs,
+    trainer_command,
+)
+from training.fleet.worker_disk import AttemptFolders, make_folders, prune
+
+log = logging.getLogger(__name__)
+
+LOOK_S = 0.5  # how often new output is looked for
+MIB = 1024**2
+DISK_FLOOR_BYTES = 64 * MIB  # with less, a running trainer is stopped before it harms the host
+TIMING_BYTES_MAX = 16 * 1024
+
+Post = Callable[[t.Event], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Where a worker's trainers find and leave things. Absolute paths."""
+
+    repo_root: Path
+    inputs: Inputs
+    artifacts: Path
+    reports: Path
+
+
+class Attempt:
+    """Carries out what the state machine wants done with the trainer of one assignment."""
+
+    def __init__(
+        self, assignment: t.Assignment, places: Places, resume: Path, runner: Runner, post: Post
+    ) -> None:
+        self.assignment = assignment
+        self._places = places
+        self._resume = resume
+        self._runner = runner
+        self._post = post
+        self._folders: AttemptFolders | None = None
+        self._process: Process | None = None
+
+    # ── orders; none of them blocks ─────────────────────────────────────────────────────────
+
+    def spawn(self) -> None:
+        self._on_thread(self._run, self._spawn_failed)
+
+    def pack(self) -> None:
+        self._on_thread(self._pack, self._pack_failed)
+
+    def stop(self) -> None:
+        if self._process is not None:
+            self._process.terminate()
+
+    def kill(self) -> None:
+        if self._process is not None:
+            process = self._process
+            self._on_thread(
+                lambda: process.stop(0.0), lambda _: None
+            )  # it also outwits a launcher that hangs
+
+    def pause(self) -> None:
+        if self._process is not None:
+            self._process.pause()
+
+    def resume(self) -> None:
+        if self._process is not None:
+            self._process.resume()
+
+    def discard(self, *, job_over: bool) -> None:
+        """Remove what nobody needs any more; the folders of the newest attempts stay to be looked at."""
+        if self._folders is not None:
+            self._folders.bundle.unlink(missing_ok=True)
+        if job_over:
+            shutil.rmtree(self._resume, ignore_errors=True)
+        prune(self._places.artifacts, self._places.reports)
+
+    # ── the trainer ─────────────────────────────────────────────────────────────────────────
+
+    def _run(self) -> None:
+        spec = self.assignment.spec
+        self._require_data()
+        folders = make_folders(self._places.artifacts, self._places.reports, self.assignment)
+        self._folders = folders
+        self._resume.mkdir(parents=True, exist_ok=True)
+        command = trainer_command(
+            spec, self._places.inputs, out_dir=folders.out, reports_dir=folders.reports
+        )
+        environment = trainer_environment(os.environ) | {"CIS490_STATE_DIR": str(self._resume)}
+        process = self._runner.start(
+            CommandSpec(command, self._places.repo_root, environment, folders.log)
+        )
+        self._process = process
+        self._post(t.Spawned(claim_id=self.assignment.claim_id))
+        try:
+            self._watch(process, OutputTail(folders.log))
+        finally:  # whatever went wrong with watching: the end of the trainer is told
+            ended = process.wait() or process.stop(0.0)
+            self._post(t.TrainerEnded(claim_id=self.assignment.claim_id, ended=ended))
+
+    def _require_data(self) -> None:
+        """Ours cannot run without the data set; saying so here blames the host, not the job."""
+        if self.assignment.spec.get("trainer"):
+            return
+        inputs = self._places.inputs
+        needed = [inputs.validation, inputs.tensors]
+        if self.assignment.model != SELF_SUPERVISED:
+            needed += [inputs.summary, inputs.schema]
+        for path in needed:
+            if not path.exists():
+                raise SpawnFailedError(
+                    f"this host has no data set: {path} is missing; bring it here, or say where it is "
+                    "with --validation, --summary and --tensors"
+                )
+
+    def _watch(self, process: Process, tail: OutputTail) -> None:
+        """Pass its output on until it has ended, and see that it leaves some room on the disk."""
+        stopped = False
+        while process.wait(LOOK_S) is None:
+            self._print(tail.poll())
+            harm = None if stopped else self._harm(tail)
+            if harm is not None:
+                stopped = True
+                self._post(t.Unbearable(claim_id=self.assignment.claim_id, failure=harm))
+        self._print(tail.poll(final=True))
+
+    def _print(self, lines: list[str]) -> None:
+        if lines:
+            self._post(t.Printed(claim_id=self.assignment.claim_id, lines=tuple(lines)))
+
+    def _harm(self, tail: OutputTail) -> Failure | None:
+        if tail.overflowing:
+            return Failure(EndReason.TRAINER_FAILED, "it printed more than a log file may hold")
+        free = free_bytes(self._places.artifacts)
+        if free >= DISK_FLOOR_BYTES:
+            return None
+        words = f"the disk of this host is full: {free // MIB} MiB left at {self._places.artifacts}"
+        return Failure(EndReason.UPLOAD_FAILED, f"{words}; free some space")
+
+    def _spawn_failed(self, error: Exception) -> None:
+        if isinstance(error, BadSpecError):
+            failure = Failure(EndReason.TRAINER_FAILED, str(error), exit_code=2)
+        else:
+            failure = Failure(EndReason.SPAWN_FAILED, _in_words(error))
+        self._post(t.SpawnFailed(claim_id=self.assignment.claim_id, failure=failure))
+
+    # ── the bundle ──────────────────────────────────────────────────────────────────────────
+
+    def _pack(self) -> None:
+        folders, assignment = self._folders, self.assignment
+        assert folders is not None
+        packed = pack(
+            folders.out,
+            folders.reports,
+            folders.bundle,
+            model=assignment.model,
+            mode=assignment.mode,
+            outputs=outputs(assignment.spec),
+        )
+        self._post(
+            t.Packed(
+                claim_id=assignment.claim_id,
+                path=str(packed.path),
+                sha256=packed.sha256,
+                size=packed.size,
+                record={"bundle_bytes": packed.size, **self._timing(folders.reports)},
+            )
+        )
+
+    def _timing(self, reports: Path) -> dict[str, Any]:
+        """Durations and places that the trainer wrote down outside the bundle, so that equal bundles stay equal."""
+        path = reports / f"{self.assignment.model}_{self.assignment.mode}_timing.json"
+        with suppress(OSError, ValueError, RecursionError):
+            if path.stat().st_size <= TIMING_BYTES_MAX:
+                return {"timing": json.loads(path.read_bytes())}
+        return {}
+
+    def _pack_failed(self, error: Exception) -> None:
+        broken = isinstance(error, BundleError)
+        reason = EndReason.TRAINER_FAILED if broken else EndReason.UPLOAD_FAILED
+        words = (
+            _in_words(error) if broken else f"the bundle could not be packed: {_in_words(error)}"
+        )
+        failure = Failure(reason, words, exit_code=0)
+        self._post(t.PackFailed(claim_id=self.assignment.claim_id, failure=failure))
+
+    def _on_thread(self, work: Callable[[], object], failed: Callable[[Exception], None]) -> None:
+        def run() -> None:
+            try:
+                work()
+            except Exception as error:  # it becomes an event, whatever it is
+                log.debug("attempt %s", self.assignment.name, exc_info=True)
+                failed(error)
+
+        threading.Thread(target=run, name=f"job {self.assignment.name}", daemon=True).start()
+
+
+def free_bytes(path: Path) -> int:
+    """Room left where ``path`` is, or will be."""
+    while not path.exists() and path != path.parent:
+        path = path.parent
+    return shutil.disk_usage(path).free
+
+
+def _in_words(error: Exception) -> str:
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.strerror}: {error.filename}" if error.filename else error.strerror
+    return str(error) or type(error).__name__

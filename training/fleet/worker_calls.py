@@ -1,0 +1,201 @@
+"""The worker's requests, carried out on threads of their own; every one ends in exactly one event.
+
+Heartbeats have a thread to themselves: they must not wait for a long claim or a large upload. Each request is sent
+once; whether and when it is sent again is the state machine's decision.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from queue import SimpleQueue
+from typing import Any
+
+from training.fleet import worker_types as t
+from training.fleet.client import Cancelled, FleetClient, Grant, Refused, Superseded, Unavailable
+from training.fleet.job import spec_hash
+from training.fleet.protocol import Action as Order
+from training.fleet.protocol import Slug
+
+log = logging.getLogger(__name__)
+
+Request = t.SendClaim | t.SendBeat | t.Upload | t.SendComplete | t.SendFail
+Post = Callable[[t.Event], None]
+
+
+class NotNowError(Exception):
+    """This host should not ask for work at the moment; the text says why."""
+
+
+class AbortedError(Exception):
+    """Nobody wants the upload any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asker:
+    """Who asks: what a claim says of this worker. ``capability`` may raise NotNowError."""
+
+    instance_id: str
+    session_id: str
+    capability: Callable[[], Mapping[str, Any]]
+    trainer_digests: Callable[[], Mapping[str, str]]
+
+
+@dataclass
+class _Lane:
+    """One thread that does one thing after another."""
+
+    name: str
+    todo: SimpleQueue[Callable[[], None]] = field(default_factory=SimpleQueue)
+
+    def __post_init__(self) -> None:
+        threading.Thread(target=self._work, name=self.name, daemon=True).start()
+
+    def _work(self) -> None:
+        while True:
+            self.todo.get()()
+
+
+class Calls:
+    """Sends requests with ``client`` (``beat_client`` for heartbeats) and posts what became of them."""
+
+    def __init__(
+        self, client: FleetClient, beat_client: FleetClient, asker: Asker, post: Post
+    ) -> None:
+        self._client = client
+        self._beat_client = beat_client
+        self._asker = asker
+        self._post = post
+        self._aborted: set[int] = set()
+        self._lane = _Lane("calls")
+        self._beat_lane = _Lane("heartbeats")
+
+    def send(self, request: Request) -> None:
+        """Returns at once; the event comes later."""
+        lane = self._beat_lane if isinstance(request, t.SendBeat) else self._lane
+        lane.todo.put(lambda: self._post(self._carry_out(request)))
+
+    def abort(self, call: int) -> None:
+        """Do not begin this call, or break off its upload."""
+        self._aborted.add(call)
+
+    def _carry_out(self, request: Request) -> t.Event:
+        call = request.call
+        try:
+            if call in self._aborted:
+                raise AbortedError
+            return self._exchange(request)
+        except Superseded as error:
+            return t.Refused(call=call, slug=Slug.LEASE_SUPERSEDED, detail=str(error))
+        except Cancelled as error:
+            return t.Refused(call=call, slug=Slug.JOB_CANCELLED, detail=str(error))
+        except Refused as error:
+            return t.Refused(call=call, slug=error.slug, detail=str(error))
+        except Unavailable as error:
+            return t.NotAnswered(call=call, detail=str(error), retry_after_s=error.retry_after_s)
+        except OSError as error:
+            if isinstance(request, t.Upload):
+                return t.DeliveryBroken(call=call, detail=f"the bundle cannot be read: {error}")
+            return t.NotAnswered(call=call, detail=str(error))
+        except Exception as error:  # whatever an odd receiver sends, the worker goes on
+            log.debug("request %d failed", call, exc_info=True)
+            return t.NotAnswered(call=call, detail=str(error) or type(error).__name__)
+        finally:
+            self._aborted.discard(call)
+
+    def _exchange(self, request: Request) -> t.Event:
+        match request:
+            case t.SendClaim():
+                return self._claim(request)
+            case t.SendBeat():
+                return self._beat(request)
+            case t.Upload():
+                return self._upload(request)
+            case t.SendComplete():
+                return self._complete(request)
+            case t.SendFail():
+                return self._fail(request)
+
+    def _claim(self, request: t.SendClaim) -> t.Event:
+        answer = self._client.ask(
+            self._asker.capability(),
+            wait_s=request.wait_s,
+            request_id=request.request_id,
+            instance_id=self._asker.instance_id,
+            session_id=self._asker.session_id,
+            trainer_digests=self._asker.trainer_digests(),
+            tries=1,
+        )
+        if not isinstance(answer, Grant):
+            return t.ClaimAnswered(
+                call=request.call, reason=answer.reason, retry_after_s=answer.retry_after_s
+            )
+        assignment = t.Assignment(
+            job_id=answer.job_id,
+            claim_id=answer.claim_id,
+            name=answer.name,
+            attempt=answer.attempt,
+            spec=answer.spec,
+        )
+        return t.ClaimAnswered(call=request.call, assignment=assignment, lease_s=answer.lease_s)
+
+    def _beat(self, request: t.SendBeat) -> t.Event:
+        beat = self._beat_client.heartbeat(
+            request.assignment.job_id,
+            claim_id=request.assignment.claim_id,
+            seq=request.seq,
+            progress=request.progress,
+            lines=request.lines,
+            first_line=request.first,
+            tries=1,
+        )
+        order = Order(beat.action) if beat.action in set(Order) else Order.CONTINUE
+        return t.BeatAnswered(
+            call=request.call, order=order, lease_s=float(beat.lease_s), log_next=beat.log_next
+        )
+
+    def _upload(self, request: t.Upload) -> t.Event:
+        def progress(_done: int, _size: int) -> None:
+            if request.call in self._aborted:
+                raise AbortedError
+
+        delivery = request.delivery
+        artifact_id = self._client.upload_artifact(
+            delivery.assignment.job_id,
+            delivery.path,
+            claim_id=delivery.assignment.claim_id,
+            sha256=delivery.sha256,
+            progress=progress,
+            tries=1,
+        )
+        return t.Uploaded(call=request.call, artifact_id=artifact_id)
+
+    def _complete(self, request: t.SendComplete) -> t.Event:
+        delivery = request.delivery
+        self._client.complete(
+            delivery.assignment.job_id,
+            artifact_id=delivery.sha256,
+            claim_id=delivery.assignment.claim_id,
+            spec_hash=spec_hash(delivery.assignment.spec),
+            record=delivery.record,
+            lines=request.lines,
+            first_line=request.first,
+            tries=1,
+        )
+        return t.Completed(call=request.call)
+
+    def _fail(self, request: t.SendFail) -> t.Event:
+        moved = self._client.fail(
+            request.assignment.job_id,
+            error=request.failure.error,
+            reason=request.failure.reason,
+            claim_id=request.assignment.claim_id,
+            exit_code=request.failure.exit_code,
+            record=request.record,
+            lines=request.lines,
+            first_line=request.first,
+            tries=1,
+        )
+        return t.FailTaken(call=request.call, status=moved.status)

@@ -1,0 +1,142 @@
+"""The worker's command line, and what this host says of itself."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import platform
+import re
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from training.fleet.protocol import HOST_ID_PATTERN
+from training.fleet.trainer_command import Inputs
+from training.fleet.worker_attempt import Places
+from training.fleet.worker_types import OnSilence, Settings
+
+log = logging.getLogger(__name__)
+
+PROGRAM = "cis490-trainer-worker"
+LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What the command line says. Paths are absolute."""
+
+    receiver_url: str
+    host_id: str
+    places: Places
+    state_dir: Path
+    settings: Settings
+
+
+def detect(options: Options) -> Mapping[str, Any]:
+    """This host's capability, as a dict."""
+    from training.fleet import capability
+
+    places = options.places
+    return capability.detect(
+        hostname_override=options.host_id,
+        repo_root=places.repo_root,
+        venv_python=places.inputs.python,
+    ).to_dict()
+
+
+@cache
+def installed_digests() -> Mapping[str, str]:
+    """The digests of this checkout's trainers' flags, as they themselves tell; without those that cannot tell."""
+    from training.fleet.describe import PROGRAMS, DescribeError, ProcessDescriber, describe_command
+
+    describe, found = ProcessDescriber(), {}
+    for program in PROGRAMS:
+        try:
+            found[program] = describe(describe_command(program)).digest
+        except DescribeError as error:
+            log.warning("%s", error)
+    return found
+
+
+def seconds(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0.01 <= value <= 86_400:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds from 0.01 to 86400")
+    return value
+
+
+# fmt: off
+_TABLE: tuple[tuple[str, Callable[[str], object], str, object, str], ...] = (
+    # flag, type, metavar, default, help
+    ("--receiver-url", str, "URL", "http://10.100.0.1:8445", "the coordinator"),
+    ("--host-id", str, "NAME", None, "name of this host; $FLEET_HOST_ID or the node name"),
+    ("--repo-root", Path, "DIR", Path(__file__).resolve().parents[2], "the checkout; paths below are relative to it"),
+    ("--venv-python", Path, "FILE", Path(sys.executable), "the interpreter that starts trainers"),
+    ("--artifacts-dir", Path, "DIR", Path("artifacts"), "what trainers make"),
+    ("--reports-dir", Path, "DIR", Path("reports/eval"), "what trainers report"),
+    ("--validation", Path, "FILE", Path("data/processed/validation_v1.parquet"), "the data set's episodes"),
+    ("--summary", Path, "FILE", Path("data/processed/features_window_v1.parquet"), "the data set's features"),
+    ("--tensors", Path, "DIR", Path("data/processed/tensor_window_v1"), "the data set's windows"),
+    ("--state-dir", Path, "DIR", None, "what must survive a crash; .worker/NAME among the artifacts"),
+    ("--poll-s", seconds, "S", 15.0, "pause after an empty or failed claim when the receiver cannot wait"),
+    ("--heartbeat-s", seconds, "S", 30.0, "how often the receiver hears of a running job"),
+)
+# fmt: on
+
+
+def parser() -> argparse.ArgumentParser:
+    """The flags, with the defaults that the service files rely on."""
+    new = argparse.ArgumentParser(
+        prog=PROGRAM,
+        description="Train on this host what the receiver gives it.",
+        allow_abbrev=False,
+    )
+    for flag, kind, metavar, default, words in _TABLE:
+        shown = words if default is None else f"{words} (default {default})"
+        new.add_argument(flag, type=kind, metavar=metavar, default=default, help=shown)
+    new.add_argument(
+        "--on-silence",
+        choices=[str(choice) for choice in OnSilence],
+        default=OnSilence.CONTINUE,
+        help="what a trainer does while its lease runs out and the receiver is silent (default continue)",
+    )
+    new.add_argument("--log-level", choices=LEVELS, default="INFO", help="(default INFO)")
+    return new
+
+
+def options_of(args: argparse.Namespace) -> Options:
+    """Make paths absolute. Raises ValueError in one sentence."""
+    root = args.repo_root.absolute()
+    if not root.is_dir():
+        raise ValueError(f"--repo-root {root} is not a folder; name the checkout")
+    python = args.venv_python if args.venv_python.is_absolute() else root / args.venv_python
+    if not python.exists():
+        raise ValueError(
+            f"--venv-python {python} does not exist; make the virtual environment first"
+        )
+    inputs = Inputs(python, root / args.validation, root / args.summary, root / args.tensors)
+    artifacts = root / args.artifacts_dir
+    host_id = args.host_id or os.environ.get("FLEET_HOST_ID") or platform.node()
+    if not re.fullmatch(HOST_ID_PATTERN, host_id):
+        raise ValueError(
+            f"{host_id!r} cannot be a host id: 1 to 64 letters, digits, dots, dashes and underscores; "
+            "choose one with --host-id"
+        )
+    return Options(
+        receiver_url=args.receiver_url,
+        host_id=host_id,
+        places=Places(root, inputs, artifacts, root / args.reports_dir),
+        state_dir=root / (args.state_dir or artifacts / ".worker" / host_id),
+        settings=Settings(
+            heartbeat_s=args.heartbeat_s,
+            poll_s=args.poll_s,
+            on_silence=OnSilence(args.on_silence),
+        ),
+    )
