@@ -36,7 +36,7 @@ PMREP_TIMEOUT_S = 600
 # By unit: differences below these are noise of the measurement.
 SCALES = {"ms/s": 10.0, "KiB": 64.0, "B/s": 1024.0}
 # From this share of rows without a value on, a host counts as not recording a metric.
-TOO_MUCH_MISSING = 0.1
+TOO_MUCH_MISSING = 0.5
 
 # Metrics that practically every Linux archive holds; rates where PCP counts. Instances (interfaces) are summed.
 METRICS: dict[str, tuple[str, Kind]] = {
@@ -193,7 +193,11 @@ def read_archive(pmrep: str, path: Path, every_s: float) -> Archive:
         "--precision",
         "6",
     ]
-    command = [pmrep, "-a", str(path), "-t", f"{every_s:g}s", "-o", "csv", *options, *METRICS]
+    # Old archives call some gauges counters: asked for raw, they are levels whatever they are called.
+    wanted = [
+        name + (",,,,raw" if kind is Kind.GAUGE else "") for name, (_, kind) in METRICS.items()
+    ]
+    command = [pmrep, "-a", str(path), "-t", f"{every_s:g}s", "-o", "csv", *options, *wanted]
     table = _parse(_run(command, path), path)
     columns = [_metric(table, name) for name in METRICS]
     return Archive(host, table["Time"].to_numpy().astype(np.float64), np.stack(columns, axis=1))
