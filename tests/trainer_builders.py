@@ -27,13 +27,19 @@ def make_data(
     classes: int = 2,
     signal: float = 1.5,
     seed: int = 0,
+    rare: int = 0,
     rename: str | None = None,
     unit: str = "1",
 ) -> Path:
-    """A processed data set of three hosts; class k > 0 swings with period k + 2 and strength ``signal``."""
+    """A processed data set of three hosts; class k > 0 swings with period k + 2 and strength ``signal``.
+
+    With ``rare`` only one episode in so many is malicious.
+    """
     rng = np.random.default_rng(seed)
     of_window = np.repeat(np.arange(episodes), windows)
     label = rng.permutation(np.arange(episodes) % classes)[of_window]
+    if rare:
+        label = (np.arange(episodes) % rare == 0).astype(int)[of_window]
     host = (np.arange(episodes) // classes % 3)[of_window]
     X = rng.normal(size=(of_window.size, channels, samples))
     X += rng.normal(size=(episodes, channels, 1))[of_window] * 0.3

@@ -1,0 +1,169 @@
+"""The trainers as the fleet starts them: commands, exit codes, lines, files."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from trainer_builders import SHORT, arguments, files, make_data, run
+
+from training.trainer import flags
+from training.trainer.contract import Exit
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_data(tmp_path_factory.mktemp("data"))
+
+
+def command(model: str, data: Path, out: Path, *more: str) -> list[str]:
+    program = "run_ssl" if model in flags.SSL_MODELS else "run"
+    trainer = [sys.executable, "-m", f"training.trainer.{program}"]
+    return [*trainer, *arguments(model, data, out, *more)]
+
+
+def finish(argv: list[str], folder: Path, hash_seed: str) -> subprocess.CompletedProcess[str]:
+    folder.mkdir(parents=True, exist_ok=True)
+    env = {**os.environ, "PYTHONHASHSEED": hash_seed}
+    return subprocess.run(argv, cwd=folder, env=env, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize("model", ["gbt", "mlp"])
+def test_equal_runs_in_unlike_processes_give_equal_bytes(
+    model: str, data: Path, tmp_path: Path
+) -> None:
+    for seed, name in enumerate(("here", "a/longer way/there")):
+        ended = finish(
+            command(model, data, tmp_path / name, *SHORT[model]), tmp_path / name, str(seed)
+        )
+        assert ended.returncode == Exit.DONE, ended.stderr
+        assert json.loads(ended.stdout.splitlines()[-1])["event"] == "done"
+    made = files(tmp_path / "here")
+    assert made == files(tmp_path / "a/longer way/there")
+    sidecar = "xgb.json" if model == "gbt" else "pt"
+    assert set(made) == {
+        f"artifacts/{model}_oracle.ckpt.json",
+        f"artifacts/{model}_oracle.{sidecar}",
+        f"reports/{model}_oracle_train.json",
+        f"reports/{model}_oracle_train.html",
+    }
+
+
+def test_the_self_supervised_trainer_needs_no_more_than_the_tensors(
+    data: Path, tmp_path: Path
+) -> None:
+    argv = [
+        *("--mode", "realistic", "--validation", str(data / "validation_v1.parquet")),
+        *("--tensors", str(data / "tensor_window_v1"), "--seed", "4"),
+        *("--out-dir", str(tmp_path / "artifacts"), "--reports-dir", str(tmp_path / "reports")),
+    ]
+    alone = tmp_path / "tensors only"
+    alone.mkdir()
+    (alone / "tensor_window_v1").symlink_to(data / "tensor_window_v1")
+    argv[argv.index("--tensors") + 1] = str(alone / "tensor_window_v1")
+    assert run(argv).code == Exit.DONE
+    assert set(files(tmp_path / "reports")) == {
+        "transformer_ssl_realistic_pretrain.json",
+        "transformer_ssl_realistic_pretrain.html",
+    }
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="SIGTERM cannot be caught on Windows")
+def test_sigterm_ends_with_75_and_the_same_command_goes_on(data: Path, tmp_path: Path) -> None:
+    more = ("--epochs", "150", "--patience", "150", "--batch-size", "16")
+    process = subprocess.Popen(
+        command("mlp", data, tmp_path / "b", *more), stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    for line in process.stdout:
+        if json.loads(line)["event"] == "epoch":
+            process.send_signal(signal.SIGTERM)
+            break
+    rest = process.stdout.read()
+    process.stdout.close()
+    assert process.wait() == Exit.INTERRUPTED
+    assert json.loads(rest.splitlines()[-1])["event"] == "interrupted"
+    assert (tmp_path / "b/artifacts/mlp_oracle.state").exists()
+    assert run(arguments("mlp", data, tmp_path / "b", *more)).code == Exit.DONE
+    assert run(arguments("mlp", data, tmp_path / "a", *more)).code == Exit.DONE
+    # What this process and the interrupted one made together is what this one makes alone.
+    assert files(tmp_path / "a") == files(tmp_path / "b")
+
+
+@pytest.mark.parametrize(
+    ("more", "code", "sentence"),
+    [
+        (("--tensors", "nowhere"), Exit.BAD_DATA, "There are no window tensors in nowhere"),
+        (("--validation", "nowhere"), Exit.BAD_DATA, "nowhere cannot be read"),
+        (("--split-recipe", "host"), Exit.BAD_DATA, "needs train_hosts"),
+        (("--split-recipe", "host", "--train-hosts", "omega"), Exit.BAD_DATA, "omega"),
+        (("--train-hosts", "alpha"), Exit.BAD_ARGUMENTS, "--train-hosts has no effect"),
+    ],
+    ids=["tensors", "validation", "no host", "unknown host", "no effect"],
+)
+def test_bad_input_ends_in_one_sentence(
+    more: tuple[str, ...], code: Exit, sentence: str, data: Path, tmp_path: Path
+) -> None:
+    ended = run(arguments("mlp", data, tmp_path, *more))
+    assert ended.code == code
+    assert sentence in ended.sentence
+    assert ended.sentence.count("\n") == 1
+    assert ended.events[-1]["event"] == "error"
+    assert not (tmp_path / "artifacts").exists()
+
+
+def test_one_class_cannot_be_learnt_from(tmp_path: Path) -> None:
+    data = make_data(tmp_path / "data", classes=1)
+    ended = run(arguments("gbt", data, tmp_path))
+    assert ended.code == Exit.BAD_DATA
+    assert ended.sentence.count("\n") == 1
+
+
+def test_too_few_benign_windows_to_pretrain_on(tmp_path: Path) -> None:
+    data = make_data(tmp_path / "data", episodes=9, windows=2)
+    ended = run(arguments("transformer_ssl", data, tmp_path))
+    assert ended.code == Exit.BAD_DATA
+    assert "benign windows to learn from" in ended.sentence
+
+
+@pytest.mark.parametrize("model", ["gbt", "mlp"])
+def test_permuted_labels_teach_nothing(model: str, tmp_path: Path) -> None:
+    """Labels dealt to whole episodes at random: a 95 % interval may miss 0.5 once in twenty, no more."""
+    held, values = 0, []
+    for seed in range(6):
+        out = tmp_path / str(seed)
+        data = make_data(out / "data", episodes=60, signal=0.0, seed=seed)
+        ended = run(arguments(model, data, out, *SHORT[model], "--seed", str(seed)))
+        assert ended.code == Exit.DONE
+        report = json.loads((out / "reports" / f"{model}_oracle_train.json").read_text())
+        auroc = report["metrics"]["test"]["auroc"]
+        held += auroc["ci95"][0] <= 0.5 <= auroc["ci95"][1]
+        values.append(auroc["value"])
+    assert held >= 5
+    assert abs(np.mean(values) - 0.5) < 0.1
+
+
+def test_the_run_key_changes_with_what_can_change_the_result(data: Path, tmp_path: Path) -> None:
+    keys = []
+    for number, more in enumerate([(), ("--threads", "2"), ("--seed", "1"), ("--max-depth", "2")]):
+        out = tmp_path / str(number)
+        assert run(arguments("gbt", data, out, *SHORT["gbt"], *more)).code == Exit.DONE
+        document = json.loads((out / "artifacts/gbt_oracle.ckpt.json").read_text())
+        keys.append(document["run_key"]["digest"])
+        assert document["split"]["fingerprint"]
+        assert document["threshold"]["calibrated_on"]
+    assert len(set(keys)) == len(keys)
+
+
+@pytest.mark.parametrize("model", ["gbt", "mlp", "cnn", "transformer_ssl"])
+def test_an_imbalance_of_one_in_a_hundred_is_trained_on(model: str, tmp_path: Path) -> None:
+    data = make_data(tmp_path / "data", episodes=400, windows=2, rare=100, signal=4.0)
+    ended = run(arguments(model, data, tmp_path, *SHORT[model]))
+    assert ended.code == Exit.DONE, ended.sentence
+    assert ended.events[-1]["metric"] is not None
