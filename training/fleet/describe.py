@@ -18,6 +18,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Protocol
 
+from training.fleet.printable import printable
+
 DESCRIBE_VERSION = 1
 DESCRIBE_TIMEOUT_S = 60.0
 DESCRIPTION_BYTES_MAX = 1024 * 1024
@@ -258,8 +260,3 @@ def shown(value: object) -> str:
             return "nothing"
         case _:
             return "a date or time"
-
-
-def printable(text: str) -> str:
-    """``text`` with control, bidirectional and invisible characters written out."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from training.fleet.describe import CONTRACT_KEYS, HyperFlag, HyperValue, printable, shown
+from training.fleet.describe import CONTRACT_KEYS, HyperFlag, HyperValue, shown
 from training.fleet.manifest_reader import (
     KeyPath,
     Problem,
@@ -35,6 +35,7 @@ from training.fleet.manifest_types import (
     TrainerSpec,
     job_identity,
 )
+from training.fleet.printable import printable
 from training.fleet.protocol import HOST_ID_PATTERN
 
 PRIORITY_MAX = 1_000_000

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from training.fleet.describe import printable
 from training.fleet.manifest_reader import Problem
+from training.fleet.printable import printable
 
 BYTES_MAX = 1024 * 1024
 # A key of n parts costs tomllib n² memory, and so does a file of nested brackets in stack. Plans need three levels.

@@ -1,0 +1,877 @@
+"""``cis490-jobs``: what it prints, what it exits with, and that nothing from afar can reach the terminal."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import subprocess
+import sys
+import tarfile
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+import pytest
+import zstandard
+from hypothesis import given
+from hypothesis import strategies as st
+
+from training.fleet import cli, cli_bundle, cli_status, cli_views
+from training.fleet.bundle import pack
+from training.fleet.cli_bundle import BundleRefused, allowed_names, unpack
+from training.fleet.cli_world import World
+from training.fleet.client import FleetClient
+from training.fleet.printable import json_text, one_line, printable, printable_lines
+from training.fleet.transport import Response, TransportError
+
+ROOT = Path(__file__).resolve().parents[1]
+NOW = 1_700_000_000.0
+IDS = [hashlib.sha256(bytes([n])).hexdigest() for n in range(9)]
+SPEC = {
+    "model": "gbt",
+    "mode": "oracle",
+    "split_recipe": "host",
+    "train_hosts": ["lab-a"],
+    "seed": 7,
+    "hyper": {"max_depth": 4},
+    "require_cuda": True,
+    "min_vram_gib": 4.0,
+    "allowed_hosts": ["pi"],
+}
+
+
+def view(name: str, status: str, place: int = 0, **more: Any) -> dict[str, Any]:
+    """A JobView as the receiver gives it."""
+    return {
+        "job_id": IDS[place],
+        "name": name,
+        "model": "gbt",
+        "mode": "oracle",
+        "status": status,
+        "priority": 50,
+        "host": None,
+        "attempt": 1,
+        "progress": None,
+        "error": None,
+        "ended_by": None,
+        "artifact_id": None,
+        "created_at": NOW - 7200,
+        "claimed_at": None,
+        "finished_at": None,
+        "obstacle": None,
+        "in_manifest": True,
+    } | more
+
+
+RUNNING = view(
+    "gbt-oracle",
+    "running",
+    1,
+    host="pi",
+    claimed_at=NOW - 90,
+    progress={"event": "epoch", "epoch": 12, "epochs": 60, "eta_s": 192.4},
+)
+FAILED = view("mlp-oracle", "failed", 2, error="line one\nValueError: no rows", finished_at=NOW - 5)
+STUCK = view("cnn-oracle", "pending", 3, obstacle="pi: no CUDA device")
+DONE = view("gbt-realistic", "completed", 4, host="pi", finished_at=NOW, artifact_id="a" * 64)
+
+
+class FakeReceiver:
+    """A transport that answers like a receiver with these jobs; records what was asked with which token."""
+
+    def __init__(self, *views: dict[str, Any]) -> None:
+        self.views = {v["name"]: v for v in views}
+        self.answers: dict[tuple[str, str], Any] = {}
+        self.asked: list[tuple[str, str, str | None]] = []
+        self.bundle = b""
+        self.page = 1000
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        headers: Mapping[str, str],
+        body: object,
+        timeout_s: float,
+        sink: Callable[[bytes], object] | None = None,
+    ) -> Response:
+        self.asked.append((method, path, headers.get("X-Operator-Token")))
+        url = urlsplit(path)
+        query = dict(pair.split("=") for pair in url.query.split("&") if pair)
+        answer = self.answers.get((method, url.path))
+        if answer is None:
+            answer = self._route(method, [unquote(p) for p in url.path.split("/")[2:]], query, sink)
+        if isinstance(answer, Exception):
+            raise answer
+        if isinstance(answer, Response):
+            return answer
+        status = answer.pop("status_code", 200)
+        return Response(status, {}, json.dumps(answer).encode())
+
+    def _route(self, method: str, parts: list[str], query: Mapping[str, str], sink: Any) -> Any:
+        match method, parts:
+            case "GET", ["jobs"]:
+                return self._jobs(query)
+            case "GET", ["health"]:
+                return {"status": "ok", "detail": None}
+            case "GET", ["job", ref] if ref in self.views:
+                return {
+                    "job": self.views[ref],
+                    "spec": SPEC,
+                    "attempts": [],
+                    "events": [],
+                    "now": NOW,
+                }
+            case (("GET" | "HEAD"), ["model", _]):
+                digest = hashlib.sha256(self.bundle).hexdigest()
+                if sink is not None:
+                    sink(self.bundle)
+                return Response(
+                    200, {"x-content-sha256": digest, "content-length": str(len(self.bundle))}
+                )
+            case "POST", ["job", ref, verb] if ref in self.views:
+                status = {"cancel": "cancelled", "requeue": "pending"}[verb]
+                return {"job_id": self.views[ref]["job_id"], "status": status}
+        detail = f"no job is called '{parts[1]}'; `cis490-jobs list` shows them all"
+        return {"status_code": 404, "type": "unknown_job", "detail": detail}
+
+    def _jobs(self, query: Mapping[str, str]) -> dict[str, Any]:
+        after = int(query.get("after", 0))
+        found = [v for v in self.views.values() if query.get("status") in (None, v["status"])]
+        more = after + self.page < len(found)
+        counts: dict[str, int] = {}
+        for each in self.views.values():
+            counts[each["status"]] = counts.get(each["status"], 0) + 1
+        return {
+            "jobs": found[after : after + self.page],
+            "counts": counts,
+            "now": NOW,
+            "next_after": after + self.page if more else None,
+        }
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+class Session:
+    """Runs commands against a fake receiver; keeps what they printed."""
+
+    def __init__(self, receiver: FakeReceiver, **environ: str) -> None:
+        self.receiver = receiver
+        self.urls: list[str] = []
+        self.slept: list[float] = []
+        self.world = World(
+            connect=self._connect, environ=environ, sleep=self._sleep, out=io.StringIO()
+        )
+
+    def _connect(self, url: str, token: str | None) -> FleetClient:
+        self.urls.append(url)
+        return FleetClient(url, operator_token=token, transport=self.receiver, tries=1)
+
+    def _sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        if len(self.slept) > 3:
+            raise KeyboardInterrupt
+
+    def __call__(self, *argv: str) -> int:
+        self.world = replace(self.world, out=io.StringIO(), err=io.StringIO())
+        return cli.main(argv, world=self.world)
+
+    @property
+    def out(self) -> str:
+        return self.world.out.getvalue()  # type: ignore[attr-defined]
+
+    @property
+    def err(self) -> str:
+        return self.world.err.getvalue()  # type: ignore[attr-defined]
+
+    def json(self, *argv: str) -> Any:
+        assert self(*argv, "--json") == 0, self.err
+        return json.loads(self.out)
+
+
+@pytest.fixture
+def run() -> Session:
+    return Session(FakeReceiver(RUNNING, FAILED, STUCK, DONE), CIS490_OPERATOR_TOKEN="secret")
+
+
+# --- status ------------------------------------------------------------------------------------------
+
+
+def test_status_shows_state_host_progress_and_eta(run):
+    assert run("status") == 0
+    lines = run.out.splitlines()
+    assert lines[0] == "4 jobs: 1 running, 1 pending, 1 failed, 1 completed"
+    (row,) = [line for line in lines if line.startswith("gbt-oracle")]
+    assert row.split() == [
+        "gbt-oracle",
+        "running",
+        "pi",
+        "12/60",
+        "(20%)",
+        "3",
+        "min",
+        "1",
+        "min",
+        "ago",
+    ]
+
+
+def test_status_names_each_failure_and_each_job_that_cannot_run(run):
+    run("status")
+    assert "Failed\n  mlp-oracle: line one | ValueError: no rows\n" in run.out
+    assert "Cannot run anywhere\n  cnn-oracle: pi: no CUDA device\n" in run.out
+
+
+def test_status_has_a_stable_shape_for_machines(run):
+    shape = run.json("status")
+    assert set(shape) == {"counts", "jobs", "failed", "cannot_run", "complete", "now"}
+    assert shape["failed"] == [
+        {"name": "mlp-oracle", "job_id": IDS[2], "error": "line one\nValueError: no rows"}
+    ]
+    assert shape["cannot_run"] == [
+        {"name": "cnn-oracle", "job_id": IDS[3], "obstacle": "pi: no CUDA device"}
+    ]
+    assert shape["complete"] is True
+    assert len(shape["jobs"]) == 4
+
+
+def test_status_of_a_long_queue_shows_what_matters():
+    pending = [view(f"p{n}", "pending", obstacle=None) for n in range(60)]
+    receiver = FakeReceiver(*pending, RUNNING, FAILED)
+    receiver.page = 50
+    run = Session(receiver)
+    assert run("status") == 0
+    assert "gbt-oracle" in run.out
+    assert "mlp-oracle: line one" in run.out
+    assert "and 10 more pending" in run.out
+    assert "cis490-jobs list" in run.out
+    assert len(run.json("list")["jobs"]) == 62
+
+
+def test_status_of_an_empty_fleet():
+    run = Session(FakeReceiver())
+    assert run("status") == 0
+    assert run.out == "no jobs yet\n"
+
+
+def test_a_degraded_receiver_says_so(run):
+    run.receiver.answers["GET", "/v1/health"] = {"status": "degraded", "detail": "the disk is low"}
+    run("status")
+    assert "the disk is low" in run.out
+
+
+def test_watching_draws_again_until_it_is_interrupted(run):
+    assert run("status", "--watch") == 130
+    assert len(run.slept) == 4
+    assert run("status", "--watch", "--json") == 2
+
+
+# --- the other commands --------------------------------------------------------------------------------
+
+
+def test_list_prints_every_job_page_by_page(run):
+    run.receiver.page = 3
+    assert [v["name"] for v in run.json("list")["jobs"]] == [
+        v["name"] for v in (RUNNING, FAILED, STUCK, DONE)
+    ]
+    assert [v["name"] for v in run.json("list", "--status", "failed")["jobs"]] == ["mlp-oracle"]
+    run("list")
+    assert len(run.out.splitlines()) == 2 + 4
+    assert IDS[1][:12] in run.out
+
+
+def test_show_tells_a_job_attempt_by_attempt(run):
+    detail = {
+        "job": FAILED,
+        "spec": SPEC,
+        "attempts": [
+            {
+                "attempt": 1,
+                "host": "pi",
+                "granted_at": NOW - 100,
+                "ended_at": NOW - 40,
+                "end_reason": "trainer_failed",
+                "error": "boom",
+            }
+        ],
+        "events": [
+            {
+                "at": NOW,
+                "transition": "exhaust",
+                "to_status": "failed",
+                "host": "pi",
+                "detail": None,
+            }
+        ],
+        "now": NOW,
+    }
+    run.receiver.answers["GET", "/v1/job/mlp-oracle"] = detail
+    assert run.json("show", "mlp-oracle") == detail
+    run("show", "mlp-oracle")
+    for piece in (
+        "max_depth = 4",
+        "by host, trained on lab-a, seed 7",
+        "a GPU, 4 GiB of VRAM, only on pi",
+        "trainer_failed",
+        "1 min ",
+        "boom",
+        "exhaust",
+    ):
+        assert piece in run.out
+
+
+def test_explain_shows_every_hosts_word(run):
+    answer = {
+        "job_id": IDS[3],
+        "name": "cnn-oracle",
+        "status": "pending",
+        "summary": "no known host can run it",
+        "hosts": [
+            {"host": "pi", "fits": False, "reason": "no CUDA", "wait_s": None},
+            {"host": "desk", "fits": True, "reason": "prefers CUDA", "wait_s": 290.0},
+        ],
+    }
+    run.receiver.answers["GET", "/v1/job/cnn-oracle/explain"] = answer
+    assert run.json("explain", "cnn-oracle") == answer
+    run("explain", "cnn-oracle")
+    assert "cnn-oracle: no known host can run it" in run.out
+    assert "prefers CUDA" in run.out
+    assert "4 min" in run.out
+
+
+def test_workers_show_what_they_have_and_what_is_wrong(run):
+    gpu = {"name": "RTX", "vram_total_gib": 8.0, "vram_free_gib": 6.5}
+    answer = {
+        "workers": [
+            {
+                "hostname": "desk",
+                "capability": {
+                    "cpu_cores": 8,
+                    "ram_available_gib": 20.0,
+                    "ram_total_gib": 32.0,
+                    "cuda_available": True,
+                    "cuda_devices": [gpu],
+                },
+                "last_seen": NOW - 3,
+                "alive": True,
+                "jobs": ["gbt-oracle"],
+                "conflict": None,
+                "obstacle": "other trainer flags",
+            },
+            {"hostname": "pi", "capability": {}, "last_seen": NOW - 9000, "alive": False},
+        ],
+        "now": NOW,
+    }
+    run.receiver.answers["GET", "/v1/workers"] = answer
+    run("workers")
+    for piece in (
+        "3 s ago",
+        "20.0/32.0 GiB",
+        "RTX 6.5/8.0 GiB",
+        "gbt-oracle",
+        "other trainer flags",
+    ):
+        assert piece in run.out
+    assert "2 h 30 min ago" in run.out
+    run.receiver.answers["GET", "/v1/workers"] = {"workers": [], "now": NOW}
+    run("workers")
+    assert "start one with" in run.out
+
+
+def test_cancel_and_requeue_send_the_token_and_say_what_became_of_each(run):
+    assert run("cancel", "gbt-oracle", "mlp-oracle") == 0
+    assert run.out == f"{IDS[1][:12]} is cancelled\n{IDS[2][:12]} is cancelled\n"
+    assert run.receiver.asked[-1] == ("POST", "/v1/job/mlp-oracle/cancel", "secret")
+    assert run.json("requeue", "mlp-oracle") == {"jobs": [{"job_id": IDS[2], "status": "pending"}]}
+
+
+def test_one_refused_job_does_not_keep_the_others(run):
+    assert run("cancel", "nope", "gbt-oracle") == 1
+    assert run.out == f"{IDS[1][:12]} is cancelled\n"
+    assert run.err == "cis490-jobs: no job is called 'nope'; `cis490-jobs list` shows them all\n"
+
+
+def test_reload_prints_the_counts_or_every_mistake(run):
+    counts = {"inserted": 2, "updated": 1, "unchanged": 11, "removed": 1}
+    run.receiver.answers["POST", "/v1/manifest/reload"] = counts
+    assert run("reload") == 0
+    assert run.out == (
+        "2 new, 1 changed, 11 unchanged, 1 removed; removed jobs stay until they are cancelled\n"
+    )
+    mistake = {
+        "file": "p.toml",
+        "line": 3,
+        "key": "jobs[0].prio",
+        "message": "bad",
+        "suggestion": "mend",
+    }
+    refusal = {
+        "type": "bad_manifest",
+        "detail": "no",
+        "mistakes": [mistake, {"message": "\x1b[2J"}],
+    }
+    run.receiver.answers["POST", "/v1/manifest/reload"] = Response(
+        422, {}, json.dumps(refusal).encode()
+    )
+    assert run("reload") == 1
+    assert run.err.splitlines()[1:] == ["p.toml:3: jobs[0].prio: bad; mend", "\\x1b[2J"]
+    assert run("reload", "--json") == 1
+    assert json.loads(run.out)["mistakes"][0] == mistake
+
+
+class GrowingLog:
+    """``/log`` in pages of two lines; alive until it was asked for more than there is."""
+
+    def __init__(self, receiver: FakeReceiver, lines: list[str], *, grows: int = 0) -> None:
+        self.lines, self.grows, self.receiver = lines, grows, receiver
+        self.original = receiver.request
+        receiver.request = self.request  # type: ignore[method-assign]
+
+    def request(self, method: str, path: str, *rest: Any) -> Response:
+        if "/log" not in path:
+            return self.original(method, path, *rest)
+        after = int(path.split("after=")[1])
+        page = self.lines[after : after + 2]
+        live = self.grows > 0
+        if not page and live:
+            self.grows -= 1
+            self.lines.append(f"later {self.grows}")
+        body = {
+            "job_id": IDS[1],
+            "attempt": 2,
+            "lines": page,
+            "next": after + len(page),
+            "live": live,
+        }
+        return Response(200, {}, json.dumps(body).encode())
+
+
+def test_logs_print_all_lines_made_safe(run):
+    GrowingLog(run.receiver, ["one", "\x1b]0;title\x07two", "a\tb", "50%|\r51%", "[red]five"])
+    assert run("logs", "gbt-oracle") == 0
+    assert run.out.splitlines() == [
+        "one",
+        "\\x1b]0;title\\x07two",
+        "a       b",
+        "50%|\\r51%",
+        "[red]five",
+    ]
+    assert run.json("logs", "gbt-oracle")["lines"][2] == "a\tb"
+
+
+def test_logs_follow_while_the_attempt_lives(run):
+    GrowingLog(run.receiver, ["one"], grows=2)
+    assert run("logs", "-f", "gbt-oracle") == 0
+    assert run.out.splitlines() == ["one", "later 1", "later 0"]
+    assert len(run.slept) == 2
+
+
+def test_an_empty_log_is_said_to_be_empty(run):
+    GrowingLog(run.receiver, [])
+    assert run("logs", "gbt-oracle") == 0
+    assert "has printed nothing yet" in run.err
+
+
+# --- get -----------------------------------------------------------------------------------------------
+
+
+def packed(folder: Path) -> bytes:
+    """A real bundle, packed as a worker packs it."""
+    folder.mkdir(parents=True)
+    sidecar = folder / "gbt_oracle.xgb.json"
+    sidecar.write_text('{"trees": []}')
+    named = {
+        "file": sidecar.name,
+        "bytes": sidecar.stat().st_size,
+        "sha256": hashlib.sha256(sidecar.read_bytes()).hexdigest(),
+    }
+    (folder / "gbt_oracle.ckpt.json").write_text(json.dumps({"sidecar": named}))
+    (folder / "gbt_oracle_train.json").write_text("{}")
+    bundle = folder / "b.tar.zst"
+    pack(folder, folder, bundle, model="gbt", mode="oracle")
+    return bundle.read_bytes()
+
+
+@pytest.fixture
+def finished(tmp_path) -> Session:
+    bundle = packed(tmp_path / "trained")
+    artifact = hashlib.sha256(bundle).hexdigest()
+    receiver = FakeReceiver(view("done", "completed", 4, artifact_id=artifact), STUCK)
+    receiver.bundle = bundle
+    return Session(receiver)
+
+
+def test_get_fetches_verifies_and_unpacks(finished, tmp_path):
+    for _ in range(2):  # again is no error
+        shape = finished.json("get", "done", "--out", str(tmp_path / "model"))
+    names = ["gbt_oracle.ckpt.json", "gbt_oracle.xgb.json", "gbt_oracle_train.json"]
+    assert sorted(p.name for p in (tmp_path / "model").iterdir()) == names
+    assert [f["name"] for f in shape["files"]] == names
+    for entry in shape["files"]:
+        content = (tmp_path / "model" / entry["name"]).read_bytes()
+        assert (len(content), hashlib.sha256(content).hexdigest()) == (
+            entry["bytes"],
+            entry["sha256"],
+        )
+
+
+def test_get_chooses_a_folder_of_its_own(finished, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert finished("get", "done") == 0
+    folder = tmp_path / f"gbt_oracle-{IDS[4][:12]}"
+    assert (folder / "gbt_oracle.xgb.json").exists()
+    assert (
+        f"verified: artifact {hashlib.sha256(finished.receiver.bundle).hexdigest()}" in finished.out
+    )
+
+
+def test_get_keeps_nothing_that_is_not_what_was_promised(finished, tmp_path):
+    finished.receiver.bundle += b"x"
+    assert finished("get", "done", "--out", str(tmp_path / "model")) == 1
+    assert "got another model meanwhile" in finished.err
+    assert list((tmp_path / "model").iterdir()) == []
+
+
+def test_get_of_an_unfinished_job_says_so(finished, tmp_path):
+    assert finished("get", "cnn-oracle", "--out", str(tmp_path / "model")) == 1
+    assert finished.err == "cis490-jobs: job cnn-oracle is pending and has no model yet\n"
+    assert not (tmp_path / "model").exists()
+
+
+def test_get_where_it_may_not_write_is_one_sentence(finished, tmp_path):
+    (tmp_path / "file").write_text("")
+    assert finished("get", "done", "--out", str(tmp_path / "file" / "x")) == 1
+    assert finished.err.count("\n") == 1
+
+
+# --- hostile bundles -------------------------------------------------------------------------------------
+
+ALLOWED = allowed_names({"model": "gbt", "mode": "oracle"})
+GOOD = "gbt_oracle.pt"
+
+
+def member(name: str, data: bytes = b"x", kind: bytes = tarfile.REGTYPE, link: str = "") -> bytes:
+    info = tarfile.TarInfo(name)
+    info.type, info.linkname, info.size = kind, link, len(data)
+    return info.tobuf(tarfile.USTAR_FORMAT) + data + b"\0" * (-len(data) % 512)
+
+
+def long_name(name: str) -> bytes:
+    info = tarfile.TarInfo(name)
+    return info.tobuf(tarfile.GNU_FORMAT)
+
+
+def lying(size: int) -> bytes:
+    """A header that announces more than follows."""
+    info = tarfile.TarInfo(GOOD)
+    info.size = size
+    return info.tobuf(tarfile.GNU_FORMAT)
+
+
+HOSTILE = {
+    "traversal": member("../evil.pt"),
+    "absolute": member("/etc/passwd"),
+    "backslash": member("..\\evil.pt"),
+    "drive": member("C:evil.pt"),
+    "stream": member(f"{GOOD}:ads"),
+    "reserved": member("NUL"),
+    "other file": member("other.pt"),
+    "case": member(GOOD.upper()),
+    "folder": member("gbt_oracle.pt/", b"", tarfile.DIRTYPE),
+    "file as folder": member("gbt_oracle.pt/", b""),
+    "symbolic link": member(GOOD, b"", tarfile.SYMTYPE, "/etc/passwd"),
+    "hard link": member(GOOD, b"", tarfile.LNKTYPE, "/etc/passwd"),
+    "file with link": member(GOOD, b"", tarfile.REGTYPE, "/etc/passwd"),
+    "character device": member(GOOD, b"", tarfile.CHRTYPE),
+    "block device": member(GOOD, b"", tarfile.BLKTYPE),
+    "pipe": member(GOOD, b"", tarfile.FIFOTYPE),
+    "sparse": member(GOOD, b"x" * 512, tarfile.GNUTYPE_SPARSE),
+    "extended header": member(GOOD, b"20 path=../evil\n", tarfile.XHDTYPE) + member(GOOD),
+    "global header": member(GOOD, b"20 path=../evil\n", tarfile.XGLTYPE) + member(GOOD),
+    "long name": long_name("x" * 300),
+    "unknown type": member(GOOD, b"", b"Z"),
+    "twice": member(GOOD) + member(GOOD),
+    "larger than the bundle may be": lying(2**40),
+    "negative size": lying(1)[:124] + b"\xff" * 12 + lying(1)[136:],
+    "ends early": lying(600) + b"x" * 100,
+    "no end": member(GOOD),
+    "bad checksum": b"y" + member(GOOD)[1:] + b"\0" * 1024,
+    "rubbish": b"rubbish" * 200,
+    "empty archive": b"\0" * 1024,
+    "nothing": b"",
+    "checkpoint without its sidecar": member(
+        "gbt_oracle.ckpt.json", b'{"sidecar": {"file": "gbt_oracle.pt", "bytes": 1, "sha256": "0"}}'
+    )
+    + b"\0" * 1024,
+    "sidecar outside": member(
+        "gbt_oracle.ckpt.json", b'{"sidecar": {"file": "../../x", "bytes": 1, "sha256": "0"}}'
+    )
+    + b"\0" * 1024,
+    "checkpoint that is no object": member("gbt_oracle.ckpt.json", b"[]") + b"\0" * 1024,
+    "deep checkpoint": member("gbt_oracle.ckpt.json", b"[" * 100_000) + b"\0" * 1024,
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_hostile_bundle_leaves_nothing_behind(tmp_path, name):
+    bundle = tmp_path / "b.tar.zst"
+    tail = b"" if name in ("ends early", "no end", "nothing") else b"\0" * 1024
+    bundle.write_bytes(zstandard.compress(HOSTILE[name] + tail))
+    with pytest.raises(BundleRefused) as caught:
+        unpack(bundle, tmp_path / "out", ALLOWED)
+    assert str(caught.value).isprintable()
+    assert list((tmp_path / "out").iterdir()) == []
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["b.tar.zst", "out"]
+
+
+def test_what_is_not_compressed_is_refused(tmp_path):
+    bundle = tmp_path / "b.tar.zst"
+    bundle.write_bytes(member(GOOD) + b"\0" * 1024)
+    with pytest.raises(BundleRefused, match="zstd"):
+        unpack(bundle, tmp_path / "out", ALLOWED)
+
+
+def test_a_bomb_is_stopped_by_its_announced_size(tmp_path, monkeypatch):
+    monkeypatch.setattr(cli_bundle, "SMALL_BYTES", 10_000)
+    bundle = tmp_path / "b.tar.zst"
+    bundle.write_bytes(zstandard.compress(member(GOOD, b"\0" * 5_000_000) + b"\0" * 1024))
+    with pytest.raises(BundleRefused, match="too large"):
+        unpack(bundle, tmp_path / "out", ALLOWED)
+
+
+@given(data=st.binary(max_size=2000))
+def test_no_bytes_are_a_traceback(tmp_path_factory, data):
+    folder = tmp_path_factory.mktemp("bundle", numbered=True)
+    (folder / "b").write_bytes(zstandard.compress(data))
+    with pytest.raises(BundleRefused):
+        unpack(folder / "b", folder / "out", ALLOWED)
+
+
+def test_the_names_of_a_trainer_of_ones_own_are_the_ones_it_declared():
+    spec = {
+        "model": "m",
+        "mode": "oracle",
+        "trainer": {"outputs": ["{model}_{mode}.pt", "../x", ".h"]},
+    }
+    assert allowed_names(spec) == {"m_oracle.pt"}
+    assert allowed_names({"model": "../m", "mode": "oracle"}) == frozenset()
+
+
+# --- what comes over the wire never reaches the terminal as it is ------------------------------------------
+
+HOSTILE_TEXT = [
+    "\x1b[2J\x1b[H",  # clears the screen
+    "\x1b]0;title\x07",
+    "\x1b]52;c;ZXZpbA==\x07",  # writes the clipboard
+    "\x1b]8;;http://evil\x1b\\click\x1b]8;;\x1b\\",
+    "\x9b31m",  # C1 CSI
+    "\x9d0;x\x9c",
+    "\x07\x08\x0b\x0c\x0e\x7f",
+    "done\rfailed",
+    "\u202eevil\u202c",
+    "\u2066x\u2069",
+    "a\u200bb\u200d\u2060\ufeff",
+    "\u00ad",
+    "\u115f\u3164\u2800",
+    "x\ufe0f\U000e0101",
+    "\ud800",
+    "\u2028line\u2029paragraph",
+    "[bold red]markup[/] [link=http://evil]x[/link] :smile:",
+]
+
+
+def dangerous(text: str) -> list[str]:
+    unseen = "\u115f\u3164\u2800\ufe0f\U000e0101"
+    return [c for c in text if c != "\n" and (c in unseen or not c.isprintable())]
+
+
+@pytest.mark.parametrize("text", HOSTILE_TEXT, ids=ascii)
+def test_hostile_text_is_neutral_wherever_it_is_shown(text):
+    job = view(text, "failed", 1, error=text, host=text, progress={"event": text})
+    stuck = view(text + "2", "pending", 2, obstacle=text, model=text, mode=text)
+    receiver = FakeReceiver(job, stuck)
+    run = Session(receiver)
+    receiver.answers["GET", "/v1/workers"] = {
+        "workers": [
+            {
+                "hostname": text,
+                "capability": {"cuda_available": True, "cuda_devices": [{"name": text}]},
+                "jobs": [text],
+                "conflict": text,
+            }
+        ],
+        "now": NOW,
+    }
+    receiver.answers["GET", "/v1/job/x"] = {
+        "job": job,
+        "spec": SPEC | {"hyper": {text: text}},
+        "now": text,
+        "attempts": [{"host": text, "error": text, "end_reason": text}],
+        "events": [{"transition": text, "detail": text}],
+    }
+    receiver.answers["GET", "/v1/job/x/explain"] = {
+        "name": text,
+        "summary": text,
+        "hosts": [{"host": text, "reason": text}],
+    }
+    for argv in (["status"], ["list"], ["workers"], ["show", "x"], ["explain", "x"]):
+        assert run(*argv) == 0
+        assert dangerous(run.out) == []
+        assert run(*argv, "--json") == 0
+        assert run.out.isascii()
+        assert dangerous(run.out) == []
+    receiver.answers["GET", "/v1/job/x"] = {"status_code": 404, "type": text, "detail": text}
+    assert run("show", "x") == 1
+    assert dangerous(run.err) == []
+
+
+@given(st.text())
+def test_printable_text_is_printable_and_harmless_text_is_left_alone(text):
+    for made in (printable(text), one_line(text, 50), *printable_lines(text)):
+        assert made.isprintable()
+    assert len(one_line(text, 50)) <= 50
+    assert json.loads(json_text({"t": text})) == {"t": text}
+    if text.isascii() and text.isprintable():
+        assert printable(text) == text
+
+
+def test_markup_is_shown_and_not_obeyed(run):
+    run.receiver.views["mlp-oracle"] = FAILED | {"error": "[bold]loud[/bold] :smile:"}
+    run("status")
+    assert "[bold]loud[/bold] :smile:" in run.out
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from([*view("x", "running"), "extra"]),
+        st.none()
+        | st.booleans()
+        | st.integers()
+        | st.floats()
+        | st.text()
+        | st.lists(st.text(), max_size=2)
+        | st.dictionaries(
+            st.sampled_from(["epoch", "epochs", "eta_s", "event"]),
+            st.none() | st.text() | st.floats() | st.integers(),
+        ),
+    )
+)
+def test_no_answer_of_odd_types_is_a_traceback(odd):
+    job = view("x", "running") | odd
+    console = World(out=io.StringIO()).console()
+    data = cli_status.status_data([job], {}, None, whole=True)
+    console.print(cli_status.render_status(data, {}))
+    console.print(cli_views.render_list([job]))
+    console.print(cli_views.render_job({"job": job, "spec": {}, "now": NOW}))
+
+
+# --- usage, exit codes, environment --------------------------------------------------------------------------
+
+
+def test_an_unreachable_receiver_is_exit_code_75(run):
+    run.receiver.answers["GET", "/v1/jobs"] = TransportError("connection refused")
+    assert run("status") == 75
+    assert run.err.count("\n") == 1
+    assert "cannot reach the receiver at http://127.0.0.1:8445: connection refused" in run.err
+    run.receiver.answers["GET", "/v1/jobs"] = Response(503, {}, b'{"detail": "shutting down"}')
+    assert run("status") == 75
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        [],
+        ["nope"],
+        ["show"],
+        ["status", "--nope"],
+        ["list", "--status", "x"],
+        ["logs", "x", "--attempt", "0"],
+        ["status", "--receiver-url", "nonsense"],
+        ["status", "--receiver-url", "http://"],
+    ],
+)
+def test_wrong_usage_is_exit_code_2_and_one_sentence(argv):
+    world = World(out=io.StringIO(), err=io.StringIO(), environ={})
+    assert cli.main(argv, world=world) == 2
+    assert world.err.getvalue().count("\n") == 1  # type: ignore[attr-defined]
+
+
+def test_the_receivers_address_comes_from_flag_variable_or_default(run):
+    run("status")
+    run.world = replace(run.world, environ={"CIS490_RECEIVER_URL": "http://pi:1"})
+    run("status")
+    run("--receiver-url", "http://a:2", "status")
+    run("--receiver-url", "http://a:2", "status", "--receiver-url", "http://b:3")
+    assert run.urls == ["http://127.0.0.1:8445", "http://pi:1", "http://a:2", "http://b:3"]
+
+
+def test_json_may_stand_before_the_command(run):
+    assert run("--json", "list") == 0
+    assert json.loads(run.out)["jobs"]
+
+
+def test_a_token_that_no_header_can_carry_is_refused_here(run):
+    run.world = replace(run.world, environ={"CIS490_OPERATOR_TOKEN": "a\nb"})
+    assert run("cancel", "gbt-oracle") == 2
+    assert "holds characters that no token has" in run.err
+
+
+def test_a_missing_token_is_the_receivers_to_explain(run):
+    refusal = {"type": "operator_token", "detail": "set CIS490_OPERATOR_TOKEN to the receiver's"}
+    run.receiver.answers["POST", "/v1/job/gbt-oracle/cancel"] = refusal | {"status_code": 403}
+    assert run("cancel", "gbt-oracle") == 1
+    assert "set CIS490_OPERATOR_TOKEN" in run.err
+
+
+def test_an_answer_of_another_version_is_one_sentence(run):
+    run.receiver.answers["GET", "/v1/jobs"] = {}
+    assert run("status") == 1
+    assert "is it another version" in run.err
+    run.receiver.answers["GET", "/v1/jobs"] = Response(200, {}, b"<html>")
+    assert run("status") == 75
+
+
+def test_help_names_every_command(run, capsys):
+    assert run("--help") == 0
+    page = capsys.readouterr().out
+    needed = ["status", "list", "show", "cancel", "requeue", "reload", "workers", "get", "logs"]
+    for command in [*needed, "explain"]:
+        assert f"  {command} " in page
+
+
+def test_the_entry_by_path_works_from_anywhere(tmp_path):
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "tools" / "cis490_jobs.py"), "--help"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "cis490-jobs [OPTIONS] COMMAND" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [
+        (0, "0 s"),
+        (59.4, "59 s"),
+        (60, "1 min"),
+        (3599, "59 min"),
+        (3661, "1 h 01 min"),
+        (90000, "1 d 1 h"),
+        (-5, "0 s"),
+        (None, ""),
+        ("x", ""),
+        (float("nan"), ""),
+        (True, ""),
+        (10**400, ""),
+    ],
+)
+def test_durations_in_words(seconds, words):
+    assert cli_views.duration(seconds) == words

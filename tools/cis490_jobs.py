@@ -1,0 +1,13 @@
+#!/usr/bin/env python3
+"""``cis490-jobs`` for those who start it by path. The code is in ``training/fleet/cli.py``."""
+
+import sys
+from pathlib import Path
+
+# By path, Python looks beside this file first; the package lies one folder up.
+sys.path[0] = str(Path(__file__).resolve().parents[1])
+
+from training.fleet.cli import main  # noqa: E402 - the path comes first
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,320 @@
+"""``cis490-jobs``: look at the fleet, and act on it.
+
+Exit codes: 0 done, 1 refused by the receiver or by a check of ours, 2 wrong usage, 75 receiver unreachable.
+The operator's token comes from ``$CIS490_OPERATOR_TOKEN`` only: an argument would show in the process list.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.live import Live
+
+from training.fleet import cli_status, cli_views
+from training.fleet.cli_bundle import BundleRefused, fetch_model
+from training.fleet.cli_world import (
+    DEFAULT_URL,
+    DONE,
+    REFUSED,
+    UNREACHABLE,
+    URL_VARIABLE,
+    USAGE,
+    CannotError,
+    World,
+)
+from training.fleet.client import ClientError, FleetClient, Refused, Unavailable, Unreachable
+from training.fleet.printable import json_text, one_line, printable, printable_lines
+
+_WATCH_S = 2.0
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+Job = Annotated[
+    str, typer.Argument(metavar="JOB", help="A name, an id, or a unique prefix of one.")
+]
+Jobs = Annotated[list[str], typer.Argument(metavar="JOB...", help="Names, ids or unique prefixes.")]
+Url = Annotated[str | None, typer.Option(help=f"Default ${URL_VARIABLE} or {DEFAULT_URL}.")]
+AsJson = Annotated[bool, typer.Option("--json", help="For machines.")]
+
+
+class Status(StrEnum):
+    """The statuses a job can have, for ``list --status``."""
+
+    PENDING = "pending"
+    CLAIMED = "claimed"
+    RUNNING = "running"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+@app.callback()
+def common(ctx: typer.Context, receiver_url: Url = None, as_json: AsJson = False) -> None:
+    """Look at the training fleet, and act on it. cancel, requeue and reload need $CIS490_OPERATOR_TOKEN."""
+    ctx.obj = replace(ctx.obj or World(), url=receiver_url, as_json=as_json)
+
+
+@app.command()
+def status(
+    ctx: typer.Context,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Until Ctrl-C.")] = False,
+    receiver_url: Url = None,
+    as_json: AsJson = False,
+) -> int:
+    """What runs where, how far it is, what failed and why, and what cannot run at all."""
+    world: World = ctx.obj
+    client = world.client(receiver_url)
+    if not watch:
+        data, health = _status(client)
+        world.show(as_json, data, lambda: cli_status.render_status(data, health))
+        return DONE
+    if as_json or world.as_json:
+        raise CannotError("--watch draws for people; call status --json repeatedly instead", USAGE)
+    with Live(console=world.console(), auto_refresh=False, screen=False) as live:
+        while True:
+            live.update(cli_status.render_status(*_status(client)), refresh=True)
+            world.sleep(_WATCH_S)
+
+
+def _status(client: FleetClient) -> tuple[cli_views.Json, cli_views.Json]:
+    """Everything of a short queue; of a long one what runs, what failed and what is next."""
+    page, health = client.jobs(), client.health()
+    jobs, whole = list(page["jobs"]), page.get("next_after") is None
+    if not whole:
+        jobs = [
+            view
+            for wanted in ("running", "claimed", "failed", "pending")
+            for view in client.jobs(status=wanted)["jobs"]
+        ]
+    return cli_status.status_data(jobs, page["counts"], page.get("now"), whole=whole), health
+
+
+@app.command("list")
+def list_jobs(
+    ctx: typer.Context,
+    wanted: Annotated[Status | None, typer.Option("--status", help="Only these.")] = None,
+    receiver_url: Url = None,
+    as_json: AsJson = False,
+) -> int:
+    """Every job, in the order of arrival."""
+    world: World = ctx.obj
+    jobs = list(world.client(receiver_url).all_jobs(status=wanted))
+    world.show(as_json, {"jobs": jobs}, lambda: cli_views.render_list(jobs))
+    return DONE
+
+
+@app.command()
+def show(ctx: typer.Context, job: Job, receiver_url: Url = None, as_json: AsJson = False) -> int:
+    """One job: what it asks for, and every attempt at it."""
+    world: World = ctx.obj
+    detail = world.client(receiver_url).job(job)
+    world.show(as_json, detail, lambda: cli_views.render_job(detail))
+    return DONE
+
+
+@app.command()
+def explain(ctx: typer.Context, job: Job, receiver_url: Url = None, as_json: AsJson = False) -> int:
+    """Why a job does not run, host by host."""
+    world: World = ctx.obj
+    answer = world.client(receiver_url).explain(job)
+    world.show(as_json, answer, lambda: cli_views.render_explain(answer))
+    return DONE
+
+
+@app.command()
+def workers(ctx: typer.Context, receiver_url: Url = None, as_json: AsJson = False) -> int:
+    """Every host that ever asked for work."""
+    world: World = ctx.obj
+    answer = world.client(receiver_url).workers()
+    world.show(as_json, answer, lambda: cli_views.render_workers(answer))
+    return DONE
+
+
+@app.command()
+def cancel(
+    ctx: typer.Context, jobs: Jobs, receiver_url: Url = None, as_json: AsJson = False
+) -> int:
+    """Cancel jobs for good; a running trainer stops at its worker's next heartbeat."""
+    return _move(ctx.obj, jobs, receiver_url, as_json, lambda client, ref: client.cancel(ref))
+
+
+@app.command()
+def requeue(
+    ctx: typer.Context, jobs: Jobs, receiver_url: Url = None, as_json: AsJson = False
+) -> int:
+    """Have jobs trained again, from whatever state; their budgets begin anew."""
+    return _move(ctx.obj, jobs, receiver_url, as_json, lambda client, ref: client.requeue(ref))
+
+
+def _move(
+    world: World,
+    refs: Sequence[str],
+    url: str | None,
+    as_json: bool,
+    call: Callable[[FleetClient, str], Any],
+) -> int:
+    """Move each job; one that is refused does not keep the others from it."""
+    client, moved, code = world.client(url), [], DONE
+    for ref in refs:
+        try:
+            moved.append(call(client, ref).to_dict())
+        except Refused as refusal:
+            world.complain(refusal)
+            code = REFUSED
+    lines = "\n".join(f"{printable(m['job_id'])[:12]} is {printable(m['status'])}" for m in moved)
+    if moved or as_json or world.as_json:
+        world.show(as_json, {"jobs": moved}, lambda: lines)
+    return code
+
+
+@app.command()
+def reload(ctx: typer.Context, receiver_url: Url = None, as_json: AsJson = False) -> int:
+    """Have the receiver read its manifest again; a bad one changes nothing."""
+    world: World = ctx.obj
+    try:
+        counts = world.client(receiver_url).reload()
+    except Refused as refusal:
+        mistakes = refusal.extra.get("mistakes")
+        if not isinstance(mistakes, list) or not mistakes:
+            raise
+        if as_json or world.as_json:
+            print(json_text({"mistakes": mistakes}), file=world.out)
+        else:
+            world.complain("the manifest was not taken; nothing has changed")
+            for mistake in mistakes:
+                print(_mistake(mistake), file=world.err)
+        return REFUSED
+    world.show(as_json, counts, lambda: cli_views.reload_line(counts))
+    return DONE
+
+
+def _mistake(entry: object) -> str:
+    if not isinstance(entry, Mapping):
+        return one_line(entry)
+    place = ":".join(str(entry[key]) for key in ("file", "line") if entry.get(key))
+    sentence = "; ".join(str(entry[key]) for key in ("message", "suggestion") if entry.get(key))
+    return one_line(": ".join(part for part in (place, entry.get("key"), sentence) if part), 2000)
+
+
+@app.command()
+def logs(
+    ctx: typer.Context,
+    job: Job,
+    attempt: Annotated[int | None, typer.Option(help="Which; default the last.", min=1)] = None,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on as it grows.")] = False,
+    receiver_url: Url = None,
+    as_json: AsJson = False,
+) -> int:
+    """What the trainer printed."""
+    world: World = ctx.obj
+    client, after, lines = world.client(receiver_url), 0, []
+    machine = as_json or world.as_json
+    if machine and follow:
+        raise CannotError("--follow prints for people; call logs --json repeatedly instead", USAGE)
+    while True:
+        page = client.log(job, attempt=attempt, after=after)
+        attempt = page.get("attempt") or attempt
+        for line in page["lines"]:
+            lines.append(line)
+            if not machine:
+                print("\n".join(printable_lines(line)), file=world.out, flush=follow)
+        if page["lines"] and page["next"] > after:
+            after = page["next"]
+        elif follow and page.get("live"):
+            world.sleep(_WATCH_S)
+        else:
+            break
+    if machine:
+        shape = {"job_id": page["job_id"], "attempt": attempt, "live": page["live"], "lines": lines}
+        print(json_text(shape), file=world.out)
+    elif not lines:
+        world.complain(f"job {job} has printed nothing yet")
+    return DONE
+
+
+@app.command()
+def get(
+    ctx: typer.Context,
+    job: Job,
+    out: Annotated[Path | None, typer.Option(help="Folder; default MODEL_MODE-ID.")] = None,
+    receiver_url: Url = None,
+    as_json: AsJson = False,
+) -> int:
+    """Fetch a completed job's model, verify it, and unpack it."""
+    world: World = ctx.obj
+    client = world.client(receiver_url)
+    detail = client.job(job)
+    view, spec = detail["job"], detail["spec"]
+    folder = out or Path(f"{spec['model']}_{spec['mode']}-{view['job_id'][:12]}").name
+    artifact_id, files = fetch_model(client, detail, Path(folder), _meter(world))
+    shape = {
+        "job_id": view["job_id"],
+        "name": view["name"],
+        "artifact_id": artifact_id,
+        "path": str(folder),
+        "files": [{"name": f.name, "bytes": f.size, "sha256": f.sha256} for f in files],
+    }
+    lines = [printable(f"{Path(folder, f.name)}  {cli_views.size(f.size)}") for f in files]
+    world.show(as_json, shape, lambda: "\n".join([*lines, f"verified: artifact {artifact_id}"]))
+    return DONE
+
+
+def _meter(world: World) -> Callable[[int, int], object] | None:
+    """A line that says how far a download is, on a terminal."""
+    if not world.err.isatty():
+        return None
+
+    def tell(done: int, whole: int) -> None:
+        end = "\n" if done >= whole else ""
+        print(
+            f"\rfetching {cli_views.size(done)} of {cli_views.size(whole)}", file=world.err, end=end
+        )
+
+    return tell
+
+
+def main(argv: Sequence[str] | None = None, *, world: World | None = None) -> int:
+    """Run one command; returns the exit code. Every error is one sentence on standard error."""
+    world = world or World()
+    for stream in (world.out, world.err):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")
+    command = typer.main.get_command(app)
+    try:
+        code = command.main(
+            None if argv is None else list(argv),
+            prog_name="cis490-jobs",
+            standalone_mode=False,
+            obj=world,
+        )
+        return code if isinstance(code, int) else DONE
+    except typer.TyperException as error:  # wrong usage
+        world.complain(f"{error.format_message().rstrip('.')}; see cis490-jobs --help")
+        return USAGE
+    except Unreachable as error:
+        world.complain(f"{error}; is it running there? --receiver-url or ${URL_VARIABLE} names it")
+        return UNREACHABLE
+    except Unavailable as error:
+        world.complain(error)
+        return UNREACHABLE
+    except CannotError as error:
+        world.complain(error)
+        return error.code
+    except (ClientError, BundleRefused) as error:
+        world.complain(error)
+        return REFUSED
+    except KeyError as error:
+        world.complain(f"the receiver's answer lacks {error}; is it another version?")
+        return REFUSED
+    except OSError as error:
+        world.complain(f"{error.strerror or error}: {error.filename or 'standard output'}")
+        return REFUSED
+
+
+if __name__ == "__main__":
+    sys.exit(main())

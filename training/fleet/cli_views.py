@@ -1,0 +1,261 @@
+"""What ``cis490-jobs`` shows to people: answers of the receiver as lines and tables. Pure: values in, renderables out.
+
+Every text that came over the wire goes through :func:`cell` or :mod:`training.fleet.printable` first.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from rich import box
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from training.fleet.printable import one_line, printable
+
+Json = Mapping[str, Any]
+
+STATUSES = ("running", "claimed", "pending", "failed", "completed", "cancelled")
+_STYLES = {
+    "running": "cyan",
+    "claimed": "cyan",
+    "completed": "green",
+    "failed": "bold red",
+    "cancelled": "dim",
+    "pending": "",
+}
+_ID_SHOWN = 12
+
+
+def cell(value: object, style: str = "", *, chars_max: int = 200) -> Text:
+    """Remote text as a table's cell: neutral, in one line, and never read as markup."""
+    return Text("" if value is None else one_line(value, chars_max), style=style)
+
+
+def number(value: object) -> float | None:
+    """A finite number, whatever came over the wire in its place."""
+    good = isinstance(value, int | float) and not isinstance(value, bool)
+    return float(value) if good and abs(value) < 1e15 and math.isfinite(value) else None  # type: ignore[arg-type]
+
+
+def duration(seconds: object) -> str:
+    """A length of time in the two largest units that matter; empty when it is not known."""
+    known = number(seconds)
+    if known is None:
+        return ""
+    left = max(0, round(known))
+    if left < 60:
+        return f"{left} s"
+    if left < 3600:
+        return f"{left // 60} min"
+    if left < 86400:
+        return f"{left // 3600} h {left % 3600 // 60:02d} min"
+    return f"{left // 86400} d {left % 86400 // 3600} h"
+
+
+def ago(then: object, now: object) -> str:
+    known, present = number(then), number(now)
+    return "" if known is None or present is None else f"{duration(present - known)} ago"
+
+
+def size(count: object) -> str:
+    """Bytes in the unit that leaves one to three digits."""
+    left = number(count) or 0.0
+    for unit in ("B", "KiB", "MiB"):
+        if left < 1024:
+            return f"{left:.0f} {unit}" if unit == "B" else f"{left:.1f} {unit}"
+        left /= 1024
+    return f"{left:.1f} GiB"
+
+
+def table(*columns: str, right: Sequence[str] = ()) -> Table:
+    made = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="bold")
+    for column in columns:
+        made.add_column(column, justify="right" if column in right else "left", overflow="fold")
+    return made
+
+
+def progress(view: Json) -> str:
+    """How far the trainer is: epochs done of epochs planned, or the last thing that it said."""
+    said = view.get("progress")
+    if not isinstance(said, Mapping) or view.get("status") not in ("running", "claimed"):
+        return ""
+    done, planned = number(said.get("epoch")), number(said.get("epochs"))
+    if done is not None and planned:
+        return f"{done:.0f}/{planned:.0f} ({min(done / planned, 1):.0%})"
+    return one_line(said.get("event") or "", 40)
+
+
+def eta(view: Json) -> str:
+    said = view.get("progress")
+    running = view.get("status") == "running" and isinstance(said, Mapping)
+    return duration(said.get("eta_s")) if running and isinstance(said, Mapping) else ""
+
+
+def short_id(value: object) -> Text:
+    return cell(str(value or "")[:_ID_SHOWN], "dim")
+
+
+def state(view: Json) -> Text:
+    status = str(view.get("status"))
+    gone = "" if view.get("in_manifest", True) else " (not in the plan)"
+    return cell(status + gone, _STYLES.get(status, ""))
+
+
+def render_list(views: Iterable[Json]) -> RenderableType:
+    made = table("JOB", "STATE", "PRIORITY", "MODEL", "MODE", "HOST", "ID", right=("PRIORITY",))
+    for view in views:
+        made.add_row(
+            cell(view.get("name"), chars_max=60),
+            state(view),
+            cell(view.get("priority")),
+            cell(view.get("model")),
+            cell(view.get("mode")),
+            cell(view.get("host")),
+            short_id(view.get("job_id")),
+        )
+    return made
+
+
+def render_job(detail: Json) -> RenderableType:
+    """Everything about one job: what it asks for, what became of it, attempt by attempt."""
+    view, spec, now = detail.get("job") or {}, detail.get("spec") or {}, detail.get("now")
+    facts = Table.grid(padding=(0, 2))
+    rows: list[tuple[str, object]] = [
+        ("job", view.get("name")),
+        ("id", view.get("job_id")),
+        ("state", state(view)),
+        ("model", f"{view.get('model')}, {view.get('mode')}"),
+        ("priority", view.get("priority")),
+        ("split", _split(spec)),
+        ("hyper", ", ".join(f"{k} = {v}" for k, v in (spec.get("hyper") or {}).items())),
+        ("needs", _needs(spec)),
+        ("host", view.get("host")),
+        ("progress", " ".join(part for part in (progress(view), _left(view)) if part)),
+        ("artifact", view.get("artifact_id")),
+        ("error", view.get("error")),
+        ("ended by", view.get("ended_by")),
+        ("obstacle", view.get("obstacle")),
+    ]
+    for label, value in rows:
+        if value not in (None, ""):
+            shown = value if isinstance(value, Text) else cell(value, chars_max=2000)
+            facts.add_row(Text(label, "bold"), shown)
+    parts: list[RenderableType] = [facts]
+    if detail.get("attempts"):
+        parts += [Text(), _attempts(detail["attempts"], now)]
+    if detail.get("events"):
+        parts += [Text(), _events(detail["events"][-15:], now)]
+    return Group(*parts)
+
+
+def _split(spec: Json) -> str:
+    hosts = ", ".join(map(str, spec.get("train_hosts") or []))
+    said = f"by {spec.get('split_recipe')}" + (f", trained on {hosts}" if hosts else "")
+    return f"{said}, seed {spec.get('seed')}"
+
+
+def _needs(spec: Json) -> str:
+    said = ["a GPU" if spec.get("require_cuda") else ""]
+    said.append("a GPU if possible" if spec.get("prefer_cuda") else "")
+    for key, words in (
+        ("min_vram_gib", "GiB of VRAM"),
+        ("min_ram_gib", "GiB of RAM"),
+        ("min_cores", "cores"),
+    ):
+        said.append(f"{spec[key]:g} {words}" if number(spec.get(key)) else "")
+    for key, words in (("allowed_hosts", "only on"), ("denied_hosts", "not on")):
+        said.append(f"{words} {', '.join(map(str, spec[key]))}" if spec.get(key) else "")
+    return ", ".join(filter(None, said))
+
+
+def _left(view: Json) -> str:
+    return f"about {eta(view)} left" if eta(view) else ""
+
+
+def _attempts(attempts: Sequence[Json], now: object) -> Table:
+    made = table("ATTEMPT", "HOST", "BEGAN", "LASTED", "ENDED", "ERROR")
+    for entry in attempts:
+        began, ended = number(entry.get("granted_at")), number(entry.get("ended_at"))
+        made.add_row(
+            cell(entry.get("attempt")),
+            cell(entry.get("host")),
+            cell(ago(began, now)),
+            cell("" if began is None or ended is None else duration(ended - began)),
+            cell(entry.get("end_reason") or "still running"),
+            cell(entry.get("error"), chars_max=400),
+        )
+    return made
+
+
+def _events(events: Sequence[Json], now: object) -> Table:
+    made = table("WHEN", "EVENT", "STATE", "HOST", "DETAIL")
+    for entry in events:
+        made.add_row(
+            cell(ago(entry.get("at"), now)),
+            cell(entry.get("transition")),
+            cell(entry.get("to_status")),
+            cell(entry.get("host")),
+            cell(entry.get("detail"), chars_max=300),
+        )
+    return made
+
+
+def render_explain(answer: Json) -> RenderableType:
+    made = table("HOST", "FITS", "REASON", "WAITS")
+    for verdict in answer.get("hosts") or []:
+        made.add_row(
+            cell(verdict.get("host")),
+            Text("yes", "green") if verdict.get("fits") else Text("no", "red"),
+            cell(verdict.get("reason"), chars_max=400),
+            cell(duration(verdict.get("wait_s"))),
+        )
+    title = f"{one_line(answer.get('name'), 60)}: {one_line(answer.get('summary'), 600)}"
+    return Group(Text(title, "bold"), Text(), made) if made.row_count else Text(title, "bold")
+
+
+def render_workers(answer: Json) -> RenderableType:
+    now, workers = answer.get("now"), answer.get("workers") or []
+    if not workers:
+        return Text("no worker has asked for work yet; start one with cis490-trainer-worker")
+    made = table("HOST", "HEARD", "CORES", "RAM FREE", "GPU", "JOBS", "NOTE", right=("CORES",))
+    for worker in workers:
+        can = worker.get("capability") or {}
+        alive = worker.get("alive")
+        made.add_row(
+            cell(worker.get("hostname"), "" if alive else "dim"),
+            cell(ago(worker.get("last_seen"), now), "green" if alive else "red"),
+            cell(can.get("cpu_cores")),
+            cell(_free(can.get("ram_available_gib"), can.get("ram_total_gib"))),
+            cell(_gpu(can)),
+            cell(", ".join(map(str, worker.get("jobs") or []))),
+            cell(worker.get("conflict") or worker.get("obstacle"), "yellow", chars_max=300),
+        )
+    return made
+
+
+def _free(free: object, total: object) -> str:
+    have, all_of_it = number(free), number(total)
+    return "" if have is None else f"{have:.1f}/{all_of_it or 0:.1f} GiB"
+
+
+def _gpu(capability: Json) -> str:
+    if not capability.get("cuda_available"):
+        return "none"
+    devices = capability.get("cuda_devices") or []
+    return "; ".join(
+        f"{device.get('name')} {_free(device.get('vram_free_gib'), device.get('vram_total_gib'))}"
+        for device in devices
+        if isinstance(device, Mapping)
+    )
+
+
+def reload_line(counts: Json) -> str:
+    said = (("inserted", "new"), ("updated", "changed"), ("unchanged", "unchanged"))
+    line = ", ".join(f"{counts.get(key, 0)} {word}" for key, word in said)
+    removed = counts.get("removed")
+    note = "; removed jobs stay until they are cancelled" if removed else ""
+    return printable(f"{line}, {removed or 0} removed{note}")

@@ -1,0 +1,72 @@
+"""What the commands of ``cis490-jobs`` touch: the network, two streams, the environment, time."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import IO, Any
+
+from rich.console import Console, RenderableType
+
+from training.fleet.client import FleetClient
+from training.fleet.printable import json_text, one_line
+
+URL_VARIABLE = "CIS490_RECEIVER_URL"
+TOKEN_VARIABLE = "CIS490_OPERATOR_TOKEN"  # noqa: S105 - the variable's name
+DEFAULT_URL = "http://127.0.0.1:8445"
+DONE, REFUSED, USAGE, UNREACHABLE = 0, 1, 2, 75
+
+Connect = Callable[[str, str | None], FleetClient]
+
+
+def connect(url: str, token: str | None) -> FleetClient:
+    """A client that tries once: a person is waiting, and an error says what to do."""
+    return FleetClient(url, operator_token=token, tries=1, timeout_s=15.0)
+
+
+class CannotError(Exception):
+    """A command cannot do what was asked. The text is one sentence."""
+
+    def __init__(self, sentence: str, code: int = REFUSED) -> None:
+        super().__init__(sentence)
+        self.code = code
+
+
+@dataclass(frozen=True)
+class World:
+    """What the commands touch: the network, two streams, the environment, time. Tests bring their own."""
+
+    connect: Connect = connect
+    out: IO[str] = field(default_factory=lambda: sys.stdout)
+    err: IO[str] = field(default_factory=lambda: sys.stderr)
+    environ: Mapping[str, str] = field(default_factory=lambda: os.environ)
+    sleep: Callable[[float], object] = time.sleep
+    url: str | None = None
+    as_json: bool = False
+
+    def client(self, url: str | None) -> FleetClient:
+        address = url or self.url or self.environ.get(URL_VARIABLE) or DEFAULT_URL
+        token = self.environ.get(TOKEN_VARIABLE, "").strip()
+        if not (token.isascii() and token.isprintable()):
+            raise CannotError(f"${TOKEN_VARIABLE} holds characters that no token has", USAGE)
+        try:
+            return self.connect(address, token or None)
+        except ValueError as error:  # not an address; the transport says what one looks like
+            raise CannotError(str(error), USAGE) from None
+
+    def console(self) -> Console:
+        wide = None if self.out.isatty() else 200  # a pipe has no width to fit into
+        return Console(file=self.out, highlight=False, markup=False, emoji=False, width=wide)
+
+    def show(self, as_json: bool, data: Any, rendered: Callable[[], RenderableType]) -> None:
+        """The answer, for machines or for people."""
+        if as_json or self.as_json:
+            print(json_text(data), file=self.out)
+        else:
+            self.console().print(rendered())
+
+    def complain(self, sentence: object) -> None:
+        print(f"cis490-jobs: {one_line(sentence, 2000)}", file=self.err)

@@ -1,0 +1,54 @@
+"""Text from elsewhere, made safe to show: a job's error must not move a cursor, set a title or reorder a line."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+# Characters that count as printable and yet show nothing: fillers, joiners and variation selectors.
+_UNSEEN = frozenset(
+    map(
+        chr,
+        (
+            0x034F,
+            0x115F,
+            0x1160,
+            0x17B4,
+            0x17B5,
+            0x2800,
+            0x3164,
+            0xFFA0,
+            *range(0x180B, 0x1810),
+            *range(0xFE00, 0xFE10),
+            *range(0xE0100, 0xE01F0),
+        ),
+    )
+)
+
+
+def printable(text: object) -> str:
+    """``text`` in one line, with control, bidirectional and invisible characters written out as escapes."""
+    return "".join(
+        c if c.isprintable() and c not in _UNSEEN else c.encode("unicode_escape").decode()
+        for c in str(text)
+    )
+
+
+def one_line(text: object, chars_max: int = 300) -> str:
+    """The non-empty lines of ``text`` side by side, cut in the middle: beginning and end say most."""
+    joined = " | ".join(line.strip() for line in str(text).splitlines() if line.strip())
+    shown = printable(joined)
+    if len(shown) <= chars_max:
+        return shown
+    head = chars_max // 3
+    return f"{shown[:head]} … {shown[len(shown) - (chars_max - head - 3) :]}"
+
+
+def printable_lines(text: object) -> list[str]:
+    """Each line of ``text`` made safe; tabs become blanks and the end of a Windows line goes."""
+    return [printable(line.rstrip("\r").expandtabs(8)) for line in str(text).split("\n")]
+
+
+def json_text(value: Any) -> str:
+    """JSON for machines that is also safe on a terminal: everything beyond plain ASCII is escaped."""
+    return json.dumps(value, indent=2, ensure_ascii=True).replace("\x7f", "\\u007f")
