@@ -37,6 +37,8 @@ request that got or renewed it. Complete, fail and upload are repeated for as lo
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from training.fleet import worker_beats, worker_claims, worker_reports, worker_trainer
 from training.fleet import worker_types as t
 from training.fleet.worker_turn import (
@@ -55,6 +57,14 @@ __all__ = ["Chance", "Phase", "State", "Work", "step"]
 UNKNOWN_LEASE_S = (
     600.0  # of a delivery that an earlier session left; the first heartbeat brings the truth
 )
+
+
+_ANSWERS: Mapping[Phase, tuple[type, ...]] = {
+    Phase.ASKING: (t.ClaimAnswered,),
+    Phase.UPLOADING: (t.Uploaded, t.DeliveryBroken),
+    Phase.COMPLETING: (t.Completed,),
+    Phase.FAILING: (t.FailTaken,),
+}
 
 
 def step(
@@ -105,6 +115,8 @@ def _answered(turn: Turn, answer: t.Answer) -> None:
     if answer.call != turn.state.call:
         return
     turn.set(call=None)
+    if not isinstance(answer, (*_ANSWERS.get(turn.phase, ()), t.Refused, t.NotAnswered)):
+        answer = t.NotAnswered(call=answer.call, detail="an answer to another question")
     if turn.phase is Phase.ASKING:
         worker_claims.answered(turn, answer)
     elif turn.phase in REPORTING:

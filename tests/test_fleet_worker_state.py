@@ -1,0 +1,710 @@
+"""The worker as a function: every row of its table, and what must hold whatever happens."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from typing import Any, TypeVar
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from training.fleet import worker_types as t
+from training.fleet.job import EndReason
+from training.fleet.outcome import Ended, EndKind, Failure
+from training.fleet.protocol import Action as Order
+from training.fleet.protocol import Slug
+from training.fleet.worker_beats import LOG_BYTES_MAX, fitting
+from training.fleet.worker_state import Phase, State, step
+
+A = TypeVar("A")
+
+JOB = t.Assignment(
+    job_id="job", claim_id="claim", name="gbt", spec={"model": "gbt", "mode": "oracle"}
+)
+DONE = Ended(EndKind.EXITED, code=0)
+
+
+class Worker:
+    """Drives the machine and remembers what it wanted."""
+
+    def __init__(self, chance: float = 1.0, **choices: Any) -> None:
+        self.settings = replace(t.Settings(), **choices)
+        self.state = State(session_id="s")
+        self.now = 1000.0
+        self.chance = chance
+        self.actions: list[t.Action] = []
+
+    def take(self, event: t.Event, after_s: float = 0.0) -> list[t.Action]:
+        self.now += after_s
+        self.state, actions = step(self.state, event, self.now, self.settings, lambda: self.chance)
+        self.actions = list(actions)
+        return self.actions
+
+    def wanted(self, kind: type[A]) -> A:
+        found = [action for action in self.actions if isinstance(action, kind)]
+        assert found, f"no {kind.__name__} among {self.actions}"
+        return found[-1]
+
+    def wants(self, kind: type[Any]) -> bool:
+        return any(isinstance(action, kind) for action in self.actions)
+
+    @property
+    def phase(self) -> Phase:
+        return self.state.phase
+
+    @property
+    def wake_at(self) -> float | None:
+        return self.wanted(t.WakeAt).at
+
+    def wake(self) -> list[t.Action]:
+        """Let the time pass that it asked for."""
+        at = self.wake_at
+        assert at is not None
+        return self.take(t.Tick(), at - self.now)
+
+    # shortcuts to a phase
+    def asking(self) -> Worker:
+        self.take(t.Begin())
+        return self
+
+    def starting(self, lease_s: float = 600.0) -> Worker:
+        self.asking()
+        call = self.wanted(t.SendClaim).call
+        self.take(t.ClaimAnswered(call=call, assignment=JOB, lease_s=lease_s))
+        return self
+
+    def running(self, lease_s: float = 600.0) -> Worker:
+        self.starting(lease_s)
+        self.take(t.Spawned(claim_id="claim"))
+        self.answer_beat()
+        return self
+
+    def answer_beat(self, **answer: Any) -> list[t.Action]:
+        call = self.state.work.beat_call if self.state.work else None
+        assert call is not None
+        return self.take(t.BeatAnswered(call=call, **answer))
+
+    def refuse_beat(self, slug: Slug) -> list[t.Action]:
+        assert self.state.work is not None
+        assert self.state.work.beat_call is not None
+        return self.take(t.Refused(call=self.state.work.beat_call, slug=slug, detail="no"))
+
+    def ended(self, code: int = 0) -> Worker:
+        self.take(t.TrainerEnded(claim_id="claim", ended=Ended(EndKind.EXITED, code=code)))
+        return self
+
+    def uploading(self) -> Worker:
+        self.running().ended()
+        self.take(t.Packed(claim_id="claim", path="/b", sha256="ab", size=3, record={"x": 1}))
+        return self
+
+    def completing(self) -> Worker:
+        self.uploading()
+        self.take(t.Uploaded(call=self.call, artifact_id="ab"))
+        return self
+
+    def failing(self) -> Worker:
+        self.running().ended(1)
+        return self
+
+    @property
+    def call(self) -> int:
+        assert self.state.call is not None
+        return self.state.call
+
+
+# ── asking ──────────────────────────────────────────────────────────────────────────────────
+
+
+def test_request_id_is_on_the_disk_before_it_is_sent_and_stays_until_answered() -> None:
+    worker = Worker().asking()
+    kinds = [type(action) for action in worker.actions]
+    assert kinds.index(t.Persist) < kinds.index(t.SendClaim)
+    first = worker.wanted(t.SendClaim).request_id
+    assert worker.wanted(t.Persist).saved.request_id == first
+    worker.take(t.NotAnswered(call=worker.call, detail="down"))
+    worker.wake()
+    assert worker.wanted(t.SendClaim).request_id == first
+    worker.take(t.ClaimAnswered(call=worker.call))
+    worker.wake()
+    assert worker.wanted(t.SendClaim).request_id == first, "no job: the id has not been used up"
+    assert not worker.wants(t.Persist)
+    worker.take(t.ClaimAnswered(call=worker.call, assignment=JOB))
+    assert worker.wanted(t.Persist).saved == t.Saved()
+    assert worker.wanted(t.Spawn).assignment == JOB
+
+
+def test_saved_request_is_asked_again_after_a_crash() -> None:
+    worker = Worker()
+    worker.take(t.Begin(t.Saved(request_id="older-7")))
+    assert worker.wanted(t.SendClaim).request_id == "older-7"
+    worker.take(t.Refused(call=worker.call, slug=Slug.LEASE_SUPERSEDED, detail="ended"))
+    assert worker.wanted(t.SendClaim).request_id == "s-1", "its attempt is over: a new one at once"
+
+
+def test_fresh_request_that_is_superseded_means_a_newer_session() -> None:
+    worker = Worker().asking()
+    worker.take(t.Refused(call=worker.call, slug=Slug.LEASE_SUPERSEDED, detail="a newer session"))
+    assert worker.wanted(t.Exit) == t.Exit(code=1, sentence="a newer session")
+
+
+def test_bad_request_ends_the_worker_with_the_receivers_sentence() -> None:
+    worker = Worker().asking()
+    worker.take(t.Refused(call=worker.call, slug=Slug.BAD_REQUEST, detail="$.host_id: …"))
+    assert worker.wanted(t.Exit).code == 2
+
+
+@pytest.mark.parametrize("slug", [Slug.HOST_ID_CONFLICT, Slug.SLOT_BUSY, "something_new"])
+def test_other_refusals_are_tried_again_after_a_while(slug: str) -> None:
+    worker = Worker().asking()
+    worker.take(t.Refused(call=worker.call, slug=slug, detail="no"))
+    assert worker.wake_at == worker.now + 60.0
+    worker.wake()
+    assert worker.wants(t.SendClaim)
+
+
+def test_receiver_that_waits_is_asked_again_at_once_another_after_the_pause() -> None:
+    worker = Worker(chance=0.5).asking()
+    worker.take(t.ClaimAnswered(call=worker.call, reason="nothing"), after_s=29.0)
+    assert worker.wants(t.SendClaim)
+    worker.take(t.ClaimAnswered(call=worker.call, reason="nothing"), after_s=0.1)
+    assert worker.wake_at == worker.now + 15.0 * 0.75
+
+
+def test_unanswered_claims_back_off_with_full_jitter_up_to_a_minute() -> None:
+    worker = Worker(chance=0.999_999).asking()
+    pauses = []
+    for _ in range(6):
+        worker.take(t.NotAnswered(call=worker.call, detail="down"))
+        at = worker.wake_at
+        assert at is not None
+        pauses.append(round(at - worker.now))
+        worker.wake()
+    assert pauses == [15, 30, 60, 60, 60, 60]
+    worker.take(t.NotAnswered(call=worker.call, retry_after_s=120.0))
+    assert worker.wake_at == worker.now + 120.0
+
+
+# ── the trainer ─────────────────────────────────────────────────────────────────────────────
+
+
+def test_good_training_is_packed_uploaded_completed() -> None:
+    worker = Worker().running().ended()
+    assert worker.wanted(t.Pack).assignment == JOB
+    worker.take(t.Packed(claim_id="claim", path="/b", sha256="ab", size=3, record={"x": 1}))
+    delivery = worker.wanted(t.Upload).delivery
+    assert worker.wanted(t.Persist).saved == t.Saved(delivery=delivery)
+    assert delivery.record["x"] == 1
+    assert "train_s" in delivery.record
+    worker.take(t.Uploaded(call=worker.call, artifact_id="ab"))
+    assert worker.wanted(t.SendComplete).delivery == delivery
+    worker.take(t.Completed(call=worker.call))
+    assert worker.wanted(t.Discard).job_over
+    assert worker.wanted(t.Persist).saved.delivery is None
+    assert worker.wanted(t.SendClaim).request_id == "s-2"
+
+
+@pytest.mark.parametrize(
+    ("ended", "reason", "exit_code"),
+    [
+        (Ended(EndKind.EXITED, code=1), EndReason.TRAINER_FAILED, 1),
+        (Ended(EndKind.EXITED, code=2), EndReason.TRAINER_FAILED, 2),
+        (Ended(EndKind.EXITED, code=65), EndReason.TRAINER_FAILED, 65),
+        (Ended(EndKind.EXITED, code=75), EndReason.INTERRUPTED, 75),
+        (Ended(EndKind.SIGNALLED, signal=9), EndReason.TRAINER_FAILED, 137),
+        (Ended(EndKind.SIGNALLED, signal=11), EndReason.TRAINER_FAILED, 139),
+        (Ended(EndKind.SIGNALLED, signal=15), EndReason.INTERRUPTED, None),
+        (Ended(EndKind.LOST), EndReason.SPAWN_FAILED, None),
+    ],
+)
+def test_other_ends_are_reported_for_what_they_are(
+    ended: Ended, reason: EndReason, exit_code: int | None
+) -> None:
+    worker = Worker().running()
+    worker.take(t.TrainerEnded(claim_id="claim", ended=ended))
+    failure = worker.wanted(t.SendFail).failure
+    assert (failure.reason, failure.exit_code) == (reason, exit_code)
+    worker.take(t.FailTaken(call=worker.call, status="pending"))
+    assert not worker.wanted(t.Discard).job_over
+    assert worker.wants(t.SendClaim)
+
+
+def test_error_report_carries_the_last_words_and_the_record() -> None:
+    worker = Worker().running()
+    lines = ("loading", "Traceback (most recent call last):", "ValueError: bad shape")
+    worker.take(t.Printed(claim_id="claim", lines=lines))
+    worker.ended(70)
+    sent = worker.wanted(t.SendFail)
+    assert sent.failure.error.splitlines()[0] == "exit status 70: ValueError: bad shape"
+    assert sent.lines == lines
+    assert sent.record["train_s"] == 0.0
+
+
+def test_spawn_and_pack_failures_are_reported() -> None:
+    failure = Failure(EndReason.SPAWN_FAILED, "no interpreter")
+    worker = Worker().starting()
+    worker.take(t.SpawnFailed(claim_id="claim", failure=failure))
+    assert worker.wanted(t.SendFail).failure == failure
+    worker = Worker().running().ended()
+    worker.take(t.PackFailed(claim_id="claim", failure=failure))
+    assert worker.wanted(t.SendFail).failure == failure
+
+
+def test_trainer_that_harms_the_host_is_stopped_and_says_why() -> None:
+    worker = Worker().running()
+    full = Failure(EndReason.UPLOAD_FAILED, "the disk is full")
+    worker.take(t.Unbearable(claim_id="claim", failure=full))
+    assert worker.wants(t.StopTrainer)
+    worker.ended(75)
+    assert worker.wanted(t.SendFail).failure == full
+
+
+def test_news_of_another_attempt_is_ignored() -> None:
+    worker = Worker().running()
+    worker.take(t.TrainerEnded(claim_id="older", ended=DONE))
+    worker.take(t.Printed(claim_id="older", lines=("x",)))
+    assert worker.phase is Phase.RUNNING
+    assert worker.state.work is not None
+    assert worker.state.work.lines == ()
+
+
+def test_progress_and_complaint_are_read_from_the_output() -> None:
+    worker = Worker().running()
+    lines = (
+        '{"event": "epoch", "epoch": 3, "loss": NaN, "x": [1]}',
+        '{"event": "error", "message": "cannot split"}',
+        "{not json",
+        '{"loss": 1}',
+    )
+    worker.take(t.Printed(claim_id="claim", lines=lines))
+    worker.take(t.Tick(), after_s=30.0)
+    assert worker.wanted(t.SendBeat).progress == {"event": "epoch", "epoch": 3}
+    worker.ended(65)
+    assert worker.wanted(t.SendFail).failure.error.startswith("exit status 65: cannot split")
+
+
+# ── heartbeats and the lease ────────────────────────────────────────────────────────────────
+
+
+def test_first_heartbeat_goes_out_with_the_trainer_then_regularly() -> None:
+    worker = Worker().starting()
+    worker.take(t.Spawned(claim_id="claim"))
+    assert worker.wanted(t.SendBeat).seq == 1
+    worker.answer_beat()
+    assert worker.wake_at == worker.now + 30.0
+    worker.wake()
+    assert worker.wanted(t.SendBeat).seq == 2
+
+
+def test_short_lease_is_renewed_three_times_as_often() -> None:
+    worker = Worker().running(lease_s=30.0)
+    worker.take(t.Tick(), after_s=30.0)
+    worker.answer_beat(lease_s=30.0)
+    assert worker.wake_at == worker.now + 10.0
+
+
+def test_lease_counts_from_the_sending() -> None:
+    worker = Worker(on_silence=t.OnSilence.PAUSE).running()
+    worker.take(t.Tick(), after_s=30.0)
+    sent_at = worker.now
+    worker.now += 20.0  # the answer is slow
+    worker.answer_beat(lease_s=600.0)
+    assert worker.state.work is not None
+    assert worker.state.work.renewed_at == sent_at
+
+
+def test_claims_lease_counts_from_its_sending_too() -> None:
+    worker = Worker().asking()
+    sent_at = worker.now
+    worker.take(t.ClaimAnswered(call=worker.call, assignment=JOB, lease_s=600.0), after_s=25.0)
+    assert worker.state.work is not None
+    assert worker.state.work.renewed_at == sent_at
+
+
+def test_silence_pauses_at_four_fifths_of_the_lease_and_an_answer_resumes() -> None:
+    worker = Worker(on_silence=t.OnSilence.PAUSE).running()
+    assert worker.state.work is not None
+    deadline = worker.state.work.renewed_at + 480.0
+    paused_at = None
+    while worker.now < deadline + 60.0 and paused_at is None:
+        if worker.wants(t.SendBeat):
+            worker.take(t.NotAnswered(call=worker.wanted(t.SendBeat).call, detail="down"))
+        worker.wake()
+        if worker.wants(t.PauseTrainer):
+            paused_at = worker.now
+    assert paused_at == deadline
+    while not worker.wants(t.SendBeat):
+        worker.wake()
+    worker.answer_beat()
+    assert worker.wants(t.ResumeTrainer)
+
+
+def test_silence_changes_nothing_by_default() -> None:
+    worker = Worker().running()
+    for _ in range(100):
+        if worker.wants(t.SendBeat):
+            worker.take(t.NotAnswered(call=worker.wanted(t.SendBeat).call, detail="down"))
+        worker.wake()
+        assert not worker.wants(t.PauseTrainer)
+        assert not worker.wants(t.KillTrainer)
+    assert worker.now > 1600.0
+
+
+def test_sleep_beats_first_and_its_lost_answer_does_no_harm() -> None:
+    worker = Worker(on_silence=t.OnSilence.PAUSE).running()
+    worker.wake()
+    lost = worker.wanted(t.SendBeat).call
+    worker.take(t.Slept(3600.0), after_s=3600.0)
+    assert worker.wants(t.PauseTrainer)
+    again = worker.wanted(t.SendBeat).call
+    assert again != lost
+    worker.take(t.Refused(call=lost, slug=Slug.LEASE_SUPERSEDED))
+    assert worker.phase is Phase.RUNNING, "an answer to a call that was given up"
+    worker.answer_beat()
+    assert worker.wants(t.ResumeTrainer)
+
+
+@pytest.mark.parametrize("slug", [Slug.LEASE_SUPERSEDED, Slug.JOB_CANCELLED, Slug.UNKNOWN_JOB])
+def test_lost_claim_kills_the_trainer_and_nobody_is_told(slug: Slug) -> None:
+    worker = Worker().running()
+    worker.wake()
+    worker.refuse_beat(slug)
+    assert worker.wants(t.KillTrainer)
+    worker.take(t.TrainerEnded(claim_id="claim", ended=Ended(EndKind.SIGNALLED, signal=9)))
+    assert worker.wants(t.Discard)
+    assert not worker.wants(t.SendFail)
+    assert worker.wants(t.SendClaim)
+
+
+def test_order_to_stop_kills_and_order_to_drain_leaves_afterwards() -> None:
+    worker = Worker().running()
+    worker.wake()
+    worker.answer_beat(order=Order.STOP)
+    assert worker.wants(t.KillTrainer)
+    worker = Worker().running()
+    worker.wake()
+    worker.answer_beat(order=Order.DRAIN)
+    assert not worker.wants(t.StopTrainer)
+    worker.ended()
+    worker.take(t.Packed(claim_id="claim", path="/b", sha256="ab", size=3))
+    worker.take(t.Uploaded(call=worker.call, artifact_id="ab"))
+    worker.take(t.Completed(call=worker.call))
+    assert worker.wanted(t.Exit).code == 0
+
+
+def test_cancelled_while_starting_or_packing_is_dropped_when_it_can_be() -> None:
+    worker = Worker().starting(lease_s=30.0)
+    worker.wake()
+    worker.refuse_beat(Slug.JOB_CANCELLED)
+    assert not worker.wants(t.KillTrainer), "nothing runs yet"
+    worker.take(t.Spawned(claim_id="claim"))
+    assert worker.wants(t.KillTrainer)
+    assert not worker.wants(t.SendBeat)
+    worker = Worker().running().ended()
+    worker.wake()
+    worker.refuse_beat(Slug.JOB_CANCELLED)
+    worker.take(t.Packed(claim_id="claim", path="/b", sha256="ab", size=3))
+    assert worker.wants(t.Discard)
+
+
+def test_finished_work_is_delivered_although_the_lease_is_lost() -> None:
+    worker = Worker().uploading()
+    worker.take(t.Tick(), after_s=31.0)
+    worker.refuse_beat(Slug.LEASE_SUPERSEDED)
+    assert worker.phase is Phase.UPLOADING
+    worker.take(t.Uploaded(call=worker.call, artifact_id="ab"))
+    worker.take(t.Completed(call=worker.call))
+    assert worker.wants(t.Discard)
+
+
+def test_cancelled_delivery_is_broken_off() -> None:
+    worker = Worker().uploading()
+    call = worker.call
+    worker.take(t.Tick(), after_s=31.0)
+    worker.refuse_beat(Slug.JOB_CANCELLED)
+    assert worker.wanted(t.Abort).call == call
+    assert worker.wanted(t.Persist).saved == t.Saved(request_id="s-2")
+
+
+def test_output_is_shipped_in_numbered_pieces_and_dropped_when_known() -> None:
+    worker = Worker().running()
+    lines = tuple(f"line {number}" for number in range(450))
+    worker.take(t.Printed(claim_id="claim", lines=lines))
+    worker.wake()
+    sent = worker.wanted(t.SendBeat)
+    assert (sent.first, sent.lines) == (0, lines[:200])
+    worker.answer_beat(log_next=200)
+    assert worker.wake_at == worker.now + 1.0, "more wait: not a whole interval"
+    worker.wake()
+    assert (worker.wanted(t.SendBeat).first, len(worker.wanted(t.SendBeat).lines)) == (200, 200)
+    worker.answer_beat(log_next=400)
+    worker.ended(1)
+    assert worker.wanted(t.SendFail).first == 400
+    assert worker.wanted(t.SendFail).lines == lines[400:]
+
+
+def test_output_that_nobody_fetches_stays_bounded_and_keeps_its_numbers() -> None:
+    worker = Worker(lines_kept=10).running()
+    worker.take(t.Printed(claim_id="claim", lines=tuple(map(str, range(25)))))
+    worker.wake()
+    assert (worker.wanted(t.SendBeat).first, worker.wanted(t.SendBeat).lines[0]) == (15, "15")
+
+
+@given(st.lists(st.text(max_size=500), max_size=300))
+def test_message_of_lines_fits(lines: list[str]) -> None:
+    chosen = fitting(tuple(lines))
+    assert chosen == tuple(lines[: len(chosen)])
+    assert len(chosen) <= 200
+    assert sum(len(line) for line in chosen) <= LOG_BYTES_MAX
+    assert chosen or not lines
+
+
+# ── reports ─────────────────────────────────────────────────────────────────────────────────
+
+
+def test_reports_are_repeated_for_as_long_as_it_takes() -> None:
+    for worker in (Worker().uploading(), Worker().completing(), Worker().failing()):
+        phase = worker.phase
+        for _ in range(50):
+            call = worker.call
+            worker.take(t.NotAnswered(call=call, detail="disk full", retry_after_s=1.0))
+            assert worker.state.call is None
+            while worker.state.call is None:
+                worker.wake()
+                if worker.wants(t.SendBeat):
+                    worker.answer_beat()
+            assert worker.phase is phase
+            assert worker.call > call
+
+
+@pytest.mark.parametrize("slug", [Slug.LEASE_SUPERSEDED, Slug.JOB_CANCELLED, Slug.RESULT_CONFLICT])
+def test_delivery_of_a_lost_claim_is_dropped(slug: Slug) -> None:
+    for worker in (Worker().uploading(), Worker().completing()):
+        worker.take(t.Refused(call=worker.call, slug=slug, detail="no"))
+        assert worker.wants(t.Discard)
+        assert worker.wants(t.SendClaim)
+
+
+def test_missing_artifact_is_uploaded_again_a_hopeless_one_given_up() -> None:
+    worker = Worker().completing()
+    worker.take(t.Refused(call=worker.call, slug=Slug.NO_ARTIFACT, detail="not there"))
+    assert worker.phase is Phase.UPLOADING
+    worker.wake()
+    assert worker.wants(t.Upload)
+    worker.take(t.Refused(call=worker.call, slug=Slug.TOO_LARGE, detail="17 GiB"))
+    failure = worker.wanted(t.SendFail).failure
+    assert failure.reason is EndReason.UPLOAD_FAILED
+    assert "17 GiB" in failure.error
+
+
+def test_upload_refused_again_and_again_is_given_up() -> None:
+    worker = Worker().uploading()
+    for _ in range(5):
+        worker.take(t.Refused(call=worker.call, slug=Slug.WRONG_DIGEST, detail="flipped"))
+        if worker.phase is Phase.UPLOADING:
+            worker.wake()
+    assert worker.phase is Phase.FAILING
+
+
+def test_unreadable_bundle_is_given_up() -> None:
+    worker = Worker().uploading()
+    worker.take(t.DeliveryBroken(call=worker.call, detail="vanished"))
+    assert worker.wanted(t.SendFail).failure.reason is EndReason.UPLOAD_FAILED
+
+
+def test_refused_failure_report_is_the_end_of_it() -> None:
+    worker = Worker().failing()
+    worker.take(t.Refused(call=worker.call, slug=Slug.LEASE_SUPERSEDED, detail="swept"))
+    assert worker.wants(t.SendClaim)
+
+
+def test_finished_work_of_a_session_that_died_is_delivered_before_anything_is_claimed() -> None:
+    delivery = t.Delivery(assignment=JOB, path="/b", sha256="ab", size=3)
+    worker = Worker()
+    worker.take(t.Begin(t.Saved(delivery=delivery)))
+    assert worker.wanted(t.Upload).delivery == delivery
+    assert worker.wanted(t.SendBeat).assignment == JOB
+    assert not worker.wants(t.SendClaim)
+    worker.take(t.Uploaded(call=worker.call, artifact_id="ab"))
+    worker.take(t.Completed(call=worker.call))
+    assert worker.wants(t.SendClaim)
+
+
+# ── leaving ─────────────────────────────────────────────────────────────────────────────────
+
+
+def test_signal_stops_politely_hands_back_and_leaves_within_30_s() -> None:
+    worker = Worker().running()
+    worker.take(t.SignalReceived())
+    assert worker.wants(t.StopTrainer)
+    worker.take(t.TrainerEnded(claim_id="claim", ended=Ended(EndKind.EXITED, code=75)), after_s=3.0)
+    failure = worker.wanted(t.SendFail).failure
+    assert (failure.reason, failure.error) == (EndReason.WORKER_SHUTDOWN, "worker shutdown")
+    worker.take(t.FailTaken(call=worker.call, status="pending"))
+    assert worker.wanted(t.Exit) == t.Exit()
+    assert worker.take(t.Tick()) == []
+
+
+def test_deaf_trainer_is_killed_and_a_silent_receiver_waited_for_only_so_long() -> None:
+    worker = Worker().running()
+    begun = worker.now
+    worker.take(t.SignalReceived())
+    worker.wake()
+    assert worker.wants(t.KillTrainer)
+    worker.take(t.TrainerEnded(claim_id="claim", ended=Ended(EndKind.SIGNALLED, signal=9)))
+    while not worker.wants(t.Exit):
+        if worker.state.call is not None:
+            worker.take(t.NotAnswered(call=worker.call, detail="down"))
+        worker.wake()
+    assert worker.now - begun <= 30.0
+
+
+def test_trainer_that_cannot_be_killed_does_not_keep_the_worker() -> None:
+    worker = Worker().running()
+    begun = worker.now
+    worker.take(t.SignalReceived())
+    while not worker.wants(t.SendFail):
+        worker.wake()
+    assert worker.wanted(t.SendFail).failure.reason is EndReason.WORKER_SHUTDOWN
+    assert worker.now - begun < 25.0
+
+
+def test_second_signal_kills_at_once() -> None:
+    worker = Worker().running()
+    worker.take(t.SignalReceived())
+    assert not worker.wants(t.KillTrainer)
+    worker.take(t.SignalReceived())
+    assert worker.wants(t.KillTrainer)
+
+
+def test_training_that_was_done_when_the_signal_came_is_delivered() -> None:
+    worker = Worker().running()
+    worker.take(t.SignalReceived())
+    worker.ended(0)
+    assert worker.wants(t.Pack)
+
+
+def test_undelivered_work_survives_the_exit() -> None:
+    worker = Worker().uploading()
+    saved = worker.state.saved
+    worker.take(t.SignalReceived())
+    assert not worker.wants(t.Exit)
+    while not worker.wants(t.Exit):
+        worker.wake()
+    assert worker.state.saved == saved
+    assert saved.delivery is not None
+
+
+def test_idle_worker_leaves_at_once_and_a_starting_one_stops_what_it_started() -> None:
+    worker = Worker().asking()
+    worker.take(t.SignalReceived())
+    assert worker.wants(t.Exit)
+    worker = Worker().starting()
+    worker.take(t.SignalReceived())
+    worker.take(t.Spawned(claim_id="claim"))
+    assert worker.wants(t.StopTrainer)
+
+
+# ── whatever happens ────────────────────────────────────────────────────────────────────────
+
+FAILURE = Failure(EndReason.SPAWN_FAILED, "x")
+ENDS = (
+    *(Ended(EndKind.EXITED, code=code) for code in (0, 0, 1, 65, 75)),
+    *(Ended(EndKind.SIGNALLED, signal=number) for number in (9, 15)),
+    Ended(EndKind.LOST),
+)
+
+
+def something(worker: Worker, rng: random.Random) -> t.Event:
+    """What may happen next, in or out of turn."""
+    work = worker.state.work
+    calls = [worker.state.call, work and work.beat_call, rng.randint(0, worker.state.calls)]
+    call = rng.choice([known for known in calls if known is not None])
+    claim_id = rng.choice(["claim", "claim", "claim", "older"])
+    happenings: list[t.Event] = [
+        t.Tick(),
+        t.Slept(rng.uniform(5.0, 1e6)),
+        t.ClaimAnswered(call=call, assignment=rng.choice([None, JOB])),
+        t.BeatAnswered(call=call, order=rng.choice(list(Order)), log_next=rng.randint(0, 50)),
+        t.Uploaded(call=call, artifact_id="ab"),
+        t.Completed(call=call),
+        t.FailTaken(call=call, status=rng.choice(["pending", "failed"])),
+        t.Refused(call=call, slug=rng.choice([*Slug, "unheard_of"])),
+        t.NotAnswered(call=call, retry_after_s=rng.choice([None, 0.0, 5.0, 300.0])),
+        t.DeliveryBroken(call=call, detail="x"),
+        t.Spawned(claim_id=claim_id),
+        t.Spawned(claim_id=claim_id),
+        t.SpawnFailed(claim_id=claim_id, failure=FAILURE),
+        t.Printed(claim_id=claim_id, lines=("a", '{"event": "epoch"}')),
+        t.TrainerEnded(claim_id=claim_id, ended=rng.choice(ENDS)),
+        t.Unbearable(claim_id=claim_id, failure=FAILURE),
+        t.Packed(claim_id=claim_id, path="/b", sha256="ab", size=1),
+        t.PackFailed(claim_id=claim_id, failure=FAILURE),
+    ]
+    return t.SignalReceived() if rng.random() < 0.02 else rng.choice(happenings)
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.integers(0, 2**32))
+def test_invariants(seed: int) -> None:
+    rng = random.Random(seed)
+    worker = Worker(chance=rng.random(), on_silence=rng.choice(list(t.OnSilence)))
+    worker.take(t.Begin())
+    may_run = False  # a trainer
+    saved = worker.state.saved
+    for _ in range(80):
+        event = something(worker, rng)
+        had_work = worker.state.work is not None
+        worker.take(event, after_s=rng.choice([0.0, 0.1, 5.0, 40.0, 700.0]))
+        for action in worker.actions:
+            match action:
+                case t.Spawn():
+                    assert not may_run, "two trainers at once"
+                    may_run = True
+                case t.Persist():
+                    saved = action.saved
+                case t.SendClaim():
+                    assert saved.request_id == action.request_id, "sent before it was on the disk"
+                    assert worker.state.work is None
+                case t.Upload():
+                    assert saved.delivery == action.delivery, "sent before it was on the disk"
+        ended = isinstance(event, t.TrainerEnded | t.SpawnFailed) and event.claim_id == "claim"
+        if (ended and had_work) or worker.state.work is None:
+            may_run = False
+        check(worker, saved)
+        if worker.phase is Phase.GONE:
+            assert worker.wants(t.Exit)
+            return
+
+
+def check(worker: Worker, saved: t.Saved) -> None:
+    state, work = worker.state, worker.state.work
+    assert saved == state.saved
+    assert (work is None) == (
+        state.phase in (Phase.IDLE, Phase.ASKING)
+    ) or state.phase is Phase.GONE
+    if state.phase is Phase.GONE:
+        return
+    assert [type(action) for action in worker.actions].count(t.WakeAt) == 1
+    wake_at = worker.wake_at
+    assert wake_at is None or wake_at > worker.now or worker.chance == 0.0
+    if state.phase is Phase.IDLE:
+        assert state.call_at is not None, "an idle worker that never asks again"
+    if state.phase in (Phase.UPLOADING, Phase.COMPLETING, Phase.FAILING, Phase.ASKING):
+        assert state.call is not None or state.call_at is not None, "nothing would ever move"
+    if state.phase is Phase.STOPPING:
+        assert work is not None
+        assert work.stop_by is not None
+    if state.phase in (Phase.RUNNING, Phase.UPLOADING) and work is not None:
+        assert work.beat_at is not None or state.phase is Phase.UPLOADING
+    if state.signals and state.leave_by is not None:
+        assert worker.now < state.leave_by
+
+
+def test_same_events_same_actions() -> None:
+    """No hidden state: two workers that see the same do the same."""
+    one, other = Worker().completing(), Worker().completing()
+    assert one.state == other.state
+    assert one.actions == other.actions
