@@ -553,9 +553,9 @@ class JobQueue:
 
     def add_artifact(
         self, attempt: Attempt, artifact_id: str, model: str, mode: str, size: int
-    ) -> None:
-        """A bundle that this attempt delivered is in the store."""
-        self.db.run(
+    ) -> bool:
+        """A bundle that this attempt delivered is in the store. False when that is known already."""
+        added = self.db.run(
             "add_artifact",
             artifact_id=artifact_id,
             job_id=attempt.job_id,
@@ -565,6 +565,7 @@ class JobQueue:
             size=size,
             now=self.clock.now(),
         )
+        return added == 1
 
     def artifact_of(self, attempt: Attempt, artifact_id: str) -> Row | None:
         """The delivery of this bundle by this attempt, if there was one."""

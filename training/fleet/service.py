@@ -374,15 +374,18 @@ class Service:
         attempt = self.queue.attempt(ticket.claim_id)
         return attempt is not None and self.queue.artifact_of(attempt, artifact_id) is not None
 
-    def upload_done(self, ticket: UploadTicket, artifact_id: str, size: int) -> UploadTicket:
-        """The bundle is durable in the store: make it the attempt's, if the claim still stands."""
+    def upload_done(self, ticket: UploadTicket, artifact_id: str, size: int) -> bool:
+        """The bundle is durable in the store: make it the attempt's, if the claim still stands.
+
+        False when the attempt had delivered it before, so that what follows a delivery is done once.
+        """
         ticket = self.upload_ticket(ticket.job_id, ticket.claim_id, None)
         attempt = self.queue.attempt(ticket.claim_id)
         assert attempt is not None
-        self.queue.add_artifact(attempt, artifact_id, ticket.model, ticket.mode, size)
+        added = self.queue.add_artifact(attempt, artifact_id, ticket.model, ticket.mode, size)
         if attempt.live:  # whoever delivers is heard
             self.queue.beat(self._job(ticket.job_id), attempt, seq=attempt.seq)
-        return ticket
+        return added
 
     # ── the operator ────────────────────────────────────────────────────────────────────────
 

@@ -96,9 +96,10 @@ async def receive(hub: Hub, request: Request) -> Response:
     else:
         await hub.disk(lambda: hub.store.check_room(said.length or 0))
         artifact = await _take(hub, request, said, ticket)
-    await hub.call(lambda: hub.service.upload_done(ticket, artifact.artifact_id, artifact.size))
-    logger.info("stored %s (%d bytes)", artifact.path, artifact.size)
-    await hub.indexed(artifact.artifact_id, job_id=ticket.job_id, attempt=ticket.attempt)
+    done = hub.service.upload_done
+    if await hub.call(lambda: done(ticket, artifact.artifact_id, artifact.size)):
+        logger.info("stored %s (%d bytes)", artifact.path, artifact.size)
+        await hub.indexed(artifact.artifact_id, job_id=ticket.job_id, attempt=ticket.attempt)
     return reply(
         UploadReply(artifact_id=artifact.artifact_id, job_id=ticket.job_id, size=artifact.size)
     )
