@@ -224,30 +224,36 @@ class FleetMachine(RuleBasedStateMachine):
 
     # ── what may happen ─────────────────────────────────────────────────────────────────────
 
-    @rule(host=st.sampled_from(HOSTS), session=st.integers(1, 3), request=st.integers(1, 9))
-    def claim(self, host: str, session: int, request: int) -> None:
-        key = (host, f"r{request}")
-        before = self.asked.get(key)
+    @rule(host=st.sampled_from(HOSTS))
+    def claim(self, host: str) -> None:
+        """An ordinary worker asks, with a request of its own."""
+        self.claim_as(host, self.sessions[host], f"r{len(self.asked)}-{self.now}")
+
+    @rule(host=st.sampled_from(HOSTS), began=st.sampled_from([-1, 0, 1]), data=st.data())
+    def claim_oddly(self, host: str, began: int, data: st.DataObject) -> None:
+        """Asked again, by a worker that began anew, or by one that should be dead."""
+        requests = [request for asker, request in self.asked if asker == host]
+        session = max(1, self.sessions[host] + began)
+        self.claim_as(host, session, data.draw(st.sampled_from([*requests[-3:], "new"])))
+
+    def claim_as(self, host: str, session: int, request: str) -> None:
+        before = self.asked.get((host, request))
         if before is not None:
-            outcome = self.try_claim(host, session, key[1])
-            assert outcome == (before.claim_id if before.ended is None else self.gone(before))
-            return
-        if session < self.sessions[host]:
-            assert self.try_claim(host, session, key[1]) is Slug.LEASE_SUPERSEDED
-            return
-        self.sessions[host] = session
-        for each in self.live_of(host):
-            if each.session != session:
-                self.end(each, R.HOST_LOST)
-        busy = bool(self.live_of(host))
-        ready = [
-            j for j in self.jobs.values() if j.status is S.PENDING and j.claimable_at <= self.now
-        ]
-        outcome = self.try_claim(host, session, key[1])
-        if busy:
-            assert outcome is Slug.SLOT_BUSY
+            answered = before.claim_id if before.ended is None else self.gone(before)
+            assert self.try_claim(host, session, request) == answered
+        elif session < self.sessions[host]:
+            assert self.try_claim(host, session, request) is Slug.LEASE_SUPERSEDED
         else:
-            assert (outcome is None) == (not ready)
+            self.sessions[host] = session
+            for each in self.live_of(host):
+                if each.session != session:
+                    self.end(each, R.HOST_LOST)
+            busy, ready = (
+                self.live_of(host),
+                [each for each in self.jobs.values() if self.ready(each)],
+            )
+            answer = self.try_claim(host, session, request)
+            assert answer is Slug.SLOT_BUSY if busy else (answer is None) == (not ready)
 
     def try_claim(self, host: str, session: int, request: str) -> str | Slug | None:
         """The claim id that was answered, None for "no job", or the slug of the refusal."""
@@ -338,26 +344,22 @@ class FleetMachine(RuleBasedStateMachine):
         else:
             assert answer is self.gone(claim)
 
-    @rule(name=st.sampled_from(JOBS))
-    def cancel(self, name: str) -> None:
+    @rule(name=st.sampled_from(JOBS), word=st.sampled_from(["cancel", "requeue", "reload"]))
+    def operate(self, name: str, word: str) -> None:
         job = self.jobs[f"id-{name}"]
-        answer = self.answer(lambda: self.world.service.cancel(name).status)
-        assert answer == (Slug.WRONG_STATE if job.status in FINAL else "cancelled")
-        if job.status not in FINAL:
+        if word == "reload":
+            self.world.reload(JOBS)
+        elif word == "requeue":
+            assert self.world.service.requeue(name).status == "pending"
+            self.close(job, R.SUPERSEDED)
+            job.status, job.claimable_at, job.artifact = S.PENDING, self.now, None
+            job.generation, job.grants, job.failures, job.losses = job.generation + 1, 0, 0, 0
+        elif job.status in FINAL:
+            assert self.answer(lambda: self.world.service.cancel(name).status) is Slug.WRONG_STATE
+        else:
+            assert self.world.service.cancel(name).status == "cancelled"
             self.close(job, R.CANCELLED)
             job.status = S.CANCELLED
-
-    @rule(name=st.sampled_from(JOBS))
-    def requeue(self, name: str) -> None:
-        job = self.jobs[f"id-{name}"]
-        assert self.world.service.requeue(name).status == "pending"
-        self.close(job, R.SUPERSEDED)
-        job.status, job.claimable_at, job.artifact = S.PENDING, self.now, None
-        job.generation, job.grants, job.failures, job.losses = job.generation + 1, 0, 0, 0
-
-    @rule()
-    def reload(self) -> None:
-        self.world.reload(JOBS)
 
     @rule(seconds=st.sampled_from([1.0, 10.0, 61.0]))
     def time_goes_by(self, seconds: float) -> None:
@@ -468,4 +470,4 @@ class FleetMachine(RuleBasedStateMachine):
 
 
 TestFleet = FleetMachine.TestCase
-TestFleet.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestFleet.settings = settings(max_examples=120, stateful_step_count=60, deadline=None)
