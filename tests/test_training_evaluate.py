@@ -201,6 +201,36 @@ def test_intervals_cover_what_they_claim_to_on_chance():
     assert missed / trials < 0.09
 
 
+@pytest.mark.parametrize(
+    ("n_support", "tail"),
+    [(2, 0.0), (5, 0.00095), (10, 0.00855), (100, 0.02306), (10_000, 0.02499)],
+)
+def test_tails_are_widened_for_few_episodes(n_support, tail):
+    """Expanded percentile interval: the t quantile times sqrt(n / (n - 1)), read on the normal scale."""
+    samples = np.linspace(0.0, 1.0, 200_001)
+    low, high = percentile_interval(Estimate(0.5, samples), n_support)
+    assert low == pytest.approx(tail, abs=2e-5)
+    assert high == pytest.approx(1 - tail, abs=2e-5)
+
+
+def test_an_interval_needs_half_of_the_resamples():
+    samples = np.r_[np.linspace(0.4, 0.6, 50), np.full(51, np.nan)]
+    assert percentile_interval(Estimate(0.5, samples), 30) is None
+    assert percentile_interval(Estimate(0.5, samples[:-1]), 30) is not None
+    assert percentile_interval(Estimate(np.nan, samples[:-1]), 30) is None
+
+
+def test_the_seed_decides_the_draws():
+    test = scored()
+    first, again, other = (
+        evaluate(test, label_map=BINARY, operating_point=None, n_resamples=50, seed=seed)
+        for seed in (1, 1, 2)
+    )
+    assert first == again
+    assert first.metrics["auroc"]["ci95"] != other.metrics["auroc"]["ci95"]
+    assert first.metrics["auroc"]["value"] == other.metrics["auroc"]["value"]
+
+
 def test_perfect_scores_do_not_claim_certainty():
     test = scored(strength=50.0)
     found = judged(test)

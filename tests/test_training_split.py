@@ -95,6 +95,13 @@ def test_time_tests_on_later_episodes_only():
     assert split.n["test"].episodes == 18
 
 
+def test_episodes_that_start_together_are_tested_together():
+    data = windows(n_episodes=10, per_episode=1, hosts=("a",))
+    data["t_start"] = np.array([0.0, 0.0, 0.0, 0.0, 0.0, 9.0, 9.0, 9.0, 9.0, 9.0])
+    split = make_split(**data, recipe="time", test_fraction=0.2, supervised=False)
+    assert split.test.tolist() == [5, 6, 7, 8, 9]
+
+
 def test_time_purges_training_windows_that_reach_into_the_test():
     data = windows(per_episode=1, hosts=("a",))
     data["episode"] = np.array([f"own-{n}" for n in range(data["y"].size)])
