@@ -43,8 +43,8 @@ def to_grid(t: Floats, values: Floats, is_counter: Bools, sample_hz: float) -> G
     lies between these; the rows there are holes. A counter that falls has been reset: that step counts as no growth.
     """
     step = 1.0 / sample_hz
-    # Half a step of leave, because the last sample of a whole recording comes a little before its end.
-    count = max(0, int((t[-1] - t[0]) * sample_hz + 0.5)) if len(t) > 1 else 0
+    # A tenth of a step of leave: an even recording is not to lose its last row to jitter.
+    count = max(0, int((t[-1] - t[0]) * sample_hz + 0.1)) if len(t) > 1 else 0
     edges = t[0] + step * np.arange(count + 1) if count else np.zeros(1)
     result = np.zeros((count, values.shape[1]), dtype=np.float32)
     holes = np.zeros(count, dtype=bool)

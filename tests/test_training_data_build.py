@@ -1,0 +1,276 @@
+"""From episodes to the data set: what goes in, what is kept out, and the same bytes every time."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import polars as pl
+import pytest
+import telemetry_builders as made
+
+from training.data import build as building
+from training.data import extract as extracting
+from training.data import normalise
+from training.data.dataset import (
+    FEATURES_FILE,
+    TENSOR_FOLDER,
+    VALIDATION_FILE,
+    load_processed,
+    load_validation,
+)
+from training.data.episode import pack
+from training.data.schema import SCHEMA_FILE, ChannelSpec
+
+
+def run(capsys, *arguments):
+    code = building.main([*map(str, arguments), "--json", "--jobs", "1"])
+    out = capsys.readouterr()
+    return code, json.loads(out.out) if out.out else {}, out.err
+
+
+def load(out, mode="oracle"):
+    return load_processed(out / FEATURES_FILE, out / TENSOR_FOLDER, out / SCHEMA_FILE, mode)
+
+
+def test_a_fleets_recordings_become_labelled_windows(tmp_path, capsys):
+    made.write_fleet(tmp_path / "in")
+    code, summary, _ = run(capsys, tmp_path / "in", "--out-dir", tmp_path / "out")
+    assert code == 0
+    assert summary["quarantined"] == {}
+    assert summary["hosts_without_baseline"] == []
+    assert summary["channels"] == {"realistic": 3, "oracle": 4}
+    data = load(tmp_path / "out")
+    assert set(data.episode) == {made.IDS[n] for n in (0, 1, 2, 4, 5, 6)}, (
+        "baselines are no windows"
+    )
+    # 20 s at 8 Hz, windows of 4 s each 2 s, a new label at 10 s. The last sample is taken at 19.875 s: none at 16.
+    one = data.episode == made.IDS[0]
+    offsets = (data.t_start[one] - 1000.0).round(6).tolist()
+    assert offsets == [0, 2, 4, 6, 10, 12, 14]
+    assert data.y[one].tolist() == [0, 0, 0, 0, 1, 1, 1]
+    np.testing.assert_allclose(data.t_end - data.t_start, 4.0)
+    assert data.tensors.shape[1:] == (4, 32)
+    assert load_validation(tmp_path / "out" / VALIDATION_FILE).baselines == 2
+
+
+def test_the_target_phase_has_a_class_a_phase(tmp_path, capsys):
+    made.write_fleet(tmp_path / "in")
+    _, summary, _ = run(capsys, tmp_path / "in", "--out-dir", tmp_path / "out", "--target", "phase")
+    assert list(summary["labels"]) == ["beacon", "idle"]
+    assert load(tmp_path / "out").label_map == {"beacon": 0, "idle": 1}
+
+
+def outputs(folder):
+    return {
+        p.relative_to(folder): p.read_bytes()
+        for p in sorted(folder.rglob("*"))
+        if p.is_file() and building.MEMORY_FOLDER not in p.parts
+    }
+
+
+def test_the_same_bytes_from_memory_from_files_from_archives_and_from_two_processes(
+    tmp_path, capsys, monkeypatch
+):
+    made.write_fleet(tmp_path / "in", episodes=1)
+    run(capsys, tmp_path / "in", "--out-dir", tmp_path / "a")
+    first = outputs(tmp_path / "a")
+    run(capsys, tmp_path / "in", "--out-dir", tmp_path / "a")
+    assert outputs(tmp_path / "a") == first
+    (tmp_path / "packed").mkdir()
+    for folder in (tmp_path / "in").iterdir():
+        pack(folder, tmp_path / "packed" / f"{folder.name}.tar.zst")
+    monkeypatch.setattr(building, "POOL_MIN", 1)
+    options = building.Options(jobs=2)
+    building.build(tmp_path / "packed", tmp_path / "b", options)
+    assert outputs(tmp_path / "b") == first
+    assert len(first) == 7
+
+
+def test_only_what_changed_is_read_again(tmp_path, capsys, monkeypatch):
+    made.write_fleet(tmp_path / "in", hosts=("h0",))
+    run(capsys, tmp_path / "in", "--out-dir", tmp_path / "out")
+    read = []
+
+    def watched(path, *rest):
+        read.append(path.name)
+        return extracting.extract(path, *rest)
+
+    monkeypatch.setattr(building, "extract", watched)
+    run(capsys, tmp_path / "in", "--out-dir", tmp_path / "out", "--window-s", "2")
+    assert read == [], "the windows changed, the recordings did not"
+    made.write_episode(tmp_path / "in", number=1, seed=9)
+    made.write_episode(tmp_path / "in", number=8, seed=8)
+    run(capsys, tmp_path / "in", "--out-dir", tmp_path / "out")
+    assert sorted(read) == [made.IDS[1], made.IDS[8]]
+    memory = next((tmp_path / "out" / building.MEMORY_FOLDER).iterdir())
+    memory.write_bytes(b"torn")
+    assert run(capsys, tmp_path / "in", "--out-dir", tmp_path / "out")[0] == 0
+
+
+def test_bad_episodes_are_quarantined_and_the_rest_is_built(tmp_path, capsys):
+    made.write_fleet(tmp_path / "in", hosts=("h0",))
+    bad = made.write_episode(tmp_path / "in", number=20)
+    (bad / "telemetry.parquet").write_bytes(b"nothing")
+    made.write_episode(tmp_path / "in", number=21, labels=[])
+    slow_t, slow_values = made.signal(hz=2.0)
+    made.write_episode(tmp_path / "in", number=22, sample_hz=2.0, t=slow_t, values=slow_values)
+    code, summary, _ = run(capsys, tmp_path / "in", "--out-dir", tmp_path / "out")
+    assert code == 0
+    assert {k: v[0][:22] for k, v in summary["quarantined"].items()} == {
+        made.IDS[20]: "It cannot be read: a P",
+        made.IDS[21]: "It has no labels.",
+        made.IDS[22]: "It was sampled at 2 Hz",
+    }
+    table = pl.read_parquet(tmp_path / "out" / VALIDATION_FILE)
+    rows = {r["episode_id"]: r for r in table.iter_rows(named=True)}
+    assert rows[made.IDS[0]]["windows"] == 7
+    assert rows[made.IDS[20]]["ok"] is False
+    assert rows[made.IDS[20]]["host"] is None
+    assert rows[made.IDS[21]]["windows"] == 0
+
+
+def test_faster_recordings_are_brought_to_the_common_rate(tmp_path, capsys):
+    made.write_fleet(tmp_path / "in", hosts=("h0",))
+    made.write_episode(tmp_path / "in", number=9, sample_hz=16.0)
+    _, summary, _ = run(capsys, tmp_path / "in", "--out-dir", tmp_path / "out")
+    assert summary["quarantined"] == {}
+    data = load(tmp_path / "out")
+    assert (data.episode == made.IDS[9]).sum() == 7
+    assert data.tensors.shape[2] == 32
+
+
+def test_a_channel_that_many_lack_is_left_out_and_said_to_be(tmp_path, capsys):
+    few = made.channel_infos(made.CHANNELS[:3])
+    for number in range(6):
+        t, values = made.signal(seed=number)
+        if number % 2:
+            made.write_episode(tmp_path / "in", number=number)
+        else:
+            made.write_episode(
+                tmp_path / "in", number=number, channels=few, t=t, values=values[:, :3]
+            )
+    _, summary, _ = run(capsys, tmp_path / "in", "--out-dir", tmp_path / "out")
+    assert summary["dropped_channels"] == ["tree_rss"]
+    assert summary["quarantined"] == {}
+
+
+def refused(capsys, *arguments):
+    code, summary, err = run(capsys, *arguments)
+    assert code == building.EXIT_DATA
+    assert summary == {}
+    assert err.startswith("build: ")
+    assert err.count("\n") == 1
+    return err
+
+
+def test_what_cannot_be_built_is_said_in_one_sentence(tmp_path, capsys):
+    out = ("--out-dir", tmp_path / "out")
+    assert "no folder" in refused(capsys, tmp_path / "nowhere", *out)
+    made.write_episode(tmp_path / "in", labels=[])
+    assert "It has no labels." in refused(capsys, tmp_path / "in", *out)
+    made.write_episode(tmp_path / "in", labels=[(0.0, "idle")])
+    assert "long enough" in refused(capsys, tmp_path / "in", *out, "--window-s", "60")
+    assert "too short for a window" in refused(capsys, tmp_path / "in", *out, "--stride-s", "0.01")
+    assert "cannot be read" in refused(
+        capsys, tmp_path / "in", *out, "--like", tmp_path / "none.json"
+    )
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        ["--window-s", "-1"],
+        ["--jobs", "0"],
+        ["--target", "mood"],
+        ["--window", "4"],
+        ["--stride-s", "nan"],
+    ],
+)
+def test_wrong_arguments_exit_2(tmp_path, wrong, capsys):
+    with pytest.raises(SystemExit) as stop:
+        building.main([str(tmp_path), *wrong])
+    assert stop.value.code == building.EXIT_USAGE
+    assert "usage" in capsys.readouterr().err
+
+
+def test_new_recordings_are_built_like_an_existing_schema(tmp_path, capsys):
+    made.write_fleet(tmp_path / "old")
+    run(capsys, tmp_path / "old", "--out-dir", tmp_path / "a", "--window-s", "3")
+    like = ("--like", tmp_path / "a" / SCHEMA_FILE)
+    made.write_fleet(tmp_path / "new", hosts=("h7",), episodes=1)
+    code, _, _ = run(capsys, tmp_path / "new", "--out-dir", tmp_path / "b", *like)
+    assert code == 0
+    assert load(tmp_path / "a").schema_hash == load(tmp_path / "b").schema_hash
+    made.write_fleet(tmp_path / "bare", hosts=("h8",), episodes=2, baselines=False)
+    assert "record some" in refused(capsys, tmp_path / "bare", "--out-dir", tmp_path / "c", *like)
+
+
+def test_hosts_are_measured_against_their_own_baseline(tmp_path, capsys):
+    """One host is a hundred times busier than the other, all day: normalised, they look alike."""
+    number = 0
+    for host, scale in (("calm", 1.0), ("busy", 100.0)):
+        for baseline in (True, False, False):
+            duration = 30.0 if baseline else 20.0
+            t, values = made.signal(duration, seed=number, strength=0.0)
+            labels = {"phases": {"idle": "benign"}, "labels": [(0.0, "idle")]} if baseline else {}
+            made.write_episode(
+                tmp_path / "in",
+                number=number,
+                host=host,
+                t=t,
+                values=values * scale,
+                baseline=baseline,
+                duration_s=duration,
+                **labels,
+            )
+            number += 1
+    run(capsys, tmp_path / "in", "--out-dir", tmp_path / "out")
+    data = load(tmp_path / "out")
+    level = {host: data.tensors[data.host == host].mean(axis=(0, 2)) for host in ("calm", "busy")}
+    np.testing.assert_allclose(level["calm"], level["busy"], atol=0.35)
+    told = json.loads((tmp_path / "out" / building.BASELINES_FILE).read_bytes())
+    assert told["hosts"]["busy"]["seconds"] > 25
+    assert told["hosts"]["busy"]["centre"][1] > told["hosts"]["calm"]["centre"][1] + 3
+
+
+def test_a_host_without_a_baseline_is_said_to_have_none(tmp_path, capsys):
+    made.write_fleet(tmp_path / "in", hosts=("h0",))
+    made.write_episode(tmp_path / "in", number=30, host="stranger")
+    _, summary, _ = run(capsys, tmp_path / "in", "--out-dir", tmp_path / "out")
+    assert summary["hosts_without_baseline"] == ["stranger"]
+    building.main([str(tmp_path / "in"), "--out-dir", str(tmp_path / "out"), "--jobs", "1"])
+    assert "without a baseline of their own: stranger" in capsys.readouterr().out
+
+
+def test_no_baseline_at_all_leaves_values_compressed_only(tmp_path, capsys):
+    made.write_fleet(tmp_path / "in", baselines=False)
+    _, summary, _ = run(capsys, tmp_path / "in", "--out-dir", tmp_path / "out")
+    assert summary["hosts_without_baseline"] == ["h0", "h1"]
+    assert load(tmp_path / "out").schema.normaliser["type"] == "none"
+
+
+def test_normalising_constant_and_extreme_channels_stays_finite():
+    specs = [
+        ChannelSpec(
+            name=f"c{i}",
+            unit="B/s",
+            kind="counter",
+            modes=("oracle",),
+            transform="symlog",
+            scale=1.0,
+        )
+        for i in range(3)
+    ]
+    rows = np.zeros((400, 3), dtype=np.float32)
+    rows[:, 1] = np.finfo(np.float32).max
+    compressed = normalise.compress(rows, specs)
+    baselines = normalise.measure({"h": [compressed]}, specs, 8.0)
+    for values in (compressed, normalise.compress(-rows + 5, specs)):
+        result = normalise.apply(values, "h", baselines)
+        assert np.isfinite(result).all()
+        assert np.abs(result).max() <= normalise.CLIP
+    assert baselines.without(["h", "g"]) == ["g"]
+    assert normalise.measure({"h": [compressed[:5]]}, specs, 8.0).fleet is None, (
+        "too short to know a day by"
+    )

@@ -1,0 +1,142 @@
+"""Recordings on disk: what is written is read again, and nothing that is broken is read as something else."""
+
+from __future__ import annotations
+
+import io
+import random
+import tarfile
+
+import numpy as np
+import pytest
+import telemetry_builders as made
+import zstandard
+from hypothesis import given
+from hypothesis import strategies as st
+
+from training.data import episode
+
+
+def test_folder_and_packed_file_are_the_same_episode(tmp_path):
+    folder = made.write_episode(tmp_path)
+    packed = tmp_path / f"{folder.name}.tar.zst"
+    episode.pack(folder, packed)
+    one, other = episode.read(folder), episode.read(packed)
+    assert one.meta == other.meta
+    assert one.digest == other.digest
+    np.testing.assert_array_equal(one.values, other.values)
+    t, values = made.signal()
+    np.testing.assert_array_equal(one.t, t)
+    np.testing.assert_array_equal(one.values, values)
+    assert list(zip(one.label_t, one.label_phase, strict=True)) == [(0.0, "idle"), (10.0, "beacon")]
+
+
+def test_equal_recordings_have_equal_bytes(tmp_path):
+    packed = []
+    for name in ("a", "b"):
+        target = tmp_path / f"{name}.tar.zst"
+        episode.pack(made.write_episode(tmp_path / name), target)
+        packed.append(target.read_bytes())
+    assert packed[0] == packed[1]
+
+
+def test_a_folder_is_found_before_its_packed_twin_and_all_in_order_of_id(tmp_path):
+    for number in (2, 0, 1):
+        made.write_episode(tmp_path, number=number)
+    episode.pack(tmp_path / made.IDS[1], tmp_path / f"{made.IDS[1]}.tar.zst")
+    (tmp_path / "notes.txt").write_text("not an episode")
+    found = episode.find_episodes(tmp_path)
+    assert [p.name for p in found] == made.IDS[:3]
+
+
+@pytest.mark.parametrize("make", [lambda p: None, lambda p: p.mkdir()])
+def test_no_episodes_is_said_in_one_sentence(tmp_path, make):
+    make(tmp_path / "none")
+    with pytest.raises(episode.EpisodeError, match="none"):
+        episode.find_episodes(tmp_path / "none")
+
+
+def broken_meta(folder):
+    (folder / "meta.json").write_text('{"schema_version": "one"}')
+
+
+def deep_meta(folder):
+    (folder / "meta.json").write_text('{"notes":' + "[" * 100_000)
+
+
+def not_utf8(folder):
+    (folder / "meta.json").write_bytes(b'{"host": "\xff"}')
+
+
+def broken_parquet(folder):
+    (folder / "telemetry.parquet").write_bytes(b"PAR1 and then nothing of the kind PAR1")
+
+
+def other_columns(folder):
+    (folder / "telemetry.parquet").write_bytes((folder / "labels.parquet").read_bytes())
+
+
+def missing_file(folder):
+    (folder / "labels.parquet").unlink()
+
+
+@pytest.mark.parametrize(
+    ("damage", "says"),
+    [
+        (broken_meta, r"meta\.json"),
+        (deep_meta, r"meta\.json"),
+        (not_utf8, r"meta\.json"),
+        (broken_parquet, "Parquet"),
+        (other_columns, "no column 'cpu_user'"),
+        (missing_file, r"labels\.parquet is missing"),
+    ],
+)
+def test_damage_is_named(tmp_path, damage, says):
+    folder = made.write_episode(tmp_path)
+    damage(folder)
+    with pytest.raises(episode.EpisodeError, match=says):
+        episode.read(folder)
+
+
+def test_a_truncated_or_foreign_archive_is_refused(tmp_path):
+    folder = made.write_episode(tmp_path)
+    packed = tmp_path / "x.tar.zst"
+    episode.pack(folder, packed)
+    whole = packed.read_bytes()
+    for damaged in (whole[: len(whole) // 2], b"", b"not zstd at all"):
+        packed.write_bytes(damaged)
+        with pytest.raises(episode.EpisodeError):
+            episode.read(packed)
+
+
+def test_archive_members_outside_the_closed_list_are_never_touched(tmp_path):
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as tar:
+        info = tarfile.TarInfo("../escape.txt")
+        info.size = 2
+        tar.addfile(info, io.BytesIO(b"hi"))
+        link = tarfile.TarInfo("meta.json")
+        link.type, link.linkname = tarfile.SYMTYPE, "/etc/passwd"
+        tar.addfile(link)
+    packed = tmp_path / "in" / "x.tar.zst"
+    packed.parent.mkdir()
+    packed.write_bytes(zstandard.compress(buffer.getvalue()))
+    with pytest.raises(episode.EpisodeError, match=r"meta\.json is missing"):
+        episode.read(packed)
+    assert sorted(p.name for p in tmp_path.rglob("*")) == ["in", "x.tar.zst"]
+
+
+@given(st.lists(st.floats(0, 2e9), min_size=2, max_size=5), st.integers())
+def test_ids_are_ulids_that_sort_by_time(times, seed):
+    clock, rng = made.TickingClock(), random.Random(seed)
+    ids = []
+    for at in sorted(times):
+        clock.at = at
+        ids.append((int(at * 1000), episode.new_ulid(clock, rng)))
+    assert all(episode.is_ulid(one) for _, one in ids)
+    assert [ms for ms, _ in sorted(ids, key=lambda pair: pair[1][:10])] == [ms for ms, _ in ids]
+
+
+def test_what_no_ulid_is():
+    assert not episode.is_ulid("I" * 26)
+    assert not episode.is_ulid("8" + "0" * 25)
+    assert not episode.is_ulid("0" * 25)

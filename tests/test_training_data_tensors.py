@@ -1,0 +1,286 @@
+"""The processed folder: whole, its two modes apart, and any foreign or damaged part refused by name."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import polars as pl
+import pytest
+
+from training.data.dataset import (
+    FEATURES_FILE,
+    TENSOR_FOLDER,
+    VALIDATION_FILE,
+    WindowSet,
+    load_processed,
+    load_validation,
+    write_processed,
+)
+from training.data.errors import DataError, SchemaMismatch
+from training.data.schema import (
+    SCHEMA_FILE,
+    ChannelSpec,
+    first_difference,
+    read_schema,
+    require_same,
+)
+
+N, T = 20, 16
+BOTH, LAB = ("oracle", "realistic"), ("oracle",)
+
+
+def specs(*modes):
+    return [ChannelSpec(name=f"c{i}", unit="1", kind="gauge", modes=m) for i, m in enumerate(modes)]
+
+
+def window_set(channels=3, seed=0, **changes):
+    rng = np.random.default_rng(seed)
+    fields = {
+        "X": rng.normal(size=(N, channels, T)).astype(np.float32),
+        "episode": np.array([f"e{n // 5}" for n in range(N)]),
+        "host": np.array([f"h{n // 10}" for n in range(N)]),
+        "t_start": 100.0 + np.arange(N),
+        "t_end": 104.0 + np.arange(N),
+        "label": np.array(["benign", "malicious"])[np.arange(N) % 2],
+    }
+    return WindowSet(**(fields | changes))
+
+
+def write(out, windows=None, channels=None, **changes):
+    options = {
+        "sample_hz": 4.0,
+        "window_s": 4.0,
+        "stride_s": 2.0,
+        "target": "malicious",
+        "label_names": ["benign", "malicious"],
+        "normaliser": {"type": "none"},
+        "validation_rows": [
+            {"episode_id": "e0", "ok": True, "baseline": False, "reasons": []},
+            {"episode_id": "e9", "ok": False, "baseline": None, "reasons": ["It is broken."]},
+        ],
+    }
+    windows = windows or window_set()
+    return write_processed(
+        out, windows, channels=channels or specs(LAB, BOTH, BOTH), **(options | changes)
+    )
+
+
+def load(out, mode="oracle", **changes):
+    return load_processed(
+        out / FEATURES_FILE, out / TENSOR_FOLDER, out / SCHEMA_FILE, mode, **changes
+    )
+
+
+def test_what_is_written_is_loaded(tmp_path):
+    windows = window_set()
+    schema = write(tmp_path, windows)
+    data = load(tmp_path)
+    # Realistic channels first, so that their windows are a view of the map.
+    assert data.channel_names == ("c1", "c2", "c0")
+    np.testing.assert_array_equal(data.tensors, windows.X[:, [1, 2, 0]])
+    assert data.features.dtype == np.float32
+    assert data.features.shape == (N, len(schema.features))
+    assert data.y.tolist() == [0, 1] * (N // 2)
+    assert data.label_map == {"benign": 0, "malicious": 1}
+    assert data.window_id[6] == "e1-0001"
+    np.testing.assert_array_equal(data.host, windows.host)
+    np.testing.assert_array_equal(data.t_end, windows.t_end)
+    with pytest.raises(ValueError, match="read-only"):
+        data.tensors[0, 0, 0] = 1
+
+
+def test_realistic_is_a_strict_part_of_oracle(tmp_path):
+    schema = write(tmp_path)
+    realistic, oracle = load(tmp_path, "realistic"), load(tmp_path, "oracle")
+    assert realistic.channel_names == ("c1", "c2")
+    assert set(realistic.feature_names) < set(oracle.feature_names)
+    assert not any("c0" in name for name in realistic.feature_names)
+    places = [oracle.feature_names.index(n) for n in realistic.feature_names]
+    np.testing.assert_array_equal(realistic.features, oracle.features[:, places])
+    assert np.shares_memory(realistic.tensors, realistic.tensors.base)
+    assert len({realistic.schema_hash, oracle.schema_hash, schema.hash()}) == 3
+    assert realistic.data_digest == oracle.data_digest
+
+
+def test_the_tensor_folder_stands_alone(tmp_path):
+    write(tmp_path)
+    alone = load_processed(None, tmp_path / TENSOR_FOLDER, None, "realistic")
+    assert alone.features is None
+    assert alone.schema_hash == load(tmp_path, "realistic").schema_hash
+    assert load(tmp_path, want_tensors=False).tensors is None
+
+
+def test_the_schema_file_is_its_own_hash(tmp_path):
+    schema = write(tmp_path)
+    assert read_schema(tmp_path / SCHEMA_FILE).hash() == schema.hash()
+    manifest = json.loads((tmp_path / TENSOR_FOLDER / "manifest.json").read_bytes())
+    assert manifest["schema_hash"] == schema.hash()
+    assert manifest["mode_hashes"]["oracle"] == load(tmp_path).schema_hash
+
+
+def test_equal_windows_give_equal_bytes(tmp_path):
+    for name in ("a", "b"):
+        write(tmp_path / name)
+    files = sorted(
+        p.relative_to(tmp_path / "a") for p in (tmp_path / "a").rglob("*") if p.is_file()
+    )
+    assert len(files) == 6
+    for file in files:
+        assert (tmp_path / "a" / file).read_bytes() == (tmp_path / "b" / file).read_bytes()
+
+
+@pytest.mark.parametrize("part", ["X", "host", "label", "t_start", "episode"])
+def test_the_digest_changes_with_every_part_of_the_data(tmp_path, part):
+    write(tmp_path / "a")
+    first = window_set()
+    other = getattr(first, part).copy()
+    other[3] = {"X": 9.0, "host": "hx", "label": "benign", "t_start": 1.0, "episode": "ex"}[part]
+    write(tmp_path / "b", window_set(**{part: other}))
+    assert load(tmp_path / "a").data_digest != load(tmp_path / "b").data_digest
+
+
+def overwrite(name, change):
+    def damage(out):
+        path = out / name
+        path.write_bytes(change(path.read_bytes()))
+
+    return damage
+
+
+def swap_rows(out):
+    table = pl.read_parquet(out / FEATURES_FILE)
+    table.reverse().write_parquet(out / FEATURES_FILE)
+
+
+def change_feature(out):
+    table = pl.read_parquet(out / FEATURES_FILE)
+    name = table.columns[-1]
+    table.with_columns(pl.col(name) + 1).write_parquet(out / FEATURES_FILE)
+
+
+def poison_feature(out):
+    table = pl.read_parquet(out / FEATURES_FILE)
+    name = table.columns[-1]
+    table.with_columns(pl.lit(float("nan"), dtype=pl.Float32).alias(name)).write_parquet(
+        out / FEATURES_FILE
+    )
+
+
+def drop_column(out):
+    table = pl.read_parquet(out / FEATURES_FILE)
+    table.drop(table.columns[-1]).write_parquet(out / FEATURES_FILE)
+
+
+def relabel(out):
+    path = out / TENSOR_FOLDER / "index.parquet"
+    index = pl.read_parquet(path)
+    index.with_columns(pl.lit("benign").alias("label")).write_parquet(path)
+
+
+def remove(name):
+    return lambda out: (out / name).unlink()
+
+
+@pytest.mark.parametrize(
+    ("damage", "says"),
+    [
+        (overwrite(f"{TENSOR_FOLDER}/tensors.npy", lambda b: b[:-4] + b"\0\0\0\1"), "damaged"),
+        (overwrite(f"{TENSOR_FOLDER}/tensors.npy", lambda b: b[:200]), "cannot be read"),
+        (overwrite(f"{TENSOR_FOLDER}/manifest.json", lambda b: b[:99]), "not a tensor manifest"),
+        (overwrite(FEATURES_FILE, lambda b: b[:99]), "cannot be read"),
+        (overwrite(SCHEMA_FILE, lambda b: b"[]"), "not a feature schema"),
+        (swap_rows, "different windows"),
+        (change_feature, "does not belong"),
+        (poison_feature, "not a finite number"),
+        (drop_column, "columns"),
+        (relabel, "not the index"),
+        (remove(f"{TENSOR_FOLDER}/manifest.json"), "build them with"),
+        (remove(f"{TENSOR_FOLDER}/index.parquet"), "cannot be read"),
+        (remove(SCHEMA_FILE), "cannot be read"),
+        (remove(FEATURES_FILE), "cannot be read"),
+    ],
+)
+def test_foreign_and_damaged_parts_are_refused(tmp_path, damage, says):
+    write(tmp_path)
+    damage(tmp_path)
+    with pytest.raises(DataError, match=says) as refusal:
+        load(tmp_path)
+    assert "\n" not in str(refusal.value)
+
+
+def test_a_torn_write_is_recognised(tmp_path):
+    write(tmp_path)
+    bad = window_set(X=np.full((N, 3, T), np.inf, dtype=np.float32))
+    with pytest.raises(DataError, match="finite"):
+        write(tmp_path, bad)
+    assert len(load(tmp_path)) == N, "what is refused leaves what was there"
+
+
+@pytest.mark.parametrize(
+    ("windows", "channels", "changes", "says"),
+    [
+        ({"X": np.zeros((0, 3, T), dtype=np.float32)}, None, {}, "no windows"),
+        ({}, specs(BOTH), {}, "1 are named"),
+        ({}, specs(BOTH, BOTH, BOTH)[:2] + specs(BOTH)[:1], {}, "twice"),
+        ({"host": np.array(["h"])}, None, {}, "values of host"),
+        ({}, None, {"label_names": ["benign"]}, "'malicious' is in no label map"),
+    ],
+)
+def test_unfit_windows_are_refused(tmp_path, windows, channels, changes, says):
+    with pytest.raises(DataError, match=says):
+        write(tmp_path, window_set(**windows), channels, **changes)
+
+
+def test_modes_that_see_nothing_or_do_not_exist(tmp_path):
+    write(tmp_path, channels=specs(LAB, LAB, LAB))
+    with pytest.raises(DataError, match="no channel that the mode realistic"):
+        load(tmp_path, "realistic")
+    with pytest.raises(DataError, match="no mode 'godlike'"):
+        load(tmp_path, "godlike")
+
+
+@pytest.mark.parametrize(
+    ("channels", "changes", "where"),
+    [
+        (specs(BOTH, BOTH, BOTH)[::-1], {}, r"channels\[0\]\.name"),
+        (
+            [
+                ChannelSpec(name="c0", unit="B", kind="gauge", modes=BOTH),
+                *specs(BOTH, BOTH, BOTH)[1:],
+            ],
+            {},
+            "unit",
+        ),
+        (None, {"window_s": 5.0}, "window_s"),
+        (None, {"normaliser": {"type": "other"}}, r"normaliser\.type"),
+    ],
+)
+def test_another_schema_is_refused_at_its_first_difference(tmp_path, channels, changes, where):
+    usual = write(tmp_path / "a", channels=specs(BOTH, BOTH, BOTH))
+    other = write(tmp_path / "b", channels=channels or specs(BOTH, BOTH, BOTH), **changes)
+    with pytest.raises(SchemaMismatch, match=where):
+        require_same(usual, other)
+    with pytest.raises(SchemaMismatch, match=where):
+        load_processed(None, tmp_path / "b" / TENSOR_FOLDER, tmp_path / "a" / SCHEMA_FILE, "oracle")
+
+
+def test_the_other_modes_schema_is_another_schema(tmp_path):
+    whole = write(tmp_path)
+    with pytest.raises(SchemaMismatch, match=r"mode|channels|features"):
+        require_same(whole.for_mode("oracle"), whole.for_mode("realistic"))
+
+
+def test_differences_are_found_at_their_depth():
+    assert first_difference({"a": [1, {"b": 2}]}, {"a": [1, {"b": 3}]}) == ("a[1].b", 2, 3)
+    assert first_difference([1], [1, 2]) == ("[1]", "(absent)", 2)
+
+
+def test_validation_is_summed_up(tmp_path):
+    write(tmp_path)
+    found = load_validation(tmp_path / VALIDATION_FILE)
+    assert (found.episodes, found.baselines) == (2, 0)
+    assert found.quarantined == {"e9": ("It is broken.",)}
+    (tmp_path / VALIDATION_FILE).write_bytes(b"")
+    with pytest.raises(DataError, match="cannot be read"):
+        load_validation(tmp_path / VALIDATION_FILE)

@@ -1,0 +1,121 @@
+"""Each way in which an episode can be unfit, and the sentence that says so."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import telemetry_builders as made
+
+from training.data.episode import read
+from training.data.validate import judge, judge_together, unreadable
+
+
+def verdict_of(tmp_path, **changes):
+    folder = made.write_episode(tmp_path, **changes)
+    return judge(read(folder), folder.name)
+
+
+def test_a_sound_episode_has_nothing_against_it(tmp_path):
+    verdict = verdict_of(tmp_path)
+    assert verdict.ok, verdict.reasons
+    assert verdict.samples == 160
+    assert verdict.gaps == 0
+    assert verdict.nan_share == 0
+    assert verdict.label_coverage == 1.0
+
+
+def changed(column=None, row=None, value=np.nan):
+    t, values = made.signal()
+    values[slice(None) if row is None else row, slice(None) if column is None else column] = value
+    return {"t": t, "values": values}
+
+
+def without(rows):
+    t, values = made.signal()
+    return {"t": np.delete(t, rows), "values": np.delete(values, rows, axis=0)}
+
+
+def backwards():
+    t, values = made.signal()
+    t[10] = t[12]
+    return {"t": t, "values": values}
+
+
+def falling():
+    t, values = made.signal()
+    values[:, 0] = np.sin(t)
+    return {"t": t, "values": values}
+
+
+def infos(**changes):
+    first, *others = made.channel_infos()
+    fields = {"name": first.name, "unit": first.unit, "kind": first.kind, "modes": first.modes}
+    return {"channels": [type(first)(**(fields | changes)), *others]}
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"schema_version": 2}, "schema version is 2"),
+        ({"host": " "}, "names no host"),
+        (infos(kind="gage"), "kind of its channel cpu_user is 'gage'"),
+        (infos(modes=["lab"]), "modes of its channel cpu_user"),
+        (infos(modes=[]), "modes of its channel cpu_user"),
+        ({"duration_s": 0.0, **changed()}, "not a sensible number"),
+        ({"sample_hz": float(0)} | changed(), "not a sensible number"),
+        ({"t": np.arange(5) / 8, "values": np.zeros((5, 4))}, "holds 5 samples"),
+        (backwards(), "does not run forward"),
+        ({"channels": [], "values": np.zeros((160, 0))}, "no channels"),
+        ({"duration_s": 40.0, "t": made.signal()[0], "values": made.signal()[1]}, "160 of the 320"),
+        (without(np.s_[40:80]), "of its time lies in gaps"),
+        (changed(column=1, row=3, value=np.inf), "infinite"),
+        (changed(row=np.s_[40:80]), "values are missing"),
+        (changed(column=2), "memory_used holds no value"),
+        (changed(value=7.0), "Nothing in it ever changes"),
+        (falling(), "cpu_user keeps falling"),
+        ({"labels": []}, "no labels"),
+        ({"labels": [(5.0, "idle"), (2.0, "beacon")]}, "do not ascend"),
+        ({"labels": [(10.0, "idle")]}, "labels cover only 50%"),
+        ({"labels": [(0.0, "lunch")]}, "phase 'lunch'"),
+        ({"baseline": True}, "a baseline, yet"),
+    ],
+)
+def test_every_fault_has_its_sentence(tmp_path, changes, says):
+    verdict = verdict_of(tmp_path, **changes)
+    assert not verdict.ok
+    assert any(says in reason for reason in verdict.reasons), verdict.reasons
+    assert all(reason.endswith(".") for reason in verdict.reasons)
+
+
+def test_a_file_that_is_not_named_after_its_episode(tmp_path):
+    folder = made.write_episode(tmp_path)
+    assert "its file" in judge(read(folder), made.IDS[5]).reasons[0]
+
+
+def test_rounding_errors_of_a_sum_are_not_a_falling_counter(tmp_path):
+    t, values = made.signal()
+    values[20:60, 0] = values[20, 0] - 1e-15 * np.arange(40)
+    assert verdict_of(tmp_path, t=t, values=values).ok
+
+
+def test_copies_and_strangers_show_only_beside_the_others(tmp_path):
+    verdicts = [verdict_of(tmp_path, number=n, seed=n) for n in range(12)]
+    copy = judge(read(tmp_path / made.IDS[0]), made.IDS[0])
+    verdicts.append(
+        type(copy)(**{f: getattr(copy, f) for f in copy.__slots__} | {"episode_id": "Z"})
+    )
+    few = made.CHANNELS[:3]
+    t, values = made.signal(seed=77)
+    verdicts.append(
+        verdict_of(tmp_path, number=20, channels=made.channel_infos(few), t=t, values=values[:, :3])
+    )
+    miles = [("cpu_user", "h", "counter", ["oracle", "realistic"]), *made.CHANNELS[1:]]
+    verdicts.append(verdict_of(tmp_path, number=21, channels=made.channel_infos(miles)))
+    verdicts.append(unreadable("X", "it is empty"))
+    judged = judge_together(verdicts)
+    assert [v.ok for v in judged] == [True] * 12 + [False] * 4
+    said = [" ".join(v.reasons) for v in judged[12:]]
+    assert f"a copy of {made.IDS[0]}" in said[0]
+    assert "lacks the channel tree_rss" in said[1]
+    assert "elsewhere it is a counter in s" in said[2]
+    assert "cannot be read: it is empty" in said[3]
