@@ -195,12 +195,12 @@ ON CONFLICT (artifact_id, job_id, attempt) DO NOTHING
 -- name: artifact_of — what an attempt delivered
 SELECT * FROM artifacts WHERE job_id = :job_id AND attempt = :attempt AND artifact_id = :artifact_id
 
--- name: artifact — any row of this bundle
-SELECT * FROM artifacts WHERE artifact_id = :artifact_id ORDER BY stored_at LIMIT 1
+-- name: artifact — the first delivery of this bundle
+SELECT * FROM artifacts WHERE artifact_id = :artifact_id ORDER BY seq LIMIT 1
 
 -- name: artifacts — every bundle once, oldest delivery first
 SELECT artifact_id, job_id, attempt, model, mode, size, stored_at FROM artifacts
-ORDER BY stored_at, artifact_id, job_id, attempt
+ORDER BY seq
 
 -- name: add_log — output lines, in the piece in which they came
 INSERT INTO log_chunks (job_id, attempt, first, count, text)

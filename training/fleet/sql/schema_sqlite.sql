@@ -99,6 +99,7 @@ CREATE TABLE hosts (
 ) STRICT;
 
 CREATE TABLE artifacts (            -- bundles in the store, by the attempt that delivered them
+  seq         INTEGER PRIMARY KEY,  -- order of delivery; the clock may step
   artifact_id TEXT NOT NULL,
   job_id      TEXT NOT NULL,
   attempt     INTEGER NOT NULL,
@@ -106,7 +107,7 @@ CREATE TABLE artifacts (            -- bundles in the store, by the attempt that
   mode        TEXT NOT NULL,
   size        INTEGER NOT NULL CHECK (size >= 0),
   stored_at   REAL NOT NULL,
-  PRIMARY KEY (artifact_id, job_id, attempt)
+  UNIQUE (artifact_id, job_id, attempt)
 ) STRICT;
 CREATE INDEX artifacts_by_job ON artifacts (job_id);
 
