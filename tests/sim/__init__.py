@@ -1,0 +1,1 @@
+"""The whole fleet in one thread: production code of both sides on an event heap, every surprise drawn from a seed."""

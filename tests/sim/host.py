@@ -1,0 +1,502 @@
+"""A worker's machine: the production state machine and client, a state directory, a clock, and trainers.
+
+The actions of :mod:`training.fleet.worker_state` are carried out here as worker.py's shell does, only without threads
+and processes. The client's calls are synchronous; here each is begun, broken off where it would wait for an answer,
+and made again from the start with the answers known so far: its code is a function of them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from sim.disk import Fuse, Crash
+from sim.faults import Fault, Weather
+from sim.network import Broken, Network, Outcome, Request
+from sim.trainer import Fate, Trainer
+from sim.world import SimClock, Timer, World
+
+from training.fleet import worker_state, worker_types as t
+from training.fleet.client import (
+    Answered,
+    FleetClient,
+    Grant,
+    NoWork,
+    Refused,
+    Unreachable,
+)
+from training.fleet.job import EndReason, spec_hash
+from training.fleet.outcome import Ended, Failure
+from training.fleet.protocol import Action as Order
+from training.fleet.protocol import Slug
+from training.fleet.transport import Readable, Response, TransportError
+
+URL = "http://receiver"
+
+
+class _NotYet(BaseException):
+    """The client waits for the answer to this request."""
+
+    def __init__(self, request: Request, timeout_s: float) -> None:
+        self.request = request
+        self.timeout_s = timeout_s
+
+
+class _Replay:
+    """A transport that knows the first answers and breaks off at the next request."""
+
+    def __init__(self, sender: str, known: list[Outcome]) -> None:
+        self._sender = sender
+        self._known = iter(known)
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        headers: Mapping[str, str],
+        body: bytes | Readable | None,
+        timeout_s: float,
+        sink: Any = None,
+    ) -> Response:
+        content = b"" if body is None else body if isinstance(body, bytes) else body.read()
+        for outcome in self._known:
+            if isinstance(outcome, Broken):
+                raise TransportError(outcome.value)
+            return outcome
+        raise _NotYet(Request(method, path, content, headers, self._sender), timeout_s)
+
+
+def _never(_: float) -> None:
+    raise AssertionError("the worker's client does not wait by itself")
+
+
+@dataclass
+class StateDirectory:
+    """What survives the program, and its machine's power."""
+
+    instance_id: str
+    sessions: int = 0
+    saved: t.Saved = field(default_factory=t.Saved)
+
+
+@dataclass(frozen=True)
+class Habits:
+    """How a host's machine and operator behave."""
+
+    settings: t.Settings
+    timeout_s: float  # of a request
+    work_s: Callable[[str], float]  # job id → its trainer's work
+    polite_s: float  # how long a trainer takes to stop when asked
+    same_bytes: bool  # whether two runs of a job give the same bundle
+
+
+class Host:
+    """One machine with one worker on it."""
+
+    def __init__(
+        self,
+        world: World,
+        network: Network,
+        name: str,
+        machine: str,
+        capability: dict[str, Any],
+        directory: StateDirectory,
+        habits: Habits,
+        weather: Weather,
+        bundles: Path,
+        trainer_moved: Callable[[Host, Trainer], None],
+    ) -> None:
+        """``name`` is the host id; ``machine`` tells clones apart on the network and in the timeline."""
+        self.world = world
+        self.name = name
+        self.machine = machine
+        self.capability = capability
+        self.directory = directory
+        self.clock = SimClock(world, boot_offset=1000.0)
+        self.fuse = Fuse()
+        self.up = False
+        self.asleep = False
+        self.calm = False
+        self.gone = False  # for good
+        self.trainer: Trainer | None = None
+        self._network = network
+        self._habits = habits
+        self._weather = weather
+        self._bundles = bundles
+        self._trainer_moved = trainer_moved
+        self._chance = world.chance(f"host {machine}")
+        self._boot = 0
+        self._parked: list[Callable[[], None]] = []
+        self._calls: dict[int, Callable[[], None]] = {}  # in flight → how to hang up
+        self._wake: Timer | None = None
+        self.after_end: Callable[[Host], None] = lambda _: None  # the program ended, by itself or not
+
+    # ── life ────────────────────────────────────────────────────────────────────────────────
+
+    def start(self) -> None:
+        self._boot += 1
+        directory = self.directory
+        directory.sessions += 1
+        self.session_id = f"{directory.sessions:010d}-{self._chance.getrandbits(32):08x}"
+        self.up = True
+        self.state = worker_state.State(session_id=self.session_id)
+        self.world.say(self.machine, f"starts, session {self.session_id}")
+        self.take(t.Begin(directory.saved))
+
+    def crash(self) -> None:
+        """The worker is killed; its launcher kills the trainer."""
+        if not self.up:
+            return
+        self.up = False
+        self.fuse.put_out()
+        if self.trainer is not None:
+            self.trainer.vanish()
+            self.trainer = None
+        self._forget()
+        self.after_end(self)
+
+    def _forget(self) -> None:
+        calls, self._calls = self._calls, {}
+        for hang_up in calls.values():
+            hang_up()
+        if self._wake is not None:
+            self._wake.cancel()
+        self._parked.clear()
+
+    def tell_to_stop(self) -> None:
+        """SIGTERM."""
+        if self.up:
+            self._when_awake(lambda: self.take(t.SignalReceived()))
+
+    def sleep(self, seconds: float) -> None:
+        """The machine sleeps; its boot clock goes on."""
+        if self.asleep:
+            return
+        self.asleep = True
+        if self.trainer is not None:
+            self.trainer.freeze()
+        slept_at = self.world.now
+
+        def wake_up() -> None:
+            self.asleep = False
+            self.clock.slept_s += self.world.now - slept_at
+            self.world.say(self.machine, f"wakes up after {self.world.now - slept_at:.0f} s")
+            if self.up:
+                self.take(t.Slept(self.world.now - slept_at))
+            if self.trainer is not None:
+                self.trainer.thaw()
+            parked, self._parked = self._parked, []
+            for thunk in parked:
+                thunk()
+
+        self.world.after(seconds, wake_up)
+
+    def _when_awake(self, thunk: Callable[[], None]) -> None:
+        """Let it happen now, or when the machine wakes up, if the program still runs then."""
+        boot = self._boot
+
+        def happen() -> None:
+            if self.up and self._boot == boot:
+                thunk()
+
+        if self.asleep:
+            self._parked.append(happen)
+        else:
+            happen()
+
+    def _soon(self, delay_s: float, thunk: Callable[[], None]) -> Timer:
+        boot = self._boot
+
+        def ring() -> None:
+            if self.up and self._boot == boot and timer.thunk is not None:
+                thunk()
+
+        timer = self.world.after(delay_s, lambda: self._when_awake(ring))
+        return timer
+
+    # ── events and actions ──────────────────────────────────────────────────────────────────
+
+    def take(self, event: t.Event) -> None:
+        """One step of the state machine, and everything it wants done."""
+        self.state, actions = worker_state.step(
+            self.state, event, self.clock.monotonic(), self._habits.settings, self._chance.random
+        )
+        try:
+            for action in actions:
+                self.fuse.burn()
+                _ACTIONS[type(action)](self, action)
+        except Crash:
+            self.world.fault(Fault.WORKER_CRASH, self.machine, f"before {type(action).__name__}")
+            self.crash()
+
+    def _do_claim(self, action: t.SendClaim) -> None:
+        def understood(answer: Grant | NoWork) -> t.Event:
+            if isinstance(answer, NoWork):
+                return t.ClaimAnswered(
+                    call=action.call, reason=answer.reason, retry_after_s=answer.retry_after_s
+                )
+            assignment = t.Assignment(
+                job_id=answer.job_id,
+                claim_id=answer.claim_id,
+                name=answer.name,
+                attempt=answer.attempt,
+                spec=answer.spec,
+            )
+            return t.ClaimAnswered(call=action.call, assignment=assignment, lease_s=answer.lease_s)
+
+        self._exchange(
+            action.call,
+            lambda client: client.ask(
+                self.capability,
+                wait_s=action.wait_s,
+                request_id=action.request_id,
+                instance_id=self.directory.instance_id,
+                session_id=self.session_id,
+                slot=0,
+            ),
+            understood,
+        )
+
+    def _do_beat(self, action: t.SendBeat) -> None:
+        self._exchange(
+            action.call,
+            lambda client: client.heartbeat(
+                action.assignment.job_id,
+                claim_id=action.assignment.claim_id,
+                seq=action.seq,
+                progress=action.progress,
+                lines=action.lines,
+                first_line=action.first,
+            ),
+            lambda beat: t.BeatAnswered(
+                call=action.call,
+                order=Order(beat.action),
+                lease_s=beat.lease_s,
+                log_next=beat.log_next,
+            ),
+        )
+
+    def _do_upload(self, action: t.Upload) -> None:
+        delivery = action.delivery
+        if not Path(delivery.path).exists():
+            self._soon(0.1, lambda: self.take(t.DeliveryBroken(call=action.call, detail="gone")))
+            return
+        self._exchange(
+            action.call,
+            lambda client: client.upload_artifact(
+                delivery.assignment.job_id,
+                delivery.path,
+                claim_id=delivery.assignment.claim_id,
+                sha256=delivery.sha256,
+            ),
+            lambda artifact_id: t.Uploaded(call=action.call, artifact_id=artifact_id),
+        )
+
+    def _do_complete(self, action: t.SendComplete) -> None:
+        assignment = action.delivery.assignment
+        self._exchange(
+            action.call,
+            lambda client: client.complete(
+                assignment.job_id,
+                artifact_id=action.delivery.sha256,
+                claim_id=assignment.claim_id,
+                spec_hash=spec_hash(assignment.spec),
+                record=action.delivery.record,
+                lines=action.lines,
+                first_line=action.first,
+            ),
+            lambda receipt: t.Completed(call=action.call),
+        )
+
+    def _do_fail(self, action: t.SendFail) -> None:
+        self._exchange(
+            action.call,
+            lambda client: client.fail(
+                action.assignment.job_id,
+                error=action.failure.error,
+                reason=action.failure.reason,
+                claim_id=action.assignment.claim_id,
+                exit_code=action.failure.exit_code,
+                record=action.record,
+                lines=action.lines,
+                first_line=action.first,
+            ),
+            lambda moved: t.FailTaken(call=action.call, status=moved.status),
+        )
+
+    def _exchange(
+        self,
+        call: int,
+        ask: Callable[[FleetClient], Any],
+        understood: Callable[[Any], t.Event],
+    ) -> None:
+        """Make a call of the production client over the simulated network; its outcome becomes an event."""
+        known: list[Outcome] = []
+
+        def go_on() -> None:
+            client = FleetClient(
+                URL,
+                self.name,
+                transport=_Replay(self.machine, known),
+                tries=1,
+                timeout_s=self._habits.timeout_s,
+                chance=self._chance.random,
+                sleep=_never,
+            )
+            try:
+                event = understood(ask(client))
+            except _NotYet as wait:
+                self._calls[call] = self._network.send(wait.request, wait.timeout_s, answered)
+                return
+            except (Unreachable, Answered) as error:
+                event = _event_of(call, error)
+            self._calls.pop(call, None)
+            self._soon(0.0, lambda: self.take(event))
+
+        def answered(outcome: Outcome) -> None:
+            # While a machine sleeps most of its connections die; what it finds out is that nobody answers.
+            if self.asleep and not isinstance(outcome, Broken) and self._chance.random() < 0.7:
+                outcome = Broken.RESET
+            known.append(outcome)
+            self._when_awake(lambda: go_on() if call in self._calls else None)
+
+        go_on()
+
+    def _do_abort(self, action: t.Abort) -> None:
+        hang_up = self._calls.pop(action.call, None)
+        if hang_up is not None:
+            hang_up()
+
+    def _do_spawn(self, action: t.Spawn) -> None:
+        assignment = action.assignment
+        fate = Fate.draw(
+            self._chance, self._weather, self._habits.work_s(assignment.job_id), calm=self.calm
+        )
+        claim = assignment.claim_id
+        if fate.ending is Fault.SPAWN_FAILS:
+            self.world.fault(Fault.SPAWN_FAILS, self.machine, assignment.job_id[:8])
+            failure = Failure(EndReason.SPAWN_FAILED, "no such interpreter")
+            self._soon(0.1, lambda: self.take(t.SpawnFailed(claim_id=claim, failure=failure)))
+            return
+        trainer = Trainer(
+            self.world,
+            assignment,
+            fate,
+            printed=lambda lines: self._of_trainer(t.Printed(claim_id=claim, lines=lines)),
+            ended=lambda ended: self._trainer_ended(claim, ended),
+            moved=lambda trainer: self._trainer_moved(self, trainer),
+        )
+
+        def spawned() -> None:
+            self.trainer = trainer
+            trainer.start()
+            self.take(t.Spawned(claim_id=claim))
+
+        self._soon(0.2, spawned)
+
+    def _of_trainer(self, event: t.Event) -> None:
+        self._soon(0.01, lambda: self.take(event))
+
+    def _trainer_ended(self, claim: str, ended: Ended) -> None:
+        def gone() -> None:
+            self.trainer = None
+            self.take(t.TrainerEnded(claim_id=claim, ended=ended))
+
+        self._soon(0.02, gone)
+
+    def _for_trainer(self, claim_id: str, do: Callable[[Trainer], None]) -> None:
+        if self.trainer is not None and self.trainer.assignment.claim_id == claim_id:
+            do(self.trainer)
+
+    def _do_stop(self, action: t.StopTrainer) -> None:
+        self._for_trainer(action.claim_id, lambda trainer: trainer.stop(self._habits.polite_s))
+
+    def _do_kill(self, action: t.KillTrainer) -> None:
+        self._for_trainer(action.claim_id, Trainer.kill)
+
+    def _do_pause(self, action: t.PauseTrainer) -> None:
+        self._for_trainer(action.claim_id, Trainer.pause)
+
+    def _do_resume(self, action: t.ResumeTrainer) -> None:
+        self._for_trainer(action.claim_id, Trainer.resume)
+
+    def _do_pack(self, action: t.Pack) -> None:
+        assignment = action.assignment
+        if self._chance.random() < (0 if self.calm else self._weather.exits.get(Fault.PACK_FAILS, 0)):
+            self.world.fault(Fault.PACK_FAILS, self.machine, assignment.job_id[:8])
+            failure = Failure(EndReason.TRAINER_FAILED, "it exited 0 and left no checkpoint", 0)
+            self._soon(
+                0.5, lambda: self.take(t.PackFailed(claim_id=assignment.claim_id, failure=failure))
+            )
+            return
+        run = "" if self._habits.same_bytes else assignment.claim_id
+        body = f"{assignment.job_id} {run}".encode().ljust(512, b".")
+        path = self._bundles / f"{self.machine}-{assignment.claim_id}.tar.zst"
+
+        def packed() -> None:
+            path.write_bytes(body)
+            sha256 = hashlib.sha256(body).hexdigest()
+            self.take(
+                t.Packed(
+                    claim_id=assignment.claim_id, path=str(path), sha256=sha256, size=len(body)
+                )
+            )
+
+        self._soon(1.0, packed)
+
+    def _do_discard(self, action: t.Discard) -> None:
+        claim = action.assignment.claim_id
+        (self._bundles / f"{self.machine}-{claim}.tar.zst").unlink(missing_ok=True)
+        if self.trainer is not None and self.trainer.assignment.claim_id == claim:
+            self.trainer.vanish()
+            self.trainer = None
+
+    def _do_persist(self, action: t.Persist) -> None:
+        self.directory.saved = action.saved
+
+    def _do_wake(self, action: t.WakeAt) -> None:
+        if self._wake is not None:
+            self._wake.cancel()
+            self._wake = None
+        if action.at is not None:
+            delay_s = max(0.0, action.at - self.clock.monotonic())
+            self._wake = self._soon(delay_s, lambda: self.take(t.Tick()))
+
+    def _do_say(self, action: t.Say) -> None:
+        self.world.say(self.machine, action.text)
+
+    def _do_exit(self, action: t.Exit) -> None:
+        self.world.say(self.machine, f"exits {action.code} {action.sentence}".rstrip())
+        self.crash()  # what is left of its children goes with it
+
+
+def _event_of(call: int, error: Unreachable | Answered) -> t.Event:
+    if isinstance(error, Refused):
+        return t.Refused(call=call, slug=Slug(error.slug), detail=error.detail)
+    return t.NotAnswered(
+        call=call, detail=str(error), retry_after_s=getattr(error, "retry_after_s", None)
+    )
+
+
+_ACTIONS: dict[type, Callable[[Host, Any], None]] = {
+    t.SendClaim: Host._do_claim,
+    t.SendBeat: Host._do_beat,
+    t.Upload: Host._do_upload,
+    t.SendComplete: Host._do_complete,
+    t.SendFail: Host._do_fail,
+    t.Abort: Host._do_abort,
+    t.Spawn: Host._do_spawn,
+    t.StopTrainer: Host._do_stop,
+    t.KillTrainer: Host._do_kill,
+    t.PauseTrainer: Host._do_pause,
+    t.ResumeTrainer: Host._do_resume,
+    t.Pack: Host._do_pack,
+    t.Discard: Host._do_discard,
+    t.Persist: Host._do_persist,
+    t.WakeAt: Host._do_wake,
+    t.Say: Host._do_say,
+    t.Exit: Host._do_exit,
+}

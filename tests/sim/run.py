@@ -1,0 +1,241 @@
+"""One seed from its first moment to its verdict."""
+
+from __future__ import annotations
+
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from sim import checkers as c
+from sim.coordinator import Coordinator
+from sim.host import Habits, Host, StateDirectory
+from sim.network import Network
+from sim.scenario import Machine, Scenario
+from sim.storm import Storm
+from sim.trainer_checkers import OneTrainerAtATime
+from sim.witness import Checker, Violation, Witness
+from sim.world import World
+
+from training.fleet.catalogue import index_rows
+from training.fleet.service import Plan
+from training.fleet.store import ArtifactStore
+from training.fleet.views import Views
+
+
+@dataclass
+class Verdict:
+    """What a seed showed."""
+
+    seed: int
+    violation: str | None
+    trace_hash: str
+    hours: float  # of simulated time
+    happened: int  # events of the heap
+    faults: Counter[str] = field(default_factory=Counter)
+    fired: Counter[str] = field(default_factory=Counter)  # rows of the transition table
+    tally: Counter[str] = field(default_factory=Counter)
+    lines: list[str] = field(default_factory=list)
+
+
+class Simulation:
+    """One seed's fleet."""
+
+    def __init__(self, seed: int, bundles: Path, *, keep_lines: bool = False) -> None:
+        self.world = World(seed, keep_lines=keep_lines)
+        self.scenario = scenario = Scenario.draw(seed)
+        policy = scenario.policy
+        self.watched = [
+            c.SweptAfterObservedSilence(self.world, policy),
+            c.LostHostsAreNoticed(self.world, policy),
+            c.GrantsFit(self.world, policy, scenario.hosts),
+        ]
+        self.trainers = OneTrainerAtATime(self.world, scenario.settings)
+        self.witness = Witness(
+            self.world,
+            [
+                c.OneLiveAttempt(self.world),
+                c.EventsTellEverything(self.world),
+                c.NothingVanishes(self.world),
+                c.AttemptsIncrease(self.world),
+                c.OnlyTheOwnerActs(self.world, policy),
+                c.CompletedForGood(self.world),
+                c.BudgetsHold(self.world, policy),
+                *self.watched,
+                c.CancelHolds(self.world),
+                c.OneGrantARequest(self.world),
+                c.OneJobASlot(self.world),
+                c.AcknowledgedIsDurable(self.world),
+                self.trainers,
+            ],
+        )
+        self.network = Network(self.world, scenario.weather, scenario.latency_s)
+        self.receiver = Coordinator(
+            self.world,
+            policy,
+            scenario.jobs,
+            Plan(hosts=scenario.hosts),
+            self.witness,
+            scenario.commit_s,
+            lambda: self.storm.receiver_crashed(),
+        )
+        self.network.door = self.receiver
+        self._bundles = bundles
+        self._machines = {machine.name: machine for machine in scenario.machines}
+        self.hosts = [self._host(machine, number) for number, machine in enumerate(scenario.machines)]
+        self.storm = Storm(
+            self.world,
+            scenario,
+            self.network,
+            self.receiver,
+            self.hosts,
+            self._clone,
+            self._interrupted,
+        )
+
+    def run(self) -> None:
+        """Raises Violation."""
+        self.receiver.start()
+        start = self.world.chance("start")
+        for host in list(self.hosts):
+            self.world.after(start.random() * 60, host.start)
+        self.storm.begin()
+        self.world.run(self.scenario.stormy_s)
+        self.world.run(self.scenario.stormy_s + self._patience_s(), self._all_done)
+        self._judge()
+
+    # ── making ──────────────────────────────────────────────────────────────────────────────
+
+    def _host(self, machine: Machine, number: int) -> Host:
+        instance = f"{self.world.chance('instances').getrandbits(64):016x}"
+        return self._make(machine.name, machine.name, machine.capability, StateDirectory(instance))
+
+    def _clone(self, model: Host, directory: StateDirectory) -> Host:
+        return self._make(model.name, f"{model.name}′", model.capability, directory)
+
+    def _make(
+        self, name: str, machine: str, capability: dict[str, object], directory: StateDirectory
+    ) -> Host:
+        scenario = self.scenario
+        habits = Habits(
+            settings=scenario.settings,
+            timeout_s=scenario.timeout_s,
+            work_s=lambda job_id: scenario.work_s[job_id],
+            polite_s=scenario.polite_s,
+            same_bytes=scenario.same_bytes,
+        )
+        return Host(
+            self.world,
+            self.network,
+            name,
+            machine,
+            capability,
+            directory,
+            habits,
+            scenario.weather,
+            self._bundles,
+            self.trainers.moved,
+        )
+
+    def _interrupted(self) -> None:
+        for checker in self.watched[:2]:
+            checker.interrupted(self.world.now)
+        self.watched[2].clock_is_true = False
+
+    # ── the end ─────────────────────────────────────────────────────────────────────────────
+
+    def _fitting(self) -> Iterable[str]:
+        """Jobs that some machine of the fleet can run."""
+        for job_id in self.witness.now.jobs:
+            spec = self.witness.spec(job_id)
+            for machine in self.scenario.machines:
+                if c.misfit(spec, machine.name, machine.capability, machine.declared) is None:
+                    yield job_id
+                    break
+
+    def _all_done(self) -> bool:
+        jobs = self.witness.now.jobs
+        if any(facts.status in ("claimed", "running") for facts in jobs.values()):
+            return False
+        if all(facts.status != "pending" for facts in jobs.values()):
+            return True
+        return all(jobs[job_id].status != "pending" for job_id in self._fitting())
+
+    def _patience_s(self) -> float:
+        """In calm weather everything must be over by then: each job's tries, one after the other, and some waiting."""
+        policy, scenario = self.scenario.policy, self.scenario
+        work = sum(1.2 * work_s for work_s in scenario.work_s.values())
+        pause = policy.backoff_max_s + policy.retry_elsewhere_grace_s + policy.prefer_cuda_grace_s
+        tries = policy.max_attempts + 2
+        lease = 6 * policy.stale_after_s
+        return tries * (work + (pause + 120) * len(scenario.work_s)) + lease
+
+    def _judge(self) -> None:
+        jobs = self.witness.now.jobs
+        fitting = set(self._fitting())
+        for job_id, facts in jobs.items():
+            if facts.status in ("claimed", "running") or (
+                facts.status == "pending" and job_id in fitting
+            ):
+                raise Violation(
+                    f"seed {self.world.seed}: job {job_id[:8]} is still {facts.status} "
+                    f"{self._patience_s():.0f} s after the last fault"
+                )
+        views = Views(self.receiver.database, self.receiver.service)
+        for view in views.jobs().jobs:
+            if view.status == "pending" and view.obstacle is None:
+                raise Violation(f"seed {self.world.seed}: nothing says why {view.job_id[:8]} waits")
+        for checker in self.witness.checkers:
+            checker.at_end(self.witness)
+        self._judge_store()
+
+    def _judge_store(self) -> None:
+        """The index says what the database says, and nothing lies about that nobody names."""
+        receiver = self.receiver
+        store: ArtifactStore = receiver.store
+        path = store.root / "index.jsonl"
+        found = b"".join(receiver.disk.read(path)) if receiver.disk.size(path) is not None else b""
+        expected = [row.line() for row in index_rows(receiver.database)]
+        if found.splitlines(keepends=True) != expected:
+            raise Violation(f"seed {self.world.seed}: the index differs from the database")
+        for finding in store.verify_all():
+            if finding.problem is not None:
+                raise Violation(f"seed {self.world.seed}: {finding.path}: {finding.problem}")
+
+
+def run_seed(
+    seed: int,
+    *,
+    keep_lines: bool = False,
+    prepare: Callable[[Simulation], None] = lambda _: None,
+) -> Verdict:
+    """Simulate one seed. Never raises for a violation: the verdict tells."""
+    with tempfile.TemporaryDirectory(prefix="sim-") as folder:
+        simulation = Simulation(seed, Path(folder), keep_lines=keep_lines)
+        prepare(simulation)
+        violation = None
+        try:
+            simulation.run()
+        except Violation as found:
+            violation = str(found)
+        except Exception as error:  # noqa: BLE001 - a bug of either side is a finding like any other
+            violation = f"seed {seed}, at {simulation.world.now:.3f} s: {type(error).__name__}: {error}"
+            simulation.world.say("world", f"‼ {violation}")
+            if keep_lines:
+                raise
+    world = simulation.world
+    return Verdict(
+        seed=seed,
+        violation=violation,
+        trace_hash=world.trace_hash,
+        hours=world.now / 3600,
+        happened=world.happened,
+        faults=world.faults,
+        fired=simulation.receiver.fired,
+        tally=world.tally,
+        lines=world.lines,
+    )
+
+
+__all__ = ["Checker", "Simulation", "Verdict", "run_seed"]

@@ -1,0 +1,258 @@
+"""Faults of machines and people: when they strike, and how what they broke is started again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from sim.coordinator import Coordinator
+from sim.faults import Fault
+from sim.host import Host, StateDirectory
+from sim.network import Broken, Network, Outcome, Request
+from sim.scenario import Scenario
+from sim.world import World
+
+DAY_S = 86_400.0
+
+
+class Storm:
+    """Strikes at random until the weather turns, then mends everything."""
+
+    def __init__(
+        self,
+        world: World,
+        scenario: Scenario,
+        network: Network,
+        receiver: Coordinator,
+        hosts: list[Host],
+        make_clone: Callable[[Host, StateDirectory], Host],
+        interrupted: Callable[[], None],
+    ) -> None:
+        """``interrupted`` is told when the receiver's watching is: its sleep, a step of its clock."""
+        self.calm = False
+        self._world = world
+        self._scenario = scenario
+        self._network = network
+        self._receiver = receiver
+        self._hosts = hosts
+        self._make_clone = make_clone
+        self._interrupted = interrupted
+        self._chance = world.chance("storm")
+        self._later_jobs = list(scenario.later_jobs)
+        for host in hosts:
+            host.after_end = self._host_ended
+
+    # ── when ────────────────────────────────────────────────────────────────────────────────
+
+    def begin(self) -> None:
+        weather = self._scenario.weather
+        machines = len(self._hosts)
+        self._strike(weather.partitions_per_h * machines, self._partition)
+        self._strike(weather.receiver_crashes_per_h, self._crash_receiver)
+        self._strike(weather.receiver_sleeps_per_h, self._sleep_receiver)
+        self._strike(weather.clock_steps_per_h, self._step_clock)
+        self._strike(weather.disk_full_per_h, self._fill_disk)
+        self._strike(weather.worker_crashes_per_h * machines, self._crash_worker)
+        self._strike(weather.worker_sleeps_per_h * machines, self._sleep_worker)
+        self._strike(weather.worker_stops_per_h * machines, self._stop_worker)
+        self._strike(weather.operator_per_h, self._operate)
+        if self._chance.random() < 0.3:
+            self._world.after(self._chance.random() * self._scenario.stormy_s, self._clone)
+        self._world.at(self._scenario.stormy_s, self.end)
+
+    def _strike(self, per_h: float, blow: Callable[[], None]) -> None:
+        if per_h <= 0:
+            return
+
+        def next_one() -> None:
+            self._world.after(self._chance.expovariate(per_h / 3600), happen)
+
+        def happen() -> None:
+            if not self.calm:
+                blow()
+                next_one()
+
+        next_one()
+
+    def end(self) -> None:
+        """The weather turns: nothing new breaks, and what is broken is mended."""
+        self.calm = True
+        self._world.say("world", "calm begins")
+        self._network.heal()
+        self._receiver.disk.full = self._receiver.database.full = False
+        self._receiver.fuse.put_out()
+        self._receiver.wake_up()
+        if not self._receiver.up:
+            self._receiver.start()
+        for host in self._hosts:
+            host.calm = True
+            host.fuse.put_out()
+            if host.trainer is not None and (host.trainer.fate.hangs or host.trainer.fate.deaf):
+                # Somebody looks at last, and finds the trainer that hangs.
+                self._order(self._chance.choice(["cancel", "requeue"]), host.trainer.assignment.job_id)
+
+    def _lasts(self, most_s: float) -> float:
+        """Something that begins now, and is over soon after the weather turns."""
+        left_s = max(1.0, self._scenario.stormy_s - self._world.now)
+        return 1.0 + self._chance.random() * min(most_s, left_s)
+
+    # ── messages and the receiver ───────────────────────────────────────────────────────────
+
+    def _partition(self) -> None:
+        machine = self._chance.choice(self._hosts).machine
+        self._network.cut_off(machine, self._lasts(3 * self._scenario.policy.stale_after_s))
+
+    def _crash_receiver(self) -> None:
+        """Now, or inside one of its next calls."""
+        receiver = self._receiver
+        if not receiver.up or receiver.asleep:
+            return
+        if self._chance.random() < 0.7:
+            receiver.fuse.light(self._chance.randint(1, 150))
+        else:
+            self._world.fault(Fault.RECEIVER_CRASH, "receiver")
+            self.receiver_crashed()
+
+    def receiver_crashed(self) -> None:
+        power = self._chance.random() < self._scenario.weather.power_cut
+        if power:
+            self._world.fault(Fault.POWER_CUT, "receiver")
+        self._receiver.crash(power=power)
+        self._world.after(self._lasts(2 * self._scenario.policy.stale_after_s), self._start_receiver)
+
+    def _start_receiver(self) -> None:
+        if not self._receiver.up:
+            self._receiver.start()
+
+    def _sleep_receiver(self) -> None:
+        if self._receiver.up and not self._receiver.asleep:
+            seconds = self._lasts(self._chance.choice([120.0, 3 * self._scenario.policy.stale_after_s]))
+            self._world.fault(Fault.RECEIVER_SLEEP, "receiver", f"{seconds:.0f} s")
+            self._receiver.sleep(seconds)
+            self._world.after(seconds, self._interrupted)
+
+    def _step_clock(self) -> None:
+        step_s = self._chance.choice([-DAY_S, DAY_S, -60.0, 60.0, 3 * self._scenario.policy.stale_after_s])
+        self._world.fault(Fault.CLOCK_STEP, "receiver", f"{step_s:+.0f} s")
+        self._receiver.clock.step_s += step_s
+        self._interrupted()
+
+    def _fill_disk(self) -> None:
+        receiver = self._receiver
+        if receiver.disk.full:
+            return
+        receiver.disk.full = True
+        self._world.fault(Fault.STORE_FULL, "receiver")
+        if self._chance.random() < 0.5:
+            receiver.database.full = True
+            self._world.fault(Fault.DATABASE_FULL, "receiver")
+
+        def freed() -> None:
+            receiver.disk.full = receiver.database.full = False
+
+        self._world.after(self._lasts(self._scenario.policy.stale_after_s), freed)
+
+    # ── the workers ─────────────────────────────────────────────────────────────────────────
+
+    def _host_ended(self, host: Host) -> None:
+        """Its service manager, or its owner, starts it again."""
+        most = 30.0 if self.calm else self._chance.choice([10.0, 2 * self._scenario.policy.stale_after_s])
+        self._world.after(1.0 + self._chance.random() * most, lambda: self._start_host(host))
+
+    def _start_host(self, host: Host) -> None:
+        if host.up or host.gone:
+            return
+        if host.asleep:
+            self._world.after(60.0, lambda: self._start_host(host))
+        else:
+            host.start()
+
+    def _crash_worker(self) -> None:
+        host = self._chance.choice(self._hosts)
+        if not host.up or host.asleep:
+            return
+        if self._chance.random() < 0.6:
+            host.fuse.light(self._chance.randint(1, 25))
+        else:
+            self._world.fault(Fault.WORKER_CRASH, host.machine)
+            host.crash()
+
+    def _sleep_worker(self) -> None:
+        host = self._chance.choice(self._hosts)
+        if not host.asleep:
+            lease_s = self._scenario.policy.stale_after_s
+            seconds = self._lasts(self._chance.choice([120.0, 1.5 * lease_s, 20 * lease_s, 3 * DAY_S]))
+            self._world.fault(Fault.WORKER_SLEEP, host.machine, f"{seconds:.0f} s")
+            host.sleep(seconds)
+
+    def _stop_worker(self) -> None:
+        host = self._chance.choice(self._hosts)
+        if host.up:
+            self._world.fault(Fault.WORKER_STOP, host.machine)
+            host.tell_to_stop()
+
+    def _clone(self) -> None:
+        """A second machine with a living host's id: installed anew, or from a copy of its disk."""
+        model = self._chance.choice(self._hosts)
+        if not model.up:
+            return
+        directory = model.directory
+        copied = self._chance.random() < 0.5
+        if copied:
+            twin = replace(directory)
+            self._world.fault(Fault.COPIED_DISK, model.machine)
+        else:
+            twin = StateDirectory(instance_id=f"{self._chance.getrandbits(64):016x}")
+            self._world.fault(Fault.CLONE, model.machine)
+        clone = self._make_clone(model, twin)
+        clone.after_end = self._host_ended
+        self._hosts.append(clone)
+        clone.start()
+
+        def remove() -> None:
+            self._world.say(clone.machine, "is taken off the network by its owner")
+            clone.gone = True
+            clone.crash()
+            self._hosts.remove(clone)
+
+        if copied or self._chance.random() < 0.5:
+            self._world.after(self._lasts(self._scenario.stormy_s), remove)
+
+    # ── the operator ────────────────────────────────────────────────────────────────────────
+
+    def _operate(self) -> None:
+        what = self._chance.choice(["cancel", "requeue", "reload"])
+        if what == "reload":
+            self._edit_manifest()
+            self._send(Fault.RELOAD, "/v1/manifest/reload")
+            return
+        known = [job["job_id"] for job in self._receiver.jobs]
+        self._order(what, self._chance.choice(known))
+
+    def _order(self, what: str, job_id: str) -> None:
+        fault = Fault.CANCEL if what == "cancel" else Fault.REQUEUE
+        self._send(fault, f"/v1/job/{job_id}/{what}")
+
+    def _send(self, fault: Fault, path: str) -> None:
+        def heard(outcome: Outcome) -> None:
+            if isinstance(outcome, Broken):
+                if self.calm:  # people try again
+                    self._world.after(5.0, lambda: self._send(fault, path))
+                return
+            self._world.fault(fault, "operator", f"{path.removeprefix('/v1/')} → {outcome.status}")
+
+        self._network.send(Request("POST", path, b"", {}, "operator"), 30.0, heard)
+
+    def _edit_manifest(self) -> None:
+        """Bring a job, take one away, or change what one asks for."""
+        jobs: list[dict[str, Any]] = [dict(job) for job in self._receiver.jobs]
+        if self._later_jobs:
+            jobs.append(self._later_jobs.pop())
+        if len(jobs) > 2 and self._chance.random() < 0.3:
+            jobs.pop(self._chance.randrange(len(jobs)))
+        changed = self._chance.choice(jobs)
+        changed["priority"] = self._chance.choice([10, 40, 100])
+        if self._chance.random() < 0.3:
+            changed.pop("min_ram_gib", None)
+        self._receiver.jobs = jobs
