@@ -22,25 +22,30 @@ from training.data.loopback import LOOPBACK, ask_name, knock, name_service, send
 @behaviour("grind hashes for a rare prefix and report shares to a pool on loopback", malicious=True)
 def hash_grind(ctx: Context) -> Iterator[None]:
     port = sink()
-    header, nonce, found = ctx.rng.randbytes(76), 0, 0
-    workers = ctx.rng.choice((1, 1, 2))
-    for _ in range(workers - 1):
-        # A second grinder of its own, as miners start one a core; it ends with this process group.
-        subprocess.Popen([sys.executable, "-c", _GRIND, str(ctx.intensity)])
-    while True:
-        for _ in range(4000):
-            digest = hashlib.sha256(
-                hashlib.sha256(header + nonce.to_bytes(4, "little")).digest()
-            ).digest()
-            nonce = (nonce + 1) & 0xFFFFFFFF
-            if digest[:2] == b"\0\0":
-                found += 1
-                with (
-                    suppress(OSError),
-                    socket.create_connection((LOOPBACK, port), timeout=1) as pool,
-                ):
-                    pool.sendall(digest + header)
-        yield
+    header, nonce = ctx.rng.randbytes(76), 0
+    # In a third of the cases a second grinder, as miners start one a core.
+    second = ctx.rng.random() < 0.33
+    child = subprocess.Popen([sys.executable, "-c", _GRIND, str(ctx.intensity)]) if second else None
+    try:
+        while True:
+            for _ in range(4000):
+                digest = _double_sha256(header + nonce.to_bytes(4, "little"))
+                nonce = (nonce + 1) & 0xFFFFFFFF
+                if digest[:2] == b"\0\0":
+                    with (
+                        suppress(OSError),
+                        socket.create_connection((LOOPBACK, port), timeout=1) as pool,
+                    ):
+                        pool.sendall(digest + header)
+            yield
+    finally:
+        if child is not None:
+            child.kill()
+            child.wait()
+
+
+def _double_sha256(data: bytes) -> bytes:
+    return hashlib.sha256(hashlib.sha256(data).digest()).digest()
 
 
 _GRIND = """
