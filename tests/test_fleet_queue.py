@@ -15,9 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from training.fleet import policy as rules
+from training.fleet.choose import NoJob
 from training.fleet.job import LIVE, EndReason, Host, Job, JobStatus, Needs
 from training.fleet.policy import Fleet, Policy
-from training.fleet.queue import Claimant, Grant, JobQueue, NoJob, _eligible
+from training.fleet.queue import Claimant, Grant, JobQueue, _eligible
 
 CPU, GPU = a_capability(), a_capability(cuda=True)
 STATUSES = ["pending", "claimed", "running", "completed", "failed", "cancelled"]

@@ -72,9 +72,7 @@ def _named(text: str) -> Iterator[tuple[str, str]]:
 class Writer:
     """One thread that owns the database. Submit a call, get a future that ends when its commit is durable."""
 
-    GROUP_MAX = (
-        64  # calls in one transaction: bounds the wait of the first by the work of the others
-    )
+    GROUP_MAX = 64  # calls in one transaction: the first waits for the work of the others
 
     def __init__(
         self, database: Database, on_lost: Callable[[DatabaseLost], None] | None = None

@@ -37,9 +37,7 @@ class EndReason(StrEnum):
     TRAINER_FAILED = "trainer_failed"  # the program's own fault: counts towards max_attempts
     INTERRUPTED = "interrupted"  # the trainer stopped resumably without being asked (exit 75)
     WORKER_SHUTDOWN = "worker_shutdown"  # the worker handed the job back
-    HOST_LOST = (
-        "host_lost"  # nobody was heard for a lease, or the worker began anew without the job
-    )
+    HOST_LOST = "host_lost"  # nobody was heard for a lease, or the worker began anew without it
     CANCELLED = "cancelled"
     SUPERSEDED = "superseded"  # the operator requeued the job under the attempt
     UPLOAD_FAILED = "upload_failed"
@@ -184,9 +182,7 @@ class Host:
     priority: int = 0
     allow_jobs: frozenset[str] = frozenset()  # model names; empty allows all
     deny_jobs: frozenset[str] = frozenset()  # model names; deny wins
-    outdated: frozenset[str] = (
-        frozenset()
-    )  # models whose trainer has other flags there than the plan's
+    outdated: frozenset[str] = frozenset()  # models whose trainer has other flags there
 
     @classmethod
     def of(

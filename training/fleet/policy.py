@@ -30,9 +30,7 @@ class Policy:
     stale_after_s: float = 600.0  # the lease: how long an attempt lives unheard
     max_attempts: int = 3  # trainer failures before a job is failed
     max_host_losses: int = 20  # infrastructure losses before a job is failed
-    max_grants: int = (
-        200  # of one generation, however planned their ends were: every job reaches an end
-    )
+    max_grants: int = 200  # of one generation, however planned their ends: every job reaches an end
     prefer_cuda_grace_s: float = 300.0
     host_priority_grace_s: float = 10.0
     retry_elsewhere_grace_s: float = 60.0
@@ -240,9 +238,7 @@ class Watch:
     wall: float
     boot: float
     quiet_until: float
-    step_s: float = (
-        0.0  # how far the wall clock was found stepped at this look: leases move with it
-    )
+    step_s: float = 0.0  # by how much the wall clock was found stepped at this look; leases follow
 
     @classmethod
     def begin(cls, wall: float, boot: float, policy: Policy) -> Watch:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,7 +17,8 @@ from typing import Any
 
 from training.clock import Clock, SystemClock
 from training.fleet import policy as rules
-from training.fleet.database import Database, Row
+from training.fleet.choose import Chooser, NoJob
+from training.fleet.database import Database
 from training.fleet.database_sqlite import SqliteDatabase
 from training.fleet.job import (
     LIVE,
@@ -29,15 +29,12 @@ from training.fleet.job import (
     JobStatus,
     Needs,
     canonical_json,
-    check_transition,
 )
+from training.fleet.ledger import Ledger, as_json
 from training.fleet.policy import NOBODY_ELSE, Fleet, Policy
-from training.fleet.rows import attempt_of, job_of
+from training.fleet.rows import job_of
 
-_ABOVE_ALL = 2**62  # above every priority
 _UNBOUNDED = 2**62
-_OPEN = ""  # the gate of the jobs that avoid no host
-LOG_LINES_KEPT = 5000  # of one attempt; older output is on the worker's disk
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,15 +53,7 @@ class Grant:
     attempt: Attempt
 
 
-@dataclass(frozen=True, slots=True)
-class NoJob:
-    """Why nothing was granted; ``retry_after_s`` when time alone will change that."""
-
-    reason: str
-    retry_after_s: float | None = None
-
-
-class JobQueue:
+class JobQueue(Ledger):
     """Jobs, attempts and hosts in one SQLite file (``training_jobs.db``)."""
 
     def __init__(
@@ -77,14 +66,11 @@ class JobQueue:
         new_claim_id: Callable[[], str] = lambda: secrets.token_hex(16),
     ) -> None:
         """Open or create the queue at ``path``. Raises DatabaseError in one sentence when that fails."""
-        self.db = database if database is not None else SqliteDatabase(path)
-        self.clock = clock if clock is not None else SystemClock()
+        db = database if database is not None else SqliteDatabase(path)
+        super().__init__(db, clock if clock is not None else SystemClock())
         self.policy = policy if policy is not None else Policy()
+        self._chooser = Chooser(db)
         self._new_claim_id = new_claim_id
-        self._needs: dict[int, Needs] = {}
-        # How often each row of the transition table fired in this process. The rows that lead to pending are what
-        # waiting claims are woken by; the simulation refuses a run in which a row never fired.
-        self.fired: Counter[str] = Counter()
 
     @property
     def _conn(self) -> Any:
@@ -165,79 +151,10 @@ class JobQueue:
     ) -> Grant | NoJob:
         """Decide for this host and write the grant. The caller has noted the host."""
         with self.db.transaction():
-            chosen = self._choose(host, fleet, policy or self.policy)
+            chosen = self._chooser.choose(host, fleet, policy or self.policy, self.clock.now())
             return (
                 chosen if isinstance(chosen, NoJob) else self._write_grant(chosen, host, claimant)
             )
-
-    def _choose(self, host: Host, fleet: Fleet, policy: Policy) -> str | NoJob:
-        """The id of the best job for ``host``: the best of the heads of every class and gate that it may pass.
-
-        Never looks at all jobs: a class that does not fit costs one comparison, one that fits one index step.
-        """
-        now = self.clock.now()
-        gates = self._gates(now)
-        best: tuple[tuple[int, float, int], str] | None = None
-        obstacle: str | None = None
-        waits: list[tuple[float, str]] = []
-        for class_id, needs in self.pending_needs():
-            misfit = rules.fits(needs, host)
-            if misfit is not None:
-                obstacle = obstacle or misfit
-                continue
-            held = rules.hold(needs, host, fleet, policy)
-            for gate, until in ((_OPEN, now), *gates.get(class_id, ())):
-                if rules.must_avoid(needs, gate, host, fleet):
-                    waits.append((until - now, "it failed here, another host goes first"))
-                    continue
-                head, wait_s = self._head(class_id, gate, held.seconds, now)
-                if head is not None and (best is None or head < best):
-                    best = head
-                if wait_s is not None:
-                    waits.append((wait_s, held.reason or "it failed a moment ago"))
-        if best is not None:
-            return best[1]
-        if waits:
-            wait_s, reason = min(waits)
-            return NoJob(f"the next job waits {wait_s:.0f} s more: {reason}", wait_s)
-        if obstacle is not None:
-            return NoJob(f"none of the pending jobs fits this host: {obstacle}")
-        return NoJob("no job is pending")
-
-    def _gates(self, now: float) -> dict[int, list[tuple[str, float]]]:
-        """For each class the hosts that some of its jobs avoid, and until when the first of these jobs does."""
-        self.db.run("open_gates", now=now)
-        gates: dict[int, list[tuple[str, float]]] = {}
-        for row in self.db.all("gates", now=now):
-            gates.setdefault(row["class_id"], []).append((row["avoid_host"], row["until"]))
-        return gates
-
-    def _head(
-        self, class_id: int, gate: str, hold_s: float, now: float
-    ) -> tuple[tuple[tuple[int, float, int], str] | None, float | None]:
-        """The best job of a class and gate that has been claimable for ``hold_s``, or how long until one is.
-
-        Within a priority the oldest comes first, so if that one must wait, so must all others of its priority.
-        """
-        below, shortest = _ABOVE_ALL, None
-        while True:
-            row = self.db.one("head", class_id=class_id, avoid_host=gate, below=below)
-            if row is None:
-                return None, shortest
-            wait_s = row["claimable_at"] + hold_s - now
-            if wait_s <= 0:
-                return (
-                    rules.rank(row["priority"], row["claimable_at"], row["seq"]),
-                    row["job_id"],
-                ), shortest
-            shortest = wait_s if shortest is None else min(shortest, wait_s)
-            below = row["priority"]
-
-    def _needs_of(self, row: Row) -> Needs:
-        needs = self._needs.get(row["class_id"])
-        if needs is None:
-            needs = self._needs[row["class_id"]] = Needs.of(json.loads(row["needs"]))
-        return needs
 
     def _write_grant(self, job_id: str, host: Host, claimant: Claimant) -> Grant:
         now, claim_id = self.clock.now(), self._new_claim_id()
@@ -328,7 +245,9 @@ class JobQueue:
             self.db.run(
                 "adopt_job", job_id=job.job_id, attempt=attempt.attempt, host=attempt.host, **params
             )
-            self.db.run("adopt_attempt", claim_id=attempt.claim_id, record=_json(record), **params)
+            self.db.run(
+                "adopt_attempt", claim_id=attempt.claim_id, record=as_json(record), **params
+            )
             self._move("adopt", job, JobStatus.COMPLETED, attempt)
 
     def readopt(self, job: Job, attempt: Attempt) -> tuple[Job, Attempt]:
@@ -492,20 +411,6 @@ class JobQueue:
         row = self.db.one("job", job_id=job_id)
         return None if row is None else job_of(row)
 
-    def attempt(self, claim_id: str) -> Attempt | None:
-        row = self.db.one("attempt_by_claim", claim_id=claim_id)
-        return None if row is None else attempt_of(row)
-
-    def attempt_by_request(self, host: str, request_id: str) -> Attempt | None:
-        row = self.db.one("attempt_by_request", host=host, request_id=request_id)
-        return None if row is None else attempt_of(row)
-
-    def attempts(self, job_id: str) -> list[Attempt]:
-        return [attempt_of(row) for row in self.db.all("attempts_of_job", job_id=job_id)]
-
-    def live_attempts(self, host: str) -> list[Attempt]:
-        return [attempt_of(row) for row in self.db.all("live_attempts_of_host", host=host)]
-
     def counts(self) -> dict[str, int]:
         found = {row["status"]: int(row["n"]) for row in self.db.all("counts")}
         return {status.value: found.get(status, 0) for status in JobStatus}
@@ -525,10 +430,6 @@ class JobQueue:
             for row in self.db.all("hosts")
         ]
 
-    def pending_needs(self) -> list[tuple[int, Needs]]:
-        """The requirement classes with somebody waiting."""
-        return [(row["class_id"], self._needs_of(row)) for row in self.db.all("pending_classes")]
-
     def note_host(
         self,
         hostname: str,
@@ -543,54 +444,13 @@ class JobQueue:
             instance_id=claimant.instance_id,
             session_id=claimant.session_id,
             now=self.clock.now(),
-            trainer_digests=_json(trainer_digests or None),
+            trainer_digests=as_json(trainer_digests or None),
         )
 
     def named(self, ref: str) -> list[tuple[str, str]]:
         """Ids and names of the jobs that ``ref`` may mean: an id, a name, or a prefix of an id."""
         rows = self.db.all("job_names", ref=ref, ref_end=ref + "\U0010ffff") if ref else []
         return [(row["job_id"], row["name"]) for row in rows]
-
-    def add_artifact(
-        self, attempt: Attempt, artifact_id: str, model: str, mode: str, size: int
-    ) -> bool:
-        """A bundle that this attempt delivered is in the store. False when that is known already."""
-        added = self.db.run(
-            "add_artifact",
-            artifact_id=artifact_id,
-            job_id=attempt.job_id,
-            attempt=attempt.attempt,
-            model=model,
-            mode=mode,
-            size=size,
-            now=self.clock.now(),
-        )
-        return added == 1
-
-    def artifact_of(self, attempt: Attempt, artifact_id: str) -> Row | None:
-        """The delivery of this bundle by this attempt, if there was one."""
-        return self.db.one(
-            "artifact_of", job_id=attempt.job_id, attempt=attempt.attempt, artifact_id=artifact_id
-        )
-
-    def append_log(self, attempt: Attempt, first: int, lines: list[str]) -> int:
-        """Store output lines once; returns the number of the next line that is not stored."""
-        start = max(first, attempt.log_next)
-        fresh = lines[start - first :]
-        if not fresh:
-            return attempt.log_next
-        key = {"job_id": attempt.job_id, "attempt": attempt.attempt}
-        after = start + len(fresh)
-        with self.db.transaction():
-            self.db.run("add_log", **key, first=start, count=len(fresh), text="\n".join(fresh))
-            self.db.run("trim_log", **key, below=after - LOG_LINES_KEPT)
-            self.db.run("move_log_next", claim_id=attempt.claim_id, log_next=after)
-        return after
-
-    def repeated(self, transition: str, job: Job) -> None:
-        """Note that a request was answered again: nothing moved, so nothing is written."""
-        check_transition(transition, job.status, job.status)
-        self.fired[transition] += 1
 
     # ── inside ──────────────────────────────────────────────────────────────────────────────
 
@@ -609,63 +469,6 @@ class JobQueue:
         attempt = self.attempt(job.claim_id)
         assert attempt is not None
         return attempt
-
-    def _end(
-        self,
-        attempt: Attempt,
-        reason: EndReason,
-        *,
-        error: str | None = None,
-        exit_code: int | None = None,
-        artifact_id: str | None = None,
-        record: Mapping[str, Any] | None = None,
-    ) -> None:
-        self.db.run(
-            "end_attempt",
-            claim_id=attempt.claim_id,
-            now=self.clock.now(),
-            reason=reason,
-            error=error,
-            exit_code=exit_code,
-            artifact_id=artifact_id,
-            record=_json(record),
-        )
-
-    def _move(
-        self,
-        transition: str,
-        job: Job,
-        target: JobStatus,
-        attempt: Attempt | None,
-        detail: str | None = None,
-    ) -> None:
-        number = None if attempt is None else attempt.attempt
-        host = None if attempt is None else attempt.host
-        self._event(transition, job.job_id, job.status, target, number, host, detail)
-
-    def _event(
-        self,
-        transition: str,
-        job_id: str,
-        source: JobStatus | None,
-        target: JobStatus,
-        attempt: int | None = None,
-        host: str | None = None,
-        detail: str | None = None,
-    ) -> None:
-        check_transition(transition, source, target)
-        self.fired[transition] += 1
-        self.db.run(
-            "add_event",
-            at=self.clock.now(),
-            job_id=job_id,
-            transition=transition,
-            from_status=source,
-            to_status=target,
-            attempt=attempt,
-            host=host,
-            detail=detail,
-        )
 
 
 def _eligible(
@@ -689,7 +492,3 @@ def _eligible(
     if job_age_s < held.seconds:
         return False, f"{held.reason}, {held.seconds - job_age_s:.0f} s more"
     return True, "ok"
-
-
-def _json(value: Mapping[str, Any] | None) -> str | None:
-    return None if value is None else json.dumps(dict(value))

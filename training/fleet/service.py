@@ -6,28 +6,16 @@ No HTTP and no SQL. Every method runs inside one transaction of the writer and e
 
 from __future__ import annotations
 
-import math
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from training.fleet import policy as rules
-from training.fleet.job import (
-    LIVE,
-    REPORTABLE,
-    Attempt,
-    EndReason,
-    Host,
-    Job,
-    JobStatus,
-    spec_hash,
-)
+from training.fleet.choose import NoJob
+from training.fleet.job import LIVE, Attempt, EndReason, Host, Job, JobStatus, spec_hash
 from training.fleet.policy import Fleet, Watch
 from training.fleet.protocol import (
     ERROR_CHARS_MAX,
-    HOST_ID_PATTERN,
-    ID_PATTERN,
     LOG_LINE_CHARS_MAX,
     LOG_LINES_MAX,
     Action,
@@ -44,9 +32,8 @@ from training.fleet.protocol import (
     Slug,
     StatusReply,
 )
-from training.fleet.queue import Claimant, Grant, JobQueue, NoJob
-
-_ORDERED_SESSION = re.compile(r"\d{10}-")  # such ids sort by the order of the worker's starts
+from training.fleet.queue import Claimant, Grant, JobQueue
+from training.fleet.screening import check_claim, older, reported_reason
 
 
 class Shelf(Protocol):
@@ -68,22 +55,17 @@ class KnownHost:
     instance_id: str | None = None
     session_id: str | None = None
     trainer_digests: Mapping[str, str] = field(default_factory=dict)
-    conflict: str | None = (
-        None  # a second installation with this id that asked while this one lived
-    )
+    conflict: str | None = None  # a second installation with this id asked while this one lived
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
     """What a manifest means for the service."""
 
-    hosts: Mapping[str, Mapping[str, Any]] = field(
-        default_factory=dict
-    )  # name → declared capability
-    trainer_digests: Mapping[str, str] = field(
-        default_factory=dict
-    )  # program → digest of its flags
-    trainer_models: Mapping[str, frozenset[str]] = field(default_factory=dict)  # program → models
+    # host → declared capability; program → digest of its flags; program → its models
+    hosts: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    trainer_digests: Mapping[str, str] = field(default_factory=dict)
+    trainer_models: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +149,7 @@ class Service:
 
     def claim(self, request: ClaimRequest) -> ClaimReply:
         """Grant the best job this host may run, answer a repeated request alike, or say why there is none."""
-        _check(request)
+        check_claim(request)
         repeated = self._repeat(request)
         if repeated is not None:
             return repeated
@@ -229,7 +211,7 @@ class Service:
                 f"another installation with the host id {request.host_id} is alive; "
                 "give this one its own --host-id, or stop the other and wait for a lease",
             )
-        if _older(request.session_id, known.session_id):
+        if older(request.session_id, known.session_id):
             raise Refusal(
                 Slug.LEASE_SUPERSEDED,
                 f"a newer session of host {request.host_id} has begun; this one may not claim any more",
@@ -343,7 +325,7 @@ class Service:
 
     def fail(self, job_id: str, request: FailRequest) -> StatusReply:
         """End the live attempt without an artifact; what follows is the policy's word."""
-        reason = _reason(request)
+        reason = reported_reason(request)
         job, attempt = self._claimed(job_id, request.claim_id, request.host_id)
         if attempt.end_reason is reason:
             return StatusReply(job_id=job.job_id, status=job.status)
@@ -508,52 +490,3 @@ def _ended(attempt: Attempt) -> Refusal:
         Slug.LEASE_SUPERSEDED,
         f"attempt {attempt.attempt} of host {attempt.host} is no longer live{reason}; drop the work",
     )
-
-
-def _older(session: str | None, known: str | None) -> bool:
-    """Whether ``session`` began before ``known``, as far as their ids tell."""
-    if not session or not known or session == known:
-        return False
-    ordered = _ORDERED_SESSION.match(session) and _ORDERED_SESSION.match(known)
-    return bool(ordered) and session[:10] < known[:10]
-
-
-def _check(request: ClaimRequest) -> None:
-    """Before anything is remembered of a host: every other host's claim looks at it."""
-    if not re.fullmatch(HOST_ID_PATTERN, request.host_id):
-        raise Refusal(
-            Slug.BAD_REQUEST,
-            "$.host_id: a host id has 1 to 64 letters, digits, dots, dashes and underscores; "
-            "choose one with --host-id",
-        )
-    for name in ("instance_id", "session_id", "request_id"):
-        value = getattr(request, name)
-        if value is not None and not re.fullmatch(ID_PATTERN, value):
-            raise Refusal(
-                Slug.BAD_REQUEST, f"$.{name}: 1 to 128 letters, digits, dots, dashes, underscores"
-            )
-    try:
-        host = Host.of(request.host_id, request.capability)
-        sound = math.isfinite(host.ram_available_gib + host.vram_free_gib)
-    except (AttributeError, OverflowError, TypeError, ValueError):
-        sound = False
-    if not sound:
-        raise Refusal(
-            Slug.BAD_REQUEST,
-            "$.capability: cpu_cores, ram_available_gib and vram_free_gib are numbers, cuda_devices a list of objects; "
-            "`python -m training.fleet.capability` prints what this host should send",
-        )
-
-
-def _reason(request: FailRequest) -> EndReason:
-    """What the worker says the end was; callers of the old form say `worker shutdown` in the error."""
-    if request.error.strip().lower() == "worker shutdown":
-        return EndReason.WORKER_SHUTDOWN
-    try:
-        reason = EndReason(request.reason.strip().lower().replace(" ", "_"))
-    except ValueError:
-        reason = None
-    if reason not in REPORTABLE:
-        known = ", ".join(sorted(REPORTABLE))
-        raise Refusal(Slug.BAD_REQUEST, f"$.reason: expected one of {known}")
-    return reason

@@ -1,0 +1,67 @@
+"""What a worker's request must look like before anything is done or remembered for it."""
+
+from __future__ import annotations
+
+import math
+import re
+
+from training.fleet.job import REPORTABLE, EndReason, Host
+from training.fleet.protocol import (
+    HOST_ID_PATTERN,
+    ID_PATTERN,
+    ClaimRequest,
+    FailRequest,
+    Refusal,
+    Slug,
+)
+
+_ORDERED_SESSION = re.compile(r"\d{10}-")  # such ids sort by the order of the worker's starts
+
+
+def older(session: str | None, known: str | None) -> bool:
+    """Whether ``session`` began before ``known``, as far as their ids tell."""
+    if not session or not known or session == known:
+        return False
+    ordered = _ORDERED_SESSION.match(session) and _ORDERED_SESSION.match(known)
+    return bool(ordered) and session[:10] < known[:10]
+
+
+def check_claim(request: ClaimRequest) -> None:
+    """Before anything is remembered of a host: every other host's claim looks at it."""
+    if not re.fullmatch(HOST_ID_PATTERN, request.host_id):
+        raise Refusal(
+            Slug.BAD_REQUEST,
+            "$.host_id: a host id has 1 to 64 letters, digits, dots, dashes and underscores; "
+            "choose one with --host-id",
+        )
+    for name in ("instance_id", "session_id", "request_id"):
+        value = getattr(request, name)
+        if value is not None and not re.fullmatch(ID_PATTERN, value):
+            raise Refusal(
+                Slug.BAD_REQUEST, f"$.{name}: 1 to 128 letters, digits, dots, dashes, underscores"
+            )
+    try:
+        host = Host.of(request.host_id, request.capability)
+        sound = math.isfinite(host.ram_available_gib + host.vram_free_gib)
+    except (AttributeError, OverflowError, TypeError, ValueError):
+        sound = False
+    if not sound:
+        raise Refusal(
+            Slug.BAD_REQUEST,
+            "$.capability: cpu_cores, ram_available_gib and vram_free_gib are numbers, cuda_devices a list of objects; "
+            "`python -m training.fleet.capability` prints what this host should send",
+        )
+
+
+def reported_reason(request: FailRequest) -> EndReason:
+    """What the worker says the end was; callers of the old form say `worker shutdown` in the error."""
+    if request.error.strip().lower() == "worker shutdown":
+        return EndReason.WORKER_SHUTDOWN
+    try:
+        reason = EndReason(request.reason.strip().lower().replace(" ", "_"))
+    except ValueError:
+        reason = None
+    if reason not in REPORTABLE:
+        known = ", ".join(sorted(REPORTABLE))
+        raise Refusal(Slug.BAD_REQUEST, f"$.reason: expected one of {known}")
+    return reason
