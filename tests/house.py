@@ -1,0 +1,250 @@
+"""The rules of the house, each a function from one module's syntax tree to what breaks it, with the reason.
+
+They look at names as written, so they are simple and can be fooled by somebody who wants to; they are for those who
+forgot. ``test_fleet_house.py`` applies them to ``training/`` and tries each on a snippet that breaks it.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+LINES_MAX = 500
+
+
+@dataclass(frozen=True)
+class Module:
+    """A source file under its dotted name."""
+
+    name: str
+    tree: ast.Module
+    lines: int = 0
+
+    @classmethod
+    def of(cls, name: str, source: str) -> Module:
+        return cls(name, ast.parse(source), source.count("\n"))
+
+    def is_any(self, patterns: str) -> bool:
+        return any(fnmatchcase(self.name, pattern) for pattern in patterns.split())
+
+
+Breach = tuple[int, str]  # line, what and why
+Rule = Callable[[Module], Iterator[Breach]]
+
+
+def modules(root: Path) -> list[Module]:
+    """Every module of the package that lies in ``root / "training"``."""
+    found = []
+    for path in sorted((root / "training").rglob("*.py")):
+        parts = path.relative_to(root).with_suffix("").parts
+        name = ".".join(part for part in parts if part != "__init__")
+        found.append(Module.of(name, path.read_text(encoding="utf-8")))
+    return found
+
+
+def imported(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Every import with its line; ``from a import b`` counts as ``a.b``, which may be a module or a name in one."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "imports are absolute here"
+            yield from ((node.lineno, f"{node.module}.{alias.name}") for alias in node.names)
+
+
+def within(name: str, packages: str) -> bool:
+    """Whether ``name`` is one of these packages or lies in one."""
+    return any(name == each or name.startswith(each + ".") for each in packages.split())
+
+
+def fleet(*names: str) -> str:
+    return " ".join(f"training.fleet.{name}" for text in names for name in text.split())
+
+
+# ── who may import whom ─────────────────────────────────────────────────────────────────────
+
+HEAVY = "torch xgboost numpy polars sklearn scipy pandas pyarrow"
+RECEIVER = fleet(
+    "queue choose ledger rows database database_sqlite service screening views store store_index store_errors incoming",
+    "receiver serving hub endpoints bodies problems uploads connection plan catalogue dashboard policy",
+)
+WORKER = fleet("worker worker_* supervise supervise_* launcher trainer_command capability*")
+
+
+@dataclass(frozen=True)
+class Fence:
+    """``who`` (patterns) may import nothing of ``what`` (packages), but ``except_`` for these."""
+
+    who: str
+    what: str
+    why: str
+    except_: str = ""
+
+
+FENCES = (
+    Fence("training.fleet*", HEAVY, "a Pi coordinates and drives trainers without any of them"),
+    Fence(
+        "training.fleet*",
+        "training.data training.trainer",
+        "trainers are commands to the fleet: arguments, exit code, files, lines on standard output",
+    ),
+    Fence("training.trainer*", "training.fleet", "a trainer runs without a fleet"),
+    Fence("training.data*", "training.fleet training.trainer", "data knows nobody who uses it"),
+    Fence("training.clock", "training", "the clock stands below everything"),
+    Fence(fleet("job protocol"), "training", "nouns and wire import nothing of ours"),
+    Fence(fleet("policy"), "training", "a decision knows nouns only", fleet("job")),
+    Fence(
+        fleet("database database_sqlite rows queue choose ledger"),
+        fleet("service views receiver hub endpoints protocol store"),
+        "the queue stands below those who use it, and is not bound to the wire",
+    ),
+    Fence(
+        fleet("service screening views"),
+        fleet("receiver hub endpoints serving database_sqlite") + " starlette uvicorn sqlite3",
+        "calls know no HTTP and no dialect",
+    ),
+    Fence("training.fleet*", "sqlite3", "one adapter speaks to SQLite", fleet("database_sqlite")),
+    Fence(fleet("client client_* transport cli cli_*"), RECEIVER, "clients know the protocol alone"),
+    Fence(WORKER, RECEIVER, "a worker knows the receiver by its protocol alone"),
+    Fence(RECEIVER.replace(fleet("policy"), ""), fleet("worker supervise launcher client"),
+          "the receiver knows workers by their protocol alone"),
+    Fence("training*", "requests httpx aiohttp urllib3", "HTTP costs no dependency here"),
+)  # fmt: skip
+
+
+def keeps_its_layer(module: Module) -> Iterator[Breach]:
+    for fence in FENCES:
+        if module.is_any(fence.who) and not module.is_any(fence.except_ or "-"):
+            for line, name in imported(module.tree):
+                if within(name, fence.what) and not within(name, fence.except_ or "-"):
+                    yield line, f"imports {name}: {fence.why}"
+
+
+# ── who may touch what ──────────────────────────────────────────────────────────────────────
+
+CLOCK_READS = re.compile(
+    r"time\.(time|monotonic|perf_counter|process_time|thread_time|clock_gettime)(_ns)?"
+    r"|time\.(localtime|gmtime|ctime|asctime|strftime)"
+    r"|(datetime\.)?(datetime|date)\.(now|utcnow|today)"
+)
+
+
+def reads_no_clock(module: Module) -> Iterator[Breach]:
+    why = "only training/clock.py reads clocks; take a Clock, so that tests and the simulation own time"
+    if module.name == "training.clock":
+        return
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.Attribute) and CLOCK_READS.fullmatch(ast.unparse(node)):
+            yield node.lineno, f"uses {ast.unparse(node)}: {why}"
+    for line, name in imported(module.tree):
+        if CLOCK_READS.fullmatch(name):
+            yield line, f"imports {name}: {why}"
+
+
+SQL = re.compile(
+    r"\s*(SELECT\s.+\sFROM\s|INSERT\s+INTO\s|UPDATE\s+\w+\s+SET\s|DELETE\s+FROM\s|WITH\s+\w+\s+AS\s"
+    r"|(CREATE|DROP|ALTER)\s+(TABLE|INDEX|UNIQUE|TRIGGER|VIEW)\s|PRAGMA\s|BEGIN\s+IMMEDIATE|SAVEPOINT\s)",
+    re.IGNORECASE | re.DOTALL,
+)
+ADAPTER_MAY = re.compile(r"\s*(PRAGMA|BEGIN|COMMIT|ROLLBACK|SAVEPOINT|RELEASE)\b")
+
+
+def holds_no_sql(module: Module) -> Iterator[Breach]:
+    # The recorded workloads that *are* a database at work speak its language.
+    if module.is_any("training.data.behaviours_*"):
+        return
+    for node in ast.walk(module.tree):
+        text = node.value if isinstance(node, ast.Constant) else None
+        if not isinstance(text, str) or not SQL.match(text):
+            continue
+        if not (module.name.startswith("training.fleet.database_") and ADAPTER_MAY.match(text)):
+            yield node.lineno, f"holds SQL ({text.strip()[:30]}…): statements live in sql/, named"
+
+
+STARTS = re.compile(
+    r"(subprocess|multiprocessing|pty)(\..*)?"
+    r"|os\.(fork\w*|exec\w+|spawn\w+|posix_spawn\w*|system|popen|startfile)"
+    r"|asyncio\.create_subprocess_\w+|asyncio\.subprocess(\..*)?"
+    r"|concurrent\.futures\.(process(\..*)?|ProcessPoolExecutor)"
+)
+STARTERS = fleet("supervise supervise_posix supervise_windows launcher capability_cuda describe")
+STARTERS += (
+    " training.data.record training.data.record_sample training.data.stage training.data.build"
+)
+STARTERS += " training.data.behaviours* training.data.ingest_pcp"
+
+
+def starts_no_process(module: Module) -> Iterator[Breach]:
+    if module.is_any(STARTERS):
+        return
+    why = "only supervision, the launcher, probes and the recorder start processes"
+    for line, name in imported(module.tree):
+        if STARTS.fullmatch(name):
+            yield line, f"imports {name}: {why}"
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.Attribute) and STARTS.fullmatch(ast.unparse(node)):
+            yield node.lineno, f"uses {ast.unparse(node)}: {why}"
+
+
+PURE = fleet(
+    "job policy worker_state worker_turn worker_types worker_claims worker_beats worker_reports"
+)
+PURE += " " + fleet("worker_trainer outcome") + " training.data.split"
+IMPURE = """io os pathlib shutil tempfile socket ssl select subprocess threading asyncio concurrent queue sqlite3
+  time datetime random secrets uuid logging urllib http platform getpass multiprocessing training.clock sys"""
+IMPURE_CALLS = frozenset({"open", "print", "input", "breakpoint", "exec", "eval", "__import__"})
+
+
+def stays_pure(module: Module) -> Iterator[Breach]:
+    if not module.is_any(PURE):
+        return
+    why = "this module decides; I/O, time and chance come in as arguments"
+    for line, name in imported(module.tree):
+        if within(name, IMPURE):
+            yield line, f"imports {name}: {why}"
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in IMPURE_CALLS:
+            yield node.lineno, f"calls {ast.unparse(node.func)}: {why}"
+
+
+POSIX_ONLY = "fcntl grp pwd resource termios tty pty syslog posix"
+
+
+def imports_on_windows(module: Module) -> Iterator[Breach]:
+    """What exists on POSIX only may be imported inside a function, or in a file that says so."""
+    if module.name.endswith("_posix"):
+        return
+    deferred = {
+        id(inner)
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        for inner in ast.walk(node)
+    }
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.Import | ast.ImportFrom) and id(node) not in deferred:
+            for line, name in imported(ast.Module([node], [])):
+                if within(name, POSIX_ONLY):
+                    yield line, f"imports {name}, which Windows lacks: do it where it is needed"
+
+
+def is_no_landfill(module: Module) -> Iterator[Breach]:
+    if module.lines > LINES_MAX:
+        yield (
+            module.lines,
+            f"{module.lines} lines, more than {LINES_MAX}: find the second noun in it",
+        )
+
+
+RULES: tuple[Rule, ...] = (
+    keeps_its_layer,
+    reads_no_clock,
+    holds_no_sql,
+    starts_no_process,
+    stays_pure,
+    imports_on_windows,
+    is_no_landfill,
+)

@@ -1,0 +1,175 @@
+"""The house is kept: who may know whom, who may touch what. Each rule is itself tried on a snippet that breaks it."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import house
+import pytest
+from house import RULES, Module, Rule, modules
+
+from training.fleet.job import EndReason, JobStatus
+
+ROOT = Path(__file__).parents[1]
+HOUSE = modules(ROOT)
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
+def test_the_house_is_kept(rule: Rule) -> None:
+    broken = [f"{module.name}:{line} {said}" for module in HOUSE for line, said in rule(module)]
+    assert not broken, "\n" + "\n".join(broken)
+
+
+def test_the_walk_sees_the_house() -> None:
+    names = {module.name for module in HOUSE}
+    assert {"training", "training.clock", "training.fleet.queue", "training.trainer.run"} <= names
+    for pattern in (house.STARTERS + " " + house.PURE).split():
+        assert any(module.is_any(pattern) for module in HOUSE), (
+            f"{pattern} names nothing: a stale rule"
+        )
+
+
+BREAKS: list[tuple[Callable[[Module], object], str, str]] = [
+    (house.keeps_its_layer, "training.fleet.receiver", "import torch"),
+    (house.keeps_its_layer, "training.fleet.capability_cuda", "def f():\n  import numpy.linalg"),
+    (house.keeps_its_layer, "training.fleet.worker", "from training.trainer.run import main"),
+    (house.keeps_its_layer, "training.fleet.manifest", "from training import trainer"),
+    (house.keeps_its_layer, "training.trainer.run", "from training.fleet import protocol"),
+    (house.keeps_its_layer, "training.data.windows", "import training.trainer.flags"),
+    (house.keeps_its_layer, "training.fleet.policy", "from training.fleet.queue import JobQueue"),
+    (house.keeps_its_layer, "training.fleet.policy", "from training.clock import Clock"),
+    (house.keeps_its_layer, "training.fleet.job", "from training.fleet import policy"),
+    (house.keeps_its_layer, "training.fleet.queue", "from training.fleet.service import Service"),
+    (house.keeps_its_layer, "training.fleet.service", "from starlette.requests import Request"),
+    (house.keeps_its_layer, "training.fleet.store", "import sqlite3"),
+    (house.keeps_its_layer, "training.fleet.worker_state", "from training.fleet import queue"),
+    (house.keeps_its_layer, "training.fleet.hub", "from training.fleet.worker import main"),
+    (house.keeps_its_layer, "training.fleet.client", "import httpx"),
+    (house.keeps_its_layer, "training.fleet.cli_status", "from training.fleet import queue"),
+    (house.keeps_its_layer, "training.fleet.describe", "import sqlite3"),
+    (house.reads_no_clock, "training.fleet.queue", "import time\nx = time.time()"),
+    (house.reads_no_clock, "training.data.record", "from time import monotonic"),
+    (house.reads_no_clock, "training.trainer.loop", "import time\nf(clock=time.perf_counter_ns)"),
+    (house.reads_no_clock, "training.fleet.cli", "x = datetime.datetime.now(UTC)"),
+    (house.reads_no_clock, "training.fleet.cli", "x = date.today()"),
+    (house.holds_no_sql, "training.fleet.queue", "q = 'SELECT * FROM jobs'"),
+    (house.holds_no_sql, "training.fleet.views", "q = f'''\n  update jobs SET status = {x}'''"),
+    (house.holds_no_sql, "training.fleet.database_sqlite", "q = 'DELETE FROM jobs'"),
+    (house.holds_no_sql, "training.fleet.queue", "q = 'PRAGMA synchronous = OFF'"),
+    (house.starts_no_process, "training.fleet.queue", "import subprocess"),
+    (house.starts_no_process, "training.fleet.receiver", "from subprocess import Popen"),
+    (house.starts_no_process, "training.fleet.worker", "import os\nos.execv('a', [])"),
+    (house.starts_no_process, "training.fleet.cli", "import os\nos.system('ls')"),
+    (house.starts_no_process, "training.trainer.loop", "import multiprocessing.pool"),
+    (house.stays_pure, "training.fleet.policy", "import random"),
+    (house.stays_pure, "training.fleet.worker_state", "from training.clock import SystemClock"),
+    (house.stays_pure, "training.data.split", "def f(path):\n  return open(path)"),
+    (house.stays_pure, "training.fleet.job", "from pathlib import Path"),
+    (house.imports_on_windows, "training.fleet.store", "import fcntl"),
+    (
+        house.imports_on_windows,
+        "training.fleet.store",
+        "if True:\n  from resource import getrusage",
+    ),
+    (house.is_no_landfill, "training.fleet.service", "pass\n" * 501),
+]
+
+
+@pytest.mark.parametrize(("rule", "name", "source"), BREAKS)
+def test_each_rule_sees_what_breaks_it(rule: Rule, name: str, source: str) -> None:
+    assert list(rule(Module.of(name, source)))
+
+
+ALLOWED = [
+    ("training.clock", "import time\nx = time.time()"),
+    ("training.fleet.supervise_posix", "import fcntl, subprocess"),
+    ("training.fleet.locking", "def lock():\n  import fcntl"),
+    ("training.fleet.database_sqlite", "import sqlite3\nq = 'PRAGMA foreign_keys = ON'"),
+    ("training.fleet.describe", "import subprocess"),
+    ("training.fleet.policy", "from training.fleet.job import Job"),
+    ("training.fleet.queue", "from training.fleet.policy import fits\nimport secrets"),
+    ("training.trainer.run", "import torch\nfrom training.data.split import split"),
+    ("training.fleet.receiver", "import uvicorn\nname = 'select a job'"),
+    ("training.data.record", "import time\ntime.sleep(1)"),
+    ("training.fleet.service", "pass\n" * 499),
+]
+
+
+@pytest.mark.parametrize(("name", "source"), ALLOWED)
+def test_no_rule_sees_what_is_allowed(name: str, source: str) -> None:
+    assert [each for rule in RULES for each in rule(Module.of(name, source))] == []
+
+
+def test_every_rule_is_tried() -> None:
+    assert {rule for rule, _, _ in BREAKS} == set(RULES)
+
+
+# ── at run time ─────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    "module", ["receiver", "worker", "cli", "manifest", "client", "capability", "queue"]
+)
+def test_what_coordinates_loads_no_ml_library(module: str) -> None:
+    """In an interpreter of its own, whatever is imported in turn."""
+    heavy = house.HEAVY.split()
+    code = f"import sys, training.fleet.{module}; print([m for m in {heavy} if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
+    assert (done.returncode, done.stdout.strip()) == (0, "[]"), done.stderr
+
+
+def test_the_receiver_loads_nothing_of_data_and_trainers() -> None:
+    code = "import sys, training.fleet.receiver as r; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
+    loaded = done.stdout.split()
+    assert "training.fleet.service" in loaded
+    assert [m for m in loaded if house.within(m, "training.data training.trainer")] == []
+
+
+# ── what is documented ──────────────────────────────────────────────────────────────────────
+
+
+def page(name: str) -> str:
+    path = ROOT / "docs" / name
+    if not path.exists():
+        pytest.skip(f"docs/{name} is not written yet")
+    return path.read_text(encoding="utf-8")
+
+
+def test_the_protocol_page_names_every_address_and_every_refusal() -> None:
+    text = page("protocol.md")
+    from training.fleet.endpoints import routes
+    from training.fleet.protocol import Slug
+
+    paths = {re.sub(r"\{\w+\}", "{id}", route.path) for route in routes()}
+    methods = {
+        f"{method} {re.sub(r'{[^}]+}', '{id}', route.path)}"
+        for route in routes()
+        for method in route.methods or ()
+        if method != "HEAD"
+    }
+    text = re.sub(r"\{\w+\}", "{id}", text)
+    assert sorted(path for path in paths if path not in text) == []
+    assert sorted(each for each in methods if each not in text) == []
+    assert sorted(slug for slug in Slug if f"`{slug}`" not in text) == []
+
+
+def test_the_protocol_page_speaks_of_every_status_and_end() -> None:
+    text = page("protocol.md")
+    assert [word for word in [*JobStatus, *EndReason] if word not in text] == []
+
+
+@pytest.mark.parametrize("program", ["receiver", "worker", "cli"])
+def test_the_operators_page_names_every_flag(program: str) -> None:
+    text = page("operations.md")
+    source = "".join(
+        path.read_text(encoding="utf-8")
+        for path in sorted((ROOT / "training" / "fleet").glob(f"{program}*.py"))
+    )
+    flags = set(re.findall(r'"(--[a-z][a-z-]+)[/"]', source))
+    assert flags, "the flags of this program can be read"
+    assert sorted(flag for flag in flags if flag not in text) == []
