@@ -309,10 +309,11 @@ def test_unified_limits_hold_wherever_on_the_way_they_stand(tmp_path):
             f"{group}/memory.max": f"{4 * GIB}\n",
             f"{group}/memory.current": f"{3 * GIB}\n",
             f"{group}/memory.stat": f"anon 5\ninactive_file {GIB}\n",
-            "sys/fs/cgroup/system.slice/memory.max": "max\n",
+            "sys/fs/cgroup/system.slice/memory.max": f"{8 * GIB}\n",
+            "sys/fs/cgroup/system.slice/memory.current": f"{7 * GIB}\n",
         },
     )
-    assert cgroup_limits(tmp_path) == CgroupLimits(1.5, 4 * GIB, 2 * GIB)
+    assert cgroup_limits(tmp_path) == CgroupLimits(1.5, 4 * GIB, 1 * GIB)
 
 
 def test_version_one_inside_a_container_reads_the_mounted_group(tmp_path):
@@ -320,7 +321,9 @@ def test_version_one_inside_a_container_reads_the_mounted_group(tmp_path):
         tmp_path,
         {
             "proc/self/mountinfo": V1_MOUNTS,
-            "proc/self/cgroup": "4:memory:/docker/ab\n1:cpu,cpuacct:/docker/ab\n",
+            "proc/self/cgroup": "4:memory:/docker/ab/inner\n1:cpu,cpuacct:/docker/ab\n",
+            "sys/fs/cgroup/memory/inner/memory.limit_in_bytes": f"{GIB}\n",
+            "sys/fs/cgroup/memory/inner/memory.usage_in_bytes": "0\n",
             "sys/fs/cgroup/cpu,cpuacct/cpu.cfs_quota_us": "50000\n",
             "sys/fs/cgroup/cpu,cpuacct/cpu.cfs_period_us": "100000\n",
             "sys/fs/cgroup/memory/memory.limit_in_bytes": f"{2 * GIB}\n",
@@ -328,7 +331,7 @@ def test_version_one_inside_a_container_reads_the_mounted_group(tmp_path):
             "sys/fs/cgroup/memory/memory.stat": f"total_inactive_file {GIB // 2}\n",
         },
     )
-    assert cgroup_limits(tmp_path) == CgroupLimits(0.5, 2 * GIB, 3 * GIB // 2)
+    assert cgroup_limits(tmp_path) == CgroupLimits(0.5, GIB, GIB)
 
 
 def test_no_limit_is_none(tmp_path):

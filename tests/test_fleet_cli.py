@@ -531,6 +531,11 @@ def test_get_chooses_a_folder_of_its_own(finished, tmp_path, monkeypatch):
     )
 
 
+def test_a_folders_name_is_not_read_as_markup(finished, tmp_path):
+    assert finished("get", "done", "--out", str(tmp_path / "[red]x")) == 0
+    assert "[red]x" in finished.out
+
+
 def test_get_keeps_nothing_that_is_not_what_was_promised(finished, tmp_path):
     finished.receiver.bundle += b"x"
     assert finished("get", "done", "--out", str(tmp_path / "model")) == 1

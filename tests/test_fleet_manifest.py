@@ -209,6 +209,12 @@ def test_an_id_depends_on_what_determines_the_model(other):
     assert len({job_id(), job_id(other), job_id(model="gru")}) == 3
 
 
+def test_an_id_depends_on_every_training_host_and_not_on_their_order():
+    recipe = 'split_recipe = "host"\ntrain_hosts = '
+    assert job_id(recipe + '["a", "b"]') == job_id(recipe + '["b", "a", "b"]')
+    assert len({job_id(recipe + hosts) for hosts in ('["a"]', '["a", "b"]', '["a", "c"]')}) == 3
+
+
 def test_zero_has_one_id_whatever_its_sign():
     assert job_id("hyper.dropout = -0.0") == job_id("hyper.dropout = 0")
 

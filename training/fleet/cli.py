@@ -7,14 +7,17 @@ The operator's token comes from ``$CIS490_OPERATOR_TOKEN`` only: an argument wou
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.console import Console
 from rich.live import Live
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
 from training.fleet import cli_status, cli_views
 from training.fleet.cli_bundle import BundleRefused, fetch_model
@@ -35,9 +38,11 @@ _WATCH_S = 2.0
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
 Job = Annotated[
-    str, typer.Argument(metavar="JOB", help="A name, an id, or a unique prefix of one.")
+    str, typer.Argument(metavar="JOB", help="Its name, its id, or a unique prefix of the id.")
 ]
-Jobs = Annotated[list[str], typer.Argument(metavar="JOB...", help="Names, ids or unique prefixes.")]
+Jobs = Annotated[
+    list[str], typer.Argument(metavar="JOB...", help="Names, ids, or unique prefixes of ids.")
+]
 Url = Annotated[str | None, typer.Option(help=f"Default ${URL_VARIABLE} or {DEFAULT_URL}.")]
 AsJson = Annotated[bool, typer.Option("--json", help="For machines.")]
 
@@ -251,7 +256,8 @@ def get(
     detail = client.job(job)
     view, spec = detail["job"], detail["spec"]
     folder = out or Path(f"{spec['model']}_{spec['mode']}-{view['job_id'][:12]}").name
-    artifact_id, files = fetch_model(client, detail, Path(folder), _meter(world))
+    with _meter(world) as progress:
+        artifact_id, files = fetch_model(client, detail, Path(folder), progress)
     shape = {
         "job_id": view["job_id"],
         "name": view["name"],
@@ -264,18 +270,15 @@ def get(
     return DONE
 
 
-def _meter(world: World) -> Callable[[int, int], object] | None:
-    """A line that says how far a download is, on a terminal."""
-    if not world.err.isatty():
-        return None
-
-    def tell(done: int, whole: int) -> None:
-        end = "\n" if done >= whole else ""
-        print(
-            f"\rfetching {cli_views.size(done)} of {cli_views.size(whole)}", file=world.err, end=end
-        )
-
-    return tell
+@contextmanager
+def _meter(world: World) -> Iterator[Callable[[int, int], object]]:
+    """A bar with the time left, on a terminal; silence elsewhere."""
+    columns = (TextColumn("fetching"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
+    console = Console(file=world.err, highlight=False)
+    shown = world.err.isatty()
+    with Progress(*columns, console=console, transient=True, disable=not shown) as bar:
+        task = bar.add_task("fetching", total=None)
+        yield lambda done, whole: bar.update(task, completed=done, total=whole or None)
 
 
 def main(argv: Sequence[str] | None = None, *, world: World | None = None) -> int:

@@ -51,4 +51,4 @@ def printable_lines(text: object) -> list[str]:
 
 def json_text(value: Any) -> str:
     """JSON for machines that is also safe on a terminal: everything beyond plain ASCII is escaped."""
-    return json.dumps(value, indent=2, ensure_ascii=True).replace("\x7f", "\\u007f")
+    return json.dumps(value, indent=2, ensure_ascii=True)
