@@ -1,0 +1,315 @@
+"""What people look at: pages, histories, logs, and the answer to "why is it not running?"."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from builders import a_beat, a_capability, a_failure, a_job, a_worker_claim, some_lines
+from fakes import Counting, FakeClock, FakeShelf
+
+from training.fleet.database_sqlite import SqliteDatabase
+from training.fleet.policy import Policy
+from training.fleet.protocol import JobsReply, JobView, Refusal, Slug
+from training.fleet.queue import JobQueue
+from training.fleet.service import Plan, Service
+from training.fleet.views import Views
+
+POLICY = Policy()
+
+
+class Looking:
+    """A service with its file, and views on a connection of their own beside it, as the receiver has them."""
+
+    def __init__(self, path: Path) -> None:
+        self.clock = FakeClock()
+        self.queue = JobQueue(path, clock=self.clock, new_claim_id=Counting())
+        self.service = Service(self.queue, FakeShelf())
+        self.reader = SqliteDatabase(path)
+        self.views = Views(self.reader, self.service)
+
+    def plan(self, *jobs: dict[str, Any], **hosts: dict[str, Any]) -> None:
+        self.service.reload(jobs, Plan(hosts=hosts))
+
+    def claim(self, host: str = "pi", **fields: Any) -> str | None:
+        return self.service.claim(a_worker_claim(host, **fields)).claim_id
+
+    def job(self, name: str = "one") -> JobView:
+        return self.views.job(f"id-{name}").job
+
+    def verdicts(self, name: str = "one") -> dict[str, tuple[bool, str, float | None]]:
+        reply = self.views.explain(f"id-{name}")
+        return {each.host: (each.fits, each.reason, each.wait_s) for each in reply.hosts}
+
+
+@pytest.fixture
+def fleet(tmp_path: Path) -> Iterator[Looking]:
+    looking = Looking(tmp_path / "training_jobs.db")
+    yield looking
+    looking.reader.close()
+    looking.queue.close()
+
+
+# ── pages ───────────────────────────────────────────────────────────────────────────────────
+
+
+def walked(fleet: Looking, **wish: Any) -> list[str]:
+    """Names of all jobs, page by page."""
+    names, after = [], 0
+    while True:
+        page: JobsReply = fleet.views.jobs(after=after, **wish)
+        names += [job.name for job in page.jobs]
+        if page.next_after is None:
+            return names
+        assert page.jobs, "a further page is promised only where there is one"
+        after = page.next_after
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3, 6, 7, 1000])
+def test_pages_show_every_job_once_in_order_of_arrival(fleet: Looking, limit: int) -> None:
+    names = [f"job-{n}" for n in range(6)]
+    fleet.plan(*(a_job(name, priority=n) for n, name in enumerate(names)))
+    assert walked(fleet, limit=limit) == names
+
+
+def test_a_page_of_one_status(fleet: Looking) -> None:
+    fleet.plan(*(a_job(f"job-{n}") for n in range(5)))
+    fleet.service.cancel("job-1")
+    fleet.service.cancel("job-3")
+    assert walked(fleet, status="cancelled", limit=1) == ["job-1", "job-3"]
+    page = fleet.views.jobs(status="cancelled")
+    assert (page.counts["pending"], page.counts["cancelled"]) == (3, 2), "of the whole queue"
+    assert page.now == fleet.clock.now()
+    with pytest.raises(Refusal) as refused:
+        fleet.views.jobs(status="lost")
+    assert refused.value.slug is Slug.BAD_REQUEST
+    assert "pending" in refused.value.detail
+
+
+def test_a_running_job_shows_its_host_and_progress_and_a_pending_one_none(fleet: Looking) -> None:
+    fleet.plan(a_job("one"))
+    claim_id = fleet.claim()
+    fleet.service.heartbeat("id-one", a_beat(claim_id, progress={"epoch": 2, "eta_s": 30}))
+    (shown,) = fleet.views.jobs().jobs
+    assert (shown.status, shown.host, shown.progress) == (
+        "running",
+        "pi",
+        {"epoch": 2, "eta_s": 30},
+    )
+    assert fleet.job() == shown, "one job looks alike on its own page"
+    fleet.service.fail("id-one", a_failure(claim_id))
+    (shown,) = fleet.views.jobs().jobs
+    assert (shown.status, shown.host, shown.progress) == ("pending", None, None)
+    assert shown.error == "it broke", "what happened last stays visible while it waits"
+
+
+def test_every_answer_can_be_sent(fleet: Looking) -> None:
+    fleet.plan(a_job("one"), desktop={"priority": 1})
+    fleet.service.fail("id-one", a_failure(fleet.claim(), exit_code=65))
+    for answer in (
+        fleet.views.jobs(),
+        fleet.views.job("id-one"),
+        fleet.views.explain("id-one"),
+        fleet.views.log("id-one"),
+        fleet.views.workers(),
+    ):
+        assert msgspec.json.decode(msgspec.json.encode(answer), type=type(answer)) == answer
+
+
+@pytest.mark.parametrize("question", ["job", "log", "explain"])
+def test_an_unknown_job_is_said_to_be_one(fleet: Looking, question: str) -> None:
+    with pytest.raises(Refusal) as refused:
+        getattr(fleet.views, question)("no such job")
+    assert refused.value.slug is Slug.UNKNOWN_JOB
+
+
+# ── one job ─────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_job_shows_its_whole_history(fleet: Looking) -> None:
+    fleet.plan(a_job("one"))
+    fleet.service.fail("id-one", a_failure(fleet.claim(), exit_code=1, record={"seconds": 3.5}))
+    fleet.service.requeue("one")
+    fleet.claim("desktop")
+    detail = fleet.views.job("id-one")
+    assert [(a.attempt, a.generation, a.host, a.end_reason) for a in detail.attempts] == [
+        (1, 1, "pi", "trainer_failed"),
+        (2, 2, "desktop", None),
+    ]
+    assert (detail.attempts[0].exit_code, detail.attempts[0].record) == (1, {"seconds": 3.5})
+    moves = [(each.transition, each.to_status) for each in detail.events]
+    assert moves == [
+        ("insert", "pending"),
+        ("claim", "claimed"),
+        ("retry", "pending"),
+        ("requeue", "pending"),
+        ("claim", "claimed"),
+    ]
+    assert detail.spec == a_job("one")
+
+
+def test_a_failed_job_shows_its_error_and_what_ended_it(fleet: Looking) -> None:
+    fleet.plan(a_job("one"))
+    fleet.service.fail("id-one", a_failure(fleet.claim(), error="CUDA out of memory", exit_code=2))
+    shown = fleet.job()
+    assert (shown.status, shown.error) == ("failed", "CUDA out of memory")
+    assert "exit code 2 (bad arguments)" in (shown.ended_by or "")
+
+
+def test_a_log_is_read_from_any_line_on(fleet: Looking) -> None:
+    fleet.plan(a_job("one"))
+    claim_id = fleet.claim()
+    for first, lines in ((0, ["a", "b", "c"]), (3, ["d", "e"])):
+        fleet.service.heartbeat("id-one", a_beat(claim_id, log=some_lines(*lines, first=first)))
+    for after, lines in ((0, "abcde"), (1, "bcde"), (3, "de"), (4, "e")):
+        reply = fleet.views.log("id-one", after=after)
+        assert (reply.first, "".join(reply.lines), reply.next, reply.live) == (
+            after,
+            lines,
+            5,
+            True,
+        )
+    done = fleet.views.log("id-one", after=5)
+    assert (done.lines, done.next) == ([], 5), "asked again from there, nothing is repeated"
+    fleet.service.cancel("one")
+    assert not fleet.views.log("id-one").live
+
+
+def test_each_attempt_has_its_own_log(fleet: Looking) -> None:
+    fleet.plan(a_job("one"))
+    assert fleet.views.log("id-one").lines == [], "before its first attempt"
+    for n in (1, 2):
+        fleet.service.heartbeat(
+            "id-one", a_beat(fleet.claim(session=n), log=some_lines(f"try {n}"))
+        )
+    assert fleet.views.log("id-one").lines == ["try 2"]
+    earlier = fleet.views.log("id-one", attempt=1)
+    assert (earlier.lines, earlier.live) == (["try 1"], False)
+
+
+# ── why is it not running? ──────────────────────────────────────────────────────────────────
+
+
+def test_a_job_that_no_known_host_can_run_says_why_in_the_list(fleet: Looking) -> None:
+    fleet.plan(a_job("one", require_cuda=True), a_job("two"))
+    assert "no worker has asked" in (fleet.job().obstacle or "")
+    fleet.claim("pi")
+    by_name = {job.name: job.obstacle for job in fleet.views.jobs().jobs}
+    assert by_name["one"] == "pi: no CUDA device available, and the job has require_cuda"
+    assert by_name["two"] is None
+    fleet.claim("desktop", capability=a_capability(cuda=True, vram=1))
+    assert fleet.job().obstacle is None
+
+
+def test_explain_answers_for_every_host(fleet: Looking) -> None:
+    fleet.plan(
+        a_job("one", require_cuda=True, min_vram_gib=8, denied_hosts=["laptop"]),
+        a_job("other", priority=99),
+        office={"priority": 1},
+    )
+    fleet.claim("pi")
+    fleet.service.cancel("other")
+    for host, vram in (("small", 4.0), ("laptop", 24.0)):
+        fleet.claim(host, capability=a_capability(cuda=True, vram=vram))
+    verdicts = fleet.verdicts()
+    assert "no CUDA" in verdicts["pi"][1]
+    assert "vram_free 4.0 < 8.0" in verdicts["small"][1]
+    assert "denied_hosts" in verdicts["laptop"][1]
+    assert "never asked for work" in verdicts["office"][1]
+    assert not any(fits for fits, _, _ in verdicts.values())
+    assert fleet.views.explain("id-one").summary == "no known host can run it"
+
+
+def test_explain_counts_down_what_time_will_remove(fleet: Looking) -> None:
+    fleet.plan(a_job("one", prefer_cuda=True))
+    fleet.claim("pi")
+    fleet.clock.advance(100)
+    fits, reason, wait_s = fleet.verdicts()["pi"]
+    assert (fits, wait_s) == (True, 200.0)
+    assert reason == "prefer_cuda: a CUDA host goes first, 200 s more"
+    fleet.clock.advance(200)
+    assert fleet.verdicts()["pi"] == (True, "ok", None)
+    assert "waits for pi to ask for work" in fleet.views.explain("id-one").summary
+
+
+def test_explain_tells_back_off_and_avoidance(fleet: Looking) -> None:
+    fleet.plan(a_job("one"))
+    fleet.claim("desktop")
+    fleet.service.requeue("one")
+    fleet.service.fail("id-one", a_failure(fleet.claim("pi")))
+    away = POLICY.backoff_s + POLICY.retry_elsewhere_grace_s
+    assert fleet.verdicts()["pi"] == (
+        True,
+        f"the job failed here, another host goes first for {away:.0f} s more",
+        away,
+    )
+    assert fleet.verdicts()["desktop"][1:] == ("the job failed a moment ago, 15 s more", 15.0)
+    assert fleet.views.explain("id-one").summary.startswith("it waits: desktop: ")
+    fleet.clock.advance(POLICY.backoff_s)
+    assert fleet.verdicts()["desktop"][1] == "ok"
+
+
+def test_explain_says_when_a_fitting_host_is_silent(fleet: Looking) -> None:
+    fleet.plan(a_job("one"))
+    fleet.claim("pi")
+    fleet.service.requeue("one")
+    fleet.clock.advance(POLICY.stale_after_s + 1)
+    assert fleet.verdicts()["pi"][1] == "it fits, but was not heard for a lease"
+
+
+def test_explain_agrees_with_the_claim(fleet: Looking) -> None:
+    """What it says of a host is what the host is told when it asks."""
+    fleet.plan(a_job("one", prefer_cuda=True, min_cores=2))
+    fleet.claim("pi")
+    fleet.claim("tiny", capability=a_capability(cores=1))
+    for host in ("pi", "tiny"):
+        reply = fleet.service.claim(a_worker_claim(host, session=2))
+        fits, reason, wait_s = fleet.verdicts()[host]
+        assert reply.job_id is None
+        assert reply.retry_after_s == wait_s
+        assert (reason if not fits else "prefer_cuda") in (reply.reason or "")
+
+
+def test_explain_of_what_is_over_says_how_it_ended(fleet: Looking) -> None:
+    fleet.plan(a_job("one"))
+    fleet.service.fail("id-one", a_failure(fleet.claim(), exit_code=65))
+    assert "failed: trainer: exit code 65" in fleet.views.explain("id-one").summary
+
+
+# ── workers ─────────────────────────────────────────────────────────────────────────────────
+
+
+def test_workers_show_what_they_can_do_hold_and_lack(fleet: Looking) -> None:
+    jobs = [a_job("one")]
+    plan = Plan(
+        hosts={"pi": {"allow_jobs": ["gbt"]}},
+        trainer_digests={"run": "new"},
+        trainer_models={"run": frozenset({"cnn"})},
+    )
+    fleet.service.reload(jobs, plan)
+    fleet.claim("pi", trainer_digests={"run": "old"})
+    with pytest.raises(Refusal):
+        fleet.claim("pi", instance_id="clone")
+    fleet.clock.advance(1)
+    fleet.claim("desktop")
+    desktop, pi = fleet.views.workers().workers
+    assert (pi.hostname, pi.jobs, pi.declared) == ("pi", ["one"], {"allow_jobs": ["gbt"]})
+    assert "update the checkout on pi" in (pi.obstacle or "")
+    assert "clone" in (pi.conflict or "")
+    assert (desktop.jobs, desktop.declared, desktop.obstacle, desktop.conflict) == (
+        [],
+        None,
+        None,
+        None,
+    )
+    assert desktop.capability == a_capability()
+    fleet.clock.advance(POLICY.stale_after_s)
+    assert [worker.alive for worker in fleet.views.workers().workers] == [True, False]
+
+
+def test_counts_name_every_status(fleet: Looking) -> None:
+    assert fleet.views.counts() == fleet.queue.counts()
+    assert set(fleet.views.counts().values()) == {0}
