@@ -1,0 +1,384 @@
+"""`make demo`: the whole fleet on one machine, from recorded telemetry to verified models, with nothing to set up.
+
+Builds the data set from the recorded sample, starts a receiver and two workers as separate processes, shows the jobs
+while they are trained, and ends with a table of the models and how far they can be trusted. Exits 0 only when every
+job ended as it should and every artifact was verified. Everything it makes is under demo/; each run has a folder of
+its own there. Whatever ends this program, the processes it started end with it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import secrets
+import shutil
+import signal
+import socket
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from training.clock import SystemClock  # noqa: E402 - the checkout need not be installed
+from training.fleet.cli_bundle import BundleRefused, fetch_model  # noqa: E402
+from training.fleet.cli_status import render_status, status_data  # noqa: E402
+from training.fleet.cli_views import cell, duration  # noqa: E402
+from training.fleet.client import ClientError, FleetClient  # noqa: E402
+from training.fleet.printable import one_line, printable_lines  # noqa: E402
+from training.fleet.supervise import CommandSpec, LocalProcess, LocalRunner  # noqa: E402
+
+SAMPLE = ROOT / "examples" / "telemetry-sample"
+MANIFEST = ROOT / "examples" / "demo_manifest.toml"
+WORK = ROOT / "demo"
+RUNS_KEPT = 3
+HOSTS = ("office-print", "spectral-desktop")
+START_S = 60.0
+STOP_S = 30.0
+Json = dict[str, Any]
+FINAL = ("completed", "failed", "cancelled")
+
+FAILING_JOB = """
+# Added by `make demo-failure`: a trainer that fails on purpose, to show how its error reaches the operator.
+
+[trainers.fragile]
+command = ["{python}", "{root}/examples/failing_trainer.py"]
+outputs = ["never.json"]
+
+[[jobs]]
+name = "fails-on-purpose"
+model = "fragile"
+mode = "realistic"
+priority = 200
+"""
+
+
+class DemoError(Exception):
+    """The demo cannot go on; the message is one sentence with the cause and the remedy."""
+
+
+@dataclass(frozen=True)
+class Processed:
+    """The data set that every worker of this demo trains on."""
+
+    folder: Path
+
+    @property
+    def flags(self) -> list[str]:
+        return [
+            "--validation", str(self.folder / "validation_v1.parquet"),
+            "--summary", str(self.folder / "features_window_v1.parquet"),
+            "--tensors", str(self.folder / "tensor_window_v1"),
+        ]  # fmt: skip
+
+
+class Demo:
+    """One run: its folder, its processes, and the way to its receiver."""
+
+    def __init__(self, console: Console, *, with_failure: bool) -> None:
+        self.console = console
+        self.with_failure = with_failure
+        self.clock = SystemClock()
+        self.runner = LocalRunner()
+        self.token = secrets.token_urlsafe(32)
+        self.stopping = Event()
+        WORK.mkdir(exist_ok=True)
+        self.folder = Path(tempfile.mkdtemp(prefix="run-", dir=WORK))
+        self.port = _free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.client = FleetClient(self.url, operator_token=self.token, tries=1)
+
+    def run(self) -> int:
+        """The whole story; returns the exit code."""
+        began = self.clock.monotonic()
+        data = self._build_data()
+        manifest = self._write_manifest()
+        self._start_receiver(manifest)
+        workers = [self._start_worker(host, data) for host in HOSTS]
+        jobs = self._watch(workers)
+        for worker in workers:
+            worker.terminate()
+        models = self._fetch(jobs)
+        self._say_failures(jobs)
+        good = self._say_models(jobs, models)
+        self._say_next(jobs, self.clock.monotonic() - began)
+        return 0 if good else 1
+
+    def close(self) -> None:
+        """End every process that was started."""
+        self.runner.close()
+
+    # ── setting up ──────────────────────────────────────────────────────────────────────────
+
+    def _build_data(self) -> Processed:
+        self._step("Building the data set from the recorded sample (examples/telemetry-sample)")
+        processed = Processed(WORK / "processed")
+        build = self._start("build", ["training.data.build", SAMPLE, "--out-dir", processed.folder])
+        ended = self._wait_for(build)
+        if not ended:
+            raise DemoError(f"the data set could not be built: {self._tail('build')}")
+        self.console.print(cell(self._tail("build"), "dim"))
+        return processed
+
+    def _write_manifest(self) -> Path:
+        path = self.folder / "manifest.toml"
+        text = MANIFEST.read_text(encoding="utf-8")
+        if self.with_failure:
+            text += FAILING_JOB.format(python=sys.executable, root=ROOT)
+        path.write_text(text, encoding="utf-8")
+        return path
+
+    def _start_receiver(self, manifest: Path) -> None:
+        self._step(f"Starting the receiver on {self.url} with {_short(manifest)}")
+        receiver = self._start(
+            "receiver",
+            ["training.fleet.receiver", "--port", self.port, "--manifest", manifest,
+             "--db", self.folder / "training_jobs.db", "--models-dir", self.folder / "models"],
+            CIS490_OPERATOR_TOKEN=self.token,
+        )  # fmt: skip
+        deadline = self.clock.monotonic() + START_S
+        while True:
+            with contextlib.suppress(ClientError):
+                self.client.health()
+                return
+            if receiver.poll() is not None or self.clock.monotonic() > deadline:
+                raise DemoError(f"the receiver did not start: {self._tail('receiver')}")
+            self.stopping.wait(0.1)
+
+    def _start_worker(self, host: str, data: Processed) -> LocalProcess:
+        self._step(f"Starting the worker {host}")
+        home = self.folder / host
+        return self._start(
+            host,
+            ["training.fleet.worker", "--receiver-url", self.url, "--host-id", host, "--repo-root", ROOT,
+             "--venv-python", sys.executable, "--artifacts-dir", home / "artifacts",
+             "--reports-dir", home / "reports", "--state-dir", home / "state", *data.flags,
+             "--heartbeat-s", 2, "--poll-s", 1],
+        )  # fmt: skip
+
+    # ── watching ────────────────────────────────────────────────────────────────────────────
+
+    def _watch(self, workers: list[LocalProcess]) -> list[Json]:
+        """Show the jobs until every one of them has ended; returns them."""
+        seen: dict[str, str] = {}
+        live = Live(console=self.console, auto_refresh=False, transient=True)
+        with live if self.console.is_terminal else contextlib.nullcontext():
+            while True:
+                page, health = self.client.jobs(), self.client.health()
+                jobs: list[Json] = page["jobs"]
+                if self.console.is_terminal:
+                    data = status_data(jobs, page["counts"], page["now"], whole=True)
+                    live.update(render_status(data, health), refresh=True)
+                else:
+                    self._say_changes(jobs, seen)
+                if all(job["status"] in FINAL for job in jobs):
+                    return jobs
+                for host, worker in zip(HOSTS, workers, strict=True):
+                    if worker.poll() is not None:
+                        raise DemoError(f"the worker {host} ended: {self._tail(host)}")
+                self.stopping.wait(0.5)
+
+    def _say_changes(self, jobs: list[Json], seen: dict[str, str]) -> None:
+        for job in jobs:
+            state = f"{job['status']} on {job['host']}" if job["host"] else job["status"]
+            if seen.get(job["job_id"]) != state:
+                seen[job["job_id"]] = state
+                if job["status"] != "pending":
+                    self.console.print(
+                        f"  {one_line(job['name'])}: {one_line(state)}", highlight=False
+                    )
+
+    # ── the end ─────────────────────────────────────────────────────────────────────────────
+
+    def _fetch(self, jobs: list[Json]) -> dict[str, Json]:
+        """Fetch, verify and unpack every model; returns the reports by job id."""
+        self._step("Fetching every model back from the receiver and verifying it")
+        reports: dict[str, Json] = {}
+        for job in jobs:
+            if job["status"] == "completed":
+                folder = self.folder / "fetched" / job["name"]
+                _, files = fetch_model(self.client, self.client.job(job["job_id"]), folder, None)
+                report = [file.name for file in files if file.name.endswith("train.json")]
+                text = (folder / report[0]).read_text(encoding="utf-8") if report else "{}"
+                reports[job["job_id"]] = json.loads(text)
+        return reports
+
+    def _say_models(self, jobs: list[Json], reports: dict[str, Json]) -> bool:
+        figures = Table(title="\nModels", title_justify="left", header_style="bold", box=None)
+        for column in (
+            "model",
+            "test AUROC [95 %]",
+            "false alarms promised → realised",
+            "artifact",
+        ):
+            figures.add_column(column, no_wrap=True)
+        verdicts = Table(title="\nVerdicts", title_justify="left", show_header=False, box=None)
+        for job in jobs:
+            if job["job_id"] in reports:
+                figures.add_row(*_figures(job, reports[job["job_id"]]))
+                verdicts.add_row(cell(job["name"]), _verdict(reports[job["job_id"]]))
+        self.console.print(figures)
+        self.console.print(verdicts)
+        self.console.print()
+        self.console.print(
+            f"Bundles: {_short(self.folder / 'models')}, index: {_short(self.folder / 'models' / 'index.jsonl')}; "
+            f"unpacked: {_short(self.folder / 'fetched')}",
+            highlight=False,
+        )
+        expected = {job["job_id"] for job in jobs if not self._meant_to_fail(job)}
+        return expected == set(reports) and all(
+            job["status"] == "failed" for job in jobs if self._meant_to_fail(job)
+        )
+
+    @staticmethod
+    def _meant_to_fail(job: Json) -> bool:
+        return bool(job["name"] == "fails-on-purpose")
+
+    def _say_failures(self, jobs: list[Json]) -> None:
+        """The operator's own command, so that the error is seen where it will be looked for."""
+        failed = [job for job in jobs if job["status"] != "completed"]
+        if failed:
+            self.console.print("\n[bold]$ cis490-jobs status[/]", highlight=False)
+            status = self._start(
+                "status", ["training.fleet.cli", "status", "--receiver-url", self.url]
+            )
+            self._wait_for(status)
+            said = printable_lines(_read(self.folder / "status.log"))
+            self.console.print(Text("\n".join(said)))
+
+    def _say_next(self, jobs: list[Json], took_s: float) -> None:
+        count = sum(job["status"] == "completed" for job in jobs)
+        self.console.print(
+            f"{count} models trained and verified in {duration(took_s)}. Next: copy "
+            "etc/training_manifest.toml.example, record your own telemetry with "
+            f"`{_short(Path(sys.executable))} -m training.data.record --help`, and read docs/operations.md.",
+            highlight=False,
+        )
+
+    # ── inside ──────────────────────────────────────────────────────────────────────────────
+
+    def _start(self, name: str, module: list[Any], **environment: str) -> LocalProcess:
+        env = {key: value for key, value in os.environ.items() if not key.startswith("CIS490_")}
+        argv = [sys.executable, "-m", *map(str, module)]
+        spec = CommandSpec(argv, ROOT, env | environment, self.folder / f"{name}.log")
+        return self.runner.start(spec)
+
+    def _wait_for(self, process: LocalProcess) -> bool:
+        while process.poll() is None:
+            self.stopping.wait(0.05)
+        ended = process.poll()
+        return ended is not None and ended.code == 0
+
+    def _tail(self, name: str) -> str:
+        """The last thing that a process of this run said."""
+        lines = [line for line in _read(self.folder / f"{name}.log").splitlines() if line.strip()]
+        return lines[-1] if lines else f"see {_short(self.folder / name)}.log"
+
+    def _step(self, sentence: str) -> None:
+        self.console.print(f"[bold]•[/] {sentence}", highlight=False)
+
+
+def _figures(job: Json, report: Json) -> tuple[Text, ...]:
+    metrics = (report.get("metrics") or {}).get("test") or {}
+    target = (report.get("operating_point") or {}).get("target_fpr")
+    realised = (metrics.get("fpr") or {}).get("value")
+    alarms = f"{_percent(target)} → {_percent(realised)}"
+    return (
+        cell(job["name"]),
+        cell(_interval(metrics.get("auroc") or {})),
+        cell(alarms),
+        cell(str(job["artifact_id"])[:12]),
+    )
+
+
+def _verdict(report: Json) -> Text:
+    return cell(report.get("verdict") or "its report holds no verdict", chars_max=1000)
+
+
+def _interval(metric: Json) -> str:
+    if metric.get("value") is None:
+        return str(metric.get("reason") or "–")
+    low, high = metric.get("ci95") or (None, None)
+    bounds = "" if low is None or high is None else f" [{low:.3f}, {high:.3f}]"
+    return f"{metric['value']:.3f}{bounds}"
+
+
+def _percent(value: float | None) -> str:
+    return "–" if value is None else f"{100 * value:.1f} %"
+
+
+def _short(path: Path) -> str:
+    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
+
+
+def _read(path: Path) -> str:
+    return path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        return int(probe.getsockname()[1])
+
+
+def _prune() -> None:
+    """Keep the last few runs: each holds models, and people look into them afterwards."""
+    runs = sorted(WORK.glob("run-*"), key=lambda path: path.stat().st_mtime)
+    for old in runs[:-RUNS_KEPT]:
+        shutil.rmtree(old, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _interruptible() -> Iterator[None]:
+    """SIGTERM ends the demo as Ctrl-C does."""
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    previous = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, previous)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
+    parser.add_argument(
+        "--with-failure", action="store_true", help="add a job that fails on purpose"
+    )
+    args = parser.parse_args()
+    console = Console(highlight=False, soft_wrap=not sys.stdout.isatty())
+    demo = Demo(console, with_failure=args.with_failure)
+    try:
+        with _interruptible():
+            return demo.run()
+    except DemoError as error:
+        console.print(f"[red]The demo stopped:[/] {one_line(str(error))}")
+        return 1
+    except (ClientError, BundleRefused) as error:
+        console.print(
+            f"[red]The demo stopped:[/] {one_line(str(error))}; see {_short(demo.folder)}/*.log"
+        )
+        return 1
+    except KeyboardInterrupt:
+        console.print("\nInterrupted; everything that was started is being stopped.")
+        return 130
+    finally:
+        demo.close()
+        _prune()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
