@@ -392,6 +392,7 @@ def test_order_to_stop_kills_and_order_to_drain_leaves_afterwards() -> None:
     worker.take(t.Uploaded(call=worker.call, artifact_id="ab"))
     worker.take(t.Completed(call=worker.call))
     assert worker.wanted(t.Exit).code == 0
+    assert worker.wanted(t.Persist).saved == t.Saved(), "nothing is left for a next session"
 
 
 def test_cancelled_while_starting_or_packing_is_dropped_when_it_can_be() -> None:
@@ -506,6 +507,17 @@ def test_upload_refused_again_and_again_is_given_up() -> None:
         if worker.phase is Phase.UPLOADING:
             worker.wake()
     assert worker.phase is Phase.FAILING
+
+
+def test_answer_to_an_earlier_call_is_too_late() -> None:
+    worker = Worker().uploading()
+    earlier = worker.call
+    worker.take(t.NotAnswered(call=earlier, detail="cut"))
+    worker.wake()
+    worker.take(t.Refused(call=earlier, slug=Slug.TOO_LARGE, detail="no"))
+    worker.take(t.Uploaded(call=earlier, artifact_id="ab"))
+    assert worker.phase is Phase.UPLOADING
+    assert worker.state.call is not None
 
 
 def test_unreadable_bundle_is_given_up() -> None:

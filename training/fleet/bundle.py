@@ -93,9 +93,8 @@ def _checkpoint_members(out_dir: Path, model: str, mode: str) -> list[_Member]:
     """The checkpoint and the sidecar that it names with size and SHA-256."""
     path = out_dir / f"{model}_{mode}.ckpt.json"
     named = _document(path).get("sidecar")
-    if (
-        named is None
-    ):  # a trainer that does not name it: the name is agreed on, the rest cannot be checked
+    if named is None:
+        # Some trainers do not name it. The file's name is agreed on; the rest cannot be checked.
         conventional = out_dir / f"{model}_{mode}{'.xgb.json' if model == 'gbt' else '.pt'}"
         return [_Member(path), _Member(conventional)]
     try:

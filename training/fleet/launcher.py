@@ -57,10 +57,9 @@ class PosixLauncher:
         """Obey until standard input ends; then kill what runs."""
         import select
 
+        # Only the pipe decides about our end.
         for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT"):
-            signal.signal(
-                getattr(signal, name), signal.SIG_IGN
-            )  # only the pipe decides about our end
+            signal.signal(getattr(signal, name), signal.SIG_IGN)
         woken, waker = os.pipe()
         os.set_blocking(woken, False)
         os.set_blocking(waker, False)

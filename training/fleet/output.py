@@ -22,9 +22,8 @@ _CONTROLS = {code: None for code in (*range(32), *range(127, 160)) if code != 9}
 def clean_line(raw: bytes) -> str:
     """One printed line as harmless text: no control characters, of a progress bar only its last state."""
     last_state = raw.rstrip(b"\r\n").rpartition(b"\r")[2]
-    text = last_state[: 4 * LOG_LINE_CHARS_MAX].decode(
-        "utf-8", "replace"
-    )  # a character has four bytes at most
+    raw_max = 4 * LOG_LINE_CHARS_MAX  # a character has four bytes at most
+    text = last_state[:raw_max].decode("utf-8", "replace")
     return text.translate(_CONTROLS)[:LOG_LINE_CHARS_MAX]
 
 
@@ -53,9 +52,8 @@ class OutputTail:
             lines = self._read_lines()
             if self._position > self._file_bytes_max:
                 self._keep_ends()
-                lines += (
-                    self._read_lines()
-                )  # as late as can be: what is printed before the cut is lost
+                # As late as can be: what is printed between here and the cut is lost.
+                lines += self._read_lines()
                 self._cut()
         except OSError:  # removed under our feet, or a disk in trouble: the trainer's end will tell
             lines = []

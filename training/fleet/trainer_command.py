@@ -84,9 +84,8 @@ def _name(spec: Mapping[str, Any], key: str) -> str:
 
 
 def _flag(key: str) -> str:
-    if (
-        not key.isidentifier()
-    ):  # the manifest refuses such a key; a receiver that does not must not reach a trainer
+    # The manifest refuses such a key; a receiver that does not must not reach a trainer with it.
+    if not key.isidentifier():
         raise BadSpecError(f"{key!r} cannot be a trainer's flag")
     return "--" + key.replace("_", "-")
 

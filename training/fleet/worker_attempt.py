@@ -81,9 +81,8 @@ class Attempt:
     def kill(self) -> None:
         if self._process is not None:
             process = self._process
-            self._on_thread(
-                lambda: process.stop(0.0), lambda _: None
-            )  # it also outwits a launcher that hangs
+            # Rather than kill(): stop() also outwits a launcher that hangs.
+            self._on_thread(lambda: process.stop(0.0), lambda _: None)
 
     def pause(self) -> None:
         if self._process is not None:

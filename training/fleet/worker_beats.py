@@ -89,9 +89,8 @@ def answered(turn: Turn, answer: t.BeatAnswered | t.Refused | t.NotAnswered) -> 
         case t.NotAnswered():
             _not_answered(turn, answer)
         case t.Refused(slug=Slug.LEASE_SUPERSEDED) if turn.phase in DELIVERING:
-            turn.set_work(
-                beat_at=None
-            )  # finished work may still be adopted: the delivery will tell
+            # Finished work may still be adopted: the delivery will tell.
+            turn.set_work(beat_at=None)
         case t.Refused() if answer.slug in DROPS:
             turn.drop(answer.detail)
         case t.Refused():

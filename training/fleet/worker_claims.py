@@ -69,9 +69,8 @@ def _granted(turn: Turn, answer: t.ClaimAnswered) -> None:
 
 def _refused(turn: Turn, answer: t.Refused, *, fresh: bool) -> None:
     if answer.slug in (Slug.LEASE_SUPERSEDED, Slug.JOB_CANCELLED):
-        if (
-            fresh
-        ):  # no earlier sending of it can have been granted: it is this session that is refused
+        # No earlier sending of a fresh request can have been granted: it is this session that is refused.
+        if fresh:
             turn.leave(1, answer.detail)
         turn.set(request_id=None, tries=0, call_at=turn.now)
     elif answer.slug == Slug.BAD_REQUEST:

@@ -34,7 +34,9 @@ class Settings:
     on_silence: OnSilence = OnSilence.CONTINUE
     silence_share: float = 0.8  # of the lease, without a confirmed renewal
     grace_s: float = 10.0  # between the polite signal and the kill
-    kill_s: float = 8.0  # between the kill and giving up on hearing of the end; more than supervise.KILL_WAIT_S
+    kill_s: float = (
+        8.0  # between the kill and giving up on hearing of the end; more than supervise.KILL_WAIT_S
+    )
     leave_s: float = 25.0  # between the first signal and the exit, whatever happens
     beat_lost_s: float = 60.0  # a heartbeat unanswered for so long is repeated
     retry_first_s: float = 1.0
