@@ -1,0 +1,160 @@
+"""The plain methods beside every model: on the model's own split, deterministic, and never in the way of a report."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from sklearn.metrics import roc_auc_score
+
+from training.data.split import make_split
+from training.trainer import baselines
+from training.trainer.baselines import run_baselines
+from training.trainer.evaluate import Scored
+
+BINARY = {"benign": 0, "malicious": 1}
+NAMES = {"logistic_regression", "isolation_forest", "mahalanobis", "lof"}
+
+
+def data(n_episodes=60, per_episode=8, n_features=12, classes=2, shift=1.5, seed=0):
+    """Features whose first column moves with the class."""
+    rng = np.random.default_rng(seed)
+    episode = np.repeat(np.arange(n_episodes), per_episode)
+    y = (np.arange(n_episodes) // 3 % classes)[episode]
+    X = (
+        rng.normal(size=(y.size, n_features))
+        + 0.3 * rng.normal(size=(n_episodes, n_features))[episode]
+    )
+    X[:, 0] += shift * y
+    hosts = np.array(["a", "b", "c"])[episode % 3]
+    return X.astype(np.float32), y, np.array([f"e{n:03d}" for n in episode]), hosts
+
+
+def judged(X, y, episode, host, label_map=BINARY, supervised=True, **options):
+    split = make_split(
+        episode,
+        host,
+        np.arange(y.size),
+        y,
+        recipe="host",
+        train_hosts=["a", "b"],
+        supervised=supervised,
+    )
+
+    def scored(rows):
+        return Scored.build(
+            y=y[rows], episode=episode[rows], host=host[rows], score=np.zeros(rows.size)
+        )
+
+    found = run_baselines(
+        X,
+        y,
+        split,
+        test=scored(split.test),
+        cal=scored(split.cal),
+        label_map=label_map,
+        target_fpr=0.05,
+        n_resamples=50,
+        **options,
+    )
+    return found, split
+
+
+def test_they_find_what_there_is_to_find_and_repeat_exactly():
+    made = data()
+    found, _ = judged(*made)
+    assert set(found) == NAMES
+    assert found["logistic_regression"]["kind"] == "supervised"
+    assert found["logistic_regression"]["auroc"]["value"] > 0.75
+    for name in NAMES:
+        low, high = found[name]["auroc"]["ci95"]
+        assert low <= found[name]["auroc"]["value"] <= high
+        assert {"tpr", "fpr"} <= set(found[name])
+    assert judged(*made)[0] == found
+
+
+def test_outliers_are_found_without_labels():
+    X, y, episode, host = data(shift=0.0)
+    X[y == 1] *= 4.0
+    found, _ = judged(X, y, episode, host)
+    for name in NAMES - {"logistic_regression"}:
+        assert found[name]["auroc"]["value"] > 0.9, name
+
+
+def test_nothing_is_learned_from_the_test_side():
+    X, y, episode, host = data()
+    before, split = judged(X, y, episode, host)
+    changed = X.copy()
+    changed[split.cal] = 0.0
+    after, _ = judged(changed, y, episode, host)
+    assert {name: after[name]["auroc"] for name in NAMES} == {
+        name: before[name]["auroc"] for name in NAMES
+    }
+    scaled = X.copy()
+    scaled[split.test] = scaled[split.test][::-1]  # other test windows, same model
+    assert judged(scaled, y, episode, host)[0]["lof"]["auroc"] != before["lof"]["auroc"]
+
+
+def test_values_that_are_missing_or_never_change_do_no_harm():
+    X, y, episode, host = data()
+    X[:, 3] = 7.0
+    X[:, 4] = np.nan
+    X[::5, 5] = np.inf
+    found, _ = judged(X, y, episode, host)
+    assert found["logistic_regression"]["auroc"]["value"] > 0.7
+    assert all(found[name]["auroc"]["value"] is not None for name in NAMES)
+
+
+def test_many_classes():
+    names = {"benign": 0, "grind": 1, "sweep": 2}
+    X, y, episode, host = data(classes=3, n_episodes=90)
+    X[:, 1] += 2.0 * (y == 2)
+    found, _ = judged(X, y, episode, host, label_map=names)
+    assert found["logistic_regression"]["macro_f1"]["value"] > 0.5
+    assert found["logistic_regression"]["auroc"]["value"] > 0.75
+    assert found["mahalanobis"]["auroc"]["value"] > 0.5
+
+
+def test_many_classes_without_benign_have_no_outliers():
+    names = {"walk": 0, "run": 1, "sit": 2}
+    found, _ = judged(*data(classes=3, n_episodes=90), label_map=names)
+    assert found["logistic_regression"]["auroc"]["value"] is not None
+    assert found["lof"] == {"kind": "anomaly", "note": "no benign training windows to learn from"}
+
+
+def test_a_single_class_leaves_the_logistic_regression_out():
+    X, _, episode, host = data()
+    found, _ = judged(X, np.zeros(X.shape[0], dtype=int), episode, host, supervised=False)
+    assert found["logistic_regression"]["note"] == "the training side holds a single class"
+    assert found["lof"]["auroc"]["reason"] == "the test windows are all benign"
+    assert found["lof"]["fpr"]["value"] is not None
+
+
+def test_large_data_are_thinned_evenly(monkeypatch):
+    monkeypatch.setattr(baselines, "MAX_FIT_ROWS", 150)
+    monkeypatch.setattr(baselines, "MAX_ANOMALY_ROWS", 40)
+    monkeypatch.setattr(baselines, "MAX_JUDGED_ROWS", 60)
+    found, _ = judged(*data())
+    assert found["logistic_regression"]["auroc"]["value"] > 0.6
+    rows = baselines._thinned(np.arange(1000), 10)
+    assert rows.tolist() == [0, 111, 222, 333, 444, 555, 666, 777, 888, 999]
+
+
+def test_windows_of_another_split_are_refused():
+    X, y, episode, host = data()
+    _, split = judged(X, y, episode, host)
+    rows = split.test[:-1]
+    wrong = Scored.build(
+        y=y[rows], episode=episode[rows], host=host[rows], score=np.zeros(rows.size)
+    )
+    with pytest.raises(ValueError, match="those of the split"):
+        run_baselines(X, y, split, test=wrong, cal=wrong, label_map=BINARY, target_fpr=0.05)
+
+
+def test_their_auroc_is_that_of_their_score():
+    X, y, episode, host = data()
+    found, split = judged(X, y, episode, host)
+    scale = baselines._fit_scaler(X[split.train])
+    normal = scale(X[split.train])[y[split.train] == 0]
+    score = baselines._mahalanobis(normal, 0)(scale(X[split.test]))
+    expected = roc_auc_score(y[split.test], score)
+    assert found["mahalanobis"]["auroc"]["value"] == pytest.approx(expected, abs=1e-6)
