@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -514,6 +515,7 @@ def test_an_answer_is_kept_until_the_trainers_change(monkeypatch):
         (["/no/such/program"], "cannot be started: No such file"),
         ([sys.executable, "-c", "print('boom'); raise SystemExit(3)"], "exit code 3"),
         ([sys.executable, "-c", "print('hello')"], "not JSON"),
+        (["python", "-c", "import sys; sys.exit(sys.executable)"], re.escape(sys.executable)),
         (["a\0b"], "cannot be started"),
     ],
 )

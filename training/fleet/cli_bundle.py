@@ -19,7 +19,7 @@ from typing import IO, Any
 
 from training.fleet.client import FleetClient
 from training.fleet.client_bundles import Progress
-from training.fleet.manifest_types import filled_outputs
+from training.fleet.trainer_command import outputs
 
 MEMBER_BYTES_MAX = 8 * 1024**3
 MEMBERS_MAX = 64
@@ -47,12 +47,10 @@ class Unpacked:
 
 def allowed_names(spec: Mapping[str, Any]) -> frozenset[str]:
     """The files that a bundle of this job may hold."""
+    promised = outputs(spec)
+    if promised:
+        return frozenset(name for name in promised if _NAME.fullmatch(name))
     model, mode = str(spec.get("model")), str(spec.get("mode"))
-    trainer = spec.get("trainer")
-    outputs = trainer.get("outputs") if isinstance(trainer, dict) else None
-    if isinstance(outputs, list) and outputs:
-        filled = filled_outputs(map(str, outputs), model, mode)
-        return frozenset(name for name in filled if _NAME.fullmatch(name))
     endings = ("ckpt.json", "xgb.json", "pt", "train.json", "pretrain.json")
     names = (f"{model}_{mode}{'_' if 'train' in end else '.'}{end}" for end in endings)
     return frozenset(name for name in names if _NAME.fullmatch(name))

@@ -166,6 +166,11 @@ def _source_stamp() -> object:
 
 def _run(command: Sequence[str]) -> bytes:
     name = " ".join(command)
+    if command[0] in (
+        "python",
+        "python3",
+    ):  # as for a trainer's command: the interpreter of this environment
+        command = [sys.executable, *command[1:]]
     try:
         done = subprocess.run(
             list(command),

@@ -5,7 +5,7 @@ Everything here is frozen. ``to_dict`` gives the plain values that the queue sto
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import Any
@@ -167,11 +167,6 @@ def job_identity(
         "seed": seed,
     }
     return digest(identity | {"command": list(command)} if command else identity)
-
-
-def filled_outputs(outputs: Iterable[str], model: str, mode: str) -> tuple[str, ...]:
-    """The files that a trainer of one's own leaves for this model and mode."""
-    return tuple(name.replace("{model}", model).replace("{mode}", mode) for name in outputs)
 
 
 def _plain(record: Any) -> dict[str, Any]:
