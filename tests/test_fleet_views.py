@@ -61,10 +61,10 @@ def walked(fleet: Looking, **wish: Any) -> list[str]:
     names, after = [], 0
     while True:
         page: JobsReply = fleet.views.jobs(after=after, **wish)
+        assert page.jobs, "a page is promised only where there is one"
         names += [job.name for job in page.jobs]
         if page.next_after is None:
             return names
-        assert page.jobs, "a further page is promised only where there is one"
         after = page.next_after
 
 

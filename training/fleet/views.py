@@ -58,16 +58,17 @@ class Views:
         if status is not None and status not in set(JobStatus):
             raise Refusal(Slug.BAD_REQUEST, f"status: expected one of {', '.join(JobStatus)}")
         most = max(1, min(limit, PAGE_MAX))
+        page = {"after": after, "most": most + 1}  # one more tells whether there is a further page
         if status is None:
-            rows = self._db.all("jobs_page", after=after, most=most)
+            rows = self._db.all("jobs_page", **page)
         else:
-            rows = self._db.all("jobs_page_status", status=status, after=after, most=most)
+            rows = self._db.all("jobs_page_status", status=status, **page)
         obstacles = self._obstacles()
         return JobsReply(
-            jobs=[self._view(row, obstacles) for row in rows],
+            jobs=[self._view(row, obstacles) for row in rows[:most]],
             counts=self.counts(),
             now=self._clock.now(),
-            next_after=rows[-1]["seq"] if len(rows) == most else None,
+            next_after=rows[most - 1]["seq"] if len(rows) > most else None,
         )
 
     def job(self, job_id: str) -> JobDetail:
