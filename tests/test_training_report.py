@@ -345,7 +345,16 @@ def test_hosts_that_differ_are_named():
     made["per_host"]["lab-c"]["fpr"] = {"value": 0.01, "ci95": [0.0, 0.03]}
     assert "Worst on pi: 4.0 times the promised alarms." in verdict.verdict(made)
     made["per_host"]["pi"]["one_class"] = "benign"
-    assert "pi recorded only benign windows" in verdict.verdict(made)
+    assert "pi recorded only benign windows, and so cannot" in verdict.verdict(made)
+    made["per_host"]["desk"] = made["per_host"]["pi"]
+    assert "desk and pi recorded only benign windows" in verdict.verdict(made)
+    made["per_host"]["lab-c"]["one_class"] = "benign"
+    assert "recorded only" not in verdict.verdict(made)
+
+
+def test_no_alarm_at_all_is_not_counted_by_the_day():
+    made = with_metric(quiet_report(), "alerts_per_host_day", 0.0, [0.0, 20.0])
+    assert "a day" not in verdict.verdict(made)
 
 
 def test_little_caught_and_many_classes():

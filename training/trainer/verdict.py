@@ -121,7 +121,7 @@ def _say_alarms(words: _Words, report: Report) -> None:
     if false is not None:
         _say_promise(words, report, metrics["fpr"])
     alerts = metrics["alerts_per_host_day"]["value"]
-    if alerts is not None:
+    if alerts:
         words.say(f"On a quiet host that is about {_about(alerts)} alarms a day.")
 
 
@@ -154,11 +154,17 @@ def _say_promise(words: _Words, report: Report, fpr: Mapping[str, Any]) -> None:
 def _say_hosts(words: _Words, report: Report) -> None:
     hosts = report["per_host"]
     point = report.get("operating_point") or {}
-    for name, found in hosts.items():
+    alone: dict[str, list[str]] = {}
+    for name, found in sorted(hosts.items()):
         if found["one_class"] is not None:
+            alone.setdefault(found["one_class"], []).append(name)
+    for label, names in alone.items():
+        if len(names) < len(
+            hosts
+        ):  # where it is all of them, the missing class has been named already
             words.say(
-                f"{name} recorded only {found['one_class']} windows: it shows false alarms or "
-                "catches, never both.",
+                f"{_listed(names)} recorded only {label} windows, and so cannot show both catches "
+                "and false alarms.",
                 Level.CAUTION,
             )
     rates = {name: found["fpr"]["value"] for name, found in hosts.items()}
@@ -243,6 +249,10 @@ def _about(number: float) -> str:
 
 def _count(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def _listed(names: list[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
 def _was(number: int) -> str:
