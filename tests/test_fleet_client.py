@@ -421,6 +421,7 @@ def test_a_fetched_bundle_appears_only_when_verified(bundle: Path, tmp_path: Pat
 def server(*conversations: Callable[[socket.socket], None]) -> Iterator[str]:
     """A server whose connections are held by these functions, in turn."""
     listener = socket.create_server(("127.0.0.1", 0))
+    listener.settimeout(20)
     failures: list[BaseException] = []
 
     def run() -> None:
@@ -521,8 +522,11 @@ def test_a_refusal_in_the_middle_of_the_body_is_heard() -> None:
 @pytest.mark.parametrize(
     "talk",
     [
-        lambda connection: None,
-        lambda connection: connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Le"),
+        lambda connection: read_request(connection) and None,
+        lambda connection: (
+            read_request(connection),
+            connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Le"),
+        ),
         lambda connection: (
             read_request(connection),
             connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nshort"),

@@ -43,7 +43,10 @@ class Upload:
     def once(self) -> str:
         send = self._caller.send
         answer = send("HEAD", self._path, headers=self._headers)
-        self._offset = int(answer.headers.get(HEADER_OFFSET.lower(), 0))
+        try:
+            self._offset = int(answer.headers[HEADER_OFFSET.lower()])
+        except (KeyError, ValueError):
+            raise Unreachable("the receiver's answer does not say where to go on") from None
         with self._file.open("rb") as file:
             size = os.fstat(file.fileno()).st_size
             if self._offset > size:

@@ -6,6 +6,7 @@ idle connection or opens one. It never retries; what may be tried again is :mod:
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import select
 import ssl
@@ -16,13 +17,9 @@ from typing import Protocol
 from urllib.parse import urlsplit
 
 BLOCK_BYTES = 1024 * 1024
-_CUT = (
-    http.client.RemoteDisconnected,
-    http.client.IncompleteRead,
-    ConnectionResetError,
-    BrokenPipeError,
-)
 ANSWER_BYTES_MAX = 64 * 1024**2  # of an answer that is kept in memory
+_FAILURES = (OSError, http.client.HTTPException)
+_HUNG_UP = (http.client.RemoteDisconnected, ConnectionResetError, BrokenPipeError)
 
 
 class Readable(Protocol):
@@ -92,31 +89,29 @@ class HttpTransport:
         timeout_s: float,
         sink: Callable[[bytes], object] | None = None,
     ) -> Response:
-        connection = self._take(timeout_s)
         try:
-            answer = self._exchange(connection, method, path, headers, body)
-            found = {name.lower(): value for name, value in answer.getheaders()}
-            if sink is not None and 200 <= answer.status < 300:
-                while piece := answer.read(BLOCK_BYTES):
-                    sink(piece)
-                content = b""
-            else:
-                content = answer.read(ANSWER_BYTES_MAX)
-            if answer.length:  # `read` with a size keeps quiet about an early end
-                raise http.client.IncompleteRead(content, answer.length)
-        except (OSError, http.client.HTTPException) as error:
+            connection, answer = self._converse(method, path, headers, body, timeout_s)
+        except _FAILURES as error:
+            raise TransportError(_words(error)) from error
+        try:
+            if answer.length is None and not answer.chunked:
+                # An end that is only the end of the connection cannot be told from a cut, not even within the header.
+                raise http.client.HTTPException("an answer without a length")
+            content = _read(answer, sink if 200 <= answer.status < 300 else None)
+        except _FAILURES as error:
             connection.close()
             raise TransportError(_words(error)) from error
         except (
             BaseException
-        ):  # the sink failed, or the program is stopping: what is left unread spoils the connection
+        ):  # the sink failed, or the program is stopping: the rest spoils the connection
             connection.close()
             raise
-        if answer.isclosed() and not answer.will_close:
+        if answer.will_close:
+            connection.close()
+        else:
             with self._lock:
                 self._idle.append(connection)
-        else:
-            connection.close()
+        found = {name.lower(): value for name, value in answer.getheaders()}
         return Response(answer.status, found, content)
 
     def close(self) -> None:
@@ -126,31 +121,35 @@ class HttpTransport:
         for connection in idle:
             connection.close()
 
-    def _exchange(
+    def _converse(
         self,
-        connection: http.client.HTTPConnection,
         method: str,
         path: str,
         headers: Mapping[str, str],
         body: bytes | Readable | None,
-    ) -> http.client.HTTPResponse:
-        try:
-            connection.request(method, self._prefix + path, body=body, headers=dict(headers))
-        except (BrokenPipeError, ConnectionResetError):
-            # The other side may have refused the body and hung up; what it said before counts.
+        timeout_s: float,
+    ) -> tuple[http.client.HTTPConnection, http.client.HTTPResponse]:
+        """Send, and read the answer's header, over an idle connection or a new one."""
+        while True:
+            idle = self._take(timeout_s)
+            connection = idle or self._new(timeout_s)
             try:
-                return connection.getresponse()
-            except (OSError, http.client.HTTPException):
-                pass
-            raise
-        return connection.getresponse()
+                return connection, _exchange(connection, method, self._prefix + path, headers, body)
+            except _HUNG_UP:
+                connection.close()
+                # The other side may have hung up just when its idle connection was taken up again.
+                if idle is None or not isinstance(body, bytes | None):
+                    raise
+            except BaseException:
+                connection.close()
+                raise
 
-    def _take(self, timeout_s: float) -> http.client.HTTPConnection:
+    def _take(self, timeout_s: float) -> http.client.HTTPConnection | None:
         while True:
             with self._lock:
-                connection = self._idle.pop() if self._idle else None
-            if connection is None:
-                return self._new(timeout_s)
+                if not self._idle:
+                    return None
+                connection = self._idle.pop()
             if connection.sock is not None and not _readable(connection):
                 connection.timeout = timeout_s
                 connection.sock.settimeout(timeout_s)
@@ -171,6 +170,35 @@ class HttpTransport:
         )
 
 
+def _exchange(
+    connection: http.client.HTTPConnection,
+    method: str,
+    address: str,
+    headers: Mapping[str, str],
+    body: bytes | Readable | None,
+) -> http.client.HTTPResponse:
+    try:
+        connection.request(method, address, body=body, headers=dict(headers))
+    except (BrokenPipeError, ConnectionResetError):
+        # The other side may have refused the body and hung up; what it said before counts.
+        with contextlib.suppress(*_FAILURES):
+            return connection.getresponse()
+        raise
+    return connection.getresponse()
+
+
+def _read(answer: http.client.HTTPResponse, sink: Callable[[bytes], object] | None) -> bytes:
+    content = b""
+    if sink is None:
+        content = answer.read(ANSWER_BYTES_MAX)
+    else:
+        while piece := answer.read(BLOCK_BYTES):
+            sink(piece)
+    if answer.length:  # `read` with a size keeps quiet about an early end
+        raise http.client.IncompleteRead(content, answer.length)
+    return content
+
+
 def _readable(connection: http.client.HTTPConnection) -> bool:
     """Whether an idle connection has something to say, which can only be good-bye."""
     try:
@@ -184,7 +212,7 @@ def _words(error: Exception) -> str:
         return "no answer in time"
     if isinstance(error, ConnectionRefusedError):
         return "connection refused"
-    if isinstance(error, _CUT):
+    if isinstance(error, (*_HUNG_UP, http.client.IncompleteRead)):
         return "the connection was cut"
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
