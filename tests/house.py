@@ -36,10 +36,10 @@ Breach = tuple[int, str]  # line, what and why
 Rule = Callable[[Module], Iterator[Breach]]
 
 
-def modules(root: Path) -> list[Module]:
-    """Every module of the package that lies in ``root / "training"``."""
+def modules(root: Path, folder: str = "training") -> list[Module]:
+    """Every module in ``root / folder``."""
     found = []
-    for path in sorted((root / "training").rglob("*.py")):
+    for path in sorted((root / folder).rglob("*.py")):
         parts = path.relative_to(root).with_suffix("").parts
         name = ".".join(part for part in parts if part != "__init__")
         found.append(Module.of(name, path.read_text(encoding="utf-8")))
@@ -179,15 +179,19 @@ STARTERS += " training.data.behaviours* training.data.ingest_pcp"
 
 
 def starts_no_process(module: Module) -> Iterator[Breach]:
-    if module.is_any(STARTERS):
-        return
-    why = "only supervision, the launcher, probes and the recorder start processes"
+    if not module.is_any(STARTERS):
+        why = "only supervision, the launcher, probes and the recorder start processes"
+        yield from ((line, f"uses {name}: {why}") for line, name in starts(module))
+
+
+def starts(module: Module) -> Iterator[tuple[int, str]]:
+    """Wherever a module imports or uses what starts processes."""
     for line, name in imported(module.tree):
         if STARTS.fullmatch(name):
-            yield line, f"imports {name}: {why}"
+            yield line, name
     for node in ast.walk(module.tree):
         if isinstance(node, ast.Attribute) and STARTS.fullmatch(ast.unparse(node)):
-            yield node.lineno, f"uses {ast.unparse(node)}: {why}"
+            yield node.lineno, ast.unparse(node)
 
 
 PURE = fleet(
@@ -229,6 +233,13 @@ def imports_on_windows(module: Module) -> Iterator[Breach]:
             for line, name in imported(ast.Module([node], [])):
                 if within(name, POSIX_ONLY):
                     yield line, f"imports {name}, which Windows lacks: do it where it is needed"
+
+
+def never_sleeps(module: Module) -> Iterator[Breach]:
+    """For tests: what waits for time is slow on a fast machine and fails on a slow one."""
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in {"time.sleep", "asyncio.sleep"}:
+            yield node.lineno, "sleeps: wait for the event itself, or move a FakeClock"
 
 
 def is_no_landfill(module: Module) -> Iterator[Breach]:
