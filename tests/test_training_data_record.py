@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from training.data import record as recording
 from training.data.behaviours import BEHAVIOURS, Context, fill_scratch
+from training.data.loopback import open_far_end
 from training.data.channels import CHANNELS, Mode, View
 from training.data.episode import read
 from training.data.record import Order, record
@@ -87,7 +88,7 @@ def test_every_behaviour_works_and_stays_in_its_scratch(name, tmp_path, monkeypa
     monkeypatch.chdir(tmp_path)
     rng = random.Random(name)
     fill_scratch(tmp_path / "scratch", rng, 200_000)
-    context = Context(scratch=tmp_path / "scratch", rng=rng, intensity=0.2)
+    context = Context(scratch=tmp_path / "scratch", rng=rng, intensity=0.2, far=open_far_end())
     steps = BEHAVIOURS[name].steps(context)
     for _ in itertools.islice(steps, 12):
         pass
@@ -125,7 +126,7 @@ def test_a_run_ends_on_time(tmp_path, monkeypatch):
     clock = made.TickingClock(look_s=0.01)
     monkeypatch.setattr("time.sleep", clock.sleep)
     fill_scratch(tmp_path, random.Random(0), 100_000)
-    context = Context(scratch=tmp_path, rng=random.Random(0), intensity=0.5)
+    context = Context(scratch=tmp_path, rng=random.Random(0), intensity=0.5, far=open_far_end())
     begun = clock.at
     run("numeric", context, clock, 3.0)
     assert clock.at - begun >= 3.0

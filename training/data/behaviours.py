@@ -12,16 +12,19 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-WORDS = ("the", "of", "session", "error", "user", "timeout", "disk", "queue", "retry", "open")
+from training.data.loopback import FarEnd
+from training.data.words import WORDS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Context:
-    """What a behaviour works with: its own scratch folder (already filled), its randomness, its intensity."""
+    """What a behaviour works with: its own scratch folder (already filled), its randomness, its intensity, and whom
+    it may talk to."""
 
     scratch: Path
     rng: random.Random
     intensity: float
+    far: FarEnd
 
     def files(self) -> list[Path]:
         return sorted(p for p in (self.scratch / "files").rglob("*") if p.is_file())

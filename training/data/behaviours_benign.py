@@ -19,17 +19,9 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from training.data.behaviours import WORDS, Context, behaviour, forget
-from training.data.loopback import (
-    ask_name,
-    fetch,
-    free_port,
-    knock,
-    name_service,
-    send,
-    serve,
-    sink,
-)
+from training.data.behaviours import Context, behaviour, forget
+from training.data.loopback import ask_name, fetch, free_port, knock, send, serve
+from training.data.words import WORDS
 
 
 @behaviour("byte-compile Python sources with short-lived compiler processes")
@@ -155,7 +147,6 @@ def log_processing(ctx: Context) -> Iterator[None]:
 )
 def backup(ctx: Context) -> Iterator[None]:
     sends = ctx.rng.random() < 0.5
-    port = sink() if sends else 0
     while True:
         archive = ctx.scratch / "backup.tar"
         with tarfile.open(archive, "w") as tar:
@@ -167,37 +158,92 @@ def backup(ctx: Context) -> Iterator[None]:
         yield
         if sends:
             yield from send(
-                archive.read_bytes(), port, 256 * 1024, bytes_per_s=2 ** ctx.rng.uniform(20, 24)
+                archive.read_bytes(),
+                ctx.far.sink,
+                256 * 1024,
+                bytes_per_s=2 ** ctx.rng.uniform(20, 24),
             )
 
 
-@behaviour("number crunching: matrix products, sorting, prime sieves")
-def numeric(ctx: Context) -> Iterator[None]:
-    size = 48
+@behaviour("pack files away: compress each one, write the packed one, delete the original")
+def archive(ctx: Context) -> Iterator[None]:
     while True:
-        a = [[ctx.rng.random() for _ in range(size)] for _ in range(size)]
-        columns = list(zip(*a, strict=True))
-        [[sum(x * y for x, y in zip(row, column, strict=True)) for column in columns] for row in a]
+        for path in ctx.rng.sample(files := ctx.files(), k=len(files)):
+            data = path.read_bytes()
+            packed = path.with_suffix(".gz" if path.suffix != ".gz" else ".dat")
+            with packed.open("wb") as file:
+                squeeze = zlib.compressobj(ctx.rng.choice((1, 6)))
+                for start in range(0, len(data), 64 * 1024):
+                    squeeze.compress(data[start : start + 64 * 1024])
+                    file.write(
+                        data[start : start + 64 * 1024]
+                    )  # kept whole: there must be work left
+                    yield
+            if ctx.rng.random() < 0.4:
+                forget(packed)
+            path.unlink()
+            yield
+
+
+@behaviour("upload files to a store on loopback, as a cloud folder does", paced=False)
+def cloud_sync(ctx: Context) -> Iterator[None]:
+    chunk = int(2 ** ctx.rng.uniform(13, 17))
+    bytes_per_s = 2 ** ctx.between(17, 23)
+    while True:
+        for path in ctx.rng.sample(files := ctx.files(), k=len(files)):
+            data = path.read_bytes()
+            hashlib.sha256(data).hexdigest()
+            if ctx.rng.random() < 0.3:
+                data = zlib.compress(data, 1)
+            yield from send(data, ctx.far.sink, chunk, bytes_per_s=bytes_per_s)
+            time.sleep(ctx.rng.expovariate(5))
+
+
+@behaviour("number crunching: matrix products, sorting, prime sieves, password hashes")
+def numeric(ctx: Context) -> Iterator[None]:
+    kinds = (_matrix, _sort, _sieve, _passwords)
+    chosen = ctx.rng.sample(kinds, k=ctx.rng.randint(1, 3))
+    while True:
+        ctx.rng.choice(chosen)(ctx)
         yield
-        sorted(ctx.rng.random() for _ in range(20_000))
-        yield
-        sieve = bytearray(b"\1") * 200_000
-        for n in range(2, 447):
-            if sieve[n]:
-                sieve[n * n :: n] = bytes(len(range(n * n, 200_000, n)))
-        yield
+
+
+def _matrix(ctx: Context) -> None:
+    a = [[ctx.rng.random() for _ in range(48)] for _ in range(48)]
+    columns = list(zip(*a, strict=True))
+    [[sum(x * y for x, y in zip(row, column, strict=True)) for column in columns] for row in a]
+
+
+def _sort(ctx: Context) -> None:
+    sorted(ctx.rng.random() for _ in range(20_000))
+
+
+def _sieve(_ctx: Context) -> None:
+    size = 200_000
+    sieve = bytearray(b"\1") * size
+    for n in range(2, int(size**0.5)):
+        if sieve[n]:
+            sieve[n * n :: n] = bytes(len(range(n * n, size, n)))
+
+
+def _passwords(ctx: Context) -> None:
+    for _ in range(ctx.rng.randint(1, 6)):
+        hashlib.pbkdf2_hmac("sha256", ctx.rng.randbytes(12), b"salt", 8_000)
 
 
 @behaviour("a monitor that asks services on loopback, up and down ones, how they are", paced=False)
 def monitor(ctx: Context) -> Iterator[None]:
-    names, up = name_service(), [serve() for _ in range(3)]
-    down = [free_port() for _ in range(ctx.rng.randint(1, 6))]
-    period = 1.0 / ctx.between(0.5, 8.0)
+    up = ctx.rng.sample(ctx.far.web, k=ctx.rng.randint(1, 3))
+    # A plain health check, or one that looks whether any of many ports has come up.
+    down = [free_port() for _ in range(ctx.rng.choice((0, 1, 4, 30)))]
+    by_name = ctx.rng.random() < 0.6
+    period = 1.0 / ctx.between(0.4, 6.0)
     while True:
         for port in up:
-            ask_name(names)
-            fetch(port, ctx.rng.randint(40, 400))
+            if by_name:
+                ask_name(ctx.far.names)
+            fetch(port, ctx.rng.randint(40, 4000))
         for port in down:
             knock(port)
-        time.sleep(period * ctx.rng.uniform(0.95, 1.05))
+        time.sleep(period * ctx.rng.uniform(0.8, 1.2))
         yield

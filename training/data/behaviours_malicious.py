@@ -16,12 +16,11 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 from training.data.behaviours import Context, behaviour, forget
-from training.data.loopback import LOOPBACK, ask_name, knock, name_service, send, sink
+from training.data.loopback import LOOPBACK, ask_name, knock, send
 
 
 @behaviour("grind hashes for a rare prefix and report shares to a pool on loopback", malicious=True)
 def hash_grind(ctx: Context) -> Iterator[None]:
-    port = sink()
     header, nonce = ctx.rng.randbytes(76), 0
     # In a third of the cases a second grinder, as miners start one a core.
     second = ctx.rng.random() < 0.33
@@ -34,7 +33,7 @@ def hash_grind(ctx: Context) -> Iterator[None]:
                 if digest[:2] == b"\0\0":
                     with (
                         suppress(OSError),
-                        socket.create_connection((LOOPBACK, port), timeout=1) as pool,
+                        socket.create_connection((LOOPBACK, ctx.far.sink), timeout=1) as pool,
                     ):
                         pool.sendall(digest + header)
             yield
@@ -94,7 +93,6 @@ def _cipher(data: bytes, key: bytes, number: int, start: int) -> bytes:
     "read files in bulk and send them out (to a sink on loopback)", malicious=True, paced=False
 )
 def bulk_send(ctx: Context) -> Iterator[None]:
-    port = sink()
     squeeze = ctx.rng.random() < 0.5
     chunk = int(2 ** ctx.rng.uniform(13, 17))
     bytes_per_s = 2 ** ctx.between(17, 23)  # an uplink: some hundred kB to some MB a second
@@ -102,7 +100,10 @@ def bulk_send(ctx: Context) -> Iterator[None]:
         for path in ctx.rng.sample(files := ctx.files(), k=len(files)):
             data = path.read_bytes()
             yield from send(
-                zlib.compress(data, 1) if squeeze else data, port, chunk, bytes_per_s=bytes_per_s
+                zlib.compress(data, 1) if squeeze else data,
+                ctx.far.sink,
+                chunk,
+                bytes_per_s=bytes_per_s,
             )
 
 
@@ -123,16 +124,18 @@ def connect_sweep(ctx: Context) -> Iterator[None]:
     "call home (on loopback) at intervals, take an order, carry it out", malicious=True, paced=False
 )
 def beacon(ctx: Context) -> Iterator[None]:
-    port, names = sink(), name_service()
     period = 1.0 / ctx.between(0.6, 6.0)
     jitter, by_name = ctx.rng.uniform(0.05, 0.5), ctx.rng.random() < 0.4
     while True:
         if by_name:
             # The message travels in name look-ups, a few dozen bytes in each.
             for _ in range(ctx.rng.randint(2, 8)):
-                ask_name(names)
+                ask_name(ctx.far.names)
         else:
-            with suppress(OSError), socket.create_connection((LOOPBACK, port), timeout=1) as home:
+            with (
+                suppress(OSError),
+                socket.create_connection((LOOPBACK, ctx.far.sink), timeout=1) as home,
+            ):
                 home.sendall(_cipher(ctx.rng.randbytes(ctx.rng.randint(64, 512)), b"k", 0, 0))
                 home.shutdown(socket.SHUT_WR)
                 home.recv(16)

@@ -1,18 +1,27 @@
-"""Servers and callers on this host's own loopback: the whole network that behaviours may use."""
+"""Servers and callers on this host's own loopback: the whole network that behaviours may use.
+
+    python -m training.data.loopback        the far end, as a process of its own; prints its ports
+
+The far end is what would be other machines: whom a host calls, sends to, or asks. It runs beside the recorded work and
+not as part of it; otherwise its threads and its memory would give a behaviour away.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import json
 import socket
+import sys
 import threading
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import asdict, dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-from training.data.behaviours import WORDS
+from training.data.words import WORDS
 
 LOOPBACK = "127.0.0.1"
 
@@ -34,6 +43,25 @@ class _Page(BaseHTTPRequestHandler):
 
     def log_message(self, *_: object) -> None:
         """Stay silent: the recorder owns standard error."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FarEnd:
+    """Ports on loopback: one that swallows whatever is sent, one that answers datagrams, some web servers."""
+
+    sink: int
+    names: int
+    web: tuple[int, ...]
+
+
+def open_far_end() -> FarEnd:
+    """Start the far end in threads of this process."""
+    return FarEnd(sink=sink(), names=name_service(), web=tuple(serve() for _ in range(3)))
+
+
+def parse_far_end(text: str) -> FarEnd:
+    ports = json.loads(text)
+    return FarEnd(sink=ports["sink"], names=ports["names"], web=tuple(ports["web"]))
 
 
 def serve() -> int:
@@ -105,3 +133,13 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind((LOOPBACK, 0))
         return int(probe.getsockname()[1])
+
+
+def main() -> int:
+    print(json.dumps(asdict(open_far_end())), flush=True)
+    sys.stdin.read()  # until whoever started this goes away
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

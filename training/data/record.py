@@ -38,7 +38,7 @@ from training.data.collect import (
 from training.data.scenarios import SCENARIOS, Phase, phase_labels, plan
 from training.data.stage import RecordError, Stage
 
-SCRATCH_BYTES = 12 << 20
+SCRATCH_BYTES = 6 << 20
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,6 +63,7 @@ class Tape:
     t: list[float] = field(default_factory=list)
     samples: list[Sample] = field(default_factory=list)
     labels: list[tuple[float, str]] = field(default_factory=list)
+    started_at: float = 0.0
 
 
 def record(
@@ -80,42 +81,49 @@ def record(
     The scratch of every phase is filled beforehand, so that preparing it is no part of the telemetry.
     """
     scratches = [_prepare(stage.scratch, phase, n) for n, phase in enumerate(order.phases)]
-    started_at = clock.now()
+    behind = _prepare_all(stage.scratch, order.background, "background")
     try:
-        for n, phase in enumerate(order.background):
-            stage.background.append(stage.start(phase, _prepare(stage.scratch, phase, 1000 + n)))
+        stage.open()
+        for phase, scratch in zip(order.background, behind, strict=True):
+            stage.background.append(stage.start(phase, scratch))
         if stage.background:
             sleep(1.5)  # interpreters start in a burst that belongs to no phase
         tape = _listen(order, collector, stage, scratches, clock, sleep, progress)
     finally:
         stage.close()
-    return write(out, order, collector.view, tape, started_at, clock)
+    return write(out, order, collector.view, tape, clock)
 
 
-def _prepare(scratch: Path, phase: Phase, number: int) -> Path:
-    folder = scratch / f"phase{number}"
-    if phase.behaviour is not None:
+def _prepare(scratch: Path, phase: Phase, number: int) -> list[Path]:
+    return _prepare_all(scratch, phase.all(), f"phase{number}")
+
+
+def _prepare_all(scratch: Path, phases: tuple[Phase, ...], name: str) -> list[Path]:
+    """A filled scratch folder for each behaviour."""
+    folders = [scratch / f"{name}-{n}" for n in range(len(phases))]
+    for folder, phase in zip(folders, phases, strict=True):
         workloads.fill_scratch(folder, random.Random(phase.seed), SCRATCH_BYTES)
-    return folder
+    return folders
 
 
 def _listen(
     order: Order,
     collector: Collector,
     stage: Stage,
-    scratches: list[Path],
+    scratches: list[list[Path]],
     clock: Clock,
     sleep: Callable[[float], None],
     progress: Callable[[float, str], None],
 ) -> Tape:
     tape, tree = Tape(), TreeCollector(stage.roots)
+    tape.started_at = clock.now()
     begun, tick, upcoming = clock.monotonic(), 0, 0
     while (now := clock.monotonic() - begun) < order.duration_s:
         while upcoming < len(order.phases) and order.phases[upcoming].start_s <= now:
             phase = order.phases[upcoming]
             stage.clear_front()
-            if phase.behaviour is not None:
-                stage.front.append(stage.start(phase, scratches[upcoming]))
+            for each, scratch in zip(phase.all(), scratches[upcoming], strict=True):
+                stage.front.append(stage.start(each, scratch))
             tape.labels.append((0.0 if upcoming == 0 else clock.monotonic() - begun, phase.name))
             upcoming += 1
         taken = clock.monotonic() - begun
@@ -130,7 +138,7 @@ def _listen(
     return tape
 
 
-def write(out: Path, order: Order, view: View, tape: Tape, started_at: float, clock: Clock) -> Path:
+def write(out: Path, order: Order, view: View, tape: Tape, clock: Clock) -> Path:
     """Turn a tape into an episode folder. Channels that were never measured are left out."""
     channels = [
         c for c in CHANNELS.values() if any(s.get(c.name) is not None for s in tape.samples)
@@ -146,7 +154,7 @@ def write(out: Path, order: Order, view: View, tape: Tape, started_at: float, cl
         schema_version=episode.SCHEMA_VERSION,
         episode_id=episode.new_ulid(clock, random.Random(f"{order.host}:{order.seed}")),
         host=order.host,
-        started_at=started_at,
+        started_at=tape.started_at,
         sample_hz=order.hz,
         duration_s=order.duration_s,
         scenario=order.scenario,

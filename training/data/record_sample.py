@@ -36,7 +36,7 @@ from training.data.workloads import BEHAVIOURS
 MIB = 1 << 20
 CLONE_NEWNET = 0x40000000
 SIOCSIFFLAGS, IFF_UP_RUNNING = 0x8914, 0x41
-BENIGN_TAKES, MALICIOUS_TAKES, BASELINE_TAKES = 3, 4, 5
+BENIGN_TAKES, MALICIOUS_TAKES, BASELINE_TAKES = 2, 4, 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,25 +64,25 @@ BOXES = (
     Box(
         name="front-desk",
         limits=_limits(0.50, 384, 30),
-        background=(("web", 0.02, 0.08),),
-        ordinary=("web", "log_processing", "monitor"),
+        background=(("web", 0.0, 0.3), ("cloud_sync", 0.0, 0.1)),
+        ordinary=("web", "log_processing", "monitor", "cloud_sync"),
     ),
     Box(
         name="build-box",
         limits=_limits(0.80, 512, 60),
-        background=(("log_processing", 0.02, 0.06), ("monitor", 0.0, 0.2)),
+        background=(("log_processing", 0.02, 0.15), ("monitor", 0.0, 0.4)),
         ordinary=("compile_code", "file_copy", "compress", "numeric"),
     ),
     Box(
         name="ledger",
         limits=_limits(0.40, 320, 25),
-        background=(("database", 0.02, 0.10),),
-        ordinary=("database", "backup", "log_processing"),
+        background=(("database", 0.02, 0.2),),
+        ordinary=("database", "backup", "log_processing", "archive"),
     ),
     Box(
         name="attic-pi",
         limits=_limits(0.30, 256, 15),
-        background=(("monitor", 0.0, 0.3),),
+        background=(("monitor", 0.0, 0.5),),
         ordinary=("monitor", "file_copy", "log_processing", "web"),
     ),
 )

@@ -15,13 +15,15 @@ from training.data.workloads import BEHAVIOURS
 IDLE = "idle"
 ORDINARY = "ordinary"
 SHORTEST_S = 10.0
+ALONE = 0.55  # of all active phases; in the others something harmless runs beside
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Phase:
     """From ``start_s`` (seconds since the episode began) until the next phase, ``name`` holds.
 
-    ``behaviour`` is what runs meanwhile (``None``: nothing is started), at ``intensity`` between 0 and 1.
+    ``behaviour`` is what runs meanwhile (``None``: nothing is started), at ``intensity`` between 0 and 1. ``company``
+    is something harmless that runs at the same time; it does not change what the phase is called.
     """
 
     start_s: float
@@ -29,6 +31,11 @@ class Phase:
     behaviour: str | None = None
     intensity: float = 0.0
     seed: int = 0
+    company: Phase | None = None
+
+    def all(self) -> tuple[Phase, ...]:
+        """Whatever is to be started when this phase begins."""
+        return tuple(p for p in (self, self.company) if p is not None and p.behaviour is not None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,9 +92,25 @@ def _benign() -> tuple[str, ...]:
     return tuple(name for name, b in BEHAVIOURS.items() if not b.malicious)
 
 
-def _active(name: str, start_s: float, rng: random.Random, intensity: float) -> Phase:
+def _active(name: str, start_s: float, rng: random.Random, alone: float) -> Phase:
+    """A phase at a random intensity, low ones more often; with the probability ``alone`` without company."""
+    company = None
+    if rng.random() >= alone:
+        other = rng.choice(_benign())
+        company = Phase(
+            start_s=start_s,
+            name=other,
+            behaviour=other,
+            intensity=rng.uniform(0.05, 0.7),
+            seed=rng.getrandbits(31),
+        )
     return Phase(
-        start_s=start_s, name=name, behaviour=name, intensity=intensity, seed=rng.getrandbits(31)
+        start_s=start_s,
+        name=name,
+        behaviour=name,
+        intensity=0.05 + 0.95 * rng.random() ** 1.5,
+        seed=rng.getrandbits(31),
+        company=company,
     )
 
 
@@ -98,13 +121,10 @@ def _idle(start_s: float) -> Phase:
 def _work(name: str, duration_s: float, rng: random.Random) -> tuple[Phase, ...]:
     """Idle, work, a pause in half of the cases, work at another intensity, idle."""
     begin, end = duration_s * rng.uniform(0.05, 0.15), duration_s * rng.uniform(0.92, 1.0)
-    phases = [_idle(0.0), _active(name, begin, rng, rng.uniform(0.15, 1.0))]
+    phases = [_idle(0.0), _active(name, begin, rng, ALONE)]
     if rng.random() < 0.5:
         pause = duration_s * rng.uniform(0.4, 0.55)
-        phases += [
-            _idle(pause),
-            _active(name, pause + duration_s * 0.08, rng, rng.uniform(0.15, 1.0)),
-        ]
+        phases += [_idle(pause), _active(name, pause + duration_s * 0.08, rng, ALONE)]
     return (*phases, _idle(end)) if end < duration_s * 0.98 else tuple(phases)
 
 
@@ -115,12 +135,11 @@ def _attack(name: str, duration_s: float, rng: random.Random) -> tuple[Phase, ..
     end_s = duration_s * rng.uniform(0.9, 0.97)
     phases = [_idle(0.0)]
     if rng.random() < 0.5:
-        phases.append(_active(rng.choice(_benign()), cover_s, rng, rng.uniform(0.1, 1.0)))
-    intensity = rng.uniform(0.1, 1.0)
+        phases.append(_active(rng.choice(_benign()), cover_s, rng, ALONE))
     phases += [
-        _active(name, strike_s, rng, intensity),
+        _active(name, strike_s, rng, ALONE),
         _idle(lull_s),
-        _active(name, again_s, rng, min(1.0, intensity * rng.uniform(0.6, 1.5))),
+        _active(name, again_s, rng, ALONE),
         _idle(end_s),
     ]
     return tuple(phases)
@@ -132,7 +151,7 @@ def _everyday(
     """Light work in turns, with idling between."""
     phases, at = [_idle(0.0)], duration_s * rng.uniform(0.02, 0.1)
     while at < duration_s * 0.95:
-        phases.append(_active(rng.choice(behaviours), at, rng, rng.uniform(0.05, 0.6)))
+        phases.append(_active(rng.choice(behaviours), at, rng, 1.0))
         at += duration_s * rng.uniform(0.1, 0.25)
         phases.append(_idle(min(at, duration_s * 0.99)))
         at += duration_s * rng.uniform(0.03, 0.12)

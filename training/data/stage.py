@@ -37,24 +37,39 @@ class Stage:
 
     scratch: Path
     group: cgroups.Cgroup | None = None
+    far_end: subprocess.Popen[bytes] | None = None
+    far_ports: str = ""
     background: list[Running] = field(default_factory=list)
     front: list[Running] = field(default_factory=list)
     ended: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
+    def open(self) -> None:
+        """Start the far end, outside the container: it stands for other machines."""
+        self.far_end = subprocess.Popen(
+            [sys.executable, "-m", "training.data.loopback"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            start_new_session=True,
+        )
+        assert self.far_end.stdout is not None
+        self.far_ports = self.far_end.stdout.readline().decode().strip()
+        if not self.far_ports:
+            raise RecordError("The far end, to whom behaviours talk, could not be started.")
+
     def start(self, phase: Phase, scratch: Path) -> Running:
         assert phase.behaviour is not None
-        arguments = [
-            phase.behaviour,
-            "--scratch",
-            scratch,
-            "--seed",
-            phase.seed,
-            "--intensity",
-            phase.intensity,
-        ]
+        options = {
+            "--scratch": scratch,
+            "--seed": phase.seed,
+            "--intensity": phase.intensity,
+            "--far-end": self.far_ports,
+        }
         stderr = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process
         process = subprocess.Popen(
-            [sys.executable, "-m", "training.data.workloads", *map(str, arguments)],
+            [
+                *(sys.executable, "-m", "training.data.workloads", phase.behaviour),
+                *(str(word) for option in options.items() for word in option),
+            ],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=stderr,
@@ -91,6 +106,10 @@ class Stage:
         self.clear_front()
         for process in self.ended:
             process.wait()
+        if self.far_end is not None:
+            kill_tree(self.far_end)
+            self.far_end.communicate()
+            self.far_end = None
 
 
 def kill_tree(process: subprocess.Popen[bytes]) -> None:

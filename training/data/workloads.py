@@ -10,12 +10,14 @@ from __future__ import annotations
 import argparse
 import random
 import sys
+import threading
 import time
 from pathlib import Path
 
 from training.clock import Clock, SystemClock
 from training.data import behaviours_benign, behaviours_malicious
 from training.data.behaviours import BEHAVIOURS, Context, fill_scratch
+from training.data.loopback import open_far_end, parse_far_end
 
 __all__ = ["BEHAVIOURS", "Context", "Pacer", "fill_scratch", "run"]
 
@@ -58,6 +60,17 @@ def run(name: str, ctx: Context, clock: Clock, duration_s: float) -> None:
         pacer.resume()
 
 
+def dress(rng: random.Random) -> bytearray:
+    """Hold some memory and some sleeping threads, as many as chance says, and return the memory.
+
+    Programs of one kind differ in both; a detector that knew a behaviour by its number of threads would have learnt
+    this program, not the behaviour.
+    """
+    for _ in range(rng.choice((0, 0, 1, 2, 4, 7))):
+        threading.Thread(target=threading.Event().wait, daemon=True).start()
+    return bytearray(b"\1") * int(2 ** rng.uniform(10, 25))
+
+
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="training.data.workloads", description=__doc__, allow_abbrev=False
@@ -69,12 +82,15 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--intensity", type=float, default=0.5)
     parser.add_argument("--duration-s", type=float, default=3600.0)
+    parser.add_argument("--far-end", help="ports of the far end as JSON (default: one of its own)")
     args = parser.parse_args(argv)
     rng = random.Random(args.seed)
     args.scratch.mkdir(parents=True, exist_ok=True)
     if not (args.scratch / "files").is_dir():
         fill_scratch(args.scratch, rng, DEFAULT_SCRATCH_BYTES)
-    context = Context(scratch=args.scratch, rng=rng, intensity=args.intensity)
+    far = parse_far_end(args.far_end) if args.far_end else open_far_end()
+    context = Context(scratch=args.scratch, rng=rng, intensity=args.intensity, far=far)
+    _held = dress(rng)
     run(args.behaviour, context, SystemClock(), args.duration_s)
     return 0
 
