@@ -54,6 +54,10 @@ match args.behave:
             line = {"event": "epoch", "epoch": epoch, "epochs": args.epochs, "loss": 1 / epoch}
             print(json.dumps(line), flush=True)
         leave()
+    case "on-file":
+        while not Path("go").exists():
+            interruptible(0.05)
+        leave()
     case "hang" | "deaf":
         print(json.dumps({"event": "epoch", "epoch": 1, "epochs": 9, "eta_s": 60}), flush=True)
         print(f"running as {os.getpid()}", flush=True)
