@@ -19,7 +19,7 @@ from sklearn.metrics import (
     roc_curve,
 )
 
-from training.trainer import curves
+from training.trainer import curves, resample
 from training.trainer.evaluate import Scored, evaluate, operating_point, paired_gap
 from training.trainer.measures import ClassMeasure, ProbabilityMeasure
 from training.trainer.resample import Estimate, RankMeasure, draw_weights, percentile_interval
@@ -211,6 +211,19 @@ def test_tails_are_widened_for_few_episodes(n_support, tail):
     low, high = percentile_interval(Estimate(0.5, samples), n_support)
     assert low == pytest.approx(tail, abs=2e-5)
     assert high == pytest.approx(1 - tail, abs=2e-5)
+
+
+def test_very_many_episodes_share_clusters_without_changing_the_spread(monkeypatch):
+    test = scored(n_episodes=2000, per_episode=2, seed=4)
+    alone = evaluate(test, label_map=BINARY, operating_point=None, n_resamples=400)
+    monkeypatch.setattr(resample, "MAX_CLUSTERS", 400)
+    index, count = resample.clusters(test.episode)
+    assert (count, np.unique(index).size) == (400, 400)
+    assert all(np.unique(index[test.episode == name]).size == 1 for name in ("e000", "e1999"))
+    grouped = evaluate(test, label_map=BINARY, operating_point=None, n_resamples=400)
+    for name in ("auroc", "accuracy", "brier"):
+        assert grouped.metrics[name]["value"] == alone.metrics[name]["value"]
+        assert width(grouped.metrics[name]) == pytest.approx(width(alone.metrics[name]), rel=0.2)
 
 
 def test_an_interval_needs_half_of_the_resamples():

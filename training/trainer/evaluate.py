@@ -26,6 +26,7 @@ from training.trainer.resample import (
     RankMeasure,
     Weights,
     bootstrap,
+    clusters,
     percentile_interval,
 )
 from training.trainer.scored import (
@@ -128,28 +129,28 @@ class _Judge:
 
     def metrics(self, scored: Scored) -> tuple[dict[str, dict[str, Any]], ClassMeasure | None]:
         """Every metric with its interval, and the measure that holds the confusion."""
-        ids, episode = np.unique(scored.episode, return_inverse=True)
+        episode, n_clusters = clusters(scored.episode)
         ranks = self._rank_measures(scored, episode)
-        classes = self._class_measure(scored, episode, ids.size)
+        classes = self._class_measure(scored, episode, n_clusters)
         measures: list[Measure] = [_macro(ranks)]
         if classes is not None:
             measures.append(classes)
         if self.benign is not None:
             malicious = scored.y != self.benign
             alarm = None if self.threshold is None else scored.score > self.threshold
-            measures.append(AlarmMeasure(malicious, alarm, episode, ids.size))
+            measures.append(AlarmMeasure(malicious, alarm, episode, n_clusters))
         if scored.proba is not None:
-            measures.append(ProbabilityMeasure(scored.y, scored.proba, episode, ids.size))
+            measures.append(ProbabilityMeasure(scored.y, scored.proba, episode, n_clusters))
         estimates = bootstrap(
             measures,
-            n_episodes=ids.size,
+            n_episodes=n_clusters,
             n_windows=scored.y.size,
             n_resamples=self.n_resamples,
             seed=self.seed,
         )
         support = self._support(scored)
         found = {
-            name: _shown(estimate, support.get(name, ids.size))
+            name: _shown(estimate, support.get(name, n_clusters))
             for name, estimate in estimates.items()
         }
         found |= self._alerts(scored, found)
@@ -275,7 +276,7 @@ def paired_gap(
     """AUROC of ``a`` minus that of ``b`` on the same windows (oracle minus realistic), as {value, ci95}."""
     if not (np.array_equal(a.episode, b.episode) and np.array_equal(a.y, b.y)):
         raise ValueError("a paired comparison needs the same windows in the same order")
-    ids, episode = np.unique(a.episode, return_inverse=True)
+    episode, n_clusters = clusters(a.episode)
     malicious = a.y != (benign_class(label_map) or 0)
     first = RankMeasure(a.score, malicious, episode, auprc=None)
     second = RankMeasure(b.score, malicious, episode, auprc=None)
@@ -284,7 +285,7 @@ def paired_gap(
         return {"gap": first(weights)["auroc"] - second(weights)["auroc"]}
 
     estimate = bootstrap(
-        [gap], n_episodes=ids.size, n_windows=a.y.size, n_resamples=n_resamples, seed=seed
+        [gap], n_episodes=n_clusters, n_windows=a.y.size, n_resamples=n_resamples, seed=seed
     )["gap"]
     carrying = [np.unique(a.episode[side]).size for side in (malicious, ~malicious)]
     return _shown(estimate, int(min(carrying)))

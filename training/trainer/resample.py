@@ -21,6 +21,7 @@ Weights = NDArray[np.int32]  # (R, E): how often each episode stands in each res
 Measure = Callable[[Weights], Mapping[str, FloatArray]]
 
 CONFIDENCE = 0.95
+MAX_CLUSTERS = 20_000  # more say nothing more about the spread, and cost
 _CHUNK_CELLS = (
     1 << 18
 )  # cells of (resamples, windows) worked on at a time: they should stay in the cache
@@ -33,6 +34,19 @@ class Estimate:
 
     value: float
     samples: FloatArray  # (R,)
+
+
+def clusters(episode: NDArray[np.str_]) -> tuple[IntArray, int]:
+    """Number of each window's cluster, and how many there are.
+
+    A cluster is an episode; beyond `MAX_CLUSTERS` several episodes share one at random, which leaves the expected
+    variance as it is (random groups).
+    """
+    ids, index = np.unique(episode, return_inverse=True)
+    if ids.size <= MAX_CLUSTERS:
+        return index.astype(np.int64), int(ids.size)
+    shuffled = np.random.default_rng(0).permutation(ids.size) % MAX_CLUSTERS
+    return shuffled[index], MAX_CLUSTERS
 
 
 def bootstrap(
