@@ -210,3 +210,16 @@ def test_every_move_leaves_its_witness_in_the_same_transaction() -> None:
         queue.cancel("id-one")
     assert queue.get("id-one").status == "claimed", "no witness, no move"  # type: ignore[union-attr]
     queue.close()
+
+
+def test_the_queue_writes_no_move_that_is_not_in_the_table() -> None:
+    queue = JobQueue(":memory:")
+    queue.sync_from_manifest([a_job("one")])
+    pending = queue.get("id-one")
+    assert pending is not None
+    with pytest.raises(AssertionError, match="may not start from pending"):
+        queue._move("complete", pending, JobStatus.COMPLETED, None)
+    assert [event["transition"] for event in queue.db.all("events_of_job", job_id="id-one")] == [
+        "insert"
+    ]
+    queue.close()
