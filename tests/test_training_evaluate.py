@@ -320,11 +320,11 @@ def test_nineteen_windows_carry_a_target_of_five_per_cent(windows, holds):
     if holds:
         assert point.threshold == windows - 1
         assert (
-            point.warning == "calibrated on 1 episodes; 19 would be needed to hold a target of 5.0%"
+            point.warning == "calibrated on 1 episodes; 19 would be needed to hold a target of 5 %"
         )
         assert point.interval[1] > 0.4
     else:
-        assert point.reason == "18 benign calibration windows; a target of 5.0% needs 19"
+        assert point.reason == "18 benign calibration windows; a target of 5 % needs 19"
     assert json.dumps(point.to_dict(), allow_nan=False)
 
 

@@ -57,14 +57,16 @@ def operating_point(cal: Scored, target_fpr: float, *, label_map: LabelMap) -> O
     allowed = _allowed_alarms(n, target_fpr)
     if allowed < 1:
         needed = _needed(target_fpr)
-        reason = f"{n} benign calibration windows; a target of {target_fpr:.1%} needs {needed}"
+        reason = (
+            f"{n} benign calibration windows; a target of {100 * target_fpr:g} % needs {needed}"
+        )
         return OperatingPoint(target_fpr, None, n, n_episodes, None, reason=reason)
     threshold = float(np.partition(cal.score[quiet], n - allowed)[n - allowed])
     warning = None
     if _allowed_alarms(n_episodes, target_fpr) < 1:
         warning = (
             f"calibrated on {n_episodes} episodes; {_needed(target_fpr)} would be needed "
-            f"to hold a target of {target_fpr:.1%}"
+            f"to hold a target of {100 * target_fpr:g} %"
         )
     spread = _realised_spread(n_episodes, target_fpr)
     return OperatingPoint(target_fpr, threshold, n, n_episodes, spread, warning=warning)
