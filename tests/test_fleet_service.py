@@ -18,6 +18,7 @@ from builders import (
 )
 from fakes import Counting, FakeClock, FakeShelf
 
+from training.fleet.database import DatabaseFull
 from training.fleet.job import EndReason, JobStatus, spec_hash
 from training.fleet.policy import Policy
 from training.fleet.protocol import ClaimReply, ClaimRequest, LogLines, Refusal, Slug
@@ -586,6 +587,23 @@ def test_what_was_written_between_a_step_and_its_discovery_is_not_lost_for_a_day
     assert receiver.watch(POLICY.stale_after_s + 10) == 1, "a lease later the silent one is swept"
     receiver.service.cancel("one")
     assert receiver.claim(a_worker_claim("desktop")).job_id == "id-two"
+
+
+def test_a_step_that_could_not_be_written_is_found_again(
+    receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    receiver.granted()
+    receiver.clock.step(DAY)
+    with monkeypatch.context() as broken:
+        broken.setattr(receiver.queue, "shift_times", full_disk)
+        with pytest.raises(DatabaseFull):
+            receiver.service.tick()
+    receiver.service.tick()
+    assert receiver.queue.get("id-one").heartbeat_at == receiver.clock.now()  # type: ignore[union-attr]
+
+
+def full_disk(step_s: float) -> None:
+    raise DatabaseFull("the disk is full")
 
 
 def test_a_clock_set_back_while_the_receiver_was_down_holds_nothing_up(receiver: Receiver) -> None:

@@ -412,8 +412,8 @@ class Service:
 
     def tick(self) -> int:
         """Look at the clocks and sweep what was silent for a lease of *observed* time; returns how many."""
-        self._watch = self._watch.look(self._clock.now(), self._clock.monotonic(), self.policy)
-        step = self._watch.step_s
+        watch = self._watch.look(self._clock.now(), self._clock.monotonic(), self.policy)
+        step = watch.step_s
         if step:
             self.queue.shift_times(step)
             now = self._clock.now()
@@ -421,7 +421,8 @@ class Service:
                 name: replace(known, last_seen=min(known.last_seen + step, now))
                 for name, known in self._known.items()
             }
-        return self.queue.sweep_stale() if self._watch.may_sweep else 0
+        self._watch = watch  # not before: a step that could not be written is found again
+        return self.queue.sweep_stale() if watch.may_sweep else 0
 
     def _catch_up(self) -> None:
         """Undo a clock that went back while the receiver was down: a small board without a clock chip starts with the
