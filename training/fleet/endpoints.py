@@ -18,7 +18,7 @@ from training.fleet.bodies import read_json
 from training.fleet.catalogue import provenance_of
 from training.fleet.hub import Hub
 from training.fleet.job import EndReason, spec_hash
-from training.fleet.problems import reply
+from training.fleet.problems import reply, response_to
 from training.fleet.protocol import (
     HEADER_OPERATOR_TOKEN,
     WAIT_S_MAX,
@@ -230,8 +230,6 @@ async def _moved(hub: Hub, request: Request, move: Callable[[str], StatusReply])
 
 
 async def reload(hub: Hub, _request: Request) -> Response:
-    if hub.reload is None:
-        raise Refusal(Slug.BAD_MANIFEST, "this receiver was started without a manifest")
     return reply(await hub.reload())
 
 
@@ -266,8 +264,11 @@ def _route(method: str, path: str, endpoint: Endpoint) -> Route:
 def _endpoint(endpoint: Endpoint) -> Callable[[Request], Awaitable[Response]]:
     async def run(request: Request) -> Response:
         hub: Hub = request.app.state.hub
-        _check_origin(request, hub.settings.host)
-        return await endpoint(hub, request)
+        try:
+            _check_origin(request, hub.settings.host)
+            return await endpoint(hub, request)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the caller gets a document
+            return response_to(request, error)
 
     return run
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -13,7 +13,7 @@ from training.clock import Clock
 from training.fleet.catalogue import first_delivery, index_rows
 from training.fleet.database import Database, Writer
 from training.fleet.job import TRANSITIONS, JobStatus
-from training.fleet.protocol import ARTIFACT_BYTES_MAX, ReloadReply
+from training.fleet.protocol import ARTIFACT_BYTES_MAX, Refusal, ReloadReply, Slug
 from training.fleet.service import Service
 from training.fleet.store import ArtifactStore
 from training.fleet.store_errors import StoreError
@@ -76,7 +76,7 @@ class WaitingRoom:
 
 @dataclass
 class Hub:
-    """One per application. ``reader`` is a database connection of its own; ``reload`` reads the manifest again."""
+    """One per application. ``reader`` is a database connection of its own; ``read_manifest`` makes it the plan."""
 
     service: Service
     writer: Writer
@@ -84,7 +84,7 @@ class Hub:
     reader: Database
     clock: Clock
     settings: Settings
-    reload: Callable[[], Awaitable[ReloadReply]] | None = None
+    read_manifest: Callable[[], ReloadReply] | None = None
     room: WaitingRoom = field(default_factory=WaitingRoom)
 
     def __post_init__(self) -> None:
@@ -97,11 +97,16 @@ class Hub:
     async def call(self, decide: Callable[[], T]) -> T:
         """Run ``decide`` on the writer's thread; its effects are durable when this returns."""
         result = await asyncio.wrap_future(self.writer.submit(decide))
-        fired = self._made_pending()
-        if fired != self._fired:
-            self._fired = fired
-            self.room.wake()
+        self._notice()
         return result
+
+    async def reload(self) -> ReloadReply:
+        """Read the manifest again, off the event loop; raises Refusal(bad_manifest), and then nothing has changed."""
+        if self.read_manifest is None:
+            raise Refusal(Slug.BAD_MANIFEST, "this receiver was started without a manifest")
+        counts = await self.disk(self.read_manifest)
+        self._notice()
+        return counts
 
     async def look(self, view: Callable[[], T]) -> T:
         """Run a read-only question on the reader's thread, beside the writer."""
@@ -110,6 +115,13 @@ class Hub:
     async def disk(self, work: Callable[[], T]) -> T:
         """Run file work off the event loop."""
         return await asyncio.get_running_loop().run_in_executor(self._disk, work)
+
+    def _notice(self) -> None:
+        """Wake those who wait, when a job has become claimable since the last look."""
+        fired = self._made_pending()
+        if fired != self._fired:
+            self._fired = fired
+            self.room.wake()
 
     def _made_pending(self) -> int:
         fired = self.service.queue.fired

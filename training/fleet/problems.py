@@ -106,11 +106,14 @@ def raw_response(refusal: Refusal) -> bytes:
     return "\r\n".join([*lines, "", ""]).encode("ascii") + body
 
 
-async def on_known_error(_request: Request, error: Exception) -> Response:
-    """Exception handler for Refusal, StoreError and DatabaseError."""
+def response_to(request: Request, error: Exception) -> Response:
+    """What an endpoint's exception means for the caller; a bug of ours leaves its traceback in the log."""
     refusal = refusal_of(error)
-    assert refusal is not None
-    if refusal.slug.status >= 500:
+    if refusal is None:
+        logger.error("%s %s failed", request.method, request.url.path, exc_info=error)
+        detail = "the receiver failed to answer; its log says why, trying again is safe"
+        refusal = Refusal(Slug.INTERNAL, detail)
+    elif refusal.slug.status >= 500:
         logger.warning("refused with %s: %s", refusal.slug.value, error)
     return response_of(refusal)
 
@@ -125,13 +128,6 @@ async def on_http_error(request: Request, error: Exception) -> Response:
         detail = "there is nothing at this address; see docs/protocol.md"
         return response_of(Refusal(Slug.NOT_FOUND, detail))
     return response_of(Refusal(Slug.BAD_REQUEST, str(error.detail)))
-
-
-async def on_bug(request: Request, error: Exception) -> Response:
-    """Exception handler for everything else: the log gets the traceback, the caller one sentence."""
-    logger.error("%s %s failed", request.method, request.url.path, exc_info=error)
-    detail = "the receiver failed to answer; its log says why, trying again is safe"
-    return response_of(Refusal(Slug.INTERNAL, detail))
 
 
 def decoded(body: bytes, kind: type[T]) -> T:

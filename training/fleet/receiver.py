@@ -29,7 +29,7 @@ from training.fleet.hub import Hub, Settings
 from training.fleet.locking import LockedError, exclusive
 from training.fleet.manifest import default_describer
 from training.fleet.plan import Reloader
-from training.fleet.problems import on_bug, on_http_error, on_known_error
+from training.fleet.problems import on_http_error
 from training.fleet.protocol import Refusal, ReloadReply
 from training.fleet.queue import JobQueue
 from training.fleet.service import Service
@@ -67,18 +67,12 @@ def create_app(
     """
     app = Starlette(
         routes=routes(),
-        exception_handlers={
-            Refusal: on_known_error,
-            StoreError: on_known_error,
-            DatabaseError: on_known_error,
-            HTTPException: on_http_error,
-            Exception: on_bug,
-        },
+        exception_handlers={HTTPException: on_http_error},
     )
     app.router.redirect_slashes = False
-    hub = Hub(service, writer, store, reader, clock or SystemClock(), settings or Settings())
-    if reload is not None:
-        hub.reload = lambda: hub.disk(reload)
+    hub = Hub(
+        service, writer, store, reader, clock or SystemClock(), settings or Settings(), reload
+    )
     app.state.hub = hub
     return app
 

@@ -111,7 +111,6 @@ class Server(uvicorn.Server):
                 logger.warning("left for the next time: %s", error)
 
     async def _reload_quietly(self) -> None:
-        assert self._hub.reload is not None
         try:
             await self._hub.reload()
         except (Refusal, DatabaseError) as error:

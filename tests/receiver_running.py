@@ -1,0 +1,212 @@
+"""A receiver that really listens, in a thread of the test: the production server over a temporary folder."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+import threading
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from builders import a_job
+
+from training.fleet.client import FleetClient
+from training.fleet.database import Writer
+from training.fleet.database_sqlite import SqliteDatabase
+from training.fleet.filesystem import LocalFs
+from training.fleet.hub import Hub, Settings, WaitingRoom
+from training.fleet.job import digest
+from training.fleet.policy import Policy
+from training.fleet.protocol import ReloadReply
+from training.fleet.queue import JobQueue
+from training.fleet.receiver import create_app
+from training.fleet.service import Plan, Service
+from training.fleet.serving import Server, configuration
+from training.fleet.store import ArtifactStore
+
+TOKEN = "sesame, öffne dich"
+
+
+class SmallDisk(LocalFs):
+    """The machine's disk, with as much free space as a test says."""
+
+    free = 10**12
+
+    def free_bytes(self, path: Path) -> int:
+        return self.free
+
+
+class WatchedRoom(WaitingRoom):
+    """Tells the test when a claim begins to wait and when it stops waiting."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.waiting = threading.Semaphore(0)
+        self.left = threading.Semaphore(0)
+
+    async def wait(self, *args: Any) -> None:
+        self.waiting.release()
+        try:
+            await super().wait(*args)
+        finally:
+            self.left.release()
+
+
+class Receiver:
+    """Runs between ``with``; everything it consists of is within reach of the test."""
+
+    def __init__(self, folder: Path, jobs: list[dict[str, Any]], **settings: Any) -> None:
+        self.folder = folder
+        self.disk = SmallDisk()
+        self.queue = JobQueue(folder / "jobs.db", policy=Policy(sweep_period_s=3600))
+        self.plan = [job | {"job_id": job_id(job)} for job in jobs]
+        self.queue.sync_from_manifest(self.plan)
+        self.store = ArtifactStore(folder / "models", self.disk)
+        self.service = Service(self.queue, self.store)
+        self.writer = Writer(self.queue.db)
+        self.reader = SqliteDatabase(folder / "jobs.db")
+        app = create_app(
+            self.service,
+            self.writer,
+            self.store,
+            Settings(**{"operator_token": TOKEN, **settings}),
+            reader=self.reader,
+            reload=self._reload,
+        )
+        self.hub: Hub = app.state.hub
+        self.room = self.hub.room = WatchedRoom()
+        self.server = Server(configuration(app), self.hub)
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.address = self.listener.getsockname()
+        self.url = f"http://127.0.0.1:{self.address[1]}"
+        self.thread = threading.Thread(target=self.server.run, args=([self.listener],))
+        self.clients: list[FleetClient] = []
+
+    def __enter__(self) -> Receiver:
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for client in self.clients:
+            client.close()
+        self.stop()
+        self.hub.close()
+        self.writer.close()
+        self.reader.close()
+        self.queue.close()
+        self.listener.close()
+
+    def stop(self) -> None:
+        self.server.stop()
+        self.thread.join(30)
+        assert not self.thread.is_alive(), "the receiver did not stop"
+
+    def client(self, host: str = "pi", token: str | None = TOKEN, **how: Any) -> FleetClient:
+        client = FleetClient(self.url, host, operator_token=token, tries=how.pop("tries", 1), **how)
+        self.clients.append(client)
+        return client
+
+    def add(self, *jobs: dict[str, Any]) -> None:
+        """Add jobs as a reload does."""
+        self.plan += [job | {"job_id": job_id(job)} for job in jobs]
+        self.client().reload()
+
+    def status(self, name: str) -> str:
+        return str(self.client().job(name)["job"]["status"])
+
+    def index(self) -> list[dict[str, Any]]:
+        file = self.folder / "models" / "index.jsonl"
+        return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+
+    def _reload(self) -> ReloadReply:
+        return self.writer.submit(lambda: self.service.reload(self.plan, Plan())).result()
+
+
+def job_id(job: Mapping[str, Any]) -> str:
+    return digest(job["name"])
+
+
+def running(folder: Path, *names: str, **settings: Any) -> Receiver:
+    return Receiver(folder, [a_job(name) for name in names or ("gbt-realistic",)], **settings)
+
+
+class Wire:
+    """A connection on which a test says exactly what it wants."""
+
+    def __init__(self, receiver: Receiver) -> None:
+        self.socket = socket.create_connection(receiver.address, timeout=30)
+
+    def __enter__(self) -> Wire:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.socket.close()
+
+    def send(self, data: bytes | str) -> Wire:
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            self.socket.sendall(data.encode() if isinstance(data, str) else data)
+        return self
+
+    def request(self, method: str, path: str, body: bytes = b"", **headers: Any) -> Wire:
+        """A whole request; the names of headers are given with ``_`` for ``-``."""
+        given = {"Host": "127.0.0.1", "Content_Length": len(body), **headers}
+        lines = [
+            f"{name.replace('_', '-')}: {value}"
+            for name, value in given.items()
+            if value is not None
+        ]
+        return self.send("\r\n".join([f"{method} {path} HTTP/1.1", *lines, "", ""])).send(body)
+
+    def answer(self) -> tuple[int, dict[str, str], bytes]:
+        """Status, headers in lower case, body."""
+        data = b""
+        while b"\r\n\r\n" not in data:
+            data += self._more()
+        head, _, body = data.partition(b"\r\n\r\n")
+        first, *rest = head.decode("latin-1").split("\r\n")
+        headers = {n.lower(): v for n, _, v in (line.partition(": ") for line in rest)}
+        while len(body) < int(headers.get("content-length", 0)):
+            body += self._more()
+        return int(first.split()[1]), headers, body
+
+    def problem(self) -> tuple[int, str]:
+        """Status and slug of a refusal, which must be a problem document."""
+        status, headers, body = self.answer()
+        assert headers["content-type"] == "application/problem+json"
+        found = json.loads(body)
+        assert found["status"] == status
+        assert found["type"] == headers["x-problem"]
+        assert found["detail"]
+        assert "Traceback" not in found["detail"]
+        return status, found["type"]
+
+    def _more(self) -> bytes:
+        data = self.socket.recv(1 << 20)
+        if not data:
+            raise EOFError("the receiver hung up")
+        return data
+
+
+@contextlib.contextmanager
+def in_background(call: Any) -> Iterator[list[Any]]:
+    """Run ``call`` beside the test; the list has its result (or exception) when the block is left."""
+    result: list[Any] = []
+
+    def run() -> None:
+        try:
+            result.append(call())
+        except Exception as error:  # noqa: BLE001 - handed to the test
+            result.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        yield result
+    finally:
+        thread.join(30)
+        assert result, "the call did not return"
+
+
+__all__ = ["TOKEN", "Receiver", "Wire", "in_background", "job_id", "running"]
