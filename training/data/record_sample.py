@@ -37,6 +37,7 @@ MIB = 1 << 20
 CLONE_NEWNET = 0x40000000
 SIOCSIFFLAGS, IFF_UP_RUNNING = 0x8914, 0x41
 BENIGN_TAKES, MALICIOUS_TAKES, BASELINE_TAKES = 2, 4, 4
+TRIES = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,57 +113,72 @@ def own_network() -> None:
         fcntl.ioctl(control, SIOCSIFFLAGS, struct.pack("16sh14x", b"lo", IFF_UP_RUNNING))
 
 
-def record_box(
-    box: Box, out: Path, *, seed: int, duration_s: float, hz: float, short: bool
-) -> None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """How a sample is recorded; ``short``: one take of each scenario."""
+
+    seed: int
+    duration_s: float
+    hz: float
+    short: bool
+
+
+def record_box(box: Box, out: Path, settings: Settings) -> None:
     """Record all episodes of one host, one after the other; a line of JSON for each on standard output."""
     own_network()
+    order = takes(box, settings.seed, settings.short)
     with tempfile.TemporaryDirectory(
         prefix=f"cis490-{box.name}-", dir=out, ignore_cleanup_errors=True
     ) as scratch:
         group = cgroups.create(f"cis490-{box.name}", box.limits, cgroups.device_of(Path(scratch)))
-        order = takes(box, seed, short)
-        for number, (scenario, baseline) in enumerate(order):
-            folder = _one(
-                box,
-                scenario,
-                baseline,
-                group,
-                Path(scratch),
-                f"{seed}:{box.name}:{number}",
-                duration_s,
-                hz,
-            )
+        for number, (scenario, baseline) in enumerate(order, start=1):
+            name = f"{settings.seed}:{box.name}:{number}"
+            folder = _patiently(box, scenario, baseline, group, Path(scratch), name, settings)
             packed = out / f"{folder.name}{episode.PACKED_SUFFIX}"
             episode.pack(folder, packed)
-            shutil.rmtree(scratch, ignore_errors=True)
-            Path(scratch).mkdir(exist_ok=True)
-            line = {
-                "host": box.name,
-                "done": number + 1,
-                "of": len(order),
-                "scenario": scenario,
-                "file": packed.name,
-            }
-            print(json.dumps(line), flush=True)
-        for _ in range(50):
+            _empty(Path(scratch))
+            line = {"host": box.name, "done": number, "of": len(order), "scenario": scenario}
+            print(json.dumps(line | {"file": packed.name}), flush=True)
+        for _ in range(50):  # killed processes leave their group a moment later
             if not group.pids():
                 break
             time.sleep(0.1)
         group.remove()
 
 
-def _one(
+def _empty(scratch: Path) -> None:
+    shutil.rmtree(scratch, ignore_errors=True)
+    scratch.mkdir(exist_ok=True)
+
+
+def _patiently(
     box: Box,
     scenario: str,
     baseline: bool,
     group: cgroups.Cgroup,
     scratch: Path,
-    seed: str,
-    duration_s: float,
-    hz: float,
+    name: str,
+    settings: Settings,
 ) -> Path:
-    rng = random.Random(seed)
+    """Record one episode; a busy machine may spoil one, and then it is taken again with other dice."""
+    for attempt in range(TRIES):
+        try:
+            order = _order(box, scenario, baseline, random.Random(f"{name}:{attempt}"), settings)
+            stage = Stage(scratch / "work", group)
+            return record(
+                order, ContainerCollector(group), stage, scratch / "episodes", clock=SystemClock()
+            )
+        except RecordError as error:
+            if attempt == TRIES - 1:
+                raise
+            print(f"record-sample: {box.name} records {scenario} again: {error}", file=sys.stderr)
+            _empty(scratch)
+    raise AssertionError("the last attempt returns or raises")
+
+
+def _order(
+    box: Box, scenario: str, baseline: bool, rng: random.Random, settings: Settings
+) -> Order:
     background = tuple(
         Phase(
             start_s=0.0,
@@ -173,14 +189,14 @@ def _one(
         )
         for name, low, high in box.background
     )
-    order = Order(
+    return Order(
         scenario=scenario,
         host=box.name,
-        duration_s=duration_s,
-        hz=hz,
+        duration_s=settings.duration_s,
+        hz=settings.hz,
         baseline=baseline,
         seed=rng.getrandbits(31),
-        phases=plan(scenario, duration_s, rng, ordinary=box.ordinary),
+        phases=plan(scenario, settings.duration_s, rng, ordinary=box.ordinary),
         background=background,
         notes={
             "container": "one of several containers on one machine",
@@ -189,10 +205,6 @@ def _one(
             "disk_mib_s": box.limits.disk_read_bps // MIB,
             "background": {p.name: round(p.intensity, 3) for p in background},
         },
-    )
-    stage = Stage(scratch / "work", group)
-    return record(
-        order, ContainerCollector(group), stage, scratch / "episodes", clock=SystemClock()
     )
 
 
@@ -203,14 +215,10 @@ def main(argv: list[str] | None = None) -> int:
     try:
         if args.box:
             box = next(b for b in BOXES if b.name == args.box)
-            record_box(
-                box,
-                args.out,
-                seed=args.seed,
-                duration_s=args.duration_s,
-                hz=args.hz,
-                short=args.short,
+            settings = Settings(
+                seed=args.seed, duration_s=args.duration_s, hz=args.hz, short=args.short
             )
+            record_box(box, args.out, settings)
             return 0
         return _all_boxes(args)
     except (RecordError, cgroups.CgroupError, OSError) as error:
