@@ -10,6 +10,8 @@ import msgspec
 import pytest
 from builders import a_beat, a_capability, a_failure, a_job, a_worker_claim, some_lines
 from fakes import Counting, FakeClock, FakeShelf
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from training.fleet.database_sqlite import SqliteDatabase
 from training.fleet.policy import Policy
@@ -260,17 +262,59 @@ def test_explain_says_when_a_fitting_host_is_silent(fleet: Looking) -> None:
     assert fleet.verdicts()["pi"][1] == "it fits, but was not heard for a lease"
 
 
-def test_explain_agrees_with_the_claim(fleet: Looking) -> None:
-    """What it says of a host is what the host is told when it asks."""
-    fleet.plan(a_job("one", prefer_cuda=True, min_cores=2))
-    fleet.claim("pi")
-    fleet.claim("tiny", capability=a_capability(cores=1))
-    for host in ("pi", "tiny"):
-        reply = fleet.service.claim(a_worker_claim(host, session=2))
-        fits, reason, wait_s = fleet.verdicts()[host]
-        assert reply.job_id is None
-        assert reply.retry_after_s == wait_s
-        assert (reason if not fits else "prefer_cuda") in (reply.reason or "")
+SPECS = st.fixed_dictionaries(
+    {
+        "require_cuda": st.booleans(),
+        "prefer_cuda": st.booleans(),
+        "min_cores": st.sampled_from([0, 4, 8]),
+        "denied_hosts": st.sampled_from([[], ["pi"], ["desktop"]]),
+    }
+)
+HOSTS = st.dictionaries(
+    st.sampled_from(["pi", "desktop", "laptop"]),
+    st.tuples(st.booleans(), st.sampled_from([2, 4, 8]), st.integers(0, 1), st.booleans()),
+    min_size=1,
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    spec=SPECS,
+    hosts=HOSTS,
+    age_s=st.sampled_from([-20.0, 0.0, 5.0, 10.0, 299.0, 300.0]),
+    avoids=st.none() | st.tuples(st.sampled_from(["pi", "desktop"]), st.sampled_from([1.0, 60.0])),
+)
+def test_explain_agrees_with_the_claim(
+    spec: dict[str, Any], hosts: dict[str, Any], age_s: float, avoids: tuple[str, float] | None
+) -> None:
+    """Whatever it says of a host is what this host is told when it asks the next moment."""
+    queue = JobQueue(":memory:", clock=FakeClock())
+    service = Service(queue, FakeShelf())
+    views, now = Views(queue.db, service), queue.clock.now()
+    service.reload([], Plan(hosts={host: {"priority": facts[2]} for host, facts in hosts.items()}))
+    capabilities = {h: a_capability(cuda=cuda, cores=n) for h, (cuda, n, _, _) in hosts.items()}
+    for host, capability in capabilities.items():
+        service.claim(a_worker_claim(host, capability=capability))
+        if hosts[host][3]:
+            service.wait_begins(host)
+    service.reload([a_job("one", **spec)], service.plan)
+    host_avoided, left_s = avoids or ("", None)
+    queue._conn.execute(
+        "UPDATE jobs SET claimable_at = ?, avoid_host = ?, avoid_until = ?",
+        (now - age_s, host_avoided, None if left_s is None else now + left_s),
+    )
+    for verdict in views.explain("id-one").hosts:
+        asked = a_worker_claim(verdict.host, capability=capabilities[verdict.host])
+        reply = service.claim(asked)
+        assert (reply.job_id is not None) == (verdict.reason == "ok"), (verdict, reply)
+        if reply.job_id is not None:
+            break  # the others would now be told of another state
+        if not verdict.fits:
+            assert verdict.reason in (reply.reason or "")
+            assert reply.retry_after_s is verdict.wait_s is None
+        else:
+            assert 0 < (reply.retry_after_s or 0) <= (verdict.wait_s or 0), (verdict, reply)
+    queue.close()
 
 
 def test_explain_of_what_is_over_says_how_it_ended(fleet: Looking) -> None:
