@@ -72,6 +72,14 @@ def test_they_find_what_there_is_to_find_and_repeat_exactly():
     assert judged(*made)[0] == found
 
 
+def test_each_is_compared_with_the_model_window_by_window():
+    found, _ = judged(*data())
+    for name in NAMES:  # the model here scores everything alike: its AUROC is 0.5
+        assert found[name]["gap"]["value"] == pytest.approx(
+            found[name]["auroc"]["value"] - 0.5, abs=2e-6
+        )
+
+
 def test_outliers_are_found_without_labels():
     X, y, episode, host = data(shift=0.0)
     X[y == 1] *= 4.0

@@ -15,7 +15,7 @@ from training.data.split import make_split
 from training.trainer import verdict
 from training.trainer.evaluate import Scored, evaluate, operating_point
 from training.trainer.figures import Series, Whisker, line_chart, nice_range, whisker_chart
-from training.trainer.page import render
+from training.trainer.page import gap, render, share, show
 from training.trainer.report import build_report, plain, to_json, write_report
 
 BINARY = {"benign": 0, "malicious": 1}
@@ -220,6 +220,15 @@ def test_page_in_a_browser_fits_a_phone(tmp_path):
         browser.close()
 
 
+def test_numbers_are_written_for_people():
+    assert show({"value": 0.5, "ci95": [0.25, 0.75]}) == "0.500 (0.250 to 0.750)"
+    assert show({"value": 12345.6, "ci95": None}) == "12,346"
+    assert share({"value": 0.081, "ci95": [0.02, 0.144]}) == "8.1 % (2.0 to 14.4)"
+    assert gap({"value": 0.021, "ci95": [-0.012, 0.055]}) == "+0.021 (−0.012 to +0.055)"
+    assert gap({"value": -0.5, "ci95": None}) == "−0.500"
+    assert {f({"value": None, "ci95": None}) for f in (show, share, gap)} == {"–"}
+
+
 def test_charts_keep_inside_their_frame():
     svg = line_chart(
         "t",
@@ -290,24 +299,35 @@ def test_chance_ends_the_discussion():
     assert verdict.verdict(worse).startswith("Worse than chance (AUROC 0.30)")
 
 
+def rival(made, name, kind, auroc, gap):
+    """The report with one plain method put beside the model."""
+    metric = {"value": auroc, "ci95": [auroc - 0.04, auroc + 0.02]}
+    made["baselines"][name] = {"kind": kind, "auroc": metric, "gap": {"value": 0.0, "ci95": gap}}
+    return made
+
+
 def test_a_logistic_regression_that_wins_is_said_to():
-    made = quiet_report()
-    made["baselines"]["logistic_regression"]["auroc"] = {"value": 0.95, "ci95": [0.9, 0.98]}
+    made = rival(quiet_report(), "logistic_regression", "supervised", 0.95, [0.01, 0.09])
     assert (
         "A logistic regression on the same features does better (AUROC 0.950 against 0.900): prefer it."
         in verdict.verdict(made)
     )
-    made["baselines"]["logistic_regression"]["auroc"] = {"value": 0.902, "ci95": [0.8, 0.96]}
-    assert "does as well" in verdict.verdict(made)
+    rival(made, "logistic_regression", "supervised", 0.95, [-0.01, 0.09])
+    assert "(AUROC 0.950 against 0.900), though the test is too small" in verdict.verdict(made)
+    assert verdict.level(made) == "caution"
+    rival(made, "logistic_regression", "supervised", 0.902, [-0.01, 0.01])
+    assert "does as well (AUROC 0.902 against 0.900)." in verdict.verdict(made)
     assert verdict.level(made) == "good"
+    rival(made, "lof", "anomaly", 0.99, [0.02, 0.2])
+    assert "local outlier" not in verdict.verdict(made)
 
 
 def test_an_anomaly_score_is_held_against_its_own_kind():
     made = with_metric(quiet_report(), "ece", None, None)
-    made["baselines"]["logistic_regression"]["auroc"] = {"value": 0.99, "ci95": [0.97, 1.0]}
-    made["baselines"]["lof"] = {"auroc": {"value": 0.93, "ci95": [0.88, 0.97]}}
+    rival(made, "logistic_regression", "supervised", 0.98, [0.01, 0.2])
+    rival(made, "lof", "anomaly", 0.93, [0.01, 0.09])
     assert "The local outlier factor on the same features does better" in verdict.verdict(made)
-    made["baselines"]["lof"] = {"auroc": {"value": 0.915, "ci95": [0.85, 0.96]}}
+    rival(made, "lof", "anomaly", 0.915, [0.01, 0.09])
     assert "does better" not in verdict.verdict(made)
 
 

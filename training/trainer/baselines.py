@@ -21,10 +21,12 @@ from sklearn.neighbors import LocalOutlierFactor
 from sklearn.preprocessing import QuantileTransformer, StandardScaler
 
 from training.data.split import Split
+from training.trainer.compare import paired_gap
 from training.trainer.evaluate import (
     LabelMap,
     Scored,
     benign_class,
+    by_class,
     evaluate,
     operating_point,
 )
@@ -75,9 +77,10 @@ def run_baselines(
     """Fit on split.train and judge on split.test: logistic_regression, isolation_forest, mahalanobis, lof.
 
     ``X`` (N_all, F) are the mode's features and ``y`` (N_all) the classes of *all* windows; ``test``
-    and ``cal`` are the model's own `Scored` (rows as in the split), of which everything but the scores
-    is taken over. Each name maps to {kind: supervised | anomaly, auroc, auprc, tpr, fpr, …: {value,
-    ci95}}, or to {kind, note} with a sentence where it could not be had.
+    and ``cal`` are the model's own `Scored` (rows as in the split). Each name maps to {kind: supervised
+    | anomaly, auroc, auprc, tpr, fpr, …: {value, ci95}}, or to {kind, note} with a sentence where it
+    could not be had. ``gap`` is its AUROC minus the model's on the same draws of episodes, where the
+    two can be compared.
     """
     if test.y.size != split.test.size or cal.y.size != split.cal.size:
         raise ValueError("the scored windows must be those of the split, in its order")
@@ -108,7 +111,11 @@ def run_baselines(
             n_resamples=n_resamples,
             seed=seed,
         ).metrics
-        return {"kind": kind} | {name: found[name] for name in _SHOWN}
+        answer: dict[str, Any] = {"kind": kind} | {name: found[name] for name in _SHOWN}
+        if by_class(judged, label_map) is by_class(test, label_map):
+            draws = {"n_resamples": n_resamples, "seed": seed}
+            answer["gap"] = paired_gap(judged, test, label_map=label_map, **draws)
+        return answer
 
     results = {"logistic_regression": _supervised(data, test, cal, label_map, judge)}
     benign = benign_class(label_map)

@@ -48,7 +48,6 @@ __all__ = [
     "benign_class",
     "evaluate",
     "operating_point",
-    "paired_gap",
 ]
 
 DAY_S = 86_400.0
@@ -130,9 +129,8 @@ class _Judge:
     def metrics(self, scored: Scored) -> tuple[dict[str, dict[str, Any]], ClassMeasure | None]:
         """Every metric with its interval, and the measure that holds the confusion."""
         episode, n_clusters = clusters(scored.episode)
-        ranks = self._rank_measures(scored, episode)
         classes = self._class_measure(scored, episode, n_clusters)
-        measures: list[Measure] = [_macro(ranks)]
+        measures = [rank_measure(scored, self.label_map, episode)]
         if classes is not None:
             measures.append(classes)
         if self.benign is not None:
@@ -148,23 +146,13 @@ class _Judge:
             n_resamples=self.n_resamples,
             seed=self.seed,
         )
-        support = self._support(scored)
+        support = support_of(scored, self.benign)
         found = {
-            name: _shown(estimate, support.get(name, n_clusters))
+            name: shown(estimate, support.get(name, n_clusters))
             for name, estimate in estimates.items()
         }
         found |= self._alerts(scored, found)
         return self._with_reasons(found, scored), classes
-
-    def _rank_measures(self, scored: Scored, episode: IntArray) -> list[RankMeasure]:
-        if len(self.label_map) > 2 and scored.proba is not None:
-            present = np.unique(scored.y).tolist()
-            return [
-                RankMeasure(scored.proba[:, k], scored.y == k, episode)
-                for k in range(scored.proba.shape[1])
-                if k in present
-            ]
-        return [RankMeasure(scored.score, scored.y != (self.benign or 0), episode)]
 
     def _class_measure(
         self, scored: Scored, episode: IntArray, n_episodes: int
@@ -179,21 +167,6 @@ class _Judge:
         truth = (scored.y != self.benign).astype(np.int64)
         alarm = (scored.score > self.threshold).astype(np.int64)
         return ClassMeasure(truth, alarm, 2, episode, n_episodes)
-
-    def _support(self, scored: Scored) -> dict[str, int]:
-        """How many episodes carry each metric: those of the smallest class for whatever compares classes."""
-        carrying = {
-            k: int(np.unique(scored.episode[scored.y == k]).size)
-            for k in np.unique(scored.y).tolist()
-        }
-        smallest = min(carrying.values())
-        if len(carrying) > 2:  # a mean over many classes is not void because one of them is rare
-            smallest = max(2, smallest)
-        support = dict.fromkeys(("auroc", "auprc", "balanced_accuracy", "macro_f1"), smallest)
-        if self.benign is not None:
-            loud = np.unique(scored.episode[scored.y != self.benign]).size
-            support |= {"tpr": int(loud), "fpr": carrying.get(self.benign, 0)}
-        return support
 
     def _alerts(self, scored: Scored, found: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
         """Alarms a day on a host that does nothing wrong: the realised FPR times the decisions of a day."""
@@ -243,7 +216,7 @@ class _Judge:
         return complete
 
     def curves(self, scored: Scored) -> dict[str, Any]:
-        if len(self.label_map) > 2 and scored.proba is not None:
+        if by_class(scored, self.label_map) and scored.proba is not None:
             pairs = [
                 (name, scored.proba[:, k], scored.y == k)
                 for name, k in sorted(self.label_map.items(), key=lambda item: item[1])
@@ -257,8 +230,33 @@ class _Judge:
         }
 
 
-def _macro(ranks: list[RankMeasure]) -> Measure:
-    """The mean over the one-vs-rest rankings; a single one is its own mean."""
+def support_of(scored: Scored, benign: int | None) -> dict[str, int]:
+    """How many episodes carry each metric: those of the smallest class for whatever compares classes."""
+    carrying = {
+        k: int(np.unique(scored.episode[scored.y == k]).size) for k in np.unique(scored.y).tolist()
+    }
+    smallest = min(carrying.values())
+    if len(carrying) > 2:  # a mean over many classes is not void because one of them is rare
+        smallest = max(2, smallest)
+    support = dict.fromkeys(("auroc", "auprc", "balanced_accuracy", "macro_f1"), smallest)
+    if benign is not None:
+        loud = np.unique(scored.episode[scored.y != benign]).size
+        support |= {"tpr": int(loud), "fpr": carrying.get(benign, 0)}
+    return support
+
+
+def by_class(scored: Scored, label_map: LabelMap) -> bool:
+    """Whether ranking means one class against the rest, instead of malicious-like against benign."""
+    return len(label_map) > 2 and scored.proba is not None
+
+
+def rank_measure(scored: Scored, label_map: LabelMap, episode: IntArray) -> Measure:
+    """AUROC and AUPRC; with many classes their mean over the classes that are there."""
+    if not by_class(scored, label_map):
+        return RankMeasure(scored.score, scored.y != (benign_class(label_map) or 0), episode)
+    assert scored.proba is not None
+    present = [k for k in np.unique(scored.y).tolist() if k < scored.proba.shape[1]]
+    ranks = [RankMeasure(scored.proba[:, k], scored.y == k, episode) for k in present]
 
     def measure(weights: Weights) -> dict[str, FloatArray]:
         answers = [rank(weights) for rank in ranks]
@@ -268,27 +266,6 @@ def _macro(ranks: list[RankMeasure]) -> Measure:
         }
 
     return measure
-
-
-def paired_gap(
-    a: Scored, b: Scored, *, label_map: LabelMap, n_resamples: int = 1000, seed: int = 0
-) -> dict[str, Any]:
-    """AUROC of ``a`` minus that of ``b`` on the same windows (oracle minus realistic), as {value, ci95}."""
-    if not (np.array_equal(a.episode, b.episode) and np.array_equal(a.y, b.y)):
-        raise ValueError("a paired comparison needs the same windows in the same order")
-    episode, n_clusters = clusters(a.episode)
-    malicious = a.y != (benign_class(label_map) or 0)
-    first = RankMeasure(a.score, malicious, episode, auprc=None)
-    second = RankMeasure(b.score, malicious, episode, auprc=None)
-
-    def gap(weights: Weights) -> dict[str, FloatArray]:
-        return {"gap": first(weights)["auroc"] - second(weights)["auroc"]}
-
-    estimate = bootstrap(
-        [gap], n_episodes=n_clusters, n_windows=a.y.size, n_resamples=n_resamples, seed=seed
-    )["gap"]
-    carrying = [np.unique(a.episode[side]).size for side in (malicious, ~malicious)]
-    return _shown(estimate, int(min(carrying)))
 
 
 # -- numbers for JSON --------------------------------------------------------------------------------------------------
@@ -302,10 +279,11 @@ def _missing(reason: str) -> dict[str, Any]:
     return {"value": None, "ci95": None, "reason": reason}
 
 
-def _shown(estimate: Estimate, n_support: int) -> dict[str, Any]:
+def shown(estimate: Estimate, n_support: int, *, bounded: bool = True) -> dict[str, Any]:
+    """{value, ci95}, rounded; see `percentile_interval` for what ``n_support`` and ``bounded`` mean."""
     if not np.isfinite(estimate.value):
         return {"value": None, "ci95": None}
-    interval = percentile_interval(estimate, n_support)
+    interval = percentile_interval(estimate, n_support, bounded=bounded)
     shown: dict[str, Any] = {"value": _rounded(estimate.value), "ci95": None}
     if interval is not None:
         shown["ci95"] = [_rounded(bound) for bound in interval]

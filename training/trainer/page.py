@@ -52,6 +52,7 @@ def render(report: Mapping[str, Any]) -> str:
         hosts=_hosts(report),
         show=show,
         share=share,
+        gap=gap,
         in_order=in_order,
     )
 
@@ -89,6 +90,16 @@ def share(metric: Mapping[str, Any]) -> str:
         return text
     low, high = (f"{100 * bound:.1f}" for bound in metric["ci95"])
     return f"{text} ({low} to {high})"
+
+
+def gap(metric: Mapping[str, Any]) -> str:
+    """A difference with its sign: ``+0.021 (−0.012 to +0.055)``."""
+    if metric["value"] is None:
+        return "–"
+    value, *bounds = (
+        f"{v:+.3f}".replace("-", "−") for v in (metric["value"], *(metric["ci95"] or ()))
+    )
+    return f"{value} ({bounds[0]} to {bounds[1]})" if bounds else value
 
 
 def in_order(found: Mapping[str, Any]) -> list[tuple[str, Any]]:

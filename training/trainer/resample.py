@@ -143,19 +143,23 @@ def _dot(left: Weights, right: Weights) -> FloatArray:
     return product
 
 
-def percentile_interval(estimate: Estimate, n_support: int) -> tuple[float, float] | None:
+def percentile_interval(
+    estimate: Estimate, n_support: int, *, bounded: bool = True
+) -> tuple[float, float] | None:
     """The 95 % interval, or None when the data cannot tell.
 
     ``n_support`` is the number of episodes that carry the estimate (the smaller class, for a rank measure). Percentiles
     of a bootstrap over n clusters are too narrow for small n by about the factor between the normal and the t quantile;
     the tails are widened by it (expanded percentile interval). Where every resample agrees on a bound of the range, 0
-    or 1, the resamples say nothing, and the exact binomial bound for n episodes stands in.
+    or 1, the resamples say nothing, and the exact binomial bound for n episodes stands in
+    (``bounded``: the value lies between 0 and 1 by nature).
     """
     valid = estimate.samples[np.isfinite(estimate.samples)]
     enough = valid.size >= max(1, _MIN_VALID * estimate.samples.size)
     if not np.isfinite(estimate.value) or n_support < 2 or not enough:
         return None
-    if valid.min() == valid.max() == estimate.value and estimate.value in (0.0, 1.0):
+    agreed = valid.min() == valid.max() == estimate.value
+    if bounded and agreed and estimate.value in (0.0, 1.0):
         slack = 1.0 - float(((1 - CONFIDENCE) / 2) ** (1 / n_support))
         return (0.0, slack) if estimate.value == 0.0 else (1.0 - slack, 1.0)
     tail = float(

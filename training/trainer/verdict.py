@@ -185,24 +185,27 @@ def _say_baselines(words: _Words, report: Report) -> None:
     mine = report["metrics"]["test"]["auroc"]["value"]
     if mine is None:
         return
-    scored = {
-        name: found["auroc"]["value"]
-        for name, found in report["baselines"].items()
-        if _better_than_chance(found.get("auroc"))
-    }
     supervised = report["metrics"]["test"]["ece"]["value"] is not None
-    if supervised:
-        rivals, slack = {k: v for k, v in scored.items() if k == "logistic_regression"}, AS_GOOD
-    else:
-        rivals = {k: v for k, v in scored.items() if k != "logistic_regression"}
-        slack = CLEARLY_BELOW
+    kind, slack = ("supervised", AS_GOOD) if supervised else ("anomaly", CLEARLY_BELOW)
+    rivals = {
+        name: found
+        for name, found in report["baselines"].items()
+        if found["kind"] == kind and _better_than_chance(found.get("auroc"))
+    }
     if not rivals:
         return
-    best = max(rivals, key=lambda name: rivals[name])
-    name, against = PLAIN.get(best, best), f"(AUROC {rivals[best]:.3f} against {mine:.3f})"
-    if rivals[best] > mine + slack:
+    best = max(rivals, key=lambda name: rivals[name]["auroc"]["value"])
+    name, value = PLAIN.get(best, best), rivals[best]["auroc"]["value"]
+    against = f"(AUROC {value:.3f} against {mine:.3f})"
+    gap = (rivals[best].get("gap") or {}).get("ci95")
+    if value > mine + slack and gap is not None and gap[0] > 0:
         words.say(f"{name} on the same features does better {against}: prefer it.", Level.CAUTION)
-    elif rivals[best] > mine - AS_GOOD and supervised:
+    elif value > mine + slack:
+        words.say(
+            f"{name} on the same features does better {against}, though the test is too small to be sure.",
+            Level.CAUTION,
+        )
+    elif value > mine - AS_GOOD:
         words.say(f"{name} on the same features does as well {against}.")
 
 
