@@ -163,9 +163,12 @@ def test_the_protocol_page_speaks_of_every_status_and_end() -> None:
     assert [word for word in [*JobStatus, *EndReason] if word not in text] == []
 
 
-@pytest.mark.parametrize("program", ["receiver", "worker", "cli"])
-def test_the_operators_page_names_every_flag(program: str) -> None:
-    text = page("operations.md")
+@pytest.mark.parametrize(
+    ("program", "where"),
+    [("receiver", "operations.md"), ("worker", "operations.md"), ("cli", "command-line.md")],
+)
+def test_the_pages_for_operators_name_every_flag(program: str, where: str) -> None:
+    text = page(where)
     source = "".join(
         path.read_text(encoding="utf-8")
         for path in sorted((ROOT / "training" / "fleet").glob(f"{program}*.py"))
@@ -173,3 +176,22 @@ def test_the_operators_page_names_every_flag(program: str) -> None:
     flags = set(re.findall(r'"(--[a-z][a-z-]+)[/"]', source))
     assert flags, "the flags of this program can be read"
     assert sorted(flag for flag in flags if flag not in text) == []
+
+
+def commands() -> set[str]:
+    from training.fleet.cli import app
+
+    found = {each.name or each.callback.__name__ for each in app.registered_commands}  # type: ignore[union-attr]
+    return {name.replace("_", "-") for name in found}
+
+
+def test_the_page_of_commands_names_every_one() -> None:
+    text = page("command-line.md")
+    assert sorted(name for name in commands() if f"`{name}" not in text) == []
+
+
+def test_no_page_names_a_command_that_does_not_exist() -> None:
+    known = commands()
+    for path in [*sorted((ROOT / "docs").rglob("*.md")), ROOT / "README.md"]:
+        named = set(re.findall(r"cis490-jobs ([a-z]+)", path.read_text(encoding="utf-8")))
+        assert named <= known, f"{path.name}: {sorted(named - known)}"
