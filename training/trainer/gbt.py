@@ -23,6 +23,8 @@ from training.trainer.task import (
     class_weights,
     log_loss,
     quick_metric,
+    softmax,
+    tempered,
 )
 
 SIDECAR = ".xgb.json"
@@ -39,11 +41,12 @@ class Gbt:
     booster: xgboost.Booster
     classes: int
     threads: int
+    temperature: float
     history: History
 
     def predict(self, X: NDArray[np.float32], rows: IntArray) -> Outputs:
         matrix = xgboost.DMatrix(X[rows], nthread=self.threads)
-        return Outputs(proba=_proba(self.booster, matrix, self.classes))
+        return Outputs(proba=softmax(_logits(self.booster, matrix) / self.temperature))
 
     def sidecar(self) -> bytes:
         return bytes(self.booster.save_raw("json"))
@@ -52,6 +55,7 @@ class Gbt:
         return {
             "normaliser": {"kind": "none", "why": "trees only compare values"},
             "rounds": self.booster.num_boosted_rounds(),
+            "temperature": self.temperature,
         }
 
 
@@ -89,14 +93,16 @@ def fit(task: Task) -> Gbt:
         loss, metric = float(latest["train_loss"] or 0.0), latest["val_metric"]
         task.progress.epoch(len(history), rounds, loss=loss, metric=metric)
 
-    return Gbt(booster[: _best(history)], task.classes, task.threads, history)
+    booster = booster[: _best(history)]
+    _, temperature = tempered(task.y[val], _logits(booster, dval), weights)
+    return Gbt(booster, task.classes, task.threads, temperature, history)
 
 
-def load(_facts: Mapping[str, Any], sidecar: bytes, *, classes: int, threads: int = 1) -> Gbt:
+def load(facts: Mapping[str, Any], sidecar: bytes, *, classes: int, threads: int = 1) -> Gbt:
     """The booster of a verified sidecar; its format is data only."""
     booster = xgboost.Booster({"nthread": threads})
     booster.load_model(bytearray(sidecar))
-    return Gbt(booster, classes, threads, [])
+    return Gbt(booster, classes, threads, float(facts["temperature"]), [])
 
 
 def _parameters(task: Task) -> dict[str, Any]:
@@ -129,18 +135,19 @@ def _judge(
     number: int,
 ) -> dict[str, float | int | None]:
     y_train, y_val = task.y[task.split.train], task.y[task.split.val]
-    val = _proba(booster, dval, task.classes)
+    val = _logits(booster, dval)
     return {
         "epoch": number,
-        "train_loss": log_loss(y_train, _proba(booster, dtrain, task.classes), weights),
-        "val_loss": log_loss(y_val, val, weights),
-        "val_metric": quick_metric(y_val, val),
+        "train_loss": log_loss(y_train, softmax(_logits(booster, dtrain)), weights),
+        "val_loss": tempered(y_val, val, weights)[0],
+        "val_metric": quick_metric(y_val, softmax(val)),
     }
 
 
-def _proba(booster: xgboost.Booster, matrix: xgboost.DMatrix, classes: int) -> FloatArray:
-    raw = np.asarray(booster.predict(matrix), dtype=np.float64)
-    return np.stack((1 - raw, raw), axis=1) if classes == 2 else raw.reshape(-1, classes)
+def _logits(booster: xgboost.Booster, matrix: xgboost.DMatrix) -> FloatArray:
+    """(n, K), whatever the number of classes."""
+    raw = np.asarray(booster.predict(matrix, output_margin=True), dtype=np.float64)
+    return raw if raw.ndim == 2 else np.stack((np.zeros_like(raw), raw), axis=1)
 
 
 def _best(history: History) -> int:

@@ -23,8 +23,9 @@ from training.trainer.task import (
     Outputs,
     Task,
     class_weights,
-    log_loss,
     quick_metric,
+    softmax,
+    tempered,
 )
 from training.trainer.windows import Windows, windows
 
@@ -42,20 +43,27 @@ class Classifier:
     shape: tuple[int, ...]
     classes: int
     hyper: Mapping[str, Value]
+    temperature: float
     device: torch.device
     history: History
 
     def predict(self, X: NDArray[np.float32], rows: IntArray) -> Outputs:
         self.net.eval()
+        if rows.size == 0:
+            return Outputs(proba=np.zeros((0, self.classes)))
         # Read chunk by chunk, never all at once: new windows may be many.
         given = windows(X, rows, self.net.normalise, self.device, resident_bytes=0)
-        return Outputs(proba=probabilities(self.net, given))
+        return Outputs(proba=softmax(mean_logits(self.net, given) / self.temperature))
 
     def sidecar(self) -> bytes:
         return to_bytes(self.net)
 
     def facts(self) -> dict[str, Any]:
-        return {"normaliser": self.net.normalise.describe(), "shape": list(self.shape)}
+        return {
+            "normaliser": self.net.normalise.describe(),
+            "shape": list(self.shape),
+            "temperature": self.temperature,
+        }
 
 
 def fit(task: Task) -> Classifier:
@@ -81,8 +89,8 @@ def fit(task: Task) -> Classifier:
         )
 
     def validate() -> tuple[float, float | None]:
-        proba = probabilities(net, val)
-        return log_loss(y_val, proba, weights), quick_metric(y_val, proba)
+        logits = mean_logits(net, val)
+        return tempered(y_val, logits, weights)[0], quick_metric(y_val, softmax(logits))
 
     history = loop.train(
         net.body,
@@ -94,18 +102,27 @@ def fit(task: Task) -> Classifier:
         stop=task.stop,
         keeper=task.keeper,
     )
+    _, temperature = tempered(y_val, mean_logits(net, val), weights)
     shape = tuple(task.X.shape[1:])
-    return Classifier(net, task.model, shape, task.classes, task.hyper, device, history)
+    return Classifier(
+        net, task.model, shape, task.classes, task.hyper, temperature, device, history
+    )
 
 
 def load(
-    model: str, facts: Mapping[str, Any], sidecar: bytes, *, classes: int, hyper: Mapping[str, Value]
+    model: str,
+    facts: Mapping[str, Any],
+    sidecar: bytes,
+    *,
+    classes: int,
+    hyper: Mapping[str, Value],
 ) -> Classifier:
     """The network of a verified sidecar, on the CPU."""
     shape = tuple(facts["shape"])
     net = build(model, shape, classes, hyper)
     from_bytes(net, sidecar)
-    return Classifier(net, model, shape, classes, hyper, torch.device("cpu"), [])
+    temperature = float(facts["temperature"])
+    return Classifier(net, model, shape, classes, hyper, temperature, torch.device("cpu"), [])
 
 
 def loop_spec(task: Task) -> loop.LoopSpec:
@@ -119,13 +136,14 @@ def loop_spec(task: Task) -> loop.LoopSpec:
     )
 
 
-def probabilities(net: Net, given: Windows) -> FloatArray:
-    """(n, K): the mean over the members, on the CPU."""
+def mean_logits(net: Net, given: Windows) -> FloatArray:
+    """(n, K): logarithms of the members' mean probabilities, on the CPU."""
     parts = []
     with torch.no_grad():
         for rows in torch.arange(len(given)).split(AT_ONCE):
             logits = net.body(given.take(rows))
-            parts.append(torch.softmax(logits.double(), dim=-1).mean(dim=0).cpu())
+            mean = torch.softmax(logits.double(), dim=-1).mean(dim=0)
+            parts.append(mean.clamp_min(1e-12).log().cpu())
     return torch.cat(parts).numpy()
 
 

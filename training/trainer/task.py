@@ -16,6 +16,7 @@ from training.trainer.flags import Value
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
+TEMPERATURES = np.round(np.geomspace(0.25, 16, 25), 4)
 History = list[dict[str, float | int | None]]
 
 
@@ -83,11 +84,29 @@ def class_weights(y: IntArray, classes: int) -> FloatArray:
     return np.asarray(weights * (y.size / (weights * counts).sum()))
 
 
+def softmax(logits: FloatArray) -> FloatArray:
+    """Along the last axis."""
+    shifted = np.exp(logits - logits.max(axis=-1, keepdims=True))
+    return np.asarray(shifted / shifted.sum(axis=-1, keepdims=True))
+
+
 def log_loss(y: IntArray, proba: FloatArray, weights: FloatArray) -> float:
     """Mean of -log p(truth), weighted by class."""
-    truth = np.clip(proba[np.arange(y.size), y], 1e-7, 1.0)
+    truth = np.clip(proba[..., np.arange(y.size), y], 1e-7, 1.0)
     each = weights[y]
     return float(-(np.log(truth) * each).sum() / max(each.sum(), 1e-12))
+
+
+def tempered(y: IntArray, logits: FloatArray, weights: FloatArray) -> tuple[float, float]:
+    """(loss, temperature): the log loss of softmax(logits / temperature) at its best temperature.
+
+    Judged as they are, models that grow ever surer look worse while they still get better at telling
+    the classes apart, and would be stopped too early. How sure to be is settled afterwards, by this
+    one number.
+    """
+    losses = [log_loss(y, softmax(logits / heat), weights) for heat in TEMPERATURES]
+    best = int(np.argmin(losses))
+    return losses[best], float(TEMPERATURES[best])
 
 
 def quick_metric(y: IntArray, proba: FloatArray) -> float | None:
