@@ -15,7 +15,7 @@ from enum import StrEnum
 from typing import Any
 
 from training.fleet.job import EndReason
-from training.fleet.protocol import ERROR_CHARS_MAX
+from training.fleet.words import ERROR_CHARS_MAX
 
 INTERRUPTED = 75
 LIKE_KILLED = 137  # a shell's or container's way of saying: ended by SIGKILL

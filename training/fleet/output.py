@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from training.fleet.protocol import LOG_LINE_CHARS_MAX
+from training.fleet.words import LOG_LINE_CHARS_MAX
 
 READ_BYTES = 256 * 1024  # at one poll; what a trainer printed beyond that is skipped, not queued
 LINE_BYTES_MAX = 16 * 1024  # of a line whose end was not printed yet; more is taken as a line

@@ -1,4 +1,4 @@
-"""The wire: one typed struct per request and reply, the limits on sizes, and the kinds of refusal.
+"""The wire: one typed struct per request and reply. Its limits, headers and kinds of refusal are in words.py.
 
 Workers' bodies are decoded strictly (a wrong type is a 400 that names the path) and unknown fields are ignored, so
 that older and newer programs understand each other. Durations travel, never absolute times: a worker must not
@@ -7,69 +7,50 @@ compare clocks with the receiver. ``docs/protocol.md`` is the same page for peop
 
 from __future__ import annotations
 
-from enum import StrEnum
 from typing import Any
 
 import msgspec
 
-VERSION = 1
+from training.fleet.words import (
+    ARTIFACT_BYTES_MAX,
+    ERROR_CHARS_MAX,
+    HEADER_CLAIM_ID,
+    HEADER_HOST_ID,
+    HEADER_OFFSET,
+    HEADER_OPERATOR_TOKEN,
+    HEADER_PROBLEM,
+    HEADER_SHA256,
+    HOST_ID_PATTERN,
+    ID_PATTERN,
+    JSON_BODY_MAX,
+    LOG_LINE_CHARS_MAX,
+    LOG_LINES_MAX,
+    VERSION,
+    WAIT_S_MAX,
+    Action,
+    Slug,
+)
 
-# Limits. A body, a header or a text beyond its limit is refused before it is used.
-JSON_BODY_MAX = 64 * 1024
-ARTIFACT_BYTES_MAX = 16 * 1024**3
-ERROR_CHARS_MAX = 4096
-LOG_LINES_MAX = 200  # lines in one message
-LOG_LINE_CHARS_MAX = 500
-WAIT_S_MAX = 30.0
-ID_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$"  # claim, request, session and instance ids
-HOST_ID_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
-
-# Headers of the calls whose body is not JSON.
-HEADER_CLAIM_ID = "X-Claim-Id"
-HEADER_HOST_ID = "X-Host-Id"
-HEADER_SHA256 = "X-Content-SHA256"
-HEADER_OFFSET = "Upload-Offset"
-HEADER_PROBLEM = "X-Problem"  # the slug once more, for answers that have no body
-HEADER_OPERATOR_TOKEN = "X-Operator-Token"  # noqa: S105 - the header's name
-
-
-class Slug(StrEnum):
-    """The stable part of a refusal (``type`` of the problem document), and its HTTP status."""
-
-    status: int
-
-    def __new__(cls, slug: str, status: int) -> Slug:
-        member = str.__new__(cls, slug)
-        member._value_ = slug
-        member.status = status
-        return member
-
-    BAD_REQUEST = "bad_request", 400  # malformed JSON, wrong types, truncated body
-    OPERATOR_TOKEN = "operator_token", 403  # missing or wrong token, or none configured
-    ORIGIN_REFUSED = "origin_refused", 403  # a web page of another site
-    UNKNOWN_JOB = "unknown_job", 404
-    NO_ARTIFACT = "no_artifact", 404
-    NOT_FOUND = "not_found", 404
-    METHOD_NOT_ALLOWED = "method_not_allowed", 405
-    REQUEST_TIMEOUT = "request_timeout", 408  # the client was too slow; repeat
-    LEASE_SUPERSEDED = "lease_superseded", 409  # the claim is not the live attempt: drop the work
-    RESULT_CONFLICT = "result_conflict", 409  # completed already, with another artifact
-    HOST_ID_CONFLICT = "host_id_conflict", 409  # another installation with this host id is alive
-    SLOT_BUSY = "slot_busy", 409  # this slot of the host holds a live claim
-    OFFSET_MISMATCH = (
-        "offset_mismatch",
-        409,
-    )  # ask HEAD for the stored offset, then go on from there
-    WRONG_STATE = "wrong_state", 409  # an operator's call that the job's status does not allow
-    JOB_CANCELLED = "job_cancelled", 410  # stop the trainer, drop the work
-    TOO_LARGE = "too_large", 413
-    WRONG_DIGEST = "wrong_digest", 422  # the bytes received do not have the SHA-256 announced
-    SPEC_MISMATCH = "spec_mismatch", 422  # what was trained is not what the job asks for
-    BAD_MANIFEST = "bad_manifest", 422
-    INTERNAL = "internal", 500
-    SHUTTING_DOWN = "shutting_down", 503
-    UNAVAILABLE = "unavailable", 503  # the disk or the database failed; repeat
-    DISK_FULL = "disk_full", 507
+# What the rest of the package finds here although it is written there.
+__all__ = [
+    "ARTIFACT_BYTES_MAX",
+    "ERROR_CHARS_MAX",
+    "HEADER_CLAIM_ID",
+    "HEADER_HOST_ID",
+    "HEADER_OFFSET",
+    "HEADER_OPERATOR_TOKEN",
+    "HEADER_PROBLEM",
+    "HEADER_SHA256",
+    "HOST_ID_PATTERN",
+    "ID_PATTERN",
+    "JSON_BODY_MAX",
+    "LOG_LINES_MAX",
+    "LOG_LINE_CHARS_MAX",
+    "VERSION",
+    "WAIT_S_MAX",
+    "Action",
+    "Slug",
+]
 
 
 class Refusal(Exception):  # noqa: N818 - a refusal is an answer, not a fault of the program
@@ -130,14 +111,6 @@ class HeartbeatRequest(Wire, frozen=True, kw_only=True):
     seq: int = 0
     progress: dict[str, Any] | None = None  # the trainer's last progress object
     log: LogLines | None = None
-
-
-class Action(StrEnum):
-    """What a worker must do after a heartbeat."""
-
-    CONTINUE = "continue"
-    STOP = "stop"  # cancelled: stop the trainer, hand nothing in
-    DRAIN = "drain"  # finish this job, then claim no more
 
 
 class HeartbeatReply(Wire, frozen=True, kw_only=True):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 
 from training.fleet import worker_types as t
-from training.fleet.protocol import LOG_LINES_MAX, Slug
-from training.fleet.protocol import Action as Order
+from training.fleet.words import LOG_LINES_MAX, Slug
+from training.fleet.words import Action as Order
 from training.fleet.worker_turn import DELIVERING, Phase, Turn, is_due
 
 LOG_BYTES_MAX = 40_000  # of the lines in one message, as JSON: the body's limit is 64 KiB

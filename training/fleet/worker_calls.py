@@ -16,8 +16,8 @@ from typing import Any
 from training.fleet import worker_types as t
 from training.fleet.client import Cancelled, FleetClient, Grant, Refused, Superseded, Unavailable
 from training.fleet.job import spec_hash
-from training.fleet.protocol import Action as Order
-from training.fleet.protocol import Slug
+from training.fleet.words import Action as Order
+from training.fleet.words import Slug
 
 log = logging.getLogger(__name__)
 

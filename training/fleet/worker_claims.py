@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from training.fleet import worker_types as t
-from training.fleet.protocol import Slug
+from training.fleet.words import Slug
 from training.fleet.worker_beats import interval_s
 from training.fleet.worker_turn import Phase, Turn
 

@@ -14,8 +14,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from training.fleet.protocol import HOST_ID_PATTERN
 from training.fleet.trainer_command import Inputs
+from training.fleet.words import HOST_ID_PATTERN
 from training.fleet.worker_attempt import Places
 from training.fleet.worker_types import OnSilence, Settings
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from training.fleet import worker_types as t
 from training.fleet.job import EndReason, JobStatus
 from training.fleet.outcome import Failure
-from training.fleet.protocol import Slug
+from training.fleet.words import Slug
 from training.fleet.worker_beats import DROPS, fitting
 from training.fleet.worker_turn import Phase, Turn
 

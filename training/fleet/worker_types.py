@@ -14,7 +14,7 @@ from enum import StrEnum
 from typing import Any
 
 from training.fleet.outcome import Ended, Failure
-from training.fleet.protocol import Action as Order
+from training.fleet.words import Action as Order
 
 
 class OnSilence(StrEnum):
@@ -139,7 +139,7 @@ class Refused:
     """The receiver's final word on a call."""
 
     call: int
-    slug: str  # one of protocol.Slug, or what a newer receiver says
+    slug: str  # one of words.Slug, or what a newer receiver says
     detail: str = ""
 
 
