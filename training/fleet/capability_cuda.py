@@ -98,8 +98,21 @@ def _memory(nvml: Any, uuid: str) -> tuple[int, int]:
     return int(info.total), int(info.free)
 
 
+def _has_nvml() -> bool:
+    """Whether the driver's library is there at all: pynvml takes 2 MiB of a small board's memory to find out."""
+    import ctypes
+
+    try:
+        ctypes.CDLL("libnvidia-ml.so.1")
+    except OSError:
+        return False
+    return True
+
+
 def _ask_nvml(question: Callable[[Any], _T]) -> _T | None:
     """The library's answer between init and shutdown; ``None`` without library, driver or answer."""
+    if sys.platform == "linux" and not _has_nvml():
+        return None
     try:
         import pynvml
     except ImportError:
