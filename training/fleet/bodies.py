@@ -59,9 +59,10 @@ class Blocks:
         check_size(self._hub, self._part.offset)
 
     async def _settle(self) -> None:
-        writing, self._writing = self._writing, None
-        if writing is not None:
-            await writing
+        if self._writing is not None:
+            # Shielded: a block that is cancelled before its turn would leave a hole before the next one.
+            await asyncio.shield(self._writing)
+            self._writing = None
 
 
 class _Pace:
