@@ -688,6 +688,15 @@ def test_an_upload_whose_claim_was_lost_meanwhile_is_refused_at_its_end(receiver
     assert receiver.queue.db.all("artifacts") == []
 
 
+def test_a_second_different_bundle_is_neither_taken_nor_listed(receiver: Receiver) -> None:
+    claim_id = receiver.granted()
+    receiver.deliver(claim_id, A)
+    ticket = receiver.service.upload_ticket("id-one", claim_id, None)
+    assert receiver.service.upload_done(ticket, A, 10) is False, "the same again is known"
+    refused(Slug.RESULT_CONFLICT, lambda: receiver.service.upload_done(ticket, B, 10))
+    assert [row["artifact_id"] for row in receiver.queue.db.all("artifacts")] == [A]
+
+
 def test_a_capability_is_what_the_last_claim_said(receiver: Receiver) -> None:
     receiver.service.reload([a_job("big", priority=99, require_cuda=True)], Plan())
     first = receiver.claim(a_worker_claim("desktop", capability=a_capability()))

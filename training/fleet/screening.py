@@ -1,11 +1,11 @@
-"""What a worker's request must look like before anything is done or remembered for it."""
+"""What a worker's request must be like before anything is done or remembered for it, and what it is told otherwise."""
 
 from __future__ import annotations
 
 import math
 import re
 
-from training.fleet.job import REPORTABLE, EndReason, Host
+from training.fleet.job import REPORTABLE, Attempt, EndReason, Host
 from training.fleet.protocol import (
     HOST_ID_PATTERN,
     ID_PATTERN,
@@ -65,3 +65,26 @@ def reported_reason(request: FailRequest) -> EndReason:
         known = ", ".join(sorted(REPORTABLE))
         raise Refusal(Slug.BAD_REQUEST, f"$.reason: expected one of {known}")
     return reason
+
+
+def refuse_another(attempt: Attempt, artifact_id: str) -> None:
+    """An attempt completes by one artifact; another one is neither taken nor listed."""
+    if attempt.artifact_id != artifact_id:
+        accepted = str(attempt.artifact_id)[:12]
+        raise Refusal(
+            Slug.RESULT_CONFLICT,
+            f"the job was completed by another artifact ({accepted}…); drop this one",
+        )
+
+
+def ended(attempt: Attempt) -> Refusal:
+    """What a caller is told whose attempt is over."""
+    if attempt.end_reason is EndReason.CANCELLED:
+        return Refusal(
+            Slug.JOB_CANCELLED, "the job was cancelled; stop the trainer and drop the work"
+        )
+    reason = "" if attempt.end_reason is None else f" ({attempt.end_reason})"
+    return Refusal(
+        Slug.LEASE_SUPERSEDED,
+        f"attempt {attempt.attempt} of host {attempt.host} is no longer live{reason}; drop the work",
+    )

@@ -33,7 +33,13 @@ from training.fleet.protocol import (
     StatusReply,
 )
 from training.fleet.queue import Claimant, Grant, JobQueue
-from training.fleet.screening import check_claim, older, reported_reason
+from training.fleet.screening import (
+    check_claim,
+    ended,
+    older,
+    refuse_another,
+    reported_reason,
+)
 
 
 class Shelf(Protocol):
@@ -178,7 +184,7 @@ class Service:
             return None
         job = self._job(attempt.job_id)
         if not attempt.live:
-            raise _ended(attempt)
+            raise ended(attempt)
         assert job.heartbeat_at is not None
         remaining = job.heartbeat_at + self.policy.stale_after_s - self._clock.now()
         self.queue.repeated("claim_repeat", job)
@@ -267,7 +273,7 @@ class Service:
         if not attempt.live and rules.may_readopt(job, attempt, self.policy):
             job, attempt = self.queue.readopt(job, attempt)
         if not attempt.live:
-            raise _ended(attempt)
+            raise ended(attempt)
         self.queue.beat(job, attempt, seq=request.seq, progress=request.progress)
         log_next = self._log(attempt, request.log)
         return HeartbeatReply(
@@ -280,7 +286,7 @@ class Service:
         if attempt.end_reason is EndReason.COMPLETED:
             return self._receipt_again(job, attempt, request.artifact_id)
         if not attempt.live and not rules.may_adopt(job, attempt):
-            raise _ended(attempt)
+            raise ended(attempt)
         self._check_result(job, attempt, request)
         self._log(attempt, request.log)
         settle = self.queue.accept if attempt.live else self.queue.adopt
@@ -293,11 +299,7 @@ class Service:
         )
 
     def _receipt_again(self, job: Job, attempt: Attempt, artifact_id: str) -> CompleteReply:
-        if attempt.artifact_id != artifact_id:
-            raise Refusal(
-                Slug.RESULT_CONFLICT,
-                f"job {job.name} was completed by another artifact ({str(attempt.artifact_id)[:12]}…); drop this one",
-            )
+        refuse_another(attempt, artifact_id)
         if job.status is JobStatus.COMPLETED:
             self.queue.repeated("complete_repeat", job)
         return CompleteReply(
@@ -330,7 +332,7 @@ class Service:
         if attempt.end_reason is reason:
             return StatusReply(job_id=job.job_id, status=job.status)
         if not attempt.live:
-            raise _ended(attempt)
+            raise ended(attempt)
         self._log(attempt, request.log)
         error = request.error[:ERROR_CHARS_MAX] or reason.value
         status = self.queue.settle(
@@ -348,7 +350,7 @@ class Service:
             or rules.may_adopt(job, attempt)
             or attempt.end_reason is EndReason.COMPLETED
         ):
-            raise _ended(attempt)
+            raise ended(attempt)
         return UploadTicket(job.job_id, attempt.attempt, attempt.claim_id, job.model, job.mode)
 
     def upload_stored(self, ticket: UploadTicket, artifact_id: str) -> bool:
@@ -364,6 +366,8 @@ class Service:
         ticket = self.upload_ticket(ticket.job_id, ticket.claim_id, None)
         attempt = self.queue.attempt(ticket.claim_id)
         assert attempt is not None
+        if attempt.end_reason is EndReason.COMPLETED:
+            refuse_another(attempt, artifact_id)
         added = self.queue.add_artifact(attempt, artifact_id, ticket.model, ticket.mode, size)
         if attempt.live:  # whoever delivers is heard
             self.queue.beat(self._job(ticket.job_id), attempt, seq=attempt.seq)
@@ -479,15 +483,3 @@ class Service:
             for line in log.lines[:LOG_LINES_MAX]
         ]
         return self.queue.append_log(attempt, max(0, log.first), lines)
-
-
-def _ended(attempt: Attempt) -> Refusal:
-    if attempt.end_reason is EndReason.CANCELLED:
-        return Refusal(
-            Slug.JOB_CANCELLED, "the job was cancelled; stop the trainer and drop the work"
-        )
-    reason = "" if attempt.end_reason is None else f" ({attempt.end_reason})"
-    return Refusal(
-        Slug.LEASE_SUPERSEDED,
-        f"attempt {attempt.attempt} of host {attempt.host} is no longer live{reason}; drop the work",
-    )
