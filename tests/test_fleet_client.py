@@ -136,13 +136,6 @@ def test_every_slug_of_the_wire_has_its_error(slug: protocol.Slug) -> None:
     assert caught.value.detail == f"about {slug}"
 
 
-def test_the_wires_names_are_spelt_alike() -> None:
-    names = [name for name in dir(client_answers) if name.startswith("HEADER_")]
-    assert len(names) >= 6
-    for name in names:
-        assert getattr(client_answers, name) == getattr(protocol, name)
-
-
 @given(failures=st.integers(1, 10_000), chance=st.floats(0, 1, exclude_max=True))
 def test_backoff_stays_within_its_bounds(failures: int, chance: float) -> None:
     assert 0 <= backoff_s(failures, chance) < 60

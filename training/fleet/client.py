@@ -28,10 +28,6 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 from training.fleet.client_answers import (
-    HEADER_CLAIM_ID,
-    HEADER_HOST_ID,
-    HEADER_OPERATOR_TOKEN,
-    HEADER_SHA256,
     Answered,
     Beat,
     Cancelled,
@@ -54,6 +50,12 @@ from training.fleet.client_answers import (
 from training.fleet.client_bundles import SLOW_S, Progress, Upload, fetch, file_sha256
 from training.fleet.client_calls import Caller
 from training.fleet.transport import HttpTransport, Transport
+from training.fleet.words import (
+    HEADER_CLAIM_ID,
+    HEADER_HOST_ID,
+    HEADER_OPERATOR_TOKEN,
+    HEADER_SHA256,
+)
 
 __all__ = [
     "Answered",

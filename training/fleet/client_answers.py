@@ -19,14 +19,7 @@ from enum import StrEnum
 from typing import Any, TypeVar
 
 from training.fleet.transport import Response
-
-# The wire's names, written out here because the wire's module needs msgspec; a test holds them equal.
-HEADER_CLAIM_ID = "X-Claim-Id"
-HEADER_HOST_ID = "X-Host-Id"
-HEADER_SHA256 = "X-Content-SHA256"
-HEADER_OFFSET = "Upload-Offset"
-HEADER_OPERATOR_TOKEN = "X-Operator-Token"  # noqa: S105 - the header's name
-HEADER_PROBLEM = "X-Problem"  # the slug of a refusal, for answers that have no body
+from training.fleet.words import HEADER_PROBLEM, Slug
 
 T = TypeVar("T")
 
@@ -92,9 +85,9 @@ def verdict(status: int, slug: str) -> Verdict:
         return Verdict.OK
     if status >= 500 or status in _RETRIED_4XX:
         return Verdict.RETRY
-    if status == 410 or slug == "job_cancelled":
+    if status == 410 or slug == Slug.JOB_CANCELLED:
         return Verdict.CANCELLED
-    if status == 409 and slug in ("lease_superseded", ""):
+    if status == 409 and slug in (Slug.LEASE_SUPERSEDED, ""):
         return Verdict.SUPERSEDED
     return Verdict.FINAL
 

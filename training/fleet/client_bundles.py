@@ -9,14 +9,13 @@ from pathlib import Path
 from typing import BinaryIO
 
 from training.fleet.client_answers import (
-    HEADER_OFFSET,
-    HEADER_SHA256,
     Fetched,
     Refused,
     Unreachable,
     json_object,
 )
 from training.fleet.client_calls import Caller
+from training.fleet.words import HEADER_OFFSET, HEADER_SHA256, Slug
 
 SLOW_S = 300.0  # syncing and hashing gigabytes takes a small board minutes
 _CHUNK_BYTES = 1024 * 1024
@@ -71,7 +70,7 @@ class Upload:
     def may_begin_anew(self, refusal: Refused) -> bool:
         """An offset that moved is asked for again; bytes that arrived wrong are sent once more from the first."""
         self._begun_anew += 1
-        moved = refusal.slug in ("offset_mismatch", "wrong_digest", "upload_fenced")
+        moved = refusal.slug in (Slug.OFFSET_MISMATCH, Slug.WRONG_DIGEST)
         return moved and self._begun_anew < _UPLOADS_FROM_NOTHING
 
 

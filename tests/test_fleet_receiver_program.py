@@ -1,0 +1,222 @@
+"""The receiver as a program: what it refuses to start with, and how it starts, reloads and stops."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from builders import a_capability
+
+from training.fleet.client import FleetClient, Grant, NoWork, Refused
+from training.fleet.database_sqlite import SqliteDatabase
+from training.fleet.receiver import main
+
+JOB = '[[jobs]]\nname = "{0}"\nmodel = "gbt"\nmode = "oracle"\nseed = {1}\n'
+HEAD = 'schema_version = 1\nname = "plan"\n'
+
+
+@pytest.fixture
+def plan(tmp_path: Path) -> Path:
+    path = tmp_path / "plan.toml"
+    path.write_text(HEAD + JOB.format("one", 1))
+    return path
+
+
+def arguments(plan: Path, *more: str) -> list[str]:
+    folder = plan.parent
+    given = ["--port", "0", "--manifest", str(plan), "--db", str(folder / "jobs.db")]
+    return [*given, "--models-dir", str(folder / "models"), *more]
+
+
+def refused(capsys: pytest.CaptureFixture[str], argv: list[str]) -> tuple[int, str]:
+    """Exit code, and the one sentence on standard error."""
+    code = main(argv)
+    text = capsys.readouterr().err
+    said = [line for line in text.splitlines() if line.startswith("cis490-trainer-receiver: ")]
+    assert len(said) == 1
+    assert "Traceback" not in text
+    return code, said[0]
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "10.100.0.1", "::", "192.168.1.5"])
+def test_it_listens_on_loopback_only(
+    plan: Path, host: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, sentence = refused(capsys, arguments(plan, "--host", host))
+    assert code == 2
+    assert "authentication" in sentence
+    assert "--host 127.0.0.1" in sentence
+    assert not (plan.parent / "jobs.db").exists()
+
+
+def test_a_host_that_is_none(plan: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert refused(capsys, arguments(plan, "--host", "pi.local"))[0] == 2
+
+
+def test_a_port_in_use(plan: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        code, sentence = refused(capsys, arguments(plan, "--port", str(port)))
+    assert code == 1
+    assert f"port {port}" in sentence
+    assert "--port" in sentence
+
+
+@pytest.mark.parametrize("port", ["-1", "65536", "http"])
+def test_a_port_that_is_none(plan: Path, port: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(arguments(plan, "--port", port))
+    assert ended.value.code == 2
+    assert "--port" in capsys.readouterr().err
+
+
+def test_a_manifest_that_is_missing_or_wrong(
+    plan: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, sentence = refused(capsys, arguments(plan.with_name("none.toml")))
+    assert code == 2
+    assert "none.toml" in sentence
+    plan.write_text(HEAD + JOB.format("one", '"many"') + "hyper.epoch = 3\n")
+    assert main(arguments(plan)) == 2
+    text = capsys.readouterr().err
+    assert "seed" in text  # both mistakes, not only the first
+    assert "epoch" in text
+
+
+@pytest.mark.parametrize("flag", ["--db", "--models-dir"])
+def test_a_place_that_cannot_be_used(
+    plan: Path, flag: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, sentence = refused(capsys, arguments(plan, flag, str(plan / "below" / "a" / "file")))
+    assert code == 1
+    assert flag in sentence
+
+
+def test_a_file_that_is_no_database(plan: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    plan.with_name("jobs.db").write_text("this is not a database, it is a poem\n" * 100)
+    code, sentence = refused(capsys, arguments(plan))
+    assert code == 1
+    assert "jobs.db" in sentence
+
+
+@contextmanager
+def started(
+    plan: Path, *more: str, token: str = "sesame"
+) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """The program in a process of its own, and its address."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "training.fleet.receiver", *arguments(plan, *more)],
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "CIS490_OPERATOR_TOKEN": token},
+    )
+    try:
+        assert process.stderr is not None
+        yield process, wait_for_line(process, r"listening on (\S+)")
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def wait_for_line(process: subprocess.Popen[str], pattern: str) -> str:
+    assert process.stderr is not None
+    seen = []
+    for line in process.stderr:
+        seen.append(line)
+        if match := re.search(pattern, line):
+            return match[1]
+    raise AssertionError("".join(seen))
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no SIGHUP and no SIGTERM")
+def test_start_reload_stop(plan: Path) -> None:
+    with started(plan) as (process, url):
+        client = FleetClient(url, "pi", operator_token="sesame", tries=1)
+        assert client.health()["status"] == "ok"
+        grant = client.claim(a_capability())
+        assert isinstance(grant, Grant)
+
+        plan.write_text(HEAD + JOB.format("one", 1) + JOB.format("two", 2))
+        process.send_signal(signal.SIGHUP)
+        assert wait_for_line(process, r"manifest .*: (1 new)") == "1 new"
+        assert client.heartbeat(grant.job_id).action == "continue"  # jobs in flight go on
+
+        plan.write_text("jobs = 7")
+        with pytest.raises(Refused) as caught:
+            client.reload()
+        assert caught.value.slug == "bad_manifest"
+        assert all(mistake["message"] for mistake in caught.value.extra["mistakes"])
+        process.send_signal(signal.SIGHUP)
+        wait_for_line(process, r"(reload: the manifest was not taken)")
+        assert client.health()["counts"]["pending"] == 1
+
+        assert client.claim(a_capability()) is not None
+        answers: list[object] = []
+        waiting = threading.Thread(
+            target=lambda: answers.append(
+                FleetClient(url, "desktop", tries=1).ask(a_capability(), wait_s=30)
+            )
+        )
+        waiting.start()
+        while not any(w["hostname"] == "desktop" for w in client.workers()["workers"]):
+            pass
+        process.send_signal(signal.SIGTERM)
+        waiting.join(20)
+        assert isinstance(answers[0], NoWork)
+        client.close()
+        assert process.wait(20) == 0
+
+
+def test_two_receivers_do_not_share_a_database(plan: Path) -> None:
+    with started(plan):
+        second = subprocess.run(
+            [sys.executable, "-m", "training.fleet.receiver", *arguments(plan)],
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+    assert second.returncode == 1
+    assert "another receiver uses the database" in second.stderr
+
+
+def test_what_was_acknowledged_survives_kill_9_and_the_index_is_mended(
+    plan: Path, tmp_path: Path
+) -> None:
+    bundle = tmp_path / "b.tar.zst"
+    bundle.write_bytes(b"model" * 1000)
+    with started(plan) as (process, url):
+        client = FleetClient(url, "pi", tries=1)
+        grant = client.claim(a_capability())
+        assert grant is not None
+        artifact = client.upload_artifact(grant.job_id, bundle)
+        client.complete(grant.job_id, artifact_id=artifact)
+        client.close()
+        process.kill()
+    index = tmp_path / "models" / "index.jsonl"
+    index.write_text('{"artifact_id": "torn')
+    with started(plan) as (process, url):
+        client = FleetClient(url, "pi", tries=1)
+        assert client.job("one")["job"]["status"] == "completed"
+        assert client.get_model("one", tmp_path / "got").artifact_id == artifact
+        client.close()
+    (line,) = index.read_text().splitlines()
+    assert json.loads(line)["artifact_id"] == artifact
+
+
+def test_the_database_of_a_newer_program_is_refused(
+    plan: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    database = SqliteDatabase(plan.with_name("jobs.db"))
+    database.connection.execute("PRAGMA user_version = 999")
+    database.close()
+    assert "999" in refused(capsys, arguments(plan))[1]
