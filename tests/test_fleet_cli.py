@@ -242,7 +242,7 @@ def test_status_has_a_stable_shape_for_machines(run):
 
 
 def test_status_of_a_long_queue_shows_what_matters():
-    pending = [view(f"p{n}", "pending", obstacle=None) for n in range(60)]
+    pending = [view(f"p{n}", "pending", obstacle="too small") for n in range(60)]
     receiver = FakeReceiver(*pending, RUNNING, FAILED)
     receiver.page = 50
     run = Session(receiver)
@@ -250,6 +250,8 @@ def test_status_of_a_long_queue_shows_what_matters():
     assert "gbt-oracle" in run.out
     assert "mlp-oracle: line one" in run.out
     assert "and 10 more pending" in run.out
+    assert run.out.count(": too small") == 40
+    assert "… and 10 more\n" in run.out
     assert "cis490-jobs list" in run.out
     assert len(run.json("list")["jobs"]) == 62
 
@@ -269,7 +271,16 @@ def test_a_degraded_receiver_says_so(run):
 def test_watching_draws_again_until_it_is_interrupted(run):
     assert run("status", "--watch") == 130
     assert len(run.slept) == 4
+    assert run.out.count("4 jobs:") == 4
     assert run("status", "--watch", "--json") == 2
+
+
+def test_watching_on_a_terminal_redraws_in_place(run):
+    screen = Terminal()
+    run.slept.clear()
+    assert cli.main(["status", "--watch"], world=replace(run.world, out=screen)) == 130
+    assert screen.getvalue().count("4 jobs:") >= 4
+    assert "\x1b[" in screen.getvalue()
 
 
 # --- the other commands --------------------------------------------------------------------------------

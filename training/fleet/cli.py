@@ -80,7 +80,12 @@ def status(
         return DONE
     if as_json or world.as_json:
         raise CannotError("--watch draws for people; call status --json repeatedly instead", USAGE)
-    with Live(console=world.console(), auto_refresh=False, screen=False) as live:
+    console = world.console()
+    if not console.is_terminal:  # into a pipe: one picture after the other
+        while True:
+            console.print(cli_status.render_status(*_status(client)), "")
+            world.sleep(_WATCH_S)
+    with Live(console=console, auto_refresh=False) as live:
         while True:
             live.update(cli_status.render_status(*_status(client)), refresh=True)
             world.sleep(_WATCH_S)

@@ -12,6 +12,7 @@ from training.fleet.cli_views import STATUSES, Json, ago, cell, eta, number, pro
 from training.fleet.printable import one_line
 
 _PENDING_SHOWN = 40
+_NAMED_SHOWN = 40
 
 
 def status_data(views: Iterable[Json], counts: Json, now: float | None, *, whole: bool) -> Json:
@@ -79,7 +80,9 @@ def _named(title: str, entries: Sequence[Json], key: str, style: str) -> list[Re
     if not entries:
         return []
     lines: list[RenderableType] = [Text(), Text(title, style)]
-    for entry in entries:
+    for entry in entries[:_NAMED_SHOWN]:
         reason = one_line(entry.get(key) or "no reason was given", 400)
         lines.append(Text(f"  {one_line(entry.get('name'), 60)}: {reason}"))
+    if len(entries) > _NAMED_SHOWN:
+        lines.append(Text(f"  … and {len(entries) - _NAMED_SHOWN} more", "dim"))
     return lines
