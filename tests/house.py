@@ -95,7 +95,8 @@ FENCES = (
     Fence("training.trainer*", "training.fleet", "a trainer runs without a fleet"),
     Fence("training.data*", "training.fleet training.trainer", "data knows nobody who uses it"),
     Fence("training.clock", "training", "the clock stands below everything"),
-    Fence(fleet("job protocol"), "training", "nouns and wire import nothing of ours"),
+    Fence(fleet("job words"), "training msgspec", "nouns and words import nothing of ours"),
+    Fence(fleet("protocol"), "training", "the wire is made of words", fleet("words")),
     Fence(fleet("policy"), "training", "a decision knows nouns only", fleet("job")),
     Fence(
         fleet("database database_sqlite rows queue choose ledger"),

@@ -111,23 +111,27 @@ def test_every_rule_is_tried() -> None:
 # ── at run time ─────────────────────────────────────────────────────────────────────────────
 
 
+def loaded_by(module: str) -> set[str]:
+    """What an interpreter of its own has loaded after importing this, whatever is imported in turn."""
+    code = f"import sys, {module}; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    return set(done.stdout.split())
+
+
 @pytest.mark.parametrize(
     "module", ["receiver", "worker", "cli", "manifest", "client", "capability", "queue"]
 )
 def test_what_coordinates_loads_no_ml_library(module: str) -> None:
-    """In an interpreter of its own, whatever is imported in turn."""
-    heavy = house.HEAVY.split()
-    code = f"import sys, training.fleet.{module}; print([m for m in {heavy} if m in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
-    assert (done.returncode, done.stdout.strip()) == (0, "[]"), done.stderr
-
-
-def test_the_receiver_loads_nothing_of_data_and_trainers() -> None:
-    code = "import sys, training.fleet.receiver as r; print(*sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
-    loaded = done.stdout.split()
-    assert "training.fleet.service" in loaded
+    loaded = loaded_by(f"training.fleet.{module}")
+    assert loaded & set(house.HEAVY.split()) == set()
     assert [m for m in loaded if house.within(m, "training.data training.trainer")] == []
+
+
+@pytest.mark.parametrize("module", ["worker", "client", "launcher"])
+def test_what_runs_on_every_host_stays_small(module: str) -> None:
+    loaded = loaded_by(f"training.fleet.{module}")
+    assert loaded & {"msgspec", "starlette", "uvicorn", "typer", "rich", "sqlite3"} == set()
 
 
 # ── what is documented ──────────────────────────────────────────────────────────────────────
