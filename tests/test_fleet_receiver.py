@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import socket
 import threading
 from collections.abc import Iterator
@@ -704,3 +705,23 @@ def test_every_refusal_is_a_problem_document() -> None:
         found = msgspec.json.decode(body_of(refusal))
         assert (found["type"], found["status"], found["more"]) == (slug, slug.status, 1)
         assert headers_of(refusal)["X-Problem"] == slug
+
+
+PAGE = Path(__file__).parent.parent / "docs" / "protocol.md"
+BLOCKS = re.findall(r"```jsonc\n// (\w+)\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+
+
+def test_the_page_shows_every_message() -> None:
+    shown = {name for name, _ in BLOCKS}
+    spoken = {
+        name for name in dir(protocol) if name.endswith(("Request", "Reply", "Detail", "Problem"))
+    }
+    assert shown == spoken
+
+
+@pytest.mark.parametrize(("name", "text"), BLOCKS, ids=[name for name, _ in BLOCKS])
+def test_the_pages_examples_are_whole(name: str, text: str) -> None:
+    """Each decodes into its struct, and names every member of it and of those within."""
+    plain = re.sub(r"\s//[^\n]*", "", text)
+    message = msgspec.json.decode(plain, type=getattr(protocol, name))
+    assert msgspec.to_builtins(message) == json.loads(plain)
