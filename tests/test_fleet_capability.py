@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 from training.fleet import capability, capability_cuda
 from training.fleet.capability import Capability, CudaDevice, checkout_commit, detect
 from training.fleet.capability_cgroup import CgroupLimits, cgroup_limits
-from training.fleet.capability_cuda import GIB, RETRY_FAILED_S, CudaProbe
+from training.fleet.capability_cuda import GIB, RETRY_FAILED_S, CudaProbe, SystemNvml
 
 UUID = "3f0c4a5e-0000-1111-2222-333344445555"
 
@@ -243,6 +244,54 @@ def test_without_nvml_the_memory_is_what_torch_said():
 def test_a_child_that_talks_nonsense_has_no_cuda(output):
     facts = probe(FakeTorch(output=output)).facts()
     assert facts.devices == ()
+
+
+class FakePynvml(ModuleType):
+    """nvidia-ml-py on a machine with one whole GPU and one slice of another."""
+
+    class NVMLError(Exception):
+        pass
+
+    def __init__(self, *, works: bool = True) -> None:
+        super().__init__("pynvml")
+        self.works, self.open = works, 0
+
+    def nvmlInit(self) -> None:
+        if not self.works:
+            raise self.NVMLError("driver/library version mismatch")
+        self.open += 1
+
+    def nvmlShutdown(self) -> None:
+        self.open -= 1
+
+    def nvmlSystemGetDriverVersion(self) -> str:
+        return "580.1"
+
+    def nvmlDeviceGetHandleByUUID(self, uuid: str) -> str:
+        if uuid not in ("GPU-whole", "MIG-slice"):
+            raise self.NVMLError("not found")
+        return uuid
+
+    def nvmlDeviceGetMemoryInfo(self, handle: str) -> SimpleNamespace:
+        return SimpleNamespace(total=8 * GIB, free=(5 if handle == "GPU-whole" else 2) * GIB)
+
+
+def test_nvml_is_asked_by_the_uuid_that_torch_gives(monkeypatch):
+    library = FakePynvml()
+    monkeypatch.setitem(sys.modules, "pynvml", library)
+    nvml = SystemNvml()
+    assert nvml.driver_version() == "580.1"
+    assert nvml.memory("whole") == nvml.memory("GPU-whole") == (8 * GIB, 5 * GIB)
+    assert nvml.memory("slice") == (8 * GIB, 2 * GIB)
+    assert nvml.memory("another") is None
+    assert library.open == 0
+
+
+@pytest.mark.parametrize("library", [FakePynvml(works=False), None])
+def test_a_machine_without_a_driver_has_no_answer(monkeypatch, library):
+    monkeypatch.setitem(sys.modules, "pynvml", library)
+    assert SystemNvml().driver_version() is None
+    assert SystemNvml().memory("whole") is None
 
 
 def test_warnings_before_the_answer_are_ignored():

@@ -88,8 +88,9 @@ class SystemNvml:
 
     def memory(self, uuid: str) -> tuple[int, int] | None:
         # torch drops the prefix; a slice of a partitioned GPU (MIG) is a device too.
-        return _ask_nvml(lambda nvml: _memory(nvml, f"GPU-{uuid}")) or _ask_nvml(
-            lambda nvml: _memory(nvml, f"MIG-{uuid}")
+        bare = uuid.removeprefix("GPU-").removeprefix("MIG-")
+        return _ask_nvml(lambda nvml: _memory(nvml, f"GPU-{bare}")) or _ask_nvml(
+            lambda nvml: _memory(nvml, f"MIG-{bare}")
         )
 
 

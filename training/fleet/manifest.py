@@ -58,6 +58,8 @@ __all__ = [
 ]
 
 
+MISTAKES_MAX = 1000  # of a file that is no manifest at all; the answer must fit into a message
+
 # Model → its hyperparameters; None for a trainer that does not say how to ask it.
 Flags = dict[str, dict[str, HyperFlag] | None]
 
@@ -151,7 +153,11 @@ def _located(problems: Sequence[Problem], path: Path, source: str) -> list[Mista
         )
         for problem in problems
     ]
-    return sorted(mistakes, key=lambda mistake: (mistake.line or 0, mistake.key))
+    mistakes.sort(key=lambda mistake: (mistake.line or 0, mistake.key))
+    if len(mistakes) > MISTAKES_MAX:
+        rest = f"and {len(mistakes) - MISTAKES_MAX} more mistakes"
+        mistakes[MISTAKES_MAX:] = [Mistake(str(path), None, "", rest)]
+    return mistakes
 
 
 def main(argv: Sequence[str] | None = None) -> int:
