@@ -279,6 +279,7 @@ class FakePynvml(ModuleType):
 def test_nvml_is_asked_by_the_uuid_that_torch_gives(monkeypatch):
     library = FakePynvml()
     monkeypatch.setitem(sys.modules, "pynvml", library)
+    monkeypatch.setattr(capability_cuda, "_has_nvml", lambda: True)
     nvml = SystemNvml()
     assert nvml.driver_version() == "580.1"
     assert nvml.memory("whole") == nvml.memory("GPU-whole") == (8 * GIB, 5 * GIB)
@@ -290,6 +291,7 @@ def test_nvml_is_asked_by_the_uuid_that_torch_gives(monkeypatch):
 @pytest.mark.parametrize("library", [FakePynvml(works=False), None])
 def test_a_machine_without_a_driver_has_no_answer(monkeypatch, library):
     monkeypatch.setitem(sys.modules, "pynvml", library)
+    monkeypatch.setattr(capability_cuda, "_has_nvml", lambda: True)
     assert SystemNvml().driver_version() is None
     assert SystemNvml().memory("whole") is None
 
