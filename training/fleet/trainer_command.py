@@ -34,7 +34,7 @@ def trainer_command(
     spec: Mapping[str, Any], inputs: Inputs, *, out_dir: Path, reports_dir: Path
 ) -> list[str]:
     """Arguments, never a shell line. Raises BadSpecError in one sentence."""
-    model, mode = _name(spec, "model"), _name(spec, "mode")
+    model, mode = names(spec)
     own = spec.get("trainer")
     if own:
         command = [str(part) for part in own.get("command") or ()]
@@ -64,6 +64,11 @@ def trainer_command(
     for key, value in sorted((spec.get("hyper") or {}).items()):
         command += [_flag(key), _text(value)]
     return command
+
+
+def names(spec: Mapping[str, Any]) -> tuple[str, str]:
+    """Model and mode, fit to be parts of a path. Raises BadSpecError."""
+    return _name(spec, "model"), _name(spec, "mode")
 
 
 def outputs(spec: Mapping[str, Any]) -> Sequence[str]:

@@ -27,10 +27,11 @@ from training.fleet.trainer_command import (
     SELF_SUPERVISED,
     BadSpecError,
     Inputs,
+    names,
     outputs,
     trainer_command,
 )
-from training.fleet.worker_disk import AttemptFolders, make_folders, prune
+from training.fleet.worker_disk import AttemptFolders, folders_of, make_folders, prune
 
 log = logging.getLogger(__name__)
 
@@ -63,7 +64,6 @@ class Attempt:
         self._resume = resume
         self._runner = runner
         self._post = post
-        self._folders: AttemptFolders | None = None
         self._process: Process | None = None
 
     # ── orders; none of them blocks ─────────────────────────────────────────────────────────
@@ -94,19 +94,24 @@ class Attempt:
 
     def discard(self, *, job_over: bool) -> None:
         """Remove what nobody needs any more; the folders of the newest attempts stay to be looked at."""
-        if self._folders is not None:
+        with suppress(OSError, BadSpecError):
             self._folders.bundle.unlink(missing_ok=True)
         if job_over:
             shutil.rmtree(self._resume, ignore_errors=True)
         prune(self._places.artifacts, self._places.reports)
 
+    @property
+    def _folders(self) -> AttemptFolders:
+        names(self.assignment.spec)
+        return folders_of(self._places.artifacts, self._places.reports, self.assignment)
+
     # ── the trainer ─────────────────────────────────────────────────────────────────────────
 
     def _run(self) -> None:
         spec = self.assignment.spec
+        folders = self._folders  # before anything else: it refuses names that would lead astray
         self._require_data()
-        folders = make_folders(self._places.artifacts, self._places.reports, self.assignment)
-        self._folders = folders
+        make_folders(folders)
         self._resume.mkdir(parents=True, exist_ok=True)
         command = trainer_command(
             spec, self._places.inputs, out_dir=folders.out, reports_dir=folders.reports
@@ -173,7 +178,6 @@ class Attempt:
 
     def _pack(self) -> None:
         folders, assignment = self._folders, self.assignment
-        assert folders is not None
         packed = pack(
             folders.out,
             folders.reports,

@@ -7,6 +7,7 @@ once; whether and when it is sent again is the state machine's decision.
 from __future__ import annotations
 
 import logging
+import re
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -16,10 +17,12 @@ from typing import Any
 from training.fleet import worker_types as t
 from training.fleet.client import Cancelled, FleetClient, Grant, Refused, Superseded, Unavailable
 from training.fleet.job import spec_hash
+from training.fleet.words import ID_PATTERN, Slug
 from training.fleet.words import Action as Order
-from training.fleet.words import Slug
 
 log = logging.getLogger(__name__)
+
+LONGEST_S = 1e9  # no duration on the wire is longer
 
 Request = t.SendClaim | t.SendBeat | t.Upload | t.SendComplete | t.SendFail
 Post = Callable[[t.Event], None]
@@ -129,17 +132,11 @@ class Calls:
             tries=1,
         )
         if not isinstance(answer, Grant):
-            return t.ClaimAnswered(
-                call=request.call, reason=answer.reason, retry_after_s=answer.retry_after_s
-            )
-        assignment = t.Assignment(
-            job_id=answer.job_id,
-            claim_id=answer.claim_id,
-            name=answer.name,
-            attempt=answer.attempt,
-            spec=answer.spec,
+            wait_s = None if answer.retry_after_s is None else _seconds(answer.retry_after_s)
+            return t.ClaimAnswered(call=request.call, reason=answer.reason, retry_after_s=wait_s)
+        return t.ClaimAnswered(
+            call=request.call, assignment=_assignment(answer), lease_s=_seconds(answer.lease_s)
         )
-        return t.ClaimAnswered(call=request.call, assignment=assignment, lease_s=answer.lease_s)
 
     def _beat(self, request: t.SendBeat) -> t.Event:
         beat = self._beat_client.heartbeat(
@@ -151,9 +148,12 @@ class Calls:
             first_line=request.first,
             tries=1,
         )
-        order = Order(beat.action) if beat.action in set(Order) else Order.CONTINUE
+        known = beat.action in set(Order)  # a newer receiver may have further orders
         return t.BeatAnswered(
-            call=request.call, order=order, lease_s=float(beat.lease_s), log_next=beat.log_next
+            call=request.call,
+            order=Order(beat.action) if known else Order.CONTINUE,
+            lease_s=_seconds(beat.lease_s),
+            log_next=int(beat.log_next),
         )
 
     def _upload(self, request: t.Upload) -> t.Event:
@@ -199,3 +199,26 @@ class Calls:
             tries=1,
         )
         return t.FailTaken(call=request.call, status=moved.status)
+
+
+def _assignment(grant: Grant) -> t.Assignment:
+    """A grant whose every field is what it should be; ValueError when the receiver talks nonsense."""
+    ids = all(
+        isinstance(one, str) and re.fullmatch(ID_PATTERN, one)  # they become parts of paths
+        for one in (grant.job_id, grant.claim_id)
+    )
+    if not (ids and isinstance(grant.name, str) and isinstance(grant.spec, dict)):
+        raise ValueError("the receiver's grant makes no sense")
+    return t.Assignment(
+        job_id=grant.job_id,
+        claim_id=grant.claim_id,
+        name=grant.name,
+        attempt=int(grant.attempt),
+        spec=grant.spec,
+    )
+
+
+def _seconds(value: object) -> float:
+    if isinstance(value, int | float) and 0 <= value <= LONGEST_S:
+        return float(value)
+    raise ValueError(f"the receiver named a duration of {str(value)[:40]!r}")

@@ -111,21 +111,24 @@ class AttemptFolders:
     bundle: Path
 
 
-def make_folders(artifacts: Path, reports: Path, assignment: Assignment) -> AttemptFolders:
-    """Fresh, empty folders for this attempt. Raises OSError."""
+def folders_of(artifacts: Path, reports: Path, assignment: Assignment) -> AttemptFolders:
+    """Where this attempt's folders are, or will be. The names in the assignment have been checked."""
     job = f"{assignment.model}_{assignment.mode}-{assignment.job_id[:12]}"
     attempt = f"attempt-{assignment.attempt}-{assignment.claim_id[:8]}"
-    folders = AttemptFolders(
+    return AttemptFolders(
         out=artifacts / job / attempt,
         reports=reports / job / attempt,
         log=artifacts / job / f"{attempt}.log",
         bundle=artifacts / job / bundle_name(assignment.model, assignment.mode, assignment.job_id),
     )
+
+
+def make_folders(folders: AttemptFolders) -> None:
+    """Create them, fresh and empty. Raises OSError."""
     for folder in (folders.out, folders.reports):
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
     folders.log.unlink(missing_ok=True)
-    return folders
 
 
 def prune(*roots: Path) -> None:

@@ -1,0 +1,115 @@
+"""What a trainer's end and its last words mean."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from training.fleet.job import EndReason
+from training.fleet.outcome import Ended, EndKind, error_text, judge, parse_progress
+from training.fleet.words import ERROR_CHARS_MAX
+
+TRACEBACK = [
+    "loading 120 episodes",
+    "Traceback (most recent call last):",
+    '  File "run.py", line 3, in <module>',
+    "    fit(x)",
+    "training.data.SplitError: train host pi-1 is also in the test",
+    "/usr/lib/python3.11/multiprocessing/resource_tracker.py:224: UserWarning: leaked semaphores",
+    "  warnings.warn('resource_tracker: There appear to be leaked objects')",
+]
+
+
+def exited(code: int) -> Ended:
+    return Ended(EndKind.EXITED, code=code)
+
+
+def headline(ended: Ended, lines: list[str], complaint: str | None = None) -> str:
+    failure = judge(ended, lines, complaint)
+    assert failure is not None
+    return failure.error.splitlines()[0]
+
+
+def test_success_is_no_failure() -> None:
+    assert judge(exited(0), ["ValueError: only a word in the output"]) is None
+
+
+@pytest.mark.parametrize(
+    ("lines", "complaint", "words"),
+    [
+        (TRACEBACK, None, "training.data.SplitError: train host pi-1 is also in the test"),
+        (TRACEBACK, "cannot split", "cannot split"),
+        (["error: no such file", "usage: run"], None, "error: no such file"),
+        (["RuntimeError: boom", '{"event": "error", "code": 70}'], None, "RuntimeError: boom"),
+        (["half way", "gave up"], None, "gave up"),
+        (["  indented", ""], None, "indented"),
+    ],
+)
+def test_first_line_is_the_actual_error(
+    lines: list[str], complaint: str | None, words: str
+) -> None:
+    assert headline(exited(70), lines, complaint) == f"exit status 70: {words}"
+
+
+def test_silence_is_said_to_be_that() -> None:
+    assert headline(exited(3), []) == "exit status 3, and it printed nothing"
+
+
+@pytest.mark.parametrize(
+    ("ended", "lines", "words"),
+    [
+        (
+            exited(1),
+            ["torch.cuda.OutOfMemoryError: CUDA out of memory. Tried …"],
+            "(out of GPU memory)",
+        ),
+        (exited(1), ["MemoryError: Unable to allocate 3 GiB"], "(out of memory)"),
+        (exited(134), ["terminate called after throwing std::bad_alloc"], "(out of memory)"),
+        (exited(137), ["Killed"], "(possibly out of memory)"),
+        (Ended(EndKind.SIGNALLED, signal=9), [], "(possibly out of memory)"),
+    ],
+)
+def test_memory_that_ran_out_is_named(ended: Ended, lines: list[str], words: str) -> None:
+    assert words in headline(ended, lines)
+
+
+def test_segmentation_fault_is_not_called_memory() -> None:
+    assert headline(Ended(EndKind.SIGNALLED, signal=11), []) == (
+        "killed by SIGSEGV, and it printed nothing"
+    )
+
+
+@pytest.mark.parametrize("ended", [exited(75), Ended(EndKind.SIGNALLED, signal=15)])
+def test_being_asked_to_stop_by_somebody_else_is_nobodys_fault(ended: Ended) -> None:
+    failure = judge(ended, TRACEBACK)
+    assert failure is not None
+    assert failure.reason is EndReason.INTERRUPTED
+
+
+def test_unheard_of_signal_has_a_number() -> None:
+    assert Ended(EndKind.SIGNALLED, signal=250).describe() == "killed by signal 250"
+
+
+@given(st.text(max_size=9000), st.lists(st.text(max_size=600), max_size=60))
+def test_error_text_is_bounded_and_keeps_the_end(first: str, lines: list[str]) -> None:
+    text = error_text(first, lines)
+    assert len(text) <= ERROR_CHARS_MAX
+    assert text.startswith(first[:1000])
+
+
+@given(st.text() | st.recursive(st.none() | st.floats() | st.text(), st.lists).map(json.dumps))
+def test_any_line_is_progress_or_none(line: str) -> None:
+    parse_progress(line)
+    parse_progress('{"event": "x", "v": ' + line + "}")
+
+
+def test_progress_keeps_only_what_can_be_shown() -> None:
+    line = '{"event": "epoch", "loss": NaN, "eta_s": 1e999, "n": 3, "deep": {"a": 1}, "ok": true, "m": null}'
+    assert parse_progress(line) == {"event": "epoch", "n": 3, "ok": True, "m": None}
+    assert parse_progress('{"event": 1}') is None
+    assert parse_progress('{"event": "x", "n": ' + "9" * 1000 + "}") == {"event": "x"}
+    assert parse_progress("[" * 2000) is None
+    assert parse_progress('{"a":' * 300) is None

@@ -1,0 +1,632 @@
+"""The worker's shell: its command line, its disk, its requests, and what no receiver may do to it."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from training.fleet import worker_types as t
+from training.fleet.client import FleetClient
+from training.fleet.job import EndReason
+from training.fleet.outcome import Ended, EndKind
+from training.fleet.supervise import CommandSpec, SpawnFailedError
+from training.fleet.trainer_command import BadSpecError, Inputs, outputs, trainer_command
+from training.fleet.transport import Response, TransportError
+from training.fleet.worker import TrainerWorker, main
+from training.fleet.worker_disk import (
+    KEPT_ATTEMPTS,
+    StateError,
+    StateFolder,
+    folders_of,
+    make_folders,
+    prune,
+)
+from training.fleet.worker_options import Options, options_of, parser
+
+INPUTS = Inputs(
+    Path("/venv/python"), Path("/d/v.parquet"), Path("/d/f.parquet"), Path("/d/tensors")
+)
+JOB = t.Assignment(
+    job_id="ab" * 32, claim_id="claim123456", name="gbt", spec={"model": "gbt", "mode": "oracle"}
+)
+
+
+# ── the trainer's command ───────────────────────────────────────────────────────────────────
+
+
+def command(**spec: Any) -> list[str]:
+    whole = {"model": "gbt", "mode": "realistic"} | spec
+    return trainer_command(whole, INPUTS, out_dir=Path("/o"), reports_dir=Path("/r"))
+
+
+def test_command_is_the_contracts() -> None:
+    hyper = {"target_fpr": 0.05, "epochs": 60, "bf16": True, "lr": 1e-05}
+    hosts = ["host-a", "host-b"]
+    found = command(split_recipe="host", n_resamples=200, seed=7, train_hosts=hosts, hyper=hyper)
+    assert found == [
+        *("/venv/python", "-m", "training.trainer.run", "--model", "gbt", "--mode", "realistic"),
+        *("--validation", "/d/v.parquet", "--summary", "/d/f.parquet"),
+        *("--schema", "/d/feature_schema_v1.json", "--tensors", "/d/tensors"),
+        *("--out-dir", "/o", "--reports-dir", "/r"),
+        *("--split-recipe", "host", "--n-resamples", "200", "--seed", "7"),
+        *("--train-hosts", "host-a", "--train-hosts", "host-b"),
+        *("--bf16", "true", "--epochs", "60", "--lr", "1e-05", "--target-fpr", "0.05"),
+    ]
+
+
+def test_self_supervised_model_has_its_own_program() -> None:
+    found = command(model="transformer_ssl")
+    assert found[:5] == ["/venv/python", "-m", "training.trainer.run_ssl", "--mode", "realistic"]
+    assert "--model" not in found
+
+
+def test_trainer_of_ones_own_gets_the_same_arguments() -> None:
+    own = {"command": ["python", "own.py", "--fast"], "outputs": ["{model}_{mode}.onnx"]}
+    found = command(model="own", trainer=own)
+    assert found[:5] == ["/venv/python", "own.py", "--fast", "--model", "own"]
+    assert outputs({"model": "own", "mode": "oracle", "trainer": own}) == ["own_oracle.onnx"]
+    assert command(model="own", trainer={"command": ["./own"]})[0] == "./own"
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"model": "../../etc"},
+        {"model": None},
+        {"mode": "a/b"},
+        {"hyper": {"out dir": 1}},
+        {"hyper": {"x": "--out-dir"}},
+        {"train_hosts": ["-h"]},
+        {"model": "own", "trainer": {"command": []}},
+    ],
+)
+def test_spec_that_reaches_for_more_is_refused(spec: dict[str, Any]) -> None:
+    with pytest.raises(BadSpecError):
+        command(**spec)
+
+
+def test_negative_number_is_a_value() -> None:
+    assert command(hyper={"shift": -1.5})[-2:] == ["--shift", "-1.5"]
+
+
+# ── the command line ────────────────────────────────────────────────────────────────────────
+
+
+def options(folder: Path, *flags: str) -> Options:
+    return options_of(parser().parse_args(["--repo-root", str(folder), *flags]))
+
+
+def test_defaults_are_the_documented_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FLEET_HOST_ID", "from-the-environment")
+    found = options(tmp_path)
+    assert found.receiver_url == "http://10.100.0.1:8445"
+    assert found.host_id == "from-the-environment"
+    assert found.places.inputs.python == Path(sys.executable)
+    assert found.places.artifacts == tmp_path / "artifacts"
+    assert found.places.reports == tmp_path / "reports/eval"
+    assert found.places.inputs.validation == tmp_path / "data/processed/validation_v1.parquet"
+    assert found.places.inputs.summary == tmp_path / "data/processed/features_window_v1.parquet"
+    assert found.places.inputs.schema == tmp_path / "data/processed/feature_schema_v1.json"
+    assert found.places.inputs.tensors == tmp_path / "data/processed/tensor_window_v1"
+    assert (found.settings.poll_s, found.settings.heartbeat_s) == (15.0, 30.0)
+    assert found.settings.on_silence is t.OnSilence.CONTINUE
+    assert parser().parse_args([]).repo_root == Path(__file__).parents[1]
+    assert parser().parse_args([]).log_level == "INFO"
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (["--host-id", "a b"], "cannot be a host id"),
+        (["--repo-root", "/nonexistent"], "not a folder"),
+        (["--venv-python", "nowhere/python"], "make the virtual environment first"),
+        (["--receiver-url", "10.0.0.1:8445"], "not a receiver's address"),
+    ],
+)
+def test_wrong_flag_is_one_sentence_and_exit_2(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], flags: list[str], words: str
+) -> None:
+    assert main(["--repo-root", str(tmp_path), "--host-id", "h", *flags]) == 2
+    said = capsys.readouterr().err
+    assert words in said
+    assert said.count("\n") == 1
+
+
+@pytest.mark.parametrize("value", ["0", "-1", "nan", "inf", "soon"])
+def test_durations_are_checked(value: str) -> None:
+    with pytest.raises(SystemExit) as caught:
+        parser().parse_args(["--poll-s", value])
+    assert caught.value.code == 2
+
+
+# ── the disk ────────────────────────────────────────────────────────────────────────────────
+
+
+def test_instance_stays_and_sessions_count(tmp_path: Path) -> None:
+    first = StateFolder(tmp_path)
+    first.close()
+    second = StateFolder(tmp_path)
+    assert first.instance_id == second.instance_id
+    assert first.session_id[:11] == "0000000001-"
+    assert second.session_id[:11] == "0000000002-"
+    second.close()
+
+
+def test_second_worker_on_the_same_state_is_refused(tmp_path: Path) -> None:
+    first = StateFolder(tmp_path)
+    with pytest.raises(StateError, match="another worker uses the state directory"):
+        StateFolder(tmp_path)
+    first.close()
+    StateFolder(tmp_path).close()
+
+
+def test_state_folder_that_cannot_be_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(StateError, match="name another with --state-dir"):
+        StateFolder(tmp_path / "file" / "state")
+
+
+def test_what_was_saved_comes_back(tmp_path: Path) -> None:
+    disk = StateFolder(tmp_path)
+    assert disk.load() == t.Saved()
+    delivery = t.Delivery(assignment=JOB, path="/b", sha256="ab", size=3, record={"train_s": 1.5})
+    for saved in (t.Saved(request_id="r"), t.Saved(delivery=delivery), t.Saved()):
+        disk.save(saved)
+        assert disk.load() == saved
+    for damaged in (
+        b"",
+        b"{}",
+        b"[]",
+        b"\xff",
+        b'{"request_id": 1, "delivery": {"x": 1}}',
+        b"[" * 99_999,
+    ):
+        (tmp_path / "saved.json").write_bytes(damaged)
+        assert disk.load() == t.Saved()
+    disk.close()
+
+
+def test_attempts_have_fresh_folders_of_their_own(tmp_path: Path) -> None:
+    folders = folders_of(tmp_path / "a", tmp_path / "r", JOB)
+    make_folders(folders)
+    assert folders.out == tmp_path / "a/gbt_oracle-abababababab/attempt-1-claim123"
+    assert folders.reports == tmp_path / "r/gbt_oracle-abababababab/attempt-1-claim123"
+    assert folders.bundle.name == f"gbt_oracle-{JOB.job_id}.tar.zst"
+    (folders.out / "stale").touch()
+    make_folders(folders)
+    assert list(folders.out.iterdir()) == []
+
+
+def test_prune_keeps_the_newest_and_what_is_not_its_own(tmp_path: Path) -> None:
+    (tmp_path / "notes-of-mine" / "attempt").mkdir(parents=True)
+    for number in range(KEPT_ATTEMPTS + 5):
+        folder = tmp_path / f"gbt_oracle-{number:012d}" / f"attempt-{number}-abc"
+        folder.mkdir(parents=True)
+        folder.with_name(f"{folder.name}.log").touch()
+        os.utime(folder, (number, number))
+    prune(tmp_path)
+    left = sorted(int(path.name.split("-")[1]) for path in tmp_path.glob("gbt*/attempt-*-abc"))
+    assert left == list(range(5, KEPT_ATTEMPTS + 5))
+    assert len(list(tmp_path.glob("*/*.log"))) == KEPT_ATTEMPTS
+    assert not (tmp_path / "gbt_oracle-000000000000").exists()
+    assert (tmp_path / "notes-of-mine").exists()
+
+
+# ── the loop, against a receiver made of a function ─────────────────────────────────────────
+
+
+class Receiver:
+    """Answers requests by a script: ``routes`` maps the last part of a path to what it does."""
+
+    def __init__(self, **routes: Callable[[dict[str, Any]], Response]) -> None:
+        self.routes = routes
+        self.seen: list[tuple[str, dict[str, Any]]] = []
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        headers: Mapping[str, str],
+        body: Any,
+        timeout_s: float,
+        sink: Any = None,
+    ) -> Response:
+        if method == "HEAD":
+            return Response(200, {"upload-offset": "0"})
+        name = "upload" if method == "PUT" else path.rpartition("/")[2]
+        if method == "PUT":
+            while body.read(65536):
+                pass
+            document: dict[str, Any] = dict(headers)
+        else:
+            document = json.loads(body)
+        self.seen.append((name, document))
+        return self.routes[name](document)
+
+    def bodies(self, name: str) -> list[dict[str, Any]]:
+        return [body for seen, body in self.seen if seen == name]
+
+
+def reply(**fields: Any) -> Response:
+    return Response(200, {}, json.dumps(fields).encode())
+
+
+def problem(status: int, slug: str) -> Response:
+    return Response(status, {}, json.dumps({"type": slug, "detail": f"because {slug}"}).encode())
+
+
+OWN = {"command": ["python", "own.py"], "outputs": ["w"]}
+SPEC: dict[str, Any] = {"model": "own", "mode": "oracle", "trainer": OWN}
+GRANT: dict[str, Any] = {
+    "job_id": "ab" * 32,
+    "name": "own",
+    "claim_id": "c" * 32,
+    "attempt": 1,
+    "lease_s": 600.0,
+    "spec": SPEC,
+}
+
+
+def beat(_: dict[str, Any]) -> Response:
+    return reply(action="continue", lease_s=600.0, log_next=0)
+
+
+class FakeProcess:
+    """A trainer that ends as it was told to, at once or when it is stopped."""
+
+    def __init__(self, ended: Ended | None) -> None:
+        self.pid = 1
+        self.ended = ended
+        self.over = threading.Event()
+        if ended is not None:
+            self.over.set()
+        self.orders: list[str] = []
+
+    def poll(self) -> Ended | None:
+        return self.ended
+
+    def wait(self, timeout_s: float | None = None) -> Ended | None:
+        self.over.wait(timeout_s)
+        return self.ended
+
+    def terminate(self) -> None:
+        self.orders.append("terminate")
+        self.ended = Ended(EndKind.EXITED, code=75)
+        self.over.set()
+
+    def kill(self) -> None:
+        self.orders.append("kill")
+
+    def pause(self) -> None:
+        self.orders.append("pause")
+
+    def resume(self) -> None:
+        self.orders.append("resume")
+
+    def stop(self, grace_s: float) -> Ended:
+        self.terminate()
+        assert self.ended is not None
+        return self.ended
+
+
+class FakeRunner:
+    """Starts trainers that leave the file ``w`` and end with ``code``; None: they run until stopped."""
+
+    def __init__(self, code: int | None = 0, output: bytes = b"") -> None:
+        self.code = code
+        self.output = output
+        self.specs: list[CommandSpec] = []
+        self.processes: list[FakeProcess] = []
+
+    def start(self, spec: CommandSpec) -> FakeProcess:
+        self.specs.append(spec)
+        spec.output.write_bytes(self.output)
+        out = Path(spec.argv[spec.argv.index("--out-dir") + 1])
+        (out / "w").write_bytes(b"weights")
+        ended = None if self.code is None else Ended(EndKind.EXITED, code=self.code)
+        self.processes.append(FakeProcess(ended))
+        return self.processes[-1]
+
+    def close(self) -> None:
+        pass
+
+
+def work(folder: Path, receiver: Receiver, runner: FakeRunner, **more: Any) -> TrainerWorker:
+    """A worker of ``receiver``; its script must post a signal at the end."""
+
+    def client(timeout_s: float) -> FleetClient:
+        return FleetClient("http://receiver", "h", transport=receiver, timeout_s=timeout_s)
+
+    found = options(folder, "--host-id", "h", "--poll-s", "0.01", "--heartbeat-s", "0.05")
+    return TrainerWorker(
+        found, capability=lambda: {"os": "x"}, client=client, runner=runner, **more
+    )
+
+
+NOTHING = reply(job_id=None, reason="nothing")
+
+
+def once(
+    first: Response, then: Callable[[], None], later: Response = NOTHING
+) -> Callable[[dict[str, Any]], Response]:
+    """``first`` to the first request, ``later`` to the others; and then something happens."""
+    asked = []
+
+    def claim(_: dict[str, Any]) -> Response:
+        asked.append(1)
+        if len(asked) == 1:
+            return first
+        then()
+        return later
+
+    return claim
+
+
+def last(worker: TrainerWorker, answer: Response) -> Callable[[dict[str, Any]], Response]:
+    """``answer``, and the worker is told to end."""
+
+    def respond(_: dict[str, Any]) -> Response:
+        worker.post(t.SignalReceived())
+        return answer
+
+    return respond
+
+
+def test_a_job_from_claim_to_receipt(tmp_path: Path) -> None:
+    receiver = Receiver(heartbeat=beat, upload=lambda _: reply(artifact_id="x"))
+    receiver.routes["complete"] = lambda _: reply(
+        job_id="j", status="completed", artifact_id="x", attempt=1
+    )
+    runner = FakeRunner(output=b'{"event": "epoch", "epoch": 1}\nbye')
+    worker = work(tmp_path, receiver, runner, trainer_digests=lambda: {"run": "d"})
+    receiver.routes["claim"] = once(reply(**GRANT), lambda: worker.post(t.SignalReceived()))
+    assert worker.run() == 0
+    claim = receiver.bodies("claim")[0]
+    assert claim["host_id"] == "h"
+    assert claim["capability"] == {"os": "x"}
+    assert claim["trainer_digests"] == {"run": "d"}
+    assert claim["session_id"].startswith("0000000001-")
+    assert claim["wait_s"] == 30.0
+    (sent,) = receiver.bodies("upload")
+    (complete,) = receiver.bodies("complete")
+    assert sent["X-Content-SHA256"] == complete["artifact_id"]
+    assert complete["claim_id"] == "c" * 32
+    assert complete["record"]["bundle_bytes"] > 0
+    assert complete["log"] == {"first": 0, "lines": ['{"event": "epoch", "epoch": 1}', "bye"]}
+    assert runner.specs[0].cwd == tmp_path
+    assert "CIS490_STATE_DIR" in runner.specs[0].env
+    assert not list(tmp_path.glob("artifacts/*/*.zst")), "the receiver has it"
+    assert not list((tmp_path / "artifacts/.worker/h/resume").iterdir())
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        Response(200, {}, b""),
+        Response(200, {}, b"[]"),
+        Response(200, {}, b'{"job_id": "x"}'),
+        Response(
+            200,
+            {},
+            b'{"job_id": 7, "name": 1, "spec": 3, "claim_id": 1, "attempt": "a", "lease_s": "b"}',
+        ),
+        reply(**GRANT | {"claim_id": "../../etc"}),
+        reply(**GRANT | {"job_id": "a/../b"}),
+        reply(**GRANT | {"lease_s": 1e300}),
+        Response(200, {}, b"[" * 100_000),
+        Response(500, {}, b"<html>"),
+        Response(302, {"location": "/"}, b""),
+        Response(418, {}, b'{"type": 3, "detail": {}}'),
+        Response(503, {"retry-after": "-1"}, b""),
+    ],
+)
+def test_odd_answer_to_a_claim_does_no_harm(tmp_path: Path, odd: Response) -> None:
+    receiver = Receiver()
+    worker = work(tmp_path, receiver, FakeRunner(), chance=lambda: 0.0)
+    if odd.status in (
+        302,
+        418,
+    ):  # the client calls that a final refusal: the next claim comes in a minute
+        receiver.routes["claim"] = last(worker, odd)
+    else:
+        receiver.routes["claim"] = once(odd, lambda: worker.post(t.SignalReceived()))
+    assert worker.run() == 0
+    assert all(name == "claim" for name, _ in receiver.seen)
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        Response(200, {}, b'{"action": "dance", "lease_s": 600.0}'),
+        Response(200, {}, b'{"action": "continue", "lease_s": "long"}'),
+        Response(200, {}, b'{"action": "continue", "lease_s": -1, "log_next": null}'),
+        Response(200, {}, b'{"action": ["stop"], "lease_s": 1}'),
+        problem(400, "bad_request"),
+        problem(409, "something_new"),
+        problem(507, "disk_full"),
+    ],
+)
+def test_odd_answer_to_a_heartbeat_does_no_harm(tmp_path: Path, odd: Response) -> None:
+    receiver = Receiver(claim=lambda _: reply(**GRANT))
+    receiver.routes["fail"] = lambda _: reply(job_id="j", status="pending")
+    worker = work(tmp_path, receiver, FakeRunner(code=None))
+    receiver.routes["heartbeat"] = once(odd, lambda: worker.post(t.SignalReceived()), odd)
+    assert worker.run() == 0
+    assert receiver.bodies("fail")[0]["reason"] == "worker_shutdown"
+
+
+def test_receiver_that_is_not_there_is_asked_again(tmp_path: Path) -> None:
+    receiver = Receiver()
+    worker = work(tmp_path, receiver, FakeRunner(), chance=lambda: 0.0)
+    asked: list[str] = []
+
+    def claim(body: dict[str, Any]) -> Response:
+        asked.append(body["request_id"])
+        if len(asked) == 3:
+            worker.post(t.SignalReceived())
+        raise TransportError("connection refused")
+
+    receiver.routes["claim"] = claim
+    assert worker.run() == 0
+    assert len(set(asked)) == 1
+    assert StateFolder(tmp_path / "artifacts/.worker/h").load().request_id == asked[0]
+
+
+class NoRunner(FakeRunner):
+    """Cannot start anything, for the reason it is given."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__()
+        self.error = error
+
+    def start(self, spec: CommandSpec) -> FakeProcess:
+        raise self.error
+
+
+@pytest.mark.parametrize(
+    ("change", "runner", "reason", "words"),
+    [
+        ({}, FakeRunner(70, b"ValueError: no\n"), "trainer_failed", "status 70: ValueError: no"),
+        ({}, NoRunner(SpawnFailedError("Permission denied")), "spawn_failed", "Permission denied"),
+        ({}, NoRunner(OSError(errno.ENOSPC, "No space left")), "spawn_failed", "No space left"),
+        ({}, NoRunner(ZeroDivisionError("odd")), "spawn_failed", "odd"),
+        (
+            {"trainer": OWN | {"outputs": ["absent"]}},
+            FakeRunner(),
+            "trainer_failed",
+            "left no absent",
+        ),
+        ({"trainer": None, "model": "gbt"}, FakeRunner(), "spawn_failed", "has no data set"),
+        ({"model": "a/b"}, FakeRunner(), "trainer_failed", "only a-z"),
+    ],
+)
+def test_failure_on_this_host_is_told_in_words(
+    tmp_path: Path, change: dict[str, Any], runner: FakeRunner, reason: str, words: str
+) -> None:
+    receiver = Receiver(heartbeat=beat, fail=lambda _: reply(job_id="j", status="pending"))
+    worker = work(tmp_path, receiver, runner)
+    grant = GRANT | {"spec": SPEC | change}
+    receiver.routes["claim"] = once(reply(**grant), lambda: worker.post(t.SignalReceived()))
+    assert worker.run() == 0
+    (failed,) = receiver.bodies("fail")
+    assert failed["reason"] == reason
+    assert words in failed["error"]
+    assert not (tmp_path / "artifacts" / "a").exists()
+
+
+def test_cancelled_job_ends_the_trainer_and_is_not_reported(tmp_path: Path) -> None:
+    receiver = Receiver(heartbeat=lambda _: problem(410, "job_cancelled"))
+    runner = FakeRunner(code=None)
+    worker = work(tmp_path, receiver, runner)
+    receiver.routes["claim"] = once(reply(**GRANT), lambda: worker.post(t.SignalReceived()))
+    assert worker.run() == 0
+    assert runner.processes[0].orders == ["terminate"], "stop() without grace"
+    assert not receiver.bodies("fail")
+
+
+def test_signal_while_a_job_runs_hands_it_back(tmp_path: Path) -> None:
+    receiver = Receiver(
+        claim=lambda _: reply(**GRANT), fail=lambda _: reply(job_id="j", status="pending")
+    )
+    runner = FakeRunner(code=None)
+    worker = work(tmp_path, receiver, runner)
+
+    def first_beat(body: dict[str, Any]) -> Response:
+        worker.post(t.SignalReceived())
+        return beat(body)
+
+    receiver.routes["heartbeat"] = first_beat
+    assert worker.run() == 0
+    (failed,) = receiver.bodies("fail")
+    assert (failed["reason"], failed["error"]) == (EndReason.WORKER_SHUTDOWN, "worker shutdown")
+
+
+def test_full_disk_asks_for_no_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    receiver = Receiver(claim=lambda _: reply(**GRANT))
+    worker = work(tmp_path, receiver, FakeRunner(), chance=lambda: 0.0)
+    looks: list[int] = []
+
+    def free(_: Path) -> int:
+        looks.append(1)
+        if len(looks) == 3:
+            worker.post(t.SignalReceived())
+        return 1024
+
+    monkeypatch.setattr("training.fleet.worker.free_bytes", free)
+    assert worker.run() == 0
+    assert receiver.seen == []
+
+
+def test_disk_that_refuses_the_state_does_not_end_the_worker(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    receiver = Receiver()
+    worker = work(tmp_path, receiver, FakeRunner())
+    receiver.routes["claim"] = last(worker, NOTHING)
+
+    def full(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("training.fleet.worker_disk.write_whole", full)
+    assert worker.run() == 0
+    assert "No space left on device" in caplog.text
+
+
+def test_having_slept_is_noticed(tmp_path: Path) -> None:
+    class Clock:
+        """The machine sleeps for an hour at the third look."""
+
+        def __init__(self) -> None:
+            self.looks = 0
+
+        def now(self) -> float:
+            return 0.0
+
+        def awake(self) -> float:
+            return 100.0
+
+        def monotonic(self) -> float:
+            self.looks += 1
+            return 100.0 if self.looks < 20 else 3700.0
+
+    beats: list[int] = []
+    receiver = Receiver(
+        claim=lambda _: reply(**GRANT), fail=lambda _: reply(job_id="j", status="pending")
+    )
+    found = options(tmp_path, "--host-id", "h")  # a heartbeat every 30 s
+    worker = TrainerWorker(
+        found,
+        capability=dict,
+        client=lambda timeout_s: FleetClient("http://receiver", "h", transport=receiver),
+        runner=FakeRunner(code=None),
+        clock=Clock(),
+    )
+
+    def on_beat(body: dict[str, Any]) -> Response:
+        beats.append(body["seq"])
+        if len(beats) == 1:
+            for _ in range(20):
+                worker.post(t.Tick())
+        else:
+            worker.post(t.SignalReceived())
+        return beat(body)
+
+    receiver.routes["heartbeat"] = on_beat
+    assert worker.run() == 0
+    assert beats[:2] == [1, 2]
+
+
+def test_session_that_was_replaced_says_so_and_ends(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    receiver = Receiver(claim=lambda _: problem(409, "lease_superseded"))
+    assert work(tmp_path, receiver, FakeRunner()).run() == 1
+    assert "because lease_superseded" in capsys.readouterr().err
