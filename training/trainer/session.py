@@ -107,6 +107,8 @@ def _split(args: TrainerArgs, inputs: Inputs, *, supervised: bool) -> Split:
             seed=args.seed,
             t_end=inputs.t_end,
             supervised=supervised,
+            # Where no class is benign there is no alarm to calibrate: nothing is set aside for it.
+            **({} if benign_class(inputs.label_map) is not None else {"cal_fraction": 0.0}),
         )
     except SplitError as error:
         raise BadData(str(error)) from None

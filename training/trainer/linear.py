@@ -1,0 +1,68 @@
+"""A regularised linear model that boosting may start from, in plain NumPy.
+
+Where the classes differ by levels, trees need hundreds of steps to draw one slanted line. Given the
+line, they only add what it misses.
+"""
+
+from __future__ import annotations
+
+import json
+import warnings
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import LogisticRegression
+
+STRENGTH = 0.1  # inverse of the penalty
+MOST_FITTED = 20_000  # windows
+
+Vector = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Linear:
+    """Features (n, F) to margins. The first four are (F,): see ``_squash``."""
+
+    center: Vector
+    scale: Vector
+    mean: Vector
+    gain: Vector  # 0 for a feature that was constant in training
+    weights: Vector  # (F, 1) for two classes, else (F, K)
+    bias: Vector  # (1,) or (K,)
+
+    def margins(self, X: NDArray[np.float32]) -> NDArray[np.float32]:
+        """(n,) log odds for two classes, else (n, K)."""
+        squashed = np.arcsinh((X.astype(np.float64) - self.center) / self.scale)
+        found = ((squashed - self.mean) * self.gain) @ self.weights + self.bias
+        return (
+            found.astype(np.float32).squeeze(1) if found.shape[1] == 1 else found.astype(np.float32)
+        )
+
+    def to_json(self) -> str:
+        return json.dumps({name: getattr(self, name).tolist() for name in self.__slots__})
+
+    @classmethod
+    def from_json(cls, text: str) -> Linear:
+        return cls(**{name: np.asarray(value) for name, value in json.loads(text).items()})
+
+
+def fit_linear(X: NDArray[np.float32], y: NDArray[np.int64], weights: Vector) -> Linear:
+    """Logistic regression on robustly scaled features; ``weights`` (n,) are those of the windows."""
+    chosen = np.linspace(0, len(X) - 1, min(len(X), MOST_FITTED)).astype(np.int64)
+    values = X[chosen].astype(np.float64)
+    low, center, high = np.quantile(values, (0.25, 0.5, 0.75), axis=0)
+    scale = (high - low) / 1.349
+    scale = np.where(scale > 0, scale, values.std(axis=0))
+    scale = np.where(scale > 0, scale, 1.0)
+    squashed = np.arcsinh((values - center) / scale)
+    mean, deviation = squashed.mean(axis=0), squashed.std(axis=0)
+    varies = (values.max(axis=0) > values.min(axis=0)) & (deviation > 0)
+    gain = np.where(varies, 1 / np.where(varies, deviation, 1.0), 0.0)
+    with warnings.catch_warnings():
+        # A start need not be an optimum.
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        model = LogisticRegression(C=STRENGTH, max_iter=200)
+        model.fit((squashed - mean) * gain, y[chosen], sample_weight=weights[chosen])
+    return Linear(center, scale, mean, gain, model.coef_.T.copy(), model.intercept_.copy())
