@@ -143,6 +143,7 @@ def test_large_data_are_thinned_evenly(monkeypatch):
     monkeypatch.setattr(baselines, "MAX_JUDGED_ROWS", 60)
     found, _ = judged(*data())
     assert found["logistic_regression"]["auroc"]["value"] > 0.6
+    assert found["lof"]["windows"] == 60
     rows = baselines._thinned(np.arange(1000), 10)
     assert rows.tolist() == [0, 111, 222, 333, 444, 555, 666, 777, 888, 999]
 

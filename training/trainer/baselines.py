@@ -34,11 +34,10 @@ from training.trainer.evaluate import (
 Matrix = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
-MAX_FIT_ROWS = (
-    20_000  # logistic regression; more rows move its numbers by less than their intervals
-)
-MAX_ANOMALY_ROWS = 5_000  # neighbours are searched by brute force
-MAX_JUDGED_ROWS = 50_000
+# Rows used at most, thinned evenly: more of them move the numbers by less than their intervals.
+MAX_FIT_ROWS = 20_000  # of the logistic regression
+MAX_ANOMALY_ROWS = 5_000  # of the others: neighbours are searched by brute force
+MAX_JUDGED_ROWS = 20_000
 CLIP = (
     10.0  # standard deviations: a channel that was constant in training must not drown the others
 )
@@ -78,7 +77,7 @@ def run_baselines(
 
     ``X`` (N_all, F) are the mode's features and ``y`` (N_all) the classes of *all* windows; ``test``
     and ``cal`` are the model's own `Scored` (rows as in the split). Each name maps to {kind: supervised
-    | anomaly, auroc, auprc, tpr, fpr, …: {value, ci95}}, or to {kind, note} with a sentence where it
+    | anomaly, windows (judged), auroc, auprc, tpr, fpr, …: {value, ci95}}, or to {kind, note} with a sentence where it
     could not be had. ``gap`` is its AUROC minus the model's on the same draws of episodes, where the
     two can be compared.
     """
@@ -111,7 +110,8 @@ def run_baselines(
             n_resamples=n_resamples,
             seed=seed,
         ).metrics
-        answer: dict[str, Any] = {"kind": kind} | {name: found[name] for name in _SHOWN}
+        answer: dict[str, Any] = {"kind": kind, "windows": int(judged.y.size)}
+        answer |= {name: found[name] for name in _SHOWN}
         if by_class(judged, label_map) is by_class(test, label_map):
             draws = {"n_resamples": n_resamples, "seed": seed}
             answer["gap"] = paired_gap(judged, test, label_map=label_map, **draws)
