@@ -11,6 +11,7 @@ import difflib
 import hashlib
 import json
 import math
+import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,6 +20,8 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 DESCRIBE_VERSION = 1
+
+STATE_VARIABLE = "CIS490_STATE_DIR"
 
 Value = int | float | bool | str
 
@@ -384,7 +387,13 @@ def _add_contract(parser: _Parser, *, full: bool) -> None:
     add("--tensors", type=Path, required=True, help="folder tensor_window_v1")
     add("--out-dir", type=Path, required=True, help="where checkpoint and sidecar go")
     add("--reports-dir", type=Path, required=True, help="where the report goes")
-    add("--state-dir", type=Path, help="where an interrupted run is kept (default: --out-dir)")
+    # A worker names it in the environment: attempts have folders of their own, what they share lies elsewhere.
+    add(
+        "--state-dir",
+        type=Path,
+        default=os.environ.get(STATE_VARIABLE),
+        help=f"where an interrupted run is kept (default: ${STATE_VARIABLE}, else --out-dir)",
+    )
     add("--split-recipe", choices=[r.value for r in Recipe], default="sample", help="test side")
     add("--train-hosts", action="append", default=[], metavar="HOST", help="one flag a host")
     add("--n-resamples", type=_whole(0, 1_000_000), default=1000, help="bootstrap draws")
