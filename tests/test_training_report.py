@@ -291,7 +291,7 @@ def test_broken_promises_are_named_with_their_size():
 def test_chance_ends_the_discussion():
     made = with_metric(quiet_report(), "auroc", 0.53, [0.44, 0.62])
     assert verdict.verdict(made).startswith(
-        "No better than chance on this test (AUROC 0.53, 95 % interval 0.44 to 0.62): do not use it."
+        "Cannot be told from chance on this test (AUROC 0.53, 95 % interval 0.44 to 0.62): do not use it."
     )
     assert "Catches" not in verdict.verdict(made)
     assert verdict.level(made) == "poor"

@@ -76,7 +76,7 @@ def _say_ranking(words: _Words, metrics: Mapping[str, Any]) -> None:
         words.say(f"How well it tells the classes apart cannot be said: {why}.", Level.CAUTION)
     elif ci95 is not None and ci95[0] <= CHANCE <= ci95[1]:
         words.say(
-            f"No better than chance on this test (AUROC {value:.2f}, 95 % interval "
+            f"Cannot be told from chance on this test (AUROC {value:.2f}, 95 % interval "
             f"{ci95[0]:.2f} to {ci95[1]:.2f}): do not use it.",
             Level.POOR,
         )
