@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import ctypes
-import json
 import os
 import random
 import shutil
@@ -124,7 +123,7 @@ class Settings:
 
 
 def record_box(box: Box, out: Path, settings: Settings) -> None:
-    """Record all episodes of one host, one after the other; a line of JSON for each on standard output."""
+    """Record all episodes of one host, one after the other; a line for each on standard output."""
     own_network()
     order = takes(box, settings.seed, settings.short)
     with tempfile.TemporaryDirectory(
@@ -137,8 +136,7 @@ def record_box(box: Box, out: Path, settings: Settings) -> None:
             packed = out / f"{folder.name}{episode.PACKED_SUFFIX}"
             episode.pack(folder, packed)
             _empty(Path(scratch))
-            line = {"host": box.name, "done": number, "of": len(order), "scenario": scenario}
-            print(json.dumps(line | {"file": packed.name}), flush=True)
+            print(f"{box.name:12} {number:3} of {len(order)}  {scenario}", flush=True)
         for _ in range(50):  # killed processes leave their group a moment later
             if not group.pids():
                 break
@@ -211,6 +209,13 @@ def _order(
 def main(argv: list[str] | None = None) -> int:
     args = _parser().parse_args(argv)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # both end what was started
+    if not hasattr(os, "geteuid") or os.geteuid() != 0:
+        print(
+            "record-sample: the sample's hosts are containers, which only root on Linux can make; record "
+            "this machine itself with python -m training.data.record.",
+            file=sys.stderr,
+        )
+        return 1
     args.out.mkdir(parents=True, exist_ok=True)
     try:
         if args.box:
@@ -255,15 +260,16 @@ def _all_boxes(args: argparse.Namespace) -> int:
         for box in BOXES
     ]
     try:
-        codes = [child.wait() for child in children]
+        failed = _first_failure(children)
     except KeyboardInterrupt:
+        shutil.rmtree(staging, ignore_errors=True)
+        raise
+    finally:
         for child in children:
             child.terminate()
         for child in children:
             child.wait()
-        shutil.rmtree(staging, ignore_errors=True)
-        raise
-    if any(codes):
+    if failed:
         print(f"record-sample: a host failed; what was recorded is in {staging}.", file=sys.stderr)
         return 1
     for old in args.out.glob(f"*{episode.PACKED_SUFFIX}"):
@@ -274,6 +280,15 @@ def _all_boxes(args: argparse.Namespace) -> int:
     size = sum(p.stat().st_size for p in args.out.glob(f"*{episode.PACKED_SUFFIX}"))
     print(f"Recorded {per_box * len(BOXES)} episodes, {size / 1e6:.1f} MB, into {args.out}.")
     return 0
+
+
+def _first_failure(children: list[subprocess.Popen[bytes]]) -> bool:
+    """Wait for all hosts, or for the first that fails: half a sample is no sample."""
+    while any(child.poll() is None for child in children):
+        if any(child.returncode for child in children):
+            return True
+        time.sleep(0.5)
+    return any(child.returncode for child in children)
 
 
 def _parser() -> argparse.ArgumentParser:
