@@ -14,10 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from training.data import record as recording
+from training.data import record_sample
 from training.data.behaviours import BEHAVIOURS, Context, fill_scratch
-from training.data.loopback import open_far_end
 from training.data.channels import CHANNELS, Mode, View
 from training.data.episode import read
+from training.data.loopback import open_far_end
 from training.data.record import Order, record
 from training.data.record_sample import BASELINE_TAKES, BOXES, takes
 from training.data.scenarios import SCENARIOS, Phase, phase_labels, plan
@@ -303,3 +304,10 @@ def test_realistic_channels_are_a_strict_part_of_the_oracles():
     oracle = {c.name for c in CHANNELS.values() if Mode.ORACLE in c.modes}
     assert realistic < oracle
     assert not any(name.startswith("tree_") for name in realistic)
+
+
+def test_a_plain_user_is_told_what_to_do_instead(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("os.geteuid", lambda: 1000, raising=False)
+    assert record_sample.main(["--out", str(tmp_path / "sample")]) == 1
+    assert "python -m training.data.record" in capsys.readouterr().err
+    assert not (tmp_path / "sample").exists()

@@ -262,13 +262,10 @@ def _all_boxes(args: argparse.Namespace) -> int:
     try:
         failed = _first_failure(children)
     except KeyboardInterrupt:
+        _end(children)
         shutil.rmtree(staging, ignore_errors=True)
         raise
-    finally:
-        for child in children:
-            child.terminate()
-        for child in children:
-            child.wait()
+    _end(children)
     if failed:
         print(f"record-sample: a host failed; what was recorded is in {staging}.", file=sys.stderr)
         return 1
@@ -280,6 +277,13 @@ def _all_boxes(args: argparse.Namespace) -> int:
     size = sum(p.stat().st_size for p in args.out.glob(f"*{episode.PACKED_SUFFIX}"))
     print(f"Recorded {per_box * len(BOXES)} episodes, {size / 1e6:.1f} MB, into {args.out}.")
     return 0
+
+
+def _end(children: list[subprocess.Popen[bytes]]) -> None:
+    for child in children:
+        child.terminate()
+    for child in children:
+        child.wait()
 
 
 def _first_failure(children: list[subprocess.Popen[bytes]]) -> bool:
