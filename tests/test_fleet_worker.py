@@ -572,7 +572,7 @@ def test_disk_that_refuses_the_state_does_not_end_the_worker(
     worker = work(tmp_path, receiver, FakeRunner())
     receiver.routes["claim"] = last(worker, NOTHING)
 
-    def full(*_: Any) -> None:
+    def full(*_: Any, **__: Any) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr("training.fleet.worker_disk.write_whole", full)

@@ -17,11 +17,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
+from training.fleet.filesystem import LocalFs
+
 if TYPE_CHECKING:
     import zstandard
 
 LEVEL = 1
-PIECE_BYTES = 1024 * 1024  # fixed: how a stream is cut may show in its compressed form
+PIECE_BYTES = 128 * 1024  # fixed: how a stream is cut may show in its compressed form
 CHECKPOINT_BYTES_MAX = 64 * 1024**2
 MEMBER_BYTES_MAX = 8 * 1024**3 - 1  # what a USTAR header can say
 
@@ -82,6 +84,7 @@ def pack(
             writer.close()
             os.fsync(file.fileno())
         part.replace(target)
+        LocalFs().sync_folder(target.parent)
     except BaseException:
         part.unlink(missing_ok=True)
         raise

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from training.fleet.bundle import bundle_name
+from training.fleet.filesystem import LocalFs
 from training.fleet.locking import LockedError, exclusive
 from training.fleet.worker_types import Assignment, Delivery, Saved
 
@@ -52,8 +53,9 @@ class StateFolder:
             return Saved()
 
     def save(self, saved: Saved) -> None:
-        """Durable when it returns. Raises OSError."""
-        write_whole(self.folder / "saved.json", json.dumps(asdict(saved)).encode())
+        """Outlives this process when it returns, and with a delivery also a power cut. Raises OSError."""
+        content = json.dumps(asdict(saved)).encode()
+        write_whole(self.folder / "saved.json", content, durable=saved.delivery is not None)
 
     def resume_folder(self, job_id: str) -> Path:
         """Where a trainer may keep what a later attempt at the same job, on this host, can go on from."""
@@ -91,14 +93,17 @@ def _saved(document: Mapping[str, Any]) -> Saved:
     return Saved(request_id=document["request_id"], delivery=delivery)
 
 
-def write_whole(path: Path, content: bytes) -> None:
-    """All of it or nothing, and durable."""
+def write_whole(path: Path, content: bytes, *, durable: bool = True) -> None:
+    """All of it or nothing."""
     part = path.with_name(path.name + ".part")
     with part.open("wb") as file:
         file.write(content)
         file.flush()
-        os.fsync(file.fileno())
+        if durable:
+            os.fsync(file.fileno())
     part.replace(path)
+    if durable:
+        LocalFs().sync_folder(path.parent)
 
 
 @dataclass(frozen=True, slots=True)

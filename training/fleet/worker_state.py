@@ -37,7 +37,7 @@ request that got or renewed it. Complete, fail and upload are repeated for as lo
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from training.fleet import worker_beats, worker_claims, worker_reports, worker_trainer
 from training.fleet import worker_types as t
@@ -76,7 +76,19 @@ def step(
     turn = Turn(state, now, settings, chance)
     _take(turn, event)
     _catch_up(turn)
-    return turn.state, tuple(turn.actions)
+    return turn.state, tuple(_without_overtaken(turn.actions))
+
+
+def _without_overtaken(actions: list[t.Action]) -> Iterator[t.Action]:
+    """Leave out what would be written only to be written over in the same step."""
+    for number, action in enumerate(actions):
+        if isinstance(action, t.Persist):
+            later = (
+                other for other in actions[number + 1 :] if not isinstance(other, t.Discard | t.Say)
+            )
+            if isinstance(next(later, None), t.Persist):
+                continue
+        yield action
 
 
 def _take(turn: Turn, event: t.Event) -> None:

@@ -326,7 +326,11 @@ class Discard:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Persist:
-    """Must be on disk before the next action is begun."""
+    """Must be on the disk before the next action is begun: after a crash of the process it is read again.
+
+    A power cut may forget a ``request_id`` (the next session's claim then ends the attempt that nobody knows of), but
+    not a delivery: that is a night of training.
+    """
 
     saved: Saved
 
