@@ -53,6 +53,8 @@ class Gbt:
     history: History
 
     def predict(self, X: NDArray[np.float32], rows: IntArray) -> Outputs:
+        if rows.size == 0:
+            return Outputs(proba=np.zeros((0, self.classes)))
         matrix = _matrix(X, rows, self.linear, self.threads)
         return Outputs(proba=softmax(_logits(self.booster, matrix) / self.temperature))
 

@@ -24,9 +24,13 @@ FIRST, LAST = 0.05, 0.002  # learning rate at the ends, as shares of the peak
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoopSpec:
-    """What the loop is told; ``lr`` is the peak."""
+    """What the loop is told. ``lr`` is the peak.
+
+    ``before`` counts the epochs of an earlier training, for the progress lines alone.
+    """
 
     epochs: int
+    before: int = 0
     batch_size: int
     lr: float
     weight_decay: float
@@ -51,7 +55,7 @@ def train(
     *,
     n_train: int,
     loss_of: Callable[[Tensor], Tensor],
-    validate: Callable[[], tuple[float, float | None]],
+    validate: Callable[[], tuple[float, float | None]] | None,
     spec: LoopSpec,
     progress: Progress,
     stop: Stop,
@@ -60,7 +64,8 @@ def train(
     """Train ``net`` in place and leave it with the weights of its best epoch; the history.
 
     ``loss_of(rows)`` is the mean loss of the training windows at ``rows`` (B,); ``validate()``
-    gives the validation loss, which decides when to stop, and a metric for people. Raises
+    gives the validation loss, which decides when to stop, and a metric for people. Without it the
+    last epoch is the best. Raises
     ``BadArguments`` when the loss is not finite, before that could reach a weight, and
     ``Interrupted`` after a step.
     """
@@ -75,7 +80,7 @@ def train(
     if saved is not None:
         memory, best = _unpack(saved, net, optimizer)
     keeper.watch(snapshot)
-    progress.begin_epochs(memory.epoch)
+    progress.begin_epochs(spec.before + memory.epoch)
 
     while memory.epoch < spec.epochs and memory.epoch - memory.best_epoch < spec.patience:
         net.train()
@@ -95,8 +100,8 @@ def train(
 
         net.eval()
         with torch.no_grad():
-            val_loss, metric = validate()
-        if not math.isfinite(val_loss):
+            val_loss, metric = (None, None) if validate is None else validate()
+        if val_loss is not None and not math.isfinite(val_loss):
             raise BadArguments(_diverged(memory.epoch, spec))
         memory.epoch, memory.step = memory.epoch + 1, 0
         train_loss, memory.loss_sum = memory.loss_sum / n_train, 0.0
@@ -108,9 +113,10 @@ def train(
                 "val_metric": metric,
             }
         )
-        if val_loss < memory.best_loss:
-            memory.best_loss, memory.best_epoch, best = val_loss, memory.epoch, _copy(net)
-        progress.epoch(memory.epoch, spec.epochs, loss=train_loss, metric=metric)
+        if val_loss is None or val_loss < memory.best_loss:
+            memory.best_loss, memory.best_epoch, best = val_loss or 0.0, memory.epoch, _copy(net)
+        shown = spec.before + memory.epoch
+        progress.epoch(shown, spec.before + spec.epochs, loss=train_loss, metric=metric)
 
     net.load_state_dict(best)
     net.eval()
@@ -124,7 +130,9 @@ def _diverged(epoch: int, spec: LoopSpec) -> str:
 def _optimizer(net: nn.Module, spec: LoopSpec) -> torch.optim.AdamW:
     """Weight decay pulls matrices only: a bias or a scale of a norm has no reason to be small."""
     learnt = [parameter for parameter in net.parameters() if parameter.requires_grad]
-    matrices = [parameter for parameter in learnt if getattr(parameter, "decays", parameter.ndim > 1)]
+    matrices = [
+        parameter for parameter in learnt if getattr(parameter, "decays", parameter.ndim > 1)
+    ]
     chosen = {id(parameter) for parameter in matrices}
     others = [parameter for parameter in learnt if id(parameter) not in chosen]
     groups = [
