@@ -206,6 +206,24 @@ def test_kill_9_of_the_worker_leaves_no_trainer_and_its_next_session_begins_anew
     assert fleet.job("deaf")["attempts"][0]["end_reason"] == "host_lost"
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="finds them in /proc")
+def test_worker_and_launcher_killed_in_one_breath_leave_nothing_for_long(fleet: Fleet) -> None:
+    fleet.plan(deaf="deaf")
+    fleet.start_receiver()
+    worker = fleet.start_worker()
+    pid = fleet.trainer_pid()
+    until(lambda: fleet.status("deaf") == "running")
+    launcher = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    worker.send_signal(signal.SIGSTOP)
+    os.kill(launcher, signal.SIGKILL)
+    worker.kill()
+    worker.wait()
+    assert is_running(pid), "nobody was left to end it"
+    fleet.start_worker()
+    until(lambda: not is_running(pid))
+    assert "ended 1 processes of an earlier session" in fleet.log("host")
+
+
 def test_receiver_may_be_away_while_a_job_runs(fleet: Fleet) -> None:
     fleet.plan(long="hang")
     fleet.start_receiver()

@@ -31,6 +31,9 @@ KILL_WAIT_S = (
     5.0  # how long a killed group may take to be reported before we stop believing in the launcher
 )
 
+# In a trainer's environment: where it may keep what a later attempt can go on from. Also marks the process as ours.
+STATE_VARIABLE = "CIS490_STATE_DIR"
+
 LAUNCHER = Path(__file__).with_name("launcher.py")
 
 
@@ -313,3 +316,11 @@ class LocalRunner:
         launcher = Launcher()
         self._launchers.append(launcher)
         return launcher
+
+
+def end_leftovers(folder: Path) -> list[int]:
+    """Kill what an earlier worker with this state folder left running, if anything; process ids.
+
+    To be called by whoever holds the folder's lock: nobody else can have started them for it since.
+    """
+    return system.end_leftovers(STATE_VARIABLE, folder)

@@ -6,6 +6,7 @@ import contextlib
 import os
 import signal
 import subprocess
+from pathlib import Path
 from typing import Any
 
 LAUNCHER_IS_REUSABLE = True
@@ -38,3 +39,20 @@ def pause_tree(pid: int) -> None:
 
 def resume_tree(pid: int) -> None:
     """The launcher does it."""
+
+
+def end_leftovers(variable: str, folder: Path) -> list[int]:
+    """Kill every process whose environment says that it was started for ``folder``; their numbers.
+
+    Worker and launcher may be killed in one breath, by a tired kernel or a careless hand; then nobody was left to end
+    the trainer. What its environment says cannot be mistaken for another process, as a remembered number can.
+    """
+    marker = os.fsencode(f"{variable}={folder}{os.sep}")
+    ended = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            found = (b"\0" + (entry / "environ").read_bytes()).find(b"\0" + marker) >= 0
+            if found and int(entry.name) != os.getpid():
+                os.kill(int(entry.name), signal.SIGKILL)
+                ended.append(int(entry.name))
+    return ended

@@ -18,6 +18,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import subprocess
+from pathlib import Path
 from typing import Any
 
 LAUNCHER_IS_REUSABLE = False  # one job object for each trainer
@@ -117,6 +118,11 @@ def resume_tree(pid: int) -> None:
     for process in _tree(pid):
         with contextlib.suppress(Exception):
             process.resume()
+
+
+def end_leftovers(variable: str, folder: Path) -> list[int]:  # noqa: ARG001 - POSIX needs them
+    """Nothing to do: the job object died with the worker, and its members with it."""
+    return []
 
 
 def _tree(pid: int) -> list[Any]:

@@ -20,7 +20,7 @@ from pathlib import Path
 from training.clock import Clock, SystemClock
 from training.fleet import worker_types as t
 from training.fleet.client import FleetClient
-from training.fleet.supervise import LocalRunner, Runner
+from training.fleet.supervise import LocalRunner, Runner, end_leftovers
 from training.fleet.worker_attempt import MIB, Attempt, free_bytes
 from training.fleet.worker_calls import Asker, Calls, NotNowError
 from training.fleet.worker_disk import StateError, StateFolder
@@ -90,6 +90,8 @@ class TrainerWorker:
         log.info("host %s asks %s for work", self._options.host_id, self._options.receiver_url)
         asleep_s = self._asleep_s()
         try:
+            if leftovers := end_leftovers(self._disk.folder):
+                log.warning("ended %d processes of an earlier session", len(leftovers))
             self._handle(t.Begin(self._disk.load()))
             while self._exit is None:
                 event = self._next_event()

@@ -22,7 +22,7 @@ from training.fleet.environment import trainer_environment
 from training.fleet.job import EndReason
 from training.fleet.outcome import Failure
 from training.fleet.output import OutputTail
-from training.fleet.supervise import CommandSpec, Process, Runner, SpawnFailedError
+from training.fleet.supervise import STATE_VARIABLE, CommandSpec, Process, Runner, SpawnFailedError
 from training.fleet.trainer_command import (
     SELF_SUPERVISED,
     BadSpecError,
@@ -116,7 +116,7 @@ class Attempt:
         command = trainer_command(
             spec, self._places.inputs, out_dir=folders.out, reports_dir=folders.reports
         )
-        environment = trainer_environment(os.environ) | {"CIS490_STATE_DIR": str(self._resume)}
+        environment = trainer_environment(os.environ) | {STATE_VARIABLE: str(self._resume)}
         process = self._runner.start(
             CommandSpec(command, self._places.repo_root, environment, folders.log)
         )
