@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import json
 import os
@@ -14,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from training.fleet import supervise_windows
+from training.fleet import supervise, supervise_windows
 from training.fleet.environment import trainer_environment
 from training.fleet.outcome import Ended, EndKind
 from training.fleet.output import KEPT_BYTES, OutputTail, clean_line
@@ -317,3 +318,94 @@ def test_windows_half_imports_here_and_has_the_same_names() -> None:
     posix = importlib.import_module("training.fleet.supervise_posix")
     shared = {name for name in vars(posix) if not name.startswith("_")} - {"os", "signal"}
     assert shared <= set(vars(supervise_windows))
+
+
+def test_no_posix_module_is_needed_to_import_the_worker() -> None:
+    """What Windows lacks is imported, if at all, by the function that needs it."""
+    program = """
+import importlib, sys
+for name in ("fcntl", "resource", "termios", "pwd", "grp", "posix_ipc", "syslog"):
+    sys.modules[name] = None
+for name in sys.argv[1:]:
+    importlib.import_module("training.fleet." + name)
+"""
+    folder = Path(supervise.__file__).parent
+    names = [path.stem for path in (*folder.glob("worker*.py"), *folder.glob("supervise*.py"))]
+    names += ["launcher", "bundle", "output", "outcome", "environment", "trainer_command"]
+    subprocess.run([sys.executable, "-c", program, *names], check=True)
+
+
+class FakeWindows:
+    """The system's half as it is there: a cage instead of groups, one launcher a trainer."""
+
+    LAUNCHER_IS_REUSABLE = False
+    LAUNCHER_CAN_PAUSE = False
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+
+    def popen_options(self) -> dict[str, object]:
+        return {"start_new_session": True}
+
+    def cage(self, process: subprocess.Popen[bytes]) -> object:
+        return process.pid
+
+    def open_cage(self, handle: object) -> None:
+        self.calls.append("open_cage")
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(int(str(handle)), signal.SIGKILL)
+
+    def kill_group(self, pid: int) -> None:
+        pass
+
+    def pause_tree(self, pid: int) -> None:
+        self.calls.append(f"pause {pid}")
+
+    def resume_tree(self, pid: int) -> None:
+        self.calls.append(f"resume {pid}")
+
+
+@pytest.fixture
+def windows(monkeypatch: pytest.MonkeyPatch) -> FakeWindows:
+    fake = FakeWindows()
+    monkeypatch.setattr(supervise, "system", fake)
+    monkeypatch.setattr(supervise, "LAUNCHER", CHILDREN / "windows_launcher.py")
+    return fake
+
+
+def test_windows_way_of_one_launcher_a_trainer(
+    windows: FakeWindows, runner: LocalRunner, start: Callable[..., LocalProcess], tmp_path: Path
+) -> None:
+    assert start("silent", 3).wait(PATIENCE_S) == Ended(EndKind.EXITED, code=3)
+    process = start("exits_late", 0)
+    until(lambda: "ready" in printed(tmp_path), process.wait)
+    process.pause()
+    assert process.stop(PATIENCE_S).code == 75
+    assert windows.calls.count(f"pause {process.pid}") == 1
+    assert f"resume {process.pid}" in windows.calls, "a suspended trainer cannot hear Ctrl-Break"
+    until(lambda: windows.calls.count("open_cage") == 2, nap)
+
+
+def test_windows_way_of_killing_is_the_cage(
+    windows: FakeWindows, start: Callable[..., LocalProcess], tmp_path: Path
+) -> None:
+    process = start("ignores_sigterm")
+    until(lambda: "ready" in printed(tmp_path), process.wait)
+    assert process.stop(0.05).kind is EndKind.LOST
+    until(lambda: not is_running(process.pid), nap)
+
+
+def test_windows_way_of_a_program_that_is_not_there(
+    windows: FakeWindows, runner: LocalRunner, tmp_path: Path
+) -> None:
+    with pytest.raises(SpawnFailedError, match="No such file or directory"):
+        runner.start(CommandSpec(["/nonexistent"], tmp_path, {}, tmp_path / "output.log"))
+
+
+def test_windows_way_of_a_worker_that_was_killed(
+    windows: FakeWindows, runner: LocalRunner, start: Callable[..., LocalProcess], tmp_path: Path
+) -> None:
+    process = start("ignores_sigterm")
+    until(lambda: "ready" in printed(tmp_path), process.wait)
+    runner._launchers[-1]._close_input()
+    until(lambda: not is_running(process.pid), nap)
