@@ -37,6 +37,8 @@ class OneLiveAttempt(Checker):
     """At most one attempt of a job is live, and it is the one that the job's row names."""
 
     def see(self, seen: Observation) -> None:
+        if seen.after.jobs is seen.before.jobs and seen.after.live is seen.before.live:
+            return
         by_job = Counter(live.job_id for live in seen.after.live.values())
         for job_id, facts in seen.after.jobs.items():
             live = by_job[job_id]
@@ -146,7 +148,7 @@ class OnlyTheOwnerActs(Checker):
             if seen.result is not None and call.name == "heartbeat":
                 self._idle_beat(seen)
             return
-        claim = self._claim(call)
+        claim = self.claim(call)
         live = seen.before.live.get(claim)
         if live is not None:
             self.demand(live.job_id == call.job_id, f"{call.name} by the claim of another job")
@@ -163,7 +165,7 @@ class OnlyTheOwnerActs(Checker):
 
     def _idle_beat(self, seen: Observation) -> None:
         """A beat that changed no row: of a claim that is not live it may only have said `stop`."""
-        if self._claim(seen.call) not in seen.before.live:
+        if self.claim(seen.call) not in seen.before.live:
             reply: HeartbeatReply = seen.result
             self.demand(reply.action is Action.STOP, "a dead claim was told to go on")
 
@@ -177,7 +179,7 @@ class OnlyTheOwnerActs(Checker):
         )
 
     @staticmethod
-    def _claim(call: Call) -> str:
+    def claim(call: Call) -> str:
         if call.name == "upload":
             assert call.request is not None
             return str(call.request.headers.get("X-Claim-Id"))
@@ -281,66 +283,63 @@ class BudgetsHold(Checker):
             self.demand(not spent, f"{name} waits although a budget is used up")
 
 
-class SweptAfterObservedSilence(Checker):
-    """Silence ends an attempt only when the receiver watched for a whole lease and heard nothing."""
+class Silence(Checker):
+    """What both sides of the promise about silence need: when each claim was heard, and since when it was watched."""
 
     def __init__(self, world: World, policy: Policy) -> None:
         super().__init__(world)
-        self._policy = policy
-        self._heard: dict[str, float] = {}  # claim → when it was last heard
-        self._watched_since = 0.0
+        self.policy = policy
+        self.heard: dict[str, float] = {}  # claim → when
+        self.watched_since = 0.0
+        self._stepped_s = 0.0  # the receiver's wall clock, since its last look
+
+    def restarted(self, witness: Witness) -> None:
+        self.watched_since = self.world.now
+        self._stepped_s = 0.0
+
+    def slept(self, seconds: float) -> None:
+        """The receiver slept until now. It may take a nap of three periods for a slow look."""
+        if seconds > 3 * self.policy.sweep_period_s:
+            self.watched_since = self.world.now
+
+    def stepped(self, seconds: float) -> None:
+        self._stepped_s += seconds
 
     def see(self, seen: Observation) -> None:
         for claim in seen.after.live.keys() - seen.before.live.keys():
-            self._heard[claim] = seen.at
+            self.heard[claim] = seen.at
         if seen.call.name in ("heartbeat", "upload") and seen.error is None:
-            self._heard[OnlyTheOwnerActs._claim(seen.call)] = seen.at
-        if seen.call.name != "tick":
-            return
-        for claim in seen.before.live.keys() - seen.after.live.keys():
-            silent_s = seen.at - self._heard[claim]
-            watched_s = seen.at - self._watched_since
-            enough = self._policy.stale_after_s - 0.01
+            self.heard[OnlyTheOwnerActs.claim(seen.call)] = seen.at
+        if seen.call.name == "tick":
+            if abs(self._stepped_s) > self.policy.clock_step_s:
+                self.watched_since = seen.at
+            self._stepped_s = 0.0
+            self.looked(seen)
+
+    def looked(self, seen: Observation) -> None:
+        """The receiver looked who was silent."""
+
+
+class SweptAfterObservedSilence(Silence):
+    """Silence ends an attempt only when the receiver watched for a whole lease and heard nothing."""
+
+    def looked(self, seen: Observation) -> None:
+        enough = self.policy.stale_after_s - 0.01
+        for claim in sorted(seen.before.live.keys() - seen.after.live.keys()):
+            silent_s, watched_s = seen.at - self.heard[claim], seen.at - self.watched_since
             self.demand(silent_s >= enough, f"swept after {silent_s:.1f} s of silence")
             self.demand(watched_s >= enough, f"swept after watching for {watched_s:.1f} s")
 
-    def restarted(self, witness: Witness) -> None:
-        self._watched_since = self.world.now
 
-    def interrupted(self, at: float) -> None:
-        """The receiver slept or its clock stepped."""
-        self._watched_since = max(self._watched_since, at)
-
-
-class LostHostsAreNoticed(Checker):
+class LostHostsAreNoticed(Silence):
     """A claim that nobody speaks for ends soon after a lease of watching; nothing stays leased for ever."""
 
-    def __init__(self, world: World, policy: Policy) -> None:
-        super().__init__(world)
-        self._policy = policy
-        self._heard: dict[str, float] = {}
-        self._watched_since = 0.0
-
-    def see(self, seen: Observation) -> None:
-        for claim in seen.after.live.keys() - seen.before.live.keys():
-            self._heard[claim] = seen.at
-        if seen.call.name in ("heartbeat", "upload") and seen.error is None:
-            self._heard[OnlyTheOwnerActs._claim(seen.call)] = seen.at
-        if seen.call.name != "tick":
-            return
+    def looked(self, seen: Observation) -> None:
         # A look may itself begin a new lease of watching: allow two, and a few periods.
-        most = 2 * self._policy.stale_after_s + 5 * self._policy.sweep_period_s + 10
-        for claim in seen.after.live:
-            silent_s = seen.at - max(self._heard[claim], self._watched_since)
-            self.demand(
-                silent_s <= most, f"claim {claim[:8]} lives after {silent_s:.0f} s of silence"
-            )
-
-    def restarted(self, witness: Witness) -> None:
-        self._watched_since = self.world.now
-
-    def interrupted(self, at: float) -> None:
-        self._watched_since = max(self._watched_since, at)
+        most = 2 * self.policy.stale_after_s + 5 * self.policy.sweep_period_s + 10
+        for claim in sorted(seen.after.live):
+            silent_s = seen.at - max(self.heard[claim], self.watched_since)
+            self.demand(silent_s <= most, f"claim {claim[:8]} lives after {silent_s:.0f} s of silence")
 
 
 class CancelHolds(Checker):

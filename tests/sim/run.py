@@ -46,11 +46,11 @@ class Simulation:
         self.world = World(seed, keep_lines=keep_lines)
         self.scenario = scenario = Scenario.draw(seed)
         policy = scenario.policy
-        self.watched = [
+        self.silence = [
             c.SweptAfterObservedSilence(self.world, policy),
             c.LostHostsAreNoticed(self.world, policy),
-            c.GrantsFit(self.world, policy, scenario.hosts),
         ]
+        self.grants = c.GrantsFit(self.world, policy, scenario.hosts)
         self.trainers = OneTrainerAtATime(self.world, scenario.settings)
         self.witness = Witness(
             self.world,
@@ -62,7 +62,8 @@ class Simulation:
                 c.OnlyTheOwnerActs(self.world, policy),
                 c.CompletedForGood(self.world),
                 c.BudgetsHold(self.world, policy),
-                *self.watched,
+                *self.silence,
+                self.grants,
                 c.CancelHolds(self.world),
                 c.OneGrantARequest(self.world),
                 c.OneJobASlot(self.world),
@@ -91,7 +92,8 @@ class Simulation:
             self.receiver,
             self.hosts,
             self._clone,
-            self._interrupted,
+            self._slept,
+            self._stepped,
         )
 
     def run(self) -> None:
@@ -138,10 +140,14 @@ class Simulation:
             self.trainers.moved,
         )
 
-    def _interrupted(self) -> None:
-        for checker in self.watched[:2]:
-            checker.interrupted(self.world.now)
-        self.watched[2].clock_is_true = False
+    def _slept(self, seconds: float) -> None:
+        for checker in self.silence:
+            checker.slept(seconds)
+
+    def _stepped(self, seconds: float) -> None:
+        for checker in self.silence:
+            checker.stepped(seconds)
+        self.grants.clock_is_true = False
 
     # ── the end ─────────────────────────────────────────────────────────────────────────────
 

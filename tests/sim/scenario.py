@@ -13,7 +13,7 @@ from training.fleet.policy import Policy
 from training.fleet.worker_types import OnSilence, Settings
 
 _MODELS = ("gbt", "mlp", "cnn", "gru", "lstm", "transformer")
-_BEATS_IN_ALL = 900  # roughly how many heartbeats a seed may cost
+_CALLS_IN_ALL = 600  # roughly how many heartbeats and claims a storm may cost
 
 
 @dataclass(frozen=True)
@@ -49,8 +49,7 @@ class Scenario:
         policy = _policy(chance)
         machines = [_machine(chance, number) for number in range(chance.randint(2, 5))]
         settings = _settings(chance, policy)
-        beat_s = min(settings.heartbeat_s, policy.stale_after_s / 3)
-        stormy_s = _BEATS_IN_ALL * beat_s / len(machines)
+        stormy_s = _CALLS_IN_ALL / (len(machines) * _calls_per_s(settings, policy))
         known = [_job(chance, machines, number) for number in range(chance.randint(4, 12))]
         later = [_job(chance, machines, 100 + number) for number in range(chance.randint(0, 4))]
         share = stormy_s * len(machines) / (len(known) + len(later))
@@ -77,6 +76,13 @@ class Scenario:
         )
 
 
+def _calls_per_s(settings: Settings, policy: Policy) -> float:
+    """What a worker costs: heartbeats while it is busy, claims while it is not."""
+    beat_s = min(settings.heartbeat_s, policy.stale_after_s / 3)
+    claim_s = max(settings.wait_s, 0.75 * settings.poll_s)
+    return 0.5 / beat_s + 0.5 / claim_s
+
+
 def _policy(chance: random.Random) -> Policy:
     lease_s = chance.choice([60.0, 120.0, 300.0, 600.0, 1200.0])
     backoff_s = chance.choice([0.5, 15.0, 60.0])
@@ -90,7 +96,7 @@ def _policy(chance: random.Random) -> Policy:
         retry_elsewhere_grace_s=chance.choice([0.0, 60.0, 300.0]),
         backoff_s=backoff_s,
         backoff_max_s=backoff_s * chance.choice([1, 4, 40]),
-        max_readoptions=chance.randint(0, 3),
+        max_readoptions=chance.choice([0, 0, 1, 3]),
         sweep_period_s=chance.choice([0.03, 0.1]) * lease_s,
     )
 
@@ -99,8 +105,8 @@ def _settings(chance: random.Random, policy: Policy) -> Settings:
     lease_s = policy.stale_after_s
     return Settings(
         heartbeat_s=lease_s * chance.choice([0.1, 0.2, 0.33, 2.0]),
-        poll_s=chance.choice([1.0, 15.0, 60.0]),
-        wait_s=chance.choice([0.0, 5.0, 30.0]),
+        poll_s=lease_s * chance.choice([0.03, 0.1, 0.3]),
+        wait_s=min(30.0, lease_s * chance.choice([0.0, 0.05, 0.5])),
         on_silence=chance.choice([OnSilence.CONTINUE, OnSilence.PAUSE]),
         silence_share=chance.choice([0.5, 0.8]),
         grace_s=chance.choice([1.0, 10.0]),

@@ -27,9 +27,10 @@ class Storm:
         receiver: Coordinator,
         hosts: list[Host],
         make_clone: Callable[[Host, StateDirectory], Host],
-        interrupted: Callable[[], None],
+        slept: Callable[[float], None],
+        stepped: Callable[[float], None],
     ) -> None:
-        """``interrupted`` is told when the receiver's watching is: its sleep, a step of its clock."""
+        """``slept`` is told when the receiver wakes up, ``stepped`` when its clock steps, and by how many seconds."""
         self.calm = False
         self._world = world
         self._scenario = scenario
@@ -37,7 +38,8 @@ class Storm:
         self._receiver = receiver
         self._hosts = hosts
         self._make_clone = make_clone
-        self._interrupted = interrupted
+        self._slept = slept
+        self._stepped = stepped
         self._chance = world.chance("storm")
         self._later_jobs = list(scenario.later_jobs)
         for host in hosts:
@@ -130,13 +132,13 @@ class Storm:
             seconds = self._lasts(self._chance.choice([120.0, 3 * self._scenario.policy.stale_after_s]))
             self._world.fault(Fault.RECEIVER_SLEEP, "receiver", f"{seconds:.0f} s")
             self._receiver.sleep(seconds)
-            self._world.after(seconds, self._interrupted)
+            self._world.after(seconds, lambda: self._slept(seconds))
 
     def _step_clock(self) -> None:
         step_s = self._chance.choice([-DAY_S, DAY_S, -60.0, 60.0, 3 * self._scenario.policy.stale_after_s])
         self._world.fault(Fault.CLOCK_STEP, "receiver", f"{step_s:+.0f} s")
         self._receiver.clock.step_s += step_s
-        self._interrupted()
+        self._stepped(step_s)
 
     def _fill_disk(self) -> None:
         receiver = self._receiver

@@ -214,7 +214,11 @@ class Witness:
         live = {row[2]: Live._make(row) for row in self.rows(_LIVE)}
         events = [Event._make(row) for row in self.rows(_EVENTS, known.event_seq)]
         seq = events[-1].seq if events else known.event_seq
-        return Snapshot(known.jobs if jobs == known.jobs else jobs, live, seq), events
+        if jobs == known.jobs:
+            jobs = known.jobs
+        if live == known.live:
+            live = known.live
+        return Snapshot(jobs, live, seq), events
 
     def _say(self, event: Event) -> None:
         source = event.source or "–"
