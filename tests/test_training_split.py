@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from training.data import split as splitting
+from training.data.deal import deal
 from training.data.split import Side, Split, SplitError, make_split
 
 
@@ -85,6 +86,31 @@ def test_every_class_that_can_be_on_all_sides_is(data, seed):
             continue
         for side in Side:
             assert label in data["y"][split.side(side)], f"{label} is not in {side}"
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    classes=st.lists(st.lists(st.integers(0, 4), min_size=1, max_size=3), min_size=3, max_size=30),
+    seed=st.integers(0, 999),
+)
+def test_dealing_gives_the_largest_part_every_class_and_no_part_nothing(classes, seed):
+    has_class = np.zeros((len(classes), 5), dtype=bool)
+    for row, carried in enumerate(classes):
+        has_class[row, carried] = True
+    host = np.array(["a", "b"])[np.arange(len(classes)) % 2]
+    part = deal(has_class, host, (0.6, 0.15, 0.25), np.random.default_rng(seed))
+    assert np.unique(part).tolist() == [0, 1, 2]
+    if len(classes) >= 12:  # with fewer, each episode may be the last of some class
+        assert (has_class.any(axis=0) == has_class[part == 0].any(axis=0)).all()
+
+
+def test_a_class_of_one_episode_is_trained_on():
+    for seed in range(30):
+        data = windows(n_episodes=30) | {}
+        data["y"] = np.where(data["episode"] == "ep-0007", 2, data["y"])
+        split = make_split(**data, recipe="sample", test_fraction=0.01, seed=seed)
+        test_has_it = 2 in data["y"][split.test]
+        assert test_has_it or 2 in data["y"][split.train]
 
 
 def test_time_tests_on_later_episodes_only():

@@ -17,6 +17,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from training.data.deal import deal
+
 IntArray = NDArray[np.int64]
 
 VAL_FRACTION = 0.15  # of the training side's episodes, for early stopping
@@ -194,8 +196,7 @@ def _choose_test(
         )
     if recipe is Recipe.TIME:
         return _test_by_time(episodes, test_fraction)
-    everything = np.arange(episodes.ids.size)
-    parts = _deal(episodes, everything, (1 - test_fraction, test_fraction), rng)
+    parts = deal(episodes.has_class, episodes.host, (1 - test_fraction, test_fraction), rng)
     return np.asarray(parts == 1, dtype=np.bool_)
 
 
@@ -266,55 +267,8 @@ def _carve(
         )
     shares = (1 - val_fraction - cal_fraction, val_fraction, cal_fraction)
     side = np.full(episodes.ids.size, list(Side).index(Side.TEST), dtype=np.int64)
-    side[rest] = _deal(episodes, rest, shares, rng)
+    side[rest] = deal(episodes.has_class[rest], episodes.host[rest], shares, rng)
     return side
-
-
-def _deal(
-    episodes: _Episodes, rows: IntArray, shares: tuple[float, ...], rng: np.random.Generator
-) -> IntArray:
-    """Deal episodes into parts of the given shares, evenly over classes and hosts; the part of each row.
-
-    Episodes are lined up by their rarest class, then host, then chance; each goes to the part that
-    is furthest behind its share. Every run of the line, so every class and host, is thereby divided
-    like the whole. Afterwards a part that still lacks a class takes an episode with it from the
-    largest part, when that part keeps one.
-    """
-    has_class = episodes.has_class[rows]
-    rarest = _rarest_class(has_class)
-    _, host = np.unique(episodes.host[rows], return_inverse=True)
-    line = np.lexsort((rng.permutation(rows.size), host, rarest))
-    part = np.zeros(rows.size, dtype=np.int64)
-    goal = np.asarray(shares)
-    owed = goal * rng.random()  # a random phase, so that no part always comes first
-    for row in line:
-        owed += goal
-        part[row] = int(np.argmax(owed))
-        owed[part[row]] -= 1.0
-    _fill_empty_parts(part, goal, has_class)
-    return part
-
-
-def _rarest_class(has_class: NDArray[np.bool_]) -> IntArray:
-    episodes_with = has_class.sum(axis=0).astype(np.float64)
-    ranked = np.where(has_class, episodes_with, np.inf)
-    return np.asarray(ranked.argmin(axis=1), dtype=np.int64)
-
-
-def _fill_empty_parts(
-    part: IntArray, goal: NDArray[np.float64], has_class: NDArray[np.bool_]
-) -> None:
-    """Move single episodes, in place, so that no wanted part is empty and every class stands in every part it can."""
-    largest = int(goal.argmax())
-    wanted = [number for number in range(goal.size) if number != largest and goal[number] > 0]
-    for number in wanted:
-        if not (part == number).any():
-            part[np.flatnonzero(part == largest)[-1]] = number
-        for column in range(has_class.shape[1]):
-            carries = has_class[:, column]
-            spare = np.flatnonzero(carries & (part == largest))
-            if not (carries & (part == number)).any() and spare.size > 1:
-                part[spare[-1]] = number
 
 
 # -- the result --------------------------------------------------------------------------------------------------------
