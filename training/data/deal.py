@@ -51,9 +51,8 @@ def _fill_empty_parts(
             part[np.flatnonzero(carries)[0]] = largest
     for number in np.flatnonzero(goal > 0).tolist():
         if not (part == number).any() and not _spare(part, largest, number, has_class):
-            part[np.flatnonzero(part == largest)[-1]] = (
-                number  # an empty part is worse than a class less
-            )
+            # An empty part is worse than a class less: the fullest one gives, whatever it loses.
+            part[np.flatnonzero(part == np.bincount(part).argmax())[-1]] = number
         for carries in has_class.T:
             if not (carries & (part == number)).any():
                 _spare(part, largest, number, has_class, carries)
