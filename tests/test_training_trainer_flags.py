@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from training.trainer import flags
+from training.trainer import arguments, flags
 
 NEEDED = [
     *("--mode", "oracle", "--validation", "v", "--summary", "folder/s", "--tensors", "t"),
@@ -21,9 +21,9 @@ NEEDED = [
 EVERY = [(model, hyper) for model, table in flags.MODELS.items() for hyper in table]
 
 
-def parse(*argv: str) -> flags.TrainerArgs:
+def parse(*argv: str) -> arguments.TrainerArgs:
     models = flags.RUN_MODELS if "--model" in argv else flags.SSL_MODELS
-    return flags.parse([*NEEDED, *argv], program="p", models=models)
+    return arguments.parse([*NEEDED, *argv], program="p", models=models)
 
 
 def described(program: str, models: tuple[str, ...]) -> dict[str, dict[str, dict[str, dict]]]:
@@ -144,3 +144,27 @@ def test_help_shows_every_flag_with_its_range(capsys: pytest.CaptureFixture[str]
     assert end.value.code == 0
     said = capsys.readouterr().out
     assert all(hyper.flag in said for hyper in flags.MODELS["gbt"])
+
+
+def test_the_documentation_shows_the_table() -> None:
+    page = Path(__file__).parents[1] / "docs" / "trainer-contract.md"
+    assert page.read_text(encoding="utf-8").endswith(flags.markdown())
+
+
+def test_the_trainer_of_ones_own_keeps_the_contract(tmp_path: Path) -> None:
+    from trainer_builders import arguments as command_line
+    from trainer_builders import make_data
+
+    script = Path(__file__).parents[1] / "examples" / "own-trainer" / "centroid.py"
+    describe = [sys.executable, str(script), "--describe"]
+    told = subprocess.run(describe, capture_output=True, check=True, text=True)
+    assert set(json.loads(told.stdout)["models"]["centroid"]["hyper"]) == {"shrink"}
+    data = make_data(tmp_path / "data")
+    argv = command_line("centroid", data, tmp_path, "--shrink", "0.2", "--schema")
+    argv.append(str(data / "feature_schema_v1.json"))
+    done = subprocess.run(
+        [sys.executable, str(script), *argv], capture_output=True, check=True, text=True
+    )
+    assert json.loads(done.stdout.splitlines()[-1])["event"] == "epoch"
+    made = json.loads((tmp_path / "artifacts" / "centroid_oracle.json").read_text())
+    assert made["accuracy"] > 0.6

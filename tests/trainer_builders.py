@@ -13,6 +13,7 @@ import numpy as np
 from training.data.dataset import WindowSet, write_processed
 from training.data.schema import ChannelSpec
 from training.trainer import flags
+from training.trainer.arguments import parse
 from training.trainer.contract import Interrupted, Stop, perform
 from training.trainer.session import train
 
@@ -127,7 +128,7 @@ class StopAfter(Stop):
 
 def run(argv: Sequence[str], *, stop: Stop | None = None) -> Ended:
     models = flags.RUN_MODELS if "--model" in argv else flags.SSL_MODELS
-    args = flags.parse(argv, program="training.trainer", models=models)
+    args = parse(argv, program="training.trainer", models=models)
     out, err = io.StringIO(), io.StringIO()
     code = perform(lambda p, s: train(args, p, s), out=out, err=err, stop=stop or Stop())
     events = [json.loads(line) for line in out.getvalue().splitlines()]

@@ -13,9 +13,10 @@ from numpy.typing import NDArray
 from training.data.dataset import Dataset, load_processed, load_validation
 from training.data.errors import DataError
 from training.data.features import extract
+from training.trainer.arguments import TrainerArgs
 from training.trainer.contract import BadData
 from training.trainer.families import Takes
-from training.trainer.flags import RUN_MODELS, TrainerArgs
+from training.trainer.flags import RUN_MODELS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,8 +11,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from training.trainer.arguments import TrainerArgs
 from training.trainer.contract import BadArguments
-from training.trainer.flags import TrainerArgs
 
 # Their versions may change a feature, a baseline or a byte of the bundle, whatever the family.
 ALWAYS = ("numpy", "polars", "scikit-learn", "scipy", "zstandard", "jinja2")

@@ -10,15 +10,14 @@ import sys
 from collections.abc import Sequence
 
 from training.trainer import flags
+from training.trainer.arguments import parse
 from training.trainer.contract import Progress, Stop, limit_threads, perform
 
 PROGRAM = "training.trainer.run"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    args = flags.parse(
-        sys.argv[1:] if argv is None else argv, program=PROGRAM, models=flags.RUN_MODELS
-    )
+    args = parse(sys.argv[1:] if argv is None else argv, program=PROGRAM, models=flags.RUN_MODELS)
     limit_threads(args.threads)
 
     def work(progress: Progress, stop: Stop) -> None:

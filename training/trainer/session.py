@@ -12,6 +12,7 @@ import numpy as np
 from training.clock import Clock, SystemClock
 from training.data.split import Recipe, Split, SplitError, make_split
 from training.trainer import checkpoint, families, machine
+from training.trainer.arguments import TrainerArgs
 from training.trainer.baselines import run_baselines
 from training.trainer.contract import BadArguments, BadData, Interrupted, Progress, Stop
 from training.trainer.evaluate import (
@@ -21,7 +22,6 @@ from training.trainer.evaluate import (
     evaluate,
     operating_point,
 )
-from training.trainer.flags import TrainerArgs
 from training.trainer.inputs import Inputs, read_inputs
 from training.trainer.report import build_report, write_report
 from training.trainer.task import Fitted, IntArray, Task

@@ -1,0 +1,178 @@
+"""A trainer's command line: the contract's flags, and the hyperparameters of one model from ``flags``.
+
+Standard library only, like the table itself.
+"""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import json
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import NoReturn
+
+from training.trainer.flags import MODELS, Hyper, Kind, Value, describe
+
+STATE_VARIABLE = "CIS490_STATE_DIR"
+
+
+class Mode(StrEnum):
+    """Which channels a model may see: a deployed detector's, or also the laboratory's."""
+
+    REALISTIC = "realistic"
+    ORACLE = "oracle"
+
+
+class Recipe(StrEnum):
+    """How the test side is set apart."""
+
+    HOST = "host"
+    SAMPLE = "sample"
+    TIME = "time"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainerArgs:
+    """A trainer's checked command line."""
+
+    model: str
+    mode: Mode
+    validation: Path
+    summary: Path
+    schema: Path
+    tensors: Path
+    out_dir: Path
+    reports_dir: Path
+    state_dir: Path
+    split_recipe: Recipe
+    train_hosts: tuple[str, ...]
+    n_resamples: int
+    seed: int
+    threads: int
+    device: str
+    hyper: Mapping[str, Value]
+
+
+class _Parser(argparse.ArgumentParser):
+    """Ends with one sentence and exit code 2 where argparse would print its usage as well."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"error: {message} (see --help)\n")
+
+
+def parse(argv: Sequence[str], *, program: str, models: Sequence[str]) -> TrainerArgs:
+    """Check a command line of ``program``, which trains ``models``.
+
+    Ends the process like argparse: code 0 after ``--help`` and ``--describe``, code 2 and one
+    sentence on stderr for a mistake.
+    """
+    if "--describe" in argv:
+        print(json.dumps(describe(program, models)))
+        sys.exit(0)
+    chooser = _Parser(add_help=False, allow_abbrev=False)
+    chooser.add_argument("--model")
+    chosen = chooser.parse_known_args(argv)[0].model
+    model = chosen if chosen in models else models[0]
+    parser = _parser(program, models, model if chosen or len(models) == 1 else None)
+    names, unknown = parser.parse_known_args(argv)
+    if unknown:
+        parser.error(_unknown(unknown[0], parser, model))
+    return _arguments(names, model)
+
+
+def _unknown(flag: str, parser: argparse.ArgumentParser, model: str) -> str:
+    known = [option for action in parser._actions for option in action.option_strings]  # noqa: SLF001
+    nearest = difflib.get_close_matches(flag.partition("=")[0], known, n=1)
+    hint = f"; did you mean {nearest[0]}?" if nearest else ""
+    return f"{model} has no argument {flag}{hint}"
+
+
+def _parser(program: str, models: Sequence[str], model: str | None) -> _Parser:
+    """The parser of one model's command line; with ``None`` the help lists what all of them share."""
+    parser = _Parser(
+        prog=f"python -m {program}",
+        allow_abbrev=False,
+        usage="%(prog)s --mode MODE … (every argument is listed below)",
+        description="Train one model. Progress is printed as one JSON object a line.",
+        epilog=None if model else "Add --model NAME to see that model's hyperparameters.",
+    )
+    single = len(models) == 1
+    parser.add_argument(
+        "--model",
+        choices=list(models),
+        required=not single,
+        default=models[0] if single else None,
+        help="the family to train",
+    )
+    _add_contract(parser, full=not single)
+    parser.add_argument(
+        "--describe", action="store_true", help="print every hyperparameter as JSON"
+    )
+    group = parser.add_argument_group(f"hyperparameters of {model}" if model else "hyperparameters")
+    for hyper in MODELS[model] if model else ():
+        group.add_argument(
+            hyper.flag,
+            dest="hyper_" + hyper.key,
+            type=hyper.parse,
+            default=hyper.default,
+            metavar=hyper.kind.value,
+            help=f"{hyper.help}: {hyper.allowed} (default {hyper.default})",
+        )
+    return parser
+
+
+def _whole(low: int, high: int) -> Callable[[str], Value]:
+    return Hyper(key="number", kind=Kind.INT, default=low, low=low, high=high, help="").parse
+
+
+def _add_contract(parser: _Parser, *, full: bool) -> None:
+    """The flags of the contract with the fleet; ``full`` ones need the summary and schema named."""
+    beside = "" if full else " (default: beside --tensors)"
+    add = parser.add_argument
+    add("--mode", choices=[m.value for m in Mode], required=True, help="the channels it may see")
+    add("--validation", type=Path, required=True, help="validation_v1.parquet")
+    add("--summary", type=Path, required=full, help=f"features_window_v1.parquet{beside}")
+    add("--schema", type=Path, help="feature_schema_v1.json (default: beside the summary)")
+    add("--tensors", type=Path, required=True, help="folder tensor_window_v1")
+    add("--out-dir", type=Path, required=True, help="where checkpoint and sidecar go")
+    add("--reports-dir", type=Path, required=True, help="where the report goes")
+    # A worker names it in the environment: attempts have folders of their own, what they share lies elsewhere.
+    add(
+        "--state-dir",
+        type=Path,
+        default=os.environ.get(STATE_VARIABLE),
+        help=f"where an interrupted run is kept (default: ${STATE_VARIABLE}, else --out-dir)",
+    )
+    add("--split-recipe", choices=[r.value for r in Recipe], default="sample", help="test side")
+    add("--train-hosts", action="append", default=[], metavar="HOST", help="one flag a host")
+    add("--n-resamples", type=_whole(0, 1_000_000), default=1000, help="bootstrap draws")
+    add("--seed", type=_whole(0, 2**31 - 1), default=0, help="of all randomness")
+    add("--threads", type=_whole(1, 1024), default=1, help="CPU threads (default 1)")
+    add("--device", choices=["auto", "cpu", "cuda"], default="auto", help="where networks train")
+
+
+def _arguments(names: argparse.Namespace, model: str) -> TrainerArgs:
+    summary = names.summary or names.tensors.parent / "features_window_v1.parquet"
+    return TrainerArgs(
+        model=model,
+        mode=Mode(names.mode),
+        validation=names.validation,
+        summary=summary,
+        schema=names.schema or summary.parent / "feature_schema_v1.json",
+        tensors=names.tensors,
+        out_dir=names.out_dir,
+        reports_dir=names.reports_dir,
+        state_dir=names.state_dir or names.out_dir,
+        split_recipe=Recipe(names.split_recipe),
+        train_hosts=tuple(sorted(set(names.train_hosts))),
+        n_resamples=names.n_resamples,
+        seed=names.seed,
+        threads=names.threads,
+        device=names.device,
+        hyper={hyper.key: getattr(names, "hyper_" + hyper.key) for hyper in MODELS[model]},
+    )
