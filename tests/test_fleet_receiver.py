@@ -14,9 +14,12 @@ from typing import Any
 import msgspec
 import pytest
 from builders import a_capability, a_job
+from fakes import FakeClock
 from receiver_running import TOKEN, Receiver, Wire, in_background, job_id, running
 
 from training.fleet import protocol
+from training.fleet.access import POLICY, Access, access_of
+from training.fleet.admission import FailureLimit
 from training.fleet.client import (
     Cancelled,
     FleetClient,
@@ -482,6 +485,7 @@ OPERATOR = [f"/v1/job/{JOB}/cancel", f"/v1/job/{JOB}/requeue", "/v1/manifest/rel
 
 @pytest.mark.parametrize("path", OPERATOR)
 def test_operators_calls_need_the_token(idle: Receiver, path: str) -> None:
+    idle.hub.door.limit = FailureLimit(FakeClock())  # a new minute
     with Wire(idle) as wire:
         assert wire.request("POST", path).problem() == (403, "operator_token")
         for wrong in ("sesam", TOKEN + "x", "öffne", "\xff\xfe"):
@@ -525,6 +529,7 @@ def test_web_pages_of_others_may_not_act(idle: Receiver, origin: str) -> None:
 
 
 def test_a_page_whose_name_was_pointed_here_may_not_act(idle: Receiver) -> None:
+    idle.hub.door.limit = FailureLimit(FakeClock())
     with Wire(idle) as wire:
         wire.request("POST", OPERATOR[0], Host="evil.example", Origin="http://evil.example")
         assert wire.problem() == (403, "origin_refused")
@@ -684,17 +689,15 @@ def test_slow_clients_beside_a_good_one(receiver: Receiver) -> None:
 # -- the page ---------------------------------------------------------------------------------------------------
 
 
-def test_every_route_has_its_policy() -> None:
-    """Whoever adds an address says here who may call it."""
-    anyone = {"GET", "HEAD"}
-    claim_holder = {"/v1/job/claim", "/v1/job/{job_id}/heartbeat", "/v1/job/{job_id}/complete"}
-    claim_holder |= {"/v1/job/{job_id}/fail", "/v1/model/{job_id}"}
-    operator = {"/v1/job/{job_id}/cancel", "/v1/job/{job_id}/requeue", "/v1/manifest/reload"}
-    for route in routes():
-        methods = set(route.methods or ()) - anyone
-        assert not methods or route.path in claim_holder | operator
-        guarded = "_for_operator" in repr(route.endpoint.__closure__[0].cell_contents)  # type: ignore[union-attr]
-        assert guarded == (route.path in operator)
+def test_every_route_and_method_has_its_policy() -> None:
+    """Whoever adds an address says in access.POLICY who may call it, and removes it there with the address."""
+    served = {(method, route.path) for route in routes() for method in route.methods or ()}
+    assert {each for each in served if access_of(*each) is None} == set()
+    assert set(POLICY) - served == set()
+    operator = {path for (_, path), kind in POLICY.items() if kind is Access.OPERATOR}
+    assert operator >= {"/v1/job/{job_id}/cancel", "/v1/job/{job_id}/requeue"}
+    writes = {each: kind for each, kind in POLICY.items() if each[0] not in ("GET", "HEAD")}
+    assert Access.ANYONE not in writes.values()
 
 
 def test_every_refusal_is_a_problem_document() -> None:

@@ -54,7 +54,7 @@ def test_it_listens_on_loopback_only(
 ) -> None:
     code, sentence = refused(capsys, arguments(plan, "--host", host))
     assert code == 2
-    assert "authentication" in sentence
+    assert "without TLS" in sentence
     assert "--host 127.0.0.1" in sentence
     assert not (plan.parent / "jobs.db").exists()
 

@@ -6,9 +6,12 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
+import msgspec
 from starlette.requests import ClientDisconnect, Request
 
+from training.fleet.access import acting_host
 from training.fleet.hub import Hub
+from training.fleet.identity import Principal
 from training.fleet.incoming import Part
 from training.fleet.problems import decoded
 from training.fleet.protocol import JSON_BODY_MAX, Refusal, Slug
@@ -19,7 +22,7 @@ BLOCK_BYTES = 1024 * 1024  # what one trip to a disk thread carries
 
 
 async def read_json(hub: Hub, request: Request, kind: type[T]) -> T:
-    """The JSON body as a struct; bounded in size and time."""
+    """The JSON body as a struct; bounded in size and time. Its ``host_id``, if any, is the caller's proven one."""
     body = bytearray()
     try:
         async with asyncio.timeout(hub.settings.body_s):
@@ -31,7 +34,27 @@ async def read_json(hub: Hub, request: Request, kind: type[T]) -> T:
         raise Refusal(Slug.REQUEST_TIMEOUT, "the body came too slowly; send it again") from None
     except ClientDisconnect:
         raise Refusal(Slug.BAD_REQUEST, "the body ended early; send it again") from None
-    return decoded(bytes(body), kind)
+    return _as_caller(request, decoded(bytes(body), kind))
+
+
+def caller(request: Request) -> Principal | None:
+    """Whom the door let in; None on an address for those who join."""
+    found: Principal | None = request.state.principal
+    return found
+
+
+def proven_host(request: Request) -> str | None:
+    """The host that the caller proved to be; None for operators and on a receiver that believes."""
+    principal = caller(request)
+    return None if principal is None or principal.operator is not None else principal.host_id
+
+
+def _as_caller(request: Request, message: T) -> T:
+    said = getattr(message, "host_id", None)
+    host_id = acting_host(caller(request), said)
+    if host_id == said or not isinstance(message, msgspec.Struct):
+        return message
+    return msgspec.structs.replace(message, host_id=host_id)
 
 
 class Blocks:

@@ -7,10 +7,12 @@ size. Deadlines for bodies live where bodies are read; here are those for everyt
 from __future__ import annotations
 
 import asyncio
+import socket
 from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from training.fleet.identity import Channel, Peer, peer_of
 from training.fleet.problems import raw_response
 from training.fleet.protocol import Refusal, Slug
 
@@ -31,11 +33,13 @@ class GuardedProtocol(HttpToolsProtocol):
         self._header_bytes = 0
         self._deadline: asyncio.TimerHandle | None = None
         self._refused: Refusal | None = None
+        self.peer = Peer(Channel.LOCAL)
 
     # -- asyncio's callbacks ------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        self.peer = _peer(transport)
         self._arm(self.header_s)
 
     def data_received(self, data: bytes) -> None:
@@ -64,6 +68,7 @@ class GuardedProtocol(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
+        self.scope["state"]["peer"] = self.peer
         self._in_header, self._header_bytes = True, 0
 
     def on_header(self, name: bytes, value: bytes) -> None:
@@ -121,6 +126,16 @@ class GuardedProtocol(HttpToolsProtocol):
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
+
+
+def _peer(transport: asyncio.Transport) -> Peer:
+    """Who is at the other end, as far as the connection itself shows it; uvicorn does not tell applications."""
+    tls = transport.get_extra_info("ssl_object")
+    if tls is not None:
+        return peer_of(tls.getpeercert(), tls.getpeercert(binary_form=True))
+    own = transport.get_extra_info("socket")
+    unix = own is not None and own.family == getattr(socket, "AF_UNIX", None)
+    return Peer(Channel.PROXY if unix else Channel.LOCAL)
 
 
 def _too_large() -> Refusal:

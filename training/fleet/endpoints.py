@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hmac
 import logging
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -13,14 +12,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from training.fleet import uploads
-from training.fleet.bodies import read_json
+from training.fleet import access, enrolment, uploads
+from training.fleet.bodies import proven_host, read_json
 from training.fleet.catalogue import provenance_of
 from training.fleet.hub import Hub
 from training.fleet.job import EndReason, spec_hash
+from training.fleet.membership import readable
 from training.fleet.problems import reply, response_to
 from training.fleet.protocol import (
-    HEADER_OPERATOR_TOKEN,
     WAIT_S_MAX,
     ClaimReply,
     ClaimRequest,
@@ -50,7 +49,11 @@ def routes() -> list[Route]:
         _route("POST", f"{job}/heartbeat", heartbeat),
         _route("POST", f"{job}/complete", complete),
         _route("POST", f"{job}/fail", fail),
-        Route("/v1/model/{job_id}", _endpoint(model), methods=["GET", "HEAD", "PUT"]),
+        Route(
+            "/v1/model/{job_id}",
+            _endpoint("/v1/model/{job_id}", model),
+            methods=["GET", "HEAD", "PUT"],
+        ),
         _route("GET", "/v1/jobs", jobs),
         _route("GET", "/v1/jobs/{job_id}", job_detail),
         _route("GET", job, job_detail),
@@ -58,9 +61,10 @@ def routes() -> list[Route]:
         _route("GET", f"{job}/explain", job_explain),
         _route("GET", "/v1/workers", workers),
         _route("GET", "/v1/health", health),
-        _route("POST", f"{job}/cancel", _for_operator(cancel)),
-        _route("POST", f"{job}/requeue", _for_operator(requeue)),
-        _route("POST", "/v1/manifest/reload", _for_operator(reload)),
+        _route("POST", f"{job}/cancel", cancel),
+        _route("POST", f"{job}/requeue", requeue),
+        _route("POST", "/v1/manifest/reload", reload),
+        *(_route(*address) for address in enrolment.addresses()),
     ]
 
 
@@ -233,39 +237,21 @@ async def reload(hub: Hub, _request: Request) -> Response:
     return reply(await hub.reload())
 
 
-def _for_operator(endpoint: Endpoint) -> Endpoint:
-    """Let nobody through without the operator's token."""
-
-    async def guarded(hub: Hub, request: Request) -> Response:
-        token = hub.settings.operator_token
-        if not token:
-            detail = (
-                "no operator token is configured; set CIS490_OPERATOR_TOKEN in the receiver's "
-                "environment and restart it"
-            )
-            raise Refusal(Slug.OPERATOR_TOKEN, detail)
-        # Bytes, because comparing text with a character beyond ASCII raises.
-        given = request.headers.get(HEADER_OPERATOR_TOKEN, "").strip().encode("latin-1")
-        if not hmac.compare_digest(given, token.strip().encode()):
-            detail = "the operator token is missing or wrong; set CIS490_OPERATOR_TOKEN to the receiver's"
-            raise Refusal(Slug.OPERATOR_TOKEN, detail)
-        return await endpoint(hub, request)
-
-    return guarded
-
-
 # -- around every endpoint --------------------------------------------------------------------------------------
 
 
 def _route(method: str, path: str, endpoint: Endpoint) -> Route:
-    return Route(path, _endpoint(endpoint), methods=[method])
+    return Route(path, _endpoint(path, endpoint), methods=[method])
 
 
-def _endpoint(endpoint: Endpoint) -> Callable[[Request], Awaitable[Response]]:
+def _endpoint(path: str, endpoint: Endpoint) -> Callable[[Request], Awaitable[Response]]:
+    """``endpoint`` behind the door: nothing is read of a request before the policy of its address let it in."""
+
     async def run(request: Request) -> Response:
         hub: Hub = request.app.state.hub
         try:
-            _check_origin(request, hub.settings.host)
+            _check_origin(request, {hub.settings.host, *hub.settings.names})
+            hub.door.admit(request, access.access_of(request.method, path))
             return await endpoint(hub, request)
         except Exception as error:  # noqa: BLE001 - whatever it is, the caller gets a document
             return response_to(request, error)
@@ -273,21 +259,19 @@ def _endpoint(endpoint: Endpoint) -> Callable[[Request], Awaitable[Response]]:
     return run
 
 
-def _check_origin(request: Request, host: str) -> None:
+def _check_origin(request: Request, names: set[str]) -> None:
     """Refuse what a web page sends on a visitor's behalf: a browser names the page's origin, no program does.
 
-    The name must be this receiver's own and one of this machine's: a page whose domain was pointed here after it was
-    loaded names itself in both headers.
+    The name must be this receiver's own, one of ``names`` or of this machine's: a page whose domain was pointed here
+    after it was loaded names itself in both headers.
     """
     origin = request.headers.get("Origin")
     if origin is None or request.method in _SAFE_METHODS:
         return
     try:
         page = urlsplit(origin)
-        same = page.netloc == request.headers.get("Host") and page.hostname in {
-            *_LOOPBACK_NAMES,
-            host,
-        }
+        own = page.hostname in _LOOPBACK_NAMES | names
+        same = own and page.netloc == request.headers.get("Host")
     except ValueError:
         same = False
     if not same:
@@ -297,8 +281,9 @@ def _check_origin(request: Request, host: str) -> None:
 
 
 async def _resolved(hub: Hub, request: Request) -> str:
+    """The id of the job that the address names, if the caller may see it."""
     ref = request.path_params["job_id"]
-    return await hub.call(lambda: hub.service.resolve(ref))
+    return await hub.call(lambda: readable(hub.service, ref, proven_host(request)))
 
 
 def _query_number(request: Request, name: str, default: int) -> int:

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from training.clock import Clock
+from training.fleet.admission import Door
+from training.fleet.authority import Authority
 from training.fleet.catalogue import first_delivery, index_rows
 from training.fleet.database import Database, Writer
 from training.fleet.job import TRANSITIONS, JobStatus
@@ -31,7 +33,12 @@ class Settings:
     """What an operator may set; durations in seconds, sizes in bytes."""
 
     operator_token: str | None = None
+    secure: bool = False  # callers must prove who they are, by a certificate or an operator's token
     host: str = "127.0.0.1"
+    names: tuple[
+        str, ...
+    ] = ()  # by which browsers may call the receiver, beside host and this machine's
+    public_url: str = ""  # by which new machines reach it
     version: str = "unknown"  # of this program
     body_s: float = 10.0  # for a JSON body
     upload_window_s: float = 30.0  # an upload must bring upload_window_bytes in each such span
@@ -84,8 +91,12 @@ class Hub:
     reader: Database
     clock: Clock
     settings: Settings
+    door: Door
+    authority: Authority | None = None
     read_manifest: Callable[[], ReloadReply] | None = None
     room: WaitingRoom = field(default_factory=WaitingRoom)
+    # The server's: close the connections whose certificate has been revoked.
+    hang_up: Callable[[Callable[[str], bool]], None] = field(default=lambda _revoked: None)
 
     def __post_init__(self) -> None:
         self.views = Views(self.reader, self.service)

@@ -292,6 +292,121 @@ class ReloadReply(Wire, frozen=True, kw_only=True):
     removed: int
 
 
+class AuthorityReply(Wire, frozen=True, kw_only=True):
+    """``GET /v1/authority``: the receiver's authority, which its fingerprint makes trustworthy."""
+
+    ca: str  # PEM
+    fingerprint: str  # sha256:…
+
+
+class InviteRequest(Wire, frozen=True, kw_only=True):
+    """``POST /v1/invitations``: let a host (or an operator) in."""
+
+    name: str
+    role: str = "host"
+
+
+class InviteReply(Wire, frozen=True, kw_only=True):
+    """The one-time code, told this once."""
+
+    name: str
+    role: str
+    code: str
+    expires_in_s: float
+    fingerprint: str
+    url: str  # by which the new machine reaches the receiver
+
+
+class JoinRequest(Wire, frozen=True, kw_only=True):
+    """``POST /v1/join``. The same request may be sent again; another one with the same code is refused."""
+
+    name: str
+    code: str
+    csr: str  # PEM; only its key is taken
+    role: str = "host"
+
+
+class RenewRequest(Wire, frozen=True, kw_only=True):
+    """``POST /v1/renew``: a new certificate for whom the connection's certificate names."""
+
+    csr: str
+
+
+class CertificateReply(Wire, frozen=True, kw_only=True):
+    name: str
+    role: str
+    certificate: str  # PEM
+    ca: str  # PEM
+    fingerprint: str  # of the certificate
+    valid_s: float  # from now on
+
+
+class RevokeRequest(Wire, frozen=True, kw_only=True):
+    """``POST /v1/revoke``: every certificate and open code of a name."""
+
+    name: str
+    role: str = "host"
+
+
+class RevokeReply(Wire, frozen=True, kw_only=True):
+    name: str
+    certificates: int
+    jobs: int  # that it held and others may have now
+
+
+class CertificateView(Wire, frozen=True, kw_only=True):
+    name: str
+    role: str
+    fingerprint: str
+    issued_at: float
+    expires_at: float
+    revoked_at: float | None
+
+
+class CertificatesReply(Wire, frozen=True, kw_only=True):
+    certificates: list[CertificateView]
+    now: float
+
+
+class TokenRequest(Wire, frozen=True, kw_only=True):
+    """``POST /v1/tokens``: a further operator's token."""
+
+    name: str
+    days: float = 90.0
+
+
+class TokenReply(Wire, frozen=True, kw_only=True):
+    """The token, told this once."""
+
+    name: str
+    token: str
+    expires_at: float
+
+
+class TokenView(Wire, frozen=True, kw_only=True):
+    name: str
+    created_at: float
+    expires_at: float
+    revoked_at: float | None
+
+
+class TokensReply(Wire, frozen=True, kw_only=True):
+    tokens: list[TokenView]
+    now: float
+
+
+class TokenRevokeRequest(Wire, frozen=True, kw_only=True):
+    """``POST /v1/tokens/revoke``: the oldest valid token of a name, or all of them."""
+
+    name: str
+    every: bool = False
+
+
+class TokenRevokeReply(Wire, frozen=True, kw_only=True):
+    name: str
+    revoked: int
+
+
 class Problem(Wire, frozen=True, kw_only=True):
     """``application/problem+json`` (RFC 9457)."""
 

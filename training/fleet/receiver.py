@@ -1,17 +1,15 @@
 """The coordinator: a Starlette application over one writer, and the program that serves it.
 
-Light enough for a small board: imports no torch, xgboost, NumPy or command-line library. While there is no
-authentication it listens on this machine's loopback only.
+Light enough for a small board: imports no torch, xgboost, NumPy or command-line library. Without TLS and certificates
+for its clients it listens on this machine's loopback only.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
-import ipaddress
 import logging
 import os
-import socket
 import sys
 from collections.abc import Callable, Sequence
 from importlib.metadata import version
@@ -21,17 +19,21 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 
 from training.clock import Clock, SystemClock
+from training.fleet.admission import Door
+from training.fleet.authority import Authority
 from training.fleet.catalogue import index_rows
 from training.fleet.database import Database, DatabaseError, DatabaseLost, Writer
 from training.fleet.database_sqlite import SqliteDatabase
 from training.fleet.endpoints import routes
 from training.fleet.hub import Hub, Settings
+from training.fleet.listening import StartError, address, listener, public_url, secure
 from training.fleet.locking import LockedError, exclusive
 from training.fleet.manifest import default_describer
 from training.fleet.plan import Reloader
 from training.fleet.problems import on_http_error
 from training.fleet.protocol import Refusal, ReloadReply
 from training.fleet.queue import JobQueue
+from training.fleet.registry import Registry
 from training.fleet.service import Service
 from training.fleet.serving import CONNECTIONS_MAX, Server, configuration
 from training.fleet.store import ArtifactStore
@@ -42,14 +44,6 @@ logger = logging.getLogger(__name__)
 TOKEN_VARIABLE = "CIS490_OPERATOR_TOKEN"  # noqa: S105 - the variable's name
 
 
-class StartError(Exception):
-    """The receiver cannot start. The text is one sentence; ``code`` is the program's exit code."""
-
-    def __init__(self, sentence: str, code: int = 1) -> None:
-        super().__init__(sentence)
-        self.code = code
-
-
 def create_app(
     service: Service,
     writer: Writer,
@@ -58,6 +52,7 @@ def create_app(
     *,
     reader: Database,
     clock: Clock | None = None,
+    authority: Authority | None = None,
     reload: Callable[[], ReloadReply] | None = None,
 ) -> Starlette:
     """The application over ready objects; starts no timer and no thread of its own but those for file work.
@@ -70,9 +65,11 @@ def create_app(
         exception_handlers={HTTPException: on_http_error},
     )
     app.router.redirect_slashes = False
-    hub = Hub(
-        service, writer, store, reader, clock or SystemClock(), settings or Settings(), reload
-    )
+    clock, settings = clock or SystemClock(), settings or Settings()
+    # On the writer's thread: the database is in its hands from now on.
+    registry = writer.submit(lambda: Registry(service.queue.db, clock)).result()
+    door = Door(registry, clock, settings.operator_token, secure=settings.secure)
+    hub = Hub(service, writer, store, reader, clock, settings, door, authority, reload)
     app.state.hub = hub
     return app
 
@@ -82,9 +79,10 @@ def create_app(
 
 def serve(args: argparse.Namespace) -> int:
     """Open everything, serve until told to stop, close everything; returns the exit code or raises StartError."""
-    _check_loopback(args.host)
+    clock = SystemClock()
+    security = secure(args, clock)
     with contextlib.ExitStack() as stack:
-        listener = stack.enter_context(_listen(args.host, args.port))
+        door = stack.enter_context(listener(args))
         queue, reader = _open_database(args.db, stack)
         store = _open_store(args.models_dir)
         lost: list[DatabaseLost] = []
@@ -105,39 +103,26 @@ def serve(args: argparse.Namespace) -> int:
             operator_token=os.environ.get(TOKEN_VARIABLE) or None,
             host=args.host,
             version=version("cis490-training-fleet"),
+            secure=security is not None,
+            names=security.names if security else (),
+            public_url=public_url(args, door, security),
         )
-        app = create_app(service, writer, store, settings, reader=reader, reload=reloader)
+        app = create_app(
+            service,
+            writer,
+            store,
+            settings,
+            reader=reader,
+            clock=clock,
+            authority=security.authority if security else None,
+            reload=reloader,
+        )
         stack.callback(app.state.hub.close)
         _repair_index(store, reader)
-        servers.append(Server(configuration(app), app.state.hub))
-        host, port = listener.getsockname()[:2]
-        logger.info("listening on http://%s:%d", f"[{host}]" if ":" in host else host, port)
-        servers[0].run([listener])
+        servers.append(Server(configuration(app), app.state.hub, security))
+        logger.info("listening on %s", address(door, security))
+        servers[0].run([door])
     return 1 if lost else 0
-
-
-def _check_loopback(host: str) -> None:
-    try:
-        loopback = host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        raise StartError(f"{host!r} is not an address; try --host 127.0.0.1", 2) from None
-    if not loopback:
-        raise StartError(
-            f"refusing to listen on {host}: there is no authentication yet, so anybody who reaches that address "
-            "could take jobs and bring models; use --host 127.0.0.1 and reach it through an SSH tunnel",
-            2,
-        )
-
-
-def _listen(host: str, port: int) -> socket.socket:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    try:
-        return socket.create_server((host, port), family=family, backlog=1024)
-    except OSError as error:
-        raise StartError(
-            f"cannot listen on {host} port {port}: {error.strerror}; "
-            "is a receiver running already? choose another one with --port"
-        ) from error
 
 
 def _open_database(path: Path, stack: contextlib.ExitStack) -> tuple[JobQueue, Database]:
@@ -219,6 +204,30 @@ def _parser() -> argparse.ArgumentParser:
         ("--models-dir", "/var/lib/cis490/models", "the artifact store"),
     ):
         parser.add_argument(flag, type=Path, default=Path(default), help=f"{words} (%(default)s)")
+    parser.add_argument(
+        "--tls",
+        action="store_true",
+        help="encrypt, and serve only hosts and operators with certificates",
+    )
+    parser.add_argument(
+        "--tls-dir",
+        type=Path,
+        default=Path("/var/lib/cis490/tls"),
+        help="the certificates, made at the first --tls; when there are some, they are used (%(default)s)",
+    )
+    parser.add_argument(
+        "--public-name",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="name or address by which workers reach this receiver; may be repeated, the first is told to new hosts",
+    )
+    parser.add_argument(
+        "--proxy-socket",
+        type=Path,
+        metavar="FILE",
+        help="listen on this Unix socket only, for a proxy that ends TLS (see etc/Caddyfile)",
+    )
     levels = ["DEBUG", "INFO", "WARNING", "ERROR"]
     parser.add_argument("--log-level", choices=levels, default="INFO", help="(%(default)s)")
     return parser

@@ -11,8 +11,18 @@ from functools import partial
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from training.fleet.bodies import BLOCK_BYTES, Blocks, check_size, ignore, read_upload
+from training.fleet.access import acting_host
+from training.fleet.bodies import (
+    BLOCK_BYTES,
+    Blocks,
+    caller,
+    check_size,
+    ignore,
+    proven_host,
+    read_upload,
+)
 from training.fleet.hub import Hub
+from training.fleet.membership import readable
 from training.fleet.problems import reply
 from training.fleet.protocol import (
     HEADER_CLAIM_ID,
@@ -54,7 +64,7 @@ class Announced:
         return cls(
             job_id=request.path_params["job_id"],
             claim_id=request.headers.get(HEADER_CLAIM_ID),
-            host_id=request.headers.get(HEADER_HOST_ID),
+            host_id=acting_host(caller(request), request.headers.get(HEADER_HOST_ID)),
             sha256=sha256,
             offset=_number(request, HEADER_OFFSET) or 0,
             length=_number(request, "Content-Length"),
@@ -141,9 +151,9 @@ async def _take(hub: Hub, request: Request, said: Announced, ticket: UploadTicke
 
 
 async def send(hub: Hub, request: Request) -> Response:
-    """``GET`` and ``HEAD`` by anyone: the bundle of a completed job, or one range of it."""
+    """``GET`` and ``HEAD`` by a reader: the bundle of a completed job, or one range of it."""
     ref = request.path_params["job_id"]
-    job_id = await hub.call(lambda: hub.service.resolve(ref))
+    job_id = await hub.call(lambda: readable(hub.service, ref, proven_host(request)))
     job = (await hub.look(lambda: hub.views.job(job_id))).job
     if job.artifact_id is None:
         detail = f"job {job.name} is {job.status}: it has no artifact yet"

@@ -41,8 +41,19 @@ class Slug(StrEnum):
     BAD_REQUEST = "bad_request", 400  # malformed JSON, wrong types, truncated body
     OPERATOR_TOKEN = "operator_token", 403  # missing or wrong token, or none configured
     ORIGIN_REFUSED = "origin_refused", 403  # a web page of another site
+    NO_CERTIFICATE = "no_certificate", 403  # the address is for those who have one
+    CERTIFICATE_IDENTITY = "certificate_identity", 403  # it does not name one host or operator
+    CERTIFICATE_UNKNOWN = "certificate_unknown", 403  # not in the receiver's list
+    CERTIFICATE_REVOKED = "certificate_revoked", 403
+    CERTIFICATE_EXPIRED = "certificate_expired", 403
+    PROXY_IDENTITY = "proxy_identity", 403  # the proxy's header is not what our proxy sends
+    HOST_MISMATCH = "host_mismatch", 403  # the certificate is another host's
+    WRONG_ROLE = "wrong_role", 403  # an operator where a host is needed
+    NOT_YOURS = "not_yours", 403  # a job that this host never worked on
+    JOIN_REFUSED = "join_refused", 403  # the one-time code is wrong, used or too old
     UNKNOWN_JOB = "unknown_job", 404
     NO_ARTIFACT = "no_artifact", 404
+    UNKNOWN_NAME = "unknown_name", 404  # no certificate or token has this name
     NOT_FOUND = "not_found", 404
     METHOD_NOT_ALLOWED = "method_not_allowed", 405
     REQUEST_TIMEOUT = "request_timeout", 408  # the client was too slow; repeat
@@ -55,11 +66,13 @@ class Slug(StrEnum):
         409,
     )  # ask HEAD for the stored offset, then go on from there
     WRONG_STATE = "wrong_state", 409  # an operator's call that the job's status does not allow
+    NO_AUTHORITY = "no_authority", 409  # the receiver was started without TLS
     JOB_CANCELLED = "job_cancelled", 410  # stop the trainer, drop the work
     TOO_LARGE = "too_large", 413
     WRONG_DIGEST = "wrong_digest", 422  # the bytes received do not have the SHA-256 announced
     SPEC_MISMATCH = "spec_mismatch", 422  # what was trained is not what the job asks for
     BAD_MANIFEST = "bad_manifest", 422
+    TOO_MANY_FAILURES = "too_many_failures", 429  # wrong tokens or codes from one address
     INTERNAL = "internal", 500
     SHUTTING_DOWN = "shutting_down", 503
     UNAVAILABLE = "unavailable", 503  # the disk or the database failed; repeat

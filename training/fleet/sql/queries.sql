@@ -216,3 +216,40 @@ DELETE FROM log_chunks WHERE job_id = :job_id AND attempt = :attempt AND first +
 -- name: log — output lines from a line on
 SELECT first, count, text FROM log_chunks
 WHERE job_id = :job_id AND attempt = :attempt AND first + count > :after ORDER BY first LIMIT :most
+
+-- name: certificates — everybody who was ever let in
+SELECT * FROM certificates ORDER BY issued_at
+
+-- name: certificates_of — everything ever issued to one name
+SELECT * FROM certificates WHERE role = :role AND name = :name
+
+-- name: add_certificate — the authority issued one
+INSERT INTO certificates (fingerprint, role, name, issued_at, expires_at)
+VALUES (:fingerprint, :role, :name, :issued_at, :expires_at)
+
+-- name: revoke_certificates — all of one name
+UPDATE certificates SET revoked_at = :now WHERE role = :role AND name = :name AND revoked_at IS NULL
+
+-- name: invitation — what a code's hash stands for
+SELECT * FROM invitations WHERE code_sha256 = :code_sha256
+
+-- name: add_invitation — a one-time code was told to the operator
+INSERT INTO invitations (code_sha256, role, name, created_at, expires_at)
+VALUES (:code_sha256, :role, :name, :now, :expires_at)
+
+-- name: use_invitation — once, though the same request may come again
+UPDATE invitations SET used_by = :used_by
+WHERE code_sha256 = :code_sha256 AND (used_by IS NULL OR used_by = :used_by) AND expires_at > :now
+
+-- name: void_invitations — open codes of a name that shall not be used any more
+DELETE FROM invitations WHERE role = :role AND name = :name AND used_by IS NULL
+
+-- name: tokens — every operator's token
+SELECT * FROM tokens ORDER BY created_at
+
+-- name: add_token — a token was told to the operator
+INSERT INTO tokens (token_sha256, name, created_at, expires_at)
+VALUES (:token_sha256, :name, :now, :expires_at)
+
+-- name: revoke_token — taken back before its time
+UPDATE tokens SET revoked_at = :now WHERE token_sha256 = :token_sha256

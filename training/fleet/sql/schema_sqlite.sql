@@ -119,3 +119,29 @@ CREATE TABLE log_chunks (           -- trainers' output, in the pieces in which 
   text    TEXT NOT NULL,            -- lines joined by \n
   PRIMARY KEY (job_id, attempt, first)
 ) STRICT, WITHOUT ROWID;
+
+CREATE TABLE certificates (         -- what the receiver's authority issued; a certificate not in here is refused
+  fingerprint TEXT PRIMARY KEY,     -- SHA-256 of the certificate, hexadecimal
+  role        TEXT NOT NULL CHECK (role IN ('host', 'operator')),
+  name        TEXT NOT NULL,
+  issued_at   REAL NOT NULL,
+  expires_at  REAL NOT NULL,
+  revoked_at  REAL
+) STRICT;
+
+CREATE TABLE invitations (          -- one-time codes, of which only the hash is kept
+  code_sha256 TEXT PRIMARY KEY,     -- of role, name and code
+  role        TEXT NOT NULL CHECK (role IN ('host', 'operator')),
+  name        TEXT NOT NULL,
+  created_at  REAL NOT NULL,
+  expires_at  REAL NOT NULL,
+  used_by     TEXT                  -- SHA-256 of the certificate request it served
+) STRICT;
+
+CREATE TABLE tokens (               -- operators' tokens, of which only the hash is kept
+  token_sha256 TEXT PRIMARY KEY,
+  name         TEXT NOT NULL,
+  created_at   REAL NOT NULL,
+  expires_at   REAL NOT NULL,
+  revoked_at   REAL
+) STRICT;
