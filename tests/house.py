@@ -174,6 +174,7 @@ STARTS = re.compile(
     r"|concurrent\.futures\.(process(\..*)?|ProcessPoolExecutor)"
 )
 STARTERS = fleet("supervise supervise_posix supervise_windows launcher capability_cuda describe")
+STARTERS += " " + fleet("install_system")
 STARTERS += (
     " training.data.record training.data.record_sample training.data.stage training.data.build"
 )
@@ -182,7 +183,9 @@ STARTERS += " training.data.behaviours* training.data.ingest_pcp"
 
 def starts_no_process(module: Module) -> Iterator[Breach]:
     if not module.is_any(STARTERS):
-        why = "only supervision, the launcher, probes and the recorder start processes"
+        why = (
+            "only supervision, the launcher, probes, the installer and the recorder start processes"
+        )
         yield from ((line, f"uses {name}: {why}") for line, name in starts(module))
 
 

@@ -1,0 +1,128 @@
+"""What somebody does on a bare machine, in the machine that own_root.sh makes; prints what came of it as JSON.
+
+Run as root by test_fleet_install.py. It installs a receiver and a worker on one machine, again, and removes both.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+CHECKOUT = Path("/opt/cis490")
+PYTHON = CHECKOUT / ".venv/bin/python"
+SCRIPT = CHECKOUT / "scripts/install-training-worker.sh"
+URL = "http://127.0.0.1:8445"
+PLAN = """
+schema_version = 1
+name = "for a machine with a GPU, which this is not"
+[[jobs]]
+name = "cnn-oracle"
+model = "cnn"
+mode = "oracle"
+require_cuda = true
+"""
+WATCHED = [
+    Path(name) for name in ("/etc", "/var/lib", "/usr", "/home", "/root", "/srv", "/opt/cis490")
+]
+
+
+def run(*argv: object) -> dict[str, Any]:
+    done = subprocess.run(
+        [str(part) for part in argv], capture_output=True, text=True, cwd=CHECKOUT
+    )
+    return {"code": done.returncode, "out": done.stdout, "err": done.stderr}
+
+
+def workers() -> list[dict[str, Any]]:
+    with urllib.request.urlopen(f"{URL}/v1/workers", timeout=10) as answer:
+        found: list[dict[str, Any]] = json.load(answer)["workers"]
+    return found
+
+
+def wait_for_worker() -> dict[str, Any]:
+    for _ in range(300):
+        if found := workers():
+            return found[0]
+        time.sleep(0.1)
+    raise TimeoutError("the worker did not appear")
+
+
+def contents(*skip: str) -> dict[str, str]:
+    """Every file and folder that an installation might leave something in."""
+    found = {}
+    for top in WATCHED:
+        for folder, folders, files in os.walk(top):
+            for name in folders:
+                found[f"{folder}/{name}/"] = ""
+            for name in files:
+                path = Path(folder, name)
+                if path.is_symlink():
+                    found[str(path)] = str(path.readlink())
+                elif not (name.endswith("-") or name == ".pwd.lock"):  # useradd's own traces
+                    found[str(path)] = str(path.stat().st_size)
+    return {path: size for path, size in found.items() if not any(part in path for part in skip)}
+
+
+def main() -> None:
+    told: dict[str, Any] = {}
+    try:
+        go(told)
+    finally:  # what came before a failure says more than its traceback
+        logs = Path("/run/stub-systemd").glob("*.log")
+        json.dump(told | {log.name: log.read_text() for log in logs}, sys.stdout)
+
+
+def go(told: dict[str, Any]) -> None:
+    told["no_receiver"] = run(SCRIPT, "--receiver-url", URL, "--host-id", "newcomer")
+    before = contents()
+    Path("/etc/cis490").mkdir()
+    Path("/etc/cis490/training_manifest.toml").write_text(PLAN)
+    told["receiver"] = run(PYTHON, "-m", "training.fleet.install", "receiver")
+    for _ in range(100):
+        try:
+            workers()
+            break
+        except OSError:
+            time.sleep(0.1)
+    with_receiver = contents()
+    told["dry"] = run(SCRIPT, "--receiver-url", URL, "--host-id", "newcomer", "--dry-run")
+    told["after_dry"] = sorted(contents().items() ^ with_receiver.items())
+    told["first"] = run(
+        SCRIPT, "--receiver-url", URL, "--host-id", "newcomer", "--flags=--poll-s 1"
+    )
+    told["worker"] = wait_for_worker()
+    calls = Path("/run/stub-systemd/calls")
+    told["calls"] = calls.read_text().splitlines()
+    calls.unlink()
+    installed = contents("/var/lib/cis490")
+    told["again"] = run(SCRIPT)
+    told["calls_again"] = calls.read_text().splitlines()
+    told["after_again"] = sorted(contents("/var/lib/cis490").items() ^ installed.items())
+    told["unit"] = Path("/etc/systemd/system/cis490-trainer-worker.service").read_text()
+    told["env"] = Path("/etc/cis490/worker.env").read_text()
+    told["modes"] = {
+        path: [oct(Path(path).stat().st_mode & 0o777), Path(path).owner()]
+        for path in ("/etc/cis490/receiver.env", "/var/lib/cis490-worker", "/var/lib/cis490")
+    }
+    told["uninstall"] = run(SCRIPT, "uninstall")
+    told["uninstall_again"] = run(SCRIPT, "--uninstall")
+    told["left_of_worker"] = sorted(
+        contents("/var/lib/cis490/").items()
+        ^ {k: v for k, v in with_receiver.items() if "/var/lib/cis490/" not in k}.items()
+    )
+    told["uninstall_receiver"] = run(
+        PYTHON, "-m", "training.fleet.install", "receiver", "--uninstall"
+    )
+    told["left"] = sorted(
+        set(contents("/var/lib/cis490/", "/etc/passwd", "/etc/group", "shadow")) - set(before)
+    )
+
+
+if __name__ == "__main__":
+    main()

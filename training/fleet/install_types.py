@@ -1,0 +1,80 @@
+"""What an installation is about: the wish, the facts of the machine, and how they are judged. Values alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import PurePath
+
+
+class Role(StrEnum):
+    WORKER = "worker"
+    RECEIVER = "receiver"
+
+
+class System(StrEnum):
+    LINUX = "linux"
+    WINDOWS = "windows"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wish:
+    """What is to be installed. ``checkout`` and ``python`` are absolute paths of the machine itself."""
+
+    role: Role
+    system: System
+    checkout: PurePath
+    python: PurePath  # the virtual environment's interpreter, as it is called, links not followed
+    receiver_url: str = ""
+    host_id: str = ""
+    flags: str = ""  # further flags of the program, as the operator wrote them
+    code: str | None = None  # one-time code of `cis490-jobs enroll`
+    fingerprint: str | None = None  # of the receiver's authority, from the same line
+    commit: str | None = None
+    image: bool = False  # a folder is filled; nothing is started and no user is made
+    dry_run: bool = False
+
+    @property
+    def joins(self) -> bool:
+        return self.code is not None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReceiverSeen:
+    """What came of asking the receiver. ``now`` is its clock in epoch seconds, ``here`` ours at the same moment."""
+
+    trouble: str | None = None
+    now: float | None = None
+    here: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """The machine as it was found."""
+
+    python: tuple[int, int]
+    interpreter: PurePath  # the file itself, links followed
+    missing: tuple[str, ...] = ()  # packages without which the service cannot run
+    missing_for_training: tuple[str, ...] = ()
+    free_bytes: int = 0
+    receiver: ReceiverSeen | None = None
+    nvidia_device: bool = False
+    nvidia_driver: str | None = None
+    administrator: bool = False
+    service_manager: bool = False
+    checkout_complete: bool = True
+    long_paths: bool = True
+
+
+class Level(StrEnum):
+    OK = "ok"
+    WARNING = "warning"
+    REFUSED = "refused"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One check's outcome, in one sentence for people."""
+
+    level: Level
+    words: str
