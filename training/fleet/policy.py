@@ -246,13 +246,17 @@ class Watch:
 
     def look(self, wall: float, boot: float, policy: Policy) -> Watch:
         """The watch after one more look at both clocks."""
-        step = (wall - self.wall) - (boot - self.boot)
+        step = self.step_until(wall, boot)
         stepped = abs(step) > policy.clock_step_s
         slept = boot - self.boot > 3 * policy.sweep_period_s
         quiet_until = boot + policy.stale_after_s if stepped or slept else self.quiet_until
         return replace(
             self, wall=wall, boot=boot, quiet_until=quiet_until, step_s=step if stepped else 0.0
         )
+
+    def step_until(self, wall: float, boot: float) -> float:
+        """How far the wall clock has stepped since the last look."""
+        return (wall - self.wall) - (boot - self.boot)
 
     @property
     def may_sweep(self) -> bool:

@@ -185,10 +185,17 @@ class Service:
         job = self._job(attempt.job_id)
         if not attempt.live:
             raise ended(attempt)
-        assert job.heartbeat_at is not None
-        remaining = job.heartbeat_at + self.policy.stale_after_s - self._clock.now()
         self.queue.repeated("claim_repeat", job)
-        return self._granted(Grant(job, attempt), max(0.0, remaining), repeated=True)
+        return self._granted(Grant(job, attempt), self._remaining_s(job), repeated=True)
+
+    def _remaining_s(self, job: Job) -> float:
+        """What is left of a live job's lease; nothing may be promised by a clock that stepped a moment ago."""
+        assert job.heartbeat_at is not None
+        now = self._clock.now()
+        step = self._watch.step_until(now, self._clock.monotonic())
+        if abs(step) > self.policy.clock_step_s:
+            return 0.0
+        return max(0.0, job.heartbeat_at + self.policy.stale_after_s - now)
 
     @staticmethod
     def _granted(grant: Grant, lease_s: float, *, repeated: bool = False) -> ClaimReply:
