@@ -380,7 +380,7 @@ class OneGrantARequest(Checker):
 
 
 class OneJobASlot(Checker):
-    """A slot of a session holds one job; of the sessions of an installation only the newest holds any."""
+    """A slot of a session holds one job."""
 
     def see(self, seen: Observation) -> None:
         if seen.after.live is seen.before.live:
@@ -388,6 +388,74 @@ class OneJobASlot(Checker):
         held = Counter((live.host, live.session_id, live.slot) for live in seen.after.live.values())
         for (host, _, slot), count in held.items():
             self.demand(count <= 1, f"slot {slot} of {host} holds {count} jobs")
+
+
+class OneInstallation(Checker):
+    """One living installation works under a host's id, and of its sessions only the newest is given work."""
+
+    def __init__(self, world: World, policy: Policy) -> None:
+        super().__init__(world)
+        self._lease_s = policy.stale_after_s
+        self._last: dict[str, tuple[str, float]] = {}  # host → the installation heard last, and when
+        self._newest: dict[tuple[str, str], str] = {}  # host, installation → its newest session
+
+    def see(self, seen: Observation) -> None:
+        request = seen.call.message
+        if seen.call.name != "claim" or seen.error is not None or seen.result.repeated:
+            return  # the same answer again moves nothing
+        host, instance, session = request.host_id, request.instance_id, request.session_id
+        newest = self._newest.get((host, instance), session)
+        granted = any(event.transition == "claim" for event in seen.events)
+        if granted:
+            self.demand(session[:10] >= newest[:10], f"an older session of {host} was given work")
+            others = [
+                live
+                for live in seen.after.live.values()
+                if live.host == host and live.instance_id == instance and live.session_id != session
+            ]
+            self.demand(not others, f"the last session of {host} still holds a job")
+            known, heard_at = self._last.get(host, (instance, seen.at))
+            silent_s = seen.at - heard_at
+            over = known == instance or silent_s >= self._lease_s - 1.0
+            self.demand(over, f"a second installation of {host} was given work after {silent_s:.0f} s")
+        self._newest[host, instance] = max(newest, session, key=lambda each: each[:10])
+        self._last[host] = (instance, seen.at)
+
+
+class LeasesAreTrue(Checker):
+    """No worker is told of a longer lease than its claim has."""
+
+    def __init__(self, world: World, policy: Policy) -> None:
+        super().__init__(world)
+        self._lease_s = policy.stale_after_s
+        self._heard: dict[str, float] = {}
+
+    def see(self, seen: Observation) -> None:
+        for claim in seen.after.live.keys() - seen.before.live.keys():
+            self._heard[claim] = seen.at
+        if seen.error is not None or seen.call.name not in ("claim", "heartbeat", "upload"):
+            return
+        if seen.call.name == "claim":
+            claim, lease_s = seen.result.claim_id, seen.result.lease_s
+        else:
+            claim = OnlyTheOwnerActs.claim(seen.call)
+            self._heard[claim] = seen.at
+            lease_s = getattr(seen.result, "lease_s", None)
+        if claim is not None and lease_s is not None:
+            left_s = max(0.0, self._heard[claim] + self._lease_s - seen.at)
+            self.demand(lease_s <= left_s + 1.0, f"told of {lease_s:.0f} s of lease, {left_s:.0f} s are left")
+
+
+class ProgressNeverBack(Checker):
+    """What an attempt has told of its progress is never replaced by something older."""
+
+    def see(self, seen: Observation) -> None:
+        if seen.after.live is seen.before.live:
+            return
+        for claim, live in seen.after.live.items():
+            before = seen.before.live.get(claim)
+            if before is not None:
+                self.demand(live.seq >= before.seq, f"{claim[:8]} went from {before.seq} to {live.seq}")
 
 
 class GrantsFit(Checker):

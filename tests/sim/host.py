@@ -11,7 +11,7 @@ import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from sim.disk import Fuse, Crash
 from sim.faults import Fault, Weather
@@ -93,6 +93,16 @@ class Habits:
     same_bytes: bool  # whether two runs of a job give the same bundle
 
 
+class HostWatcher(Protocol):
+    """Who looks on: see :mod:`sim.worker_checkers`."""
+
+    def event(self, host: Host, event: t.Event) -> None: ...
+
+    def moved(self, host: Host, trainer: Trainer) -> None: ...
+
+    def ended(self, host: Host) -> None: ...
+
+
 class Host:
     """One machine with one worker on it."""
 
@@ -107,13 +117,15 @@ class Host:
         habits: Habits,
         weather: Weather,
         bundles: Path,
-        trainer_moved: Callable[[Host, Trainer], None],
+        watcher: HostWatcher,
     ) -> None:
         """``name`` is the host id; ``machine`` tells clones apart on the network and in the timeline."""
         self.world = world
         self.name = name
         self.machine = machine
         self.capability = capability
+        self.settings = habits.settings
+        self.woke_at = -1e9
         self.directory = directory
         self.clock = SimClock(world, boot_offset=1000.0)
         self.fuse = Fuse()
@@ -126,7 +138,7 @@ class Host:
         self._habits = habits
         self._weather = weather
         self._bundles = bundles
-        self._trainer_moved = trainer_moved
+        self._watcher = watcher
         self._chance = world.chance(f"host {machine}")
         self._boot = 0
         self._parked: list[Callable[[], None]] = []
@@ -156,6 +168,7 @@ class Host:
             self.trainer.vanish()
             self.trainer = None
         self._forget()
+        self._watcher.ended(self)
         self.after_end(self)
 
     def _forget(self) -> None:
@@ -182,6 +195,7 @@ class Host:
 
         def wake_up() -> None:
             self.asleep = False
+            self.woke_at = self.world.now
             self.clock.slept_s += self.world.now - slept_at
             self.world.say(self.machine, f"wakes up after {self.world.now - slept_at:.0f} s")
             if self.up:
@@ -193,6 +207,10 @@ class Host:
                 thunk()
 
         self.world.after(seconds, wake_up)
+
+    @property
+    def woke_lately(self) -> bool:
+        return self.world.now - self.woke_at < self.settings.leave_s
 
     def _when_awake(self, thunk: Callable[[], None]) -> None:
         """Let it happen now, or when the machine wakes up, if the program still runs then."""
@@ -221,6 +239,7 @@ class Host:
 
     def take(self, event: t.Event) -> None:
         """One step of the state machine, and everything it wants done."""
+        self._watcher.event(self, event)
         self.state, actions = worker_state.step(
             self.state, event, self.clock.monotonic(), self._habits.settings, self._chance.random
         )
@@ -387,7 +406,7 @@ class Host:
             fate,
             printed=lambda lines: self._of_trainer(t.Printed(claim_id=claim, lines=lines)),
             ended=lambda ended: self._trainer_ended(claim, ended),
-            moved=lambda trainer: self._trainer_moved(self, trainer),
+            moved=lambda trainer: self._watcher.moved(self, trainer),
         )
 
         def spawned() -> None:

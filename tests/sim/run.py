@@ -9,19 +9,22 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from sim import checkers as c
+from sim import worker_checkers as w
 from sim.coordinator import Coordinator
 from sim.host import Habits, Host, StateDirectory
 from sim.network import Network
 from sim.scenario import Machine, Scenario
 from sim.storm import Storm
-from sim.trainer_checkers import OneTrainerAtATime
+from sim.trainer import Trainer
 from sim.witness import Checker, Violation, Witness
+from sim.worker_checkers import WorkerChecker
 from sim.world import World
 
 from training.fleet.catalogue import index_rows
 from training.fleet.service import Plan
 from training.fleet.store import ArtifactStore
 from training.fleet.views import Views
+from training.fleet.worker_types import Event
 
 
 @dataclass
@@ -51,7 +54,14 @@ class Simulation:
             c.LostHostsAreNoticed(self.world, policy),
         ]
         self.grants = c.GrantsFit(self.world, policy, scenario.hosts)
-        self.trainers = OneTrainerAtATime(self.world, scenario.settings)
+        self.finished = w.FinishedIsDelivered(self.world)
+        self.workers: list[WorkerChecker] = [
+            w.OneTrainerAtATime(self.world, scenario.settings),
+            w.ToldToStop(self.world),
+            w.LeavesInTime(self.world),
+            self.finished,
+            w.LogsAreWhole(self.world),
+        ]
         self.witness = Witness(
             self.world,
             [
@@ -68,7 +78,10 @@ class Simulation:
                 c.OneGrantARequest(self.world),
                 c.OneJobASlot(self.world),
                 c.AcknowledgedIsDurable(self.world),
-                self.trainers,
+                c.LeasesAreTrue(self.world, policy),
+                c.ProgressNeverBack(self.world),
+                c.OneInstallation(self.world, policy),
+                *self.workers,
             ],
         )
         self.network = Network(self.world, scenario.weather, scenario.latency_s)
@@ -94,6 +107,7 @@ class Simulation:
             self._clone,
             self._slept,
             self._stepped,
+            lambda host: self.finished.gone(host.machine),
         )
 
     def run(self) -> None:
@@ -106,6 +120,20 @@ class Simulation:
         self.world.run(self.scenario.stormy_s)
         self.world.run(self.scenario.stormy_s + self._patience_s(), self._all_done)
         self._judge()
+
+    # ── what hosts do is shown to those who watch workers ───────────────────────────────────
+
+    def event(self, host: Host, event: Event) -> None:
+        for checker in self.workers:
+            checker.event(host, event)
+
+    def moved(self, host: Host, trainer: Trainer) -> None:
+        for checker in self.workers:
+            checker.moved(host, trainer)
+
+    def ended(self, host: Host) -> None:
+        for checker in self.workers:
+            checker.ended(host)
 
     # ── making ──────────────────────────────────────────────────────────────────────────────
 
@@ -137,7 +165,7 @@ class Simulation:
             habits,
             scenario.weather,
             self._bundles,
-            self.trainers.moved,
+            self,
         )
 
     def _slept(self, seconds: float) -> None:

@@ -29,8 +29,9 @@ class Storm:
         make_clone: Callable[[Host, StateDirectory], Host],
         slept: Callable[[float], None],
         stepped: Callable[[float], None],
+        gone: Callable[[Host], None],
     ) -> None:
-        """``slept`` is told when the receiver wakes up, ``stepped`` when its clock steps, and by how many seconds."""
+        """``gone`` is told when a machine is taken away for good, ``slept`` is told when the receiver wakes up, ``stepped`` when its clock steps, and by how many seconds."""
         self.calm = False
         self._world = world
         self._scenario = scenario
@@ -40,6 +41,7 @@ class Storm:
         self._make_clone = make_clone
         self._slept = slept
         self._stepped = stepped
+        self._gone = gone
         self._chance = world.chance("storm")
         self._later_jobs = list(scenario.later_jobs)
         for host in hosts:
@@ -215,6 +217,7 @@ class Storm:
         def remove() -> None:
             self._world.say(clone.machine, "is taken off the network by its owner")
             clone.gone = True
+            self._gone(clone)
             clone.crash()
             self._hosts.remove(clone)
 

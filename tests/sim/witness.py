@@ -54,6 +54,8 @@ class Live(NamedTuple):
     slot: int | None
     request_id: str | None
     readoptions: int
+    seq: int
+    progress: str | None
 
 
 def _timeless(facts: Facts) -> Facts:

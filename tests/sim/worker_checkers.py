@@ -1,0 +1,200 @@
+"""The promises about workers: what runs where, what is obeyed, and what becomes of finished work."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sim.witness import Checker, Observation, Witness
+from sim.world import World
+
+from training.fleet import worker_types as t
+from training.fleet.protocol import Action as Order
+from training.fleet.protocol import Slug
+
+if TYPE_CHECKING:
+    from sim.host import Host
+    from sim.trainer import Trainer
+
+SLACK_S = 5.0  # until a worker that wakes up has looked at its lease
+# The receiver's words after which finished work may be forgotten.
+_FORGET = (Slug.LEASE_SUPERSEDED, Slug.JOB_CANCELLED, Slug.RESULT_CONFLICT, Slug.UNKNOWN_JOB)
+
+
+class WorkerChecker(Checker):
+    """Looks at workers as well."""
+
+    def event(self, host: Host, event: t.Event) -> None:
+        """Something is about to be told to a worker's state machine."""
+
+    def moved(self, host: Host, trainer: Trainer) -> None:
+        """A trainer began to run, or ceased to."""
+
+    def ended(self, host: Host) -> None:
+        """A worker's program ended."""
+
+
+class OneTrainerAtATime(WorkerChecker):
+    """With ``on_silence = "pause"`` no trainer runs whose claim was swept: two copies never run at once.
+
+    Without it, the time for which two ran is counted and shown. What the operator took away, and what a copy of the
+    same installation took over, is known to its worker only at its next heartbeat, and is not promised.
+    """
+
+    def __init__(self, world: World, settings: t.Settings) -> None:
+        super().__init__(world)
+        self._pausing = settings.on_silence is t.OnSilence.PAUSE
+        self._running: dict[str, list[Trainer]] = {}  # job → its running trainers
+        self._swept: set[str] = set()
+        self._double_since: dict[str, float] = {}
+
+    def moved(self, host: Host, trainer: Trainer) -> None:
+        job_id = trainer.assignment.job_id
+        running = self._running.setdefault(job_id, [])
+        if trainer.running:
+            running.append(trainer)
+            self._look_soon(trainer)
+        elif trainer in running:
+            running.remove(trainer)
+        if len(running) > 1:
+            self._double_since.setdefault(job_id, self.world.now)
+        elif job_id in self._double_since:
+            double_s = self.world.now - self._double_since.pop(job_id)
+            self.world.tally["seconds in which two trained one job"] += int(double_s)
+
+    def see(self, seen: Observation) -> None:
+        if seen.call.name == "tick":
+            for claim in sorted(seen.before.live.keys() - seen.after.live.keys()):
+                self._swept.add(claim)
+                for trainer in self._running.get(seen.before.live[claim].job_id, []):
+                    if trainer.assignment.claim_id == claim:
+                        self._look_soon(trainer)
+        if self._swept:
+            self._swept -= seen.after.live.keys()  # readopted
+
+    def _look_soon(self, trainer: Trainer) -> None:
+        claim = trainer.assignment.claim_id
+
+        def look() -> None:
+            runs = trainer.running and claim in self._swept
+            self.demand(not runs, f"the trainer of the swept claim {claim[:8]} runs")
+
+        if self._pausing and claim in self._swept:
+            self.world.after(SLACK_S, look)
+
+
+class ToldToStop(WorkerChecker):
+    """A worker that learns that its claim is gone ends the trainer soon."""
+
+    def event(self, host: Host, event: t.Event) -> None:
+        trainer = host.trainer
+        work = host.state.work
+        if trainer is None or work is None or trainer.assignment is not work.assignment:
+            return
+        told = (
+            isinstance(event, t.Refused) and event.slug in (Slug.LEASE_SUPERSEDED, Slug.JOB_CANCELLED)
+        ) or (isinstance(event, t.BeatAnswered) and event.order is Order.STOP)
+        if told and event.call in (work.beat_call, host.state.call):
+            self.world.after(SLACK_S, lambda: self._look(host, trainer))
+
+    def _look(self, host: Host, trainer: Trainer) -> None:
+        gone = trainer.over or not trainer.running
+        self.demand(gone, f"the trainer of {trainer.assignment.claim_id[:8]} was not stopped")
+
+
+class LeavesInTime(WorkerChecker):
+    """A worker that is told to stop is gone within its time, whatever its trainer and the receiver do."""
+
+    def event(self, host: Host, event: t.Event) -> None:
+        if isinstance(event, t.SignalReceived):
+            session = host.session_id
+            self.world.after(host.settings.leave_s + SLACK_S, lambda: self._look(host, session))
+
+    def _look(self, host: Host, session: str) -> None:
+        stays = host.up and host.session_id == session and not host.asleep and not host.woke_lately
+        self.demand(not stays, f"{host.machine} was told to stop and is still there")
+
+
+class FinishedIsDelivered(WorkerChecker):
+    """A finished training is on the disk before it is offered, and offered until it is taken or refused for good.
+
+    Crashes of the worker do not change that; only a disk that loses the bundle may.
+    """
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
+        self._open: dict[tuple[str, str], str] = {}  # machine, claim → what is known of it
+        self._known: set[tuple[str, str]] = set()
+
+    def event(self, host: Host, event: t.Event) -> None:
+        work, saved = host.state.work, host.directory.saved.delivery
+        if saved is not None:
+            key = (host.machine, saved.assignment.claim_id)
+            if key not in self._known:
+                self._known.add(key)
+                self._open[key] = "packed"
+        if work is None or work.delivery is None:
+            return
+        self.demand(saved == work.delivery, f"{host.machine} would forget its finished work in a crash")
+        answer = isinstance(event, t.Completed | t.Refused | t.DeliveryBroken | t.BeatAnswered)
+        if answer and event.call in (host.state.call, work.beat_call):
+            self._answered((host.machine, work.assignment.claim_id), event)
+
+    def _answered(self, key: tuple[str, str], event: t.Event) -> None:
+        if key not in self._open:
+            return
+        match event:
+            case t.Completed() | t.DeliveryBroken() | t.BeatAnswered(order=Order.STOP):
+                del self._open[key]
+            case t.Refused() if event.slug in _FORGET:
+                del self._open[key]
+            case t.Refused():
+                self._open[key] = f"refused with {event.slug}"
+
+    def gone(self, machine: str) -> None:
+        """Its owner took the machine away."""
+        for key in [key for key in self._open if key[0] == machine]:
+            del self._open[key]
+
+    def at_end(self, witness: Witness) -> None:
+        ends = dict(witness.rows("SELECT claim_id, end_reason FROM attempts"))
+        for (machine, claim), known in self._open.items():
+            ended = ends[claim] is not None and ends[claim] != "host_lost"
+            # A line that garbles every try is given up after some.
+            garbled = known == f"refused with {Slug.WRONG_DIGEST}"
+            self.demand(ended or garbled, f"{machine} forgot the finished {claim[:8]} ({known})")
+
+
+class LogsAreWhole(WorkerChecker):
+    """The stored output is what was printed, each line once and in order, and all of it when the job completes."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
+        self._printed: dict[str, int] = {}  # claim → lines that its worker has taken
+        self._broken: set[str] = set()  # claims whose worker's program ended before they did
+
+    def event(self, host: Host, event: t.Event) -> None:
+        if isinstance(event, t.Printed):
+            self._printed[event.claim_id] = self._printed.get(event.claim_id, 0) + len(event.lines)
+
+    def ended(self, host: Host) -> None:
+        if host.state.work is not None:
+            self._broken.add(host.state.work.assignment.claim_id)
+
+    def at_end(self, witness: Witness) -> None:
+        stored: dict[str, list[str]] = {}
+        sql = (
+            "SELECT a.claim_id, l.first, l.count, l.text FROM log_chunks AS l JOIN attempts AS a "
+            "ON a.job_id = l.job_id AND a.attempt = l.attempt ORDER BY a.claim_id, l.first"
+        )
+        for claim, first, count, text in witness.rows(sql):
+            lines = stored.setdefault(claim, [])
+            self.demand(first == len(lines), f"output of {claim[:8]}: line {first} follows {len(lines)}")
+            lines += text.split("\n")
+            self.demand(len(lines) == first + count, f"output of {claim[:8]}: a piece is miscounted")
+        for claim, lines in stored.items():
+            right = [f"{claim[:8]} line {number}" for number in range(len(lines))]
+            self.demand(lines == right, f"output of {claim[:8]} is not what was printed")
+        for (claim,) in witness.rows("SELECT claim_id FROM attempts WHERE end_reason = 'completed'"):
+            if claim not in self._broken:
+                found, printed = len(stored.get(claim, [])), self._printed.get(claim, 0)
+                self.demand(found == printed, f"{claim[:8]} printed {printed} lines, {found} are stored")
