@@ -4,7 +4,7 @@ No single score wins everywhere, and masked error alone was once worse than chan
 unlike scales are made comparable by asking the same of each: how rare is this among benign windows
 that nothing was fitted on?
 
-Everything is a module with buffers in double precision, so that it travels in the sidecar.
+Everything is a module with buffers, so that it travels in the sidecar; sums are in double precision.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ class Distances(nn.Module):
         self.neighbours = min(neighbours, references - 1)
         self.register_buffer("mean", torch.zeros(dimensions, dtype=torch.double))
         self.register_buffer("gain", torch.zeros(dimensions, dtype=torch.double))
-        self.register_buffer("whiten", torch.eye(dimensions, dtype=torch.double))
-        self.register_buffer("references", torch.zeros(references, dimensions, dtype=torch.double))
+        self.register_buffer("whiten", torch.eye(dimensions))
+        self.register_buffer("references", torch.zeros(references, dimensions))
         self.register_buffer("reach", torch.zeros(references, dtype=torch.double))
         self.register_buffer("density", torch.zeros(references, dtype=torch.double))
 
@@ -60,7 +60,7 @@ class Distances(nn.Module):
         count = self.references.shape[0]
         chosen = torch.linspace(0, len(vectors) - 1, count).long()
         self.references.copy_(standard[chosen])
-        apart = torch.cdist(self.references, self.references)
+        apart = torch.cdist(self.references.double(), self.references.double())
         apart.fill_diagonal_(math.inf)
         near, who = apart.topk(self.neighbours, largest=False)
         self.reach.copy_(near[:, -1])
@@ -69,11 +69,13 @@ class Distances(nn.Module):
     def forward(self, vectors: Tensor) -> Tensor:
         """(n, 3) in the order of ``names``."""
         standard = self._standardise(vectors.double())
-        near, who = torch.cdist(standard, self.references).topk(self.neighbours, largest=False)
+        near, who = torch.cdist(standard, self.references.double()).topk(
+            self.neighbours, largest=False
+        )
         knn = near.mean(dim=1)
         density = 1 / (torch.maximum(near, self.reach[who]).mean(dim=1) + EPSILON)
         lof = self.density[who].mean(dim=1) / density
-        mahalanobis = (standard @ self.whiten).norm(dim=1)
+        mahalanobis = (standard @ self.whiten.double()).norm(dim=1)
         return torch.stack((knn, lof, mahalanobis), dim=1)
 
     def _standardise(self, vectors: Tensor) -> Tensor:

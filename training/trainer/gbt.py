@@ -52,7 +52,13 @@ class Gbt:
     temperature: float
     history: History
 
-    def predict(self, X: NDArray[np.float32], rows: IntArray) -> Outputs:
+    def predict(
+        self,
+        X: NDArray[np.float32],
+        rows: IntArray,
+        *,
+        features: NDArray[np.float32],  # noqa: ARG002 - X already is these
+    ) -> Outputs:
         if rows.size == 0:
             return Outputs(proba=np.zeros((0, self.classes)))
         matrix = _matrix(X, rows, self.linear, self.threads)

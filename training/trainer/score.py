@@ -90,7 +90,7 @@ def score(checkpoint: Path, data: Path, *, threads: int = 1) -> Any:
         cause = str(error).partition("\n")[0][:200]
         raise BadData(f"{checkpoint} holds no weights of {found.model} ({cause})") from None
     rows = np.arange(len(loaded))
-    outputs = fitted.predict(inputs.X, rows)
+    outputs = fitted.predict(inputs.X, rows, features=inputs.features)
     scored = Scored.build(
         y=inputs.y,
         episode=inputs.episode,

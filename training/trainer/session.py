@@ -55,6 +55,7 @@ def train(args: TrainerArgs, progress: Progress, stop: Stop, clock: Clock | None
     task = Task(
         model=args.model,
         X=inputs.X,
+        features=inputs.features,
         names=inputs.names,
         y=inputs.y,
         classes=len(inputs.label_map),
@@ -164,7 +165,7 @@ def _judge(
 
 
 def _scored(inputs: Inputs, fitted: Fitted, rows: IntArray) -> Scored:
-    outputs = fitted.predict(inputs.X, rows)
+    outputs = fitted.predict(inputs.X, rows, features=inputs.features)
     said = outputs.proba if outputs.proba is not None else outputs.score
     if said is None or not np.isfinite(said).all():
         raise BadArguments("the model answers with numbers that are not finite: choose a lower lr")

@@ -51,7 +51,13 @@ class Classifier:
     device: torch.device
     history: History
 
-    def predict(self, X: NDArray[np.float32], rows: IntArray) -> Outputs:
+    def predict(
+        self,
+        X: NDArray[np.float32],
+        rows: IntArray,
+        *,
+        features: NDArray[np.float32],  # noqa: ARG002 - only distances look at both
+    ) -> Outputs:
         self.net.eval()
         if rows.size == 0:
             return Outputs(proba=np.zeros((0, self.classes)))

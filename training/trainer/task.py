@@ -26,6 +26,7 @@ class Task:
 
     model: str
     X: NDArray[np.float32]
+    features: NDArray[np.float32]  # (N, F) of the same windows
     names: tuple[str, ...]  # of the features, or of the channels
     y: IntArray  # (N,) class numbers
     classes: int
@@ -60,8 +61,10 @@ class Fitted(Protocol):
     @property
     def history(self) -> History: ...
 
-    def predict(self, X: NDArray[np.float32], rows: IntArray) -> Outputs:
-        """Outputs for ``rows`` of ``X``, in their order."""
+    def predict(
+        self, X: NDArray[np.float32], rows: IntArray, *, features: NDArray[np.float32]
+    ) -> Outputs:
+        """Outputs for ``rows`` of ``X``, in their order; ``features`` (N, F) are of the same windows."""
         ...
 
     def sidecar(self) -> bytes:
