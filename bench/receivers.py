@@ -279,7 +279,7 @@ class Caller:
         self._connection.close()
 
 
-Step = Callable[[Caller, int], None]
+Step = Callable[[Caller, int], object]
 
 
 def latencies_ms(port: int, step: Step, count: int, client: int = 0) -> list[float]:
@@ -301,7 +301,11 @@ def rate(served: Served, step: Step, clients: int, seconds: float) -> tuple[floa
 
     def work(client: int) -> None:
         call = Caller(served.port)
-        step(call, client)
+        try:
+            step(call, client)
+        except BaseException:
+            ready.abort()  # or the others would wait for ever
+            raise
         ready.wait()
         go.wait()
         done, end = 0, time.perf_counter() + seconds
