@@ -12,6 +12,7 @@ from typing import Any
 
 from builders import a_job
 
+from training.clock import Clock
 from training.fleet.client import FleetClient
 from training.fleet.database import Writer
 from training.fleet.database_sqlite import SqliteDatabase
@@ -25,6 +26,7 @@ from training.fleet.receiver import create_app
 from training.fleet.service import Plan, Service
 from training.fleet.serving import Server, configuration
 from training.fleet.store import ArtifactStore
+from training.fleet.tls import Security
 
 TOKEN = "sesame, öffne dich"
 
@@ -57,7 +59,15 @@ class WatchedRoom(WaitingRoom):
 class Receiver:
     """Runs between ``with``; everything it consists of is within reach of the test."""
 
-    def __init__(self, folder: Path, jobs: list[dict[str, Any]], **settings: Any) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        jobs: list[dict[str, Any]],
+        *,
+        security: Security | None = None,
+        clock: Clock | None = None,
+        **settings: Any,
+    ) -> None:
         self.folder = folder
         self.disk = SmallDisk()
         self.queue = JobQueue(folder / "jobs.db", policy=Policy(sweep_period_s=3600))
@@ -71,13 +81,19 @@ class Receiver:
             self.service,
             self.writer,
             self.store,
-            Settings(**{"operator_token": TOKEN, **settings}),
+            Settings(
+                **{"operator_token": TOKEN, **settings},
+                secure=security is not None,
+                names=security.names if security else (),
+            ),
             reader=self.reader,
+            clock=clock,
+            authority=security.authority if security else None,
             reload=self._reload,
         )
         self.hub: Hub = app.state.hub
         self.room = self.hub.room = WatchedRoom()
-        self.server = Server(configuration(app), self.hub)
+        self.server = Server(configuration(app), self.hub, security)
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.address = self.listener.getsockname()
         self.url = f"http://127.0.0.1:{self.address[1]}"

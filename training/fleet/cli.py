@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
-from training.fleet import cli_status, cli_views
+from training.fleet import cli_enroll, cli_status, cli_views
 from training.fleet.cli_bundle import BundleRefused, fetch_model
 from training.fleet.cli_world import (
     DEFAULT_URL,
@@ -284,6 +284,9 @@ def _meter(world: World) -> Iterator[Callable[[int, int], object]]:
     with Progress(*columns, console=console, transient=True, disable=not shown) as bar:
         task = bar.add_task("fetching", total=None)
         yield lambda done, whole: bar.update(task, completed=done, total=whole or None)
+
+
+cli_enroll.hook(app)
 
 
 def main(argv: Sequence[str] | None = None, *, world: World | None = None) -> int:

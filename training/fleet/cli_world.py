@@ -7,11 +7,13 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import IO, Any
 
 from rich.console import Console, RenderableType
 
 from training.fleet.client import FleetClient
+from training.fleet.credentials import Credentials, CredentialsError
 from training.fleet.printable import json_text, one_line
 
 URL_VARIABLE = "CIS490_RECEIVER_URL"
@@ -22,9 +24,35 @@ DONE, REFUSED, USAGE, UNREACHABLE = 0, 1, 2, 75
 Connect = Callable[[str, str | None], FleetClient]
 
 
+TLS_VARIABLE = "CIS490_TLS_DIR"
+RECEIVERS_TLS_DIR = Path("/var/lib/cis490/tls")
+
+
 def connect(url: str, token: str | None) -> FleetClient:
     """A client that tries once: a person is waiting, and an error says what to do."""
-    return FleetClient(url, operator_token=token, tries=1, timeout_s=15.0)
+    tls = None
+    if url.startswith("https:") and (credentials := find_credentials(os.environ)) is not None:
+        tls = credentials.context()
+    return FleetClient(url, operator_token=token, tls=tls, tries=1, timeout_s=15.0)
+
+
+def find_credentials(environ: Mapping[str, str]) -> Credentials | None:
+    """What join left for this person; on the receiver's own host, its authority."""
+    named = environ.get(TLS_VARIABLE)
+    home = Path(
+        environ.get("HOME") or environ.get("USERPROFILE") or "~", ".config", "cis490", "tls"
+    )
+    folders = [Path(named)] if named else [home, RECEIVERS_TLS_DIR]
+    return next((found for found in map(Credentials, folders) if found.present), None)
+
+
+def usual_url(environ: Mapping[str, str]) -> str:
+    """The receiver that was joined; else the one on this machine."""
+    found = find_credentials(environ)
+    if found is None:
+        return DEFAULT_URL
+    known = found.identity()
+    return DEFAULT_URL.replace("http:", "https:") if known is None else known.receiver_url
 
 
 class CannotError(Exception):
@@ -48,12 +76,14 @@ class World:
     as_json: bool = False
 
     def client(self, url: str | None) -> FleetClient:
-        address = url or self.url or self.environ.get(URL_VARIABLE) or DEFAULT_URL
+        address = url or self.url or self.environ.get(URL_VARIABLE)
         token = self.environ.get(TOKEN_VARIABLE, "").strip()
         if not (token.isascii() and token.isprintable()):
             raise CannotError(f"${TOKEN_VARIABLE} holds characters that no token has", USAGE)
         try:
-            return self.connect(address, token or None)
+            return self.connect(address or usual_url(self.environ), token or None)
+        except CredentialsError as error:
+            raise CannotError(str(error), USAGE) from None
         except ValueError as error:  # not an address; the transport says what one looks like
             raise CannotError(str(error), USAGE) from None
 

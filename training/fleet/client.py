@@ -20,6 +20,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -92,6 +93,7 @@ class FleetClient:
         *,
         operator_token: str | None = None,
         transport: Transport | None = None,
+        tls: ssl.SSLContext | None = None,
         tries: int | None = 3,
         timeout_s: float = 30.0,
         chance: Callable[[], float] = random.random,
@@ -101,7 +103,7 @@ class FleetClient:
         self.host_id = host_id
         self._close: Callable[[], None] = lambda: None
         if transport is None:
-            transport = http = HttpTransport(base_url)
+            transport = http = HttpTransport(base_url, tls=tls)
             self._close = http.close
         token = {} if not operator_token else {HEADER_OPERATOR_TOKEN: _token(operator_token)}
         self._caller = Caller(
@@ -333,6 +335,14 @@ class FleetClient:
     ) -> Fetched:
         """Fetch a completed job's bundle to ``path``, which appears only when its SHA-256 is verified."""
         return fetch(self._caller, _model(ref), Path(path), progress)
+
+    def get_json(self, path: str) -> dict[str, Any]:
+        """Any address's answer as it is."""
+        return self._get(path)
+
+    def post_json(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        """The same, with a body."""
+        return self._post(path, body)
 
     # -- inside -------------------------------------------------------------------------------------------------
 

@@ -39,12 +39,43 @@ class Security:
             logger.error("the receiver's own certificate could not be renewed: %s", error)
 
 
+class Explained(ssl.SSLObject):
+    """A handshake that fails is logged with its reason, and the other side is told before it is hung up on.
+
+    The event loop closes a connection at the first error, with the alert that says why still unsent. So the error is
+    held back as if more had to be read, which makes the loop send what is waiting; the other side then hangs up by
+    itself, or the deadline for handshakes does.
+    """
+
+    _LOOKS_MAX = 8  # what arrives meanwhile is kept in memory
+    _refused: ssl.SSLError | None = None
+    _looks = 0
+
+    def do_handshake(self) -> None:
+        if self._refused is None:
+            try:
+                super().do_handshake()
+            except (ssl.SSLWantReadError, ssl.SSLWantWriteError, ssl.SSLEOFError):
+                raise
+            except ssl.SSLError as error:
+                self._refused = error
+                why = getattr(error, "verify_message", None) or error.reason
+                logger.info("a connection was refused in the TLS handshake: %s", why)
+            else:
+                return
+        self._looks += 1
+        if self._looks > self._LOOKS_MAX:
+            raise self._refused
+        raise ssl.SSLWantReadError
+
+
 def server_context(folder: Path) -> ssl.SSLContext:
     """TLS 1.3 only. A client may come without a certificate (to join, or with a token), never with a bad one."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     context.num_tickets = 0  # no resumption: every connection shows its certificate
     context.verify_mode = ssl.CERT_OPTIONAL
+    context.sslobject_class = Explained
     try:
         context.load_verify_locations(folder / "ca.pem")
         _load_own(context, folder)

@@ -114,6 +114,13 @@ class HttpTransport:
         found = {name.lower(): value for name, value in answer.getheaders()}
         return Response(answer.status, found, content)
 
+    def wait_for_hangup(self, timeout_s: float) -> None:
+        """Return when the other side hangs up on an idle connection; at once when there is none."""
+        with self._lock:
+            connection = self._idle[-1] if self._idle else None
+        if connection is not None:
+            _readable(connection, timeout_s)
+
     def close(self) -> None:
         """Close the idle connections; the transport stays usable."""
         with self._lock:
@@ -199,10 +206,10 @@ def _read(answer: http.client.HTTPResponse, sink: Callable[[bytes], object] | No
     return content
 
 
-def _readable(connection: http.client.HTTPConnection) -> bool:
-    """Whether an idle connection has something to say, which can only be good-bye."""
+def _readable(connection: http.client.HTTPConnection, timeout_s: float = 0) -> bool:
+    """Whether an idle connection has something to say (within a time), which can only be good-bye."""
     try:
-        return bool(select.select([connection.sock], [], [], 0)[0])
+        return bool(select.select([connection.sock], [], [], timeout_s)[0])
     except (OSError, ValueError):
         return True
 
@@ -212,8 +219,35 @@ def _words(error: Exception) -> str:
         return "no answer in time"
     if isinstance(error, ConnectionRefusedError):
         return "connection refused"
+    if isinstance(error, ssl.SSLError):
+        return _tls_words(error)
     if isinstance(error, (*_HUNG_UP, http.client.IncompleteRead)):
         return "the connection was cut"
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
     return f"{type(error).__name__} {error}".strip()
+
+
+# What the other side's refusal of our certificate, or ours of its, means for people.
+_TLS_WORDS = (
+    ("CERTIFICATE_EXPIRED", "this machine's certificate has expired; enroll it anew"),
+    ("UNKNOWN_CA", "this machine's certificate is another receiver's; enroll it anew"),
+    ("DECRYPT_ERROR", "this machine's certificate is another receiver's; enroll it anew"),
+    ("UNSUPPORTED_CERTIFICATE", "this machine's certificate is not one for a client"),
+    ("BAD_CERTIFICATE", "this machine's certificate is not good (yet); is the clock right?"),
+    ("PROTOCOL_VERSION", "it does not speak TLS 1.3"),
+    ("WRONG_VERSION_NUMBER", "it does not speak TLS; is the address http:// and not https://?"),
+)
+
+
+def _tls_words(error: ssl.SSLError) -> str:
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return (
+            f"whoever answers there does not prove to be the receiver ({error.verify_message}); "
+            "check the address, and the receiver's --public-name"
+        )
+    reason = error.reason or str(error)
+    for mark, words in _TLS_WORDS:
+        if mark in reason:
+            return words
+    return f"the encrypted connection failed ({reason})"

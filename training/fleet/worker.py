@@ -20,6 +20,7 @@ from pathlib import Path
 from training.clock import Clock, SystemClock
 from training.fleet import worker_types as t
 from training.fleet.client import FleetClient
+from training.fleet.credentials import Credentials, CredentialsError
 from training.fleet.supervise import LocalRunner, Runner, end_leftovers
 from training.fleet.worker_attempt import MIB, Attempt, free_bytes
 from training.fleet.worker_calls import Asker, Calls, NotNowError
@@ -32,6 +33,7 @@ from training.fleet.worker_options import (
     options_of,
     parser,
 )
+from training.fleet.worker_standing import Standing
 from training.fleet.worker_state import Chance, State, step
 
 log = logging.getLogger("training.fleet.worker")
@@ -65,12 +67,25 @@ class TrainerWorker:
         self._clock = clock or SystemClock()
         self._chance = chance
         self._capability = capability or (lambda: detect(options))
+        credentials = None if options.tls_dir is None else Credentials(options.tls_dir)
         make = client or (
             lambda timeout_s: FleetClient(
-                options.receiver_url, options.host_id, timeout_s=timeout_s
+                options.receiver_url,
+                options.host_id,
+                timeout_s=timeout_s,
+                tls=None if credentials is None else credentials.context(),
             )
         )
-        clients = make(CALL_TIMEOUT_S), make(BEAT_TIMEOUT_S)
+        self._clients = make(CALL_TIMEOUT_S), make(BEAT_TIMEOUT_S)
+        self._standing: Standing | None = None
+        if credentials is not None:
+            self._standing = Standing(
+                credentials,
+                options.receiver_url,
+                self._clock,
+                on_renewed=self._reconnect,
+                on_revoked=self._put_out,
+            )
         self._disk = StateFolder(options.state_dir)
         self._runner = runner or LocalRunner()
         self._inbox: queue.SimpleQueue[t.Event] = queue.SimpleQueue()
@@ -79,7 +94,7 @@ class TrainerWorker:
         self._wake_at: float | None = None
         self._exit: t.Exit | None = None
         asker = Asker(self._disk.instance_id, self._disk.session_id, self._present, trainer_digests)
-        self._calls = Calls(*clients, asker, self.post)
+        self._calls = Calls(*self._clients, asker, self.post)
 
     def post(self, event: t.Event) -> None:
         """Hand the loop an event; from any thread, and from signal handlers."""
@@ -89,6 +104,8 @@ class TrainerWorker:
         """Work until told to stop; the exit code."""
         log.info("host %s asks %s for work", self._options.host_id, self._options.receiver_url)
         asleep_s = self._asleep_s()
+        if self._standing is not None:
+            self._standing.start()
         try:
             if leftovers := end_leftovers(self._disk.folder):
                 log.warning("ended %d processes of an earlier session", len(leftovers))
@@ -100,11 +117,23 @@ class TrainerWorker:
                     self._handle(t.Slept(slept_s))
                 self._handle(event)
         finally:
+            if self._standing is not None:
+                self._standing.stop()
             self._runner.close()
             self._disk.close()
         if self._exit.sentence:
             print(f"{PROGRAM}: {self._exit.sentence}", file=sys.stderr)
         return self._exit.code
+
+    def _reconnect(self) -> None:
+        """Further connections show the renewed certificate."""
+        for client in self._clients:
+            client.close()
+
+    def _put_out(self, sentence: str) -> None:
+        """The operator revoked this host: stop as if told to by a signal, trainer and all."""
+        log.error("%s", sentence)
+        self.post(t.SignalReceived())
 
     def _asleep_s(self) -> float:
         return self._clock.monotonic() - self._clock.awake()
@@ -200,7 +229,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         options = options_of(args)
         own = options.places.repo_root == Path(__file__).resolve().parents[2]
         worker = TrainerWorker(options, trainer_digests=installed_digests if own else dict)
-    except (StateError, ValueError) as error:
+    except (StateError, CredentialsError, ValueError) as error:
         print(f"{PROGRAM}: {error}", file=sys.stderr)
         return 2
     for name in ("SIGTERM", "SIGINT", "SIGHUP", "SIGBREAK"):

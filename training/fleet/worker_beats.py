@@ -14,7 +14,13 @@ BACKLOG_S = 1.0  # until the next heartbeat while more lines wait than one messa
 
 # The claim is gone, or the job is: whatever was made of it is of no use to anybody.
 DROPS = frozenset(
-    {Slug.LEASE_SUPERSEDED, Slug.JOB_CANCELLED, Slug.RESULT_CONFLICT, Slug.UNKNOWN_JOB}
+    {
+        Slug.LEASE_SUPERSEDED,
+        Slug.JOB_CANCELLED,
+        Slug.RESULT_CONFLICT,
+        Slug.UNKNOWN_JOB,
+        Slug.CERTIFICATE_REVOKED,
+    }
 )
 
 

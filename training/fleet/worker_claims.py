@@ -7,6 +7,17 @@ from training.fleet.words import Slug
 from training.fleet.worker_beats import interval_s
 from training.fleet.worker_turn import Phase, Turn
 
+# Asking again would be refused again: the worker must be started differently, or enrolled anew.
+HOPELESS = frozenset(
+    {
+        Slug.BAD_REQUEST,
+        Slug.CERTIFICATE_IDENTITY,
+        Slug.CERTIFICATE_REVOKED,
+        Slug.HOST_MISMATCH,
+        Slug.WRONG_ROLE,
+    }
+)
+
 
 def ask(turn: Turn) -> None:
     """Send a claim. Its id is on the disk first and stays the same until it brought a job."""
@@ -73,7 +84,7 @@ def _refused(turn: Turn, answer: t.Refused, *, fresh: bool) -> None:
         if fresh:
             turn.leave(1, answer.detail)
         turn.set(request_id=None, tries=0, call_at=turn.now)
-    elif answer.slug == Slug.BAD_REQUEST:
+    elif answer.slug in HOPELESS:
         turn.leave(2, answer.detail)
     else:
         turn.say(f"the receiver refuses to give work: {answer.detail}", warning=True)

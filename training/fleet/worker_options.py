@@ -34,6 +34,7 @@ class Options:
     places: Places
     state_dir: Path
     settings: Settings
+    tls_dir: Path | None = None  # key and certificate, when the receiver is reached over TLS
 
 
 def detect(options: Options) -> Mapping[str, Any]:
@@ -85,6 +86,7 @@ _TABLE: tuple[tuple[str, Callable[[str], object], str, object, str], ...] = (
     ("--summary", Path, "FILE", Path("data/processed/features_window_v1.parquet"), "the data set's features"),
     ("--tensors", Path, "DIR", Path("data/processed/tensor_window_v1"), "the data set's windows"),
     ("--state-dir", Path, "DIR", None, "what must survive a crash; .worker/NAME among the artifacts"),
+    ("--tls-dir", Path, "DIR", None, "key and certificate of this host, as join made them; tls in the state directory"),
     ("--poll-s", seconds, "S", 15.0, "pause after an empty or failed claim when the receiver cannot wait"),
     ("--heartbeat-s", seconds, "S", 30.0, "how often the receiver hears of a running job"),
 )
@@ -129,14 +131,38 @@ def options_of(args: argparse.Namespace) -> Options:
             f"{host_id!r} cannot be a host id: 1 to 64 letters, digits, dots, dashes and underscores; "
             "choose one with --host-id"
         )
+    state_dir = root / (args.state_dir or artifacts / ".worker" / host_id)
     return Options(
         receiver_url=args.receiver_url,
         host_id=host_id,
         places=Places(root, inputs, artifacts, root / args.reports_dir),
-        state_dir=root / (args.state_dir or artifacts / ".worker" / host_id),
+        state_dir=state_dir,
+        tls_dir=_tls_dir(args.receiver_url, root / (args.tls_dir or state_dir / "tls"), host_id),
         settings=Settings(
             heartbeat_s=args.heartbeat_s,
             poll_s=args.poll_s,
             on_silence=OnSilence(args.on_silence),
         ),
     )
+
+
+def _tls_dir(receiver_url: str, folder: Path, host_id: str) -> Path | None:
+    """The folder, when the address asks for TLS. Raises ValueError unless it holds this host's certificate."""
+    if not receiver_url.startswith("https:"):
+        return None
+    from training.fleet.credentials import Credentials, CredentialsError
+
+    try:
+        known = Credentials(folder).identity()
+    except CredentialsError as error:
+        raise ValueError(str(error)) from None
+    if known is None:
+        raise ValueError(
+            f"{folder} holds no certificate for {receiver_url}; `cis490-jobs enroll {host_id}` on the receiver "
+            "prints the line that gets one"
+        )
+    if known.name != host_id:
+        raise ValueError(
+            f"the certificate in {folder} is {known.name}'s; start with --host-id {known.name}, or enroll {host_id}"
+        )
+    return folder

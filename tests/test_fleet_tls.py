@@ -1,0 +1,513 @@
+"""Over TLS: who is let in, who is not and why, and that a revocation holds at once."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import socket
+import ssl
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from builders import a_capability, a_job
+from cryptography import x509
+from receiver_running import TOKEN, in_background, job_id
+from tls_world import CLIENT, SERVER, SecureReceiver, Signer, host, secure, uri
+
+from training.fleet.admission import HEADER_FINGERPRINT
+from training.fleet.authority import AuthorityError
+from training.fleet.client import ClientError, FleetClient, Refused, Superseded, Unreachable
+from training.fleet.identity import Role, urn
+from training.fleet.tls import Security, server_context
+
+DAY = timedelta(days=1)
+JOB = job_id(a_job("one"))
+CHANGING = [  # method, path, body: one request for each address that changes something for a host
+    ("POST", "/v1/job/claim", {"host_id": "pi"}),
+    ("POST", f"/v1/job/{JOB}/heartbeat", {}),
+    ("POST", f"/v1/job/{JOB}/complete", {"artifact_id": "0" * 64}),
+    ("POST", f"/v1/job/{JOB}/fail", {"error": "no"}),
+    ("PUT", f"/v1/model/{JOB}", {}),
+    ("HEAD", f"/v1/model/{JOB}", {}),
+]
+
+
+@pytest.fixture(scope="module")
+def receiver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecureReceiver]:
+    with secure(tmp_path_factory.mktemp("tls"), a_job("one"), a_job("two")) as receiver:
+        yield receiver
+
+
+@pytest.fixture
+def fresh(tmp_path: Path) -> Iterator[SecureReceiver]:
+    with secure(tmp_path, a_job("one"), a_job("two")) as receiver:
+        yield receiver
+
+
+def alert(receiver: SecureReceiver, context: ssl.SSLContext) -> str:
+    """What the receiver says in the handshake (in TLS 1.3 the client hears it when it first reads)."""
+    with socket.create_connection(receiver.address, timeout=20) as plain:
+        try:
+            with context.wrap_socket(plain, server_hostname="localhost") as secured:
+                return f"let in: {secured.recv(1)!r}"
+        except ssl.SSLError as error:
+            return str(error.reason)
+
+
+def answer(receiver: SecureReceiver, pem: bytes | None, **how: object) -> str:
+    """The slug with which a claim for host pi is refused."""
+    client = receiver.showing(pem, **how)  # type: ignore[arg-type]
+    with pytest.raises(Refused) as refused:
+        client.claim(a_capability())
+    assert "Traceback" not in refused.value.detail
+    return str(refused.value.slug)
+
+
+# -- let in -----------------------------------------------------------------------------------------------------
+
+
+def test_a_host_with_its_certificate_works_under_its_own_name(
+    fresh: SecureReceiver, tmp_path: Path
+) -> None:
+    pem, _ = fresh.admitted("pi")
+    client = fresh.showing(pem)
+    grant = client.claim(a_capability())
+    assert grant is not None
+    client.heartbeat(grant.job_id)
+    bundle = tmp_path / "bundle"
+    bundle.write_bytes(b"model" * 1000)
+    artifact = client.upload_artifact(grant.job_id, bundle)
+    assert artifact == hashlib.sha256(b"model" * 1000).hexdigest()
+    assert client.complete(grant.job_id, artifact_id=artifact).status == "completed"
+    assert client.job(grant.job_id)["attempts"][0]["host"] == "pi"
+    client.get_model(grant.job_id, tmp_path / "again")
+
+
+def test_the_certificate_names_the_host_when_the_body_does_not(fresh: SecureReceiver) -> None:
+    pem, _ = fresh.admitted("pi")
+    grant = fresh.showing(pem).claim(a_capability())
+    assert grant is not None
+    nameless = fresh.showing(pem)
+    nameless.host_id = None
+    assert nameless.heartbeat(grant.job_id).action == "continue"
+
+
+def test_operators_come_by_certificate_or_by_token(fresh: SecureReceiver) -> None:
+    pem, _ = fresh.admitted("ada", Role.OPERATOR)
+    assert fresh.showing(pem).cancel("one").status == "cancelled"
+    assert fresh.showing(None, TOKEN).cancel("two").status == "cancelled"
+    assert len(fresh.showing(None, TOKEN).jobs()["jobs"]) == 2
+
+
+def test_nothing_is_resumed_so_every_connection_shows_its_certificate(
+    receiver: SecureReceiver,
+) -> None:
+    context = receiver.context(receiver.admitted("pi")[0])
+    with (
+        socket.create_connection(receiver.address, timeout=20) as plain,
+        context.wrap_socket(plain, server_hostname="localhost") as secured,
+    ):
+        assert secured.version() == "TLSv1.3"
+        secured.sendall(b"GET /v1/health HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert secured.recv(15) == b"HTTP/1.1 200 OK"
+        session = secured.session
+        assert session is None or not session.has_ticket
+
+
+# -- refused: each for its own reason ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Bad:
+    """A certificate, how it is made, and what is said to it in the handshake, or afterwards."""
+
+    name: str
+    make: Callable[[SecureReceiver, Signer], bytes]
+    reason: str
+
+
+def listed(receiver: SecureReceiver, made: tuple[bytes, str], name: str = "pi") -> bytes:
+    """Even a certificate that stands in the receiver's list."""
+    receiver.enter(made[1], name)
+    return made[0]
+
+
+def under_a_host(receiver: SecureReceiver, own: Signer) -> bytes:
+    """Signed by a host that takes itself for an authority."""
+    pem, _ = receiver.admitted("pi")
+    key, certificate = pem.split(b"-----BEGIN CERTIFICATE", 1)
+    certificate = b"-----BEGIN CERTIFICATE" + certificate
+    forger = Signer(
+        x509_key(key), x509.load_pem_x509_certificate(certificate)
+    )
+    return forger.sign(host("desktop"))[0] + certificate
+
+
+def under_a_second_authority(receiver: SecureReceiver, own: Signer) -> bytes:
+    """Signed by an authority below ours, which ours does not allow."""
+    pem, _ = own.sign(use=None, ca=True)
+    key, certificate = pem.split(b"-----BEGIN CERTIFICATE", 1)
+    certificate = b"-----BEGIN CERTIFICATE" + certificate
+    second = Signer(x509_key(key), x509.load_pem_x509_certificate(certificate))
+    return second.sign(host("pi"))[0] + certificate
+
+
+def x509_key(pem: bytes):  # noqa: ANN201
+    from cryptography.hazmat.primitives.serialization import load_pem_private_key
+
+    return load_pem_private_key(pem, None)
+
+
+HANDSHAKE = [
+    Bad("self-signed", lambda r, own: own.sign(host("pi"), self_signed=True)[0], "UNKNOWN_CA"),
+    Bad("another authority's", lambda r, _: Signer.new().sign(host("pi"))[0], "UNKNOWN_CA"),
+    Bad(
+        "an authority's of the same name",
+        lambda r, own: Signer.new("cis490 training fleet").sign(host("pi"))[0],
+        "UNKNOWN_CA DECRYPT_ERROR BAD_CERTIFICATE",
+    ),
+    Bad(
+        "expired",
+        lambda r, own: listed(r, own.sign(host("pi"), begins=-2 * DAY, ends=-DAY)),
+        "CERTIFICATE_EXPIRED",
+    ),
+    Bad(
+        "not yet valid",
+        lambda r, own: listed(r, own.sign(host("pi"), begins=DAY, ends=2 * DAY)),
+        "BAD_CERTIFICATE",
+    ),
+    Bad(
+        "a server's",
+        lambda r, own: listed(r, own.sign(host("pi"), use=SERVER)),
+        "UNSUPPORTED_CERTIFICATE",
+    ),
+    Bad(
+        "the receiver's own",
+        lambda r, own: (r.tls / "server.key").read_bytes() + (r.tls / "server.pem").read_bytes(),
+        "UNSUPPORTED_CERTIFICATE",
+    ),
+    Bad("signed by a host", under_a_host, "UNKNOWN_CA INVALID_CA"),
+    Bad("under a second authority", under_a_second_authority, "UNKNOWN_CA"),
+]
+
+
+@pytest.mark.parametrize("bad", HANDSHAKE, ids=lambda bad: bad.name)
+def test_refused_in_the_handshake(receiver: SecureReceiver, bad: Bad) -> None:
+    said = alert(receiver, receiver.context(bad.make(receiver, Signer.of(receiver.tls))))
+    assert any(each in said for each in bad.reason.split()), said
+
+
+SHAPES = [
+    Bad("none", lambda r, own: b"", "no_certificate"),
+    Bad("never issued", lambda r, own: own.sign(host("pi"))[0], "certificate_unknown"),
+    Bad(
+        "two names",
+        lambda r, own: listed(r, own.sign(host("pi"), host("desktop"))),
+        "certificate_identity",
+    ),
+    Bad(
+        "two URIs of which one is ours",
+        lambda r, own: listed(r, own.sign(host("pi"), uri("https://pi.example"))),
+        "certificate_identity",
+    ),
+    Bad(
+        "a common name only",
+        lambda r, own: listed(r, own.sign(common_name="pi")),
+        "certificate_identity",
+    ),
+    Bad(
+        "a domain name only",
+        lambda r, own: listed(r, own.sign(x509.DNSName("pi"), common_name="pi")),
+        "certificate_identity",
+    ),
+    Bad(
+        "another project's URI",
+        lambda r, own: listed(r, own.sign(uri("urn:other:host:pi"))),
+        "certificate_identity",
+    ),
+    Bad(
+        "a role that does not exist",
+        lambda r, own: listed(r, own.sign(uri("urn:cis490:root:pi"))),
+        "certificate_identity",
+    ),
+    Bad(
+        "no name", lambda r, own: listed(r, own.sign(uri("urn:cis490:host:"))), "certificate_identity"
+    ),
+    Bad(
+        "a name with a path in it",
+        lambda r, own: listed(r, own.sign(uri("urn:cis490:host:../pi"))),
+        "certificate_identity",
+    ),
+    Bad(
+        "listed for another host",
+        lambda r, own: listed(r, own.sign(host("pi")), name="desktop"),
+        "certificate_identity",
+    ),
+    Bad(
+        "a host that says it is an operator",
+        lambda r, own: listed(r, own.sign(uri(urn(Role.OPERATOR, "pi")))),
+        "certificate_identity",
+    ),
+    Bad("another host's", lambda r, own: r.admitted("desktop")[0], "host_mismatch"),
+    Bad("an operator's", lambda r, own: r.admitted("ada", Role.OPERATOR)[0], "wrong_role"),
+]
+
+
+@pytest.mark.parametrize("bad", SHAPES, ids=lambda bad: bad.name)
+def test_refused_by_name_list_or_role(receiver: SecureReceiver, bad: Bad) -> None:
+    pem = bad.make(receiver, Signer.of(receiver.tls)) or None
+    assert answer(receiver, pem) == bad.reason
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_1, ssl.TLSVersion.TLSv1_2])
+@pytest.mark.filterwarnings("ignore:ssl.TLSVersion:DeprecationWarning")
+def test_older_versions_are_refused(receiver: SecureReceiver, version: ssl.TLSVersion) -> None:
+    context = receiver.context(receiver.admitted("pi")[0])
+    context.set_ciphers("ALL:@SECLEVEL=0")
+    context.minimum_version = context.maximum_version = version
+    assert "PROTOCOL_VERSION" in alert(receiver, context)
+
+
+def test_plain_http_is_not_answered(receiver: SecureReceiver) -> None:
+    with socket.create_connection(receiver.address, timeout=20) as plain:
+        plain.sendall(b"GET /v1/health HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        with contextlib.suppress(ConnectionResetError):
+            assert not plain.recv(4096).startswith(b"HTTP")
+
+
+def test_a_wrong_token_without_a_certificate_is_refused(fresh: SecureReceiver) -> None:
+    with pytest.raises(Refused) as refused:
+        fresh.showing(None, "guess").jobs()
+    assert refused.value.slug == "operator_token"
+
+
+@pytest.mark.parametrize("name", [HEADER_FINGERPRINT, "X_Client_Fingerprint", "X-Forwarded-For"])
+def test_a_proxys_headers_mean_nothing_without_the_proxy(
+    receiver: SecureReceiver, name: str
+) -> None:
+    _, fingerprint = receiver.admitted("pi")
+    client = receiver.showing(None)
+    client._caller._headers = {name: fingerprint}
+    with pytest.raises(Refused) as refused:
+        client.claim(a_capability())
+    assert refused.value.slug == "no_certificate"
+
+
+# -- one host and another's claim ---------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def two(fresh: SecureReceiver) -> tuple[SecureReceiver, FleetClient, str]:
+    """The receiver, host A, and the claim of host B on job one."""
+    owner = fresh.showing(fresh.admitted("desktop")[0], name="desktop")
+    grant = owner.claim(a_capability())
+    assert grant is not None
+    assert grant.job_id == JOB
+    return fresh, fresh.showing(fresh.admitted("pi")[0]), grant.claim_id
+
+
+@pytest.mark.parametrize(("method", "path", "body"), CHANGING[1:], ids=lambda each: str(each)[-12:])
+@pytest.mark.parametrize("said", [None, "desktop", "pi"])
+def test_nobody_touches_anothers_claim(
+    two: tuple[SecureReceiver, FleetClient, str],
+    method: str,
+    path: str,
+    body: dict[str, str],
+    said: str | None,
+) -> None:
+    receiver, stranger, claim_id = two
+    headers = {"X-Claim-Id": claim_id, **({"X-Host-Id": said} if said else {})}
+    sent = {**body, "claim_id": claim_id, "host_id": said}
+    with pytest.raises(Refused) as refused:
+        stranger._caller.send(method, path, body=json.dumps(sent).encode(), headers=headers)
+    wanted = "host_mismatch" if said == "desktop" else "lease_superseded"
+    assert refused.value.slug == wanted
+    assert receiver.queue.get(JOB).worker_hostname == "desktop"
+    assert receiver.queue.get(JOB).status == "claimed"
+
+
+@pytest.mark.parametrize("look", ["", "/log", "/explain"])
+def test_nobody_looks_into_anothers_job(
+    two: tuple[SecureReceiver, FleetClient, str], look: str
+) -> None:
+    _, stranger, _ = two
+    with pytest.raises(Refused) as refused:
+        stranger.get_json(f"/v1/job/{JOB}{look}")
+    assert refused.value.slug == "not_yours"
+
+
+def test_nobody_takes_anothers_model(two: tuple[SecureReceiver, FleetClient, str]) -> None:
+    with pytest.raises(Refused) as refused:
+        two[1].get_model(JOB, "nowhere")
+    assert refused.value.slug == "not_yours"
+
+
+def test_a_host_may_not_act_as_operator(two: tuple[SecureReceiver, FleetClient, str]) -> None:
+    receiver, stranger, _ = two
+    for act in (
+        lambda: stranger.cancel("one"),
+        lambda: stranger.requeue("one"),
+        stranger.reload,
+        lambda: stranger.post_json("/v1/revoke", {"name": "desktop"}),
+        lambda: stranger.post_json("/v1/invitations", {"name": "me"}),
+        lambda: stranger.get_json("/v1/certificates"),
+        lambda: stranger.get_json("/v1/tokens"),
+    ):
+        with pytest.raises(Refused) as refused:
+            act()
+        assert refused.value.slug == "operator_token"
+    assert receiver.queue.get(JOB).status == "claimed"
+
+
+def test_no_address_serves_who_shows_nothing(receiver: SecureReceiver) -> None:
+    """Every address and method, but those for joining."""
+    from training.fleet.access import Access, access_of
+    from training.fleet.endpoints import routes
+
+    client = receiver.showing(None)
+    for route in routes():
+        for method in route.methods or ():
+            if access_of(method, route.path) is Access.JOINING:
+                continue
+            with pytest.raises(Refused) as refused:
+                client._caller.send(method, route.path.replace("{job_id}", JOB), body=b"{}")
+            assert refused.value.slug in ("no_certificate", "operator_token"), route.path
+
+
+# -- put out ----------------------------------------------------------------------------------------------------
+
+
+def test_a_revocation_holds_from_the_next_request_on(fresh: SecureReceiver) -> None:
+    pem, _ = fresh.admitted("pi")
+    client = fresh.showing(pem)
+    grant = client.claim(a_capability())
+    assert grant is not None
+    reply = fresh.showing(None, TOKEN).post_json("/v1/revoke", {"name": "pi"})
+    assert reply == {"name": "pi", "certificates": 1, "jobs": 1}
+    assert fresh.queue.get(grant.job_id).status == "pending"
+    for shown in (client, fresh.showing(pem)):
+        with pytest.raises(Refused) as refused:
+            shown.heartbeat(grant.job_id)
+        assert refused.value.slug == "certificate_revoked"
+
+
+def test_a_revocation_cuts_a_claim_that_waits(fresh: SecureReceiver) -> None:
+    pem, _ = fresh.admitted("pi")
+    client, operator = fresh.showing(pem), fresh.showing(None, TOKEN)
+    operator.cancel("one")
+    operator.cancel("two")
+    with in_background(lambda: client.claim(a_capability(), wait_s=30.0)) as result:
+        assert fresh.room.waiting.acquire(timeout=20)
+        operator.post_json("/v1/revoke", {"name": "pi"})
+    assert isinstance(result[0], Unreachable)
+
+
+def test_a_revocation_cuts_an_upload_in_the_middle(fresh: SecureReceiver) -> None:
+    context = fresh.context(fresh.admitted("pi")[0])
+    with (
+        socket.create_connection(fresh.address, timeout=20) as plain,
+        context.wrap_socket(plain, server_hostname="localhost") as secured,
+    ):
+        secured.sendall(
+            f"PUT /v1/model/{JOB} HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\nhalf".encode()
+        )
+        fresh.showing(None, TOKEN).post_json("/v1/revoke", {"name": "pi"})
+        data = b"first"
+        with contextlib.suppress(ConnectionResetError, ssl.SSLError):
+            while data:
+                data = secured.recv(4096)
+
+
+def test_a_certificate_ends_on_an_open_connection_too(fresh: SecureReceiver) -> None:
+    client = fresh.showing(fresh.admitted("pi")[0])
+    client.claim(a_capability())
+    fresh.clock.advance(31 * 86_400)
+    with pytest.raises(Refused) as refused:
+        client.health()
+    assert refused.value.slug == "certificate_expired"
+
+
+def test_revocations_survive_a_restart(tmp_path: Path) -> None:
+    with secure(tmp_path, a_job("one")) as receiver:
+        pem, fingerprint = receiver.admitted("pi")
+        receiver.showing(None, TOKEN).post_json("/v1/revoke", {"name": "pi"})
+    with secure(tmp_path, a_job("one")) as receiver:
+        assert receiver.hub.door.registry.revoked(fingerprint)
+        assert answer(receiver, pem) == "certificate_revoked"
+
+
+# -- the receiver's own side --------------------------------------------------------------------------------------
+
+
+def test_a_client_refuses_another_receiver(receiver: SecureReceiver, tmp_path: Path) -> None:
+    (tmp_path / "ca.pem").write_bytes(Signer.new().certificate.public_bytes(x509_pem()))
+    from training.fleet.credentials import Credentials
+
+    client = FleetClient(receiver.url, tls=Credentials(tmp_path).context(), tries=1)
+    with pytest.raises(Unreachable, match="does not prove to be the receiver"):
+        client.health()
+    client.close()
+
+
+def test_a_client_refuses_another_name(receiver: SecureReceiver) -> None:
+    address = f"https://127.0.0.2:{receiver.address[1]}"
+    receiver.security.names  # noqa: B018 - 127.0.0.1 is among them, 127.0.0.2 is not
+    client = FleetClient(address, tls=receiver.context(), tries=1)
+    with pytest.raises(ClientError):
+        client.health()
+    client.close()
+
+
+def x509_pem():  # noqa: ANN201
+    from cryptography.hazmat.primitives.serialization import Encoding
+
+    return Encoding.PEM
+
+
+def broken(folder: Path, name: str, content: bytes) -> str:
+    """What a start says with one file of the folder changed."""
+    from tls_world import RealTime
+
+    Security(folder, ["localhost"], RealTime())
+    (folder / name).write_bytes(content)
+    with pytest.raises(AuthorityError) as error:
+        Security(folder, ["localhost"], RealTime())
+        server_context(folder)
+    return str(error.value)
+
+
+@pytest.mark.parametrize("name", ["ca.pem", "server.pem", "server.key"])
+@pytest.mark.parametrize("content", [b"", b"garbage", b"-----BEGIN CERTIFICATE-----\nAAAA\n"])
+def test_a_damaged_file_keeps_the_receiver_from_starting(
+    tmp_path: Path, name: str, content: bytes
+) -> None:
+    assert name in broken(tmp_path / "tls", name, content) or "restore" in broken(
+        tmp_path / "tls2", name, content
+    )
+
+
+def test_an_authoritys_key_that_others_may_read_signs_nothing(tmp_path: Path) -> None:
+    from tls_world import RealTime
+
+    folder = tmp_path / "tls"
+    Security(folder, ["localhost"], RealTime())
+    (folder / "ca.key").chmod(0o640)
+    with pytest.raises(AuthorityError, match="chmod 600"):
+        Security(folder, ["another.name"], RealTime())
+
+
+def test_the_receiver_renews_its_own_certificate(fresh: SecureReceiver) -> None:
+    before = (fresh.tls / "server.pem").read_bytes()
+    fresh.security.tick()
+    assert (fresh.tls / "server.pem").read_bytes() == before
+    fresh.clock.advance(250 * 86_400)
+    # Its beginning lies ahead of OpenSSL's clock now, so it is looked at and not used.
+    fresh.security.tick()
+    assert (fresh.tls / "server.pem").read_bytes() != before
+
+
+__all__ = ["CLIENT", "Superseded"]

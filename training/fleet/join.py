@@ -1,0 +1,194 @@
+"""Get this machine its certificate: ``python -m training.fleet.join`` with what ``cis490-jobs enroll`` printed.
+
+The key is made here and never leaves. The receiver's authority is fetched over a connection that nothing vouches for
+yet, and is believed only if it has the fingerprint from the printed line; the code travels after that, encrypted to
+the receiver that this authority names. Exit codes: 0 joined (or had joined before), 1 refused, 2 wrong usage,
+75 receiver not reached.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import hmac
+import os
+import platform
+import re
+import ssl
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from training.clock import Clock, SystemClock
+from training.fleet.client import ClientError, FleetClient, Refused, Unavailable, Unreachable
+from training.fleet.credentials import Credentials, CredentialsError, new_request, pinned
+from training.fleet.identity import Role, parse_fingerprint
+from training.fleet.words import HOST_ID_PATTERN
+
+PROGRAM = "training.fleet.join"
+DONE, REFUSED, USAGE, UNREACHABLE = 0, 1, 2, 75
+
+Connect = Callable[[str, ssl.SSLContext], FleetClient]
+
+
+class JoinError(Exception):
+    """This machine cannot join. The text is one sentence."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What the printed line says."""
+
+    url: str
+    role: Role
+    name: str
+    code: str
+    fingerprint: str  # 64 hexadecimal digits
+    folder: Path
+
+
+def connect(url: str, tls: ssl.SSLContext) -> FleetClient:
+    return FleetClient(url, tls=tls, tries=3, timeout_s=15.0)
+
+
+def join(wish: Wish, clock: Clock, connect: Connect = connect) -> str:
+    """Join, unless that is done; a sentence about it. Raises JoinError, CredentialsError, ClientError, OSError."""
+    credentials = Credentials(wish.folder)
+    if _joined(wish, credentials, connect):
+        return f"{wish.name} has joined {wish.url} before; nothing was changed"
+    authority = _authority(wish, connect)
+    key, request = new_request(wish.name)
+    body = {"name": wish.name, "role": wish.role, "code": wish.code, "csr": request}
+    answer = connect(wish.url, pinned(authority)).post_json("/v1/join", body)
+    if _digest(str(answer.get("ca"))) != wish.fingerprint:
+        raise JoinError(
+            "the receiver answered with another authority than it showed; do not trust it"
+        )
+    credentials.store(answer, key, wish.url, clock.now())
+    connect(wish.url, credentials.context()).health()
+    days = round(float(answer["valid_s"]) / 86_400)
+    return (
+        f"{wish.name} has joined {wish.url}; its certificate is in {wish.folder}, "
+        f"good for {days} days and renewed by itself"
+    )
+
+
+def _joined(wish: Wish, credentials: Credentials, connect: Connect) -> bool:
+    """Whether what lies in the folder is this very membership and still good."""
+    try:
+        known = credentials.identity() if credentials.present else None
+        if known is None or (known.role, known.name, known.receiver_url) != (
+            wish.role,
+            wish.name,
+            wish.url,
+        ):
+            return False
+        if _digest((credentials.folder / "ca.pem").read_text()) != wish.fingerprint:
+            return False
+        connect(wish.url, credentials.context()).health()
+    except (CredentialsError, Refused, Unreachable, OSError):
+        return False
+    return True
+
+
+def _authority(wish: Wish, connect: Connect) -> str:
+    """The receiver's authority, if it is the one that the printed line means."""
+    nobody = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    nobody.check_hostname = False
+    nobody.verify_mode = ssl.CERT_NONE  # what comes is believed for its fingerprint alone
+    authority = str(connect(wish.url, nobody).get_json("/v1/authority").get("ca"))
+    if not hmac.compare_digest(_digest(authority), wish.fingerprint):
+        raise JoinError(
+            f"whoever answers at {wish.url} is not the receiver that printed the line: its authority has another "
+            "fingerprint, and no code was sent; check the address, or print a new line"
+        )
+    return authority
+
+
+def _digest(pem: str) -> str:
+    try:
+        return hashlib.sha256(ssl.PEM_cert_to_DER_cert(pem)).hexdigest()
+    except ValueError:
+        raise JoinError(
+            "the receiver's answer holds no certificate; is it another version?"
+        ) from None
+
+
+def default_folder(role: Role, name: str) -> Path:
+    """Where the worker, or ``cis490-jobs``, looks for it."""
+    if role is Role.OPERATOR:
+        return Path.home() / ".config" / "cis490" / "tls"
+    return Path(__file__).resolve().parents[2] / "artifacts" / ".worker" / name / "tls"
+
+
+def _wish(args: argparse.Namespace) -> Wish:
+    """Raises ValueError in one sentence."""
+    name = args.host_id or os.environ.get("FLEET_HOST_ID") or platform.node()
+    if not re.fullmatch(HOST_ID_PATTERN, name):
+        raise ValueError(
+            f"{name!r} cannot be a name: 1 to 64 letters, digits, dots, dashes and underscores; "
+            "choose one with --host-id"
+        )
+    if urlsplit(args.receiver_url).scheme != "https":
+        raise ValueError(
+            f"{args.receiver_url!r} is not an https address; paste the whole line that enroll printed"
+        )
+    role = Role.OPERATOR if args.operator else Role.HOST
+    return Wish(
+        args.receiver_url,
+        role,
+        name,
+        args.code.strip(),
+        parse_fingerprint(args.fingerprint),
+        (args.tls_dir or default_folder(role, name)).absolute(),
+    )
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog=f"python -m {PROGRAM}",
+        description="Get this machine its certificate, with the line that `cis490-jobs enroll` printed.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("--receiver-url", required=True, metavar="URL", help="as printed; https")
+    parser.add_argument("--host-id", metavar="NAME", help="the name the code is for")
+    parser.add_argument(
+        "--operator", action="store_true", help="join as an operator, not as a host"
+    )
+    parser.add_argument("--code", required=True, help="as printed; good once, for 15 minutes")
+    parser.add_argument("--fingerprint", required=True, help="as printed: sha256:…")
+    parser.add_argument(
+        "--tls-dir",
+        type=Path,
+        metavar="DIR",
+        help="where to keep it; default where worker or CLI look",
+    )
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    args = _parser().parse_args(argv)
+    try:
+        wish = _wish(args)
+    except ValueError as error:
+        return _say(error, USAGE)
+    try:
+        print(join(wish, SystemClock()))
+    except (Unreachable, Unavailable) as error:
+        return _say(error, UNREACHABLE)
+    except (JoinError, CredentialsError, ClientError) as error:
+        return _say(error, REFUSED)
+    except OSError as error:
+        return _say(f"cannot keep the certificate in {wish.folder}: {error.strerror}", REFUSED)
+    return DONE
+
+
+def _say(error: object, code: int) -> int:
+    print(f"join: {error}", file=sys.stderr)
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,100 @@
+"""A worker's standing with its receiver: its certificate is renewed in time, and being put out is noticed at once.
+
+One thread, beside the loop. It holds a connection on which nothing is said: the receiver cuts it when it revokes the
+certificate, and a look then tells why. In quiet times that costs one small request a minute.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+
+from training.clock import Clock
+from training.fleet.client import ClientError, FleetClient, Refused
+from training.fleet.credentials import Credentials, CredentialsError, new_request
+from training.fleet.transport import HttpTransport
+from training.fleet.words import Slug
+
+log = logging.getLogger(__name__)
+
+QUIET_S = 60.0  # less than the receiver keeps a silent connection
+PAUSE_S = 2.0  # between two looks, however often the connection is cut
+RETRY_S = 10.0
+RENEW_AGAIN_S = 600.0  # after a renewal that failed; there are ten days for it
+
+
+class Standing:
+    """Looks after one worker's credentials. ``on_revoked`` gets the receiver's sentence, once."""
+
+    def __init__(
+        self,
+        credentials: Credentials,
+        receiver_url: str,
+        clock: Clock,
+        *,
+        on_renewed: Callable[[], None],
+        on_revoked: Callable[[str], None],
+    ) -> None:
+        self._credentials = credentials
+        self._url = receiver_url
+        self._clock = clock
+        self._on_renewed = on_renewed
+        self._on_revoked = on_revoked
+        self._transport = HttpTransport(receiver_url, tls=credentials.context())
+        self._client = FleetClient(receiver_url, transport=self._transport, tries=1, timeout_s=10.0)
+        self._renew_at = 0.0  # by the monotonic clock
+        self._end = threading.Event()
+
+    def start(self) -> None:
+        threading.Thread(target=self._run, name="standing", daemon=True).start()
+
+    def stop(self) -> None:
+        """Look no further; the thread goes with its next wait."""
+        self._end.set()
+
+    def look(self) -> bool:
+        """Renew if it is time, and ask whether we still may; False when the receiver revoked us."""
+        try:
+            self._renew_if_due()
+            self._client.health()
+        except Refused as refusal:
+            if refusal.slug == Slug.CERTIFICATE_REVOKED:
+                self._on_revoked(str(refusal))
+                return False
+            log.warning("the receiver refuses this host: %s", refusal)
+        return True
+
+    def _run(self) -> None:
+        while not self._end.is_set():
+            try:
+                if not self.look():
+                    return
+                self._transport.wait_for_hangup(QUIET_S)
+                pause_s = PAUSE_S
+            except ClientError as error:  # the loop's own requests tell the operator
+                log.debug("no look at the certificate: %s", error)
+                pause_s = RETRY_S
+            self._end.wait(pause_s)
+
+    def _renew_if_due(self) -> None:
+        known = self._credentials.identity()
+        now = self._clock.monotonic()
+        if known is None or now < self._renew_at or not known.due(self._clock.now()):
+            return
+        self._renew_at = now + RENEW_AGAIN_S
+        try:
+            key, request = new_request(known.name)
+            answer = self._client.post_json("/v1/renew", {"csr": request})
+            self._credentials.store(answer, key, self._url, self._clock.now())
+            self._credentials.reload()
+        except (ClientError, CredentialsError, OSError) as error:
+            if isinstance(error, Refused) and error.slug == Slug.CERTIFICATE_REVOKED:
+                raise
+            days = (known.received_at + known.valid_s - self._clock.now()) / 86_400
+            log.warning("the certificate is not renewed yet, %.1f days are left: %s", days, error)
+            return
+        self._client.close()
+        self._transport.close()
+        self._on_renewed()
+        log.info("the certificate was renewed")
