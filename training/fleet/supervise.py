@@ -211,7 +211,14 @@ class Launcher:
         assert self._popen.stdout is not None
         self._stdin: IO[bytes] = self._popen.stdin
         self._stdout: IO[bytes] = self._popen.stdout
-        self._cage = system.cage(self._popen)
+        try:
+            self._cage = system.cage(self._popen)
+        except BaseException:  # one that nothing holds must not stay behind
+            self._popen.kill()
+            self._popen.wait()
+            self._stdin.close()
+            self._stdout.close()
+            raise
         self._reader = threading.Thread(target=self._read, name="launcher", daemon=True)
         self._reader.start()
 

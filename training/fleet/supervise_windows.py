@@ -92,7 +92,10 @@ def cage(process: subprocess.Popen[bytes]) -> object:
         )
         and kernel32.AssignProcessToJobObject(job, int(handle))
     ):
-        raise ctypes.WinError(ctypes.get_last_error())  # type: ignore[attr-defined]
+        error = ctypes.WinError(ctypes.get_last_error())  # type: ignore[attr-defined]
+        if job:
+            kernel32.CloseHandle(job)
+        raise error
     return int(job)
 
 
