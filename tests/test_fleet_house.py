@@ -186,7 +186,8 @@ def commands() -> set[str]:
     from training.fleet.cli import app
 
     found = {each.name or each.callback.__name__ for each in app.registered_commands}  # type: ignore[union-attr]
-    return {name.replace("_", "-") for name in found}
+    groups = {each.name for each in app.registered_groups if isinstance(each.name, str)}
+    return {name.replace("_", "-") for name in found | groups}
 
 
 def test_the_page_of_commands_names_every_one() -> None:

@@ -39,6 +39,10 @@ class Security:
             logger.error("the receiver's own certificate could not be renewed: %s", error)
 
 
+# What came is no TLS at all, so there is nobody to be told.
+_NOT_TLS = frozenset({"HTTP_REQUEST", "WRONG_VERSION_NUMBER", "HTTPS_PROXY_REQUEST"})
+
+
 class Explained(ssl.SSLObject):
     """A handshake that fails is logged with its reason, and the other side is told before it is hung up on.
 
@@ -58,9 +62,11 @@ class Explained(ssl.SSLObject):
             except (ssl.SSLWantReadError, ssl.SSLWantWriteError, ssl.SSLEOFError):
                 raise
             except ssl.SSLError as error:
-                self._refused = error
                 why = getattr(error, "verify_message", None) or error.reason
                 logger.info("a connection was refused in the TLS handshake: %s", why)
+                if error.reason in _NOT_TLS:
+                    raise
+                self._refused = error
             else:
                 return
         self._looks += 1
