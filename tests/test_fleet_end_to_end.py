@@ -81,9 +81,13 @@ class Fleet:
         log = self.folder / "receiver.log"
         seen = log.stat().st_size if log.exists() else 0
         self.receiver = self.start(*command, log=log.name)
-        found = until(
-            lambda: re.search(r"listening on http://127.0.0.1:(\d+)", log.read_text()[seen:])
-        )
+
+        def serving() -> re.Match[str] | None:
+            assert self.receiver is not None
+            assert self.receiver.poll() is None, log.read_text()
+            return re.search(r"listening on http://127.0.0.1:(\d+)", log.read_text()[seen:])
+
+        found = until(serving)
         self.port = int(found[1])
         address = f"http://127.0.0.1:{self.port}"
         self.transport.close()
