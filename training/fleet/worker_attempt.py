@@ -98,7 +98,8 @@ class Attempt:
             self._folders.bundle.unlink(missing_ok=True)
         if job_over:
             shutil.rmtree(self._resume, ignore_errors=True)
-        prune(self._places.artifacts, self._places.reports)
+        with suppress(OSError):  # somebody else tidies up too; next time, then
+            prune(self._places.artifacts, self._places.reports)
 
     @property
     def _folders(self) -> AttemptFolders:
