@@ -478,6 +478,17 @@ def test_a_connection_that_was_closed_while_idle_is_replaced() -> None:
         transport.close()
 
 
+def test_a_connection_that_is_closed_while_it_is_taken_up_is_replaced(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("training.fleet.transport._readable", lambda _: False)  # a moment too early
+    with server(answering(b"one"), answering(b"two", close=True)) as url:
+        transport = HttpTransport(url)
+        assert transport.request("GET", "/", {}, None, 10).body == b"one"
+        assert transport.request("POST", "/", {}, b"{}", 10).body == b"two"
+        transport.close()
+
+
 def test_a_body_is_streamed_and_an_answer_too() -> None:
     got: list[bytes] = []
     requests: list[bytes] = []

@@ -632,6 +632,13 @@ def test_half_a_header_is_cut_off(
             wire.answer()
 
 
+def test_half_a_second_header_is_cut_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(GuardedProtocol, "header_s", 0.05)
+    with running(tmp_path) as receiver, Wire(receiver) as wire:
+        assert wire.request("GET", "/v1/health").answer()[0] == 200
+        assert wire.send("GET /v1/hea").problem() == (408, "request_timeout")
+
+
 def test_a_silent_connection_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(GuardedProtocol, "header_s", 0.02)
     with running(tmp_path) as receiver, Wire(receiver) as wire, pytest.raises(EOFError):
