@@ -1,8 +1,9 @@
 """``gbt``: gradient-boosted trees on window features (XGBoost, histogram method).
 
-Boosted three times: from nothing and from a linear model, each until the validation windows gain no
-more; then the better start again, on training and validation windows together, for as many rounds
-as it took.
+Two boosters answer together: one grew from nothing, one from a linear model. Trees hold where levels
+shift from host to host, the line holds where trees see too few windows; which of them a new host
+will favour cannot be told from validation windows, and their mean was better than either. Each is
+boosted until the validation windows gain no more, then again for as long on these as well.
 """
 
 from __future__ import annotations
@@ -39,17 +40,29 @@ STARTS = ("nothing", "linear model")
 # A booster's generator cannot be saved. So every run, interrupted or not, makes its booster anew
 # after this many rounds, with a seed of its own: from there a resumed run goes on identically.
 STRETCH = 20
+LEAST_SHARE = 6  # boosting from nothing takes at least one in so many of the rounds allowed
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A trained booster, and the line under it if it started from one."""
+
+    booster: xgboost.Booster
+    linear: Linear | None
+    temperature: float
+
+    def proba(self, values: NDArray[np.float32], threads: int) -> FloatArray:
+        matrix = _matrix(values, self.linear, threads)
+        return softmax(_logits(self.booster, matrix) / self.temperature)
 
 
 @dataclass(frozen=True, slots=True)
 class Gbt:
-    """Trained trees, and the linear model under them if they started from one."""
+    """The parts, in the order of ``STARTS``."""
 
-    booster: xgboost.Booster
-    linear: Linear | None
+    parts: tuple[Part, ...]
     classes: int
     threads: int
-    temperature: float
     history: History
 
     def predict(
@@ -61,19 +74,24 @@ class Gbt:
     ) -> Outputs:
         if rows.size == 0:
             return Outputs(proba=np.zeros((0, self.classes)))
-        matrix = _matrix(X, rows, self.linear, self.threads)
-        return Outputs(proba=softmax(_logits(self.booster, matrix) / self.temperature))
+        values = X[rows]
+        each = [part.proba(values, self.threads) for part in self.parts]
+        return Outputs(proba=np.mean(each, axis=0))
 
     def sidecar(self) -> bytes:
-        self.booster.set_attr(linear=None if self.linear is None else self.linear.to_json())
-        return bytes(self.booster.save_raw("json"))
+        """XGBoost's own JSON of the first part; line and second booster are attributes in it."""
+        first, second = self.parts
+        assert second.linear is not None
+        raw = base64.b64encode(bytes(second.booster.save_raw("ubj"))).decode()
+        first.booster.set_attr(line=second.linear.to_json(), over_the_line=raw)
+        return bytes(first.booster.save_raw("json"))
 
     def facts(self) -> dict[str, Any]:
         return {
             "normaliser": {"kind": "none", "why": "trees only compare values"},
-            "start": STARTS[self.linear is not None],
-            "rounds": self.booster.num_boosted_rounds(),
-            "temperature": self.temperature,
+            "starts": list(STARTS),
+            "rounds": [part.booster.num_boosted_rounds() for part in self.parts],
+            "temperatures": [part.temperature for part in self.parts],
         }
 
 
@@ -81,7 +99,6 @@ class Gbt:
 class Search:
     """How boosting from one start went until the validation loss stopped falling."""
 
-    loss: float
     rounds: int
     temperature: float
     history: History
@@ -89,41 +106,59 @@ class Search:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """All that an interrupted run needs: searches that ended, and the one under way at its last stretch."""
+    """All that an interrupted run needs: what ended, and the boosting under way at its last stretch."""
 
     searches: tuple[Search, ...] = ()
-    model: str | None = None  # base64 of the booster
+    models: tuple[str, ...] = ()  # base64 of boosters that are done
+    model: str | None = None  # of the one under way
     history: History = field(default_factory=list)
+
+    @property
+    def stage(self) -> int:
+        return len(self.searches) + len(self.models)
+
+    @property
+    def rounds(self) -> int:
+        """Rounds boosted so far, for the progress lines."""
+        return sum(len(search.history) for search in self.searches) + len(self.history)
 
 
 def fit(task: Task) -> Gbt:
-    """Search from each start, choose, and boost again with all that may be learnt from."""
+    """For each start: search for the number of rounds, then boost with all that may be learnt from."""
     if task.device == "cuda" and not xgboost.build_info().get("USE_CUDA"):
         raise BadArguments("this XGBoost has no CUDA: install the package xgboost, or use the CPU")
-    train, val = task.split.train, task.split.val
-    both = np.sort(np.concatenate((train, val)))
+    train = task.split.train
+    both = np.sort(np.concatenate((train, task.split.val)))
     saved = task.keeper.load()
     memory = Memory() if saved is None else _unpack(saved)
-    done = sum(len(search.history) for search in memory.searches) + len(memory.history)
-    task.progress.begin_epochs(done)
-    for start in range(len(memory.searches), len(STARTS)):
-        found = _search(task, start, memory)
-        memory = Memory((*memory.searches, found))
-    best = min(range(len(STARTS)), key=lambda start: memory.searches[start].loss)
-    chosen = memory.searches[best]
-    linear = _linear(task, best, both)
-    rounds = round(chosen.rounds * both.size / train.size)
-    booster, _ = _boost(task, linear, both, None, rounds, memory)
-    return Gbt(booster, linear, task.classes, task.threads, chosen.temperature, chosen.history)
+    task.progress.begin_epochs(memory.rounds)
+    parts = []
+    for start in range(len(STARTS)):
+        if len(memory.searches) == start:
+            found = _search(task, start, memory)
+            memory = Memory((*memory.searches, found), memory.models)
+        search, linear = memory.searches[start], _linear(task, start, both)
+        if len(memory.models) == start:
+            rounds = round(search.rounds * both.size / train.size)
+            booster, _ = _boost(task, linear, both, None, rounds, memory)
+            memory = Memory(memory.searches, (*memory.models, _text(booster)))
+        booster = xgboost.Booster({"nthread": task.threads})
+        booster.load_model(bytearray(base64.b64decode(memory.models[start])))
+        parts.append(Part(booster, linear, search.temperature))
+    return Gbt(tuple(parts), task.classes, task.threads, memory.searches[0].history)
 
 
 def load(facts: Mapping[str, Any], sidecar: bytes, *, classes: int, threads: int = 1) -> Gbt:
-    """The booster of a verified sidecar; its format is data only."""
-    booster = xgboost.Booster({"nthread": threads})
-    booster.load_model(bytearray(sidecar))
-    text = booster.attr("linear")
-    linear = None if text is None else Linear.from_json(text)
-    return Gbt(booster, linear, classes, threads, float(facts["temperature"]), [])
+    """The boosters of a verified sidecar; their formats are data only."""
+    first, second = (xgboost.Booster({"nthread": threads}) for _ in STARTS)
+    first.load_model(bytearray(sidecar))
+    line, raw = first.attr("line"), first.attr("over_the_line")
+    if line is None or raw is None:
+        raise ValueError("the line that one of the boosters starts from is missing")
+    second.load_model(bytearray(base64.b64decode(raw)))
+    heat, heat_over = (float(value) for value in facts["temperatures"])
+    parts = (Part(first, None, heat), Part(second, Linear.from_json(line), heat_over))
+    return Gbt(parts, classes, threads, [])
 
 
 def _search(task: Task, start: int, memory: Memory) -> Search:
@@ -131,10 +166,12 @@ def _search(task: Task, start: int, memory: Memory) -> Search:
     linear = _linear(task, start, train)
     booster, history = _boost(task, linear, train, val, task.whole("n_estimators"), memory)
     rounds = _best(history)
+    if linear is None:
+        # By chance the first few trees may suit few windows best; alone they are no model yet.
+        rounds = min(max(rounds, task.whole("n_estimators") // LEAST_SHARE), len(history))
     weights = class_weights(task.y[train], task.classes)
-    logits = _logits(booster[:rounds], _matrix(task.X, val, linear, task.threads))
-    loss, temperature = tempered(task.y[val], logits, weights)
-    return Search(loss, rounds, temperature, history)
+    logits = _logits(booster[:rounds], _matrix(task.X[val], linear, task.threads))
+    return Search(rounds, tempered(task.y[val], logits, weights)[1], history)
 
 
 def _linear(task: Task, start: int, rows: IntArray) -> Linear | None:
@@ -162,12 +199,12 @@ def _boost(
         max_bin=task.whole("max_bin"),
         nthread=task.threads,
     )
-    dval = None if val is None else _matrix(task.X, val, linear, task.threads)
+    dval = None if val is None else _matrix(task.X[val], linear, task.threads)
     cache: list[xgboost.DMatrix] = [dtrain]
     if dval is not None:
         cache.append(dval)
-    stage, most = len(memory.searches), task.whole("n_estimators")
-    before = sum(len(search.history) for search in memory.searches)
+    most = task.whole("n_estimators")
+    before = memory.rounds - len(memory.history)
     model, history = memory.model, list(memory.history)
     booster = _booster(task, cache, model, 0)
     while len(history) < rounds:
@@ -175,20 +212,18 @@ def _boost(
             break
         if len(history) % STRETCH == 0:
             if history:
-                model = base64.b64encode(bytes(booster.save_raw("ubj"))).decode()
-            booster = _booster(task, cache, model, stage * most + len(history) // STRETCH)
+                model = _text(booster)
+            booster = _booster(task, cache, model, memory.stage * most + len(history) // STRETCH)
             task.keeper.watch(partial(_pack, replace(memory, model=model, history=list(history))))
         task.stop.check()
         task.keeper.tick()
         booster.update(dtrain, len(history))
         latest = _judge(task, booster, dtrain, rows, dval, val, weights)
         history.append({"epoch": len(history) + 1, **latest})
-        task.progress.epoch(
-            before + len(history),
-            before + rounds + most * (len(STARTS) - 1 - stage if dval is not None else 0),
-            loss=float(latest["train_loss"] or 0.0),
-            metric=latest["val_metric"],
-        )
+        loss, metric = float(latest["train_loss"] or 0.0), latest["val_metric"]
+        shown = before + len(history)
+        ahead = rounds - len(history) + most * (2 * len(STARTS) - 1 - memory.stage)
+        task.progress.epoch(shown, shown + ahead, loss=loss, metric=metric)
     return booster, history
 
 
@@ -233,10 +268,7 @@ def _judge(
     }
 
 
-def _matrix(
-    X: NDArray[np.float32], rows: IntArray, linear: Linear | None, threads: int
-) -> xgboost.DMatrix:
-    values = X[rows]
+def _matrix(values: NDArray[np.float32], linear: Linear | None, threads: int) -> xgboost.DMatrix:
     margin = None if linear is None else linear.margins(values)
     return xgboost.DMatrix(values, base_margin=margin, nthread=threads)
 
@@ -265,6 +297,10 @@ def _booster(
     return booster
 
 
+def _text(booster: xgboost.Booster) -> str:
+    return base64.b64encode(bytes(booster.save_raw("ubj"))).decode()
+
+
 def _pack(memory: Memory) -> bytes:
     return json.dumps(asdict(memory)).encode()
 
@@ -272,4 +308,4 @@ def _pack(memory: Memory) -> bytes:
 def _unpack(saved: bytes) -> Memory:
     state = json.loads(saved)
     searches = tuple(Search(**search) for search in state["searches"])
-    return Memory(searches, state["model"], state["history"])
+    return Memory(searches, tuple(state["models"]), state["model"], state["history"])
