@@ -68,7 +68,8 @@ def addresses() -> list[tuple[str, str, Endpoint]]:
 async def authority(hub: Hub, _request: Request) -> Response:
     """Whoever knows the fingerprint can check this answer, though the connection is not trusted yet."""
     own = _authority(hub)
-    return reply(AuthorityReply(ca=own.certificate, fingerprint=own.fingerprint))
+    answer = AuthorityReply(ca=own.certificate, fingerprint=own.fingerprint, now=hub.clock.now())
+    return reply(answer)
 
 
 async def join(hub: Hub, request: Request) -> Response:

@@ -17,7 +17,7 @@ from training.fleet.install_steps import (
     WriteFile,
 )
 from training.fleet.install_types import Role, Wish
-from training.fleet.install_worker import flags_with_tls, joining, trying
+from training.fleet.install_worker import joining, trying
 
 ETC = PurePosixPath("/etc/cis490")
 UNITS = PurePosixPath("/etc/systemd/system")
@@ -132,7 +132,7 @@ def earlier(role: Role, text: str) -> dict[str, str]:
 
 
 def _of_worker(wish: Wish) -> list[Step]:
-    role, tls = Role.WORKER, STATE[Role.WORKER] / "tls"
+    role, tls = Role.WORKER, STATE[Role.WORKER] / "state" / "tls"  # where the worker looks for it
     steps: list[Step] = []
     if not wish.image:
         steps += joining(wish, tls, JOINED, user(role))
@@ -141,7 +141,7 @@ def _of_worker(wish: Wish) -> list[Step]:
         "# Settings of the training worker. After an edit: systemctl restart cis490-trainer-worker\n"
         f"CIS490_RECEIVER_URL={wish.receiver_url}\n"
         f"FLEET_HOST_ID={wish.host_id}\n"
-        f"CIS490_WORKER_FLAGS={flags_with_tls(wish, tls)}\n"
+        f"CIS490_WORKER_FLAGS={wish.flags}\n"
     )
     return [*steps, WriteFile(settings_file(role), text)]
 

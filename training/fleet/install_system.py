@@ -30,6 +30,7 @@ NEEDED = {
     Role.WORKER: ("msgspec", "psutil", "zstandard"),
     Role.RECEIVER: ("msgspec", "starlette", "uvicorn", "tree_sitter", "tree_sitter_toml"),
 }
+NEEDED_FOR_TLS = ("cryptography",)
 NEEDED_FOR_TRAINING = ("numpy", "polars", "sklearn", "xgboost", "torch")
 NVIDIA = "0x10de"
 
@@ -97,12 +98,14 @@ def is_administrator() -> bool:
 
 def look(wish: Wish, state: Path, clock: Clock) -> Facts:
     """Look around. ``state`` is the folder that will hold the service's data, or the nearest above it."""
+    encrypted = wish.joins or "--tls" in wish.flags
+    needed = (*NEEDED[wish.role], *(NEEDED_FOR_TLS if encrypted else ()))
     asks = wish.role is Role.WORKER and not wish.image and urlsplit(wish.receiver_url).hostname
     training = NEEDED_FOR_TRAINING if wish.role is Role.WORKER else ()
     return Facts(
         python=sys.version_info[:2],
         interpreter=Path(os.path.realpath(wish.python)),
-        missing=_missing(NEEDED[wish.role]),
+        missing=_missing(needed),
         missing_for_training=_missing(training),
         free_bytes=_free_bytes(state),
         receiver=ask(wish.receiver_url, clock) if asks else None,
@@ -135,13 +138,14 @@ def ask(receiver_url: str, clock: Clock) -> ReceiverSeen:
         transport = HttpTransport(receiver_url, tls=stranger)
     except (OSError, ValueError) as error:
         return ReceiverSeen(trouble=_trouble(receiver_url, error))
+    path = (
+        "/v1/authority" if url.scheme == "https" else "/v1/jobs?limit=1"
+    )  # what strangers may see
     here = clock.now()
     try:
-        answer = transport.request("GET", "/v1/jobs?limit=1", {}, None, ASK_TIMEOUT_S)
+        answer = transport.request("GET", path, {}, None, ASK_TIMEOUT_S)
         now = json.loads(answer.body).get("now") if answer.status == 200 else None
     except TransportError as error:
-        if url.scheme == "https":  # it wants a certificate, which is what joining is for
-            return ReceiverSeen()
         return ReceiverSeen(trouble=f"{receiver_url} does not answer as a receiver does: {error}")
     except (ValueError, AttributeError, RecursionError):
         return ReceiverSeen(

@@ -12,13 +12,13 @@ from xml.sax.saxutils import escape
 
 from training.fleet.install_steps import Command, MakeFolder, Remove, Step, WriteFile
 from training.fleet.install_types import Wish
-from training.fleet.install_worker import flags_with_tls, joining, trying
+from training.fleet.install_worker import joining, trying
 
 BASE = PureWindowsPath("C:/ProgramData/cis490")
 SETTINGS = BASE / "worker.json"
 TASK_FILE = BASE / "task.xml"
 JOINED = BASE / "joined"
-TLS = BASE / "tls"
+TLS = BASE / "state" / "tls"  # where the worker looks for it
 LOG = BASE / "logs" / "worker.log"
 SAVED = BASE / "state" / "saved.json"
 TASK = "cis490-trainer-worker"
@@ -85,7 +85,7 @@ def prepare(wish: Wish) -> list[Step]:
     settings = {
         "receiver_url": wish.receiver_url,
         "host_id": wish.host_id,
-        "flags": flags_with_tls(wish, TLS),
+        "flags": wish.flags,
         "base": str(BASE),
         "log": str(LOG),
     }

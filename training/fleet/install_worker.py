@@ -55,10 +55,3 @@ def trying(wish: Wish, as_user: str | None) -> Step:
         changes=False,
         summary=capability_words,
     )
-
-
-def flags_with_tls(wish: Wish, folder: PurePath) -> str:
-    """The operator's further flags, and the folder with the certificate once there is one."""
-    if wish.joins and "--tls-dir" not in wish.flags:
-        return f"{wish.flags} --tls-dir {folder}".strip()
-    return wish.flags

@@ -297,6 +297,7 @@ class AuthorityReply(Wire, frozen=True, kw_only=True):
 
     ca: str  # PEM
     fingerprint: str  # sha256:…
+    now: float  # the receiver's clock: certificates are no use to a machine whose own is far off
 
 
 class InviteRequest(Wire, frozen=True, kw_only=True):
