@@ -5,10 +5,12 @@ The Windows half of supervision runs here against a kernel32 of the test's own: 
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import itertools
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -99,14 +101,12 @@ class Kernel32:
         return 0 if self.refuse == "assign" else 1
 
     def _terminate(self, job: int, _code: int) -> int:
-        for pid in self.jobs.pop(job, []):
+        for leader in self.jobs.pop(job, []):
             self.ended.append(job)
-            try:
-                root = psutil.Process(pid)
-                for process in [*root.children(recursive=True), root]:
-                    process.kill()
-            except psutil.Error:
-                pass
+            for pid in psutil.pids():
+                with contextlib.suppress(ProcessLookupError):
+                    if os.getsid(pid) == leader:  # a member, also when who started it has ended
+                        os.kill(pid, signal.SIGKILL)
         return 1
 
 

@@ -4,10 +4,11 @@ import signal
 import sys
 import threading
 
-asked = threading.Event()
-signal.signal(signal.SIGTERM, lambda *_: asked.set())
+asked: list[int] = []  # not an Event: its lock may be held where the signal interrupts
+signal.signal(signal.SIGTERM, lambda number, _: asked.append(number))
 print("ready", flush=True)
-asked.wait()
+while not asked:
+    threading.Event().wait(0.01)
 threading.Event().wait(float(sys.argv[1]))
 print("state written", flush=True)
 sys.exit(75)
