@@ -565,6 +565,21 @@ def test_full_disk_asks_for_no_work(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert receiver.seen == []
 
 
+@pytest.mark.parametrize(("free_bytes", "kept"), [(1024, False), (2**40, True)])
+def test_what_an_ended_attempt_left_goes_when_the_disk_is_nearly_full(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free_bytes: int, kept: bool
+) -> None:
+    monkeypatch.setattr("training.fleet.worker_attempt.free_bytes", lambda _: free_bytes)
+    runner = FakeRunner(code=1, output=b"no space left\n")
+    receiver = Receiver(claim=lambda _: reply(**GRANT))
+    worker = work(tmp_path, receiver, runner)
+    receiver.routes["fail"] = last(worker, reply(job_id="j", status="pending"))
+    assert worker.run() == 0
+    (spec,) = runner.specs
+    assert Path(spec.argv[spec.argv.index("--out-dir") + 1]).exists() == kept
+    assert spec.output.exists(), "what it said stays in either case"
+
+
 def test_disk_that_refuses_the_state_does_not_end_the_worker(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

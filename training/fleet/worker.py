@@ -22,7 +22,7 @@ from training.fleet import worker_types as t
 from training.fleet.client import FleetClient
 from training.fleet.credentials import Credentials, CredentialsError
 from training.fleet.supervise import LocalRunner, Runner, end_leftovers
-from training.fleet.worker_attempt import MIB, Attempt, free_bytes
+from training.fleet.worker_attempt import DISK_WANTED_BYTES, MIB, Attempt, free_bytes
 from training.fleet.worker_calls import Asker, Calls, NotNowError
 from training.fleet.worker_disk import StateError, StateFolder
 from training.fleet.worker_options import (
@@ -45,7 +45,6 @@ IDLE_S = 60.0  # … and while it does not
 SLEPT_S = 5.0  # two clocks, one of which stands still in sleep, differ by more: we slept
 BEAT_TIMEOUT_S = 10.0
 CALL_TIMEOUT_S = 30.0
-DISK_WANTED_BYTES = 256 * MIB  # with less, no work is asked for
 
 
 class TrainerWorker:

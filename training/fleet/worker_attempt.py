@@ -37,6 +37,7 @@ log = logging.getLogger(__name__)
 
 LOOK_S = 0.5  # how often new output is looked for
 MIB = 1024**2
+DISK_WANTED_BYTES = 256 * MIB  # with less, no work is asked for and no ended attempt is kept
 DISK_FLOOR_BYTES = 64 * MIB  # with less, a running trainer is stopped before it harms the host
 TIMING_BYTES_MAX = 16 * 1024
 
@@ -93,9 +94,16 @@ class Attempt:
             self._process.resume()
 
     def discard(self, *, job_over: bool) -> None:
-        """Remove what nobody needs any more; the folders of the newest attempts stay to be looked at."""
+        """Remove what nobody needs any more; the folders of the newest attempts stay to be looked at.
+
+        Not on a disk that is nearly full: what this attempt left there would keep the host from further work.
+        """
         with suppress(OSError, BadSpecError):
-            self._folders.bundle.unlink(missing_ok=True)
+            folders = self._folders
+            folders.bundle.unlink(missing_ok=True)
+            if free_bytes(self._places.artifacts) < DISK_WANTED_BYTES:
+                shutil.rmtree(folders.out, ignore_errors=True)
+                shutil.rmtree(folders.reports, ignore_errors=True)
         if job_over:
             shutil.rmtree(self._resume, ignore_errors=True)
         with suppress(OSError):  # somebody else tidies up too; next time, then
