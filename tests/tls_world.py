@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import datetime
+import datetime as dt
 import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -30,7 +30,7 @@ from training.fleet.identity import Role, urn
 from training.fleet.registry import Certified
 from training.fleet.tls import Security
 
-DAY = datetime.timedelta(days=1)
+DAY = dt.timedelta(days=1)
 CLIENT, SERVER = ExtendedKeyUsageOID.CLIENT_AUTH, ExtendedKeyUsageOID.SERVER_AUTH
 
 
@@ -52,7 +52,7 @@ class Signer:
     def new(cls, name: str = "elsewhere") -> Signer:
         key = ec.generate_private_key(ec.SECP256R1())
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-        now = datetime.datetime.fromtimestamp(SystemClock().now(), datetime.UTC)
+        now = dt.datetime.fromtimestamp(SystemClock().now(), dt.UTC)
         builder = (
             x509.CertificateBuilder()
             .subject_name(subject)
@@ -68,22 +68,31 @@ class Signer:
     @classmethod
     def of(cls, folder: Path) -> Signer:
         """The receiver's own authority: what a thief of its key could do."""
-        key = load_pem_private_key((folder / "ca.key").read_bytes(), None)
-        assert isinstance(key, ec.EllipticCurvePrivateKey)
+        key = cls.key_of((folder / "ca.key").read_bytes())
         return cls(key, x509.load_pem_x509_certificate((folder / "ca.pem").read_bytes()))
+
+    @staticmethod
+    def key_of(pem: bytes) -> ec.EllipticCurvePrivateKey:
+        key = load_pem_private_key(pem, None)
+        assert isinstance(key, ec.EllipticCurvePrivateKey)
+        return key
+
+    def pem(self) -> str:
+        """Its own certificate."""
+        return self.certificate.public_bytes(Encoding.PEM).decode()
 
     def sign(
         self,
         *names: x509.GeneralName,
         use: x509.ObjectIdentifier | None = CLIENT,
-        begins: datetime.timedelta = -DAY,
-        ends: datetime.timedelta = DAY,
+        begins: dt.timedelta = -DAY,
+        ends: dt.timedelta = DAY,
         common_name: str = "somebody",
         self_signed: bool = False,
         ca: bool = False,
     ) -> tuple[bytes, str]:
         """Key and certificate in PEM, and the certificate's fingerprint."""
-        now = datetime.datetime.fromtimestamp(SystemClock().now(), datetime.UTC)
+        now = dt.datetime.fromtimestamp(SystemClock().now(), dt.UTC)
         key = ec.generate_private_key(ec.SECP256R1())
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
         builder = (
@@ -167,7 +176,10 @@ class SecureReceiver(Receiver):
         ends: float = 9e9,
     ) -> None:
         """Put a certificate into the receiver's list, as if it had been issued there."""
-        registry, certified = self.hub.door.registry, Certified(fingerprint, role, name, begins, ends)
+        registry, certified = (
+            self.hub.door.registry,
+            Certified(fingerprint, role, name, begins, ends),
+        )
 
         def write() -> Any:
             self.queue.db.run(

@@ -50,9 +50,11 @@ def proven_host(request: Request) -> str | None:
 
 
 def _as_caller(request: Request, message: T) -> T:
+    if not isinstance(message, msgspec.Struct) or "host_id" not in message.__struct_fields__:
+        return message
     said = getattr(message, "host_id", None)
     host_id = acting_host(caller(request), said)
-    if host_id == said or not isinstance(message, msgspec.Struct):
+    if host_id == said:
         return message
     return msgspec.structs.replace(message, host_id=host_id)
 

@@ -19,6 +19,8 @@ from typing import Any
 
 from training.fleet.identity import Role
 
+_CLOCK_BACK_S = 3600.0  # a clock that is put right by less means nothing
+
 
 class CredentialsError(Exception):
     """The folder cannot be used. The text is one sentence."""
@@ -36,7 +38,7 @@ class Identity:
 
     def due(self, now: float) -> bool:
         """Whether two thirds of its life are over (or the clock went back behind its beginning)."""
-        return not 0 <= now - self.received_at < self.valid_s * 2 / 3
+        return not -_CLOCK_BACK_S < now - self.received_at < self.valid_s * 2 / 3
 
 
 class Credentials:

@@ -17,6 +17,7 @@ import re
 import ssl
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -61,13 +62,14 @@ def join(wish: Wish, clock: Clock, connect: Connect = connect) -> str:
     authority = _authority(wish, connect)
     key, request = new_request(wish.name)
     body = {"name": wish.name, "role": wish.role, "code": wish.code, "csr": request}
-    answer = connect(wish.url, pinned(authority)).post_json("/v1/join", body)
+    with closing(connect(wish.url, pinned(authority))) as receiver:
+        answer = receiver.post_json("/v1/join", body)
     if _digest(str(answer.get("ca"))) != wish.fingerprint:
         raise JoinError(
             "the receiver answered with another authority than it showed; do not trust it"
         )
     credentials.store(answer, key, wish.url, clock.now())
-    connect(wish.url, credentials.context()).health()
+    _try(wish, credentials, connect)
     days = round(float(answer["valid_s"]) / 86_400)
     return (
         f"{wish.name} has joined {wish.url}; its certificate is in {wish.folder}, "
@@ -87,10 +89,16 @@ def _joined(wish: Wish, credentials: Credentials, connect: Connect) -> bool:
             return False
         if _digest((credentials.folder / "ca.pem").read_text()) != wish.fingerprint:
             return False
-        connect(wish.url, credentials.context()).health()
+        _try(wish, credentials, connect)
     except (CredentialsError, Refused, Unreachable, OSError):
         return False
     return True
+
+
+def _try(wish: Wish, credentials: Credentials, connect: Connect) -> None:
+    """Ask something with the certificate. Raises ClientError when it is not good for that."""
+    with closing(connect(wish.url, credentials.context())) as receiver:
+        receiver.health()
 
 
 def _authority(wish: Wish, connect: Connect) -> str:
@@ -98,7 +106,8 @@ def _authority(wish: Wish, connect: Connect) -> str:
     nobody = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     nobody.check_hostname = False
     nobody.verify_mode = ssl.CERT_NONE  # what comes is believed for its fingerprint alone
-    authority = str(connect(wish.url, nobody).get_json("/v1/authority").get("ca"))
+    with closing(connect(wish.url, nobody)) as receiver:
+        authority = str(receiver.get_json("/v1/authority").get("ca"))
     if not hmac.compare_digest(_digest(authority), wish.fingerprint):
         raise JoinError(
             f"whoever answers at {wish.url} is not the receiver that printed the line: its authority has another "

@@ -28,6 +28,7 @@ PART_SWEEP_S = 3600.0
 KEEP_ALIVE_S = 75  # longer than the pause between two heartbeats
 CERTIFICATE_S = 3600.0  # how often the receiver looks whether its own needs renewal
 HANDSHAKE_S = 10.0
+GOODBYE_S = 1.0  # an idle client reads our good-bye only when it speaks again
 BACKLOG = 1024
 CONNECTIONS_MAX = 4096
 GRACE_S = 10  # for requests that are being answered when the receiver is told to stop; uploads go on later
@@ -109,6 +110,7 @@ class Server(uvicorn.Server):
                     backlog=BACKLOG,
                     ssl=self._security.context,
                     ssl_handshake_timeout=HANDSHAKE_S,
+                    ssl_shutdown_timeout=GOODBYE_S,
                 )
             self.servers.append(server)
         self.started = True

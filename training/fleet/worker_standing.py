@@ -53,6 +53,10 @@ class Standing:
         """Look no further; the thread goes with its next wait."""
         self._end.set()
 
+    def close(self) -> None:
+        """Let go of the quiet connection."""
+        self._transport.close()
+
     def look(self) -> bool:
         """Renew if it is time, and ask whether we still may; False when the receiver revoked us."""
         try:
@@ -69,13 +73,14 @@ class Standing:
         while not self._end.is_set():
             try:
                 if not self.look():
-                    return
+                    break
                 self._transport.wait_for_hangup(QUIET_S)
                 pause_s = PAUSE_S
             except ClientError as error:  # the loop's own requests tell the operator
                 log.debug("no look at the certificate: %s", error)
                 pause_s = RETRY_S
             self._end.wait(pause_s)
+        self.close()
 
     def _renew_if_due(self) -> None:
         known = self._credentials.identity()

@@ -1,0 +1,390 @@
+"""Letting machines in: from the printed line to a worker with a certificate, and its renewal."""
+
+from __future__ import annotations
+
+import io
+import json
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from builders import a_capability, a_job
+from tls_world import SecureReceiver, Signer, secure
+
+from training.fleet import cli, join
+from training.fleet.cli_enroll import command
+from training.fleet.cli_world import World, find_credentials, usual_url
+from training.fleet.client import Answered, FleetClient, Refused
+from training.fleet.credentials import Credentials, new_request
+from training.fleet.identity import Role
+from training.fleet.worker import TrainerWorker
+from training.fleet.worker_options import options_of, parser
+from training.fleet.worker_standing import Standing
+
+SESAME = "open-sesame"
+
+
+@pytest.fixture
+def receiver(tmp_path: Path) -> Iterator[SecureReceiver]:
+    with secure(tmp_path / "receiver", a_job("one"), a_job("two")) as receiver:
+        receiver.hub.door.operator_token = (
+            SESAME  # plain letters, as an environment variable holds them
+        )
+        yield receiver
+
+
+@pytest.fixture(autouse=True)
+def folders(tmp_path: Path) -> None:
+    (tmp_path / "receiver").mkdir(exist_ok=True)
+
+
+class Person:
+    """Runs ``cis490-jobs`` and the line it prints, with an operator's token."""
+
+    def __init__(self, receiver: SecureReceiver) -> None:
+        self.receiver = receiver
+        self.out, self.err = io.StringIO(), io.StringIO()
+
+    def jobs(self, *argv: str, token: str | None = SESAME, pem: bytes | None = None) -> int:
+        self.out, self.err = io.StringIO(), io.StringIO()
+        world = World(
+            connect=lambda _url, given: self.receiver.showing(pem, given),
+            out=self.out,
+            err=self.err,
+            environ={} if token is None else {"CIS490_OPERATOR_TOKEN": token},
+        )
+        return cli.main([*argv], world=world)
+
+    def line(self, *argv: str) -> list[str]:
+        """The printed line, split as a shell does; without the program."""
+        assert self.jobs("enroll", *argv, "--url", self.receiver.url) == 0
+        lines = self.out.getvalue().splitlines()
+        assert len(lines) == 1
+        words = shlex.split(lines[0])
+        return words[next(i for i, word in enumerate(words) if word.startswith("--")) :]
+
+
+@pytest.fixture
+def person(receiver: SecureReceiver) -> Person:
+    return Person(receiver)
+
+
+def said(capsys: pytest.CaptureFixture[str]) -> str:
+    captured = capsys.readouterr()
+    assert "Traceback" not in captured.err
+    return captured.out + captured.err
+
+
+def test_from_the_printed_line_to_a_claim(
+    receiver: SecureReceiver,
+    person: Person,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    line = person.line("pi")
+    folder = tmp_path / "pi"
+    assert join.main([*line, "--tls-dir", str(folder)]) == 0
+    assert "has joined" in said(capsys)
+    assert (folder / "client.pem").stat().st_mode & 0o777 == 0o600
+    credentials = Credentials(folder)
+    known = credentials.identity()
+    assert known is not None
+    assert (known.role, known.name, known.receiver_url) == (Role.HOST, "pi", receiver.url)
+    client = FleetClient(receiver.url, "pi", tls=credentials.context(), tries=1)
+    assert client.claim(a_capability()) is not None
+    client.close()
+
+    assert join.main([*line, "--tls-dir", str(folder)]) == 0  # running it twice is harmless
+    assert "nothing was changed" in said(capsys)
+    assert join.main([*line, "--tls-dir", str(tmp_path / "thief")]) == 1
+    assert "used already" in said(capsys)
+
+
+def test_the_answer_to_a_join_may_be_lost(receiver: SecureReceiver, person: Person) -> None:
+    words = dict(zip(*[iter(person.line("pi"))] * 2, strict=True))
+    _, request = new_request("pi")
+    body = {"name": "pi", "code": words["--code"], "csr": request}
+    first, second = (receiver.showing(None).post_json("/v1/join", body) for _ in range(2))
+    assert first["ca"] == second["ca"]
+    with pytest.raises(Refused) as refused:
+        receiver.showing(None).post_json("/v1/join", body | {"csr": new_request("pi")[1]})
+    assert refused.value.slug == "join_refused"
+
+
+@pytest.mark.parametrize(
+    ("change", "code", "words"),
+    [
+        ({"--fingerprint": "sha256:" + "0" * 64}, 1, "no code was sent"),
+        ({"--code": "guess"}, 1, "wrong"),
+        ({"--host-id": "desktop"}, 1, "not for desktop"),
+        ({"--host-id": "../etc"}, 2, "cannot be a name"),
+        ({"--fingerprint": "sha256:12"}, 2, "not a fingerprint"),
+        ({"--receiver-url": "http://localhost:1"}, 2, "not an https address"),
+        ({"--receiver-url": "https://localhost:1"}, 75, "cannot reach"),
+    ],
+)
+def test_a_line_that_was_changed_joins_nobody(
+    person: Person,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    change: dict[str, str],
+    code: int,
+    words: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    quick = lambda url, tls: FleetClient(url, tls=tls, tries=1, timeout_s=10.0)  # noqa: E731
+    monkeypatch.setattr(join, "join", lambda wish, clock: JOIN(wish, clock, quick))
+    given = dict(zip(*[iter(person.line("pi"))] * 2, strict=True)) | change
+    argv = [word for pair in given.items() for word in pair]
+    assert join.main([*argv, "--tls-dir", str(tmp_path / "pi")]) == code
+    assert words in said(capsys)
+    assert not (tmp_path / "pi" / "client.pem").exists()
+
+
+JOIN = join.join
+
+
+def test_no_code_travels_before_the_fingerprint_is_proven(
+    person: Person, receiver: SecureReceiver, tmp_path: Path
+) -> None:
+    """Somebody in between shows an authority of their own: they hear one question and nothing else."""
+    asked: list[str] = []
+
+    class Impostor:
+        def get_json(self, path: str) -> dict[str, Any]:
+            asked.append(path)
+            from cryptography.hazmat.primitives.serialization import Encoding
+
+            return {"ca": Signer.new().certificate.public_bytes(Encoding.PEM).decode()}
+
+        def close(self) -> None: ...
+
+        def post_json(self, path: str, body: object) -> dict[str, Any]:
+            asked.append(f"{path} {body}")
+            return {}
+
+    fingerprint = receiver.security.authority.fingerprint.removeprefix("sha256:")
+    wish = join.Wish(receiver.url, Role.HOST, "pi", "secret", fingerprint, tmp_path / "pi")
+    with pytest.raises(join.JoinError):
+        join.join(wish, receiver.clock, lambda _url, _tls: Impostor())  # type: ignore[arg-type,return-value]
+    assert asked == ["/v1/authority"]
+
+
+def test_a_code_cannot_be_guessed_quickly(receiver: SecureReceiver) -> None:
+    _, request = new_request("pi")
+    body = {"name": "pi", "code": "guess", "csr": request}
+    slugs = []
+    for _ in range(6):
+        with pytest.raises(Answered) as refused:
+            receiver.showing(None).post_json("/v1/join", body)
+        slugs.append(refused.value.slug)
+    assert slugs == ["join_refused"] * 5 + ["too_many_failures"]
+
+
+@pytest.mark.parametrize("csr", ["", "garbage", "-----BEGIN CERTIFICATE REQUEST-----\nAAAA\n"])
+def test_a_request_that_is_none_uses_no_code(
+    receiver: SecureReceiver, person: Person, csr: str
+) -> None:
+    words = dict(zip(*[iter(person.line("pi"))] * 2, strict=True))
+    body = {"name": "pi", "code": words["--code"], "csr": csr}
+    with pytest.raises(Refused) as refused:
+        receiver.showing(None).post_json("/v1/join", body)
+    assert refused.value.slug == "bad_request"
+    receiver.showing(None).post_json("/v1/join", body | {"csr": new_request("pi")[1]})
+
+
+def test_what_the_request_says_of_itself_is_not_taken(
+    receiver: SecureReceiver, person: Person
+) -> None:
+    words = dict(zip(*[iter(person.line("pi"))] * 2, strict=True))
+    key, request = new_request("root")
+    answer = receiver.showing(None).post_json(
+        "/v1/join", {"name": "pi", "code": words["--code"], "csr": request}
+    )
+    client = receiver.showing(key + answer["certificate"].encode(), name="root")
+    with pytest.raises(Refused) as refused:
+        client.claim(a_capability())
+    assert refused.value.slug == "host_mismatch"
+
+
+def test_an_operators_laptop(
+    person: Person, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    line = person.line("--operator", "ada")
+    assert "--operator" in line
+    folder = tmp_path / "ada"
+    assert join.main([*line, "--tls-dir", str(folder)]) == 0
+    pem = (folder / "client.pem").read_bytes()
+    assert person.jobs("cancel", "one", token=None, pem=pem) == 0
+    assert person.jobs("certificates", "--json", token=None, pem=pem) == 0
+    (row,) = json.loads(person.out.getvalue())["certificates"]
+    assert (row["role"], row["name"], row["revoked_at"]) == ("operator", "ada", None)
+    environ = {"CIS490_TLS_DIR": str(folder)}
+    assert usual_url(environ) == person.receiver.url
+    assert find_credentials(environ) is not None
+    assert person.jobs("revoke", "--operator", "ada") == 0
+    assert person.jobs("cancel", "two", token=None, pem=pem) == 1
+    assert "was revoked" in person.err.getvalue()
+
+
+def test_lines_for_the_other_shells() -> None:
+    answer = {
+        "url": "https://r:1",
+        "name": "pc",
+        "code": "c'c",
+        "fingerprint": "sha256:1",
+        "role": "host",
+    }
+    assert "-HostId 'pc' -Code 'c''c'" in command(answer, windows=True)
+    assert shlex.split(command(answer, windows=False))[-3] == "c'c"
+    assert command(answer, windows=False).startswith("sudo scripts/install-training-worker.sh ")
+
+
+def test_tokens_come_and_go(person: Person) -> None:
+    assert person.jobs("tokens", "add", "ada", "--days", "1") == 0
+    token = person.out.getvalue().strip()
+    operator = person.receiver.showing(None, token)
+    assert operator.cancel("one").status == "cancelled"
+    assert person.jobs("tokens", "list") == 0
+    assert "ada" in person.out.getvalue()
+    assert token not in person.out.getvalue()
+    assert person.jobs("tokens", "revoke", "ada") == 0
+    with pytest.raises(Refused):
+        operator.requeue("one")
+    assert person.jobs("tokens", "revoke", "ada") == 1
+    assert "no valid token" in person.err.getvalue()
+
+
+def test_wrong_tokens_are_counted_and_then_not_looked_at(receiver: SecureReceiver) -> None:
+    slugs = []
+    for guess in [*"abcde", SESAME]:
+        with pytest.raises(Answered) as refused:
+            receiver.showing(None, guess).cancel("one")
+        slugs.append(refused.value.slug)
+    assert slugs == ["operator_token"] * 5 + ["too_many_failures"]
+    receiver.clock.advance(61)
+    assert receiver.showing(None, SESAME).cancel("one").status == "cancelled"
+
+
+def test_a_receiver_without_tls_has_nothing_to_join(tmp_path: Path) -> None:
+    from receiver_running import running
+
+    with running(tmp_path) as receiver:
+        for call in (
+            lambda: receiver.client().post_json("/v1/invitations", {"name": "pi"}),
+            lambda: receiver.client().get_json("/v1/authority"),
+        ):
+            with pytest.raises(Refused) as refused:
+                call()
+            assert refused.value.slug == "no_authority"
+
+
+# -- the worker -------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def member(receiver: SecureReceiver, person: Person, tmp_path: Path) -> Credentials:
+    folder = tmp_path / "pi"
+    assert join.main([*person.line("pi"), "--tls-dir", str(folder)]) == 0
+    return Credentials(folder)
+
+
+def standing(receiver: SecureReceiver, member: Credentials, events: list[str]) -> Standing:
+    return Standing(
+        member,
+        receiver.url,
+        receiver.clock,
+        on_renewed=lambda: events.append("renewed"),
+        on_revoked=lambda _: events.append("revoked"),
+    )
+
+
+def aged(member: Credentials, share: float) -> None:
+    """Make the certificate look as if this share of its life were over."""
+    path = member.folder / "identity.json"
+    known = json.loads(path.read_text())
+    path.write_text(
+        json.dumps(known | {"received_at": known["received_at"] - known["valid_s"] * share})
+    )
+
+
+def test_renewed_at_two_thirds_of_its_life(receiver: SecureReceiver, member: Credentials) -> None:
+    events: list[str] = []
+    pem = (member.folder / "client.pem").read_bytes()
+    looked = standing(receiver, member, events)
+    try:
+        aged(member, 0.66)
+        assert looked.look()
+        assert events == []
+        aged(member, 0.01)
+        assert looked.look()
+        assert events == ["renewed"]
+        assert (member.folder / "client.pem").read_bytes() != pem
+        assert len(receiver.hub.door.registry.certificates()) == 2
+        assert looked.look()
+        assert events == ["renewed"]
+    finally:
+        looked.close()
+
+
+def test_a_worker_that_was_put_out_is_told(receiver: SecureReceiver, member: Credentials) -> None:
+    events: list[str] = []
+    looked = standing(receiver, member, events)
+    try:
+        assert looked.look()
+        receiver.showing(None, SESAME).post_json("/v1/revoke", {"name": "pi"})
+        looked._transport.wait_for_hangup(20)  # the receiver cut the quiet connection
+        assert not looked.look()
+        assert events == ["revoked"]
+    finally:
+        looked.close()
+
+
+def options(receiver: SecureReceiver, member: Credentials, *more: str) -> Any:
+    argv = ["--receiver-url", receiver.url, "--host-id", "pi", "--tls-dir", str(member.folder)]
+    argv += ["--state-dir", str(member.folder / "state"), *more]
+    return options_of(parser().parse_args(argv))
+
+
+def test_a_worker_stops_when_it_is_revoked(receiver: SecureReceiver, member: Credentials) -> None:
+    """Its loop ends by itself, without a heartbeat being due."""
+    import threading
+
+    receiver.queue.cancel(receiver.plan[0]["job_id"])
+    receiver.queue.cancel(receiver.plan[1]["job_id"])
+    worker = TrainerWorker(options(receiver, member), capability=lambda: a_capability())
+    codes: list[int] = []
+    thread = threading.Thread(target=lambda: codes.append(worker.run()))
+    thread.start()
+    assert receiver.room.waiting.acquire(timeout=20)
+    receiver.showing(None, SESAME).post_json("/v1/revoke", {"name": "pi"})
+    thread.join(20)
+    assert not thread.is_alive()
+    assert codes[0] in (0, 2)
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        (["--host-id", "desktop"], "is pi's"),
+        (["--tls-dir", "nowhere"], "holds no certificate"),
+    ],
+)
+def test_a_worker_without_its_certificate_says_so(
+    receiver: SecureReceiver, member: Credentials, more: list[str], words: str
+) -> None:
+    with pytest.raises(ValueError, match=words):
+        options(receiver, member, *more)
+
+
+def test_damaged_certificates_are_one_sentence(
+    receiver: SecureReceiver, member: Credentials, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from training.fleet import worker
+
+    (member.folder / "client.pem").write_bytes(b"garbage")
+    argv = ["--receiver-url", receiver.url, "--host-id", "pi", "--tls-dir", str(member.folder)]
+    assert worker.main([*argv, "--state-dir", str(member.folder / "state")]) == 2
+    assert "enroll this machine anew" in said(capsys)

@@ -1,0 +1,319 @@
+"""Who is who: names in certificates, a proxy's word, one-time codes, tokens, and how often one may guess."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from fakes import FakeClock
+from hypothesis import given
+from hypothesis import strategies as st
+
+from training.fleet.access import POLICY, Access, access_of, acting_host, check
+from training.fleet.admission import FAILURES_MAX, FailureLimit
+from training.fleet.identity import (
+    LOCAL,
+    Channel,
+    Method,
+    Peer,
+    Principal,
+    Role,
+    owner,
+    parse_fingerprint,
+    peer_of,
+    proxied,
+    urn,
+)
+from training.fleet.protocol import Refusal, Slug
+from training.fleet.queue import JobQueue
+from training.fleet.registry import CODE_LIFE_S, DAY_S, Certified, Registry
+
+NAMES = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", fullmatch=True)
+FINGERPRINT = "ab" * 32
+
+
+def refused(slug: Slug, call: object) -> str:
+    with pytest.raises(Refusal) as refusal:
+        call()  # type: ignore[operator]
+    assert refusal.value.slug is slug
+    return refusal.value.detail
+
+
+# -- names ------------------------------------------------------------------------------------------------------
+
+
+@given(st.sampled_from(Role), NAMES)
+def test_a_certificates_uri_names_its_owner(role: Role, name: str) -> None:
+    assert owner((urn(role, name),)) == (role, name)
+
+
+@given(st.sampled_from(Role), NAMES, st.text())
+def test_a_second_uri_makes_it_nobodys(role: Role, name: str, other: str) -> None:
+    assert owner((urn(role, name), other)) is None
+    assert owner((other, urn(role, name))) is None
+
+
+@given(st.text())
+def test_no_other_text_names_anybody(text: str) -> None:
+    found = owner((text,))
+    assert found is None or urn(*found) == text
+
+
+def test_a_certificate_without_names_is_nobodys() -> None:
+    assert owner(()) is None
+    assert peer_of(None, None) == Peer(Channel.TLS)
+    assert peer_of({}, None) == Peer(Channel.TLS)  # not verified: as if there were none
+    shown = peer_of({"subjectAltName": (("DNS", "pi"), ("URI", "urn:x"))}, b"der")
+    assert shown == Peer(Channel.TLS, hashlib.sha256(b"der").hexdigest(), ("urn:x",))
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        [],  # the proxy sets no header
+        [FINGERPRINT, FINGERPRINT],  # one of them may be the client's own
+        ["{http.request.tls.client.fingerprint}"],  # a placeholder that was not replaced
+        ["CN=pi"],
+        [FINGERPRINT[:-1]],
+        [f"{FINGERPRINT}, {FINGERPRINT}"],
+    ],
+)
+def test_what_no_proxy_of_ours_sends_is_refused(values: list[str]) -> None:
+    assert proxied(values) is None
+
+
+def test_what_our_proxy_sends() -> None:
+    assert proxied([""]) == Peer(Channel.PROXY)  # no certificate
+    assert proxied([FINGERPRINT.upper()]) == Peer(Channel.PROXY, FINGERPRINT)
+
+
+@given(st.binary(min_size=32, max_size=32))
+def test_fingerprints_are_read_as_they_are_written(digest: bytes) -> None:
+    colons = ":".join(f"{byte:02X}" for byte in digest)
+    for text in (digest.hex(), f"sha256:{digest.hex()}", colons):
+        assert parse_fingerprint(text) == digest.hex()
+
+
+@pytest.mark.parametrize("text", ["", "sha256:", "sha1:" + "a" * 40, "g" * 64, FINGERPRINT + "0"])
+def test_anything_else_is_no_fingerprint(text: str) -> None:
+    with pytest.raises(ValueError, match="sha256:"):
+        parse_fingerprint(text)
+
+
+# -- the table --------------------------------------------------------------------------------------------------
+
+HOST = Principal(Method.CERTIFICATE, host_id="pi")
+OPERATOR = Principal(Method.CERTIFICATE, operator="ada")
+TOKEN = Principal(Method.TOKEN, operator="ada")
+
+
+@pytest.mark.parametrize(
+    ("access", "admitted"),
+    [
+        (Access.WORKER, [HOST, LOCAL]),
+        (Access.OPERATOR, [OPERATOR, TOKEN]),
+        (Access.READER, [HOST, OPERATOR, TOKEN, LOCAL]),
+        (Access.ANYONE, [HOST, OPERATOR, TOKEN, LOCAL]),
+        (Access.JOINING, [HOST, OPERATOR, TOKEN, LOCAL, None]),
+    ],
+)
+def test_whom_the_table_admits(access: Access, admitted: list[Principal | None]) -> None:
+    for principal in (HOST, OPERATOR, TOKEN, LOCAL, None):
+        if principal in admitted:
+            check(access, principal)
+        else:
+            with pytest.raises(Refusal):
+                check(access, principal)
+
+
+def test_an_address_without_a_row_serves_nobody() -> None:
+    assert access_of("DELETE", "/v1/jobs") is None
+    assert access_of("POST", "/v1/jobs") is None
+    assert access_of("HEAD", "/v1/jobs") is POLICY["GET", "/v1/jobs"]
+    assert access_of("HEAD", "/v1/join") is None
+
+
+@given(NAMES, st.none() | NAMES)
+def test_a_proven_host_acts_for_itself_alone(name: str, said: str | None) -> None:
+    proven = Principal(Method.CERTIFICATE, host_id=name)
+    if said in (None, name):
+        assert acting_host(proven, said) == name
+    else:
+        refused(Slug.HOST_MISMATCH, lambda: acting_host(proven, said))
+    assert acting_host(LOCAL, said) == said
+    assert acting_host(OPERATOR, said) == said
+
+
+# -- guessing ---------------------------------------------------------------------------------------------------
+
+
+def test_five_failures_a_minute_and_address() -> None:
+    clock = FakeClock()
+    limit = FailureLimit(clock)
+    for _ in range(FAILURES_MAX):
+        limit.check("10.0.0.1")
+        limit.failed("10.0.0.1")
+    refused(Slug.TOO_MANY_FAILURES, lambda: limit.check("10.0.0.1"))
+    limit.check("10.0.0.2")
+    clock.advance(59)
+    refused(Slug.TOO_MANY_FAILURES, lambda: limit.check("10.0.0.1"))
+    clock.advance(2)
+    limit.check("10.0.0.1")
+
+
+def test_the_list_of_failures_stays_short() -> None:
+    limit = FailureLimit(FakeClock())
+    for number in range(20_000):
+        limit.failed(str(number))
+    assert len(limit._failures) <= 10_000
+
+
+# -- the registry -----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def queue(tmp_path: Path) -> Iterator[JobQueue]:
+    queue = JobQueue(tmp_path / "jobs.db")
+    yield queue
+    queue.close()
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture
+def registry(queue: JobQueue, clock: FakeClock) -> Registry:
+    return Registry(queue.db, clock)
+
+
+def entered(registry: Registry, clock: FakeClock, name: str = "pi", mark: str = "1") -> Certified:
+    code = registry.invite(Role.HOST, name).code
+    digest = registry.check_code(Role.HOST, name, code, b"csr")
+    made = Certified(mark * 64, Role.HOST, name, clock.now(), clock.now() + 30 * DAY_S)
+    registry.admit(made, digest, b"csr")()
+    return made
+
+
+def test_a_code_is_good_once_for_its_name_and_for_15_minutes(
+    registry: Registry, clock: FakeClock
+) -> None:
+    code = registry.invite(Role.HOST, "pi").code
+    for role, name, guess in (
+        (Role.HOST, "pi", code[:-1]),
+        (Role.HOST, "desktop", code),
+        (Role.OPERATOR, "pi", code),
+    ):
+        refused(
+            Slug.JOIN_REFUSED, lambda r=role, n=name, g=guess: registry.check_code(r, n, g, b"")
+        )
+    clock.advance(CODE_LIFE_S - 1)
+    digest = registry.check_code(Role.HOST, "pi", code, b"csr")
+    made = Certified("1" * 64, Role.HOST, "pi", clock.now(), clock.now() + 1)
+    registry.admit(made, digest, b"csr")()
+    assert registry.check_code(Role.HOST, "pi", code, b"csr") == digest  # its answer was lost
+    said = refused(
+        Slug.JOIN_REFUSED, lambda: registry.check_code(Role.HOST, "pi", code, b"another")
+    )
+    assert "used already" in said
+    clock.advance(2)
+    said = refused(Slug.JOIN_REFUSED, lambda: registry.check_code(Role.HOST, "pi", code, b"csr"))
+    assert "too old" in said
+
+
+def test_a_new_code_voids_the_one_before(registry: Registry) -> None:
+    first, second = (registry.invite(Role.HOST, "pi").code for _ in range(2))
+    refused(Slug.JOIN_REFUSED, lambda: registry.check_code(Role.HOST, "pi", first, b""))
+    registry.check_code(Role.HOST, "pi", second, b"")
+
+
+def test_two_who_use_a_code_at_the_same_moment(registry: Registry, clock: FakeClock) -> None:
+    code = registry.invite(Role.HOST, "pi").code
+    digest = registry.check_code(Role.HOST, "pi", code, b"one")
+    registry.check_code(Role.HOST, "pi", code, b"two")
+    made = Certified("1" * 64, Role.HOST, "pi", clock.now(), clock.now() + 1)
+    registry.admit(made, digest, b"one")
+    refused(Slug.JOIN_REFUSED, lambda: registry.admit(made, digest, b"two"))
+
+
+def test_nothing_secret_is_stored(registry: Registry, queue: JobQueue) -> None:
+    code = registry.invite(Role.HOST, "pi").code
+    token, _, apply = registry.add_token("ada", 1)
+    apply()
+    dump = "\n".join(queue._conn.iterdump())
+    assert "invitations" in dump
+    assert code not in dump
+    assert token not in dump
+
+
+def test_a_revocation_outlives_a_renewal_at_the_same_moment(
+    registry: Registry, clock: FakeClock
+) -> None:
+    """Whatever the order in which they are written, and in which they come to count."""
+    entered(registry, clock)
+    renewed = Certified("2" * 64, Role.HOST, "pi", clock.now(), clock.now() + 30 * DAY_S)
+    renewal = registry.admit(renewed, None, b"csr")
+    _, revocation = registry.revoke(Role.HOST, "pi")
+    revocation()
+    renewal()
+    assert registry.revoked("1" * 64)
+    assert registry.revoked("2" * 64)
+    late = Certified("3" * 64, Role.HOST, "pi", clock.now(), clock.now() + 30 * DAY_S)
+    refused(Slug.CERTIFICATE_REVOKED, lambda: registry.admit(late, None, b"csr"))
+    refused(Slug.UNKNOWN_NAME, lambda: registry.revoke(Role.HOST, "pi"))
+
+
+def test_a_revocation_voids_open_codes(registry: Registry) -> None:
+    code = registry.invite(Role.HOST, "pi").code
+    gone, _ = registry.revoke(Role.HOST, "pi")
+    assert gone == []
+    refused(Slug.JOIN_REFUSED, lambda: registry.check_code(Role.HOST, "pi", code, b""))
+
+
+def test_what_is_written_is_read_again(
+    registry: Registry, queue: JobQueue, clock: FakeClock
+) -> None:
+    made = entered(registry, clock)
+    token, _, apply = registry.add_token("ada", 30)
+    apply()
+    again = Registry(queue.db, clock)
+    assert again.certificate(made.fingerprint) == made
+    assert again.token_name(token.encode()) == "ada"
+
+
+def test_a_name_may_have_two_tokens_and_the_older_goes_first(
+    registry: Registry, clock: FakeClock
+) -> None:
+    def add() -> str:
+        secret, _, apply = registry.add_token("ada", 30)
+        apply()
+        clock.advance(1)
+        return secret
+
+    first, second = add(), add()
+    assert registry.token_name(first.encode()) == registry.token_name(second.encode()) == "ada"
+    refused(Slug.WRONG_STATE, add)
+    count, apply = registry.revoke_token("ada")
+    apply()
+    assert count == 1
+    assert registry.token_name(first.encode()) is None
+    assert registry.token_name(second.encode()) == "ada"
+    add()
+    clock.advance(30 * DAY_S)
+    assert registry.token_name(second.encode()) is None
+    refused(Slug.UNKNOWN_NAME, lambda: registry.revoke_token("ada"))
+
+
+@given(st.binary())
+def test_no_bytes_are_a_token_by_chance(secret: bytes) -> None:
+    class Empty:
+        def all(self, statement: str, **_: object) -> list[dict[str, object]]:
+            if statement == "certificates":
+                return []
+            row = {"token_sha256": "00" * 32, "name": "ada"}
+            return [row | {"created_at": 0.0, "expires_at": 9e18, "revoked_at": None}]
+
+    assert Registry(Empty(), FakeClock()).token_name(secret) is None  # type: ignore[arg-type]
