@@ -86,6 +86,7 @@ def test_what_no_proxy_of_ours_sends_is_refused(values: list[str]) -> None:
 
 def test_what_our_proxy_sends() -> None:
     assert proxied([""]) == Peer(Channel.PROXY)  # no certificate
+    assert proxied([hashlib.sha256(b"").hexdigest()]) == Peer(Channel.PROXY)  # nor here
     assert proxied([FINGERPRINT.upper()]) == Peer(Channel.PROXY, FINGERPRINT)
 
 

@@ -17,6 +17,7 @@ from training.fleet.words import HOST_ID_PATTERN
 
 URN = "urn:cis490:"
 FINGERPRINT_PREFIX = "sha256:"
+_OF_NOTHING = hashlib.sha256(b"").hexdigest()
 _FINGERPRINT = re.compile(r"[0-9a-f]{64}")
 
 
@@ -98,13 +99,14 @@ def peer_of(certificate: Mapping[str, Any] | None, der: bytes | None) -> Peer:
 def proxied(values: list[str]) -> Peer | None:
     """The other end of a proxy's connection, from its header; None when that cannot be what our proxy sends.
 
-    Without a certificate the proxy sends an empty value. A placeholder that the proxy did not replace (``{http…}``),
-    a header sent twice or anything else than a fingerprint is refused, never read as "no certificate".
+    Without a certificate the proxy sends an empty value, or the hash of nothing (Caddy 2.11). A placeholder that the
+    proxy did not replace (``{http…}``), a header sent twice or anything else than a fingerprint is refused, never
+    read as "no certificate".
     """
     if len(values) != 1:
         return None
     value = values[0].strip().lower()
-    if not value:
+    if value in ("", _OF_NOTHING):
         return Peer(Channel.PROXY)
     return Peer(Channel.PROXY, value) if _FINGERPRINT.fullmatch(value) else None
 

