@@ -217,19 +217,15 @@ class Demo:
 
     def _say_models(self, jobs: list[Json], reports: dict[str, Json]) -> bool:
         figures = Table(title="\nModels", title_justify="left", header_style="bold", box=None)
-        for column in (
-            "model",
-            "test AUROC [95 %]",
-            "false alarms promised → realised",
-            "artifact",
-        ):
-            figures.add_column(column, no_wrap=True)
+        for column in ("model", "test AUROC [95 %]", "false alarms*", "artifact"):
+            figures.add_column(column, no_wrap=True, overflow="fold")
         verdicts = Table(title="\nVerdicts", title_justify="left", show_header=False, box=None)
         for job in jobs:
             if job["job_id"] in reports:
                 figures.add_row(*_figures(job, reports[job["job_id"]]))
                 verdicts.add_row(cell(job["name"]), _verdict(reports[job["job_id"]]))
         self.console.print(figures)
+        self.console.print(" * promised → realised, on the machine it has never seen", style="dim")
         self.console.print(verdicts)
         self.console.print()
         self.console.print(
