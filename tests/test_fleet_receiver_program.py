@@ -17,9 +17,12 @@ from pathlib import Path
 import pytest
 from builders import a_capability
 
+from training.clock import SystemClock
 from training.fleet.client import FleetClient, Grant, NoWork, Refused
+from training.fleet.credentials import Credentials
 from training.fleet.database_sqlite import SqliteDatabase
 from training.fleet.receiver import main
+from training.fleet.tls import Security
 
 JOB = '[[jobs]]\nname = "{0}"\nmodel = "gbt"\nmode = "oracle"\nseed = {1}\n'
 HEAD = 'schema_version = 1\nname = "plan"\n'
@@ -57,6 +60,31 @@ def test_it_listens_on_loopback_only(
     assert "without TLS" in sentence
     assert "--host 127.0.0.1" in sentence
     assert not (plan.parent / "jobs.db").exists()
+
+
+@pytest.mark.parametrize("flags", [["--tls"], []], ids=["--tls", "because there are certificates"])
+def test_beyond_loopback_it_speaks_tls_and_knows_its_clients(plan: Path, flags: list[str]) -> None:
+    folder = plan.parent / "tls"
+    if not flags:
+        Security(folder, ["localhost"], SystemClock())
+    with started(plan, "--host", "0.0.0.0", *flags) as (_, url):
+        url = url.replace("0.0.0.0", "localhost")
+        assert url.startswith("https://")
+        client = FleetClient(url, "pi", tls=Credentials(folder).context(), tries=1)
+        with pytest.raises(Refused) as caught:
+            client.claim(a_capability())
+        assert caught.value.slug == "no_certificate"
+        client.close()
+    assert (folder / "ca.key").stat().st_mode & 0o777 == 0o600
+
+
+def test_certificates_that_cannot_be_used(plan: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (plan.parent / "tls").mkdir()
+    (plan.parent / "tls" / "ca.pem").write_text("garbage")
+    for more in ([], ["--tls"], ["--host", "0.0.0.0"]):
+        code, sentence = refused(capsys, arguments(plan, *more))
+        assert code == 2
+        assert "ca.pem" in sentence
 
 
 def test_a_host_that_is_none(plan: Path, capsys: pytest.CaptureFixture[str]) -> None:

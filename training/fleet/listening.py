@@ -27,28 +27,27 @@ def secure(args: argparse.Namespace, clock: Clock) -> Security | None:
     Fails closed: there is no third way to be reached from elsewhere.
     """
     proxied = args.proxy_socket is not None
-    if not (args.tls or proxied or _holds_authority(args.tls_dir)):
+    folder = args.tls_dir or args.db.parent / "tls"
+    if not (args.tls or proxied or _holds_authority(folder)):
         _check_loopback(args.host)
         return None
     try:
-        return Security(args.tls_dir, own_names(args.host, args.public_name), clock)
+        return Security(folder, own_names(args.host, args.public_name), clock)
     except (AuthorityError, ValueError) as error:
         raise StartError(str(error), 2) from error
     except OSError as error:
         raise StartError(
-            f"cannot keep certificates in {args.tls_dir}: {error.strerror}; choose another folder with --tls-dir",
+            f"cannot keep certificates in {folder}: {error.strerror}; choose another folder with --tls-dir",
             2,
         ) from error
 
 
 def _holds_authority(folder: Path) -> bool:
+    """What this user may not even look at is not for a receiver of theirs, which then stays on loopback."""
     try:
         return (folder / "ca.pem").exists() or (folder / "ca.key").exists()
-    except OSError as error:
-        raise StartError(
-            f"cannot look for certificates in {folder}: {error.strerror}; choose another folder with --tls-dir",
-            2,
-        ) from error
+    except OSError:
+        return False
 
 
 def _check_loopback(host: str) -> None:
@@ -128,7 +127,8 @@ def _listen(host: str, port: int) -> socket.socket:
     try:
         return socket.create_server((host, port), family=family, backlog=1024)
     except OSError as error:
+        why = str(error.strerror).partition(" (while")[0]  # Python appends the address once more
         raise StartError(
-            f"cannot listen on {host} port {port}: {error.strerror}; "
+            f"cannot listen on {host} port {port}: {why}; "
             "is a receiver running already? choose another one with --port"
         ) from error

@@ -212,8 +212,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--tls-dir",
         type=Path,
-        default=Path("/var/lib/cis490/tls"),
-        help="the certificates, made at the first --tls; when there are some, they are used (%(default)s)",
+        help="the certificates, made at the first --tls; if there are some they are used (tls beside the database)",
     )
     parser.add_argument(
         "--public-name",
@@ -234,10 +233,9 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _port(text: str) -> int:
-    number = int(text)
-    if not 0 <= number <= 65535:
-        raise ValueError(text)
-    return number
+    if not (text.isascii() and text.isdigit() and int(text) <= 65535):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a port; choose one from 0 to 65535")
+    return int(text)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
