@@ -341,6 +341,11 @@ def test_two_jobs_that_would_train_the_same_model_are_refused_by_name():
     assert mistake.line == 8
 
 
+def test_name_given_twice_is_reported_beside_a_jobs_other_mistakes():
+    found = mistakes(HEAD + job("hyper.epoch = 3") + job("mdoe = 3"))
+    assert [m.key for m in found] == ["jobs[0].hyper.epoch", "jobs[1].name", "jobs[1].mdoe"]
+
+
 def test_two_jobs_of_one_name_are_refused():
     mistake = only(HEAD + job() + job("seed = 1"))
     assert (mistake.key, mistake.line) == ("jobs[1].name", 9)

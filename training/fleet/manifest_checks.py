@@ -145,25 +145,26 @@ def check_hosts(root: Table, trainers: Trainers) -> dict[str, HostSpec]:
 
 
 def check_jobs(root: Table, defaults: Defaults, trainers: Trainers) -> list[JobSpec]:
-    """``[[jobs]]``. Those with a problem are left out of the comparison of names and ids."""
+    """``[[jobs]]``. Those with a problem are left out of the comparison of ids."""
     sound: list[JobSpec] = []
-    by_name: dict[str, JobSpec] = {}
+    names: set[str] = set()
     by_id: dict[str, JobSpec] = {}
     for _, table in root.tables("jobs", array=True):
         before = len(root.problems)
         job = _job(table, defaults, trainers)
-        if len(root.problems) > before:
-            continue
-        if job.name in by_name:
+        as_it_should_be = len(root.problems) == before
+        if job.name in names:
             message = f'there is another job called "{job.name}"'
             table.report(("name",), message, "jobs are named on the command line; rename one")
-        elif (twin := by_id.get(job.job_id)) is not None:
+        names |= {job.name} - {""}  # a name that is no name was reported
+        if not as_it_should_be:
+            continue
+        if (twin := by_id.get(job.job_id)) is not None and twin.name != job.name:
             message = (
                 f'jobs "{twin.name}" and "{job.name}" would train the same model: '
                 "model, mode, hyper, split_recipe, train_hosts and seed are equal"
             )
             table.report((), message, "remove one, or change its seed")
-        by_name.setdefault(job.name, job)
         by_id.setdefault(job.job_id, job)
         sound.append(job)
     return sound
