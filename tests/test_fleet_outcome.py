@@ -54,6 +54,13 @@ def test_first_line_is_the_actual_error(
     assert headline(exited(70), lines, complaint) == f"exit status 70: {words}"
 
 
+def test_error_says_nothing_twice_and_leaves_progress_out() -> None:
+    lines = ['{"event": "start"}', "reading", '{"event": "error", "message": "no rows"}']
+    failure = judge(exited(65), [*lines, "error: no rows"], "no rows")
+    assert failure is not None
+    assert failure.error == "exit status 65: no rows\nreading"
+
+
 def test_silence_is_said_to_be_that() -> None:
     assert headline(exited(3), []) == "exit status 3, and it printed nothing"
 

@@ -86,7 +86,14 @@ def judge(ended: Ended, lines: Sequence[str], complaint: str | None = None) -> F
         else f"{ended.describe()}{memory}, and it printed nothing"
     )
     code = ended.code if ended.signal is None else 128 + ended.signal
-    return Failure(EndReason.TRAINER_FAILED, error_text(text, lines), code)
+    more = [line for line in lines if _adds_to(text, words, line)]
+    return Failure(EndReason.TRAINER_FAILED, error_text(text, more), code)
+
+
+def _adds_to(text: str, words: str, line: str) -> bool:
+    """Whether a line of output tells more than ``text``, of which ``words`` are the trainer's part."""
+    repeats = line.strip() in text or (words and words in line)
+    return not repeats and parse_progress(line) is None
 
 
 def error_text(first: str, lines: Sequence[str]) -> str:
