@@ -46,6 +46,12 @@ def raising(error: Exception) -> Callable[[Progress, Stop], None]:
         (MemoryError(), Exit.OUT_OF_MEMORY, "error: out of memory: choose a smaller batch_size"),
         (RuntimeError("CUDA out of memory. Tried"), Exit.OUT_OF_MEMORY, "error: out of memory"),
         (contract.Interrupted(), Exit.INTERRUPTED, "the same command goes on from there"),
+        (
+            OSError(28, "No space left on device", "/models/w"),
+            Exit.NO_ACCESS,
+            "error: cannot use the disk: /models/w: No space left on device; see that",
+        ),
+        (OSError(5, "Input/output error"), Exit.NO_ACCESS, "cannot use the disk: Input/output"),
     ],
 )
 def test_every_end_has_its_code_and_a_sentence(error: Exception, code: Exit, sentence: str) -> None:

@@ -28,6 +28,7 @@ class Exit(IntEnum):
     BAD_ARGUMENTS = 2
     BAD_DATA = 65
     BUG = 70
+    NO_ACCESS = 74  # a folder that cannot be written, a full or failing disk
     INTERRUPTED = 75
     OUT_OF_MEMORY = 137
 
@@ -162,6 +163,8 @@ def perform(
         if _is_out_of_memory(error):
             sentence = "out of memory: choose a smaller batch_size, or a host with more memory"
             return _fail(progress, err, Exit.OUT_OF_MEMORY, f"{sentence} ({_first_line(error)})")
+        if isinstance(error, OSError) and error.strerror:
+            return _fail(progress, err, Exit.NO_ACCESS, _disk_words(error))
         traceback.print_exc(file=err)
         sentence = f"a bug in the trainer: {type(error).__name__}: {_first_line(error)}"
         return _fail(progress, err, Exit.BUG, sentence)
@@ -172,6 +175,12 @@ def _fail(progress: Progress, err: TextIO, code: Exit, sentence: str) -> int:
     progress.event("error", code=int(code), message=sentence)
     err.write(f"error: {sentence}\n")
     return code
+
+
+def _disk_words(error: OSError) -> str:
+    place = "" if error.filename is None else f"{error.filename}: "
+    remedy = "see that the folder can be written and that there is room"
+    return f"cannot use the disk: {place}{error.strerror}; {remedy}"
 
 
 def _is_out_of_memory(error: Exception) -> bool:
