@@ -15,7 +15,7 @@ from tls_world import SecureReceiver, Signer, secure
 
 from training.fleet import cli, join
 from training.fleet.cli_enroll import command
-from training.fleet.cli_world import World, find_credentials, usual_url
+from training.fleet.cli_world import World, connect, find_credentials, usual_url
 from training.fleet.client import Answered, FleetClient, Refused
 from training.fleet.credentials import Credentials, new_request
 from training.fleet.identity import Role
@@ -227,6 +227,20 @@ def test_an_operators_laptop(
     assert person.jobs("revoke", "--operator", "ada") == 0
     assert person.jobs("cancel", "two", token=None, pem=pem) == 1
     assert "was revoked" in person.err.getvalue()
+
+
+def test_a_laptops_certificate_is_renewed_when_it_is_used(
+    person: Person, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "ada"
+    assert join.main([*person.line("--operator", "ada"), "--tls-dir", str(folder)]) == 0
+    before = (folder / "client.pem").read_bytes()
+    monkeypatch.setenv("CIS490_TLS_DIR", str(folder))
+    aged(Credentials(folder), 0.7)
+    client = connect(person.receiver.url, None)
+    assert client.cancel("one").status == "cancelled"
+    client.close()
+    assert (folder / "client.pem").read_bytes() != before
 
 
 def test_lines_for_the_other_shells() -> None:

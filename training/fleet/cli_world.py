@@ -6,15 +6,18 @@ import os
 import sys
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
 from rich.console import Console, RenderableType
 
-from training.fleet.client import FleetClient
+from training.clock import SystemClock
+from training.fleet.client import ClientError, FleetClient
 from training.fleet.credentials import Credentials, CredentialsError
 from training.fleet.printable import json_text, one_line
+from training.fleet.renewal import renew_if_due
 
 URL_VARIABLE = "CIS490_RECEIVER_URL"
 TOKEN_VARIABLE = "CIS490_OPERATOR_TOKEN"  # noqa: S105 - the variable's name
@@ -30,10 +33,15 @@ RECEIVERS_TLS_DIR = Path("/var/lib/cis490/tls")
 
 def connect(url: str, token: str | None) -> FleetClient:
     """A client that tries once: a person is waiting, and an error says what to do."""
-    tls = None
-    if url.startswith("https:") and (credentials := find_credentials(os.environ)) is not None:
-        tls = credentials.context()
-    return FleetClient(url, operator_token=token, tls=tls, tries=1, timeout_s=15.0)
+    credentials = find_credentials(os.environ) if url.startswith("https:") else None
+    tls = None if credentials is None else credentials.context()
+    client = FleetClient(url, operator_token=token, tls=tls, tries=1, timeout_s=15.0)
+    if credentials is not None:
+        # The command itself says what is wrong, if anything is; renewal may wait for the next one.
+        with suppress(ClientError, CredentialsError, OSError):
+            if renew_if_due(credentials, client, SystemClock().now()):
+                client.close()
+    return client
 
 
 def find_credentials(environ: Mapping[str, str]) -> Credentials | None:

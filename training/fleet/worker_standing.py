@@ -12,7 +12,8 @@ from collections.abc import Callable
 
 from training.clock import Clock
 from training.fleet.client import ClientError, FleetClient, Refused
-from training.fleet.credentials import Credentials, CredentialsError, new_request
+from training.fleet.credentials import Credentials, CredentialsError
+from training.fleet.renewal import renew_if_due
 from training.fleet.transport import HttpTransport
 from training.fleet.words import Slug
 
@@ -37,7 +38,6 @@ class Standing:
         on_revoked: Callable[[str], None],
     ) -> None:
         self._credentials = credentials
-        self._url = receiver_url
         self._clock = clock
         self._on_renewed = on_renewed
         self._on_revoked = on_revoked
@@ -60,7 +60,7 @@ class Standing:
     def look(self) -> bool:
         """Renew if it is time, and ask whether we still may; False when the receiver revoked us."""
         try:
-            self._renew_if_due()
+            self._renew()
             self._client.health()
         except Refused as refusal:
             if refusal.slug == Slug.CERTIFICATE_REVOKED:
@@ -82,24 +82,21 @@ class Standing:
             self._end.wait(pause_s)
         self.close()
 
-    def _renew_if_due(self) -> None:
-        known = self._credentials.identity()
+    def _renew(self) -> None:
         now = self._clock.monotonic()
-        if known is None or now < self._renew_at or not known.due(self._clock.now()):
+        if now < self._renew_at:
             return
-        self._renew_at = now + RENEW_AGAIN_S
         try:
-            key, request = new_request(known.name)
-            answer = self._client.post_json("/v1/renew", {"csr": request})
-            self._credentials.store(answer, key, self._url, self._clock.now())
-            self._credentials.reload()
+            renewed = renew_if_due(self._credentials, self._client, self._clock.now())
         except (ClientError, CredentialsError, OSError) as error:
             if isinstance(error, Refused) and error.slug == Slug.CERTIFICATE_REVOKED:
                 raise
-            days = (known.received_at + known.valid_s - self._clock.now()) / 86_400
-            log.warning("the certificate is not renewed yet, %.1f days are left: %s", days, error)
+            self._renew_at = now + RENEW_AGAIN_S
+            log.warning(
+                "the certificate, two thirds of its life old, is not renewed yet: %s", error
+            )
             return
-        self._client.close()
-        self._transport.close()
-        self._on_renewed()
-        log.info("the certificate was renewed")
+        if renewed:
+            self._transport.close()
+            self._on_renewed()
+            log.info("the certificate was renewed")
