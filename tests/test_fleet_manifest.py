@@ -642,3 +642,13 @@ def test_the_page_for_people_names_every_key():
     records = (manifest.Defaults, manifest.HostSpec, manifest.JobSpec, manifest.TrainerSpec)
     keys = {field.name for record in records for field in dataclasses.fields(record)}
     assert not [key for key in keys - {"job_id"} if f"`{key}" not in page]
+
+
+def test_reader_that_has_seen_enough_is_no_error():
+    run = [sys.executable, "-m", "training.fleet.manifest", str(EXAMPLE), "--json"]
+    with subprocess.Popen(run, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as printing:
+        assert printing.stdout is not None
+        printing.stdout.close()
+        assert printing.stderr is not None
+        assert printing.stderr.read() == b""
+        assert printing.wait() == 0

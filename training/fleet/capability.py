@@ -22,6 +22,7 @@ from typing import Any, TypeVar
 
 from training.fleet.capability_cgroup import CgroupLimits, cgroup_limits
 from training.fleet.capability_cuda import GIB, CudaProbe, TorchFacts, default_cache_file
+from training.fleet.printable import say
 
 HOST_ID_VARIABLE = "FLEET_HOST_ID"
 _COMMIT = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
@@ -213,7 +214,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     found = detect(
         hostname_override=args.host_id, repo_root=args.repo_root, venv_python=args.venv_python
     )
-    print(json.dumps(found.to_dict(), indent=2))
+    say(json.dumps(found.to_dict(), indent=2))
     return 0
 
 

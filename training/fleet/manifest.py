@@ -42,6 +42,7 @@ from training.fleet.manifest_types import (
     TrainerSpec,
     job_identity,
 )
+from training.fleet.printable import say
 
 __all__ = [
     "SCHEMA_VERSION",
@@ -173,14 +174,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         plan = load_manifest(args.file)
     except ManifestError as error:
         if args.json:
-            print(json.dumps({"mistakes": [m.to_dict() for m in error.mistakes]}, indent=2))
+            say(json.dumps({"mistakes": [m.to_dict() for m in error.mistakes]}, indent=2))
         else:
             print(error, file=sys.stderr)
         return 2
     if args.json or not sys.stdout.isatty():
-        print(json.dumps(plan.to_dict(), indent=2))
+        say(json.dumps(plan.to_dict(), indent=2))
     else:
-        print(_table(plan))
+        say(_table(plan))
     return 0
 
 

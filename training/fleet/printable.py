@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import sys
 from typing import Any
 
 # Characters that count as printable and yet show nothing: fillers, joiners and variation selectors.
@@ -52,3 +54,11 @@ def printable_lines(text: object) -> list[str]:
 def json_text(value: Any) -> str:
     """JSON for machines that is also safe on a terminal: everything beyond plain ASCII is escaped."""
     return json.dumps(value, indent=2, ensure_ascii=True)
+
+
+def say(text: str) -> None:
+    """Print ``text``. A reader that has seen enough (``| head``) is no error."""
+    try:
+        print(text, flush=True)
+    except BrokenPipeError:  # what the interpreter still writes at its end goes nowhere
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
