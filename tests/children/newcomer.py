@@ -9,7 +9,7 @@ import json
 import os
 import subprocess
 import sys
-import time
+import threading
 import urllib.request
 from pathlib import Path
 from typing import Any
@@ -39,6 +39,11 @@ def run(*argv: object) -> dict[str, Any]:
     return {"code": done.returncode, "out": done.stdout, "err": done.stderr}
 
 
+def run_as_nobody(*argv: object) -> dict[str, Any]:
+    nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
+    return run(*nobody, *argv)
+
+
 def workers() -> list[dict[str, Any]]:
     with urllib.request.urlopen(f"{URL}/v1/workers", timeout=10) as answer:
         found: list[dict[str, Any]] = json.load(answer)["workers"]
@@ -49,7 +54,7 @@ def wait_for_worker() -> dict[str, Any]:
     for _ in range(300):
         if found := workers():
             return found[0]
-        time.sleep(0.1)
+        threading.Event().wait(0.1)
     raise TimeoutError("the worker did not appear")
 
 
@@ -79,6 +84,8 @@ def main() -> None:
 
 
 def go(told: dict[str, Any]) -> None:
+    Path("/var/lib/cis490").mkdir()  # somebody tried the receiver by hand, as root
+    Path("/var/lib/cis490/training_jobs.db").touch()
     told["no_receiver"] = run(SCRIPT, "--receiver-url", URL, "--host-id", "newcomer")
     before = contents()
     Path("/etc/cis490").mkdir()
@@ -89,9 +96,13 @@ def go(told: dict[str, Any]) -> None:
             workers()
             break
         except OSError:
-            time.sleep(0.1)
+            threading.Event().wait(0.1)
     with_receiver = contents()
     told["dry"] = run(SCRIPT, "--receiver-url", URL, "--host-id", "newcomer", "--dry-run")
+    line = (SCRIPT, "--receiver-url", URL, "--host-id", "newcomer")
+    told["nobody_dry"] = run_as_nobody(*line, "--dry-run")
+    told["nobody"] = run_as_nobody(*line)
+    told["nobody_uninstall"] = run_as_nobody(SCRIPT, "uninstall")
     told["after_dry"] = sorted(contents().items() ^ with_receiver.items())
     told["first"] = run(
         SCRIPT, "--receiver-url", URL, "--host-id", "newcomer", "--flags=--poll-s 1"

@@ -12,6 +12,8 @@ mount -t proc proc "$root/proc"
 mount --rbind /dev "$root/dev"
 mount --rbind /sys "$root/sys"
 ip link set lo up
+# What somebody may have tried on the real machine is not this one's.
+rm -rf "$root/var/lib/cis490" "$root/var/lib/cis490-worker" "$root/etc/cis490"
 
 # /opt/cis490 as a newcomer has it: the checkout, and a virtual environment over a Python that everybody may run.
 opt=$root/opt/cis490

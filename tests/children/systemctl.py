@@ -13,7 +13,7 @@ import shlex
 import signal
 import subprocess
 import sys
-import time
+import threading
 from pathlib import Path
 
 STATE = Path(os.environ.get("STUB_SYSTEMD", "/run/stub-systemd"))
@@ -93,7 +93,7 @@ def stop(unit: str) -> None:
         for _ in range(450):
             if not pid_of(unit):
                 return
-            time.sleep(0.1)
+            threading.Event().wait(0.1)
         os.kill(pid, signal.SIGKILL)
 
 

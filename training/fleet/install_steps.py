@@ -47,8 +47,10 @@ class Machine(Protocol):
     def pause(self, seconds: float) -> None: ...
 
     def own(self, path: Path, user: str) -> None:
-        """Make ``user`` the owner of a file or folder. Raises OSError or LookupError."""
+        """Make ``user`` the owner of a folder and all that is in it. Raises OSError or LookupError."""
         ...
+
+    def owns(self, path: Path, user: str) -> bool: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,11 +122,14 @@ class MakeFolder:
         return f"make the folder {self.path}"
 
     def is_done(self, site: Site) -> bool:
-        return site.at(self.path).is_dir()
+        folder = site.at(self.path)
+        if self.owner is None or site.image is not None:
+            return folder.is_dir()
+        return folder.is_dir() and site.machine.owns(folder, self.owner)
 
     def do(self, site: Site) -> None:
-        folder = site.at(self.path)
-        folder.mkdir(parents=True)
+        folder = site.at(self.path)  # may be there, made by somebody who tried the program by hand
+        folder.mkdir(parents=True, exist_ok=True)
         folder.chmod(self.mode)
         if self.owner is not None and site.image is None:
             site.machine.own(folder, self.owner)

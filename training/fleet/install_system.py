@@ -65,9 +65,25 @@ class LocalMachine:
 
     def own(self, path: Path, user: str) -> None:
         shutil.chown(path, user, user)
+        for folder, folders, files in os.walk(path):
+            for name in (*folders, *files):
+                os.chown(Path(folder, name), *_ids(user), follow_symlinks=False)
+
+    def owns(self, path: Path, user: str) -> bool:
+        try:
+            return path.stat().st_uid == _ids(user)[0]
+        except KeyError:
+            return False
 
     def pause(self, seconds: float) -> None:
         threading.Event().wait(seconds)
+
+
+def _ids(name: str) -> tuple[int, int]:
+    import pwd
+
+    entry = pwd.getpwnam(name)
+    return entry.pw_uid, entry.pw_gid
 
 
 def _as_user(name: str) -> dict[str, Any]:
