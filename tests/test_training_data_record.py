@@ -276,6 +276,8 @@ def test_scenarios_are_listed_and_bad_wishes_refused(tmp_path, capsys):
     assert recording.main([*out, "--hz", "0.1"]) == 2
     assert recording.main([*out, "--duration-s", "2"]) == 2
     assert "too short" in capsys.readouterr().err
+    assert recording.main(["--host", "../x", "--out", str(tmp_path)]) == 2
+    assert "'../x' cannot be a host's name" in capsys.readouterr().err
     with pytest.raises(SystemExit) as stop:
         recording.main(["--scenario", "nonsense"])
     assert stop.value.code == 2

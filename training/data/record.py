@@ -12,6 +12,7 @@ import argparse
 import json
 import platform
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -39,6 +40,7 @@ from training.data.scenarios import SCENARIOS, Phase, phase_labels, plan
 from training.data.stage import RecordError, Stage
 
 SCRATCH_BYTES = 6 << 20
+_HOST_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")  # what a plan's train_hosts can name
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -242,6 +244,11 @@ def main(argv: list[str] | None = None) -> int:
 def _record_here(args: argparse.Namespace) -> Path:
     if not 0.5 <= args.hz <= 100:
         raise ValueError(f"--hz {args.hz:g} is outside 0.5 to 100 samples a second.")
+    if not _HOST_NAME.fullmatch(args.host):
+        raise ValueError(
+            f"--host {args.host!r} cannot be a host's name: 1 to 64 letters, digits, dots, dashes and underscores, "
+            "so that train_hosts in a plan can name it."
+        )
     clock = SystemClock()
     seed = random.SystemRandom().getrandbits(31) if args.seed is None else args.seed
     rng = random.Random(seed)
