@@ -231,7 +231,7 @@ def test_hosts_are_measured_against_their_own_baseline(tmp_path, capsys):
     np.testing.assert_allclose(level["calm"], level["busy"], atol=0.35)
     told = json.loads((tmp_path / "out" / building.BASELINES_FILE).read_bytes())
     assert told["hosts"]["busy"]["seconds"] > 25
-    assert told["hosts"]["busy"]["centre"][1] > told["hosts"]["calm"]["centre"][1] + 3
+    assert told["hosts"]["busy"]["resting"][1] > told["hosts"]["calm"]["resting"][1] + 3
 
 
 def test_a_host_without_a_baseline_is_said_to_have_none(tmp_path, capsys):

@@ -1,9 +1,14 @@
-"""Making hosts comparable: compressed scales, and each host measured against its own ordinary day.
+"""Making hosts comparable: compressed scales, and each host measured from its own resting level.
 
 Which host a window comes from is readable from its levels alone, far better than what happens in it. So each channel
-is first compressed (a doubling counts the same at every level), then expressed as its distance from the host's own
-baseline: recordings made beforehand, while the host did its ordinary work, chosen by nobody's labels and never among
-the windows. A host without a baseline is measured against the fleet's median baseline, and is said to have none.
+is first compressed (a doubling counts the same at every level), then expressed as its distance from the host's resting
+level, a low quantile of its baseline: recordings made beforehand, while the host did its ordinary work, chosen by
+nobody's labels and never among the windows. A host without a baseline is measured from the fleet's median resting
+level, and is said to have none.
+
+Dividing by the baseline's spread as well was tried and left out: a busy baseline then shrinks everything that its host
+ever does. On the recorded sample, leaving one host out, boosted trees had an AUROC of 0.91 with the resting level,
+0.90 with median and spread, and 0.89 without any baseline; a logistic regression 0.88, 0.82 and 0.86.
 """
 
 from __future__ import annotations
@@ -19,30 +24,27 @@ from training.data.schema import ChannelSpec
 
 Array = NDArray[np.float32]
 
-FLOOR = 0.25  # smallest spread, in compressed units: a channel that sleeps in the baseline must not explode
-CLIP = 20.0
+RESTING_QUANTILE = 0.10
+CLIP = 30.0  # compressed units; beyond lies nothing but broken counters
 SECONDS_MIN = 20.0
 # What counts as one of its kind: below this, differences are noise of the measurement.
 SCALES = {"s/s": 0.01, "B": 65536.0, "B/s": 1024.0}
 
 RULE: dict[str, Any] = {
     "type": "host_baseline",
-    "centre": "median",
-    "spread": "standard deviation, at least floor",
-    "floor": FLOOR,
+    "subtracted": "the 0.1 quantile of the host's baseline",
     "clip": CLIP,
-    "without_baseline": "the median of all hosts' baselines",
+    "without_baseline": "the median of all hosts' resting levels",
 }
 NO_BASELINES: dict[str, Any] = {"type": "none", "clip": CLIP}
 
 
 class HostBaseline(msgspec.Struct, frozen=True, kw_only=True):
-    """A host's ordinary day, a figure a channel (in the schema's order) in compressed units."""
+    """A host's resting level, a figure a channel (in the schema's order) in compressed units."""
 
     episodes: int
     seconds: float
-    centre: tuple[float, ...]
-    spread: tuple[float, ...]
+    resting: tuple[float, ...]
 
 
 class Baselines(msgspec.Struct, frozen=True, kw_only=True):
@@ -87,34 +89,28 @@ def measure(
         hosts[host] = HostBaseline(
             episodes=len(recordings[host]),
             seconds=len(rows) / sample_hz,
-            centre=tuple(_rounded(np.median(rows, axis=0))),
-            spread=tuple(_rounded(np.maximum(rows.std(axis=0), FLOOR))),
+            resting=_rounded(np.quantile(rows, RESTING_QUANTILE, axis=0)),
         )
     return Baselines(channels=tuple(c.name for c in channels), hosts=hosts, fleet=_fleet(hosts))
 
 
-def _rounded(values: NDArray[np.float64]) -> list[float]:
-    return [round(float(v), 9) for v in values]
+def _rounded(values: NDArray[np.float64]) -> tuple[float, ...]:
+    return tuple(round(float(v), 9) for v in values)
 
 
 def _fleet(hosts: Mapping[str, HostBaseline]) -> HostBaseline | None:
     if not hosts:
         return None
-    centre = np.median([h.centre for h in hosts.values()], axis=0)
-    spread = np.median([h.spread for h in hosts.values()], axis=0)
     return HostBaseline(
         episodes=sum(h.episodes for h in hosts.values()),
         seconds=sum(h.seconds for h in hosts.values()),
-        centre=tuple(_rounded(centre)),
-        spread=tuple(_rounded(spread)),
+        resting=_rounded(np.median([h.resting for h in hosts.values()], axis=0)),
     )
 
 
 def apply(values: Array, host: str, baselines: Baselines) -> Array:
-    """Compressed values (..., C) against the host's baseline, clipped to a range that no network chokes on."""
+    """Compressed values (..., C) from the host's resting level, clipped to a range that no network chokes on."""
     baseline = baselines.hosts.get(host, baselines.fleet)
     if baseline is not None:
-        centre = np.asarray(baseline.centre, dtype=np.float32)
-        spread = np.asarray(baseline.spread, dtype=np.float32)
-        values = np.asarray((values - centre) / spread, dtype=np.float32)
+        values = values - np.asarray(baseline.resting, dtype=np.float32)
     return np.clip(values, -CLIP, CLIP).astype(np.float32)
