@@ -169,16 +169,17 @@ def _move(
     call: Callable[[FleetClient, str], Any],
 ) -> int:
     """Move each job; one that is refused does not keep the others from it."""
-    client, moved, code = world.client(url), [], DONE
+    client, moved, lines, code = world.client(url), [], [], DONE
     for ref in refs:
         try:
-            moved.append(call(client, ref).to_dict())
+            answer = call(client, ref).to_dict()
+            moved.append(answer)
+            lines.append(f"{printable(ref)} is {printable(answer['status'])}")
         except Refused as refusal:
             world.complain(refusal)
             code = REFUSED
-    lines = "\n".join(f"{printable(m['job_id'])[:12]} is {printable(m['status'])}" for m in moved)
     if moved or as_json or world.as_json:
-        world.show(as_json, {"jobs": moved}, lambda: lines)
+        world.show(as_json, {"jobs": moved}, lambda: "\n".join(lines))
     return code
 
 

@@ -49,7 +49,8 @@ def render_status(data: Json, health: Json) -> RenderableType:
 def _counts(counts: Json) -> Text:
     total = sum(int(number(n) or 0) for n in counts.values())
     said = [f"{int(number(counts.get(s)) or 0)} {s}" for s in STATUSES if counts.get(s)]
-    return Text(f"{total} jobs: " + ", ".join(said) if said else "no jobs yet", style="bold")
+    jobs = "1 job" if total == 1 else f"{total} jobs"
+    return Text(f"{jobs}: {', '.join(said)}" if said else "no jobs yet", style="bold")
 
 
 def _status_table(data: Json) -> RenderableType:
