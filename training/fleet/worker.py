@@ -118,6 +118,7 @@ class TrainerWorker:
         finally:
             if self._standing is not None:
                 self._standing.stop()
+            self._reconnect()
             self._runner.close()
             self._disk.close()
         if self._exit.sentence:
@@ -125,7 +126,7 @@ class TrainerWorker:
         return self._exit.code
 
     def _reconnect(self) -> None:
-        """Further connections show the renewed certificate."""
+        """Let idle connections go: further ones, if any, show a renewed certificate."""
         for client in self._clients:
             client.close()
 

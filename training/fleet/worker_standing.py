@@ -50,8 +50,9 @@ class Standing:
         threading.Thread(target=self._run, name="standing", daemon=True).start()
 
     def stop(self) -> None:
-        """Look no further; the thread goes with its next wait."""
+        """Look no further; the thread ends when it notices."""
         self._end.set()
+        self.close()
 
     def close(self) -> None:
         """Let go of the quiet connection."""
