@@ -72,7 +72,7 @@ if (-not $VirtualEnvironment) {
 }
 $python = Join-Path $VirtualEnvironment 'Scripts\python.exe'
 if (-not (Test-Path -LiteralPath $python)) {
-    Stop-WithReason "there is no virtual environment yet; make it with: py -3 -m venv $VirtualEnvironment; & $python -m pip install -c $checkout\constraints.txt '$checkout[worker,trainer]'"
+    Stop-WithReason "there is no virtual environment yet; make it with: py -3 -m venv $VirtualEnvironment; & $python -m pip install -c $checkout\constraints.txt -e '$checkout[worker,trainer]'"
 }
 & $python -c 'import sys; sys.exit(sys.version_info < (3, 11))'
 if ($LASTEXITCODE -ne 0) {

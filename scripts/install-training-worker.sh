@@ -24,7 +24,7 @@ checkout=$(CDPATH='' cd -- "$(dirname -- "$0")/.." && pwd -P)
 
 python=${CIS490_VENV:-$checkout/.venv}/bin/python
 [ -x "$python" ] ||
-    refuse "there is no virtual environment yet; make it with: python3 -m venv $checkout/.venv && $python -m pip install -c $checkout/constraints.txt '$checkout[worker,trainer]'"
+    refuse "there is no virtual environment yet; make it with: python3 -m venv $checkout/.venv && $python -m pip install -c $checkout/constraints.txt -e '$checkout[worker,trainer]'"
 "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null ||
     refuse "$python does not run or is older than Python 3.11; make the virtual environment again with a newer Python"
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 import subprocess
 import sys
 import threading
@@ -27,9 +28,7 @@ model = "cnn"
 mode = "oracle"
 require_cuda = true
 """
-WATCHED = [
-    Path(name) for name in ("/etc", "/var/lib", "/usr", "/home", "/root", "/srv", "/opt/cis490")
-]
+WRITTEN = Path("/written")  # the upper layer of this machine's disk
 
 
 def run(*argv: object) -> dict[str, Any]:
@@ -59,19 +58,20 @@ def wait_for_worker() -> dict[str, Any]:
 
 
 def contents(*skip: str) -> dict[str, str]:
-    """Every file and folder that an installation might leave something in."""
+    """Everything that was ever written on this machine and is still there, but for the checkout itself."""
     found = {}
-    for top in WATCHED:
-        for folder, folders, files in os.walk(top):
-            for name in folders:
-                found[f"{folder}/{name}/"] = ""
-            for name in files:
-                path = Path(folder, name)
-                if path.is_symlink():
-                    found[str(path)] = str(path.readlink())
-                elif not (name.endswith("-") or name == ".pwd.lock"):  # useradd's own traces
-                    found[str(path)] = str(path.stat().st_size)
-    return {path: size for path, size in found.items() if not any(part in path for part in skip)}
+    for folder, folders, files in os.walk(WRITTEN):
+        if folder == str(WRITTEN):
+            folders[:] = [name for name in folders if name not in ("opt", "work", "tmp")]
+        for name in folders:
+            found[f"{folder}/{name}/"] = ""
+        for name in files:
+            path = Path(folder, name)
+            removed = stat.S_ISCHR(path.lstat().st_mode)  # how an overlay notes that
+            if not (removed or name.endswith("-") or name in (".pwd.lock", "calls")):
+                found[str(path)] = str(path.lstat().st_size)
+    clean = {path.removeprefix(str(WRITTEN)): size for path, size in found.items()}
+    return {path: size for path, size in clean.items() if not any(part in path for part in skip)}
 
 
 def main() -> None:

@@ -11,6 +11,8 @@ mount -t overlay overlay -o "lowerdir=/,upperdir=$folder/upper,workdir=$folder/w
 mount -t proc proc "$root/proc"
 mount --rbind /dev "$root/dev"
 mount --rbind /sys "$root/sys"
+mkdir "$root/written"
+mount --bind "$folder/upper" "$root/written"
 ip link set lo up
 # What somebody may have tried on the real machine is not this one's.
 rm -rf "$root/var/lib/cis490" "$root/var/lib/cis490-worker" "$root/etc/cis490"

@@ -78,7 +78,7 @@ def python(wish: Wish, facts: Facts) -> Iterator[Finding]:
         )
     else:
         yield _ok(f"Python {have}")
-    pip = f"{wish.python} -m pip install -c constraints.txt"
+    pip = f"{wish.python} -m pip install -c constraints.txt -e"
     if facts.missing:
         yield _refuse(
             f"{_list(facts.missing)} missing in the virtual environment; install with: {pip} '.[{wish.role}]'"
