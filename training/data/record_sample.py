@@ -21,6 +21,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -130,17 +131,24 @@ def record_box(box: Box, out: Path, settings: Settings) -> None:
         prefix=f"cis490-{box.name}-", dir=out, ignore_cleanup_errors=True
     ) as scratch:
         group = cgroups.create(f"cis490-{box.name}", box.limits, cgroups.device_of(Path(scratch)))
-        for number, (scenario, baseline) in enumerate(order, start=1):
-            name = f"{settings.seed}:{box.name}:{number}"
-            folder = _patiently(box, scenario, baseline, group, Path(scratch), name, settings)
-            packed = out / f"{folder.name}{episode.PACKED_SUFFIX}"
-            episode.pack(folder, packed)
-            _empty(Path(scratch))
-            print(f"{box.name:12} {number:3} of {len(order)}  {scenario}", flush=True)
-        for _ in range(50):  # killed processes leave their group a moment later
-            if not group.pids():
-                break
-            time.sleep(0.1)
+        try:
+            for number, (scenario, baseline) in enumerate(order, start=1):
+                name = f"{settings.seed}:{box.name}:{number}"
+                folder = _patiently(box, scenario, baseline, group, Path(scratch), name, settings)
+                packed = out / f"{folder.name}{episode.PACKED_SUFFIX}"
+                episode.pack(folder, packed)
+                _empty(Path(scratch))
+                print(f"{box.name:12} {number:3} of {len(order)}  {scenario}", flush=True)
+        finally:
+            _remove(group)
+
+
+def _remove(group: cgroups.Cgroup) -> None:
+    for _ in range(50):  # killed processes leave their group a moment later
+        if not group.pids():
+            break
+        time.sleep(0.1)
+    with suppress(OSError):
         group.remove()
 
 
@@ -242,17 +250,14 @@ def _all_boxes(args: argparse.Namespace) -> int:
         flush=True,
     )
     staging = Path(tempfile.mkdtemp(prefix="cis490-sample-", dir=args.out.parent))
-    shared = [
-        "--out",
-        staging,
-        "--seed",
-        args.seed,
-        "--duration-s",
-        args.duration_s,
-        "--hz",
-        args.hz,
-    ]
-    flags = [str(a) for a in shared] + (["--short"] if args.short else [])
+    shared = {
+        "--out": staging,
+        "--seed": args.seed,
+        "--duration-s": args.duration_s,
+        "--hz": args.hz,
+    }
+    flags = [str(word) for option in shared.items() for word in option]
+    flags += ["--short"] if args.short else []
     children = [
         subprocess.Popen(
             [sys.executable, "-m", "training.data.record_sample", "--box", box.name, *flags]
