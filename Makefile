@@ -45,8 +45,8 @@ sim: setup ## the simulated fleet: SEED=88 replays one with its timeline, SEEDS=
 torture: setup ## the long runs: many simulated fleets (an hour)
 	@$(PY) -m tests.sim --seeds 5000 --jobs 2
 
-record-sample: setup ## record the telemetry sample of examples/ anew (about an hour; Linux)
-	@$(PY) -m training.data.record_sample
+record-sample: setup ## record the telemetry sample of examples/ anew (40 minutes; Linux, as root)
+	@$(PY) -m training.data.record_sample --out examples/telemetry-sample
 
 clean: ## remove what the demo and the tests made (not .venv)
 	@rm -rf demo .pytest_cache .mypy_cache .ruff_cache .hypothesis
