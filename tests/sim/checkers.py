@@ -7,7 +7,7 @@ from collections import Counter
 from typing import Any
 
 from sim.steps import Call
-from sim.witness import Checker, Event, Facts, Observation, Witness
+from sim.witness import Checker, Event, Facts, Live, Observation, Witness
 from sim.world import World
 
 from training.fleet.policy import Policy
@@ -119,55 +119,54 @@ class OnlyTheOwnerActs(Checker):
     def __init__(self, world: World, policy: Policy) -> None:
         super().__init__(world)
         self._policy = policy
-        self._lost: dict[
-            str, tuple[str, int, int, int]
-        ] = {}  # claim → job, attempt, generation, readoptions
+        self._lost: dict[str, Live] = {}  # by claim: ended as lost, as they were
+        self._done: set[str] = set()  # claims that completed
 
     def see(self, seen: Observation) -> None:
-        for claim, live in seen.before.live.items():
-            if claim not in seen.after.live:
-                self._lost.pop(claim, None)
-                if any(e.job_id == live.job_id and e.detail == "host_lost" for e in seen.events):
-                    self._lost[claim] = (
-                        live.job_id,
-                        live.attempt,
-                        live.generation,
-                        live.readoptions,
-                    )
-        if seen.call.name in ("heartbeat", "complete", "fail", "upload"):
+        call = seen.call
+        if call.name in ("heartbeat", "complete", "fail", "upload"):
             self._worker(seen)
-        elif seen.call.name in ("cancel", "requeue"):
+        elif call.name in ("cancel", "requeue"):
             self.demand(
-                set(seen.changed()) <= {seen.call.job_id}, "the operator's call moved another job"
+                set(seen.changed()) <= {call.job_id}, "the operator's call moved another job"
             )
+        elif call.name == "ticket":
+            self.demand(not seen.changed(), "asking for leave to upload moved a job")
+        self._remember(seen)
+
+    def _remember(self, seen: Observation) -> None:
+        if seen.after.live is not seen.before.live:
+            for claim in sorted(seen.before.live.keys() - seen.after.live.keys()):
+                live = seen.before.live[claim]
+                if any(e.job_id == live.job_id and e.detail == "host_lost" for e in seen.events):
+                    self._lost[claim] = live
+        if seen.call.name == "complete" and seen.error is None:
+            self._done.add(self.claim(seen.call))
 
     def _worker(self, seen: Observation) -> None:
-        call, changed = seen.call, seen.changed()
+        call, changed, claim = seen.call, seen.changed(), self.claim(seen.call)
         self.demand(set(changed) <= {call.job_id}, f"{call.name} moved another job")
-        if seen.error is not None or not changed:
-            if seen.result is not None and call.name == "heartbeat":
-                self._idle_beat(seen)
+        if seen.error is not None:
             return
-        claim = self.claim(call)
         live = seen.before.live.get(claim)
         if live is not None:
             self.demand(live.job_id == call.job_id, f"{call.name} by the claim of another job")
-            return
-        self.demand(
-            call.name in ("heartbeat", "complete"), f"{call.name} by a dead claim took effect"
-        )
-        self.demand(
-            self._adoptable(seen, claim), f"{call.name} by the dead claim {claim[:8]} took effect"
-        )
-        if call.name == "heartbeat":
-            readoptions = self._lost[claim][3]
-            self.demand(readoptions < self._policy.max_readoptions, "readopted too often")
-
-    def _idle_beat(self, seen: Observation) -> None:
-        """A beat that changed no row: of a claim that is not live it may only have said `stop`."""
-        if self.claim(seen.call) not in seen.before.live:
+        elif call.name == "upload":
+            entitled = claim in self._done or self._adoptable(seen, claim)
+            self.demand(entitled, f"an upload of the dead claim {claim[:8]} was taken")
+        elif changed:
+            self._dead_claim_acts(seen, claim)
+        elif call.name == "heartbeat":
             reply: HeartbeatReply = seen.result
             self.demand(reply.action is Action.STOP, "a dead claim was told to go on")
+
+    def _dead_claim_acts(self, seen: Observation, claim: str) -> None:
+        what = f"{seen.call.name} by the dead claim {claim[:8]} took effect"
+        self.demand(seen.call.name in ("heartbeat", "complete"), what)
+        self.demand(self._adoptable(seen, claim), what)
+        if seen.call.name == "heartbeat":
+            readoptions = self._lost[claim].readoptions
+            self.demand(readoptions < self._policy.max_readoptions, "readopted too often")
 
     def _adoptable(self, seen: Observation, claim: str) -> bool:
         lost = self._lost.get(claim)
@@ -175,7 +174,8 @@ class OnlyTheOwnerActs(Checker):
         return (
             lost is not None
             and facts.status == "pending"
-            and lost[:3] == (facts.job_id, facts.attempt, facts.generation)
+            and (lost.job_id, lost.attempt, lost.generation)
+            == (facts.job_id, facts.attempt, facts.generation)
         )
 
     @staticmethod
@@ -339,7 +339,9 @@ class LostHostsAreNoticed(Silence):
         most = 2 * self.policy.stale_after_s + 5 * self.policy.sweep_period_s + 10
         for claim in sorted(seen.after.live):
             silent_s = seen.at - max(self.heard[claim], self.watched_since)
-            self.demand(silent_s <= most, f"claim {claim[:8]} lives after {silent_s:.0f} s of silence")
+            self.demand(
+                silent_s <= most, f"claim {claim[:8]} lives after {silent_s:.0f} s of silence"
+            )
 
 
 class CancelHolds(Checker):
@@ -396,7 +398,9 @@ class OneInstallation(Checker):
     def __init__(self, world: World, policy: Policy) -> None:
         super().__init__(world)
         self._lease_s = policy.stale_after_s
-        self._last: dict[str, tuple[str, float]] = {}  # host → the installation heard last, and when
+        self._last: dict[
+            str, tuple[str, float]
+        ] = {}  # host → the installation heard last, and when
         self._newest: dict[tuple[str, str], str] = {}  # host, installation → its newest session
 
     def see(self, seen: Observation) -> None:
@@ -417,7 +421,9 @@ class OneInstallation(Checker):
             known, heard_at = self._last.get(host, (instance, seen.at))
             silent_s = seen.at - heard_at
             over = known == instance or silent_s >= self._lease_s - 1.0
-            self.demand(over, f"a second installation of {host} was given work after {silent_s:.0f} s")
+            self.demand(
+                over, f"a second installation of {host} was given work after {silent_s:.0f} s"
+            )
         self._newest[host, instance] = max(newest, session, key=lambda each: each[:10])
         self._last[host] = (instance, seen.at)
 
@@ -443,7 +449,10 @@ class LeasesAreTrue(Checker):
             lease_s = getattr(seen.result, "lease_s", None)
         if claim is not None and lease_s is not None:
             left_s = max(0.0, self._heard[claim] + self._lease_s - seen.at)
-            self.demand(lease_s <= left_s + 1.0, f"told of {lease_s:.0f} s of lease, {left_s:.0f} s are left")
+            self.demand(
+                lease_s <= left_s + 1.0,
+                f"told of {lease_s:.0f} s of lease, {left_s:.0f} s are left",
+            )
 
 
 class ProgressNeverBack(Checker):
@@ -455,7 +464,9 @@ class ProgressNeverBack(Checker):
         for claim, live in seen.after.live.items():
             before = seen.before.live.get(claim)
             if before is not None:
-                self.demand(live.seq >= before.seq, f"{claim[:8]} went from {before.seq} to {live.seq}")
+                self.demand(
+                    live.seq >= before.seq, f"{claim[:8]} went from {before.seq} to {live.seq}"
+                )
 
 
 class GrantsFit(Checker):

@@ -100,7 +100,9 @@ class Coordinator:
         self.fuse = Fuse()
         self.disk = SimDisk(self.fuse)
         self.database = SimDatabase(self.fuse)
-        self.fired: Counter[str] = Counter()  # rows of the transition table, over all runs of the program
+        self.fired: Counter[str] = (
+            Counter()
+        )  # rows of the transition table, over all runs of the program
         self.up = False
         self.asleep = False
         self._watcher = watcher
@@ -123,7 +125,14 @@ class Coordinator:
         self._news = 0
         self._moves = self._made_pending()
         self._index_stale = False
-        self._guarded(self._prepare)
+        self._guarded(self._try_to_start)
+
+    def _try_to_start(self) -> None:
+        try:
+            self._prepare()
+        except (DatabaseError, StoreError) as error:
+            self.world.say("receiver", f"cannot start: {error}")
+            self._after_crash()  # its service manager tries again
 
     def _prepare(self) -> None:
         self.disk.now = self.clock.now()

@@ -89,6 +89,6 @@ class SimDatabase(SqliteDatabase):
     def _execute(self, sql: str, params: Any = ()) -> Any:
         if self._fuse is not None:
             self._fuse.burn()
-            if self.full and sql.startswith(("UPDATE", "INSERT", "DELETE")):
+            if self.full and sql == "COMMIT":  # where what was written reaches the disk
                 raise DatabaseFull("the disk of the database is full; free some space")
         return super()._execute(sql, params)

@@ -113,7 +113,7 @@ class Weather:
             worker_stops_per_h=per_h(3),
             operator_per_h=per_h(15),
             hang=rate(0.15),
-            deaf=rate(0.3),
+            deaf=rate(0.7),
             exits={
                 Fault.EXIT_1: rate(0.2),
                 Fault.EXIT_2: rate(0.04),

@@ -144,7 +144,9 @@ class Host:
         self._parked: list[Callable[[], None]] = []
         self._calls: dict[int, Callable[[], None]] = {}  # in flight → how to hang up
         self._wake: Timer | None = None
-        self.after_end: Callable[[Host], None] = lambda _: None  # the program ended, by itself or not
+        self.after_end: Callable[[Host], None] = lambda _: (
+            None
+        )  # the program ended, by itself or not
 
     # ── life ────────────────────────────────────────────────────────────────────────────────
 
@@ -198,10 +200,13 @@ class Host:
             self.woke_at = self.world.now
             self.clock.slept_s += self.world.now - slept_at
             self.world.say(self.machine, f"wakes up after {self.world.now - slept_at:.0f} s")
-            if self.up:
-                self.take(t.Slept(self.world.now - slept_at))
             if self.trainer is not None:
                 self.trainer.thaw()
+            slept_s = self.world.now - slept_at
+            if self._chance.random() < 0.5:  # what waited may be noticed before the sleep is
+                self._soon(self._chance.random(), lambda: self.take(t.Slept(slept_s)))
+            elif self.up:
+                self.take(t.Slept(slept_s))
             parked, self._parked = self._parked, []
             for thunk in parked:
                 thunk()
@@ -300,9 +305,6 @@ class Host:
 
     def _do_upload(self, action: t.Upload) -> None:
         delivery = action.delivery
-        if not Path(delivery.path).exists():
-            self._soon(0.1, lambda: self.take(t.DeliveryBroken(call=action.call, detail="gone")))
-            return
         self._exchange(
             action.call,
             lambda client: client.upload_artifact(
@@ -372,6 +374,8 @@ class Host:
                 return
             except (Unreachable, Answered) as error:
                 event = _event_of(call, error)
+            except OSError as error:
+                event = t.DeliveryBroken(call=call, detail=str(error))
             self._calls.pop(call, None)
             self._soon(0.0, lambda: self.take(event))
 
@@ -444,7 +448,9 @@ class Host:
 
     def _do_pack(self, action: t.Pack) -> None:
         assignment = action.assignment
-        if self._chance.random() < (0 if self.calm else self._weather.exits.get(Fault.PACK_FAILS, 0)):
+        if self._chance.random() < (
+            0 if self.calm else self._weather.exits.get(Fault.PACK_FAILS, 0)
+        ):
             self.world.fault(Fault.PACK_FAILS, self.machine, assignment.job_id[:8])
             failure = Failure(EndReason.TRAINER_FAILED, "it exited 0 and left no checkpoint", 0)
             self._soon(

@@ -97,7 +97,9 @@ class Simulation:
         self.network.door = self.receiver
         self._bundles = bundles
         self._machines = {machine.name: machine for machine in scenario.machines}
-        self.hosts = [self._host(machine, number) for number, machine in enumerate(scenario.machines)]
+        self.hosts = [
+            self._host(machine, number) for number, machine in enumerate(scenario.machines)
+        ]
         self.storm = Storm(
             self.world,
             scenario,
@@ -108,6 +110,7 @@ class Simulation:
             self._slept,
             self._stepped,
             lambda host: self.finished.gone(host.machine),
+            self._at_risk,
         )
 
     def run(self) -> None:
@@ -118,8 +121,16 @@ class Simulation:
             self.world.after(start.random() * 60, host.start)
         self.storm.begin()
         self.world.run(self.scenario.stormy_s)
-        self.world.run(self.scenario.stormy_s + self._patience_s(), self._all_done)
+        self._calm_down(self.scenario.stormy_s + self._patience_s())
         self._judge()
+
+    def _calm_down(self, until: float) -> None:
+        """Until every job is over and stays so for a moment, in which what was just started has begun."""
+        while self.world.now < until:
+            self.world.run(until, self._all_done)
+            self.world.run(min(until, self.world.now + 30.0))
+            if self._all_done():
+                return
 
     # ── what hosts do is shown to those who watch workers ───────────────────────────────────
 
@@ -176,6 +187,12 @@ class Simulation:
         for checker in self.silence:
             checker.stepped(seconds)
         self.grants.clock_is_true = False
+
+    def _at_risk(self) -> list[str]:
+        """Jobs that somebody held and lost; if there are none, those that somebody holds."""
+        jobs = [job for job in self.witness.now.jobs.values() if job.attempt]
+        lost = [job.job_id for job in jobs if job.status == "pending"]
+        return lost or [job.job_id for job in jobs if job.status in ("claimed", "running")]
 
     # ── the end ─────────────────────────────────────────────────────────────────────────────
 
@@ -254,7 +271,9 @@ def run_seed(
         except Violation as found:
             violation = str(found)
         except Exception as error:  # noqa: BLE001 - a bug of either side is a finding like any other
-            violation = f"seed {seed}, at {simulation.world.now:.3f} s: {type(error).__name__}: {error}"
+            violation = (
+                f"seed {seed}, at {simulation.world.now:.3f} s: {type(error).__name__}: {error}"
+            )
             simulation.world.say("world", f"‼ {violation}")
             if keep_lines:
                 raise

@@ -13,7 +13,7 @@ from training.fleet.policy import Policy
 from training.fleet.worker_types import OnSilence, Settings
 
 _MODELS = ("gbt", "mlp", "cnn", "gru", "lstm", "transformer")
-_CALLS_IN_ALL = 600  # roughly how many heartbeats and claims a storm may cost
+_CALLS_IN_ALL = 500  # roughly how many heartbeats and claims a storm may cost
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ def _calls_per_s(settings: Settings, policy: Policy) -> float:
     """What a worker costs: heartbeats while it is busy, claims while it is not."""
     beat_s = min(settings.heartbeat_s, policy.stale_after_s / 3)
     claim_s = max(settings.wait_s, 0.75 * settings.poll_s)
-    return 0.5 / beat_s + 0.5 / claim_s
+    return 0.4 / beat_s + 0.6 / claim_s
 
 
 def _policy(chance: random.Random) -> Policy:

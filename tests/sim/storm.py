@@ -30,8 +30,9 @@ class Storm:
         slept: Callable[[float], None],
         stepped: Callable[[float], None],
         gone: Callable[[Host], None],
+        at_risk: Callable[[], list[str]],
     ) -> None:
-        """``gone`` is told when a machine is taken away for good, ``slept`` is told when the receiver wakes up, ``stepped`` when its clock steps, and by how many seconds."""
+        """``at_risk`` names jobs whose history is interesting to meddle with. ``gone`` is told when a machine is taken away for good, ``slept`` is told when the receiver wakes up, ``stepped`` when its clock steps, and by how many seconds."""
         self.calm = False
         self._world = world
         self._scenario = scenario
@@ -42,6 +43,7 @@ class Storm:
         self._slept = slept
         self._stepped = stepped
         self._gone = gone
+        self._at_risk = at_risk
         self._chance = world.chance("storm")
         self._later_jobs = list(scenario.later_jobs)
         for host in hosts:
@@ -92,9 +94,14 @@ class Storm:
         for host in self._hosts:
             host.calm = True
             host.fuse.put_out()
-            if host.trainer is not None and (host.trainer.fate.hangs or host.trainer.fate.deaf):
-                # Somebody looks at last, and finds the trainer that hangs.
-                self._order(self._chance.choice(["cancel", "requeue"]), host.trainer.assignment.job_id)
+        self._world.after(60.0, self._look_for_what_hangs)
+
+    def _look_for_what_hangs(self) -> None:
+        """Somebody looks at last."""
+        for host in self._hosts:
+            if host.trainer is not None and host.trainer.fate.hangs:
+                what = self._chance.choice(["cancel", "requeue"])
+                self._order(what, host.trainer.assignment.job_id)
 
     def _lasts(self, most_s: float) -> float:
         """Something that begins now, and is over soon after the weather turns."""
@@ -119,11 +126,13 @@ class Storm:
             self.receiver_crashed()
 
     def receiver_crashed(self) -> None:
-        power = self._chance.random() < self._scenario.weather.power_cut
+        power = not self.calm and self._chance.random() < self._scenario.weather.power_cut
         if power:
             self._world.fault(Fault.POWER_CUT, "receiver")
         self._receiver.crash(power=power)
-        self._world.after(self._lasts(2 * self._scenario.policy.stale_after_s), self._start_receiver)
+        self._world.after(
+            self._lasts(2 * self._scenario.policy.stale_after_s), self._start_receiver
+        )
 
     def _start_receiver(self) -> None:
         if not self._receiver.up:
@@ -131,13 +140,17 @@ class Storm:
 
     def _sleep_receiver(self) -> None:
         if self._receiver.up and not self._receiver.asleep:
-            seconds = self._lasts(self._chance.choice([120.0, 3 * self._scenario.policy.stale_after_s]))
+            seconds = self._lasts(
+                self._chance.choice([120.0, 3 * self._scenario.policy.stale_after_s])
+            )
             self._world.fault(Fault.RECEIVER_SLEEP, "receiver", f"{seconds:.0f} s")
             self._receiver.sleep(seconds)
             self._world.after(seconds, lambda: self._slept(seconds))
 
     def _step_clock(self) -> None:
-        step_s = self._chance.choice([-DAY_S, DAY_S, -60.0, 60.0, 3 * self._scenario.policy.stale_after_s])
+        step_s = self._chance.choice(
+            [-DAY_S, DAY_S, -60.0, 60.0, 3 * self._scenario.policy.stale_after_s]
+        )
         self._world.fault(Fault.CLOCK_STEP, "receiver", f"{step_s:+.0f} s")
         self._receiver.clock.step_s += step_s
         self._stepped(step_s)
@@ -161,7 +174,11 @@ class Storm:
 
     def _host_ended(self, host: Host) -> None:
         """Its service manager, or its owner, starts it again."""
-        most = 30.0 if self.calm else self._chance.choice([10.0, 2 * self._scenario.policy.stale_after_s])
+        most = (
+            30.0
+            if self.calm
+            else self._chance.choice([10.0, 2 * self._scenario.policy.stale_after_s])
+        )
         self._world.after(1.0 + self._chance.random() * most, lambda: self._start_host(host))
 
     def _start_host(self, host: Host) -> None:
@@ -186,7 +203,9 @@ class Storm:
         host = self._chance.choice(self._hosts)
         if not host.asleep:
             lease_s = self._scenario.policy.stale_after_s
-            seconds = self._lasts(self._chance.choice([120.0, 1.5 * lease_s, 20 * lease_s, 3 * DAY_S]))
+            seconds = self._lasts(
+                self._chance.choice([120.0, 1.5 * lease_s, 20 * lease_s, 3 * DAY_S])
+            )
             self._world.fault(Fault.WORKER_SLEEP, host.machine, f"{seconds:.0f} s")
             host.sleep(seconds)
 
@@ -233,6 +252,8 @@ class Storm:
             self._send(Fault.RELOAD, "/v1/manifest/reload")
             return
         known = [job["job_id"] for job in self._receiver.jobs]
+        if self._chance.random() < 0.7:
+            known = self._at_risk() or known
         self._order(what, self._chance.choice(known))
 
     def _order(self, what: str, job_id: str) -> None:

@@ -13,6 +13,7 @@ from sim.coordinator import Coordinator
 from sim.steps import Call
 from sim.world import World
 
+from training.fleet.database import DatabaseError, DatabaseFull
 from training.fleet.transport import Response
 
 
@@ -146,6 +147,8 @@ class Witness:
     # ── what the coordinator tells ──────────────────────────────────────────────────────────
 
     def after(self, call: Call, result: Any, error: Exception | None) -> None:
+        if isinstance(error, DatabaseError) and not isinstance(error, DatabaseFull):
+            raise Violation(f"seed {self.world.seed}: {call.name}: {error}")
         if error is not None:  # undone when the exception leaves the savepoint
             self._refused = True
             seen = Observation(self.world.now, call, None, error, self._staged, self._staged, [])
@@ -196,7 +199,9 @@ class Witness:
             known = {job_id: _timeless(facts) for job_id, facts in known.items()}
             jobs = {job_id: _timeless(facts) for job_id, facts in jobs.items()}
         if jobs != known or found.live != self.now.live:
-            raise Violation(f"seed {self.world.seed}: a start found other tables than were committed")
+            raise Violation(
+                f"seed {self.world.seed}: a start found other tables than were committed"
+            )
         self.now = self._staged = found
 
     # ── looking ─────────────────────────────────────────────────────────────────────────────

@@ -91,7 +91,8 @@ class ToldToStop(WorkerChecker):
         if trainer is None or work is None or trainer.assignment is not work.assignment:
             return
         told = (
-            isinstance(event, t.Refused) and event.slug in (Slug.LEASE_SUPERSEDED, Slug.JOB_CANCELLED)
+            isinstance(event, t.Refused)
+            and event.slug in (Slug.LEASE_SUPERSEDED, Slug.JOB_CANCELLED)
         ) or (isinstance(event, t.BeatAnswered) and event.order is Order.STOP)
         if told and event.call in (work.beat_call, host.state.call):
             self.world.after(SLACK_S, lambda: self._look(host, trainer))
@@ -123,6 +124,7 @@ class FinishedIsDelivered(WorkerChecker):
     def __init__(self, world: World) -> None:
         super().__init__(world)
         self._open: dict[tuple[str, str], str] = {}  # machine, claim → what is known of it
+        self._hosts: dict[str, Host] = {}
         self._known: set[tuple[str, str]] = set()
 
     def event(self, host: Host, event: t.Event) -> None:
@@ -131,10 +133,13 @@ class FinishedIsDelivered(WorkerChecker):
             key = (host.machine, saved.assignment.claim_id)
             if key not in self._known:
                 self._known.add(key)
+                self._hosts[host.machine] = host
                 self._open[key] = "packed"
         if work is None or work.delivery is None:
             return
-        self.demand(saved == work.delivery, f"{host.machine} would forget its finished work in a crash")
+        self.demand(
+            saved == work.delivery, f"{host.machine} would forget its finished work in a crash"
+        )
         answer = isinstance(event, t.Completed | t.Refused | t.DeliveryBroken | t.BeatAnswered)
         if answer and event.call in (host.state.call, work.beat_call):
             self._answered((host.machine, work.assignment.claim_id), event)
@@ -158,6 +163,9 @@ class FinishedIsDelivered(WorkerChecker):
     def at_end(self, witness: Witness) -> None:
         ends = dict(witness.rows("SELECT claim_id, end_reason FROM attempts"))
         for (machine, claim), known in self._open.items():
+            saved = self._hosts[machine].directory.saved.delivery
+            if saved is not None and saved.assignment.claim_id == claim:
+                continue  # it will be offered when that worker runs again
             ended = ends[claim] is not None and ends[claim] != "host_lost"
             # A line that garbles every try is given up after some.
             garbled = known == f"refused with {Slug.WRONG_DIGEST}"
@@ -170,9 +178,13 @@ class LogsAreWhole(WorkerChecker):
     def __init__(self, world: World) -> None:
         super().__init__(world)
         self._printed: dict[str, int] = {}  # claim → lines that its worker has taken
-        self._broken: set[str] = set()  # claims whose worker's program ended before they did
+        self._broken: set[str] = (
+            set()
+        )  # claims whose worker's program ended before they did, or is not theirs
 
     def event(self, host: Host, event: t.Event) -> None:
+        if isinstance(event, t.Begin) and event.saved.delivery is not None:
+            self._broken.add(event.saved.delivery.assignment.claim_id)
         if isinstance(event, t.Printed):
             self._printed[event.claim_id] = self._printed.get(event.claim_id, 0) + len(event.lines)
 
@@ -188,13 +200,21 @@ class LogsAreWhole(WorkerChecker):
         )
         for claim, first, count, text in witness.rows(sql):
             lines = stored.setdefault(claim, [])
-            self.demand(first == len(lines), f"output of {claim[:8]}: line {first} follows {len(lines)}")
+            self.demand(
+                first == len(lines), f"output of {claim[:8]}: line {first} follows {len(lines)}"
+            )
             lines += text.split("\n")
-            self.demand(len(lines) == first + count, f"output of {claim[:8]}: a piece is miscounted")
+            self.demand(
+                len(lines) == first + count, f"output of {claim[:8]}: a piece is miscounted"
+            )
         for claim, lines in stored.items():
             right = [f"{claim[:8]} line {number}" for number in range(len(lines))]
             self.demand(lines == right, f"output of {claim[:8]} is not what was printed")
-        for (claim,) in witness.rows("SELECT claim_id FROM attempts WHERE end_reason = 'completed'"):
+        for (claim,) in witness.rows(
+            "SELECT claim_id FROM attempts WHERE end_reason = 'completed'"
+        ):
             if claim not in self._broken:
                 found, printed = len(stored.get(claim, [])), self._printed.get(claim, 0)
-                self.demand(found == printed, f"{claim[:8]} printed {printed} lines, {found} are stored")
+                self.demand(
+                    found == printed, f"{claim[:8]} printed {printed} lines, {found} are stored"
+                )
