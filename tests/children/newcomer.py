@@ -29,6 +29,7 @@ mode = "oracle"
 require_cuda = true
 """
 WRITTEN = Path("/written")  # the upper layer of this machine's disk
+USERADDS_OWN = (".pwd.lock", "subuid", "subgid")  # what useradd and userdel touch besides
 
 
 def run(*argv: object) -> dict[str, Any]:
@@ -63,12 +64,14 @@ def contents(*skip: str) -> dict[str, str]:
     for folder, folders, files in os.walk(WRITTEN):
         if folder == str(WRITTEN):
             folders[:] = [name for name in folders if name not in ("opt", "work", "tmp")]
-        for name in folders:
-            found[f"{folder}/{name}/"] = ""
+        folders[:] = [name for name in folders if name != "stub-systemd"]
+        for name in folders:  # others may only be here because something in them was written
+            if "cis490" in f"{folder}/{name}":
+                found[f"{folder}/{name}/"] = ""
         for name in files:
             path = Path(folder, name)
             removed = stat.S_ISCHR(path.lstat().st_mode)  # how an overlay notes that
-            if not (removed or name.endswith("-") or name in (".pwd.lock", "calls")):
+            if not (removed or name.endswith("-") or name in USERADDS_OWN):
                 found[str(path)] = str(path.lstat().st_size)
     clean = {path.removeprefix(str(WRITTEN)): size for path, size in found.items()}
     return {path: size for path, size in clean.items() if not any(part in path for part in skip)}
