@@ -31,6 +31,7 @@ from training.fleet.protocol import (
     Slug,
     StatusReply,
 )
+from training.fleet.screening import reported_reason
 from training.fleet.service import UploadTicket
 
 logger = logging.getLogger(__name__)
@@ -157,7 +158,7 @@ async def fail(hub: Hub, request: Request) -> Response:
     body = await read_json(hub, request, FailRequest)
     job_id = request.path_params["job_id"]
     answer = await hub.call(lambda: hub.service.fail(job_id, body))
-    logger.info("job %s: %s, now %s", job_id[:12], body.reason, answer.status)
+    logger.info("job %s: %s, now %s", job_id[:12], reported_reason(body), answer.status)
     return reply(answer)
 
 
