@@ -45,9 +45,10 @@ class Standing:
         self._client = FleetClient(receiver_url, transport=self._transport, tries=1, timeout_s=10.0)
         self._renew_at = 0.0  # by the monotonic clock
         self._end = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="standing", daemon=True)
 
     def start(self) -> None:
-        threading.Thread(target=self._run, name="standing", daemon=True).start()
+        self._thread.start()
 
     def stop(self) -> None:
         """Look no further; the thread ends when it notices."""
