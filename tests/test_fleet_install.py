@@ -397,7 +397,8 @@ def test_a_receiver_keeps_what_is_the_operators(tmp_path: Path) -> None:
     settings.write_text("CIS490_OPERATOR_TOKEN=mine\nCIS490_RECEIVER_FLAGS=--tls\n")
     assert not do(wish, machine, tmp_path)[0]
     assert plan.read_text() == "mine"
-    assert install_linux.earlier(Role.RECEIVER, settings.read_text()) == {"flags": "--tls"}
+    said = install_linux.earlier(Role.RECEIVER, settings.read_text())
+    assert said == {"flags": "--tls", "token": "mine"}
     perform(install_linux.uninstall(Role.RECEIVER), Site(machine, tmp_path), lambda *_: None)
     assert plan.read_text() == "mine"
     assert not settings.exists()
@@ -675,6 +676,26 @@ def test_newcomer_without_root_may_look_and_not_touch() -> None:
     assert "repeat the same line with sudo" in told["nobody"]["out"]
     assert told["nobody_uninstall"]["code"] == 1
     assert "with sudo" in told["nobody_uninstall"]["err"]
+
+
+def test_newcomer_pastes_the_line_that_enroll_printed() -> None:
+    told = newcomer()
+    assert told["receiver_tls"]["code"] == 0, told["receiver_tls"]
+    assert told["settings"] == [
+        "CIS490_RECEIVER_FLAGS=",
+        "CIS490_RECEIVER_FLAGS=--tls --public-name localhost",
+    ], "the token stays"
+    assert told["enroll"]["out"].startswith("sudo scripts/install-training-worker.sh ")
+    assert told["joined"]["code"] == 0, told["joined"]
+    assert "clock within 5 s of the receiver's" in told["joined"]["out"]
+    assert "…       join the fleet" in told["joined"]["out"]
+    assert told["joined_again"]["code"] == 0, told["joined_again"]
+    assert "done    join the fleet" in told["joined_again"]["out"], "the code is used once"
+    hosts = {host["hostname"]: host for host in json.loads(told["workers_tls"]["out"])["workers"]}
+    assert hosts["joined"]["alive"]
+    assert hosts["joined"]["conflict"] is None
+    assert told["key"] == ["0o600", "cis490-worker"]
+    assert told["leaves"]["code"] == 0
 
 
 def test_newcomer_leaves_and_nothing_is_left() -> None:

@@ -104,7 +104,8 @@ def _preparation(wish: Wish, site: Site) -> list[Step]:
         return install_windows.prepare(wish)
     unit = _read(CHECKOUT / "etc" / install_linux.service(wish.role))
     example = _read(CHECKOUT / "etc" / "training_manifest.toml.example")
-    token = secrets.token_hex(32)
+    before = _settings_before(wish.role, wish.system, site)
+    token = before.get("token") or secrets.token_hex(32)
     return install_linux.prepare(wish, unit, example=example, token=token, image=site.image)
 
 
@@ -139,6 +140,7 @@ def _wish_of(args: argparse.Namespace, site: Site) -> Wish:
         or os.environ.get("FLEET_HOST_ID")
         or platform.node(),
         flags=before.get("flags", "") if args.flags is None else args.flags,
+        flags_are_new=args.flags is not None,
         code=args.code,
         fingerprint=args.fingerprint,
         commit=commit,
@@ -149,7 +151,7 @@ def _wish_of(args: argparse.Namespace, site: Site) -> Wish:
 
 
 def _settings_before(role: Role, system: System, site: Site) -> dict[str, str]:
-    """receiver_url, host_id and flags of an earlier installation; empty when there is none that can be read."""
+    """receiver_url, host_id, flags and token of an earlier installation; empty when there is none that can be read."""
     try:
         if system is System.WINDOWS:
             return install_windows.earlier(site.at(install_windows.SETTINGS).read_text("utf-8"))

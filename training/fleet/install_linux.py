@@ -120,13 +120,14 @@ def rendered(unit: str, wish: Wish) -> str:
 
 
 def earlier(role: Role, text: str) -> dict[str, str]:
-    """receiver_url, host_id and flags as a settings file of ours says them; those that it says."""
+    """receiver_url, host_id, flags and token as a settings file of ours says them; those that it says."""
     pairs = (line.partition("=") for line in text.splitlines() if not line.lstrip().startswith("#"))
     said = {name.strip(): value.strip() for name, equals, value in pairs if equals}
     names = {
         "receiver_url": "CIS490_RECEIVER_URL",
         "host_id": "FLEET_HOST_ID",
         "flags": f"CIS490_{role.upper()}_FLAGS",
+        "token": "CIS490_OPERATOR_TOKEN",
     }
     return {ours: said[theirs] for ours, theirs in names.items() if theirs in said}
 
@@ -155,7 +156,7 @@ def _of_receiver(wish: Wish, example: str, token: str) -> list[Step]:
     )
     steps: list[Step] = [
         WriteFile(MANIFEST, example, keep=True),
-        WriteFile(settings_file(Role.RECEIVER), text, mode=0o600, keep=True),
+        WriteFile(settings_file(Role.RECEIVER), text, mode=0o600, keep=not wish.flags_are_new),
     ]
     if not wish.image:
         check = [str(wish.python), "-m", "training.fleet.manifest", str(MANIFEST)]

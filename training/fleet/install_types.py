@@ -28,6 +28,7 @@ class Wish:
     receiver_url: str = ""
     host_id: str = ""
     flags: str = ""  # further flags of the program, as the operator wrote them
+    flags_are_new: bool = False  # said now, not taken over from the last time
     code: str | None = None  # one-time code of `cis490-jobs enroll`
     fingerprint: str | None = None  # of the receiver's authority, from the same line
     commit: str | None = None
