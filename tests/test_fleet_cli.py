@@ -87,6 +87,7 @@ class FakeReceiver:
         self.answers: dict[tuple[str, str], Any] = {}
         self.asked: list[tuple[str, str, str | None]] = []
         self.bundle = b""
+        self.digest: str | None = None  # what it says of the bundle, when that is not true
         self.page = 1000
 
     def request(
@@ -126,7 +127,7 @@ class FakeReceiver:
                     "now": NOW,
                 }
             case (("GET" | "HEAD"), ["model", _]):
-                digest = hashlib.sha256(self.bundle).hexdigest()
+                digest = self.digest or hashlib.sha256(self.bundle).hexdigest()
                 if sink is not None:
                     sink(self.bundle)
                 return Response(
@@ -551,6 +552,14 @@ def test_get_keeps_nothing_that_is_not_what_was_promised(finished, tmp_path):
     finished.receiver.bundle += b"x"
     assert finished("get", "done", "--out", str(tmp_path / "model")) == 1
     assert "got another model meanwhile" in finished.err
+    assert list((tmp_path / "model").iterdir()) == []
+
+
+def test_get_of_a_damaged_copy_is_refused_and_says_what_helps(finished, tmp_path):
+    finished.receiver.digest = "0" * 64
+    assert finished("get", "done", "--out", str(tmp_path / "model")) == 1
+    assert "arrived damaged" in finished.err
+    assert "requeue the job" in finished.err
     assert list((tmp_path / "model").iterdir()) == []
 
 

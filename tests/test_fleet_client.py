@@ -22,6 +22,7 @@ from training.fleet import client_answers, protocol
 from training.fleet.client import (
     Cancelled,
     ClientError,
+    Damaged,
     FleetClient,
     Grant,
     NoWork,
@@ -398,7 +399,7 @@ def test_a_fetched_bundle_appears_only_when_verified(bundle: Path, tmp_path: Pat
     good = Response(200, {"x-content-sha256": file_sha256(bundle)}, body)
     bad = Response(200, {"x-content-sha256": file_sha256(bundle)}, body[:-1])
     client, _ = client_of(Script(head, bad), tries=1)
-    with pytest.raises(Unreachable, match="damaged"):
+    with pytest.raises(Damaged, match="damaged"):
         client.get_model("gbt", target)
     assert sorted(tmp_path.iterdir()) == [bundle]
     client, _ = client_of(Script(head, bad, head, good))

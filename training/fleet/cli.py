@@ -31,7 +31,14 @@ from training.fleet.cli_world import (
     CannotError,
     World,
 )
-from training.fleet.client import ClientError, FleetClient, Refused, Unavailable, Unreachable
+from training.fleet.client import (
+    ClientError,
+    Damaged,
+    FleetClient,
+    Refused,
+    Unavailable,
+    Unreachable,
+)
 from training.fleet.printable import json_text, one_line, printable, printable_lines
 
 _WATCH_S = 2.0
@@ -308,6 +315,9 @@ def main(argv: Sequence[str] | None = None, *, world: World | None = None) -> in
     except typer.TyperException as error:  # wrong usage
         world.complain(f"{error.format_message().rstrip('.')}; see cis490-jobs --help")
         return USAGE
+    except Damaged as error:
+        world.complain(error)
+        return REFUSED
     except Unreachable as error:
         world.complain(f"{error}; is it running there? --receiver-url or ${URL_VARIABLE} names it")
         return UNREACHABLE

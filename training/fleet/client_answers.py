@@ -4,6 +4,7 @@ What a call raises::
 
     ClientError
     ├── Unreachable        nobody answered; the request may have had its effect     ┐ trying again can help, and is
+    │   └── Damaged        what came is not what was promised                       │
     ├── Unavailable        the receiver said "not now" (busy, starting, disk full)  ┘ safe: every request is repeatable
     └── Refused            the receiver said no, and will say so again
         ├── Superseded     the claim is no longer the live one: stop the trainer, drop the work
@@ -30,6 +31,10 @@ class ClientError(Exception):
 
 class Unreachable(ClientError):  # noqa: N818 - named for what happened, like the refusals
     """Nobody answered, or the answer broke off."""
+
+
+class Damaged(Unreachable):
+    """The bytes that came are not those that were promised: something on the way, or on the receiver's disk."""
 
 
 class Answered(ClientError):  # noqa: N818

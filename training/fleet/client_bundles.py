@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from training.fleet.client_answers import (
+    Damaged,
     Fetched,
     Refused,
     Unreachable,
@@ -121,7 +122,9 @@ def _fetch_once(
         file.flush()
         os.fsync(file.fileno())
     if digest.hexdigest() != answer.headers.get(HEADER_SHA256.lower()):
-        raise Unreachable(f"the bundle arrived damaged ({done} bytes)")
+        raise Damaged(
+            f"the bundle arrived damaged ({done} bytes); if that stays so, the receiver's copy is: requeue the job"
+        )
     unfinished.replace(target)
     return Fetched(digest.hexdigest(), str(target), done)
 
