@@ -183,6 +183,11 @@ def _smoothing(default: float) -> Hyper:
     return _fraction("label_smoothing", default, "probability moved from the label to all classes")
 
 
+def _perturb() -> Hyper:
+    text = "how far training windows are disturbed, in deviations of a channel"
+    return Hyper(key="perturb", kind=Kind.FLOAT, default=0.3, low=0, high=10, help=text)
+
+
 def _attention(hidden: int) -> tuple[Hyper, ...]:
     return (
         _int("hidden", hidden, 4, 1_024, "width of a token"),
@@ -205,8 +210,8 @@ MODELS: Mapping[str, tuple[Hyper, ...]] = {
         _int("max_bin", 128, 2, 1_024, "bins a feature is sorted into"),
     ),
     "mlp": (
-        *_torch(epochs=60, batch=256, lr=0.003, decay=0.02, dropout=0.2, patience=12),
-        _smoothing(0.02),
+        *_torch(epochs=60, batch=256, lr=0.003, decay=0.02, dropout=0.3, patience=12),
+        _smoothing(0.2),
         _int("hidden", 64, 1, 4_096, "width of a hidden layer"),
         _int("layers", 2, 1, 8, "hidden layers"),
         _int("members", 8, 1, 64, "networks trained side by side and averaged"),
@@ -214,6 +219,7 @@ MODELS: Mapping[str, tuple[Hyper, ...]] = {
     "cnn": (
         *_torch(epochs=40, batch=64, lr=0.003, decay=0.01, dropout=0.2, patience=10),
         _smoothing(0.05),
+        _perturb(),
         _int("hidden", 48, 1, 1_024, "channels of a convolution"),
         _int("layers", 3, 1, 8, "convolutions"),
         _int("kernel", 5, 1, 63, "samples under a convolution"),
@@ -221,18 +227,21 @@ MODELS: Mapping[str, tuple[Hyper, ...]] = {
     "gru": (
         *_torch(epochs=40, batch=128, lr=0.004, decay=0.01, dropout=0.2, patience=10),
         _smoothing(0.05),
+        _perturb(),
         _int("hidden", 40, 1, 1_024, "width of the state, each direction"),
         _int("layers", 1, 1, 4, "recurrent layers"),
     ),
     "lstm": (
         *_torch(epochs=40, batch=64, lr=0.004, decay=0.01, dropout=0.2, patience=10),
         _smoothing(0.05),
+        _perturb(),
         _int("hidden", 48, 1, 1_024, "width of the state, each direction"),
         _int("layers", 1, 1, 4, "recurrent layers"),
     ),
     "transformer": (
         *_torch(epochs=40, batch=64, lr=0.002, decay=0.02, dropout=0.1, patience=10),
         _smoothing(0.05),
+        _perturb(),
         *_attention(hidden=48),
     ),
     "transformer_ssl": (

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from torch import nn
 
+from training.trainer.blocks import Perturb
 from training.trainer.cnn import Cnn
 from training.trainer.flags import Value
 from training.trainer.mlp import Mlp
@@ -28,7 +29,8 @@ def build(model: str, shape: tuple[int, ...], classes: int, hyper: Mapping[str, 
     if model == "mlp":
         return Net(QuantileNormal(shape[0]), Mlp(shape[0], classes, hyper))
     channels, samples = shape
-    return Net(RobustAsinh(channels), _over_time(model, channels, samples, classes, hyper))
+    body = _over_time(model, channels, samples, classes, hyper)
+    return Net(RobustAsinh(channels), nn.Sequential(Perturb(float(hyper["perturb"])), body))
 
 
 def _over_time(
