@@ -1,4 +1,4 @@
-"""The whole fleet, simulated: no promise is broken in 200 of them, they replay to the byte, and planted bugs are seen."""
+"""The whole fleet, simulated: no promise is broken in 200 of them, each replays to the byte, planted bugs are seen."""
 
 from __future__ import annotations
 

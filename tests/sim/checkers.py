@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from typing import Any
+from typing import Any, NamedTuple
 
 from sim.steps import Call
-from sim.witness import Checker, Event, Facts, Live, Observation, Witness
+from sim.witness import Checker, Facts, Live, Observation, Witness
 from sim.world import World
-
 from training.fleet.policy import Policy
-from training.fleet.protocol import Action, ClaimReply, HeartbeatReply
+from training.fleet.protocol import Action, HeartbeatReply
 from training.fleet.transport import Response
 
 _LIVE = ("claimed", "running")
@@ -114,7 +113,7 @@ class AttemptsIncrease(Checker):
 
 
 class OnlyTheOwnerActs(Checker):
-    """A worker's call takes effect only for the live claim (or the last one, given up for lost), and on its job only."""
+    """A worker's call takes effect only for the live claim, or the last one given up for lost, and on its job only."""
 
     def __init__(self, world: World, policy: Policy) -> None:
         super().__init__(world)
@@ -283,67 +282,6 @@ class BudgetsHold(Checker):
             self.demand(not spent, f"{name} waits although a budget is used up")
 
 
-class Silence(Checker):
-    """What both sides of the promise about silence need: when each claim was heard, and since when it was watched."""
-
-    def __init__(self, world: World, policy: Policy) -> None:
-        super().__init__(world)
-        self.policy = policy
-        self.heard: dict[str, float] = {}  # claim → when
-        self.watched_since = 0.0
-        self._stepped_s = 0.0  # the receiver's wall clock, since its last look
-
-    def restarted(self, witness: Witness) -> None:
-        self.watched_since = self.world.now
-        self._stepped_s = 0.0
-
-    def slept(self, seconds: float) -> None:
-        """The receiver slept until now. It may take a nap of three periods for a slow look."""
-        if seconds > 3 * self.policy.sweep_period_s:
-            self.watched_since = self.world.now
-
-    def stepped(self, seconds: float) -> None:
-        self._stepped_s += seconds
-
-    def see(self, seen: Observation) -> None:
-        for claim in seen.after.live.keys() - seen.before.live.keys():
-            self.heard[claim] = seen.at
-        if seen.call.name in ("heartbeat", "upload") and seen.error is None:
-            self.heard[OnlyTheOwnerActs.claim(seen.call)] = seen.at
-        if seen.call.name == "tick":
-            if abs(self._stepped_s) > self.policy.clock_step_s:
-                self.watched_since = seen.at
-            self._stepped_s = 0.0
-            self.looked(seen)
-
-    def looked(self, seen: Observation) -> None:
-        """The receiver looked who was silent."""
-
-
-class SweptAfterObservedSilence(Silence):
-    """Silence ends an attempt only when the receiver watched for a whole lease and heard nothing."""
-
-    def looked(self, seen: Observation) -> None:
-        enough = self.policy.stale_after_s - 0.01
-        for claim in sorted(seen.before.live.keys() - seen.after.live.keys()):
-            silent_s, watched_s = seen.at - self.heard[claim], seen.at - self.watched_since
-            self.demand(silent_s >= enough, f"swept after {silent_s:.1f} s of silence")
-            self.demand(watched_s >= enough, f"swept after watching for {watched_s:.1f} s")
-
-
-class LostHostsAreNoticed(Silence):
-    """A claim that nobody speaks for ends soon after a lease of watching; nothing stays leased for ever."""
-
-    def looked(self, seen: Observation) -> None:
-        # A look may itself begin a new lease of watching: allow two, and a few periods.
-        most = 2 * self.policy.stale_after_s + 5 * self.policy.sweep_period_s + 10
-        for claim in sorted(seen.after.live):
-            silent_s = seen.at - max(self.heard[claim], self.watched_since)
-            self.demand(
-                silent_s <= most, f"claim {claim[:8]} lives after {silent_s:.0f} s of silence"
-            )
-
-
 class CancelHolds(Checker):
     """A cancelled job is granted to nobody until the operator requeues it."""
 
@@ -361,98 +299,83 @@ class CancelHolds(Checker):
                 self.demand(event.job_id not in self._cancelled, f"{event.transition} after cancel")
 
 
-class OneGrantARequest(Checker):
-    """A request of a worker is granted one job, however often it arrives."""
+class Promise(NamedTuple):
+    """Something that was acknowledged, and the question whose answer shows that it is still so."""
+
+    what: str
+    sql: str
+    params: tuple[Any, ...]
+
+
+class AcknowledgedIsDurable(Checker):
+    """What a worker or the operator was told is found again: at once, after every start, and at the end."""
 
     def __init__(self, world: World) -> None:
         super().__init__(world)
-        self._granted: dict[tuple[str, str], str] = {}
+        self._promises: list[Promise] = []
 
-    def see(self, seen: Observation) -> None:
-        reply = seen.result
-        if seen.call.name != "claim" or not isinstance(reply, ClaimReply) or reply.claim_id is None:
-            return
-        key = (seen.call.message.host_id, seen.call.message.request_id)
-        first = self._granted.setdefault(key, reply.claim_id)
-        self.demand(first == reply.claim_id, f"request {key[1][:8]} was granted twice")
-        self.demand(
-            reply.claim_id in seen.after.live,
-            f"request {key[1][:8]} was answered with a dead claim",
-        )
+    def answered(self, call: Call, answer: Response, witness: Witness) -> None:
+        if answer.status == 200 and call.request is not None:
+            promise = _promise(call, json.loads(answer.body) if answer.body else {})
+            if promise is not None:
+                self._promises.append(promise)
+                self._kept(promise, witness)
 
+    def restarted(self, witness: Witness) -> None:
+        for promise in self._promises:
+            self._kept(promise, witness)
 
-class OneJobASlot(Checker):
-    """A slot of a session holds one job."""
+    def at_end(self, witness: Witness) -> None:
+        self.restarted(witness)
 
-    def see(self, seen: Observation) -> None:
-        if seen.after.live is seen.before.live:
-            return
-        held = Counter((live.host, live.session_id, live.slot) for live in seen.after.live.values())
-        for (host, _, slot), count in held.items():
-            self.demand(count <= 1, f"slot {slot} of {host} holds {count} jobs")
-
-
-class OneInstallation(Checker):
-    """One living installation works under a host's id, and of its sessions only the newest is given work."""
-
-    def __init__(self, world: World, policy: Policy) -> None:
-        super().__init__(world)
-        self._lease_s = policy.stale_after_s
-        self._last: dict[
-            str, tuple[str, float]
-        ] = {}  # host → the installation heard last, and when
-        self._newest: dict[tuple[str, str], str] = {}  # host, installation → its newest session
-
-    def see(self, seen: Observation) -> None:
-        request = seen.call.message
-        if seen.call.name != "claim" or seen.error is not None or seen.result.repeated:
-            return  # the same answer again moves nothing
-        host, instance, session = request.host_id, request.instance_id, request.session_id
-        newest = self._newest.get((host, instance), session)
-        granted = any(event.transition == "claim" for event in seen.events)
-        if granted:
-            self.demand(session[:10] >= newest[:10], f"an older session of {host} was given work")
-            others = [
-                live
-                for live in seen.after.live.values()
-                if live.host == host and live.instance_id == instance and live.session_id != session
-            ]
-            self.demand(not others, f"the last session of {host} still holds a job")
-            known, heard_at = self._last.get(host, (instance, seen.at))
-            silent_s = seen.at - heard_at
-            over = known == instance or silent_s >= self._lease_s - 1.0
-            self.demand(
-                over, f"a second installation of {host} was given work after {silent_s:.0f} s"
-            )
-        self._newest[host, instance] = max(newest, session, key=lambda each: each[:10])
-        self._last[host] = (instance, seen.at)
+    def _kept(self, promise: Promise, witness: Witness) -> None:
+        rows = witness.rows(promise.sql, *promise.params)
+        self.demand(bool(rows), f"{promise.what} was acknowledged and is not there")
+        if promise.what == "an upload":
+            model, mode = rows[0]
+            found = witness.receiver.store.find(promise.params[0], model=model, mode=mode)
+            self.demand(found is not None, "an upload was acknowledged and is not in the store")
 
 
-class LeasesAreTrue(Checker):
-    """No worker is told of a longer lease than its claim has."""
+_PROMISES: dict[str, tuple[str, str, tuple[str, ...]]] = {
+    "claim": (
+        "a grant",
+        "SELECT 1 FROM attempts WHERE claim_id = ? AND job_id = ? AND attempt = ?",
+        ("claim_id", "job_id", "attempt"),
+    ),
+    "complete": (
+        "a completion",
+        "SELECT 1 FROM attempts WHERE end_reason = 'completed' AND job_id = ? AND attempt = ? AND artifact_id = ?",
+        ("job_id", "attempt", "artifact_id"),
+    ),
+    "ticket": (
+        "an upload",
+        "SELECT model, mode FROM artifacts WHERE artifact_id = ? AND job_id = ?",
+        ("artifact_id", "job_id"),
+    ),
+    "cancel": (
+        "a cancel",
+        "SELECT 1 FROM events WHERE job_id = ? AND transition = 'cancel'",
+        ("job_id",),
+    ),
+    "requeue": (
+        "a requeue",
+        "SELECT 1 FROM events WHERE job_id = ? AND transition = 'requeue'",
+        ("job_id",),
+    ),
+}
 
-    def __init__(self, world: World, policy: Policy) -> None:
-        super().__init__(world)
-        self._lease_s = policy.stale_after_s
-        self._heard: dict[str, float] = {}
 
-    def see(self, seen: Observation) -> None:
-        for claim in seen.after.live.keys() - seen.before.live.keys():
-            self._heard[claim] = seen.at
-        if seen.error is not None or seen.call.name not in ("claim", "heartbeat", "upload"):
-            return
-        if seen.call.name == "claim":
-            claim, lease_s = seen.result.claim_id, seen.result.lease_s
-        else:
-            claim = OnlyTheOwnerActs.claim(seen.call)
-            self._heard[claim] = seen.at
-            lease_s = getattr(seen.result, "lease_s", None)
-        if claim is not None and lease_s is not None:
-            left_s = max(0.0, self._heard[claim] + self._lease_s - seen.at)
-            self.demand(
-                lease_s <= left_s + 1.0,
-                f"told of {lease_s:.0f} s of lease, {left_s:.0f} s are left",
-            )
+def _promise(call: Call, body: dict[str, Any]) -> Promise | None:
+    """What a 200 to this call means, if it means that something was done."""
+    if call.name == "fail":
+        sql = "SELECT 1 FROM attempts WHERE claim_id = ? AND ended_at IS NOT NULL"
+        return Promise("a failure", sql, (call.message.claim_id,))
+    if call.name not in _PROMISES:
+        return None
+    what, sql, names = _PROMISES[call.name]
+    params = tuple(body.get(name) for name in names)
+    return None if None in params else Promise(what, sql, params)
 
 
 class ProgressNeverBack(Checker):
@@ -467,128 +390,3 @@ class ProgressNeverBack(Checker):
                 self.demand(
                     live.seq >= before.seq, f"{claim[:8]} went from {before.seq} to {live.seq}"
                 )
-
-
-class GrantsFit(Checker):
-    """A job goes to a host that may run it, not before its back-off, and never past a better one."""
-
-    def __init__(self, world: World, policy: Policy, hosts: dict[str, dict[str, Any]]) -> None:
-        super().__init__(world)
-        self._policy = policy
-        self._hosts = hosts  # what the manifest declares
-        self._witness: Witness
-        self.clock_is_true = True  # nothing stepped since the receiver's last look
-
-    def restarted(self, witness: Witness) -> None:
-        self._witness = witness
-
-    def see(self, seen: Observation) -> None:
-        if seen.call.name == "tick":
-            self.clock_is_true = True
-        for event in seen.events:
-            if event.transition == "claim":
-                self._grant(seen, event)
-
-    def _grant(self, seen: Observation, event: Event) -> None:
-        request = seen.call.message
-        spec = self._witness.spec(event.job_id)
-        obstacle = misfit(
-            spec, request.host_id, request.capability, self._hosts.get(request.host_id, {})
-        )
-        self.demand(obstacle is None, f"granted to a host that does not fit: {obstacle}")
-        if not self.clock_is_true:
-            return
-        facts, now = seen.before.jobs[event.job_id], self._witness.receiver.clock.now()
-        self.demand(facts.claimable_at <= now + 1e-6, "granted before its back-off was over")
-        if spec.get("prefer_cuda") and not has_cuda(spec, request.capability):
-            held_s = now - facts.claimable_at
-            grace = self._policy.prefer_cuda_grace_s
-            self.demand(held_s >= grace - 1e-6, f"granted past prefer_cuda after {held_s:.1f} s")
-        for other in seen.before.jobs.values():
-            if other.status == "pending" and other.priority > facts.priority:
-                self._passed_over(other, request, now)
-
-    def _passed_over(self, other: Facts, request: Any, now: float) -> None:
-        spec = self._witness.spec(other.job_id)
-        declared = self._hosts.get(request.host_id, {})
-        graces = self._policy.prefer_cuda_grace_s + self._policy.host_priority_grace_s
-        free = other.claimable_at + graces <= now and (
-            other.avoid_host != request.host_id or (other.avoid_until or 0.0) <= now
-        )
-        fits = misfit(spec, request.host_id, request.capability, declared) is None
-        self.demand(
-            not (free and fits), f"job {other.job_id[:8]} of higher priority was passed over"
-        )
-
-
-class AcknowledgedIsDurable(Checker):
-    """What a worker or the operator was told is found again, now, after every start and at the end."""
-
-    def __init__(self, world: World) -> None:
-        super().__init__(world)
-        self._promises: list[tuple[str, tuple[Any, ...], str]] = []
-
-    def answered(self, call: Call, answer: Response, witness: Witness) -> None:
-        if answer.status != 200 or call.request is None:
-            return
-        promise = _promise(call, answer)
-        if promise is not None:
-            self._promises.append(promise)
-            self._kept(promise, witness)
-
-    def restarted(self, witness: Witness) -> None:
-        for promise in self._promises:
-            self._kept(promise, witness)
-
-    def at_end(self, witness: Witness) -> None:
-        self.restarted(witness)
-
-    def _kept(self, promise: tuple[str, tuple[Any, ...], str], witness: Witness) -> None:
-        sql, params, what = promise
-        self.demand(bool(witness.rows(sql, *params)), f"{what} was acknowledged and is not there")
-
-
-def _promise(call: Call, answer: Response) -> tuple[str, tuple[Any, ...], str] | None:
-    body = json.loads(answer.body) if answer.body else {}
-    if call.name == "claim" and body.get("claim_id"):
-        sql = "SELECT 1 FROM attempts WHERE claim_id = ? AND job_id = ? AND attempt = ?"
-        return sql, (body["claim_id"], body["job_id"], body["attempt"]), "a grant"
-    if call.name == "complete":
-        sql = "SELECT 1 FROM attempts WHERE job_id = ? AND attempt = ? AND artifact_id = ? AND end_reason = 'completed'"
-        return sql, (body["job_id"], body["attempt"], body["artifact_id"]), "a completion"
-    if call.name == "fail":
-        sql = "SELECT 1 FROM attempts WHERE claim_id = ? AND ended_at IS NOT NULL"
-        return sql, (call.message.claim_id,), "a failure"
-    if call.name == "ticket" and body.get("artifact_id"):
-        sql = "SELECT 1 FROM artifacts WHERE artifact_id = ? AND job_id = ?"
-        return sql, (body["artifact_id"], body["job_id"]), "an upload"
-    if call.name in ("cancel", "requeue"):
-        sql = "SELECT 1 FROM events WHERE job_id = ? AND transition = ?"
-        return sql, (body["job_id"], call.name), f"a {call.name}"
-    return None
-
-
-def has_cuda(spec: dict[str, Any], capability: dict[str, Any]) -> bool:
-    vram = max((d["vram_free_gib"] for d in capability.get("cuda_devices", [])), default=0.0)
-    return bool(capability.get("cuda_available")) and vram >= spec.get("min_vram_gib", 0.0)
-
-
-def misfit(
-    spec: dict[str, Any], host: str, capability: dict[str, Any], declared: dict[str, Any]
-) -> str | None:
-    """Who may run what, said a second time in the plainest words."""
-    if host in spec.get("denied_hosts", []):
-        return "denied host"
-    if spec.get("allowed_hosts") and host not in spec["allowed_hosts"]:
-        return "not an allowed host"
-    if spec["model"] in declared.get("deny_jobs", []):
-        return "denied model"
-    if declared.get("allow_jobs") and spec["model"] not in declared["allow_jobs"]:
-        return "not an allowed model"
-    if spec.get("require_cuda") and not has_cuda(spec, capability):
-        return "no CUDA"
-    if capability.get("ram_available_gib", 0.0) < spec.get("min_ram_gib", 0.0):
-        return "too little RAM"
-    if capability.get("cpu_cores", 0) < spec.get("min_cores", 0):
-        return "too few cores"
-    return None

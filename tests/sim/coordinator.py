@@ -13,27 +13,25 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import msgspec
+
 from sim.disk import Crash, Fuse, SimDatabase, SimDisk
+from sim.endpoints import Endpoints
 from sim.faults import Fault
 from sim.network import Connection, Request
-from sim.steps import PIECE, BodyCut, Call, Commit, Endpoint, News, Process
+from sim.steps import BodyCut, Call, Commit, Endpoint, News, Process
 from sim.world import SimClock, Timer, World
-
 from training.fleet import protocol
-from training.fleet.catalogue import first_delivery, index_rows, provenance_of
+from training.fleet.catalogue import index_rows
 from training.fleet.database import DatabaseError, Writer
-from training.fleet.job import EndReason, spec_hash
 from training.fleet.policy import Policy
-from training.fleet.problems import body_of, decoded, headers_of, refusal_of
-from training.fleet.protocol import Refusal, Slug
+from training.fleet.problems import body_of, headers_of, refusal_of
 from training.fleet.queue import JobQueue
-from training.fleet.service import Plan, Service, UploadTicket
-from training.fleet.store import Artifact, ArtifactStore
-from training.fleet.store_errors import Damaged, OffsetMismatch, StoreError
+from training.fleet.service import Plan, Service
+from training.fleet.store import ArtifactStore
+from training.fleet.store_errors import StoreError
 from training.fleet.transport import Response
 
 ROOT = Path("/models")
-_RETRY_LEAST_S = 0.05
 TO_PENDING = (
     "insert",
     "retry",
@@ -91,7 +89,7 @@ class Coordinator:
         commit_s: float,
         after_crash: Callable[[], None],
     ) -> None:
-        """``commit_s`` is what a sync of the database takes; ``after_crash`` is told when a burnt fuse ended the program."""
+        """``commit_s`` is what a sync of the database takes; ``after_crash`` is called when a burnt fuse ended it."""
         self.world = world
         self.policy = policy
         self.jobs = jobs  # the manifest as it lies on the operator's disk
@@ -120,11 +118,11 @@ class Coordinator:
         self.world.say("receiver", f"starts (the {self._boot}. time)")
         self.up = True
         self._inbox: list[tuple[Process, Commit]] = []
-        self._processes: dict[Connection, Process] = {}
+        self.processes: dict[Connection, Process] = {}
         self._commit_due = False
-        self._news = 0
+        self.news = 0
         self._moves = self._made_pending()
-        self._index_stale = False
+        self.index_stale = False
         self._guarded(self._try_to_start)
 
     def _try_to_start(self) -> None:
@@ -146,7 +144,7 @@ class Coordinator:
         self.service = Service(self.queue, self.store)
         self._watcher.prepared()
         self._writer = InlineWriter(self.database)
-        self._run(Call("reload"), self._do("reload", self._reload))
+        self._run(Call("reload"), self._do("reload", self.reload))
         self._tick()
 
     def crash(self, *, power: bool) -> None:
@@ -159,7 +157,7 @@ class Coordinator:
             self.disk.power_fails(self.world.chance("power"))
         else:
             self.disk.process_dies()
-        processes, self._processes, self._parked = self._processes, {}, []
+        processes, self.processes, self._parked = self.processes, {}, []
         for connection in processes:
             connection.reset()
 
@@ -210,19 +208,19 @@ class Coordinator:
 
     def _tick(self) -> None:
         self._run(Call("tick"), self._do("tick", lambda: self.service.tick()))
-        if self._index_stale:
+        if self.index_stale:
             self._repair_index()
         self.soon(self.policy.sweep_period_s, self._tick)
 
-    def _reload(self) -> protocol.ReloadReply:
+    def reload(self) -> protocol.ReloadReply:
         return self.service.reload(self.jobs, self.plan)
 
     def _repair_index(self) -> None:
         try:
             self.store.index.repair(index_rows(self.database))
-            self._index_stale = False
+            self.index_stale = False
         except StoreError:
-            self._index_stale = True
+            self.index_stale = True
 
     def _do(self, name: str, work: Callable[[], Any]) -> Endpoint:
         return (yield Commit(Call(name), work))
@@ -232,7 +230,7 @@ class Coordinator:
     def _run(self, call: Call, steps: Endpoint) -> None:
         process = Process(call, steps)
         if call.connection is not None:
-            self._processes[call.connection] = process
+            self.processes[call.connection] = process
             call.connection.gone = lambda: self._gone(process)
         self._go_on(process, None)
 
@@ -240,14 +238,12 @@ class Coordinator:
         """Resume an endpoint with what it waited for, until it waits again or ends."""
         while True:
             try:
-                if isinstance(outcome, Exception):
-                    effect = process.steps.throw(outcome)
-                else:
-                    effect = process.steps.send(outcome)
+                failed = isinstance(outcome, Exception)
+                effect = (process.steps.throw if failed else process.steps.send)(outcome)
             except StopIteration as end:
                 self._ended(process, end.value)
                 return
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - whatever it is, it is the answer
                 self._ended(process, error)
                 return
             if isinstance(effect, Commit):
@@ -272,7 +268,7 @@ class Coordinator:
             if isinstance(result, Exception) and refusal_of(result) is None:
                 raise result
             return
-        if self._processes.pop(connection, None) is None:
+        if self.processes.pop(connection, None) is None:
             return
         if isinstance(result, BodyCut):
             return
@@ -284,7 +280,7 @@ class Coordinator:
 
     def _waits(self, process: Process, wait: News) -> bool:
         """Whether the endpoint has to wait; if so, it is resumed by a wake, the time, or the client's end."""
-        if process.gone or self._news != wait.count or self.world.now >= wait.until:
+        if process.gone or self.news != wait.count or self.world.now >= wait.until:
             return False
 
         def wake() -> None:
@@ -334,175 +330,15 @@ class Coordinator:
         return result
 
     def _wake(self) -> None:
-        self._news += 1
-        for process in list(self._processes.values()):
+        self.news += 1
+        for process in list(self.processes.values()):
             if process.wake is not None:
                 process.wake()
 
     # ── requests ────────────────────────────────────────────────────────────────────────────
 
     def head(self, request: Request, connection: Connection) -> None:
-        self._guarded(lambda: self._route(request, connection))
-
-    def _route(self, request: Request, connection: Connection) -> None:
-        _, _, noun, *rest = request.path.split("/")
-        call = Call(rest[-1], request, connection)
-        if noun == "model":
-            call.name, call.job_id = "ticket", rest[0]
-            steps = self._probe(call) if request.method == "HEAD" else self._receive(call)
-        elif rest == ["claim"]:
-            call.message = decoded(request.body, protocol.ClaimRequest)
-            steps = self._claim(call)
-        elif rest == ["reload"]:
-            steps = self._simply(call, self._reload)
-        else:
-            call.job_id = rest[0]
-            steps = self._about_job(call)
-        self._run(call, steps)
-
-    def _simply(self, call: Call, work: Callable[[], Any]) -> Endpoint:
-        return (yield Commit(call, work))
-
-    def _about_job(self, call: Call) -> Endpoint:
-        job_id, service = call.job_id, self.service
-        assert job_id is not None
-        assert call.request is not None
-        if call.name in ("cancel", "requeue"):
-            operator = getattr(service, call.name)
-            return (yield Commit(call, lambda: operator(job_id)))
-        call.message = decoded(call.request.body, _KINDS[call.name])
-        if call.name == "complete":
-            yield from self._before_complete(call)
-        method = getattr(service, call.name)
-        return (yield Commit(call, lambda: method(job_id, call.message)))
-
-    def _before_complete(self, call: Call) -> Endpoint:
-        """The artifact is re-hashed and its provenance laid down before the commit that accepts it."""
-        job_id, message, service = call.job_id or "", call.message, self.service
-
-        def look() -> tuple[UploadTicket, dict[str, Any]] | None:
-            ticket = service.upload_ticket(job_id, message.claim_id, message.host_id)
-            job, attempt = self.queue.get(job_id), self.queue.attempt(ticket.claim_id)
-            assert job is not None
-            assert attempt is not None
-            settled = attempt.end_reason is EndReason.COMPLETED
-            mismatch = message.spec_hash not in (None, spec_hash(job.spec))
-            if settled or mismatch or not service.upload_stored(ticket, message.artifact_id):
-                return None
-            return ticket, provenance_of(job, attempt, message.record, now=self.clock.now())
-
-        found = yield Commit(Call("ticket", call.request, None, None, job_id), look)
-        if found is not None:
-            ticket, record = found
-            artifact = self.store.verify(message.artifact_id, model=ticket.model, mode=ticket.mode)
-            self.store.write_provenance(
-                artifact, job_id=job_id, attempt=ticket.attempt, record=record
-            )
-
-    def _claim(self, call: Call) -> Endpoint:
-        """Ask, and ask again at every news, until there is a job, the time is over, or nobody listens."""
-        message, news = call.message, self._news
-        reply = yield Commit(call, lambda: self.service.claim(message))
-        deadline = self.world.now + min(message.wait_s, protocol.WAIT_S_MAX)
-        assert call.connection is not None
-        process = self._processes[call.connection]
-        if reply.job_id is not None or message.wait_s <= 0:
-            return reply
-        service = self.service
-        service.wait_begins(message.host_id)
-        try:
-            while reply.job_id is None and self.world.now < deadline:
-                again_s = deadline if reply.retry_after_s is None else reply.retry_after_s
-                until = min(deadline, self.world.now + max(again_s, _RETRY_LEAST_S))
-                yield News(news, until)
-                if process.gone:
-                    break
-                news = self._news
-                reply = yield Commit(call, lambda: service.claim(message))
-        finally:
-            service.wait_ends(message.host_id)
-        return reply
-
-    # ── uploads ─────────────────────────────────────────────────────────────────────────────
-
-    def _ticket(self, call: Call) -> Endpoint:
-        headers = call.request.headers if call.request else {}
-        claim, host = headers.get("X-Claim-Id"), headers.get("X-Host-Id")
-        return (
-            yield Commit(call, lambda: self.service.upload_ticket(call.job_id or "", claim, host))
-        )
-
-    def _stored(self, call: Call, ticket: UploadTicket) -> Artifact | None:
-        sha = call.request.headers["X-Content-SHA256"] if call.request else ""
-        return self.store.find(sha, model=ticket.model, mode=ticket.mode)
-
-    def _probe(self, call: Call) -> Endpoint:
-        ticket = yield from self._ticket(call)
-        artifact = self._stored(call, ticket)
-        assert call.request is not None
-        sha = call.request.headers["X-Content-SHA256"]
-        offset = self.store.offset(ticket.claim_id, sha) if artifact is None else artifact.size
-        return Response(200, {"upload-offset": str(offset)})
-
-    def _receive(self, call: Call) -> Endpoint:
-        assert call.request is not None
-        headers = call.request.headers
-        sha, offset = headers["X-Content-SHA256"], int(headers["Upload-Offset"])
-        length = int(headers["Content-Length"])
-        ticket = yield from self._ticket(call)
-        artifact = self._stored(call, ticket)
-        if artifact is not None and artifact.size == offset + length:
-            while (yield PIECE) is not None:
-                pass
-            artifact = self._confirmed(artifact)
-        else:
-            self.store.check_room(length)
-            artifact = yield from self._take(call, ticket, sha, offset, length)
-        size, artifact_id = artifact.size, artifact.artifact_id
-        if (
-            yield Commit(
-                Call("upload", call.request, None, None, call.job_id),
-                lambda: self.service.upload_done(ticket, artifact_id, size),
-            )
-        ):
-            self._index(artifact_id, ticket)
-        return protocol.UploadReply(artifact_id=artifact_id, job_id=ticket.job_id, size=size)
-
-    def _index(self, artifact_id: str, ticket: UploadTicket) -> None:
-        row = first_delivery(
-            self.database, artifact_id, job_id=ticket.job_id, attempt=ticket.attempt
-        )
-        if row is not None:
-            try:
-                self.store.index.append(row)
-            except StoreError:
-                self._index_stale = True
-
-    def _confirmed(self, artifact: Artifact) -> Artifact:
-        name, model, mode = artifact.artifact_id, artifact.model, artifact.mode
-        try:
-            return self.store.confirm(name, model=model, mode=mode)
-        except Damaged as damage:
-            self.store.put_aside(artifact)
-            raise OffsetMismatch(artifact.size, 0) from damage
-
-    def _take(
-        self, call: Call, ticket: UploadTicket, sha: str, offset: int, length: int
-    ) -> Endpoint:
-        self.disk.now = self.clock.now()
-        part = self.store.open_part(ticket.claim_id, sha, offset=offset)
-        try:
-            while (piece := (yield PIECE)) is not None:
-                part.write(piece)
-            digest = part.seal(sha256=sha, size=offset + length)
-            try:
-                yield from self._ticket(call)
-            except Refusal:
-                part.drop()
-                raise
-            return self.store.publish(part, digest, model=ticket.model, mode=ticket.mode)
-        finally:
-            part.close()
+        self._guarded(lambda: self._run(*Endpoints(self).steps(request, connection)))
 
     def piece(self, connection: Connection, data: bytes | None) -> None:
         self._came(connection, data)
@@ -510,8 +346,8 @@ class Coordinator:
     def cut(self, connection: Connection) -> None:
         self._came(connection, BodyCut())
 
-    def _came(self, connection: Connection, piece: bytes | None | BodyCut) -> None:
-        process = self._processes.get(connection) if self.up else None
+    def _came(self, connection: Connection, piece: bytes | BodyCut | None) -> None:
+        process = self.processes.get(connection) if self.up else None
         if process is None:
             return
         if process.wants_piece:
@@ -519,13 +355,6 @@ class Coordinator:
             self._guarded(lambda: self._go_on(process, piece))
         else:
             process.pieces.append(piece)
-
-
-_KINDS: dict[str, type] = {
-    "heartbeat": protocol.HeartbeatRequest,
-    "complete": protocol.CompleteRequest,
-    "fail": protocol.FailRequest,
-}
 
 
 def _is_lost(error: BaseException | None) -> bool:
@@ -548,6 +377,3 @@ def response(result: Any) -> Response:
         raise result
     headers = {name.lower(): value for name, value in headers_of(refusal).items()}
     return Response(refusal.slug.status, headers, body_of(refusal))
-
-
-__all__ = ["Coordinator", "Slug", "Watcher"]

@@ -97,7 +97,7 @@ class Weather:
             duplicate=rate(0.2),
             delay=rate(0.3),
             delay_s=chance.choice([2.0, 10.0, 0.3 * lease_s, 1.5 * lease_s]),
-            late=rate(0.05),
+            late=rate(0.12),
             late_s=chance.choice([lease_s, 3 * lease_s, 20 * lease_s]),
             cut=rate(0.5),
             stall=rate(0.3),

@@ -1,76 +1,29 @@
 """A worker's machine: the production state machine and client, a state directory, a clock, and trainers.
 
 The actions of :mod:`training.fleet.worker_state` are carried out here as worker.py's shell does, only without threads
-and processes. The client's calls are synchronous; here each is begun, broken off where it would wait for an answer,
-and made again from the start with the answers known so far: its code is a function of them.
+and processes.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from sim.disk import Fuse, Crash
+from sim.calls import SimCalls
+from sim.disk import Crash, Fuse
 from sim.faults import Fault, Weather
-from sim.network import Broken, Network, Outcome, Request
+from sim.network import Network
 from sim.trainer import Fate, Trainer
 from sim.world import SimClock, Timer, World
-
-from training.fleet import worker_state, worker_types as t
-from training.fleet.client import (
-    Answered,
-    FleetClient,
-    Grant,
-    NoWork,
-    Refused,
-    Unreachable,
-)
-from training.fleet.job import EndReason, spec_hash
+from training.fleet import worker_state
+from training.fleet import worker_types as t
+from training.fleet.job import EndReason
 from training.fleet.outcome import Ended, Failure
-from training.fleet.protocol import Action as Order
-from training.fleet.protocol import Slug
-from training.fleet.transport import Readable, Response, TransportError
-
-URL = "http://receiver"
-
-
-class _NotYet(BaseException):
-    """The client waits for the answer to this request."""
-
-    def __init__(self, request: Request, timeout_s: float) -> None:
-        self.request = request
-        self.timeout_s = timeout_s
-
-
-class _Replay:
-    """A transport that knows the first answers and breaks off at the next request."""
-
-    def __init__(self, sender: str, known: list[Outcome]) -> None:
-        self._sender = sender
-        self._known = iter(known)
-
-    def request(
-        self,
-        method: str,
-        path: str,
-        headers: Mapping[str, str],
-        body: bytes | Readable | None,
-        timeout_s: float,
-        sink: Any = None,
-    ) -> Response:
-        content = b"" if body is None else body if isinstance(body, bytes) else body.read()
-        for outcome in self._known:
-            if isinstance(outcome, Broken):
-                raise TransportError(outcome.value)
-            return outcome
-        raise _NotYet(Request(method, path, content, headers, self._sender), timeout_s)
-
-
-def _never(_: float) -> None:
-    raise AssertionError("the worker's client does not wait by itself")
+from training.fleet.worker_calls import Asker
+from training.fleet.worker_calls import Request as WorkerRequest
 
 
 @dataclass
@@ -141,8 +94,9 @@ class Host:
         self._watcher = watcher
         self._chance = world.chance(f"host {machine}")
         self._boot = 0
+        self.session_id = ""
+        self._calls = self._new_calls()
         self._parked: list[Callable[[], None]] = []
-        self._calls: dict[int, Callable[[], None]] = {}  # in flight → how to hang up
         self._wake: Timer | None = None
         self.after_end: Callable[[Host], None] = lambda _: (
             None
@@ -156,9 +110,26 @@ class Host:
         directory.sessions += 1
         self.session_id = f"{directory.sessions:010d}-{self._chance.getrandbits(32):08x}"
         self.up = True
+        self._calls = self._new_calls()
         self.state = worker_state.State(session_id=self.session_id)
         self.world.say(self.machine, f"starts, session {self.session_id}")
         self.take(t.Begin(directory.saved))
+
+    def _new_calls(self) -> SimCalls:
+        asker = Asker(self.directory.instance_id, self.session_id, lambda: self.capability, dict)
+        return SimCalls(
+            self._network,
+            self.name,
+            self.machine,
+            asker,
+            self._habits.timeout_s,
+            self._chance.random,
+            lambda thunk: self._when_awake(thunk),
+            lambda event: self._post(event),
+        )
+
+    def _post(self, event: t.Event) -> None:
+        self._soon(0.0, lambda: self.take(event))
 
     def crash(self) -> None:
         """The worker is killed; its launcher kills the trainer."""
@@ -174,9 +145,7 @@ class Host:
         self.after_end(self)
 
     def _forget(self) -> None:
-        calls, self._calls = self._calls, {}
-        for hang_up in calls.values():
-            hang_up()
+        self._calls.hang_up()
         if self._wake is not None:
             self._wake.cancel()
         self._parked.clear()
@@ -190,13 +159,13 @@ class Host:
         """The machine sleeps; its boot clock goes on."""
         if self.asleep:
             return
-        self.asleep = True
+        self.asleep = self._calls.asleep = True
         if self.trainer is not None:
             self.trainer.freeze()
         slept_at = self.world.now
 
         def wake_up() -> None:
-            self.asleep = False
+            self.asleep = self._calls.asleep = False
             self.woke_at = self.world.now
             self.clock.slept_s += self.world.now - slept_at
             self.world.say(self.machine, f"wakes up after {self.world.now - slept_at:.0f} s")
@@ -256,142 +225,11 @@ class Host:
             self.world.fault(Fault.WORKER_CRASH, self.machine, f"before {type(action).__name__}")
             self.crash()
 
-    def _do_claim(self, action: t.SendClaim) -> None:
-        def understood(answer: Grant | NoWork) -> t.Event:
-            if isinstance(answer, NoWork):
-                return t.ClaimAnswered(
-                    call=action.call, reason=answer.reason, retry_after_s=answer.retry_after_s
-                )
-            assignment = t.Assignment(
-                job_id=answer.job_id,
-                claim_id=answer.claim_id,
-                name=answer.name,
-                attempt=answer.attempt,
-                spec=answer.spec,
-            )
-            return t.ClaimAnswered(call=action.call, assignment=assignment, lease_s=answer.lease_s)
-
-        self._exchange(
-            action.call,
-            lambda client: client.ask(
-                self.capability,
-                wait_s=action.wait_s,
-                request_id=action.request_id,
-                instance_id=self.directory.instance_id,
-                session_id=self.session_id,
-                slot=0,
-            ),
-            understood,
-        )
-
-    def _do_beat(self, action: t.SendBeat) -> None:
-        self._exchange(
-            action.call,
-            lambda client: client.heartbeat(
-                action.assignment.job_id,
-                claim_id=action.assignment.claim_id,
-                seq=action.seq,
-                progress=action.progress,
-                lines=action.lines,
-                first_line=action.first,
-            ),
-            lambda beat: t.BeatAnswered(
-                call=action.call,
-                order=Order(beat.action),
-                lease_s=beat.lease_s,
-                log_next=beat.log_next,
-            ),
-        )
-
-    def _do_upload(self, action: t.Upload) -> None:
-        delivery = action.delivery
-        self._exchange(
-            action.call,
-            lambda client: client.upload_artifact(
-                delivery.assignment.job_id,
-                delivery.path,
-                claim_id=delivery.assignment.claim_id,
-                sha256=delivery.sha256,
-            ),
-            lambda artifact_id: t.Uploaded(call=action.call, artifact_id=artifact_id),
-        )
-
-    def _do_complete(self, action: t.SendComplete) -> None:
-        assignment = action.delivery.assignment
-        self._exchange(
-            action.call,
-            lambda client: client.complete(
-                assignment.job_id,
-                artifact_id=action.delivery.sha256,
-                claim_id=assignment.claim_id,
-                spec_hash=spec_hash(assignment.spec),
-                record=action.delivery.record,
-                lines=action.lines,
-                first_line=action.first,
-            ),
-            lambda receipt: t.Completed(call=action.call),
-        )
-
-    def _do_fail(self, action: t.SendFail) -> None:
-        self._exchange(
-            action.call,
-            lambda client: client.fail(
-                action.assignment.job_id,
-                error=action.failure.error,
-                reason=action.failure.reason,
-                claim_id=action.assignment.claim_id,
-                exit_code=action.failure.exit_code,
-                record=action.record,
-                lines=action.lines,
-                first_line=action.first,
-            ),
-            lambda moved: t.FailTaken(call=action.call, status=moved.status),
-        )
-
-    def _exchange(
-        self,
-        call: int,
-        ask: Callable[[FleetClient], Any],
-        understood: Callable[[Any], t.Event],
-    ) -> None:
-        """Make a call of the production client over the simulated network; its outcome becomes an event."""
-        known: list[Outcome] = []
-
-        def go_on() -> None:
-            client = FleetClient(
-                URL,
-                self.name,
-                transport=_Replay(self.machine, known),
-                tries=1,
-                timeout_s=self._habits.timeout_s,
-                chance=self._chance.random,
-                sleep=_never,
-            )
-            try:
-                event = understood(ask(client))
-            except _NotYet as wait:
-                self._calls[call] = self._network.send(wait.request, wait.timeout_s, answered)
-                return
-            except (Unreachable, Answered) as error:
-                event = _event_of(call, error)
-            except OSError as error:
-                event = t.DeliveryBroken(call=call, detail=str(error))
-            self._calls.pop(call, None)
-            self._soon(0.0, lambda: self.take(event))
-
-        def answered(outcome: Outcome) -> None:
-            # While a machine sleeps most of its connections die; what it finds out is that nobody answers.
-            if self.asleep and not isinstance(outcome, Broken) and self._chance.random() < 0.7:
-                outcome = Broken.RESET
-            known.append(outcome)
-            self._when_awake(lambda: go_on() if call in self._calls else None)
-
-        go_on()
+    def _do_send(self, action: WorkerRequest) -> None:
+        self._calls.send(action)
 
     def _do_abort(self, action: t.Abort) -> None:
-        hang_up = self._calls.pop(action.call, None)
-        if hang_up is not None:
-            hang_up()
+        self._calls.abort(action.call)
 
     def _do_spawn(self, action: t.Spawn) -> None:
         assignment = action.assignment
@@ -498,20 +336,12 @@ class Host:
         self.crash()  # what is left of its children goes with it
 
 
-def _event_of(call: int, error: Unreachable | Answered) -> t.Event:
-    if isinstance(error, Refused):
-        return t.Refused(call=call, slug=Slug(error.slug), detail=error.detail)
-    return t.NotAnswered(
-        call=call, detail=str(error), retry_after_s=getattr(error, "retry_after_s", None)
-    )
-
-
 _ACTIONS: dict[type, Callable[[Host, Any], None]] = {
-    t.SendClaim: Host._do_claim,
-    t.SendBeat: Host._do_beat,
-    t.Upload: Host._do_upload,
-    t.SendComplete: Host._do_complete,
-    t.SendFail: Host._do_fail,
+    t.SendClaim: Host._do_send,
+    t.SendBeat: Host._do_send,
+    t.Upload: Host._do_send,
+    t.SendComplete: Host._do_send,
+    t.SendFail: Host._do_send,
     t.Abort: Host._do_abort,
     t.Spawn: Host._do_spawn,
     t.StopTrainer: Host._do_stop,

@@ -13,7 +13,6 @@ from typing import Protocol
 
 from sim.faults import Fault, Weather
 from sim.world import Timer, World
-
 from training.fleet.transport import Response
 
 

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from sim import checkers as c
+from sim import grant_checkers as g
+from sim import time_checkers as s
 from sim import worker_checkers as w
 from sim.coordinator import Coordinator
 from sim.host import Habits, Host, StateDirectory
@@ -19,7 +21,6 @@ from sim.trainer import Trainer
 from sim.witness import Checker, Violation, Witness
 from sim.worker_checkers import WorkerChecker
 from sim.world import World
-
 from training.fleet.catalogue import index_rows
 from training.fleet.service import Plan
 from training.fleet.store import ArtifactStore
@@ -50,10 +51,10 @@ class Simulation:
         self.scenario = scenario = Scenario.draw(seed)
         policy = scenario.policy
         self.silence = [
-            c.SweptAfterObservedSilence(self.world, policy),
-            c.LostHostsAreNoticed(self.world, policy),
+            s.SweptAfterObservedSilence(self.world, policy),
+            s.LostHostsAreNoticed(self.world, policy),
         ]
-        self.grants = c.GrantsFit(self.world, policy, scenario.hosts)
+        self.grants = g.GrantsFit(self.world, policy, scenario.hosts)
         self.finished = w.FinishedIsDelivered(self.world)
         self.workers: list[WorkerChecker] = [
             w.OneTrainerAtATime(self.world, scenario.settings),
@@ -75,12 +76,12 @@ class Simulation:
                 *self.silence,
                 self.grants,
                 c.CancelHolds(self.world),
-                c.OneGrantARequest(self.world),
-                c.OneJobASlot(self.world),
+                g.OneGrantARequest(self.world),
+                g.OneJobASlot(self.world),
                 c.AcknowledgedIsDurable(self.world),
-                c.LeasesAreTrue(self.world, policy),
+                s.LeasesAreTrue(self.world, policy),
                 c.ProgressNeverBack(self.world),
-                c.OneInstallation(self.world, policy),
+                g.OneInstallation(self.world, policy),
                 *self.workers,
             ],
         )
@@ -201,7 +202,7 @@ class Simulation:
         for job_id in self.witness.now.jobs:
             spec = self.witness.spec(job_id)
             for machine in self.scenario.machines:
-                if c.misfit(spec, machine.name, machine.capability, machine.declared) is None:
+                if g.misfit(spec, machine.name, machine.capability, machine.declared) is None:
                     yield job_id
                     break
 
@@ -270,7 +271,7 @@ def run_seed(
             simulation.run()
         except Violation as found:
             violation = str(found)
-        except Exception as error:  # noqa: BLE001 - a bug of either side is a finding like any other
+        except Exception as error:
             violation = (
                 f"seed {seed}, at {simulation.world.now:.3f} s: {type(error).__name__}: {error}"
             )

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sim.faults import Weather
-
 from training.fleet.job import spec_hash
 from training.fleet.policy import Policy
 from training.fleet.worker_types import OnSilence, Settings
@@ -155,7 +154,7 @@ def _job(chance: random.Random, machines: list[Machine], number: int) -> dict[st
         job["prefer_cuda"] = True
     if chance.random() < 0.2:
         job["min_ram_gib"] = chance.choice([4.0, 500.0])
-    if chance.random() < 0.1:
+    if chance.random() < 0.3:
         job["allowed_hosts"] = [chance.choice(machines).name]
     job["job_id"] = spec_hash(job)
     return job

@@ -32,7 +32,10 @@ class Storm:
         gone: Callable[[Host], None],
         at_risk: Callable[[], list[str]],
     ) -> None:
-        """``at_risk`` names jobs whose history is interesting to meddle with. ``gone`` is told when a machine is taken away for good, ``slept`` is told when the receiver wakes up, ``stepped`` when its clock steps, and by how many seconds."""
+        """Tells what the checkers must know: ``slept`` when the receiver wakes up, ``stepped`` when its clock steps,
+        both with the seconds; ``gone`` when a machine is taken away for good. ``at_risk`` names jobs whose history
+        is worth meddling with.
+        """
         self.calm = False
         self._world = world
         self._scenario = scenario

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 from sim.faults import Fault, Weather
 from sim.world import Timer, World
-
 from training.fleet.outcome import Ended, EndKind
 from training.fleet.worker_types import Assignment
 

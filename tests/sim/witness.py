@@ -12,12 +12,11 @@ from typing import Any, NamedTuple
 from sim.coordinator import Coordinator
 from sim.steps import Call
 from sim.world import World
-
 from training.fleet.database import DatabaseError, DatabaseFull
 from training.fleet.transport import Response
 
 
-class Violation(AssertionError):
+class Violation(AssertionError):  # noqa: N818 - it is what a checker finds
     """A promise was broken. The message names the checker, the seed and the time."""
 
 

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from sim.witness import Checker, Observation, Witness
 from sim.world import World
-
 from training.fleet import worker_types as t
 from training.fleet.protocol import Action as Order
 from training.fleet.protocol import Slug

@@ -1,0 +1,258 @@
+"""Planted bugs: who may act, who is granted what, ends, budgets, orders, time."""
+
+from __future__ import annotations
+
+from sim.mutate import Mutant
+from training.fleet import policy
+from training.fleet.choose import Chooser
+from training.fleet.policy import Watch
+from training.fleet.queue import JobQueue
+from training.fleet.service import Service
+
+RECEIVER_BUGS = (
+    # ── who may act ─────────────────────────────────────────────────────────────────────────
+    Mutant(
+        "accept any complete",
+        Service.complete,
+        "if not attempt.live and not rules.may_adopt(job, attempt):",
+        "if False:",
+        0,
+        also=Mutant("", Service.upload_ticket, "raise ended(attempt)", "pass", 0),
+    ),
+    Mutant("a dead claim's heartbeat counts", Service.heartbeat, "raise ended(attempt)", "pass", 0),
+    Mutant("accept any fail", Service.fail, "if not attempt.live:", "if False:", 0),
+    Mutant("accept any upload", Service.upload_ticket, "raise ended(attempt)", "pass", 0),
+    Mutant(
+        "the heartbeat of a claim renews every job of its host",
+        "beat_job",
+        "WHERE job_id = :job_id AND claim_id = :claim_id",
+        "WHERE (job_id = :job_id AND claim_id = :claim_id) OR (status IN ('claimed', 'running')"
+        " AND job_id > :job_id)",
+        0,
+    ),
+    Mutant(
+        "adopt whatever ended",
+        policy.may_adopt,
+        "and attempt.end_reason is EndReason.HOST_LOST",
+        "and not attempt.live",
+        0,
+        also=Mutant(
+            "",
+            "readopt_attempt",
+            "WHERE claim_id = :claim_id AND end_reason = 'host_lost'",
+            "WHERE claim_id = :claim_id",
+            0,
+        ),
+    ),
+    Mutant(
+        "adopt an attempt that is not the last",
+        policy.may_adopt,
+        "and attempt.attempt == job.attempt",
+        "and True",
+        0,
+    ),
+    Mutant(
+        "adopt across a requeue",
+        policy.may_adopt,
+        "and attempt.generation == job.generation",
+        "and True",
+        0,
+    ),
+    Mutant(
+        "readopt for ever",
+        policy.may_readopt,
+        "and attempt.readoptions < policy.max_readoptions",
+        "and True",
+        0,
+    ),
+    Mutant("adopt from any state", policy.may_adopt, "job.status is JobStatus.PENDING", "True", 0),
+    # ── granting ────────────────────────────────────────────────────────────────────────────
+    Mutant(
+        "reuse the attempt's number",
+        "grant",
+        "attempt = attempt + 1",
+        "attempt = max(attempt, 1)",
+        0,
+    ),
+    Mutant(
+        "skip an attempt's number", "grant", "attempt = attempt + 1", "attempt = attempt + 2", 0
+    ),
+    Mutant(
+        "a claim's repetition is a new claim", Service._repeat, "if attempt is None:", "if True:", 0
+    ),
+    Mutant(
+        "a repeated claim is told of a whole lease",
+        Service._repeat,
+        "self._remaining_s(job)",
+        "self.policy.stale_after_s",
+        0,
+    ),
+    Mutant(
+        "a repeated claim is answered though it ended",
+        Service._repeat,
+        "if not attempt.live:",
+        "if False:",
+        0,
+    ),
+    Mutant(
+        "no guard of the installation",
+        Service._guard_identity,
+        "if known.instance_id != request.instance_id:",
+        "if False:",
+        0,
+    ),
+    Mutant(
+        "an older session may claim",
+        Service._guard_identity,
+        "if older(request.session_id, known.session_id):",
+        "if False:",
+        0,
+    ),
+    Mutant(
+        "a new session leaves the old one's claims",
+        Service._end_older_sessions,
+        "if request.session_id is None or request.instance_id is None:",
+        "if True:",
+        0,
+    ),
+    Mutant("every job fits every host", policy.fits, "if obstacle is not None:", "if False:", 0),
+    Mutant("no grace for prefer_cuda", policy.hold, "if needs.prefer_cuda and", "if False and", 0),
+    Mutant("low priority first", policy.rank, "return (-priority,", "return (priority,", 0),
+    Mutant("no back-off", Chooser._head, "if wait_s <= 0:", "if True:", 0),
+    # ── ends and budgets ────────────────────────────────────────────────────────────────────
+    Mutant(
+        "no budget for trainers",
+        policy._end_of_budget,
+        "failures >= policy.max_attempts",
+        "False",
+        0,
+    ),
+    Mutant(
+        "no budget for hosts", policy._end_of_budget, "losses >= policy.max_host_losses", "False", 0
+    ),
+    Mutant(
+        "no budget of grants", policy._end_of_budget, "job.grants >= policy.max_grants", "False", 0
+    ),
+    Mutant(
+        "bad data is tried again",
+        policy._end_of_budget,
+        "exit_code in FINAL_EXIT_CODES",
+        "False",
+        0,
+    ),
+    Mutant(
+        "one budget for both",
+        policy.settle,
+        "losses = job.host_losses + (fault is Fault.INFRASTRUCTURE)",
+        "losses = job.host_losses + (fault is not Fault.NOBODY)",
+        0,
+    ),
+    Mutant(
+        "a hand-back costs",
+        policy.settle,
+        "losses = job.host_losses + (fault is Fault.INFRASTRUCTURE)",
+        "losses = job.host_losses + (fault is not Fault.TRAINER)",
+        0,
+    ),
+    Mutant(
+        "readoption keeps the loss",
+        "readopt_job",
+        "host_losses = max(host_losses - 1, 0)",
+        "host_losses = host_losses",
+        0,
+    ),
+    Mutant(
+        "adoption keeps the loss",
+        "adopt_job",
+        "host_losses = max(host_losses - 1, 0)",
+        "host_losses = host_losses",
+        0,
+    ),
+    Mutant(
+        "a requeue keeps the budgets",
+        "requeue_job",
+        "trainer_failures = 0, host_losses = 0, ",
+        "",
+        0,
+    ),
+    Mutant(
+        "a requeue keeps the generation",
+        "requeue_job",
+        "generation = generation + 1",
+        "generation = generation",
+        0,
+    ),
+    # ── the operator ────────────────────────────────────────────────────────────────────────
+    Mutant(
+        "a cancel is dropped when a worker is at it",
+        JobQueue.cancel,
+        "if job is None or not",
+        "if job is not None and job.status in LIVE:\n            return True\n        if job is None or not",
+        0,
+    ),
+    Mutant(
+        "a cancel leaves the attempt alive",
+        JobQueue.cancel,
+        "if attempt is not None:",
+        "if False:",
+        0,
+    ),
+    Mutant(
+        "a cancel goes back to pending",
+        "cancel_job",
+        "SET status = 'cancelled', claim_id = NULL, finished_at = :now",
+        "SET status = 'pending', claim_id = NULL, finished_at = NULL",
+        0,
+    ),
+    Mutant(
+        "a requeue leaves the attempt alive",
+        JobQueue.requeue,
+        "if attempt is not None:",
+        "if False:",
+        0,
+    ),
+    Mutant(
+        "a reload forgets what it does not name",
+        "mark_removed",
+        "UPDATE jobs SET in_manifest = 0",
+        "DELETE FROM jobs",
+        0,
+    ),
+    # ── events ──────────────────────────────────────────────────────────────────────────────
+    Mutant(
+        "a sweep writes no event",
+        JobQueue._write_settlement,
+        "self._move(settled.transition",
+        "settled.transition == 'sweep' or self._move(settled.transition",
+        0,
+    ),
+    # ── time ────────────────────────────────────────────────────────────────────────────────
+    Mutant(
+        "a lease is reckoned by a clock that just stepped",
+        Service._remaining_s,
+        "if abs(step) > self.policy.clock_step_s:",
+        "if False:",
+        0,
+    ),
+    Mutant("leases never end", Service.tick, "if watch.may_sweep else 0", "if False else 0", 0),
+    Mutant(
+        "sweep without observed time",
+        Service.tick,
+        "if watch.may_sweep else 0",
+        "if True else 0",
+        0,
+    ),
+    Mutant("sweep at once after a start", Watch.begin, "boot + policy.stale_after_s", "boot", 0),
+    Mutant("sweep at once after a sleep", Watch.look, "if stepped or slept", "if stepped", 0),
+    Mutant(
+        "sweep at once after a step of the clock", Watch.look, "if stepped or slept", "if slept", 0
+    ),
+    Mutant("leases do not move with the clock", Service.tick, "if step:", "if False:", 0),
+    Mutant(
+        "half a lease is enough",
+        JobQueue.sweep_stale,
+        "before = self.clock.now() - lease",
+        "before = self.clock.now() - lease / 2",
+        0,
+    ),
+)

@@ -1,0 +1,98 @@
+"""The promises about time: leases, silence, and what may be concluded from it."""
+
+from __future__ import annotations
+
+from sim.checkers import OnlyTheOwnerActs
+from sim.witness import Checker, Observation, Witness
+from sim.world import World
+from training.fleet.policy import Policy
+
+
+class Silence(Checker):
+    """What both sides of the promise about silence need: when each claim was heard, and since when it was watched."""
+
+    def __init__(self, world: World, policy: Policy) -> None:
+        super().__init__(world)
+        self.policy = policy
+        self.heard: dict[str, float] = {}  # claim → when
+        self.watched_since = 0.0
+        self._stepped_s = 0.0  # the receiver's wall clock, since its last look
+
+    def restarted(self, witness: Witness) -> None:
+        self.watched_since = self.world.now
+        self._stepped_s = 0.0
+
+    def slept(self, seconds: float) -> None:
+        """The receiver slept until now. It may take a nap of three periods for a slow look."""
+        if seconds > 3 * self.policy.sweep_period_s:
+            self.watched_since = self.world.now
+
+    def stepped(self, seconds: float) -> None:
+        self._stepped_s += seconds
+
+    def see(self, seen: Observation) -> None:
+        for claim in seen.after.live.keys() - seen.before.live.keys():
+            self.heard[claim] = seen.at
+        if seen.call.name in ("heartbeat", "upload") and seen.error is None:
+            self.heard[OnlyTheOwnerActs.claim(seen.call)] = seen.at
+        if seen.call.name == "tick":
+            if abs(self._stepped_s) > self.policy.clock_step_s:
+                self.watched_since = seen.at
+            self._stepped_s = 0.0
+            self.looked(seen)
+
+    def looked(self, seen: Observation) -> None:
+        """The receiver looked who was silent."""
+
+
+class SweptAfterObservedSilence(Silence):
+    """Silence ends an attempt only when the receiver watched for a whole lease and heard nothing."""
+
+    def looked(self, seen: Observation) -> None:
+        enough = self.policy.stale_after_s - 0.01
+        for claim in sorted(seen.before.live.keys() - seen.after.live.keys()):
+            silent_s, watched_s = seen.at - self.heard[claim], seen.at - self.watched_since
+            self.demand(silent_s >= enough, f"swept after {silent_s:.1f} s of silence")
+            self.demand(watched_s >= enough, f"swept after watching for {watched_s:.1f} s")
+
+
+class LostHostsAreNoticed(Silence):
+    """A claim that nobody speaks for ends soon after a lease of watching; nothing stays leased for ever."""
+
+    def looked(self, seen: Observation) -> None:
+        # A look may itself begin a new lease of watching: allow two, and a few periods.
+        most = 2 * self.policy.stale_after_s + 5 * self.policy.sweep_period_s + 10
+        for claim in sorted(seen.after.live):
+            silent_s = seen.at - max(self.heard[claim], self.watched_since)
+            self.demand(
+                silent_s <= most, f"claim {claim[:8]} lives after {silent_s:.0f} s of silence"
+            )
+
+
+class LeasesAreTrue(Checker):
+    """No worker is told of a longer lease than its claim has."""
+
+    def __init__(self, world: World, policy: Policy) -> None:
+        super().__init__(world)
+        self._lease_s = policy.stale_after_s
+        # What is stamped between a step of the clock and its discovery counts from the discovery.
+        self._slack_s = policy.sweep_period_s + 1.0
+        self._heard: dict[str, float] = {}
+
+    def see(self, seen: Observation) -> None:
+        for claim in seen.after.live.keys() - seen.before.live.keys():
+            self._heard[claim] = seen.at
+        if seen.error is not None or seen.call.name not in ("claim", "heartbeat", "upload"):
+            return
+        if seen.call.name == "claim":
+            claim, lease_s = seen.result.claim_id, seen.result.lease_s
+        else:
+            claim = OnlyTheOwnerActs.claim(seen.call)
+            self._heard[claim] = seen.at
+            lease_s = getattr(seen.result, "lease_s", None)
+        if claim is not None and lease_s is not None:
+            left_s = max(0.0, self._heard[claim] + self._lease_s - seen.at)
+            self.demand(
+                lease_s <= left_s + self._slack_s,
+                f"told of {lease_s:.0f} s of lease, {left_s:.0f} s are left",
+            )
