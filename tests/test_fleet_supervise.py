@@ -204,7 +204,8 @@ def test_stopped_launcher_cannot_save_its_trainer(
     process = start("hangs")
     until(lambda: "ready" in printed(tmp_path), process.wait)
     runner._launchers[0]._popen.send_signal(signal.SIGSTOP)
-    assert process.stop(0.05).kind is EndKind.LOST
+    # Launcher and trainer die together; which of the two is heard of first is chance.
+    assert process.stop(0.05).kind in {EndKind.LOST, EndKind.SIGNALLED}
     until(lambda: not is_running(process.pid), nap)
 
 
