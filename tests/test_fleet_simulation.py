@@ -18,6 +18,7 @@ ROOT = Path(__file__).resolve().parents[1]
 FLEETS = 200
 
 
+@pytest.mark.timeout(1200)  # a minute of work, on a machine that may be busy
 def test_no_promise_is_broken_in_200_fleets() -> None:
     """Each kind of fault and each row of the transition table occurs, and the faults are many."""
     report = Report()

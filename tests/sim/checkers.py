@@ -235,21 +235,14 @@ class BudgetsHold(Checker):
     def __init__(self, world: World, policy: Policy) -> None:
         super().__init__(world)
         self._policy = policy
-        self._touched: set[str] = set()
+        self._witness: Witness
 
     def see(self, seen: Observation) -> None:
-        self._touched.update(event.job_id for event in seen.events)
+        for job_id in {event.job_id: None for event in seen.events}:
+            self._job(self._witness, self._witness.now.jobs[job_id])
 
     def restarted(self, witness: Witness) -> None:
-        self._check(witness)
-
-    def at_end(self, witness: Witness) -> None:
-        self._check(witness)
-
-    def _check(self, witness: Witness) -> None:
-        for job_id in sorted(self._touched):
-            self._job(witness, witness.now.jobs[job_id])
-        self._touched.clear()
+        self._witness = witness
 
     def _job(self, witness: Witness, job: Facts) -> None:
         ends = witness.rows(

@@ -106,7 +106,7 @@ class Weather:
             receiver_crashes_per_h=per_h(15),
             power_cut=chance.random(),
             receiver_sleeps_per_h=per_h(3),
-            clock_steps_per_h=per_h(3),
+            clock_steps_per_h=per_h(8),
             disk_full_per_h=per_h(4),
             worker_crashes_per_h=per_h(5),
             worker_sleeps_per_h=per_h(5),

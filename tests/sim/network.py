@@ -200,7 +200,10 @@ class Network:
         if self._strikes(self._weather.lost_answer):
             self._world.fault(Fault.LOST_ANSWER, request.sender, f"{request} → {response.status}")
             return
-        self._world.after(self._delay(request), lambda: call.reply(response))
+        delay_s = self._delay(request)
+        self._world.after(delay_s, lambda: call.reply(response))
+        if delay_s > 2.0 and self._strikes(0.1):  # a line often fails after it has become slow
+            self.cut_off(request.sender, self._chance.random() * 4 * self._weather.delay_s)
 
     def close_seen(self, call: _Call) -> None:
         """The client's end closed; the receiver sees it soon, or never."""

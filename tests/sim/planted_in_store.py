@@ -10,58 +10,62 @@ from training.fleet.store import ArtifactStore
 
 STORE_BUGS = (
     # ── uploads and the store ───────────────────────────────────────────────────────────────
-    Mutant("the part is not synced", Part.seal, "self._fs.fsync(handle)", "pass", 0),
+    Mutant("the part is not synced", Part.seal, "self._fs.fsync(handle)", "pass", seed=2),
     Mutant(
         "the folders are not synced",
         ArtifactStore._sync_way_to,
         "self._fs.sync_folder(folder)",
         "pass",
-        0,
+        seed=2,
     ),
     Mutant(
-        "a stalled upload may go on", Incoming.open, "if predecessor is not None:", "if False:", 0
+        "a stalled upload may go on",
+        Incoming.open,
+        "if predecessor is not None:",
+        "if False:",
+        seed=12,
     ),
     Mutant(
         "a wrong digest is stored",
         Part.seal,
         "digest = self._hash.hexdigest()",
         "digest = sha256 or self._hash.hexdigest()",
-        0,
+        seed=44,
     ),
     Mutant(
         "the index gets a line for every upload",
         Ledger.add_artifact,
         "return added == 1",
         "return True",
-        0,
+        seed=1,
     ),
     Mutant(
         "the index follows the clock",
         "artifacts",
         "ORDER BY seq",
         "ORDER BY stored_at, artifact_id",
-        0,
+        seed=1,
     ),
     Mutant(
         "the first delivery is the earliest by the clock",
         "artifact",
         "ORDER BY seq LIMIT 1",
         "ORDER BY stored_at LIMIT 1",
-        0,
+        seed=106,
     ),
     Mutant(
         "output is stored twice",
         Ledger.append_log,
         "start = max(first, attempt.log_next)",
         "start = first",
-        0,
+        seed=2,
     ),
-    Mutant("progress may go back", "beat_attempt", "AND seq < :seq", "", 0),
+    Mutant("progress may go back", "beat_attempt", "AND seq < :seq", "", seed=2),
     Mutant(
         "answer before the commit",
         Writer._one,
         "return future, call(), None",
         "future.set_result(call())\n            return Future(), None, None",
-        0,
+        seed=19,
     ),
 )

@@ -61,6 +61,7 @@ class Simulation:
             w.ToldToStop(self.world),
             w.LeavesInTime(self.world),
             self.finished,
+            w.AsksTheSameAgain(self.world),
             w.LogsAreWhole(self.world),
         ]
         self.witness = Witness(

@@ -171,19 +171,39 @@ class FinishedIsDelivered(WorkerChecker):
             self.demand(ended or garbled, f"{machine} forgot the finished {claim[:8]} ({known})")
 
 
+class AsksTheSameAgain(WorkerChecker):
+    """A claim whose answer was lost is asked again as the same request, or its grant would belong to nobody."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
+        self._asked: dict[str, str | None] = {}  # session → the request without an answer
+
+    def event(self, host: Host, event: t.Event) -> None:
+        asked = self._asked.pop(host.session_id, None)
+        if asked is not None:
+            self.demand(
+                host.state.request_id == asked, f"{host.machine} dropped a request unanswered"
+            )
+        if isinstance(event, t.NotAnswered) and event.call == host.state.call:
+            self._asked[host.session_id] = host.state.request_id
+
+
 class LogsAreWhole(WorkerChecker):
     """The stored output is what was printed, each line once and in order, and all of it when the job completes."""
 
     def __init__(self, world: World) -> None:
         super().__init__(world)
         self._printed: dict[str, int] = {}  # claim → lines that its worker has taken
+        self._machine: dict[str, str] = {}  # claim → where it runs
         self._broken: set[str] = (
             set()
-        )  # claims whose worker's program ended before they did, or is not theirs
+        )  # claims whose worker ended before they did, or that two machines hold
 
     def event(self, host: Host, event: t.Event) -> None:
-        if isinstance(event, t.Begin) and event.saved.delivery is not None:
-            self._broken.add(event.saved.delivery.assignment.claim_id)
+        if host.state.work is not None:
+            claim = host.state.work.assignment.claim_id
+            if self._machine.setdefault(claim, host.machine) != host.machine:
+                self._broken.add(claim)
         if isinstance(event, t.Printed):
             self._printed[event.claim_id] = self._printed.get(event.claim_id, 0) + len(event.lines)
 
