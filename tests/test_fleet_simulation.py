@@ -57,9 +57,13 @@ def test_a_timeline_can_be_read() -> None:
 
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name)
 def test_a_planted_bug_is_seen(bug: Mutant) -> None:
-    """Also the regressions: what the simulation found once stands among the planted bugs."""
+    """Also the regressions: what the simulation found once stands among the planted bugs.
+
+    Every change of the code around it may change what a seed stands for; then others are tried.
+    """
     with bug.planted():
-        assert run_seed(bug.seed).violation is not None
+        seen = any(run_seed(seed).violation is not None for seed in (bug.seed, *range(100)))
+    assert seen, f"no fleet sees {bug.name!r} any more; `python -m tests.sim --bugs` looks further"
 
 
 def test_there_are_enough_planted_bugs() -> None:

@@ -72,7 +72,7 @@ def _bugs(first: int, *, as_json: bool) -> int:
     for bug in BUGS:
         with bug.planted():
             seen = (
-                seed for seed in range(first, first + 300) if run_seed(seed).violation is not None
+                seed for seed in range(first, first + 500) if run_seed(seed).violation is not None
             )
             found[bug.name] = next(seen, None)
         if not as_json:

@@ -22,7 +22,7 @@ class Mutant:
     where: Any  # a function, a method as `Class.method`, or a statement's name
     old: str
     new: str
-    seed: int  # the simulated fleet that sees it; see test_fleet_simulation.py
+    seed: int = 0  # the simulated fleet that sees it; see test_fleet_simulation.py
     also: Mutant | None = None  # where two lines guard the same, both are changed
 
     @contextlib.contextmanager

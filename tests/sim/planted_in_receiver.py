@@ -17,7 +17,7 @@ RECEIVER_BUGS = (
         "if not attempt.live and not rules.may_adopt(job, attempt):",
         "if False:",
         seed=2,
-        also=Mutant("", Service.upload_ticket, "raise ended(attempt)", "pass", 0),
+        also=Mutant("", Service.upload_ticket, "raise ended(attempt)", "pass"),
     ),
     Mutant(
         "a dead claim's heartbeat counts", Service.heartbeat, "raise ended(attempt)", "pass", seed=1
@@ -43,7 +43,6 @@ RECEIVER_BUGS = (
             "readopt_attempt",
             "WHERE claim_id = :claim_id AND end_reason = 'host_lost'",
             "WHERE claim_id = :claim_id",
-            0,
         ),
     ),
     Mutant(
