@@ -207,7 +207,7 @@ class Coordinator:
     # ── what it does by itself ──────────────────────────────────────────────────────────────
 
     def _tick(self) -> None:
-        self._run(Call("tick"), self._look())
+        self._run(Call("tick"), self._do("tick", lambda: self.service.tick()))
         if self.index_stale:
             self._repair_index()
         self.soon(self.policy.sweep_period_s, self._tick)
@@ -221,12 +221,6 @@ class Coordinator:
             self.index_stale = False
         except StoreError:
             self.index_stale = True
-
-    def _look(self) -> Endpoint:
-        try:
-            return (yield Commit(Call("tick"), self.service.tick))
-        except DatabaseError:
-            return (yield Commit(Call("forget"), self.service.forget_look))
 
     def _do(self, name: str, work: Callable[[], Any]) -> Endpoint:
         return (yield Commit(Call(name), work))

@@ -13,7 +13,7 @@ from training.clock import Clock
 from training.fleet.admission import Door
 from training.fleet.authority import Authority
 from training.fleet.catalogue import first_delivery, index_rows
-from training.fleet.database import Database, DatabaseError, Writer
+from training.fleet.database import Database, Writer
 from training.fleet.job import TRANSITIONS, JobStatus
 from training.fleet.protocol import ARTIFACT_BYTES_MAX, Refusal, ReloadReply, Slug
 from training.fleet.service import Service
@@ -164,11 +164,7 @@ class Hub:
 
     async def tick(self) -> None:
         """What is done every few seconds: sweep silent attempts and old parts, mend the index."""
-        try:
-            swept = await self.call(self.service.tick)
-        except DatabaseError:
-            await self.call(self.service.forget_look)
-            raise
+        swept = await self.call(self.service.tick)
         if swept:
             logger.warning("%d attempts were not heard for a lease and were ended", swept)
         if self._index_stale:

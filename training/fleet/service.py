@@ -95,7 +95,6 @@ class Service:
         self._shelf = shelf
         self._clock = queue.clock
         self._watch = Watch.begin(self._clock.now(), self._clock.monotonic(), self.policy)
-        self._last_watch = self._watch  # before the last look
         self._catch_up()
         self._waiting: dict[str, int] = {}  # host → its open polls
         self._known = {
@@ -423,10 +422,7 @@ class Service:
     # ── time ────────────────────────────────────────────────────────────────────────────────
 
     def tick(self) -> int:
-        """Look at the clocks and sweep what was silent for a lease of *observed* time; returns how many.
-
-        When its commit fails afterwards, :meth:`forget_look` must follow.
-        """
+        """Look at the clocks and sweep what was silent for a lease of *observed* time; returns how many."""
         watch = self._watch.look(self._clock.now(), self._clock.monotonic(), self.policy)
         step = watch.step_s
         if step:
@@ -436,19 +432,8 @@ class Service:
                 name: replace(known, last_seen=min(known.last_seen + step, now))
                 for name, known in self._known.items()
             }
-        # Not before: a step that could not be written is found again.
-        self._last_watch, self._watch = self._watch, watch
+        self._watch = watch  # not before: a step that could not be written is found again
         return self.queue.sweep_stale() if watch.may_sweep else 0
-
-    def forget_look(self) -> None:
-        """The last look's commit was lost, and with it what it moved in the database: the next finds it again."""
-        step = self._watch.step_s
-        if step:
-            self._known = {
-                name: replace(known, last_seen=known.last_seen - step)
-                for name, known in self._known.items()
-            }
-        self._watch = self._last_watch
 
     def _catch_up(self) -> None:
         """Undo a clock that went back while the receiver was down: a small board without a clock chip starts with the
