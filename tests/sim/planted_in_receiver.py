@@ -113,6 +113,13 @@ RECEIVER_BUGS = (
         seed=37,
     ),
     Mutant(
+        "a host is dead by a clock that just stepped",
+        Service.alive,
+        "min(silent_s, silent_s - step)",
+        "silent_s",
+        seed=714,
+    ),
+    Mutant(
         "an older session may claim",
         Service._guard_identity,
         "if older(request.session_id, known.session_id):",

@@ -79,6 +79,10 @@ class LeasesAreTrue(Checker):
         self._slack_s = policy.sweep_period_s + 1.0
         self._heard: dict[str, float] = {}
 
+    def restarted(self, witness: Witness) -> None:
+        """Nobody is swept for a lease after a start, so that much may be promised, and is when times were mended."""
+        self._heard = dict.fromkeys(self._heard, self.world.now)
+
     def see(self, seen: Observation) -> None:
         for claim in seen.after.live.keys() - seen.before.live.keys():
             self._heard[claim] = seen.at

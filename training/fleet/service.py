@@ -117,7 +117,11 @@ class Service:
         return sorted(self._known.values(), key=lambda known: known.name)
 
     def alive(self, known: KnownHost) -> bool:
-        return self._clock.now() - known.last_seen <= self.policy.stale_after_s
+        """Whether the host was heard within a lease. While a step of the clock is not looked at yet: by either time."""
+        now = self._clock.now()
+        step = self._watch.step_until(now, self._clock.monotonic())
+        silent_s = now - known.last_seen
+        return min(silent_s, silent_s - step) <= self.policy.stale_after_s
 
     def host_of(self, known: KnownHost) -> Host:
         """What the decision knows of this host: detected, cut down to what the manifest declares."""
