@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
+from training.crashpoint import crashpoint
 from training.fleet.filesystem import LocalFs
 
 if TYPE_CHECKING:
@@ -81,8 +82,10 @@ def pack(
             writer = _Writer(file)
             for member in members:
                 writer.add(member)
+                crashpoint("bundle.member")
             writer.close()
             os.fsync(file.fileno())
+        crashpoint("bundle.written")
         part.replace(target)
         LocalFs().sync_folder(target.parent)
     except BaseException:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import BinaryIO
 
+from training.crashpoint import crashpoint
 from training.fleet.client_answers import (
     Damaged,
     Fetched,
@@ -82,6 +83,7 @@ class _Tail:
         self._file, self._done, self._size, self._progress = file, done, size, progress
 
     def read(self, size: int = -1, /) -> bytes:
+        crashpoint("client.body")
         piece = self._file.read(_CHUNK_BYTES if size < 0 else size)
         self._done += len(piece)
         if self._progress is not None:

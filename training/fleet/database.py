@@ -16,6 +16,8 @@ from functools import cache
 from importlib.resources import files
 from typing import Any, Protocol, TypeVar
 
+from training.crashpoint import crashpoint
+
 Row = Mapping[str, Any]
 T = TypeVar("T")
 
@@ -133,6 +135,8 @@ class Writer:
                     if not future.set_running_or_notify_cancel():
                         continue
                     outcomes.append(self._one(call, future))
+                crashpoint("writer.before_commit")
+            crashpoint("writer.committed")
         except DatabaseError as lost:
             # Nothing of the group is durable, so nobody may be told that it was done.
             for _, future in group:

@@ -14,6 +14,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from training.crashpoint import crashpoint
 from training.fleet.database import DatabaseError, DatabaseFull, DatabaseLost, Row, statements
 
 SCHEMA_VERSION = 1
@@ -167,6 +168,7 @@ def _run_script(connection: sqlite3.Connection, script: str) -> None:
         statement += line
         if sqlite3.complete_statement(statement):
             connection.execute(statement)
+            crashpoint("database.schema")
             statement = ""
 
 

@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Protocol
 
+from training.crashpoint import crashpoint
+
 CHUNK_BYTES = 1024 * 1024
 _PRIVATE_FILE, _PRIVATE_FOLDER = 0o600, 0o700
 _BINARY = getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0)
@@ -207,7 +209,9 @@ def replace_whole(
     finally:
         fs.close(handle)
     if wanted:
+        crashpoint("store.replace.written")
         fs.replace(temporary, target)
+        crashpoint("store.replace.done")
     else:
         fs.unlink(temporary)
     return wanted

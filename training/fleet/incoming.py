@@ -15,6 +15,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+from training.crashpoint import crashpoint
 from training.fleet.filesystem import Fs
 from training.fleet.store_errors import (
     BadName,
@@ -74,6 +75,7 @@ class Part:
                 self._fs.write(handle, memoryview(data))
             self._hash.update(data)
             self.offset += len(data)
+        crashpoint("store.part.written")
 
     def seal(self, *, sha256: str | None, size: int | None) -> str:
         """Sync the file and hold it against what was announced; returns its SHA-256.
@@ -89,6 +91,7 @@ class Part:
             except StoreError:
                 self._throw_away()
                 raise
+            crashpoint("store.part.synced")
             if size is not None and self.offset < size:
                 raise Incomplete(self.offset, size)
             digest = self._hash.hexdigest()
@@ -112,6 +115,7 @@ class Part:
                 self._fs.close(handle)  # Windows renames only what is closed
                 rename = self._fs.replace if replacing else self._fs.rename_new
                 rename(self._path, target)
+                crashpoint("store.renamed")
 
     def drop(self) -> None:
         """Remove the part, unless another writer owns it by now."""

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from training.clock import Clock
+from training.crashpoint import crashpoint
 from training.fleet.database import Database, Row
 from training.fleet.job import Attempt, EndReason, Job, JobStatus, check_transition
 from training.fleet.rows import attempt_of
@@ -135,6 +136,7 @@ class Ledger:
     ) -> None:
         check_transition(transition, source, target)
         self.fired[transition] += 1
+        crashpoint("transition", transition)
         self.db.run(
             "add_event",
             at=self.clock.now(),

@@ -24,6 +24,7 @@ from typing import Any, BinaryIO
 
 import msgspec
 
+from training.crashpoint import crashpoint
 from training.fleet.filesystem import Fs, LocalFs, file_sha256, replace_whole
 from training.fleet.incoming import PART_SUFFIX, Incoming, Part, check_sha256, part_name
 from training.fleet.store_errors import BadName, Damaged, NotStored, StoreFull, disk_errors
@@ -126,6 +127,7 @@ class ArtifactStore:
             else:
                 part.move_to(target, replacing=there)
                 self._sync_way_to(target)
+        crashpoint("store.published")
         return artifact
 
     def confirm(self, artifact_id: str, *, model: str, mode: str) -> Artifact:

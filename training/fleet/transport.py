@@ -16,6 +16,8 @@ from dataclasses import dataclass, field
 from typing import Protocol
 from urllib.parse import urlsplit
 
+from training.crashpoint import crashpoint
+
 BLOCK_BYTES = 1024 * 1024
 ANSWER_BYTES_MAX = 64 * 1024**2  # of an answer that is kept in memory
 _FAILURES = (OSError, http.client.HTTPException)
@@ -191,6 +193,7 @@ def _exchange(
         with contextlib.suppress(*_FAILURES):
             return connection.getresponse()
         raise
+    crashpoint("client.sent", method)
     return connection.getresponse()
 
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from training.crashpoint import crashpoint
 from training.fleet import worker_types as t
 from training.fleet.bundle import BundleError, pack
 from training.fleet.environment import trainer_environment
@@ -98,6 +99,7 @@ class Attempt:
 
         Not on a disk that is nearly full: what this attempt left there would keep the host from further work.
         """
+        crashpoint("worker.discard")
         with suppress(OSError, BadSpecError):
             folders = self._folders
             folders.bundle.unlink(missing_ok=True)
@@ -130,11 +132,13 @@ class Attempt:
             CommandSpec(command, self._places.repo_root, environment, folders.log)
         )
         self._process = process
+        crashpoint("worker.spawned")
         self._post(t.Spawned(claim_id=self.assignment.claim_id))
         try:
             self._watch(process, OutputTail(folders.log))
         finally:  # whatever went wrong with watching: the end of the trainer is told
             ended = process.wait() or process.stop(0.0)
+            crashpoint("worker.trainer_ended")
             self._post(t.TrainerEnded(claim_id=self.assignment.claim_id, ended=ended))
 
     def _require_data(self) -> None:
@@ -165,6 +169,7 @@ class Attempt:
 
     def _print(self, lines: list[str]) -> None:
         if lines:
+            crashpoint("worker.printed")
             self._post(t.Printed(claim_id=self.assignment.claim_id, lines=tuple(lines)))
 
     def _harm(self, tail: OutputTail) -> Failure | None:
@@ -187,6 +192,7 @@ class Attempt:
 
     def _pack(self) -> None:
         folders, assignment = self._folders, self.assignment
+        crashpoint("worker.pack.begin")
         packed = pack(
             folders.out,
             folders.reports,
@@ -195,6 +201,7 @@ class Attempt:
             mode=assignment.mode,
             outputs=outputs(assignment.spec),
         )
+        crashpoint("worker.pack.end")
         self._post(
             t.Packed(
                 claim_id=assignment.claim_id,

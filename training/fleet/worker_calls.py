@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from queue import SimpleQueue
 from typing import Any
 
+from training.crashpoint import crashpoint
 from training.fleet import worker_types as t
 from training.fleet.client import Cancelled, FleetClient, Grant, Refused, Superseded, Unavailable
 from training.fleet.job import spec_hash
@@ -89,7 +90,10 @@ class Calls:
         try:
             if call in self._aborted:
                 raise AbortedError
-            return self._exchange(request)
+            crashpoint("worker.before", type(request).__name__)
+            event = self._exchange(request)
+            crashpoint("worker.after", type(request).__name__)
+            return event
         except Superseded as error:
             return t.Refused(call=call, slug=Slug.LEASE_SUPERSEDED, detail=str(error))
         except Cancelled as error:

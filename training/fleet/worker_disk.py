@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from training.crashpoint import crashpoint
 from training.fleet.bundle import bundle_name
 from training.fleet.filesystem import LocalFs
 from training.fleet.locking import LockedError, exclusive
@@ -96,12 +97,15 @@ def _saved(document: Mapping[str, Any]) -> Saved:
 def write_whole(path: Path, content: bytes, *, durable: bool = True) -> None:
     """All of it or nothing."""
     part = path.with_name(path.name + ".part")
+    crashpoint("worker.save.begin")
     with part.open("wb") as file:
         file.write(content)
         file.flush()
         if durable:
             os.fsync(file.fileno())
+    crashpoint("worker.save.written")
     part.replace(path)
+    crashpoint("worker.save.replaced")
     if durable:
         LocalFs().sync_folder(path.parent)
 
