@@ -136,7 +136,7 @@ class Receiver:
         file = self.folder / "models" / "index.jsonl"
         return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
 
-    def _reload(self) -> ReloadReply:
+    def _reload(self, _who: str) -> ReloadReply:
         return self.writer.submit(lambda: self.service.reload(self.plan, Plan())).result()
 
 

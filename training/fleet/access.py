@@ -53,6 +53,7 @@ POLICY: Mapping[tuple[str, str], Access] = {
     ("GET", "/v1/tokens"): Access.OPERATOR,
     ("POST", "/v1/tokens"): Access.OPERATOR,
     ("POST", "/v1/tokens/revoke"): Access.OPERATOR,
+    ("GET", "/v1/audit"): Access.OPERATOR,
 }
 
 

@@ -10,6 +10,7 @@ import msgspec
 from starlette.requests import ClientDisconnect, Request
 
 from training.fleet.access import acting_host
+from training.fleet.audit import who
 from training.fleet.hub import Hub
 from training.fleet.identity import Principal
 from training.fleet.incoming import Part
@@ -41,6 +42,11 @@ def caller(request: Request) -> Principal | None:
     """Whom the door let in; None on an address for those who join."""
     found: Principal | None = request.state.principal
     return found
+
+
+def acting(hub: Hub, request: Request) -> str:
+    """The caller as the audit names it."""
+    return who(caller(request), hub.door.address(request))
 
 
 def proven_host(request: Request) -> str | None:

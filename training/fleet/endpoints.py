@@ -13,7 +13,8 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from training.fleet import access, enrolment, uploads
-from training.fleet.bodies import proven_host, read_json
+from training.fleet.audit import PAGE_MAX, Act, page
+from training.fleet.bodies import acting, proven_host, read_json
 from training.fleet.catalogue import provenance_of
 from training.fleet.hub import Hub
 from training.fleet.job import EndReason, spec_hash
@@ -22,6 +23,7 @@ from training.fleet.problems import reply, response_to
 from training.fleet.protocol import (
     WAIT_S_MAX,
     ClaimReply,
+    AuditReply,
     ClaimRequest,
     CompleteRequest,
     FailRequest,
@@ -66,6 +68,7 @@ def routes() -> list[Route]:
         _route("POST", f"{job}/requeue", requeue),
         _route("POST", "/v1/manifest/reload", reload),
         *(_route(*address) for address in enrolment.addresses()),
+        _route("GET", "/v1/audit", audited),
     ]
 
 
@@ -220,22 +223,41 @@ async def health(hub: Hub, _request: Request) -> Response:
 
 
 async def cancel(hub: Hub, request: Request) -> Response:
-    return await _moved(hub, request, hub.service.cancel)
+    return await _moved(hub, request, Act.CANCEL, hub.service.cancel)
 
 
 async def requeue(hub: Hub, request: Request) -> Response:
-    return await _moved(hub, request, hub.service.requeue)
+    return await _moved(hub, request, Act.REQUEUE, hub.service.requeue)
 
 
-async def _moved(hub: Hub, request: Request, move: Callable[[str], StatusReply]) -> Response:
-    ref = request.path_params["job_id"]
-    answer = await hub.call(lambda: move(ref))
+async def _moved(
+    hub: Hub, request: Request, act: Act, move: Callable[[str], StatusReply]
+) -> Response:
+    ref, who = request.path_params["job_id"], acting(hub, request)
+
+    def decide() -> StatusReply:
+        before = hub.service.queue.get(hub.service.resolve(ref))
+        answer = move(ref)
+        assert before is not None
+        was = {"status": before.status}
+        hub.audit.write(who, act, answer.job_id, before=was, after={"status": answer.status})
+        return answer
+
+    answer = await hub.call(decide)
     logger.info("job %s: %s by the operator", answer.job_id[:12], answer.status)
     return reply(answer)
 
 
-async def reload(hub: Hub, _request: Request) -> Response:
-    return reply(await hub.reload())
+async def reload(hub: Hub, request: Request) -> Response:
+    return reply(await hub.reload(acting(hub, request)))
+
+
+async def audited(hub: Hub, request: Request) -> Response:
+    """Who did what, oldest first."""
+    after, limit = _query_number(request, "after", 0), _query_number(request, "limit", PAGE_MAX)
+    entries = await hub.look(lambda: page(hub.reader, after, limit))
+    more = entries[-1].seq if entries and len(entries) >= min(limit, PAGE_MAX) else None
+    return reply(AuditReply(entries=entries, next_after=more, now=hub.clock.now()))
 
 
 # -- around every endpoint --------------------------------------------------------------------------------------

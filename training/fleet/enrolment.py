@@ -12,8 +12,9 @@ from collections.abc import Awaitable, Callable
 from starlette.requests import Request
 from starlette.responses import Response
 
+from training.fleet.audit import Act
 from training.fleet.authority import Authority, AuthorityError, Issued
-from training.fleet.bodies import caller, read_json
+from training.fleet.bodies import acting, caller, read_json
 from training.fleet.hub import Hub
 from training.fleet.identity import Role
 from training.fleet.membership import expel
@@ -39,7 +40,7 @@ from training.fleet.protocol import (
     TokensReply,
     TokenView,
 )
-from training.fleet.registry import CODE_LIFE_S, Apply, Certified
+from training.fleet.registry import CODE_LIFE_S, Apply, Certified, Invitation, Token
 
 logger = logging.getLogger(__name__)
 
@@ -86,7 +87,8 @@ async def join(hub: Hub, request: Request) -> Response:
         hub.door.limit.failed(address)
         raise
     issued = await _issue(hub, own, body.csr, role, name)
-    await _enter(hub, Certified(issued.fingerprint, role, name, *_times(issued)), code, asked)
+    certified = Certified(issued.fingerprint, role, name, *_times(issued))
+    await _enter(hub, certified, code, asked, f"address {address}")
     logger.info("%s %s joined from %s", role, name, address)
     return reply(_certificate(own, issued, role, name))
 
@@ -100,12 +102,8 @@ async def renew(hub: Hub, request: Request) -> Response:
     role = Role.HOST if principal.host_id else Role.OPERATOR
     body = await read_json(hub, request, RenewRequest)
     issued = await _issue(hub, own, body.csr, role, name)
-    await _enter(
-        hub,
-        Certified(issued.fingerprint, role, name, *_times(issued)),
-        None,
-        body.csr.encode(),
-    )
+    certified = Certified(issued.fingerprint, role, name, *_times(issued))
+    await _enter(hub, certified, None, body.csr.encode(), acting(hub, request))
     logger.info("%s %s renewed its certificate", role, name)
     return reply(_certificate(own, issued, role, name))
 
@@ -117,7 +115,14 @@ async def invite(hub: Hub, request: Request) -> Response:
     own = _authority(hub)
     body = await read_json(hub, request, InviteRequest)
     role, name = _role(body.role), _name(body.name)
-    made = await hub.call(lambda: hub.door.registry.invite(role, name))
+    who = acting(hub, request)
+
+    def decide() -> Invitation:
+        made = hub.door.registry.invite(role, name)
+        hub.audit.write(who, Act.INVITE, f"{role} {name}", after={"until": made.expires_at})
+        return made
+
+    made = await hub.call(decide)
     logger.info("%s %s may join within %d minutes", role, name, CODE_LIFE_S // 60)
     return reply(
         InviteReply(
@@ -135,10 +140,13 @@ async def revoke(hub: Hub, request: Request) -> Response:
     """Take the certificates back, end what the host holds, and hang up on it: all before this answers."""
     body = await read_json(hub, request, RevokeRequest)
     role, name = _role(body.role), _name(body.name)
+    who = acting(hub, request)
 
     def decide() -> tuple[int, int, Apply]:
         gone, apply = hub.door.registry.revoke(role, name)
         jobs = expel(hub.service, name) if role is Role.HOST else 0
+        had = {"certificates": len(gone), "jobs": jobs}
+        hub.audit.write(who, Act.REVOKE, f"{role} {name}", before=had)
         return len(gone), jobs, apply
 
     count, jobs, apply = await hub.call(decide)
@@ -181,7 +189,14 @@ async def add_token(hub: Hub, request: Request) -> Response:
     name = _name(body.name)
     if not 0 < body.days <= DAYS_MAX:
         raise Refusal(Slug.BAD_REQUEST, f"$.days: more than 0 and at most {DAYS_MAX:g}")
-    secret, token, apply = await hub.call(lambda: hub.door.registry.add_token(name, body.days))
+    who = acting(hub, request)
+
+    def decide() -> tuple[str, Token, Apply]:
+        made = hub.door.registry.add_token(name, body.days)
+        hub.audit.write(who, Act.TOKEN_ADD, name, after={"until": made[1].expires_at})
+        return made
+
+    secret, token, apply = await hub.call(decide)
     apply()
     logger.info("a token for %s was made", name)
     return reply(TokenReply(name=name, token=secret, expires_at=token.expires_at))
@@ -190,7 +205,14 @@ async def add_token(hub: Hub, request: Request) -> Response:
 async def revoke_token(hub: Hub, request: Request) -> Response:
     body = await read_json(hub, request, TokenRevokeRequest)
     name = _name(body.name)
-    count, apply = await hub.call(lambda: hub.door.registry.revoke_token(name, every=body.every))
+    who = acting(hub, request)
+
+    def decide() -> tuple[int, Apply]:
+        gone = hub.door.registry.revoke_token(name, every=body.every)
+        hub.audit.write(who, Act.TOKEN_REVOKE, name, before={"tokens": gone[0]})
+        return gone
+
+    count, apply = await hub.call(decide)
     apply()
     logger.warning("%d tokens of %s were revoked", count, name)
     return reply(TokenRevokeReply(name=name, revoked=count))
@@ -217,8 +239,18 @@ async def _issue(hub: Hub, own: Authority, csr: str, role: Role, name: str) -> I
         raise Refusal(slug, str(error)) from None
 
 
-async def _enter(hub: Hub, certified: Certified, code: str | None, asked: bytes) -> None:
-    apply = await hub.call(lambda: hub.door.registry.admit(certified, code, asked))
+async def _enter(hub: Hub, certified: Certified, code: str | None, asked: bytes, who: str) -> None:
+    def decide() -> Apply:
+        apply = hub.door.registry.admit(certified, code, asked)
+        hub.audit.write(
+            who,
+            Act.RENEW if code is None else Act.JOIN,
+            f"{certified.role} {certified.name}",
+            after={"certificate": certified.fingerprint, "until": certified.expires_at},
+        )
+        return apply
+
+    apply = await hub.call(decide)
     apply()
 
 

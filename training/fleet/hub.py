@@ -12,6 +12,7 @@ from typing import TypeVar
 from training.clock import Clock
 from training.fleet.admission import Door
 from training.fleet.authority import Authority
+from training.fleet.audit import AuditLog
 from training.fleet.catalogue import first_delivery, index_rows
 from training.fleet.database import Database, Writer
 from training.fleet.job import TRANSITIONS, JobStatus
@@ -93,7 +94,7 @@ class Hub:
     settings: Settings
     door: Door
     authority: Authority | None = None
-    read_manifest: Callable[[], ReloadReply] | None = None
+    read_manifest: Callable[[str], ReloadReply] | None = None  # who asks for it → what changed
     room: WaitingRoom = field(default_factory=WaitingRoom)
     # The server's: close the connections whose certificate has been revoked.
     hang_up: Callable[[Callable[[str], bool]], None] = field(default=lambda _revoked: None)
@@ -101,6 +102,7 @@ class Hub:
     def __post_init__(self) -> None:
         self.views = Views(self.reader, self.service)
         self._reading = ThreadPoolExecutor(1, thread_name_prefix="reader")
+        self.audit = AuditLog(self.service.queue.db, self.clock)
         self._disk = ThreadPoolExecutor(_DISK_THREADS, thread_name_prefix="disk")
         self._fired = self._made_pending()
         self._index_stale = False
@@ -111,11 +113,12 @@ class Hub:
         self._notice()
         return result
 
-    async def reload(self) -> ReloadReply:
+    async def reload(self, who: str) -> ReloadReply:
         """Read the manifest again, off the event loop; raises Refusal(bad_manifest), and then nothing has changed."""
         if self.read_manifest is None:
             raise Refusal(Slug.BAD_MANIFEST, "this receiver was started without a manifest")
-        counts = await self.disk(self.read_manifest)
+        read = self.read_manifest
+        counts = await self.disk(lambda: read(who))
         self._notice()
         return counts
 

@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
+from training.fleet.audit import Act, AuditLog
 from training.fleet.database import Writer
 from training.fleet.describe import Describer, describe_command
 from training.fleet.manifest import ManifestError, load_manifest
@@ -24,9 +27,10 @@ class Reloader:
     service: Service
     writer: Writer
     describer: Describer
+    audit: AuditLog
 
-    def __call__(self) -> ReloadReply:
-        """Raises Refusal(bad_manifest) with every mistake."""
+    def __call__(self, who: str) -> ReloadReply:
+        """Raises Refusal(bad_manifest) with every mistake. The audit names ``who`` when something changed."""
         try:
             jobs, plan = load_plan(self.path, self.describer)
         except ManifestError as error:
@@ -34,7 +38,7 @@ class Reloader:
             raise Refusal(
                 Slug.BAD_MANIFEST, f"the manifest was not taken: {error}", mistakes=mistakes
             ) from None
-        counts = self.writer.submit(lambda: self.service.reload(jobs, plan)).result()
+        counts = self.writer.submit(lambda: self._apply(jobs, plan, who)).result()
         logger.info(
             "manifest %s: %d new, %d changed, %d unchanged, %d removed",
             self.path,
@@ -43,6 +47,12 @@ class Reloader:
             counts.unchanged,
             counts.removed,
         )
+        return counts
+
+    def _apply(self, jobs: list[dict[str, Any]], plan: Plan, who: str) -> ReloadReply:
+        counts = self.service.reload(jobs, plan)
+        if counts.inserted or counts.updated or counts.removed:
+            self.audit.write(who, Act.RELOAD, str(self.path), after=msgspec.to_builtins(counts))
         return counts
 
 

@@ -415,3 +415,24 @@ class Problem(Wire, frozen=True, kw_only=True):
     title: str
     status: int
     detail: str
+class AuditEntry(Wire, frozen=True, kw_only=True):
+    """An act of an operator, or of who joined. ``before`` and ``after`` are JSON texts, as the digest covers them."""
+
+    seq: int
+    at: float
+    who: str
+    act: str
+    subject: str
+    before: str | None
+    after: str | None
+    digest: str
+
+
+class AuditReply(Wire, frozen=True, kw_only=True):
+    """``GET /v1/audit``: a page, oldest first; ``next_after`` leads to the next."""
+
+    entries: list[AuditEntry]
+    next_after: int | None
+    now: float
+
+

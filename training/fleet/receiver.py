@@ -20,6 +20,7 @@ from starlette.exceptions import HTTPException
 
 from training.clock import Clock, SystemClock
 from training.fleet.admission import Door
+from training.fleet.audit import AuditLog
 from training.fleet.authority import Authority
 from training.fleet.catalogue import index_rows
 from training.fleet.database import Database, DatabaseError, DatabaseLost, Writer
@@ -53,7 +54,7 @@ def create_app(
     reader: Database,
     clock: Clock | None = None,
     authority: Authority | None = None,
-    reload: Callable[[], ReloadReply] | None = None,
+    reload: Callable[[str], ReloadReply] | None = None,
 ) -> Starlette:
     """The application over ready objects; starts no timer and no thread of its own but those for file work.
 
@@ -97,7 +98,8 @@ def serve(args: argparse.Namespace) -> int:
         service = Service(queue, store)
         writer = Writer(queue.db, on_lost)
         stack.callback(writer.close)
-        reloader = Reloader(args.manifest, service, writer, default_describer())
+        audit = AuditLog(queue.db, clock)
+        reloader = Reloader(args.manifest, service, writer, default_describer(), audit)
         _load(reloader)
         settings = Settings(
             operator_token=os.environ.get(TOKEN_VARIABLE) or None,
@@ -156,7 +158,7 @@ def _open_store(root: Path) -> ArtifactStore:
 
 def _load(reloader: Reloader) -> None:
     try:
-        reloader()
+        reloader("the receiver at its start")
     except Refusal as refusal:
         raise StartError(refusal.detail, 2) from refusal
     except DatabaseError as error:

@@ -160,6 +160,6 @@ class Server(uvicorn.Server):
 
     async def _reload_quietly(self) -> None:
         try:
-            await self._hub.reload()
+            await self._hub.reload("this machine (SIGHUP)")
         except (Refusal, DatabaseError) as error:
             logger.error("reload: %s", error)

@@ -253,3 +253,13 @@ VALUES (:token_sha256, :name, :now, :expires_at)
 
 -- name: revoke_token — taken back before its time
 UPDATE tokens SET revoked_at = :now WHERE token_sha256 = :token_sha256
+
+-- name: audit_head — what the next row follows
+SELECT seq, digest FROM audit ORDER BY seq DESC LIMIT 1
+
+-- name: add_audit — somebody acted
+INSERT INTO audit (seq, at, who, act, subject, before, after, digest)
+VALUES (:seq, :at, :who, :act, :subject, :before, :after, :digest)
+
+-- name: audit_page — acts from a row on
+SELECT * FROM audit WHERE seq > :after ORDER BY seq LIMIT :limit

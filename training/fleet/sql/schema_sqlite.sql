@@ -145,3 +145,14 @@ CREATE TABLE tokens (               -- operators' tokens, of which only the hash
   expires_at   REAL NOT NULL,
   revoked_at   REAL
 ) STRICT;
+
+CREATE TABLE audit (                -- acts of operators and joinings; append-only, each row chained to the one before
+  seq     INTEGER PRIMARY KEY,
+  at      REAL NOT NULL,
+  who     TEXT NOT NULL,
+  act     TEXT NOT NULL,
+  subject TEXT NOT NULL,
+  before  TEXT,                     -- JSON
+  after   TEXT,                     -- JSON
+  digest  TEXT NOT NULL             -- SHA-256 over the row and the digest before, hexadecimal
+) STRICT;

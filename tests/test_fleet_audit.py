@@ -1,0 +1,145 @@
+"""The audit: every act of an operator leaves a row in the act's own transaction, and a touched record shows."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+
+import msgspec
+import pytest
+from fakes import FakeClock
+from hypothesis import given
+from hypothesis import strategies as st
+from receiver_running import Receiver, running
+
+from training.fleet.audit import NOBODY, PAGE_MAX, Act, AuditLog, first_broken, page
+from training.fleet.cli import main
+from training.fleet.cli_world import World
+from training.fleet.client import FleetClient, Refused
+from training.fleet.database_sqlite import SqliteDatabase
+from training.fleet.protocol import AuditEntry
+
+
+def entries(receiver: Receiver) -> list[AuditEntry]:
+    return page(receiver.reader, 0, PAGE_MAX)
+
+
+def test_acts_of_the_operator_are_written_with_before_and_after(tmp_path: Path) -> None:
+    with running(tmp_path) as receiver:
+        client = receiver.client()
+        client.cancel("gbt-realistic")
+        client.requeue("gbt-realistic")
+        client.post_json("/v1/tokens", {"name": "anna", "days": 1})
+        client.post_json("/v1/tokens/revoke", {"name": "anna"})
+        rows = entries(receiver)
+    assert [(row.act, row.who) for row in rows] == [
+        (act, "operator operator") for act in ("cancel", "requeue", "token_add", "token_revoke")
+    ]
+    assert json.loads(rows[0].before or "") == {"status": "pending"}
+    assert json.loads(rows[0].after or "") == {"status": "cancelled"}
+    assert first_broken(rows) is None
+
+
+def test_a_named_token_is_named(tmp_path: Path) -> None:
+    with running(tmp_path) as receiver:
+        secret = receiver.client().post_json("/v1/tokens", {"name": "anna"})["token"]
+        receiver.client(token=secret).cancel("gbt-realistic")
+        rows = entries(receiver)
+    assert rows[-1].who == "operator anna"
+    assert secret not in msgspec.json.encode(rows).decode()
+
+
+def test_a_refused_act_leaves_no_row(tmp_path: Path) -> None:
+    with running(tmp_path) as receiver:
+        with pytest.raises(Refused):
+            receiver.client().post_json("/v1/tokens/revoke", {"name": "nobody"})
+        with pytest.raises(Refused):
+            receiver.client(token="wrong").cancel("gbt-realistic")
+        assert entries(receiver) == []
+
+
+def test_only_operators_read_it(tmp_path: Path) -> None:
+    with running(tmp_path) as receiver, pytest.raises(Refused) as refused:
+        receiver.client(token=None).get_json("/v1/audit")
+    assert refused.value.slug == "operator_token"
+
+
+def chain(tmp_path: Path, count: int) -> list[AuditEntry]:
+    path = tmp_path / "audit.db"
+    path.unlink(missing_ok=True)
+    database, clock = SqliteDatabase(path), FakeClock()
+    log = AuditLog(database, clock)
+    with database.transaction():
+        for number in range(count):
+            log.write("operator anna", Act.CANCEL, f"job {number}", after={"n": number, "ö": "é"})
+    rows = page(database, 0, count)
+    database.close()
+    return rows
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> list[AuditEntry]:
+    return chain(tmp_path_factory.mktemp("audit"), 6)
+
+
+@given(
+    row=st.integers(0, 5),
+    field=st.sampled_from(("at", "who", "act", "subject", "before", "after", "digest")),
+)
+def test_a_changed_row_shows(whole: list[AuditEntry], row: int, field: str) -> None:
+    changed: object = 1.0 if field == "at" else "x"
+    touched = [*whole]
+    touched[row] = msgspec.structs.replace(whole[row], **{field: changed})
+    assert first_broken(touched) == row + 1
+
+
+@given(out=st.integers(0, 4))
+def test_a_row_taken_out_or_put_elsewhere_shows(whole: list[AuditEntry], out: int) -> None:
+    assert first_broken(whole[:out] + whole[out + 1 :]) == out + 2
+    swapped = [*whole[:out], whole[out + 1], whole[out], *whole[out + 2 :]]
+    assert first_broken(swapped) is not None
+
+
+def test_a_part_of_the_chain_can_be_checked_from_a_noted_digest(whole: list[AuditEntry]) -> None:
+    assert first_broken(whole[3:], whole[2].digest) is None
+    assert first_broken(whole[3:], NOBODY) == 4
+
+
+def said(receiver: Receiver, *words: str) -> tuple[int, str, str]:
+    out, err = io.StringIO(), io.StringIO()
+
+    def connect(url: str, token: str | None) -> FleetClient:
+        assert token == "open sesame"
+        return receiver.client()
+
+    environ = {"CIS490_OPERATOR_TOKEN": "open sesame"}
+    world = World(connect=connect, out=out, err=err, environ=environ)
+    code = main([*words], world=world)
+    return code, out.getvalue(), err.getvalue()
+
+
+def test_the_command_shows_the_rows_and_says_that_they_are_whole(tmp_path: Path) -> None:
+    with running(tmp_path) as receiver:
+        receiver.client().cancel("gbt-realistic")
+        code, out, err = said(receiver, "audit")
+        assert code == 0
+        assert "operator operator" in out
+        assert "cancel" in out
+        assert entries(receiver)[-1].digest in err
+        answer = json.loads(said(receiver, "audit", "--json")[1])
+        assert answer["first_broken"] is None
+        assert len(answer["entries"]) == 1
+
+
+def test_the_command_says_where_the_record_was_touched(tmp_path: Path) -> None:
+    with running(tmp_path) as receiver:
+        for _ in range(2):
+            receiver.client().cancel("gbt-realistic")
+            receiver.client().requeue("gbt-realistic")
+        receiver.writer.submit(
+            lambda: receiver.queue.db.connection.execute("DELETE FROM audit WHERE seq = 2")
+        ).result()
+        code, _, err = said(receiver, "audit")
+    assert code == 1
+    assert "row 3 does not follow" in err
