@@ -22,7 +22,7 @@ from sklearn.metrics import (
 from training.trainer import curves, resample
 from training.trainer.compare import paired_gap
 from training.trainer.evaluate import Scored, evaluate, operating_point
-from training.trainer.measures import ClassMeasure, ProbabilityMeasure
+from training.trainer.measures import CatchMeasure, ClassMeasure, ProbabilityMeasure
 from training.trainer.resample import Estimate, RankMeasure, draw_weights, percentile_interval
 from training.trainer.scored import benign_class, decision_interval_s
 
@@ -388,6 +388,42 @@ def test_alarms_a_day_count_decisions_not_copies():
         np.arange(0, test.y.size, 10)
     )  # one window an episode: the window's length is the step
     assert decision_interval_s(own) == 4.0
+
+
+def test_what_is_caught_at_rare_false_alarms_is_the_roc_curve_there():
+    test = scored(n_episodes=200, per_episode=12)
+    rates = {"tpr_at_1_percent_fpr": 0.01, "tpr_at_0.1_percent_fpr": 0.001}
+    false, caught, _ = roc_curve(test.y == 1, test.score, drop_intermediate=False)
+    found = judged(test)
+    for name, rate in rates.items():
+        assert found.metrics[name]["value"] == pytest.approx(caught[false <= rate].max(), abs=1e-6)
+        low, high = found.metrics[name]["ci95"]
+        assert low <= found.metrics[name]["value"] <= high
+
+
+def test_ties_with_benign_windows_are_not_caught():
+    measure = CatchMeasure(
+        np.array([0.0, 1.0, 1.0, 2.0]),
+        np.array([False, False, True, True]),
+        np.array([0, 1, 2, 3]),
+        {"rare": 0.25, "half": 0.5},
+    )
+    weights = np.array([[1, 1, 1, 1], [1, 1, 3, 1], [0, 0, 1, 1]], dtype=np.int32)
+    assert measure(weights)["rare"].tolist()[:2] == [0.5, 0.25]
+    assert measure(weights)["half"].tolist()[:2] == [1.0, 1.0]
+    assert np.isnan(measure(weights)["rare"][2])  # without benign windows there is no rate
+
+
+def test_too_few_benign_windows_cannot_show_a_rare_event_and_copies_do_not_help():
+    test = scored(n_episodes=20, per_episode=20)  # 200 benign windows
+    for one in (test, test.take(np.repeat(np.arange(test.y.size), 10))):
+        found = judged(one).metrics
+        assert found["tpr_at_1_percent_fpr"]["value"] is not None
+        assert found["tpr_at_0.1_percent_fpr"] == {
+            "value": None,
+            "ci95": None,
+            "reason": "200 benign windows cannot show a rate of 0.1 %: 1,000 are needed",
+        }
 
 
 # -- what is missing ---------------------------------------------------------------------------------------------------

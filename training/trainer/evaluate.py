@@ -15,6 +15,7 @@ import numpy as np
 from training.trainer import curves
 from training.trainer.measures import (
     AlarmMeasure,
+    CatchMeasure,
     ClassMeasure,
     ProbabilityMeasure,
     mean_of_present,
@@ -51,6 +52,8 @@ __all__ = [
 ]
 
 DAY_S = 86_400.0
+# What is caught when false alarms must be rare, since a day has many decisions: read off the test side.
+RARE = {"tpr_at_1_percent_fpr": 0.01, "tpr_at_0.1_percent_fpr": 0.001}
 _DIGITS = 6  # of every number in a report: below any meaning, above what a CPU's rounding can move
 
 
@@ -75,7 +78,8 @@ def evaluate(
 ) -> Evaluation:
     """Judge the test side.
 
-    Metrics: accuracy, balanced_accuracy, macro_f1, auroc, auprc, prevalence, ece, brier, tpr, fpr, alerts_per_host_day;
+    Metrics: accuracy, balanced_accuracy, macro_f1, auroc, auprc, prevalence, ece, brier, tpr, fpr, alerts_per_host_day,
+    tpr_at_1_percent_fpr, tpr_at_0.1_percent_fpr;
     with more than two classes auroc and auprc are macro one-vs-rest. A metric that cannot be had is null with a reason.
     """
     if test.y.size == 0:
@@ -137,6 +141,9 @@ class _Judge:
             malicious = scored.y != self.benign
             alarm = None if self.threshold is None else scored.score > self.threshold
             measures.append(AlarmMeasure(malicious, alarm, episode, n_clusters))
+            n_benign = _distinct(scored, self.benign)
+            supported = {name: rate for name, rate in RARE.items() if n_benign * rate >= 1}
+            measures.append(CatchMeasure(scored.score, malicious, episode, supported))
         if scored.proba is not None:
             measures.append(ProbabilityMeasure(scored.y, scored.proba, episode, n_clusters))
         estimates = bootstrap(
@@ -189,6 +196,7 @@ class _Judge:
         self, found: dict[str, dict[str, Any]], scored: Scored
     ) -> dict[str, dict[str, Any]]:
         one_class = self.counts(scored)["one_class"]
+        n_benign = _distinct(scored, self.benign)
         alone = f"the test windows are all {one_class}" if one_class else "too few resamples"
         no_alarm = (
             "there is no threshold" if self.benign is not None else "no class is named benign"
@@ -207,11 +215,18 @@ class _Judge:
             "fpr": no_alarm,
             "alerts_per_host_day": no_alarm,
         }
+        for name, rate in RARE.items():
+            expected[name] = alone if self.benign is not None else no_alarm
+            if self.benign is not None and n_benign * rate < 1:
+                expected[name] = (
+                    f"{n_benign} benign windows cannot show a rate of {100 * rate:g} %: "
+                    f"{round(1 / rate):,} are needed"
+                )
         complete = {}
         for name, reason in expected.items():
             metric = found.get(name, _missing(reason))
             if metric["value"] is None and "reason" not in metric:
-                metric = metric | {"reason": alone if one_class else reason}
+                metric = metric | {"reason": alone if one_class and name not in RARE else reason}
             complete[name] = metric
         return complete
 
@@ -242,7 +257,14 @@ def support_of(scored: Scored, benign: int | None) -> dict[str, int]:
     if benign is not None:
         loud = np.unique(scored.episode[scored.y != benign]).size
         support |= {"tpr": int(loud), "fpr": carrying.get(benign, 0)}
+        support |= dict.fromkeys(RARE, min(int(loud), carrying.get(benign, 0)))
     return support
+
+
+def _distinct(scored: Scored, benign: int | None) -> int:
+    """Benign windows, a copy inside its own episode counted once: copies show no rarer event than the original."""
+    quiet = scored.y == benign
+    return len(set(zip(scored.episode[quiet].tolist(), scored.score[quiet].tolist(), strict=True)))
 
 
 def by_class(scored: Scored, label_map: LabelMap) -> bool:

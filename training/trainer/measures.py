@@ -6,6 +6,8 @@ Each class holds an (E, …) table of sums and answers, for episode weights (R, 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -76,6 +78,40 @@ class AlarmMeasure:
         if self._has_alarms:
             rates |= {"tpr": ratio(caught, malicious), "fpr": ratio(false, benign)}
         return rates
+
+
+class CatchMeasure:
+    """What would be caught if just a given share of the benign windows raised an alarm: {name: share} of ``rates``.
+
+    Read off the ROC curve of the windows drawn: a malicious-like window counts as caught when no more than that share
+    of the benign ones scores at least as high. NaN for a row that drew a single class.
+    """
+
+    def __init__(
+        self,
+        score: FloatArray,
+        malicious: NDArray[np.bool_],
+        episode: IntArray,
+        rates: Mapping[str, float],
+    ) -> None:
+        order = np.argsort(-score[~malicious], kind="stable")
+        self._benign_episode = episode[~malicious][order]
+        falling = -score[~malicious][order]
+        self._as_high = np.searchsorted(falling, -score[malicious], side="right")
+        self._loud_episode = episode[malicious]
+        self._rates = rates
+
+    def __call__(self, weights: Weights) -> dict[str, FloatArray]:
+        loud = np.take(weights, self._loud_episode, axis=1)
+        benign = np.cumsum(np.take(weights, self._benign_episode, axis=1), axis=1, dtype=np.int32)
+        benign = np.concatenate([np.zeros_like(weights[:, :1]), benign], axis=1)
+        beaten, total = np.take(benign, self._as_high, axis=1), benign[:, -1:]
+        n_loud = loud.sum(axis=1, dtype=np.float64)
+        there = np.where(total[:, 0] > 0, n_loud, 0.0)
+        return {
+            name: ratio((loud * (beaten <= rate * total)).sum(axis=1, dtype=np.float64), there)
+            for name, rate in self._rates.items()
+        }
 
 
 class ProbabilityMeasure:

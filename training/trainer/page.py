@@ -25,6 +25,8 @@ NAMES = {
     "tpr": "Caught at the threshold (TPR)",
     "fpr": "False alarms at the threshold (FPR)",
     "alerts_per_host_day": "Alarms a day on a quiet host",
+    "tpr_at_1_percent_fpr": "Would be caught at 1 % false alarms",
+    "tpr_at_0.1_percent_fpr": "Would be caught at 0.1 % false alarms",
     "logistic_regression": "Logistic regression",
     "isolation_forest": "Isolation forest",
     "mahalanobis": "Mahalanobis distance",
