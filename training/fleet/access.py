@@ -37,6 +37,7 @@ POLICY: Mapping[tuple[str, str], Access] = {
     ("GET", "/v1/jobs"): Access.ANYONE,
     ("GET", "/v1/workers"): Access.ANYONE,
     ("GET", "/v1/health"): Access.ANYONE,
+    ("GET", "/v1/openapi.json"): Access.ANYONE,
     ("GET", "/v1/jobs/{job_id}"): Access.READER,
     ("GET", _JOB): Access.READER,
     ("GET", f"{_JOB}/log"): Access.READER,

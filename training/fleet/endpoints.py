@@ -12,6 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from training.crashpoint import crashpoint
 from training.fleet import access, enrolment, uploads
 from training.fleet.audit import PAGE_MAX, Act, page
 from training.fleet.bodies import acting, proven_host, read_json
@@ -22,8 +23,8 @@ from training.fleet.membership import readable
 from training.fleet.problems import reply, response_to
 from training.fleet.protocol import (
     WAIT_S_MAX,
-    ClaimReply,
     AuditReply,
+    ClaimReply,
     ClaimRequest,
     CompleteRequest,
     FailRequest,
@@ -67,8 +68,9 @@ def routes() -> list[Route]:
         _route("POST", f"{job}/cancel", cancel),
         _route("POST", f"{job}/requeue", requeue),
         _route("POST", "/v1/manifest/reload", reload),
-        *(_route(*address) for address in enrolment.addresses()),
         _route("GET", "/v1/audit", audited),
+        _route("GET", "/v1/openapi.json", openapi),
+        *(_route(*address) for address in enrolment.addresses()),
     ]
 
 
@@ -152,6 +154,7 @@ async def complete(hub: Hub, request: Request) -> Response:
     found = await hub.call(look)
     if found is not None:
         await hub.disk(lambda: lay_down(*found))
+        crashpoint("receiver.provenance")
     answer = await hub.call(lambda: service.complete(job_id, body))
     logger.info("job %s: completed by %s", job_id[:12], answer.artifact_id[:12])
     return reply(answer)
@@ -217,6 +220,13 @@ async def health(hub: Hub, _request: Request) -> Response:
             else "the disk is low: free some space, until then no job is granted",
         )
     )
+
+
+async def openapi(hub: Hub, _request: Request) -> Response:
+    """What this program's addresses take and answer, for other programs."""
+    from training.fleet.openapi import document  # asked for rarely, and not small
+
+    return reply(await hub.disk(document))
 
 
 # -- the operator -----------------------------------------------------------------------------------------------

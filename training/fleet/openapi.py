@@ -18,7 +18,7 @@ import msgspec
 
 from training.fleet import protocol as wire
 from training.fleet.access import POLICY, Access
-from training.fleet.job import JobStatus
+from training.fleet.job import JobStatus, digest
 from training.fleet.protocol import Slug
 
 PATH = "/v1/openapi.json"
@@ -198,6 +198,9 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
     ("POST", "/v1/tokens/revoke"): Operation(
         "revoke_token", "take one back", wire.TokenRevokeRequest, wire.TokenRevokeReply, _NAMED
     ),
+    ("GET", "/v1/audit"): Operation(
+        "audit", "who did what", reply=wire.AuditReply, parameters=_PAGE
+    ),
     ("GET", PATH): Operation("openapi", "this document", reply=dict),
 }  # fmt: skip
 
@@ -249,10 +252,13 @@ def document() -> Json:
     for operation in OPERATIONS.values():
         kinds |= {kind for kind in (operation.request, operation.reply) if kind not in (None, dict)}
     ordered = sorted(kinds, key=lambda kind: kind.__name__)
-    _, components = msgspec.json.schema_components(ordered, "#/components/schemas/{name}")
+    _, components = msgspec.json.schema_components(
+        ordered, ref_template="#/components/schemas/{name}"
+    )
     paths: dict[str, Json] = {}
+    refusals: dict[str, Json] = {}
     for (method, path), operation in OPERATIONS.items():
-        paths.setdefault(path, {})[method.lower()] = _operation(method, path, operation)
+        paths.setdefault(path, {})[method.lower()] = _operation(method, path, operation, refusals)
     return {
         "openapi": "3.1.0",
         "info": {
@@ -263,6 +269,7 @@ def document() -> Json:
         "paths": paths,
         "components": {
             "schemas": components,
+            "responses": dict(sorted(refusals.items())),
             "securitySchemes": {
                 "certificate": {"type": "mutualTLS"},
                 "token": {"type": "apiKey", "in": "header", "name": wire.HEADER_OPERATOR_TOKEN},
@@ -271,7 +278,7 @@ def document() -> Json:
     }
 
 
-def _operation(method: str, path: str, operation: Operation) -> Json:
+def _operation(method: str, path: str, operation: Operation, refusals: dict[str, Json]) -> Json:
     found: Json = {"operationId": operation.name, "summary": operation.summary}
     kind = POLICY[method, path]
     if kind is Access.OPERATOR:
@@ -290,18 +297,21 @@ def _operation(method: str, path: str, operation: Operation) -> Json:
     elif operation.upload:
         octets = {"type": "string", "contentMediaType": "application/zstd"}
         found["requestBody"] = {"content": {"application/octet-stream": {"schema": octets}}}
-    found["responses"] = _responses(method, path, operation)
+    found["responses"] = _responses(method, path, operation, refusals)
     return found
 
 
-def _responses(method: str, path: str, operation: Operation) -> Json:
+def _responses(method: str, path: str, operation: Operation, refusals: dict[str, Json]) -> Json:
+    """By status. Refusals that several addresses share are written once, into ``refusals``."""
     found: Json = {"200": _success(method, operation)}
     if operation.name in ("model", "probe"):
         found["206"] = _success(method, operation) | {"description": "the range asked for"}
     slugs = slugs_of(method, path)
     for status in sorted({slug.status for slug in slugs}):
         named = [slug.value for slug in slugs if slug.status == status]
-        found[str(status)] = _refusal(method, status, named)
+        name = f"refusal-{status}-{digest([method == 'HEAD', named])[:6]}"
+        refusals[name] = _refusal(method, status, named)
+        found[str(status)] = {"$ref": f"#/components/responses/{name}"}
     return found
 
 
@@ -330,8 +340,9 @@ def _link(operation: str) -> Json:
 def _refusal(method: str, status: int, slugs: list[str]) -> Json:
     text = {"type": "string"}
     headers = {wire.HEADER_PROBLEM: {"required": True, "schema": text | {"enum": slugs}}}
-    if status in (429, 503, 507):
-        headers["Retry-After"] = {"required": True, "schema": {"type": "string"}}
+    if status in (408, 429, 503, 507):
+        needed = status != 429  # after wrong tokens, no asking again helps before a person does
+        headers["Retry-After"] = {"required": needed, "schema": text | {"pattern": "^[0-9]+$"}}
     phrase = HTTPStatus(status).phrase
     found: Json = {"description": f"{phrase}: {', '.join(slugs)}", "headers": headers}
     if method != "HEAD":

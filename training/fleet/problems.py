@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any, TypeVar
@@ -33,6 +34,7 @@ MEDIA_TYPE = "application/problem+json"
 # Seconds after which asking again can help, for the refusals that time may remove.
 _RETRY_AFTER_S: Mapping[Slug, int] = {
     Slug.REQUEST_TIMEOUT: 1,
+    Slug.SLOW_DOWN: 1,
     Slug.SHUTTING_DOWN: 2,
     Slug.UNAVAILABLE: 5,
     Slug.DISK_FULL: 30,
@@ -81,7 +83,8 @@ def headers_of(refusal: Refusal) -> dict[str, str]:
     """What travels beside it: the slug for answers without a body, the stored offset, when to ask again."""
     headers = {HEADER_PROBLEM: refusal.slug.value}
     if refusal.slug in _RETRY_AFTER_S:
-        headers["Retry-After"] = str(_RETRY_AFTER_S[refusal.slug])
+        seconds = refusal.extra.get("retry_after_s", _RETRY_AFTER_S[refusal.slug])
+        headers["Retry-After"] = str(math.ceil(seconds))
     if "stored" in refusal.extra:
         headers[HEADER_OFFSET] = str(refusal.extra["stored"])
     return headers

@@ -7,9 +7,10 @@ compare clocks with the receiver. ``docs/protocol.md`` is the same page for peop
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
+from msgspec import Meta
 
 from training.fleet.words import (
     ARTIFACT_BYTES_MAX,
@@ -53,6 +54,16 @@ __all__ = [
 ]
 
 
+# The documented form of what is checked where its sentence says more (screening, enrolment), and numbers that every
+# database can hold.
+HostId = Annotated[str, Meta(extra_json_schema={"pattern": HOST_ID_PATTERN})]
+Id = Annotated[str, Meta(extra_json_schema={"pattern": ID_PATTERN})]
+RoleName = Annotated[str, Meta(extra_json_schema={"enum": ["host", "operator"]})]
+Slot = Annotated[int, Meta(ge=0, le=65535)]
+Count = Annotated[int, Meta(ge=0, le=2**53 - 1)]
+ExitCode = Annotated[int, Meta(ge=-(2**31), le=2**32 - 1)]  # Windows counts without a sign
+
+
 class Refusal(Exception):  # noqa: N818 - a refusal is an answer, not a fault of the program
     """What the receiver answers instead of a reply. ``detail`` is one sentence with the cause and the remedy."""
 
@@ -70,12 +81,12 @@ class Wire(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=False):
 class ClaimRequest(Wire, frozen=True, kw_only=True):
     """``POST /v1/job/claim``. ``request_id`` makes the call repeatable; ``wait_s`` asks the receiver to wait."""
 
-    host_id: str
+    host_id: HostId
     capability: dict[str, Any] = {}
-    instance_id: str | None = None  # made once per installation
-    session_id: str | None = None  # made at each start of the worker
-    slot: int = 0
-    request_id: str | None = None
+    instance_id: Id | None = None  # made once per installation
+    session_id: Id | None = None  # made at each start of the worker
+    slot: Slot = 0
+    request_id: Id | None = None
     wait_s: float = 0.0  # 0 … WAIT_S_MAX
     trainer_digests: dict[
         str, str
@@ -99,7 +110,7 @@ class ClaimReply(Wire, frozen=True, kw_only=True):
 class LogLines(Wire, frozen=True, kw_only=True):
     """Consecutive output lines; ``first`` numbers the first one within its attempt, from 0."""
 
-    first: int = 0
+    first: Count = 0
     lines: list[str] = []
 
 
@@ -108,7 +119,7 @@ class HeartbeatRequest(Wire, frozen=True, kw_only=True):
 
     host_id: str | None = None
     claim_id: str | None = None
-    seq: int = 0
+    seq: Count = 0
     progress: dict[str, Any] | None = None  # the trainer's last progress object
     log: LogLines | None = None
 
@@ -146,7 +157,7 @@ class FailRequest(Wire, frozen=True, kw_only=True):
     reason: str = "trainer_failed"  # one of job.REPORTABLE; "worker shutdown" is understood
     host_id: str | None = None
     claim_id: str | None = None
-    exit_code: int | None = None
+    exit_code: ExitCode | None = None
     record: dict[str, Any] | None = None
     log: LogLines | None = None
 
@@ -303,8 +314,8 @@ class AuthorityReply(Wire, frozen=True, kw_only=True):
 class InviteRequest(Wire, frozen=True, kw_only=True):
     """``POST /v1/invitations``: let a host (or an operator) in."""
 
-    name: str
-    role: str = "host"
+    name: HostId
+    role: RoleName = "host"
 
 
 class InviteReply(Wire, frozen=True, kw_only=True):
@@ -321,10 +332,10 @@ class InviteReply(Wire, frozen=True, kw_only=True):
 class JoinRequest(Wire, frozen=True, kw_only=True):
     """``POST /v1/join``. The same request may be sent again; another one with the same code is refused."""
 
-    name: str
+    name: HostId
     code: str
     csr: str  # PEM; only its key is taken
-    role: str = "host"
+    role: RoleName = "host"
 
 
 class RenewRequest(Wire, frozen=True, kw_only=True):
@@ -345,8 +356,8 @@ class CertificateReply(Wire, frozen=True, kw_only=True):
 class RevokeRequest(Wire, frozen=True, kw_only=True):
     """``POST /v1/revoke``: every certificate and open code of a name."""
 
-    name: str
-    role: str = "host"
+    name: HostId
+    role: RoleName = "host"
 
 
 class RevokeReply(Wire, frozen=True, kw_only=True):
@@ -372,7 +383,7 @@ class CertificatesReply(Wire, frozen=True, kw_only=True):
 class TokenRequest(Wire, frozen=True, kw_only=True):
     """``POST /v1/tokens``: a further operator's token."""
 
-    name: str
+    name: HostId
     days: float = 90.0
 
 
@@ -399,7 +410,7 @@ class TokensReply(Wire, frozen=True, kw_only=True):
 class TokenRevokeRequest(Wire, frozen=True, kw_only=True):
     """``POST /v1/tokens/revoke``: the oldest valid token of a name, or all of them."""
 
-    name: str
+    name: HostId
     every: bool = False
 
 
@@ -408,13 +419,6 @@ class TokenRevokeReply(Wire, frozen=True, kw_only=True):
     revoked: int
 
 
-class Problem(Wire, frozen=True, kw_only=True):
-    """``application/problem+json`` (RFC 9457)."""
-
-    type: str
-    title: str
-    status: int
-    detail: str
 class AuditEntry(Wire, frozen=True, kw_only=True):
     """An act of an operator, or of who joined. ``before`` and ``after`` are JSON texts, as the digest covers them."""
 
@@ -436,3 +440,10 @@ class AuditReply(Wire, frozen=True, kw_only=True):
     now: float
 
 
+class Problem(Wire, frozen=True, kw_only=True):
+    """``application/problem+json`` (RFC 9457)."""
+
+    type: str
+    title: str
+    status: int
+    detail: str

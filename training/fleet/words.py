@@ -69,10 +69,12 @@ class Slug(StrEnum):
     NO_AUTHORITY = "no_authority", 409  # the receiver was started without TLS
     JOB_CANCELLED = "job_cancelled", 410  # stop the trainer, drop the work
     TOO_LARGE = "too_large", 413
+    MISDIRECTED = "misdirected", 421  # the request names another machine than this
     WRONG_DIGEST = "wrong_digest", 422  # the bytes received do not have the SHA-256 announced
     SPEC_MISMATCH = "spec_mismatch", 422  # what was trained is not what the job asks for
     BAD_MANIFEST = "bad_manifest", 422
     TOO_MANY_FAILURES = "too_many_failures", 429  # wrong tokens or codes from one address
+    SLOW_DOWN = "slow_down", 429  # more requests of one caller than it may send
     INTERNAL = "internal", 500
     SHUTTING_DOWN = "shutting_down", 503
     UNAVAILABLE = "unavailable", 503  # the disk or the database failed; repeat
