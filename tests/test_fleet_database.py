@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
@@ -85,6 +86,85 @@ def test_closed_lists_are_the_same_in_code_and_schema(
     assert set(listed.split("'")[1::2]) == {each.value for each in values}
 
 
+@pytest.mark.skipif(os.name != "posix", reason="Windows has no permission bits")
+def test_nobody_else_may_read_what_it_holds(db: SqliteDatabase, tmp_path: Path) -> None:
+    note(db, "pi")
+    found = {path.name: path.stat().st_mode & 0o077 for path in tmp_path.iterdir()}
+    assert found == dict.fromkeys(["training_jobs.db", "training_jobs.db-wal", "training_jobs.db-shm"], 0)  # fmt: skip
+
+
+# ── looking without touching, and copying ───────────────────────────────────────────────────
+
+
+def test_one_may_look_beside_the_writer_and_sees_one_moment(
+    db: SqliteDatabase, tmp_path: Path
+) -> None:
+    note(db, "pi")
+    looking = SqliteDatabase(tmp_path / "training_jobs.db", read_only=True)
+    with looking.snapshot():
+        assert hosts(looking) == ["pi"]
+        note(db, "desk")
+        assert hosts(looking) == ["pi"]
+    assert hosts(looking) == ["desk", "pi"]
+    with pytest.raises(DatabaseError, match="readonly"):
+        note(looking, "laptop")
+    looking.close()
+
+
+def test_looking_leaves_no_trace(tmp_path: Path) -> None:
+    path = tmp_path / "training_jobs.db"
+    SqliteDatabase(path).close()
+    before = path.read_bytes()
+    looking = SqliteDatabase(path, read_only=True)
+    assert hosts(looking) == []
+    assert looking.damage() == []
+    looking.close()
+    assert [each.name for each in tmp_path.iterdir()] == [path.name]
+    assert path.read_bytes() == before
+
+
+def test_looking_for_a_file_that_is_not_there_makes_none(tmp_path: Path) -> None:
+    with pytest.raises(DatabaseError, match="unable to open"):
+        SqliteDatabase(tmp_path / "none.db", read_only=True)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_copy_is_whole_private_and_one_file(db: SqliteDatabase, tmp_path: Path) -> None:
+    note(db, "pi")
+    target = tmp_path / "elsewhere" / "copy.db"
+    target.parent.mkdir()
+    target.write_bytes(b"what was there")
+    db.copy_to(target)
+    note(db, "desk")
+    assert [path.name for path in target.parent.iterdir()] == ["copy.db"]
+    if os.name == "posix":
+        assert target.stat().st_mode & 0o077 == 0
+    copy = SqliteDatabase(target)
+    assert hosts(copy) == ["pi"]
+    copy.close()
+
+
+def test_a_damaged_database_is_never_copied_over_a_good_copy(tmp_path: Path) -> None:
+    path, target = tmp_path / "training_jobs.db", tmp_path / "copy.db"
+    queue = JobQueue(path)
+    queue.sync_from_manifest(a_job(f"job-{n}") for n in range(200))
+    queue.close()
+    database = SqliteDatabase(path, read_only=True)
+    database.copy_to(target)
+    database.close()
+    good = target.read_bytes()
+    with path.open("r+b") as file:
+        file.seek(path.stat().st_size // 2)
+        file.write(b"\xff" * 50_000)
+    damaged = SqliteDatabase(path, read_only=True)
+    assert damaged.damage()
+    with pytest.raises(DatabaseError):
+        damaged.copy_to(target)
+    damaged.close()
+    assert target.read_bytes() == good
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["copy.db", "training_jobs.db"]
+
+
 # ── what goes wrong ─────────────────────────────────────────────────────────────────────────
 
 
@@ -102,7 +182,8 @@ def test_a_file_of_a_newer_version_is_refused_in_one_sentence(tmp_path: Path) ->
         newer.execute(f"PRAGMA user_version = {SCHEMA_VERSION + 1}")
     with pytest.raises(DatabaseError) as caught:
         SqliteDatabase(path)
-    assert "of version 2, this program knows 1" in sentence(caught, path)
+    expected = f"of version {SCHEMA_VERSION + 1}, this program knows {SCHEMA_VERSION}"
+    assert expected in sentence(caught, path)
 
 
 def test_what_is_not_a_database_is_refused_and_left_alone(tmp_path: Path) -> None:

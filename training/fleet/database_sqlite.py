@@ -6,10 +6,12 @@ writing transaction is explicit and IMMEDIATE, because one that reads first and 
 
 from __future__ import annotations
 
+import contextlib
+import os
 import sqlite3
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -17,15 +19,18 @@ from typing import Any
 from training.crashpoint import crashpoint
 from training.fleet.database import DatabaseError, DatabaseFull, DatabaseLost, Row, statements
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2  # of schema_sqlite.sql; an older file is brought up to it by sql/migrations/
 _MIN_SQLITE = (3, 37, 0)  # STRICT tables; RETURNING is older
+_SQL = files("training.fleet") / "sql"
 
 
 class SqliteDatabase:
     """One connection, used by one thread at a time."""
 
-    def __init__(self, path: str | Path, *, synchronous: str = "FULL") -> None:
-        """Open or create the file.
+    def __init__(
+        self, path: str | Path, *, synchronous: str = "FULL", read_only: bool = False
+    ) -> None:
+        """Open or create the file; ``read_only`` changes nothing, and is good beside a running receiver.
 
         Raises DatabaseError in one sentence: not a database, of a newer version, unreadable, a library too old.
         """
@@ -37,14 +42,23 @@ class SqliteDatabase:
         self._lock = threading.RLock()
         self._depth = 0
         self._sql = statements()
+        if not read_only:
+            _make_private(self.path)
         try:
             self.connection = sqlite3.connect(
-                self.path, isolation_level=None, check_same_thread=False, cached_statements=256
+                _read_only_uri(path) if read_only else self.path,
+                uri=read_only,
+                isolation_level=None,
+                check_same_thread=False,
+                cached_statements=256,
             )
         except sqlite3.Error as error:
             raise self._unusable(error) from error
         try:
-            self._prepare(synchronous)
+            if read_only:
+                self._prepare_read_only()
+            else:
+                self._prepare(synchronous)
         except sqlite3.Error as error:
             self.connection.close()
             raise self._unusable(error) from error
@@ -68,6 +82,19 @@ class SqliteDatabase:
         self._pragma("mmap_size = 0")
         self._migrate()
 
+    def _prepare_read_only(self) -> None:
+        self.connection.row_factory = sqlite3.Row
+        self._pragma("busy_timeout = 5000")
+        self._pragma("query_only = ON")
+        self._pragma("trusted_schema = OFF")
+        self._check_owner()
+        version = self._pragma("user_version")[0]
+        if version != SCHEMA_VERSION:
+            raise DatabaseError(
+                f"the database {self.path} is of version {version}, this program works with {SCHEMA_VERSION}; "
+                "start the receiver once, which brings it up to date"
+            )
+
     def _pragma(self, pragma: str) -> Any:
         return self.connection.execute(f"PRAGMA {pragma}").fetchone()
 
@@ -84,20 +111,86 @@ class SqliteDatabase:
             )
 
     def _migrate(self) -> None:
-        if self._pragma("user_version")[0] == SCHEMA_VERSION:
+        """Make the tables, or bring an older file's up to date; whole or not at all."""
+        version = self._pragma("user_version")[0]
+        if version == SCHEMA_VERSION:
             return
-        sql = files("training.fleet") / "sql"
+        if version:
+            self._save(Path(f"{self.path}.v{version}"))
+        self._pragma("foreign_keys = OFF")  # a table that is made anew may be missing for a moment
         self.connection.execute("BEGIN IMMEDIATE")
         try:
-            if self._pragma("user_version")[0] == 0:  # nobody else created it meanwhile
-                _run_script(
-                    self.connection, (sql / "schema_sqlite.sql").read_text(encoding="utf-8")
+            for name in _scripts(self._pragma("user_version")[0]):  # somebody else may have done it
+                _run_script(self.connection, (_SQL / name).read_text(encoding="utf-8"))
+            if self.connection.execute("PRAGMA foreign_key_check").fetchone():
+                raise DatabaseError(
+                    f"the database {self.path} names rows that do not exist and was left as it was; "
+                    "restore a backup, or rebuild it from the store"
                 )
-                self.connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+            self.connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+            crashpoint("database.migrated")
             self.connection.execute("COMMIT")
         except BaseException:
             self.connection.execute("ROLLBACK")
             raise
+        self._pragma("foreign_keys = ON")
+
+    def _save(self, target: Path) -> None:
+        """Lay a copy beside before an older file is changed."""
+        try:
+            self.copy_to(target)
+        except OSError as error:
+            raise DatabaseError(
+                f"cannot lay a copy of {self.path} beside it before bringing it up to date: {error.strerror}; "
+                "free some space and start again"
+            ) from error
+
+    def copy_to(self, target: Path) -> None:
+        """Write what is committed now into ``target``, beside whoever writes: whole and durable, or not at all.
+
+        Replaces ``target``. Raises OSError and DatabaseError.
+        """
+        unfinished = target.with_name(f"{target.name}.part")
+        unfinished.unlink(missing_ok=True)
+        _make_private(str(unfinished))
+        try:
+            with closing(sqlite3.connect(unfinished, isolation_level=None)) as copy:
+                self.connection.backup(copy)
+                copy.execute("PRAGMA journal_mode = DELETE")  # one file, without companions
+                found = copy.execute("PRAGMA integrity_check(1)").fetchone()[0]
+        except sqlite3.Error as error:
+            unfinished.unlink(missing_ok=True)
+            raise _translated(error, self.path) from error
+        if found != "ok":
+            unfinished.unlink(missing_ok=True)
+            raise DatabaseLost(f"the database {self.path} is damaged ({found}); nothing was copied")
+        sync(unfinished)
+        crashpoint("database.copied")
+        unfinished.replace(target)
+        if os.name != "nt":
+            sync(target.parent)
+
+    def damage(self) -> list[str]:
+        """What SQLite itself finds wrong with the file: pages, indexes, rows that name rows which do not exist."""
+        try:
+            pages = [row[0] for row in self.connection.execute("PRAGMA integrity_check(20)")]
+            orphans = self.connection.execute("PRAGMA foreign_key_check").fetchmany(20)
+        except sqlite3.Error as error:
+            return [str(error)]
+        found = [page for page in pages if page != "ok"]
+        return found + [
+            f"row {row[1]} of {row[0]} names a row of {row[2]} that does not exist"
+            for row in orphans
+        ]
+
+    @contextmanager
+    def snapshot(self) -> Iterator[None]:
+        """Everything read inside is of one moment, whoever writes meanwhile. For a read-only connection."""
+        self._execute("BEGIN")
+        try:
+            yield
+        finally:
+            self._try("ROLLBACK")
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
@@ -152,6 +245,44 @@ class SqliteDatabase:
             self.connection.execute(sql)
         except sqlite3.Error:
             return
+
+
+def sync(path: Path) -> None:
+    """Make a file, or the names in a folder, durable."""
+    handle = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _make_private(path: str) -> None:
+    """Make the file, readable by its owner alone; SQLite makes its companions like it.
+
+    Only when there is none: to open and close a database's file lets go of the locks this process has on it.
+    """
+    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0)
+    with contextlib.suppress(
+        OSError
+    ):  # SQLite says what is wrong with a place that cannot be written
+        if path != ":memory:":
+            os.close(os.open(path, flags, 0o600))
+
+
+def _read_only_uri(path: str | Path) -> str:
+    """Without a log beside it nobody has the file open, and "immutable" keeps SQLite from making one."""
+    wal = Path(f"{path}-wal")
+    return (
+        f"{Path(path).absolute().as_uri()}?{'mode=ro' if wal.exists() else 'mode=ro&immutable=1'}"
+    )
+
+
+def _scripts(version: int) -> list[str]:
+    """What brings a file of ``version`` (0: empty) up to date: names in ``sql/``, in their order."""
+    if version == 0:
+        return ["schema_sqlite.sql"]
+    names = sorted(each.name for each in (_SQL / "migrations").iterdir() if each.name[:4].isdigit())
+    return [f"migrations/{name}" for name in names if int(name[:4]) > version]
 
 
 def _verbs(depth: int) -> tuple[str, str, tuple[str, ...]]:
