@@ -6,7 +6,7 @@ SEED ?=
 SEEDS ?= 200
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-failure test check bench sim torture record-sample clean
+.PHONY: help setup demo demo-failure test check bench sim torture lock sbom record-sample clean
 
 help: ## list the verbs
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -31,10 +31,11 @@ demo-failure: setup ## the same with a job that fails on purpose: see its error 
 test: setup ## all tests of the default suite
 	@$(PY) -m pytest -q -n 2 --dist worksteal
 
-check: setup ## linters, formatter and strict types
+check: setup ## linters, formatter, strict types, known vulnerabilities
 	@$(PY) -m ruff check .
 	@$(PY) -m ruff format --check .
 	@$(PY) -m mypy
+	@$(PY) tools/supply_chain.py audit
 
 bench: setup ## every benchmark, each beside a peer or a limit (minutes)
 	@$(PY) -m bench
@@ -45,8 +46,14 @@ sim: setup ## the simulated fleet: SEED=88 replays one with its timeline, SEEDS=
 torture: setup ## the long runs: many simulated fleets (an hour)
 	@$(PY) -m tests.sim --seeds 5000 --jobs 2
 
+lock: setup ## the hash-pinned locks anew, after a change of pyproject.toml or constraints.txt
+	@$(PY) tools/supply_chain.py lock
+
+sbom: setup ## bills of materials (CycloneDX) of what a receiver and a training host install, into build/
+	@$(PY) tools/supply_chain.py bill
+
 record-sample: setup ## record the telemetry sample of examples/ anew (40 minutes; Linux, as root)
 	@$(PY) -m training.data.record_sample --out examples/telemetry-sample
 
 clean: ## remove what the demo and the tests made (not .venv)
-	@rm -rf demo .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	@rm -rf demo .pytest_cache .mypy_cache .ruff_cache .hypothesis build

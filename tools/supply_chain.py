@@ -1,0 +1,142 @@
+#!/usr/bin/env python3
+"""Locks, bills of materials and known weaknesses of what this project installs; each by the field's own tool.
+
+    python tools/supply_chain.py lock    # locks/*.txt anew, from pyproject.toml and constraints.txt (uv)
+    python tools/supply_chain.py bill    # build/*.cdx.json, the bills of materials in CycloneDX's form (cyclonedx-bom)
+    python tools/supply_chain.py audit   # known vulnerabilities among the locked versions (pip-audit)
+
+A lock names every package of one kind of machine, for all platforms and Pythons, with the SHA-256 of its files; ``pip
+install --require-hashes -r locks/receiver.txt`` takes nothing else. Exit codes: 0 done, 1 a weakness
+was found or a tool failed, 2 wrong usage.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+LOCKS = {
+    "receiver": ("receiver",),
+    "training-host": ("worker", "trainer"),
+    "dev": ("dev",),
+}
+WITH_BILL = ("receiver", "training-host")  # what users install
+TOOLS = Path(sys.executable).parent
+
+
+class ToolFailedError(Exception):
+    """One sentence."""
+
+
+def lock() -> None:
+    """Write every lock."""
+    for name, extras in LOCKS.items():
+        target = f"locks/{name}.txt"
+        chosen = [word for extra in extras for word in ("--extra", extra)]
+        _run(
+            *("uv", "pip", "compile", "pyproject.toml", *chosen, "--constraint", "constraints.txt"),
+            *("--universal", "--python-version", "3.11", "--generate-hashes", "--no-header"),
+            *("--no-annotate", "--quiet", "--output-file", target),
+        )
+        print(f"{target}: {len(pins((ROOT / target).read_text(encoding='utf-8')))} packages")
+
+
+def bill() -> None:
+    """Write what users install as a bill of materials each."""
+    (ROOT / "build").mkdir(exist_ok=True)
+    for name in WITH_BILL:
+        target = f"build/{name}.cdx.json"
+        _run(
+            *("cyclonedx-py", "requirements", f"locks/{name}.txt", "--pyproject", "pyproject.toml"),
+            *("--output-reproducible", "--output-file", target),
+        )
+        parts = json.loads((ROOT / target).read_text(encoding="utf-8"))["components"]
+        print(f"{target}: {len(parts)} components")
+
+
+def audit() -> None:
+    """Ask for known vulnerabilities. A service that does not answer is said, and fails nobody."""
+    asked: set[str] = set()
+    unknown: set[str] = set()
+    found: dict[str, list[str]] = {}
+    for name in LOCKS:
+        for package in _asked(f"locks/{name}.txt"):
+            asked.add(package["name"])
+            if "skip_reason" in package:
+                unknown.add(package["name"])
+            elif package["vulns"]:
+                ids = [weakness["id"] for weakness in package["vulns"]]
+                found[f"{package['name']} {package['version']}"] = ids
+    if found:
+        listed = "; ".join(f"{package}: {', '.join(ids)}" for package, ids in sorted(found.items()))
+        raise ToolFailedError(
+            f"known vulnerabilities in {listed}; raise the versions in constraints.txt, then `make lock`"
+        )
+    if unknown == asked:
+        print(
+            "known vulnerabilities: NOT CHECKED, the advisory service cannot be reached from here"
+        )
+    else:
+        missing = f"; not known to the service: {', '.join(sorted(unknown))}" if unknown else ""
+        print(f"known vulnerabilities: none in {len(asked - unknown)} packages{missing}")
+
+
+def pins(text: str) -> dict[str, str]:
+    """Package → version(s) as a lock's lines pin them."""
+    found: dict[str, str] = {}
+    for line in text.splitlines():
+        name, equal, rest = line.partition("==")
+        if equal and not line.startswith((" ", "#")):
+            version = rest.split(" ", 1)[0].rstrip("\\")
+            found[name] = f"{found[name]} {version}" if name in found else version
+    return found
+
+
+def _asked(lock_file: str) -> list[dict[str, Any]]:
+    command = ["pip-audit", "--requirement", lock_file, "--require-hashes", "--disable-pip"]
+    done = subprocess.run(
+        [str(TOOLS / command[0]), *command[1:], "--format", "json", "--progress-spinner", "off"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    try:
+        return list(json.loads(done.stdout)["dependencies"])
+    except (ValueError, KeyError):
+        # It ends without an answer when the service cannot be reached at all.
+        text = (ROOT / lock_file).read_text(encoding="utf-8")
+        return [{"name": name, "skip_reason": "no answer"} for name in pins(text)]
+
+
+def _run(*command: str) -> None:
+    program = TOOLS / command[0]
+    if not program.exists():
+        raise ToolFailedError(f"{command[0]} is missing; run `make setup`")
+    done = subprocess.run(
+        [str(program), *command[1:]], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        last = (done.stderr.strip() or done.stdout.strip()).splitlines()[-1:]
+        raise ToolFailedError(f"{command[0]} failed: {' '.join(last)}")
+
+
+def main() -> int:
+    verbs = {"lock": lock, "bill": bill, "audit": audit}
+    if sys.argv[1:] not in [[verb] for verb in verbs]:
+        print("usage: python tools/supply_chain.py {lock,bill,audit}", file=sys.stderr)
+        return 2
+    try:
+        verbs[sys.argv[1]]()
+    except ToolFailedError as error:
+        print(f"supply_chain: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
