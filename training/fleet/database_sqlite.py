@@ -131,7 +131,7 @@ class SqliteDatabase:
             crashpoint("database.migrated")
             self.connection.execute("COMMIT")
         except BaseException:
-            self.connection.execute("ROLLBACK")
+            self._try("ROLLBACK")  # SQLite has undone it already when the disk failed
             raise
         self._pragma("foreign_keys = ON")
 
