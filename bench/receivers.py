@@ -138,9 +138,9 @@ class Served:
 
 
 @contextlib.contextmanager
-def receiver(folder: Path, *, synchronous: str = "FULL") -> Iterator[Served]:
+def receiver(folder: Path, *, synchronous: str = "FULL", plan: str = MANIFEST) -> Iterator[Served]:
     """The receiver as it is installed, over ``folder/jobs.db``; with NORMAL only the durability is another."""
-    (folder / "manifest.toml").write_text(MANIFEST)
+    (folder / "manifest.toml").write_text(plan)
     program = (
         "from training.fleet.database_sqlite import SqliteDatabase as S; "
         f"S.__init__.__kwdefaults__['synchronous'] = {synchronous!r}; "
