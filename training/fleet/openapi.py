@@ -47,7 +47,8 @@ _UPLOAD = (
         "header", wire.HEADER_SHA256, {"type": "string", "pattern": _SHA256}, "of the whole bundle"
     ),
 )
-_OFFSET = _parameter("header", wire.HEADER_OFFSET, _NUMBER, "of the first byte of this body")
+_BYTES = {"type": "integer", "minimum": 0, "maximum": wire.ARTIFACT_BYTES_MAX}
+_OFFSET = _parameter("header", wire.HEADER_OFFSET, _BYTES, "of the first byte of this body")
 _RANGE = _parameter("header", "Range", {"type": "string"}, "one plain range; others get the whole")
 _STATUS = _parameter(
     "query", "status", {"enum": [*JobStatus], "type": "string"}, "only jobs of this status"
@@ -116,14 +117,28 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
         "upload",
         "bring a bundle, or the rest of one",
         reply=wire.UploadReply,
-        slugs=(*_CLAIMED, Slug.JOB_CANCELLED, Slug.OFFSET_MISMATCH, Slug.WRONG_DIGEST),
+        slugs=(
+            *_CLAIMED,
+            Slug.JOB_CANCELLED,
+            Slug.RESULT_CONFLICT,
+            Slug.OFFSET_MISMATCH,
+            Slug.WRONG_DIGEST,
+            Slug.NO_ARTIFACT,
+        ),
         parameters=(*_UPLOAD, _OFFSET),
         upload=True,
     ),
     ("HEAD", "/v1/model/{job_id}"): Operation(
         "probe",
         "may I upload, and from which byte on? (without a claim: is there a model?)",
-        slugs=(*_CLAIMED, *_LOOKED, Slug.JOB_CANCELLED, Slug.NO_ARTIFACT, Slug.HOST_MISMATCH),
+        slugs=(
+            *_CLAIMED,
+            *_LOOKED,
+            Slug.JOB_CANCELLED,
+            Slug.RESULT_CONFLICT,
+            Slug.NO_ARTIFACT,
+            Slug.HOST_MISMATCH,
+        ),
         parameters=(*_UPLOAD, _RANGE),
     ),
     ("GET", "/v1/model/{job_id}"): Operation(

@@ -12,6 +12,7 @@ import msgspec
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.routing import Match
 
 from training.fleet.database import DatabaseError, DatabaseFull, WriterClosed
 from training.fleet.protocol import HEADER_OFFSET, HEADER_PROBLEM, Problem, Refusal, Slug
@@ -126,11 +127,19 @@ async def on_http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     if error.status_code == 405:
         detail = f"{request.method} is not offered here; see docs/protocol.md"
-        return response_of(Refusal(Slug.METHOD_NOT_ALLOWED, detail), error.headers)
+        allowed = {"Allow": ", ".join(_methods_here(request))}
+        return response_of(Refusal(Slug.METHOD_NOT_ALLOWED, detail), allowed)
     if error.status_code == 404:
         detail = "there is nothing at this address; see docs/protocol.md"
         return response_of(Refusal(Slug.NOT_FOUND, detail))
     return response_of(Refusal(Slug.BAD_REQUEST, str(error.detail)))
+
+
+def _methods_here(request: Request) -> list[str]:
+    """What this address takes. The router tells the methods of the first route alone, and a path may have several."""
+    scope = dict(request.scope)
+    here = [r for r in request.app.routes if r.matches(scope)[0] is not Match.NONE]
+    return sorted(set().union(*(each.methods for each in here if each.path == here[0].path)))
 
 
 def decoded(body: bytes, kind: type[T]) -> T:

@@ -61,6 +61,20 @@ Id = Annotated[str, Meta(extra_json_schema={"pattern": ID_PATTERN})]
 RoleName = Annotated[str, Meta(extra_json_schema={"enum": ["host", "operator"]})]
 Slot = Annotated[int, Meta(ge=0, le=65535)]
 Count = Annotated[int, Meta(ge=0, le=2**53 - 1)]
+Reason = Annotated[  # job.REPORTABLE; other spellings are understood
+    str,
+    Meta(
+        extra_json_schema={
+            "enum": [
+                "interrupted",
+                "spawn_failed",
+                "trainer_failed",
+                "upload_failed",
+                "worker_shutdown",
+            ]
+        }
+    ),
+]
 ExitCode = Annotated[int, Meta(ge=-(2**31), le=2**32 - 1)]  # Windows counts without a sign
 
 
@@ -154,7 +168,7 @@ class FailRequest(Wire, frozen=True, kw_only=True):
     """``POST /v1/job/{id}/fail``: the attempt ended without an artifact, or the job is handed back."""
 
     error: str = ""
-    reason: str = "trainer_failed"  # one of job.REPORTABLE; "worker shutdown" is understood
+    reason: Reason = "trainer_failed"  # one of job.REPORTABLE; "worker shutdown" is understood
     host_id: str | None = None
     claim_id: str | None = None
     exit_code: ExitCode | None = None
@@ -384,7 +398,7 @@ class TokenRequest(Wire, frozen=True, kw_only=True):
     """``POST /v1/tokens``: a further operator's token."""
 
     name: HostId
-    days: float = 90.0
+    days: Annotated[float, Meta(extra_json_schema={"exclusiveMinimum": 0, "maximum": 366})] = 90.0
 
 
 class TokenReply(Wire, frozen=True, kw_only=True):

@@ -78,7 +78,7 @@ class Announced:
 
 def is_probe(request: Request) -> bool:
     """Whether a HEAD asks about an upload; otherwise it asks about the bundle itself."""
-    return HEADER_CLAIM_ID in request.headers or HEADER_HOST_ID in request.headers
+    return any(name in request.headers for name in (HEADER_CLAIM_ID, HEADER_HOST_ID, HEADER_SHA256))
 
 
 async def probe(hub: Hub, request: Request) -> Response:

@@ -1,0 +1,265 @@
+"""One run: a receiver with some jobs, calls that Schemathesis makes up from the document, and every check it has.
+
+Answers that lead on (a grant to its heartbeat, upload, completion) are followed, because the document links them.
+"""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from builders import a_capability, a_job
+from fakes import FakeClock
+from receiver_running import TOKEN, Receiver
+from tls_world import SecureReceiver
+
+from training.clock import SystemClock
+from training.fleet import endpoints
+from training.fleet.admission import FailureLimit
+from training.fleet.credentials import new_request
+from training.fleet.tls import Security
+from training.fleet.words import HEADER_CLAIM_ID, HEADER_HOST_ID, HOST_ID_PATTERN
+
+JOBS = tuple(f"job-{n}" for n in range(60))
+HOSTS = ("pi", "desktop")
+PATH = "/v1/openapi.json"
+STATE = ["2xx", "401", "403", "404", "409", "410", "413", "422", "429", "507"]
+REFUSED = ["400", "403", "404", "405", "409", "410", "413", "422", "429"]
+
+
+class Target(StrEnum):
+    """Where the calls go."""
+
+    APP = "app"  # the application, in this process
+    PLAIN = "plain"  # a receiver that listens on loopback
+    TLS = "tls"  # one that wants certificates; calls show a host's and an operator's token
+
+
+@dataclass
+class Result:
+    """What a run saw. ``statuses``: answers by operation and status; ``failures``: sentences, each once."""
+
+    calls: int = 0
+    statuses: Counter[str] = field(default_factory=Counter)
+    checks: Counter[str] = field(default_factory=Counter)
+    failures: list[str] = field(default_factory=list)
+
+    def add(self, other: Result) -> None:
+        self.calls += other.calls
+        self.statuses += other.statuses
+        self.checks += other.checks
+        self.failures += [each for each in other.failures if each not in self.failures]
+
+
+class Restless(FakeClock):
+    """Every look is a minute later, so that no limit by time keeps the calls from being looked at."""
+
+    def monotonic(self) -> float:
+        self.advance(60.0)
+        return super().monotonic()
+
+
+@contextmanager
+def receiver(folder: Path, kind: Target) -> Iterator[Receiver]:
+    """With jobs, one of them completed; without waiting for work."""
+    before, endpoints.WAIT_S_MAX = endpoints.WAIT_S_MAX, 0.0
+    jobs = [a_job(name) for name in JOBS]
+    try:
+        with (
+            SecureReceiver(folder, jobs) if kind is Target.TLS else Receiver(folder, jobs) as found
+        ):
+            if found.hub.authority is None:
+                security = Security(folder / "tls", ["localhost"], SystemClock())
+                found.hub.authority = security.authority
+            found.hub.door.limit = FailureLimit(Restless())
+            _complete_one(found, folder)
+            yield found
+    finally:
+        endpoints.WAIT_S_MAX = before
+
+
+def _complete_one(target: Receiver, folder: Path) -> None:
+    client = target.client()
+    if isinstance(target, SecureReceiver):
+        client = target.showing(target.admitted("pi")[0])
+    bundle = folder / "bundle"
+    bundle.write_bytes(b"model" * 1000)
+    grant = client.claim(a_capability())
+    assert grant is not None
+    artifact = client.upload_artifact(grant.job_id, bundle)
+    client.complete(grant.job_id, artifact_id=artifact)
+
+
+def configuration(target: Receiver, folder: Path, examples: int, seed: int) -> Any:
+    """All checks, all phases. What a valid request may meet besides success is the state of the job (``STATE``)."""
+    from schemathesis.config import SchemathesisConfig
+
+    given: dict[str, Any] = {
+        "seed": seed,
+        "continue-on-failure": True,
+        "warnings": False,
+        "suppress-health-check": ["all"],
+        "auth": {"openapi": {"token": {"api_key": TOKEN.encode().decode("latin-1")}}},
+        "checks": {
+            "positive_data_acceptance": {"expected-statuses": STATE},
+            "negative_data_rejection": {"expected-statuses": REFUSED},
+        },
+        # No schema tells a certificate request from other text.
+        "operations": [
+            {"include-path": path, "checks": {"positive_data_acceptance": {"enabled": False}}}
+            for path in ("/v1/join", "/v1/renew")
+        ],
+        "generation": {
+            "max-examples": examples,
+            "database": "none",
+            "no-shrink": True,
+            "allow-extra-parameters": False,
+        },
+    }
+    if isinstance(target, SecureReceiver):
+        shown = folder / "host.pem"
+        shown.write_bytes(target.admitted("pi")[0])
+        given |= {"tls-verify": str(target.tls / "ca.pem"), "request-cert": str(shown)}
+    return SchemathesisConfig.from_dict(given)
+
+
+def load(config: Any, target: Receiver, kind: Target) -> Any:
+    from schemathesis import openapi
+
+    if kind is Target.APP:
+        return openapi.from_asgi(PATH, target.server.config.app, config=config)
+    return openapi.from_url(f"{target.url}{PATH}", config=config)
+
+
+def run(
+    folder: Path,
+    examples: int,
+    seed: int,
+    *,
+    kind: Target = Target.APP,
+    tell: Callable[[int], None] = lambda _calls: None,
+) -> Result:
+    """``examples`` generated inputs an operation; ``tell`` hears how many calls were made so far."""
+    from schemathesis.engine import events, from_schema
+
+    result = Result()
+    with receiver(folder, kind) as target, warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of the library's own ways, not of the receiver's
+        schema = load(configuration(target, folder, examples, seed), target, kind)
+        aim = Aim(target)
+        schema.hook("map_case")(lambda context, case: aim.case(context, case))
+        schema.hook("after_call")(
+            lambda context, case, response: aim.answered(context, case, response)
+        )
+        for event in from_schema(schema).execute():
+            if isinstance(event, events.ScenarioFinished):
+                _note(event.recorder, result)
+                tell(result.calls)
+            elif isinstance(event, (events.NonFatalError, events.FatalError)):
+                result.failures.append(f"{getattr(event, 'label', '')}: {event}")
+    return result
+
+
+class Aim:
+    """Bends some of the made-up calls towards what there is: jobs, hosts, the claims that were granted meanwhile.
+
+    What was valid stays valid; a call that is to be refused for its form keeps what is wrong with it.
+    """
+
+    def __init__(self, target: Receiver) -> None:
+        self._plan = target.plan
+        self._turn = 0
+        self._granted: list[tuple[str, str, str]] = []  # job, claim, host
+        self._artifact = "0" * 64
+        self._request = new_request("pi")[1]
+
+    def case(self, _context: Any, case: Any) -> Any:
+        self._turn += 1
+        n = self._turn
+        case.body = _whole_numbers(case.body)
+        parameters = case.path_parameters
+        if parameters and "job_id" in parameters and n % 3:
+            job = self._plan[n % len(self._plan)]
+            parameters["job_id"] = job["job_id"] if n % 2 else job["name"]
+            if self._granted and n % 3 == 1:
+                self._claimed(case, *self._granted[n % len(self._granted)])
+        if isinstance(case.body, dict) and n % 2:
+            self._body(case.body, n)
+        return case
+
+    def _claimed(self, case: Any, job_id: str, claim_id: str, host: str) -> None:
+        if case.method not in ("PUT", "HEAD", "POST"):
+            return
+        case.path_parameters["job_id"] = job_id
+        if isinstance(case.body, dict):
+            if _text(case.body, "claim_id"):
+                case.body["claim_id"] = claim_id
+            if _text(case.body, "host_id"):
+                case.body["host_id"] = host
+            if _text(case.body, "artifact_id"):
+                case.body["artifact_id"] = self._artifact
+        elif case.method != "POST":
+            case.headers[HEADER_CLAIM_ID] = claim_id
+            case.headers.pop(HEADER_HOST_ID, None)
+
+    def _body(self, body: dict[str, Any], n: int) -> None:
+        host = body.get("host_id")
+        if isinstance(host, str) and re.fullmatch(HOST_ID_PATTERN, host) and "claim_id" not in body:
+            body["host_id"] = HOSTS[n % 8 // 6]
+        if isinstance(body.get("capability"), dict):
+            body["capability"] = a_capability()
+        if isinstance(body.get("csr"), str):
+            body["csr"] = self._request
+
+    def answered(self, _context: Any, case: Any, response: Any) -> None:
+        if response.status_code != 200 or case.path not in ("/v1/job/claim", "/v1/model/{job_id}"):
+            return
+        if case.method == "PUT":
+            self._artifact = response.json()["artifact_id"]
+        elif case.method == "POST" and (found := response.json())["job_id"]:
+            granted = found["job_id"], found["claim_id"], case.body.get("host_id", "pi")
+            self._granted = [*self._granted[-5:], granted]
+
+
+def _text(body: dict[str, Any], name: str) -> bool:
+    return isinstance(body.get(name, ""), str)
+
+
+def _whole_numbers(value: Any) -> Any:
+    """JSON Schema calls 2.0 an integer; the wire wants it written as one, as every encoder of integers does."""
+    if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
+        return int(value)
+    if isinstance(value, dict):
+        return {key: _whole_numbers(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_whole_numbers(each) for each in value]
+    return value
+
+
+def _note(recorder: Any, result: Result) -> None:
+    for case_id, interaction in recorder.interactions.items():
+        result.calls += 1
+        label = recorder.cases[case_id].value.operation.label
+        status = None if interaction.response is None else interaction.response.status_code
+        result.statuses[f"{label} {status}"] += 1
+    for case_id, checks in recorder.checks.items():
+        for check in checks:
+            result.checks[check.name] += 1
+            if check.failure_info is None:
+                continue
+            failure = check.failure_info.failure
+            label = recorder.cases[case_id].value.operation.label
+            said = " ".join(str(failure.message).split())[:600]
+            sentence = f"{label}: {check.name}: {failure.title}: {said}"
+            if any(each.startswith(sentence) for each in result.failures):
+                continue
+            response = recorder.interactions[case_id].response
+            answer = "" if response is None else response.content[:300]
+            result.failures.append(f"{sentence}\n  {check.failure_info.code_sample}\n  {answer!r}")

@@ -1,0 +1,131 @@
+"""The document of the wire: whole, kept, and true of what the receiver answers to a thousand made-up calls."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from training.fleet import enrolment, openapi, protocol
+from training.fleet.endpoints import routes
+from training.fleet.identity import Role
+from training.fleet.job import REPORTABLE
+from training.fleet.protocol import Slug
+from training.fleet.views import Views
+
+KEPT = Path(__file__).parents[1] / "docs" / "openapi.json"
+HOW = "run: python -m training.fleet.openapi docs/openapi.json"
+
+
+def test_the_document_that_is_kept_is_the_one_that_is_served() -> None:
+    assert KEPT.read_text(encoding="utf-8") == openapi.text(), HOW
+
+
+def test_every_address_is_documented_and_no_other() -> None:
+    """HEAD goes with GET, as everywhere in HTTP; it has a row of its own where it means more."""
+    served = {(method, route.path) for route in routes() for method in route.methods or ()}
+    documented = {
+        (method.upper(), path)
+        for path, operations in json.loads(KEPT.read_text(encoding="utf-8"))["paths"].items()
+        for method in operations
+    }
+    missing = {each for each in served - documented if each[0] != "HEAD"}
+    assert missing == set(), f"add a row to OPERATIONS in training/fleet/openapi.py, then {HOW}"
+    assert documented <= served, f"no such address any more; {HOW}"
+
+
+def test_every_kind_of_refusal_is_documented_somewhere() -> None:
+    found = {slug for each in openapi.OPERATIONS for slug in openapi.slugs_of(*each)}
+    # What no documented request can meet: another method, and names that only the Host header can spell.
+    assert set(Slug) - found <= {Slug.METHOD_NOT_ALLOWED, Slug.MISDIRECTED, Slug.SLOW_DOWN}
+
+
+def test_what_the_document_says_of_values_is_what_is_checked() -> None:
+    schemas = openapi.document()["components"]["schemas"]
+    assert set(schemas["FailRequest"]["properties"]["reason"]["enum"]) == set(REPORTABLE)
+    assert schemas["JoinRequest"]["properties"]["role"]["enum"] == [*Role]
+    assert schemas["TokenRequest"]["properties"]["days"]["maximum"] == enrolment.DAYS_MAX
+    host = schemas["ClaimRequest"]["properties"]["host_id"]
+    assert host["pattern"] == protocol.HOST_ID_PATTERN
+
+
+def references(value: Any) -> Iterator[str]:
+    if isinstance(value, dict):
+        if "$ref" in value:
+            yield value["$ref"]
+        for each in value.values():
+            yield from references(each)
+    elif isinstance(value, list):
+        for each in value:
+            yield from references(each)
+
+
+def test_every_reference_leads_somewhere_and_every_operation_has_its_own_name() -> None:
+    document = openapi.document()
+    for reference in set(references(document)):
+        found = document
+        for name in reference.removeprefix("#/").split("/"):
+            found = found[name]
+    names = [each.name for each in openapi.OPERATIONS.values()]
+    assert len(set(names)) == len(names)
+
+
+def test_the_program_writes_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert openapi.main([str(tmp_path / "openapi.json")]) == 0
+    assert openapi.main([]) == 0
+    assert (tmp_path / "openapi.json").read_text(encoding="utf-8") == capsys.readouterr().out
+
+
+# -- generated calls --------------------------------------------------------------------------------------------
+
+CHECKS = {
+    "not_a_server_error",
+    "status_code_conformance",
+    "content_type_conformance",
+    "response_headers_conformance",
+    "response_schema_conformance",
+    "negative_data_rejection",
+    "positive_data_acceptance",
+    "unsupported_method",
+    "ignored_auth",
+    "use_after_free",
+    "ensure_resource_availability",
+    "missing_required_header",
+}
+
+
+@pytest.mark.parametrize(("kind", "examples"), [("app", 6), ("plain", 2), ("tls", 2)])
+def test_no_made_up_call_is_answered_otherwise_than_documented(
+    kind: str, examples: int, tmp_path: Path
+) -> None:
+    """``python -m tests.api --calls 100000`` is the same for longer."""
+    pytest.importorskip("schemathesis")
+    from api.run import Target, run
+
+    result = run(tmp_path, examples, seed=1, kind=Target(kind))
+    assert result.failures == [], "\n".join(result.failures)
+    assert result.calls >= (1000 if kind == "app" else 800)
+    assert set(result.checks) >= CHECKS
+    good = {each.removesuffix(" 200") for each in result.statuses if each.endswith(" 200")}
+    deep = {"POST /v1/job/claim", "PUT /v1/model/{job_id}", "POST /v1/job/{job_id}/complete"}
+    assert good >= deep, "the calls stay at the door"
+
+
+def test_the_calls_see_a_bug_and_an_answer_that_is_not_documented(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("schemathesis")
+    from api.run import run
+
+    def broken(*_args: object, **how: Any) -> Any:
+        if how.get("after"):
+            raise ZeroDivisionError
+        raise protocol.Refusal(Slug.SPEC_MISMATCH, "never said of this address")
+
+    monkeypatch.setattr(Views, "jobs", broken)
+    said = "\n".join(run(tmp_path, 1, seed=1).failures)
+    assert "GET /v1/jobs: not_a_server_error" in said
+    assert "GET /v1/jobs: status_code_conformance" in said
