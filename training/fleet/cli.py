@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
-from training.fleet import cli_audit, cli_enroll, cli_status, cli_views
+from training.fleet import cli_audit, cli_enroll, cli_recovery, cli_status, cli_views
 from training.fleet.cli_bundle import BundleRefused, fetch_model
 from training.fleet.cli_world import (
     DEFAULT_URL,
@@ -296,6 +296,7 @@ def _meter(world: World) -> Iterator[Callable[[int, int], object]]:
 
 cli_audit.hook(app)
 cli_enroll.hook(app)
+cli_recovery.hook(app)
 
 
 def main(argv: Sequence[str] | None = None, *, world: World | None = None) -> int:

@@ -21,6 +21,8 @@ from training.crashpoint import crashpoint
 Row = Mapping[str, Any]
 T = TypeVar("T")
 
+_STATEMENTS = ("queries.sql", "recovery.sql")  # of the receiver; of doctor and rebuild
+
 
 class DatabaseError(Exception):
     """The database could not do what was asked."""
@@ -58,9 +60,10 @@ class Database(Protocol):
 
 @cache
 def statements() -> Mapping[str, str]:
-    """The named statements of ``sql/queries.sql``, each with its comment cut off."""
-    text = (files("training.fleet") / "sql" / "queries.sql").read_text(encoding="utf-8")
-    return dict(_named(text))
+    """The named statements of ``sql/``, each with its comment cut off."""
+    folder = files("training.fleet") / "sql"
+    texts = [(folder / name).read_text(encoding="utf-8") for name in _STATEMENTS]
+    return {name: sql for text in texts for name, sql in _named(text)}
 
 
 def _named(text: str) -> Iterator[tuple[str, str]]:

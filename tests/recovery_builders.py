@@ -1,0 +1,115 @@
+"""What a receiver leaves behind after some work: a database and a store, made over HTTP by the production code."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from builders import a_capability, a_job
+from receiver_running import Receiver, job_id
+
+from training.clock import SystemClock
+from training.fleet.client import Grant
+from training.fleet.database_sqlite import SqliteDatabase
+from training.fleet.doctor import examine
+from training.fleet.findings import Finding, Level
+from training.fleet.state import State
+
+# The higher the priority, the sooner it is given out.
+NAMES = ["waits", "is-cancelled", "runs", "fails", "done-twice", "done", "same-bytes"]
+JOBS = [a_job(name, priority=10 * n, split_recipe="host") for n, name in enumerate(NAMES)]
+
+
+def a_state(folder: Path) -> State:
+    """One completed job, two with the same bytes, one completed again after a requeue, and one of each other kind."""
+    bundles = folder.parent / f"{folder.name}-bundles"
+    bundles.mkdir(parents=True)
+    folder.mkdir(parents=True)
+    with Receiver(folder, JOBS) as receiver:
+        desk, pi = receiver.client("desk"), receiver.client("pi")
+        deliver(desk, claim(desk), bundles, b"the same")
+        deliver(pi, claim(pi), bundles, b"the same")
+        deliver(pi, claim(pi), bundles, b"first")
+        pi.requeue("done-twice")
+        deliver(desk, claim(desk), bundles, b"second")
+        failing = claim(pi)
+        pi.heartbeat(failing.job_id, lines=["epoch 1", "no rows"])
+        pi.fail(failing.job_id, error="ValueError: no rows", exit_code=65)
+        running = claim(desk)
+        desk.heartbeat(running.job_id, lines=["epoch 1"], progress={"epoch": 1})
+        pi.cancel("is-cancelled")
+    shutil.rmtree(bundles)
+    return State(folder / "jobs.db", folder / "models", folder / "tls")
+
+
+def claim(client: Any) -> Grant:
+    grant = client.claim(a_capability())
+    assert grant is not None
+    return grant
+
+
+def deliver(client: Any, grant: Grant, bundles: Path, body: bytes) -> None:
+    client.heartbeat(grant.job_id, lines=["epoch 1"])
+    path = bundles / "bundle.tar.zst"
+    path.write_bytes(body * 1000)
+    artifact = client.upload_artifact(grant.job_id, path)
+    client.complete(grant.job_id, artifact_id=artifact, record={"seconds": 3.0})
+
+
+def copied(state: State, folder: Path) -> State:
+    """The same in another folder, for a test that breaks it."""
+    shutil.copytree(state.db.parent, folder)
+    return State(folder / state.db.name, folder / "models", folder / "tls")
+
+
+def change(state: State, *statements: str) -> None:
+    """What a hand, or a bug, does to the tables."""
+    with closing(sqlite3.connect(state.db, isolation_level=None)) as connection:
+        connection.execute("PRAGMA foreign_keys = OFF")
+        connection.execute("PRAGMA ignore_check_constraints = ON")
+        for statement in statements:
+            done = connection.execute(statement)
+            assert done.rowcount != 0, f"{statement} changed nothing"
+
+
+def rows(state: State, sql: str) -> list[tuple[Any, ...]]:
+    with closing(sqlite3.connect(state.db)) as connection:
+        return connection.execute(sql).fetchall()
+
+
+def found(state: State, *, deep: bool = False, notes: bool = False) -> list[Finding]:
+    """What the doctor finds, but for notes."""
+    report = examine(state, SystemClock(), deep=deep)
+    return [each for each in report.findings if notes or each.level is not Level.NOTE]
+
+
+def checks(state: State, *, deep: bool = False) -> set[str]:
+    return {each.check for each in found(state, deep=deep)}
+
+
+def bundle_of(state: State, name: str) -> Path:
+    """Where the bundle of this completed job lies."""
+    database = SqliteDatabase(state.db, read_only=True)
+    row = database.one("job", job_id=job_id({"name": name}))
+    database.close()
+    assert row is not None
+    return state.models / "gbt_realistic" / row["artifact_id"] / "bundle.tar.zst"
+
+
+def flip(path: Path, bit: int = 3) -> None:
+    """One bit in the middle of a file."""
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1 << bit
+    path.write_bytes(data)
+
+
+def tree(folder: Path) -> dict[str, bytes]:
+    """Every file with its bytes."""
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }

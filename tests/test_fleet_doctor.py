@@ -1,0 +1,373 @@
+"""The doctor: a sound state is found sound, each broken promise is found by the question that is about it."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fakes import EPOCH, FakeClock
+from receiver_running import Receiver
+from recovery_builders import (
+    JOBS,
+    a_state,
+    bundle_of,
+    change,
+    checks,
+    claim,
+    copied,
+    deliver,
+    flip,
+    found,
+    rows,
+    tree,
+)
+
+from training.clock import SystemClock
+from training.fleet import cli
+from training.fleet import doctor_machine as machine
+from training.fleet.cli_world import World
+from training.fleet.doctor import examine
+from training.fleet.doctor_rows import QUESTIONS
+from training.fleet.findings import SHOWN_MAX, Finding, Level, Report
+from training.fleet.state import State
+from training.fleet.store import RESERVE_BYTES
+
+
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory: pytest.TempPathFactory) -> State:
+    return a_state(tmp_path_factory.mktemp("sound") / "state")
+
+
+@pytest.fixture
+def state(sound: State, tmp_path: Path) -> State:
+    return copied(sound, tmp_path / "state")
+
+
+# ── what is sound ───────────────────────────────────────────────────────────────────────────
+
+
+def test_a_sound_state_is_found_sound_and_left_alone(sound: State) -> None:
+    before = tree(sound.db.parent)
+    report = examine(sound, SystemClock(), deep=True)
+    assert [each.sentence for each in report.findings] == []
+    assert report.looked_at == {"jobs": 7, "bundles": 3}
+    assert tree(sound.db.parent) == before
+
+
+def test_it_looks_while_a_receiver_works(tmp_path: Path) -> None:
+    folder, bundles = tmp_path / "state", tmp_path / "bundles"
+    folder.mkdir()
+    bundles.mkdir()
+    with Receiver(folder, JOBS) as receiver:
+        state = State(folder / "jobs.db", folder / "models", folder / "tls")
+        client = receiver.client("desk")
+        for body in (b"one", b"two"):
+            deliver(client, claim(client), bundles, body)
+            assert [each.sentence for each in found(state, deep=True)] == []
+        half = claim(client)
+        part = bundles / "half"
+        part.write_bytes(b"half of it")
+        client.upload_artifact(half.job_id, part)
+        assert [each.sentence for each in found(state)] == []
+
+
+# ── rows ────────────────────────────────────────────────────────────────────────────────────
+
+JOB = "(SELECT job_id FROM jobs WHERE name = '{}')"
+DONE, RUNS, WAITS, TWICE, FAILS = (
+    JOB.format(name) for name in ("done", "runs", "waits", "done-twice", "fails")
+)
+HELD = "ended_at = NULL, end_reason = NULL, host = 'x', session_id = 's', slot = 0"
+BROKEN: list[tuple[str, list[str]]] = [
+    ("live", [f"UPDATE attempts SET ended_at = 1, end_reason = 'host_lost' WHERE job_id = {RUNS}"]),
+    ("claim", [f"UPDATE jobs SET claim_id = 'another' WHERE job_id = {RUNS}"]),
+    ("claim", [f"UPDATE jobs SET worker_hostname = 'laptop' WHERE job_id = {RUNS}"]),
+    ("numbers", [f"DELETE FROM attempts WHERE job_id = {TWICE} AND attempt = 1"]),
+    ("numbers", [f"UPDATE jobs SET attempt = 7 WHERE job_id = {WAITS}"]),
+    ("grants", [f"UPDATE jobs SET grants = 0 WHERE job_id = {RUNS}"]),
+    ("counters", [f"UPDATE jobs SET trainer_failures = 1 WHERE job_id = {RUNS}"]),
+    ("counters", [f"UPDATE jobs SET host_losses = 2 WHERE job_id = {WAITS}"]),
+    ("budgets", [f"UPDATE jobs SET trainer_failures = 3 WHERE job_id = {WAITS}"]),
+    ("reasons", [f"UPDATE jobs SET ended_by = NULL WHERE job_id = {FAILS}"]),
+    ("moves", ["UPDATE events SET transition = 'retry' WHERE transition = 'complete'"]),
+    ("moves", ["UPDATE events SET transition = 'whim' WHERE seq = 9"]),
+    ("chain", [f"DELETE FROM events WHERE job_id = {DONE} AND transition = 'heartbeat'"]),
+    ("event-numbers", ["DELETE FROM events WHERE seq = 9"]),
+    ("event-numbers", ["DELETE FROM events WHERE seq = 1"]),
+    ("replay", [f"UPDATE jobs SET status = 'pending', finished_at = NULL WHERE job_id = {FAILS}"]),
+    ("strangers", ["UPDATE events SET job_id = 'nobody' WHERE seq = 9"]),
+    ("strangers", [f"UPDATE artifacts SET attempt = 9 WHERE job_id = {DONE}"]),
+    ("strangers", [f"UPDATE log_chunks SET attempt = 9 WHERE job_id = {DONE}"]),
+    ("ungranted", [f"DELETE FROM events WHERE job_id = {DONE} AND transition = 'claim'"]),
+    ("completed", [f"UPDATE jobs SET artifact_id = NULL WHERE job_id = {DONE}"]),
+    ("completed", [f"UPDATE attempts SET end_reason = 'host_lost' WHERE job_id = {DONE}"]),
+    ("uncompleted", [f"UPDATE jobs SET artifact_id = 'a' WHERE job_id = {WAITS}"]),
+    ("twice", [f"UPDATE attempts SET generation = 2 WHERE job_id = {TWICE}"]),
+    ("undelivered", [f"DELETE FROM artifacts WHERE job_id = {DONE}"]),
+    (
+        "slots",
+        [f"UPDATE attempts SET {HELD} WHERE job_id IN ({DONE}, {RUNS})"],
+    ),
+    ("output", [f"UPDATE attempts SET log_next = 5 WHERE job_id = {DONE}"]),
+    ("output-gaps", [f"INSERT INTO log_chunks SELECT job_id, 1, 5, 1, 'x' FROM jobs WHERE job_id = {DONE}"]),
+    ("audit", ["UPDATE audit SET who = 'nobody' WHERE seq = 1"]),
+    ("clock", [f"UPDATE events SET at = {time.time() + 100.0} WHERE seq = (SELECT max(seq) FROM events)"]),
+    ("artifacts", [f"UPDATE artifacts SET artifact_id = '../x' WHERE job_id = {DONE}"]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("check", "statements"), BROKEN)
+def test_every_promise_about_rows_is_asked_about(
+    state: State, check: str, statements: list[str]
+) -> None:
+    change(state, *statements)
+    findings = [each for each in found(state) if each.check == check]
+    assert findings, f"no finding called {check}"
+    for each in findings:
+        assert "{" not in each.sentence
+        assert "\n" not in each.sentence
+        assert each.remedy
+
+
+def test_every_question_is_tried() -> None:
+    asked = {each.statement.removeprefix("doctor_").replace("_", "-") for each in QUESTIONS}
+    assert asked <= {check for check, _ in BROKEN}
+
+
+def test_a_row_that_names_nothing_is_found_by_the_database_itself(state: State) -> None:
+    change(state, f"DELETE FROM jobs WHERE job_id = {DONE}")
+    assert {"database", "strangers"} <= checks(state)
+
+
+def test_a_damaged_database_and_one_that_is_gone(state: State) -> None:
+    data = bytearray(state.db.read_bytes())
+    data[len(data) // 2 :] = b"\xff" * (len(data) - len(data) // 2)
+    state.db.write_bytes(data)
+    assert "database" in checks(state)
+    state.db.unlink()
+    (finding,) = [each for each in found(state, notes=True) if each.check == "database"]
+    assert "cis490-jobs restore" in finding.remedy
+    assert "cis490-jobs rebuild" in finding.remedy
+
+
+def test_many_of_a_kind_become_a_count() -> None:
+    report = Report()
+    report.add(Finding("live", f"job {n}", "look") for n in range(SHOWN_MAX + 5))
+    assert len(report.findings) == SHOWN_MAX + 1
+    assert report.findings[-1].problem == "there are 5 more of this kind"
+
+
+# ── the store ───────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_bundle_that_is_gone_cut_or_changed(state: State) -> None:
+    bundle_of(state, "done").unlink()
+    (gone,) = found(state)
+    assert gone.check == "bundles"
+    assert "of job same-bytes" in gone.problem, "the first that delivered it is named"
+    twice = bundle_of(state, "done-twice")
+    twice.write_bytes(twice.read_bytes()[:-1])
+    assert [each.check for each in found(state)] == ["bundles", "bundles"]
+    assert "has 5999 bytes instead of 6000" in found(state)[1].problem
+
+
+def test_one_flipped_bit_is_found_by_looking_deep(state: State) -> None:
+    flip(bundle_of(state, "done-twice"))
+    assert found(state) == []
+    (finding,) = found(state, deep=True)
+    assert "is damaged" in finding.problem
+    assert "done-twice" in finding.remedy
+
+
+@pytest.mark.parametrize("how", ["gone", "damaged", "of another"])
+def test_provenance(state: State, how: str) -> None:
+    (path,) = (bundle_of(state, "done-twice").parent / "provenance").iterdir()
+    if how == "gone":
+        path.unlink()
+    elif how == "damaged":
+        path.write_bytes(b"{" + path.read_bytes())
+    else:
+        path.write_bytes(path.read_bytes().replace(b'"attempt":2', b'"attempt":3'))
+    (finding,) = found(state)
+    assert finding.check == "provenance"
+
+
+@pytest.mark.parametrize("how", ["gone", "torn", "short", "doubled", "strange"])
+def test_the_index(state: State, how: str) -> None:
+    path = state.models / "index.jsonl"
+    data, old = path.read_bytes(), time.time() - 1000
+    change(state, f"UPDATE artifacts SET stored_at = {old}")
+    data = b"".join(
+        json.dumps({**json.loads(line), "stored_at": old}, separators=(",", ":")).encode() + b"\n"
+        for line in data.splitlines()
+    )
+    path.write_bytes(data)
+    assert found(state) == []
+    lines = data.splitlines(keepends=True)
+    new = {
+        "gone": b"",
+        "torn": data[:-5],
+        "short": b"".join(lines[:-1]),
+        "doubled": data + lines[-1],
+        "strange": data.replace(b'"model":"gbt"', b'"model":"mlp"', 1),
+    }[how]
+    path.write_bytes(new)
+    assert {each.check for each in found(state)} == {"index"}
+
+
+def test_parts_that_nobody_will_go_on_with(state: State) -> None:
+    incoming = state.models / "incoming"
+    (claim_id,) = rows(state, f"SELECT claim_id FROM jobs WHERE job_id = {RUNS}")[0]
+    mine, strange = incoming / f"{claim_id}-{'a' * 64}.part", incoming / f"c-{'a' * 64}.part"
+    for path in (mine, strange):
+        path.write_bytes(b"half")
+    assert found(state) == [], "just written: its row may be on the way"
+    hour, week = time.time() - 3600, time.time() - 9 * 86400
+    os.utime(mine, (hour, hour))
+    os.utime(strange, (hour, hour))
+    (finding,) = found(state)
+    assert "belongs to no attempt" in finding.problem
+    os.utime(mine, (week, week))
+    assert any("removes such parts" in each.remedy for each in found(state))
+
+
+def test_what_nobody_names_is_a_note_and_what_was_put_aside_a_warning(state: State) -> None:
+    change(state, f"DELETE FROM artifacts WHERE job_id = {TWICE} AND attempt = 1",
+           f"DELETE FROM attempts WHERE job_id = {TWICE} AND attempt = 1")  # fmt: skip
+    for path in (state.models / "gbt_realistic").glob("*/bundle.tar.zst"):
+        os.utime(path, (1, 1))
+    report = examine(state, SystemClock())
+    assert [each.level for each in report.findings if each.check == "unnamed"] == [Level.NOTE]
+    bundle = bundle_of(state, "done")
+    bundle.rename(bundle.with_name("bundle.tar.zst.damaged"))
+    assert {"aside", "bundles"} <= checks(state)
+
+
+def test_a_store_that_is_not_there(state: State) -> None:
+    state.models.rename(state.models.with_name("moved"))
+    (finding,) = found(state)
+    assert "--models-dir" in finding.remedy
+    assert not state.models.exists()
+
+
+# ── the machine ─────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.skipif(os.name != "posix", reason="Windows has no permission bits")
+def test_files_that_others_may_read(state: State) -> None:
+    state.tls.mkdir()
+    (state.tls / "ca.pem").write_text("-")
+    for path in (state.db, state.models / "index.jsonl", state.tls / "ca.key"):
+        path.touch()
+        path.chmod(0o640)
+    assert [each.check for each in found(state)] == ["permissions"] * 3
+    assert found(state)[0].remedy == f"chmod 600 {state.db}"
+
+
+def test_room() -> None:
+    path = Path("/srv")
+    assert list(machine.room(2 * RESERVE_BYTES, path)) == []
+    assert [each.level for each in machine.room(RESERVE_BYTES, path)] == [Level.WARNING]
+    assert [each.level for each in machine.room(RESERVE_BYTES - 1, path)] == [Level.FAULT]
+
+
+def test_a_log_without_an_end(state: State) -> None:
+    class Fs:
+        def size(self, path: Path) -> int | None:
+            return 65 * 1024**2 if path.name.endswith("-wal") else None
+
+        def free_bytes(self, _path: Path) -> int:
+            return 10**12
+
+    (finding,) = machine.look_at_machine(state, Fs(), EPOCH)  # type: ignore[arg-type]
+    assert finding.check == "wal"
+
+
+DAY = 86400.0
+
+
+@pytest.mark.parametrize(
+    ("ends", "revoked", "said"),
+    [
+        (10 * DAY, None, None),
+        (3 * DAY, None, "ends in 3 days"),
+        (-3 * DAY, None, "ended 3 days ago"),
+        (-90 * DAY, None, None),
+        (-3 * DAY, 1.0, None),
+    ],
+)
+def test_certificates_that_end(ends: float, revoked: float | None, said: str | None) -> None:
+    row: dict[str, Any] = {"role": "host", "name": "pi", "revoked_at": revoked}
+    findings = list(machine.certificates([{**row, "expires_at": EPOCH + ends}], EPOCH))
+    assert [said in each.problem for each in findings if said] == ([True] if said else [])
+    renewed = {**row, "expires_at": EPOCH + 20 * DAY, "revoked_at": None}
+    assert list(machine.certificates([{**row, "expires_at": EPOCH + ends}, renewed], EPOCH)) == []
+
+
+def test_tokens_that_end() -> None:
+    row = {"name": "ada", "revoked_at": None}
+    near, far = {**row, "expires_at": EPOCH + DAY}, {**row, "expires_at": EPOCH + 80 * DAY}
+    assert "24 h" in next(machine.tokens([near], EPOCH)).problem
+    assert list(machine.tokens([near, far], EPOCH)) == []
+
+
+def test_the_authority(tmp_path: Path) -> None:
+    from training.fleet.authority import Authority
+
+    folder, clock = tmp_path / "tls", FakeClock()
+    assert list(machine.authority(folder, clock.now())) == []
+    Authority.open(folder, clock).renew_server(["127.0.0.1"])
+    assert list(machine.authority(folder, clock.now())) == []
+    (ending,) = machine.authority(folder, clock.now() + 350 * DAY)
+    assert "ends in 15 days" in ending.problem
+    assert {each.check for each in machine.authority(folder, clock.now() + 3600 * DAY)} == {
+        "authority",
+        "server-certificate",
+    }
+    (folder / "ca.key").unlink()
+    (lacking,) = machine.authority(folder, clock.now())
+    assert "lacks ca.key" in lacking.problem
+
+
+# ── the command ─────────────────────────────────────────────────────────────────────────────
+
+
+def doctor(state: State, *more: str) -> tuple[int, str, str]:
+    out, err = io.StringIO(), io.StringIO()
+    where = ["--db", str(state.db), "--models-dir", str(state.models)]
+    code = cli.main(["doctor", *where, *more], world=World(out=out, err=err, environ={}))
+    return code, out.getvalue(), err.getvalue()
+
+
+def test_the_command_says_what_it_looked_at(sound: State) -> None:
+    code, out, err = doctor(sound, "--deep")
+    assert (code, err) == (0, "")
+    assert "7 jobs and 3 bundles" in out
+    assert "every byte was read" in out
+
+
+def test_the_command_names_every_finding_and_exits_with_1(state: State) -> None:
+    bundle_of(state, "done").unlink()
+    change(state, f"UPDATE jobs SET ended_by = NULL WHERE job_id = {FAILS}")
+    code, out, _ = doctor(state)
+    assert code == 1
+    assert "job fails failed and nothing says of what" in out
+    assert "cis490-jobs requeue fails" in out
+    code, out, _ = doctor(state, "--json")
+    answer = json.loads(out)
+    assert code == 1
+    assert not answer["healthy"]
+    assert {each["check"] for each in answer["findings"]} == {"bundles", "reasons"}
+
+
+def test_the_command_finds_the_state_in_its_folder(sound: State, tmp_path: Path) -> None:
+    out, err = io.StringIO(), io.StringIO()
+    world = World(out=out, err=err, environ={})
+    assert cli.main(["doctor", "--state-dir", str(tmp_path / "none")], world=world) == 1
+    assert str(tmp_path / "none" / "training_jobs.db") in out.getvalue().replace("\n", "")
+    assert not (tmp_path / "none").exists()

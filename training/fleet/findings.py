@@ -1,0 +1,86 @@
+"""What the doctor finds: a sentence with the cause, a remedy, and how bad it is. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from enum import StrEnum
+from itertools import islice
+from typing import Any
+
+SHOWN_MAX = 20  # findings of one kind; of the rest there is only a count
+
+
+class Level(StrEnum):
+    """How bad it is; a note alone leaves a fleet healthy."""
+
+    FAULT = "fault"  # a promise is broken
+    WARNING = "warning"  # it will be, unless somebody acts
+    NOTE = "note"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that is not as it should be."""
+
+    check: str  # which question found it
+    problem: str  # what is wrong, and with what
+    remedy: str  # what to do
+    level: Level = Level.FAULT
+
+    @property
+    def sentence(self) -> str:
+        return f"{self.problem}; {self.remedy}"
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "check": self.check,
+            "level": self.level.value,
+            "problem": self.problem,
+            "remedy": self.remedy,
+        }
+
+
+@dataclass
+class Report:
+    """Everything that was found, and how much was looked at."""
+
+    findings: list[Finding] = field(default_factory=list)
+    looked_at: dict[str, int] = field(default_factory=dict)  # what → how many
+
+    def add(self, findings: Iterable[Finding]) -> None:
+        """Take findings in, at most SHOWN_MAX of a kind and one line about the others."""
+        rest: dict[str, int] = {}
+        known: dict[str, int] = {}
+        for each in self.findings:
+            known[each.check] = known.get(each.check, 0) + 1
+        for each in findings:
+            known[each.check] = known.get(each.check, 0) + 1
+            if known[each.check] <= SHOWN_MAX:
+                self.findings.append(each)
+            else:
+                rest[each.check] = rest.get(each.check, 0) + 1
+        for check, count in rest.items():
+            last = next(each for each in reversed(self.findings) if each.check == check)
+            self.findings.append(
+                Finding(check, f"there are {count} more of this kind", last.remedy, last.level)
+            )
+
+    @property
+    def healthy(self) -> bool:
+        """Nothing but notes."""
+        return all(each.level is Level.NOTE for each in self.findings)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "healthy": self.healthy,
+            "findings": [each.to_dict() for each in self.findings],
+            "looked_at": self.looked_at,
+        }
+
+
+def some(things: Iterable[str], most: int = 5) -> str:
+    """The first few of ``things``, and a mark when there are more."""
+    iterator: Iterator[str] = iter(things)
+    shown = list(islice(iterator, most))
+    return ", ".join(shown) + (" …" if next(iterator, None) is not None else "")

@@ -1,0 +1,112 @@
+-- What the doctor asks (each doctor_ statement returns the rows that break a promise) and what a rebuild writes.
+
+-- name: doctor_live — a job is live if and only if one attempt at it is
+SELECT j.job_id, j.name, j.status, count(a.claim_id) AS live FROM jobs AS j
+LEFT JOIN attempts AS a ON a.job_id = j.job_id AND a.ended_at IS NULL
+GROUP BY j.job_id, j.name, j.status HAVING (j.status IN ('claimed', 'running')) <> (count(a.claim_id) = 1)
+
+-- name: doctor_claim — the live attempt is the job's last, and the one that its row names
+SELECT j.job_id, j.name, j.attempt FROM jobs AS j
+LEFT JOIN attempts AS a ON a.claim_id = j.claim_id AND a.job_id = j.job_id AND a.attempt = j.attempt
+  AND a.generation = j.generation AND a.host = j.worker_hostname AND a.ended_at IS NULL
+WHERE j.claim_id IS NOT NULL AND a.claim_id IS NULL
+
+-- name: doctor_numbers — attempts are numbered 1, 2, 3 … and none is ever deleted; a rebuilt history has gaps
+SELECT j.job_id, j.name, j.attempt, count(a.attempt) AS known FROM jobs AS j
+LEFT JOIN attempts AS a ON a.job_id = j.job_id
+GROUP BY j.job_id, j.name, j.attempt
+HAVING (count(a.attempt) <> j.attempt OR COALESCE(max(a.attempt), 0) <> j.attempt)
+  AND NOT EXISTS (SELECT 1 FROM events AS e WHERE e.job_id = j.job_id AND e.detail = 'rebuilt')
+
+-- name: doctor_grants — grants of a generation are counted
+SELECT j.job_id, j.name, j.grants, count(a.attempt) AS known FROM jobs AS j
+LEFT JOIN attempts AS a ON a.job_id = j.job_id AND a.generation = j.generation
+GROUP BY j.job_id, j.name, j.grants HAVING count(a.attempt) <> j.grants
+
+-- name: doctor_counters — no more is counted against a job than has happened to it
+SELECT * FROM (
+  SELECT j.job_id, j.name, j.trainer_failures, j.host_losses,
+    (SELECT count(*) FROM attempts AS a WHERE a.job_id = j.job_id AND a.generation = j.generation
+      AND a.end_reason = 'trainer_failed') AS failed,
+    (SELECT count(*) FROM attempts AS a WHERE a.job_id = j.job_id AND a.generation = j.generation
+      AND a.end_reason IN ('host_lost', 'upload_failed', 'spawn_failed')) AS lost
+  FROM jobs AS j WHERE j.trainer_failures > 0 OR j.host_losses > 0) AS counted
+WHERE trainer_failures > failed OR host_losses > lost
+
+-- name: doctor_budgets — nothing waits whose budget is used up
+SELECT job_id, name, trainer_failures, host_losses, grants FROM jobs
+WHERE status = 'pending' AND (trainer_failures >= :max_attempts OR host_losses >= :max_host_losses
+  OR grants >= :max_grants)
+
+-- name: doctor_reasons — a failed job says what ended it
+SELECT job_id, name FROM jobs WHERE status = 'failed' AND ended_by IS NULL
+
+-- name: doctor_moves — every kind of move that was ever noted
+SELECT transition, from_status, to_status, count(*) AS n, min(seq) AS seq FROM events
+GROUP BY transition, from_status, to_status
+
+-- name: doctor_event_numbers — events have no gap
+SELECT count(*) AS n, min(seq) AS least, max(seq) AS most FROM events
+
+-- name: doctor_chain — each event of a job begins where the one before led
+SELECT job_id, seq, before, from_status FROM (
+  SELECT job_id, seq, from_status, lag(to_status) OVER (PARTITION BY job_id ORDER BY seq) AS before FROM events
+) AS chain WHERE COALESCE(before, '') <> COALESCE(from_status, '')
+
+-- name: doctor_replay — the events of a job, replayed, lead to its status
+SELECT j.job_id, j.name, j.status, e.to_status FROM jobs AS j
+LEFT JOIN events AS e ON e.seq = (SELECT max(seq) FROM events WHERE job_id = j.job_id)
+WHERE COALESCE(e.to_status, '') <> j.status
+
+-- name: doctor_strangers — no event, delivery or output is of a job or attempt that is not there
+SELECT 'event' AS what, job_id, seq AS attempt FROM events AS e
+WHERE NOT EXISTS (SELECT 1 FROM jobs AS j WHERE j.job_id = e.job_id)
+UNION ALL SELECT 'delivery', job_id, attempt FROM artifacts AS r
+WHERE NOT EXISTS (SELECT 1 FROM attempts AS a WHERE a.job_id = r.job_id AND a.attempt = r.attempt)
+UNION ALL SELECT DISTINCT 'output', job_id, attempt FROM log_chunks AS c
+WHERE NOT EXISTS (SELECT 1 FROM attempts AS a WHERE a.job_id = c.job_id AND a.attempt = c.attempt)
+
+-- name: doctor_ungranted — every attempt has the event of its grant
+SELECT a.job_id, a.attempt, a.host FROM attempts AS a WHERE NOT EXISTS (
+  SELECT 1 FROM events AS e WHERE e.job_id = a.job_id AND e.transition = 'claim' AND e.attempt = a.attempt)
+
+-- name: doctor_completed — a completed job was completed by its last attempt, with the artifact that its row names
+SELECT j.job_id, j.name, j.artifact_id, a.end_reason, a.artifact_id AS delivered FROM jobs AS j
+LEFT JOIN attempts AS a ON a.job_id = j.job_id AND a.attempt = j.attempt
+WHERE j.status = 'completed' AND (COALESCE(a.end_reason, '') <> 'completed'
+  OR COALESCE(a.artifact_id, '') <> COALESCE(j.artifact_id, ' '))
+
+-- name: doctor_uncompleted — only a completed job has an artifact
+SELECT job_id, name, status FROM jobs WHERE status <> 'completed' AND artifact_id IS NOT NULL
+
+-- name: doctor_twice — a generation of a job is completed once
+SELECT job_id, generation, count(*) AS n FROM attempts WHERE end_reason = 'completed'
+GROUP BY job_id, generation HAVING count(*) > 1
+
+-- name: doctor_undelivered — what completed an attempt was delivered by it
+SELECT a.job_id, a.attempt, a.artifact_id FROM attempts AS a
+LEFT JOIN artifacts AS r ON r.job_id = a.job_id AND r.attempt = a.attempt AND r.artifact_id = a.artifact_id
+WHERE a.end_reason = 'completed' AND r.artifact_id IS NULL
+
+-- name: doctor_slots — a slot of a session holds one job
+SELECT host, slot, count(*) AS n FROM attempts
+WHERE ended_at IS NULL AND session_id IS NOT NULL GROUP BY host, session_id, slot HAVING count(*) > 1
+
+-- name: doctor_output — output is stored to the line that the next one is asked from
+SELECT a.job_id, a.attempt, a.log_next, COALESCE(max(c.first + c.count), 0) AS stored FROM attempts AS a
+LEFT JOIN log_chunks AS c ON c.job_id = a.job_id AND c.attempt = a.attempt
+GROUP BY a.job_id, a.attempt, a.log_next HAVING COALESCE(max(c.first + c.count), 0) <> a.log_next
+
+-- name: doctor_output_gaps — pieces of output follow one another
+SELECT job_id, attempt, first, before FROM (
+  SELECT job_id, attempt, first, lag(first + count) OVER (PARTITION BY job_id, attempt ORDER BY first) AS before
+  FROM log_chunks) AS pieces WHERE before IS NOT NULL AND before <> first
+
+-- name: doctor_deliveries — what must be in the store, and which of it completed its attempt
+SELECT r.artifact_id, r.job_id, r.attempt, r.model, r.mode, r.size, r.stored_at, j.name,
+  COALESCE(a.end_reason, '') = 'completed' AND a.artifact_id = r.artifact_id AS accepted
+FROM artifacts AS r LEFT JOIN attempts AS a ON a.job_id = r.job_id AND a.attempt = r.attempt
+LEFT JOIN jobs AS j ON j.job_id = r.job_id ORDER BY r.seq
+
+-- name: doctor_claims — whose parts may lie in the store
+SELECT claim_id FROM attempts
