@@ -71,9 +71,9 @@ HEAVY = "torch xgboost numpy polars sklearn scipy pandas pyarrow"
 RECEIVER = fleet(
     "queue choose ledger rows database database_sqlite service screening views store store_index store_errors incoming",
     "receiver serving hub endpoints bodies problems uploads connection plan catalogue dashboard policy",
-    "enrolment admission registry membership listening tls authority openapi",
+    "dataset_shelf dataset_endpoints enrolment admission registry membership listening tls authority openapi",
 )
-WORKER = fleet("worker worker_* supervise supervise_* launcher trainer_command capability*")
+WORKER = fleet("worker worker_* supervise supervise_* launcher trainer_command capability* dataset_cache")
 
 
 @dataclass(frozen=True)
@@ -202,7 +202,7 @@ def starts(module: Module) -> Iterator[tuple[int, str]]:
 PURE = fleet(
     "job policy worker_state worker_turn worker_types worker_claims worker_beats worker_reports"
 )
-PURE += " " + fleet("worker_trainer outcome") + " training.data.split"
+PURE += " " + fleet("worker_trainer outcome dataset_pieces") + " training.data.split"
 IMPURE = """io os pathlib shutil tempfile socket ssl select subprocess threading asyncio concurrent queue sqlite3
   time datetime random secrets uuid logging urllib http platform getpass multiprocessing training.clock sys"""
 IMPURE_CALLS = frozenset({"open", "print", "input", "breakpoint", "exec", "eval", "__import__"})

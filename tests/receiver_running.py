@@ -16,6 +16,7 @@ from training.clock import Clock
 from training.fleet.client import FleetClient
 from training.fleet.database import Writer
 from training.fleet.database_sqlite import SqliteDatabase
+from training.fleet.dataset_shelf import DatasetShelf
 from training.fleet.filesystem import LocalFs
 from training.fleet.hub import Hub, Settings, WaitingRoom
 from training.fleet.job import digest
@@ -90,6 +91,7 @@ class Receiver:
             clock=clock,
             authority=security.authority if security else None,
             reload=self._reload,
+            datasets=DatasetShelf(folder / "datasets", self.disk),
         )
         self.hub: Hub = app.state.hub
         self.room = self.hub.room = WatchedRoom()

@@ -432,7 +432,7 @@ def test_no_value_is_a_traceback(value, key):
     problems: list[manifest.Problem] = []
     root = manifest.Table({"jobs": [{key: value}]}, (), problems)
     trainers = manifest.Trainers({"cnn": {}, "own": None})
-    manifest.check_plan(root, manifest.Defaults(), trainers)
+    manifest.check_plan(root, trainers)
     assert problems
 
 

@@ -25,6 +25,7 @@ class Access(StrEnum):
 
 
 _JOB = "/v1/job/{job_id}"
+_DATASET = "/v1/dataset/{dataset_id}"
 
 POLICY: Mapping[tuple[str, str], Access] = {
     ("POST", "/v1/job/claim"): Access.WORKER,
@@ -46,6 +47,13 @@ POLICY: Mapping[tuple[str, str], Access] = {
     ("POST", f"{_JOB}/requeue"): Access.OPERATOR,
     ("POST", "/v1/manifest/reload"): Access.OPERATOR,
     ("GET", "/v1/authority"): Access.JOINING,
+    ("GET", "/v1/datasets"): Access.ANYONE,
+    ("PUT", _DATASET): Access.OPERATOR,
+    ("GET", _DATASET): Access.READER,  # hosts: what they may be given to train on
+    ("PUT", f"{_DATASET}/piece/{{sha256}}"): Access.OPERATOR,
+    ("GET", f"{_DATASET}/piece/{{sha256}}"): Access.READER,
+    ("POST", f"{_DATASET}/publish"): Access.OPERATOR,
+    ("POST", f"{_DATASET}/remove"): Access.OPERATOR,
     ("POST", "/v1/join"): Access.JOINING,
     ("POST", "/v1/renew"): Access.OWNER,
     ("POST", "/v1/invitations"): Access.OPERATOR,

@@ -36,6 +36,7 @@ class Act(StrEnum):
     TOKEN_ADD = "token_add"  # noqa: S105 - the act's name
     TOKEN_REVOKE = "token_revoke"  # noqa: S105
     DATASET_PUSH = "dataset_push"
+    DATASET_REMOVE = "dataset_remove"
 
 
 class AuditLog:

@@ -7,19 +7,16 @@ The operator's token comes from ``$CIS490_OPERATOR_TOKEN`` only: an argument wou
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.live import Live
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
-from training.fleet import cli_audit, cli_enroll, cli_recovery, cli_status, cli_views
+from training.fleet import cli_audit, cli_dataset, cli_enroll, cli_recovery, cli_status, cli_views
 from training.fleet.cli_bundle import BundleRefused, fetch_model
 from training.fleet.cli_world import (
     DEFAULT_URL,
@@ -30,6 +27,7 @@ from training.fleet.cli_world import (
     USAGE,
     CannotError,
     World,
+    meter,
 )
 from training.fleet.client import (
     ClientError,
@@ -269,7 +267,7 @@ def get(
     detail = client.job(job)
     view, spec = detail["job"], detail["spec"]
     folder = out or Path(f"{spec['model']}_{spec['mode']}-{view['job_id'][:12]}").name
-    with _meter(world) as progress:
+    with meter(world, "fetching") as progress:
         artifact_id, files = fetch_model(client, detail, Path(folder), progress)
     shape = {
         "job_id": view["job_id"],
@@ -283,20 +281,10 @@ def get(
     return DONE
 
 
-@contextmanager
-def _meter(world: World) -> Iterator[Callable[[int, int], object]]:
-    """A bar with the time left, on a terminal; silence elsewhere."""
-    columns = (TextColumn("fetching"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
-    console = Console(file=world.err, highlight=False)
-    shown = world.err.isatty()
-    with Progress(*columns, console=console, transient=True, disable=not shown) as bar:
-        task = bar.add_task("fetching", total=None)
-        yield lambda done, whole: bar.update(task, completed=done, total=whole or None)
-
-
 cli_audit.hook(app)
 cli_enroll.hook(app)
 cli_recovery.hook(app)
+app.add_typer(cli_dataset.app, name="dataset")
 
 
 def main(argv: Sequence[str] | None = None, *, world: World | None = None) -> int:

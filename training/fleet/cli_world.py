@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
 from rich.console import Console, RenderableType
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
 from training.clock import SystemClock
 from training.fleet.client import ClientError, FleetClient
@@ -108,3 +109,14 @@ class World:
 
     def complain(self, sentence: object) -> None:
         print(f"cis490-jobs: {one_line(sentence, 2000)}", file=self.err)
+
+
+@contextmanager
+def meter(world: World, words: str) -> Iterator[Callable[[int, int], object]]:
+    """A bar with the time left, on a terminal; silence elsewhere."""
+    columns = (TextColumn(words), BarColumn(), DownloadColumn(), TimeRemainingColumn())
+    console = Console(file=world.err, highlight=False)
+    shown = world.err.isatty()
+    with Progress(*columns, console=console, transient=True, disable=not shown) as bar:
+        task = bar.add_task(words, total=None)
+        yield lambda done, whole: bar.update(task, completed=done, total=whole or None)

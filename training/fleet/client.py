@@ -52,6 +52,7 @@ from training.fleet.client_answers import (
 from training.fleet.client_bundles import SLOW_S, Progress, Upload, fetch, file_sha256
 from training.fleet.client_calls import Caller
 from training.fleet.transport import HttpTransport, Transport
+from training.fleet.client_datasets import DatasetCalls
 from training.fleet.words import (
     HEADER_CLAIM_ID,
     HEADER_HOST_ID,
@@ -309,6 +310,11 @@ class FleetClient:
         return self._get(_job(ref, "log"), {"attempt": attempt, "after": after})
 
     def workers(self) -> dict[str, Any]:
+    @property
+    def datasets(self) -> DatasetCalls:
+        """The calls about data sets, over the same connections."""
+        return DatasetCalls(self._caller)
+
         """Every host that ever asked (``WorkersReply``)."""
         return self._get("/v1/workers")
 

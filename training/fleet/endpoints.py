@@ -13,7 +13,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from training.crashpoint import crashpoint
-from training.fleet import access, enrolment, uploads
+from training.fleet import access, dataset_endpoints, enrolment, uploads
 from training.fleet.audit import PAGE_MAX, Act, page
 from training.fleet.bodies import acting, proven_host, read_json
 from training.fleet.catalogue import provenance_of
@@ -73,6 +73,7 @@ def routes() -> list[Route]:
         *(_route(*address) for address in enrolment.addresses()),
     ]
 
+        *(_route(*address) for address in dataset_endpoints.addresses()),
 
 # -- workers ----------------------------------------------------------------------------------------------------
 

@@ -303,5 +303,9 @@ IDENTITY_KEYS = ("model", "mode", "hyper", "split_recipe", "train_hosts", "seed"
 
 
 def spec_hash(spec: Mapping[str, Any]) -> str:
-    """The identity of what a job dict asks for, whatever its name, priority and constraints are."""
-    return digest({key: spec.get(key) for key in IDENTITY_KEYS})
+    """The identity of what a job dict asks for, whatever its name, priority and constraints are.
+
+    A data set is part of it where one is named: jobs that train on what their hosts have are who they always were.
+    """
+    named = {"dataset": spec["dataset"]} if spec.get("dataset") else {}
+    return digest({key: spec.get(key) for key in IDENTITY_KEYS} | named)

@@ -12,7 +12,10 @@ import sys
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
+from typing import Any
 
+from training.fleet.dataset_pieces import ID as DATASET_ID
+from training.fleet.dataset_pieces import Catalogue
 from training.fleet.describe import (
     PROGRAMS,
     DescribeError,
@@ -24,7 +27,6 @@ from training.fleet.describe import (
 )
 from training.fleet.manifest_checks import (
     Trainers,
-    check_defaults,
     check_head,
     check_plan,
     check_trainers,
@@ -71,17 +73,26 @@ def default_describer() -> Describer:
     return ProcessDescriber()
 
 
-def load_manifest(path: str | Path, *, describer: Describer | None = None) -> Manifest:
-    """The plan in ``path``; raises :class:`ManifestError` with every mistake in it."""
+def load_manifest(
+    path: str | Path, *, describer: Describer | None = None, datasets: Catalogue | None = None
+) -> Manifest:
+    """The plan in ``path``; raises :class:`ManifestError` with every mistake in it.
+
+    Without ``datasets`` nobody can say which data sets there are, and those that are named stay as they are written.
+    """
     path = Path(path)
     try:
         source = read_source(path)
     except UnreadableError as error:
         raise ManifestError(_located([error.problem], path, "")) from None
-    return parse_manifest(source, path=path, describer=describer or default_describer())
+    return parse_manifest(
+        source, path=path, describer=describer or default_describer(), datasets=datasets
+    )
 
 
-def parse_manifest(source: str, *, path: Path, describer: Describer) -> Manifest:
+def parse_manifest(
+    source: str, *, path: Path, describer: Describer, datasets: Catalogue | None = None
+) -> Manifest:
     """The plan in ``source``, which is reported as ``path``."""
     document = parse(source)
     problems: list[Problem] = []
@@ -95,8 +106,7 @@ def parse_manifest(source: str, *, path: Path, describer: Describer) -> Manifest
     name = check_head(root, stem=path.stem.removesuffix(".toml"))
     own = check_trainers(root, set(builtin))
     flags = _own_flags(own, describer, problems) | builtin
-    defaults = check_defaults(root)
-    hosts, jobs = check_plan(root, defaults, Trainers(flags, own))
+    defaults, hosts, jobs = check_plan(root, Trainers(flags, own), datasets)
     if document.partial:  # what is missing may stand in a line that could not be read
         problems = [problem for problem in problems if not problem.missing]
     problems = document.problems + problems
@@ -179,7 +189,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             print(error, file=sys.stderr)
         return 2
     if args.json or not sys.stdout.isatty():
-        say(json.dumps(plan.to_dict(), indent=2))
+        say(json.dumps(_offline(plan), indent=2))
     else:
         say(_table(plan))
     return 0
@@ -187,13 +197,31 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _table(plan: Manifest) -> str:
     rows = [("job", "model", "mode", "priority", "id")]
-    rows += [(j.name, j.model, j.mode, str(j.priority), j.job_id[:12]) for j in plan.jobs]
+    rows += [
+        (j.name, j.model, j.mode, str(j.priority), j.job_id[:12] if _is_known(j) else "?")
+        for j in plan.jobs
+    ]
     widths = [max(len(row[column]) for row in rows) for column in range(5)]
     lines = [
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
         for row in rows
     ]
+    if not all(map(_is_known, plan.jobs)):
+        lines.append("?: depends on what the receiver has under the data set's name")
     return "\n".join([f"{plan.name}: {len(plan.jobs)} jobs, {len(plan.hosts)} hosts", *lines])
+
+
+def _is_known(job: JobSpec) -> bool:
+    """Whether the job's id can be told here: a data set's name is resolved by the receiver alone."""
+    return job.dataset is None or DATASET_ID.fullmatch(job.dataset) is not None
+
+
+def _offline(plan: Manifest) -> dict[str, Any]:
+    """The plan as JSON, with null for the ids that the receiver alone can tell."""
+    whole = plan.to_dict()
+    for job, spec in zip(plan.jobs, whole["jobs"], strict=True):
+        spec["job_id"] = spec["job_id"] if _is_known(job) else None
+    return whole
 
 
 if __name__ == "__main__":

@@ -10,9 +10,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from training.fleet.dataset_pieces import Catalogue, UnknownDataset, is_reference
 from training.fleet.describe import CONTRACT_KEYS, HyperFlag, HyperValue, shown
 from training.fleet.manifest_reader import (
     KeyPath,
+    Kind,
     Problem,
     Table,
     WrongValueError,
@@ -77,6 +79,24 @@ class Trainers:
     own: Mapping[str, TrainerSpec] = field(default_factory=dict)
 
 
+def dataset_among(known: Catalogue | None) -> Kind[str]:
+    """A data set's id, whether its id, a prefix of that, or its name is written. ``None``: nobody can be asked what
+    there is, and what could be one is left as it is written."""
+
+    def kind(value: Any) -> str:
+        if not isinstance(value, str) or not is_reference(value):
+            raise WrongValueError(f"must be the id or the name of a data set, not {shown(value)}")
+        if known is None:
+            return value
+        try:
+            return known.resolve(value)
+        except UnknownDataset as unknown:
+            names = ", ".join(sorted(known.names)) or "none; `cis490-jobs dataset push` brings one"
+            raise WrongValueError(str(unknown), f"known: {names}") from None
+
+    return kind
+
+
 def check_head(root: Table, *, stem: str) -> str:
     """The plan's name; the file's own name when it does not say."""
     version = root.take("schema_version", whole(0, 2**31), SCHEMA_VERSION)
@@ -106,7 +126,7 @@ def check_trainers(root: Table, builtin: set[str]) -> dict[str, TrainerSpec]:
     return found
 
 
-def check_defaults(root: Table) -> Defaults:
+def check_defaults(root: Table, dataset: Kind[str]) -> Defaults:
     values: dict[str, Any] = root.take("defaults", _table, {})
     table = Table(values, (*root.path, "defaults"), root.problems)
     recipe = table.take("split_recipe", _recipe, "" if table.has("split_recipe") else "sample")
@@ -115,6 +135,7 @@ def check_defaults(root: Table) -> Defaults:
         train_hosts=table.take("train_hosts", _host_names, ()),
         seed=table.take("seed", _seed, 0),
         n_resamples=table.take("n_resamples", _n_resamples, 1000),
+        dataset=table.take("dataset", dataset, None),
     )
     table.finish("[defaults]")
     return checked
@@ -144,14 +165,16 @@ def check_hosts(root: Table, trainers: Trainers) -> dict[str, HostSpec]:
     return found
 
 
-def check_jobs(root: Table, defaults: Defaults, trainers: Trainers) -> list[JobSpec]:
+def check_jobs(
+    root: Table, defaults: Defaults, trainers: Trainers, dataset: Kind[str]
+) -> list[JobSpec]:
     """``[[jobs]]``. Those with a problem are left out of the comparison of ids."""
     sound: list[JobSpec] = []
     names: set[str] = set()
     by_id: dict[str, JobSpec] = {}
     for _, table in root.tables("jobs", array=True):
         before = len(root.problems)
-        job = _job(table, defaults, trainers)
+        job = _job(table, defaults, trainers, dataset)
         as_it_should_be = len(root.problems) == before
         if job.name in names:
             message = f'there is another job called "{job.name}"'
@@ -162,7 +185,7 @@ def check_jobs(root: Table, defaults: Defaults, trainers: Trainers) -> list[JobS
         if (twin := by_id.get(job.job_id)) is not None and twin.name != job.name:
             message = (
                 f'jobs "{twin.name}" and "{job.name}" would train the same model: '
-                "model, mode, hyper, split_recipe, train_hosts and seed are equal"
+                "model, mode, hyper, split_recipe, train_hosts, seed and dataset are equal"
             )
             table.report((), message, "remove one, or change its seed")
         by_id.setdefault(job.job_id, job)
@@ -170,7 +193,7 @@ def check_jobs(root: Table, defaults: Defaults, trainers: Trainers) -> list[JobS
     return sound
 
 
-def _job(table: Table, defaults: Defaults, trainers: Trainers) -> JobSpec:
+def _job(table: Table, defaults: Defaults, trainers: Trainers, dataset: Kind[str]) -> JobSpec:
     name = table.take("name", text(128), "", required=True)
     model = table.take("model", one_of(trainers.flags, "model"), "", required=True)
     mode = table.take("mode", _mode, "", required=True)
@@ -178,6 +201,7 @@ def _job(table: Table, defaults: Defaults, trainers: Trainers) -> JobSpec:
     hyper = _hyper(table, model, trainers)
     seed = table.take("seed", _seed, defaults.seed)
     own = trainers.own.get(model)
+    data = table.take("dataset", dataset, defaults.dataset)
     job = JobSpec(
         name=name,
         job_id=job_identity(
@@ -188,6 +212,7 @@ def _job(table: Table, defaults: Defaults, trainers: Trainers) -> JobSpec:
             train_hosts=train_hosts,
             seed=seed,
             command=own.command if own else (),
+            dataset=data,
         ),
         model=model,
         mode=mode,
@@ -204,6 +229,7 @@ def _job(table: Table, defaults: Defaults, trainers: Trainers) -> JobSpec:
         train_hosts=train_hosts,
         seed=seed,
         n_resamples=table.take("n_resamples", _n_resamples, defaults.n_resamples),
+        dataset=data,
     )
     table.finish("a job")
     return job
@@ -294,10 +320,12 @@ def _table(value: Any) -> dict[str, Any]:
 
 
 def check_plan(
-    root: Table, defaults: Defaults, trainers: Trainers
-) -> tuple[dict[str, HostSpec], list[JobSpec]]:
-    """Hosts and jobs, and then whatever keys are left at the top."""
+    root: Table, trainers: Trainers, datasets: Catalogue | None = None
+) -> tuple[Defaults, dict[str, HostSpec], list[JobSpec]]:
+    """Defaults, hosts and jobs, and then whatever keys are left at the top."""
+    dataset = dataset_among(datasets)
+    defaults = check_defaults(root, dataset)
     hosts = check_hosts(root, trainers)
-    jobs = check_jobs(root, defaults, trainers)
+    jobs = check_jobs(root, defaults, trainers, dataset)
     root.finish("a manifest")
-    return hosts, jobs
+    return defaults, hosts, jobs

@@ -39,6 +39,7 @@ class Defaults:
     train_hosts: tuple[str, ...] = ()
     seed: int = 0
     n_resamples: int = 1000
+    dataset: str | None = None  # None: what each host has locally
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,10 +96,12 @@ class JobSpec:
     train_hosts: tuple[str, ...] = ()  # recording hosts, sorted
     seed: int = 0
     n_resamples: int = 1000
+    dataset: str | None = None  # its id; None: what each host has locally
 
     def to_dict(self) -> dict[str, Any]:
-        """The job dict of the queue and the wire."""
-        return _plain(self)
+        """The job dict of the queue and the wire; without ``dataset`` when the job names none."""
+        plain = _plain(self)
+        return plain if self.dataset is not None else {k: plain[k] for k in plain if k != "dataset"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +156,7 @@ def job_identity(
     train_hosts: Sequence[str],
     seed: int,
     command: Sequence[str] = (),
+    dataset: str | None = None,
 ) -> str:
     """The job's id: SHA-256 of what determines the model. ``command`` is that of a trainer of one's own.
 
@@ -166,7 +170,11 @@ def job_identity(
         "train_hosts": sorted(train_hosts),
         "seed": seed,
     }
-    return digest(identity | {"command": list(command)} if command else identity)
+    if command:
+        identity["command"] = list(command)
+    if dataset is not None:
+        identity["dataset"] = dataset
+    return digest(identity)
 
 
 def _plain(record: Any) -> dict[str, Any]:

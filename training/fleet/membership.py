@@ -5,7 +5,8 @@ Like the service, these run inside one transaction of the writer.
 
 from __future__ import annotations
 
-from training.fleet.job import EndReason
+from training.fleet import policy as rules
+from training.fleet.job import EndReason, Host
 from training.fleet.protocol import Refusal, Slug
 from training.fleet.service import Service
 
@@ -18,6 +19,22 @@ def readable(service: Service, ref: str, host_id: str | None) -> str:
     ):
         raise Refusal(Slug.NOT_YOURS, f"host {host_id} never worked on this job")
     return job_id
+
+
+def check_fetch(service: Service, dataset_id: str, host_id: str) -> None:
+    """Raise Refusal unless a proven host may fetch this data set: one that it trains on now, or that the lists of the
+    plan's hosts and jobs would let it train on. What a host says it can do decides nothing here."""
+    host = Host.of(host_id, {}, service.plan.hosts.get(host_id))
+    if any(rules.fits(needs, host) is None for needs in service.plan.datasets.get(dataset_id, ())):
+        return
+    for attempt in service.queue.live_attempts(host_id):
+        job = service.queue.get(attempt.job_id)
+        if job is not None and job.spec.get("dataset") == dataset_id:
+            return
+    raise Refusal(
+        Slug.NOT_YOURS,
+        f"no job that host {host_id} may be given trains on data set {dataset_id[:12]}",
+    )
 
 
 def expel(service: Service, host_id: str) -> int:

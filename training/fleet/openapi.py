@@ -23,6 +23,8 @@ from training.fleet.protocol import Slug
 
 PATH = "/v1/openapi.json"
 _JOB = "/v1/job/{job_id}"
+_SET = "/v1/dataset/{dataset_id}"
+_PIECE = f"{_SET}/piece/{{sha256}}"
 _SHA256 = r"^ *[0-9A-Fa-f]{64} *$"
 _SAFE = frozenset({"GET", "HEAD"})
 
@@ -50,6 +52,12 @@ _UPLOAD = (
 _BYTES = {"type": "integer", "minimum": 0, "maximum": wire.ARTIFACT_BYTES_MAX}
 _OFFSET = _parameter("header", wire.HEADER_OFFSET, _BYTES, "of the first byte of this body")
 _RANGE = _parameter("header", "Range", {"type": "string"}, "one plain range; others get the whole")
+_TEXT = {"type": "string", "minLength": 1}
+_IN_PATH = (
+    ("job_id", _TEXT, "its id; for onlookers and operators also its name or a unique prefix"),
+    ("dataset_id", _TEXT, "the SHA-256 of its listing"),
+    ("sha256", _TEXT, "of the piece"),
+)
 _STATUS = _parameter(
     "query", "status", {"enum": [*JobStatus], "type": "string"}, "only jobs of this status"
 )
@@ -69,12 +77,14 @@ class Operation:
     slugs: tuple[Slug, ...] = ()
     parameters: tuple[Json, ...] = ()
     upload: bool = False
+    media: str = "application/zstd"  # of bytes that are answered; empty for none
     links: tuple[str, ...] = ()  # operations that take the claim which this one grants
 
 
 _CLAIMED = (Slug.UNKNOWN_JOB, Slug.LEASE_SUPERSEDED)
 _MOVED = (Slug.UNKNOWN_JOB, Slug.WRONG_STATE)
 _NAMED = (Slug.UNKNOWN_NAME,)
+_FETCHED = (Slug.UNKNOWN_DATASET, Slug.INCOMPLETE_DATASET, Slug.NOT_YOURS)
 _LOOKED = (Slug.UNKNOWN_JOB, Slug.NOT_YOURS)
 
 OPERATIONS: Mapping[tuple[str, str], Operation] = {
@@ -216,6 +226,28 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
     ("GET", "/v1/audit"): Operation(
         "audit", "who did what", reply=wire.AuditReply, parameters=_PAGE
     ),
+    ("GET", "/v1/datasets"): Operation("datasets", "all data sets", reply=wire.DatasetsReply),
+    ("PUT", _SET): Operation(
+        "announce_dataset", "bring a listing; which of its pieces have to come?",
+        reply=wire.DatasetDraftReply, slugs=(Slug.WRONG_DIGEST,), upload=True,
+    ),
+    ("GET", _SET): Operation(
+        "dataset", "a data set's listing", slugs=_FETCHED, media="application/json"
+    ),
+    ("PUT", _PIECE): Operation(
+        "bring_piece", "bring a piece", slugs=(*_FETCHED, Slug.WRONG_DIGEST), upload=True, media=""
+    ),
+    ("GET", _PIECE): Operation(
+        "piece", "a piece's bytes", slugs=_FETCHED, media="application/octet-stream"
+    ),
+    ("POST", f"{_SET}/publish"): Operation(
+        "publish_dataset", "let it be fetched, under this name too", wire.DatasetPublishRequest,
+        wire.DatasetView, _FETCHED,
+    ),
+    ("POST", f"{_SET}/remove"): Operation(
+        "remove_dataset", "forget it", reply=wire.DatasetRemoveReply,
+        slugs=(*_FETCHED, Slug.WRONG_STATE),
+    ),
     ("GET", PATH): Operation("openapi", "this document", reply=dict),
 }  # fmt: skip
 
@@ -300,12 +332,9 @@ def _operation(method: str, path: str, operation: Operation, refusals: dict[str,
         found["security"] = [{"token": []}, {"certificate": []}]
     elif kind is not Access.JOINING:
         found["security"] = [{}, {"certificate": []}]  # on loopback without TLS nothing is shown
-    if "{job_id}" in path:
-        words = "the job's id; for onlookers and operators also its name or a unique prefix"
-        job = _parameter("path", "job_id", {"type": "string", "minLength": 1}, words)
-        found["parameters"] = [job, *operation.parameters]
-    elif operation.parameters:
-        found["parameters"] = [*operation.parameters]
+    named = [_parameter("path", *each) for each in _IN_PATH if f"{{{each[0]}}}" in path]
+    if named or operation.parameters:
+        found["parameters"] = [*named, *operation.parameters]
     if operation.request is not None:
         content = {"application/json": {"schema": _schema(operation.request)}}
         found["requestBody"] = {"required": True, "content": content}
@@ -334,8 +363,8 @@ def _success(method: str, operation: Operation) -> Json:
     found: Json = {"description": operation.summary}
     if operation.reply is not None:
         found["content"] = {"application/json": {"schema": _schema(operation.reply)}}
-    elif method != "HEAD":
-        found["content"] = {"application/zstd": {}}
+    elif method != "HEAD" and operation.media:
+        found["content"] = {operation.media: {}}
     if operation.links:
         found["links"] = {name: _link(name) for name in operation.links}
     return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,10 +12,14 @@ import msgspec
 
 from training.fleet.audit import Act, AuditLog
 from training.fleet.database import Writer
+from training.fleet.dataset_pieces import Catalogue
+from training.fleet.dataset_shelf import DatasetShelf
 from training.fleet.describe import Describer, describe_command
-from training.fleet.manifest import ManifestError, load_manifest
+from training.fleet.job import Needs
+from training.fleet.manifest import JobSpec, ManifestError, load_manifest
 from training.fleet.protocol import Refusal, ReloadReply, Slug
 from training.fleet.service import Plan, Service
+from training.fleet.store_errors import StoreError
 
 logger = logging.getLogger(__name__)
 
@@ -28,11 +33,15 @@ class Reloader:
     writer: Writer
     describer: Describer
     audit: AuditLog
+    shelf: DatasetShelf | None = None  # None: the plan may name data sets by their ids alone
 
     def __call__(self, who: str) -> ReloadReply:
         """Raises Refusal(bad_manifest) with every mistake. The audit names ``who`` when something changed."""
         try:
-            jobs, plan = load_plan(self.path, self.describer)
+            known = None if self.shelf is None else self.shelf.catalogue()
+            jobs, plan = load_plan(self.path, self.describer, known)
+        except StoreError as error:
+            raise Refusal(Slug.UNAVAILABLE, str(error)) from error
         except ManifestError as error:
             mistakes = [mistake.to_dict() for mistake in error.mistakes]
             raise Refusal(
@@ -56,9 +65,11 @@ class Reloader:
         return counts
 
 
-def load_plan(path: Path, describer: Describer) -> tuple[list[dict[str, Any]], Plan]:
+def load_plan(
+    path: Path, describer: Describer, datasets: Catalogue | None = None
+) -> tuple[list[dict[str, Any]], Plan]:
     """The manifest as job dicts and as the service's plan; raises ManifestError."""
-    manifest = load_manifest(path, describer=describer)
+    manifest = load_manifest(path, describer=describer, datasets=datasets or Catalogue())
     jobs = []
     for job in manifest.jobs:
         own = manifest.trainers.get(job.model)
@@ -68,4 +79,15 @@ def load_plan(path: Path, describer: Describer) -> tuple[list[dict[str, Any]], P
         for program in manifest.flag_digests
     }
     hosts = {name: host.to_dict() for name, host in manifest.hosts.items()}
-    return jobs, Plan(hosts, dict(manifest.flag_digests), models)
+    return jobs, Plan(hosts, dict(manifest.flag_digests), models, _readers(manifest.jobs))
+
+
+def _readers(jobs: Iterable[JobSpec]) -> dict[str, frozenset[Needs]]:
+    """Data set → by model and lists alone, who trains on it."""
+    found: dict[str, set[Needs]] = {}
+    for job in jobs:
+        if job.dataset is not None:
+            allowed, denied = frozenset(job.allowed_hosts), frozenset(job.denied_hosts)
+            needs = Needs(model=job.model, allowed_hosts=allowed, denied_hosts=denied)
+            found.setdefault(job.dataset, set()).add(needs)
+    return {dataset_id: frozenset(needs) for dataset_id, needs in found.items()}

@@ -25,6 +25,7 @@ from training.fleet.authority import Authority
 from training.fleet.catalogue import index_rows
 from training.fleet.database import Database, DatabaseError, DatabaseLost, Writer
 from training.fleet.database_sqlite import SqliteDatabase
+from training.fleet.dataset_shelf import DatasetShelf
 from training.fleet.endpoints import routes
 from training.fleet.hub import Hub, Settings
 from training.fleet.listening import StartError, address, listener, public_url, secure
@@ -55,6 +56,7 @@ def create_app(
     clock: Clock | None = None,
     authority: Authority | None = None,
     reload: Callable[[str], ReloadReply] | None = None,
+    datasets: DatasetShelf | None = None,
 ) -> Starlette:
     """The application over ready objects; starts no timer and no thread of its own but those for file work.
 
@@ -70,7 +72,7 @@ def create_app(
     # On the writer's thread: the database is in its hands from now on.
     registry = writer.submit(lambda: Registry(service.queue.db, clock)).result()
     door = Door(registry, clock, settings.operator_token, secure=settings.secure)
-    hub = Hub(service, writer, store, reader, clock, settings, door, authority, reload)
+    hub = Hub(service, writer, store, reader, clock, settings, door, authority, datasets, reload)
     app.state.hub = hub
     return app
 
@@ -99,7 +101,8 @@ def serve(args: argparse.Namespace) -> int:
         writer = Writer(queue.db, on_lost)
         stack.callback(writer.close)
         audit = AuditLog(queue.db, clock)
-        reloader = Reloader(args.manifest, service, writer, default_describer(), audit)
+        shelf = DatasetShelf(args.datasets_dir or args.models_dir.with_name("datasets"))
+        reloader = Reloader(args.manifest, service, writer, default_describer(), audit, shelf)
         _load(reloader)
         settings = Settings(
             operator_token=os.environ.get(TOKEN_VARIABLE) or None,
@@ -118,6 +121,7 @@ def serve(args: argparse.Namespace) -> int:
             clock=clock,
             authority=security.authority if security else None,
             reload=reloader,
+            datasets=shelf,
         )
         stack.callback(app.state.hub.close)
         _repair_index(store, reader)
@@ -206,6 +210,12 @@ def _parser() -> argparse.ArgumentParser:
         ("--models-dir", "/var/lib/cis490/models", "the artifact store"),
     ):
         parser.add_argument(flag, type=Path, default=Path(default), help=f"{words} (%(default)s)")
+    parser.add_argument(
+        "--datasets-dir",
+        type=Path,
+        metavar="DIR",
+        help="the data sets that were pushed (datasets beside the artifact store)",
+    )
     parser.add_argument(
         "--tls",
         action="store_true",

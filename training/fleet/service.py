@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from training.fleet import policy as rules
 from training.fleet.choose import NoJob
-from training.fleet.job import LIVE, Attempt, EndReason, Host, Job, JobStatus, spec_hash
+from training.fleet.job import LIVE, Attempt, EndReason, Host, Job, JobStatus, Needs, spec_hash
 from training.fleet.policy import Fleet, Watch
 from training.fleet.protocol import (
     ERROR_CHARS_MAX,
@@ -72,6 +72,8 @@ class Plan:
     hosts: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     trainer_digests: Mapping[str, str] = field(default_factory=dict)
     trainer_models: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    # data set → which models, on which hosts, train on it
+    datasets: Mapping[str, frozenset[Needs]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

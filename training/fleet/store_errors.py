@@ -8,6 +8,8 @@ The tree::
     ├── StoreUnavailable       the disk failed; nothing was acknowledged, try again
     ├── NotStored              no such artifact
     ├── Damaged                an artifact's bytes are not what its name says
+    ├── NoDataset              no such data set, or no such piece of it
+    ├── PiecesMissing          a data set lacks pieces, or some have rotted; pushing it again mends it
     └── UploadError            one upload
         ├── Fenced             another connection took this upload over
         ├── OffsetMismatch     the upload cannot go on from there; `.stored` says from where it can
@@ -48,6 +50,14 @@ class NotStored(StoreError):
 
 class Damaged(StoreError):
     """An artifact's bytes are not those its name promises."""
+
+
+class NoDataset(StoreError):
+    """There is no such data set, or it has no such piece."""
+
+
+class PiecesMissing(StoreError):
+    """A data set is not whole: pieces have not arrived yet, or are damaged on the disk."""
 
 
 class UploadError(StoreError):

@@ -16,6 +16,7 @@ LOG_LINES_MAX = 200  # lines in one message
 LOG_LINE_CHARS_MAX = 500
 WAIT_S_MAX = 30.0
 ID_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$"  # claim, request, session and instance ids
+DATASET_NAME_PATTERN = r"^[a-z0-9][a-z0-9_.-]{0,63}$"
 HOST_ID_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
 
 # Headers of the calls whose body is not JSON.
@@ -53,6 +54,7 @@ class Slug(StrEnum):
     JOIN_REFUSED = "join_refused", 403  # the one-time code is wrong, used or too old
     UNKNOWN_JOB = "unknown_job", 404
     NO_ARTIFACT = "no_artifact", 404
+    UNKNOWN_DATASET = "unknown_dataset", 404  # or no such piece of it
     UNKNOWN_NAME = "unknown_name", 404  # no certificate or token has this name
     NOT_FOUND = "not_found", 404
     METHOD_NOT_ALLOWED = "method_not_allowed", 405
@@ -66,6 +68,7 @@ class Slug(StrEnum):
         409,
     )  # ask HEAD for the stored offset, then go on from there
     WRONG_STATE = "wrong_state", 409  # an operator's call that the job's status does not allow
+    INCOMPLETE_DATASET = "incomplete_dataset", 409  # pieces are missing or damaged: push again
     NO_AUTHORITY = "no_authority", 409  # the receiver was started without TLS
     JOB_CANCELLED = "job_cancelled", 410  # stop the trainer, drop the work
     TOO_LARGE = "too_large", 413

@@ -1,0 +1,426 @@
+"""Data sets on their way from a folder to the receiver and on to workers, whole, and no byte more often than needed."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from builders import a_capability, a_job
+from hypothesis import given
+from hypothesis import strategies as st
+from receiver_running import Receiver, Wire, running
+
+from training.fleet import client_datasets
+from training.fleet.cli import main
+from training.fleet.cli_world import World
+from training.fleet.client import ClientError, Damaged, FleetClient, Refused, Unavailable
+from training.fleet.client_datasets import FolderError, push, read_folder
+from training.fleet.dataset_pieces import (
+    FILES_MAX,
+    PIECE_BYTES,
+    BadListing,
+    Catalogue,
+    File,
+    Listing,
+    UnknownDataset,
+    check_paths,
+    cut,
+    parse,
+)
+from training.fleet.service import Plan
+from training.fleet.transport import HttpTransport, TransportError
+
+QUIET = lambda done, whole: None  # noqa: E731 - a progress that nobody watches
+
+
+def a_folder(root: Path, **files: bytes) -> Path:
+    """A data set's folder; ``__`` in a name stands for a slash, ``_d_`` for a dot."""
+    for name, content in files.items():
+        path = root / name.replace("__", "/").replace("_d_", ".")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+    return root
+
+
+def block(letter: str, count: float = 1) -> bytes:
+    """Bytes that differ from piece to piece."""
+    size = int(PIECE_BYTES * count)
+    return (hashlib.sha256(letter.encode()).digest() * (size // 32 + 1))[:size]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return a_folder(
+        tmp_path / "processed",
+        summary_d_parquet=block("a") + block("b") + block("c", 0.5),
+        tensors__t_d_npy=block("d", 1.25),
+        empty_d_json=b"",
+        _d_cache__left_out=b"not part of it",
+    )
+
+
+@pytest.fixture
+def receiver(tmp_path: Path) -> Iterator[Receiver]:
+    with running(a_folder(tmp_path / "receiver", note=b"")) as receiver:
+        yield receiver
+
+
+# -- listings ---------------------------------------------------------------------------------------------------
+
+
+def a_listing(**changes: Any) -> bytes:
+    entry = {"path": "a.npy", "pieces": ["0" * 64], "size": 5} | changes
+    whole = {"files": [entry], "format": 1, "piece_bytes": PIECE_BYTES}
+    return json.dumps(whole, sort_keys=True, separators=(",", ":")).encode()
+
+
+def test_a_listing_says_what_a_folder_holds(folder: Path) -> None:
+    listing = read_folder(folder, QUIET)
+    assert [file.path for file in listing.files] == ["empty.json", "summary.parquet", "tensors/t.npy"]
+    assert listing.size == PIECE_BYTES * 3.75
+    assert len(listing.lengths) == 5
+    assert parse(listing.document) == listing
+    assert read_folder(folder, QUIET).dataset_id == listing.dataset_id
+
+
+def test_equal_files_are_equal_data_sets_and_a_changed_one_is_another(tmp_path: Path) -> None:
+    one = read_folder(a_folder(tmp_path / "one", b=b"2", a=b"1"), QUIET)
+    assert one.dataset_id == read_folder(a_folder(tmp_path / "two", a=b"1", b=b"2"), QUIET).dataset_id
+    assert one.dataset_id != read_folder(a_folder(tmp_path / "six", a=b"1", b=b"3"), QUIET).dataset_id
+
+
+HOSTILE = [
+    "../x", "a/../b", "/etc/passwd", "C:/x", "C:x", "a\\b", "\\\\host\\x", "a//b", "./a", "a/", "", ".", "..",
+    ".hidden", "a/.ssh/x", "con", "a/NUL.txt", "com1.npy", "a.", "a ", " a", "a\x00b", "a\nb", "ä", "a:b", "a*",
+    "~", "$HOME", "-rf", "x" * 101, "/".join("abcdefghij"), "/".join(["x" * 60] * 5),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("path", HOSTILE)
+def test_hostile_paths_are_refused(path: str) -> None:
+    with pytest.raises(BadListing):
+        parse(a_listing(path=path))
+
+
+@pytest.mark.parametrize(
+    "paths", [("a", "a"), ("A", "a"), ("a", "a/b"), ("a/b", "a"), ("A/x", "a/y"), ("x/B/c", "x/b")]
+)
+def test_paths_that_would_meet_are_refused(paths: tuple[str, str]) -> None:
+    with pytest.raises(BadListing, match="would meet"):
+        check_paths(paths)
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        b"", b"{", b"[]", b"null", b"[" * 100_000, b'{"files":[],"format":1,"piece_bytes":1048576}',
+        a_listing(size=-1), a_listing(size=True), a_listing(size=5.0), a_listing(size=2**63),
+        a_listing(size=PIECE_BYTES + 1), a_listing(size=0), a_listing(pieces=["0" * 63]),
+        a_listing(pieces=["F" * 64]), a_listing(pieces="0" * 64), a_listing(pieces=[None]),
+        a_listing(link="/etc/passwd"), a_listing(path=None), a_listing(path=["a"]),
+        a_listing() + b" ", a_listing().replace(b'"format":1', b'"format":2'),
+        a_listing().replace(b"1048576", b"1"), a_listing().replace(b'"size":5', b'"size":5,"size":5'),
+        a_listing().replace(b'"size":5', b'"size":' + b"9" * 5000), b"\xff\xfe",
+    ],
+)  # fmt: skip
+def test_what_is_no_listing_is_refused(document: bytes) -> None:
+    with pytest.raises(BadListing):
+        parse(document)
+
+
+def test_a_listing_of_a_million_files_is_refused() -> None:
+    files = ",".join(f'{{"path":"f{n}","pieces":[],"size":0}}' for n in range(1_000_000))
+    with pytest.raises(BadListing):
+        parse(b'{"files":[%b],"format":1,"piece_bytes":1048576}' % files.encode())
+    few = tuple(File(f"f{n:05}", 0, ()) for n in range(FILES_MAX + 1))
+    with pytest.raises(BadListing, match="10000 files"):
+        parse(Listing(few).document)
+
+
+def test_one_piece_has_one_length() -> None:
+    files = (File("a", 5, ("0" * 64,)), File("b", 6, ("0" * 64,)))
+    with pytest.raises(BadListing, match="two lengths"):
+        parse(Listing(files).document)
+
+
+@given(st.binary(max_size=300) | st.text(max_size=300).map(str.encode))
+def test_no_document_is_a_traceback(document: bytes) -> None:
+    with pytest.raises(BadListing):
+        parse(document)
+
+
+@given(st.lists(st.integers(0, 3 * PIECE_BYTES), max_size=4))
+def test_the_places_of_pieces_cover_every_file(sizes: list[int]) -> None:
+    files = tuple(
+        File(f"f{n}", size, ("0" * 64,) * -(-size // PIECE_BYTES)) for n, size in enumerate(sizes)
+    )
+    covered = [0] * len(files)
+    for place in Listing(files).places():
+        number = int(place.path[1:])
+        assert place.offset == covered[number]
+        assert 0 < place.length <= PIECE_BYTES
+        covered[number] += place.length
+    assert covered == sizes
+
+
+def test_a_name_an_id_and_a_prefix_mean_a_data_set() -> None:
+    one, two, six = "a" * 64, "a" * 63 + "b", "6" * 64
+    known = Catalogue(frozenset({one, two, six}), {"processed": one, "666666": two})
+    assert known.resolve(one) == known.resolve("processed") == one
+    assert known.resolve("666666") == two, "a name goes before a prefix"
+    assert known.resolve("66666666") == six
+    for nothing in ("aaaaaaaa", "66666", "other", "", "b" * 64):
+        with pytest.raises(UnknownDataset):
+            known.resolve(nothing)
+
+
+# -- folders ----------------------------------------------------------------------------------------------------
+
+
+def test_a_folder_with_a_link_is_refused(folder: Path) -> None:
+    (folder / "passwd").symlink_to("/etc/passwd")
+    with pytest.raises(FolderError, match="is a link"):
+        read_folder(folder, QUIET)
+
+
+@pytest.mark.parametrize("name", ["a b", "con.npy", "ä.npy"])
+def test_a_folder_that_no_other_system_could_hold_is_refused(folder: Path, name: str) -> None:
+    (folder / name).write_bytes(b"x")
+    with pytest.raises(FolderError):
+        read_folder(folder, QUIET)
+
+
+def test_what_is_no_folder_is_refused(tmp_path: Path) -> None:
+    for path in (tmp_path / "nothing", a_folder(tmp_path / "x", f=b"").joinpath("f")):
+        with pytest.raises(FolderError, match="not a folder"):
+            read_folder(path, QUIET)
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(FolderError, match="no file"):
+        read_folder(tmp_path / "empty", QUIET)
+
+
+# -- pushing ----------------------------------------------------------------------------------------------------
+
+
+def pushed(client: FleetClient, folder: Path, name: str | None = "processed") -> tuple[str, int]:
+    """The data set's id, and the bytes of pieces that travelled."""
+    view, sent = push(client.datasets, folder, read_folder(folder, QUIET), name, QUIET)
+    return str(view["dataset_id"]), sent
+
+
+def test_a_second_push_sends_nothing_and_a_change_sends_its_pieces(
+    receiver: Receiver, folder: Path
+) -> None:
+    client = receiver.client()
+    first, sent = pushed(client, folder)
+    assert sent == PIECE_BYTES * 3.75
+    assert pushed(client, folder) == (first, 0)
+    changed = bytearray((folder / "summary.parquet").read_bytes())
+    changed[PIECE_BYTES + 7] ^= 1
+    (folder / "summary.parquet").write_bytes(changed)
+    second, sent = pushed(client, folder)
+    assert (second != first, sent) == (True, PIECE_BYTES)
+    rows = client.datasets.datasets()["datasets"]
+    assert {row["dataset_id"]: row["names"] for row in rows} == {first: [], second: ["processed"]}
+    assert rows[0]["size"] == PIECE_BYTES * 3.75
+    assert [entry["act"] for entry in client.get_json("/v1/audit")["entries"]] == ["dataset_push"] * 3
+
+
+class Cut:
+    """A network that fails the n-th request of a push, before or after it had its effect."""
+
+    def __init__(self, url: str, at: int, *, after: bool = False) -> None:
+        self._inner, self._left, self._after = HttpTransport(url), at, after
+        self.sent: list[str] = []
+
+    def request(self, method: str, path: str, *rest: Any) -> Any:
+        self._left -= 1
+        if self._left == 0 and not self._after:
+            raise TransportError("cut")
+        answer = self._inner.request(method, path, *rest)
+        self.sent.append(f"{method} {path}")
+        if self._left == 0:
+            raise TransportError("cut")
+        return answer
+
+    def close(self) -> None:
+        self._inner.close()
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("at", range(1, 8))
+def test_a_push_that_was_cut_goes_on(
+    receiver: Receiver, folder: Path, at: int, after: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client_datasets, "PUSH_TRIES", 1)
+    token = receiver.hub.settings.operator_token
+    listing = read_folder(folder, QUIET)
+    broken = Cut(receiver.url, at, after=after)
+    client = FleetClient(receiver.url, operator_token=token, transport=broken, tries=1)
+    with pytest.raises(ClientError):
+        push(client.datasets, folder, listing, "processed", QUIET)
+    there = len([path for path in broken.sent if "/piece/" in path])
+    again = Cut(receiver.url, 0)
+    client = FleetClient(receiver.url, operator_token=token, transport=again, tries=1)
+    push(client.datasets, folder, listing, "processed", QUIET)
+    assert len([path for path in again.sent if "/piece/" in path]) == 5 - there
+    broken.close()
+    again.close()
+
+
+def test_a_piece_with_a_flipped_bit_is_refused(receiver: Receiver, folder: Path) -> None:
+    calls, listing = receiver.client().datasets, read_folder(folder, QUIET)
+    calls.announce(listing)
+    sha256 = next(iter(listing.lengths))
+    for wrong in (b"short", block("z")):
+        with pytest.raises(Refused) as refused:
+            calls.bring(listing.dataset_id, sha256, wrong)
+        assert refused.value.slug == "wrong_digest"
+    with pytest.raises(Refused) as refused:
+        calls.bring(listing.dataset_id, "0" * 64, b"not part of it")
+    assert refused.value.slug == "unknown_dataset"
+    with pytest.raises(Refused) as refused:
+        calls.publish(listing.dataset_id, "processed")
+    assert refused.value.slug == "incomplete_dataset"
+    assert calls.datasets()["datasets"] == []
+
+
+def test_a_file_that_changes_while_it_is_pushed_is_told(receiver: Receiver, folder: Path) -> None:
+    listing = read_folder(folder, QUIET)
+    (folder / "tensors/t.npy").write_bytes(block("e", 1.25))
+    with pytest.raises(FolderError, match="changed while it was pushed"):
+        push(receiver.client().datasets, folder, listing, None, QUIET)
+
+
+def test_pieces_that_rot_on_the_receiver_are_refused_and_mended_by_a_push(
+    receiver: Receiver, folder: Path
+) -> None:
+    client = receiver.client()
+    dataset_id, _ = pushed(client, folder)
+    sha256 = next(iter(read_folder(folder, QUIET).lengths))
+    path = receiver.folder / "datasets" / "pieces" / sha256[:2] / sha256
+    rotten = bytearray(path.read_bytes())
+    rotten[5] ^= 4
+    path.write_bytes(rotten)
+    with pytest.raises(Refused) as refused:
+        client.datasets.piece(dataset_id, sha256)
+    assert refused.value.slug == "incomplete_dataset"
+    assert pushed(client, folder) == (dataset_id, PIECE_BYTES)
+    assert hashlib.sha256(client.datasets.piece(dataset_id, sha256)).hexdigest() == sha256
+
+
+def test_a_full_disk_takes_no_data_set(receiver: Receiver, folder: Path) -> None:
+    receiver.disk.free = 256 * 1024**2 + 2 * PIECE_BYTES
+    with pytest.raises(Unavailable) as refused:
+        receiver.client().datasets.announce(read_folder(folder, QUIET))
+    assert (refused.value.status, refused.value.slug) == (507, "disk_full")
+    receiver.disk.free = 10**12
+    assert pushed(receiver.client(), folder)[1] == PIECE_BYTES * 3.75
+
+
+def test_bodies_have_a_limit(receiver: Receiver) -> None:
+    token = {"X_Operator_Token": receiver.hub.settings.operator_token}
+    with Wire(receiver) as wire:
+        body = b"x" * (PIECE_BYTES + 1)
+        wire.request("PUT", f"/v1/dataset/{'0' * 64}/piece/{'0' * 64}", body, **token)
+        assert wire.problem() == (413, "too_large")
+
+
+def planned(receiver: Receiver, plan: Plan) -> None:
+    """As a reload does."""
+    receiver.writer.submit(lambda: receiver.service.reload(receiver.plan, plan)).result()
+
+
+# -- who may what -----------------------------------------------------------------------------------------------
+
+
+def test_only_operators_push(receiver: Receiver, folder: Path) -> None:
+    dataset_id, _ = pushed(receiver.client(), folder)
+    calls, listing = receiver.client(token=None).datasets, read_folder(folder, QUIET)
+    for call in (
+        lambda: calls.announce(listing),
+        lambda: calls.bring(dataset_id, next(iter(listing.lengths)), b""),
+        lambda: calls.publish(dataset_id, "mine"),
+        lambda: calls.remove(dataset_id),
+    ):
+        with pytest.raises(Refused) as refused:
+            call()
+        assert refused.value.slug == "operator_token"
+
+
+def test_odd_ids_are_refused_and_reach_no_file(receiver: Receiver) -> None:
+    calls = receiver.client().datasets
+    for odd in ("0" * 64, "..", "%2e%2e%2fjobs.db", "A" * 64, "x"):
+        with pytest.raises(Refused) as refused:
+            calls.listing(odd)
+        assert refused.value.slug in ("unknown_dataset", "bad_request", "not_found")
+
+
+def test_a_data_set_that_the_plan_names_is_not_removed(receiver: Receiver, folder: Path) -> None:
+    client = receiver.client()
+    dataset_id, _ = pushed(client, folder)
+    a_folder(folder, empty_d_json=b"not any more")
+    other, _ = pushed(client, folder)
+    planned(receiver, Plan(datasets={dataset_id: frozenset()}))
+    with pytest.raises(Refused) as refused:
+        client.datasets.remove(dataset_id)
+    assert refused.value.slug == "wrong_state"
+    assert client.datasets.remove(other)["freed"] == len(b"not any more")
+    assert [row["dataset_id"] for row in client.datasets.datasets()["datasets"]] == [dataset_id]
+    planned(receiver, Plan())
+    assert client.datasets.remove(dataset_id)["freed"] == PIECE_BYTES * 3.75
+    assert list((receiver.folder / "datasets" / "pieces").rglob("*" * 1 + "?" * 63)) == []
+
+
+def test_the_sweep_takes_what_nobody_lists(receiver: Receiver, folder: Path) -> None:
+    calls, shelf = receiver.client().datasets, receiver.hub.datasets
+    assert shelf is not None
+    dataset_id, _ = pushed(receiver.client(), folder)
+    a_folder(folder, more=block("m"))
+    draft = read_folder(folder, QUIET)
+    calls.announce(draft)
+    calls.bring(draft.dataset_id, draft.files[1].pieces[0], block("m"))
+    assert shelf.sweep(0.0) == 0, "a push that is under way is left alone"
+    assert shelf.sweep(1e12) == 2, "the draft, and the piece that it alone lists"
+    shelf.publish(dataset_id, "still-whole", 0.0)
+
+
+# -- the commands -----------------------------------------------------------------------------------------------
+
+
+def run(receiver: Receiver, *argv: str) -> tuple[int, str, str]:
+    out, err = io.StringIO(), io.StringIO()
+    world = World(
+        connect=lambda url, token: receiver.client(token=token),
+        out=out,
+        err=err,
+        environ={"CIS490_OPERATOR_TOKEN": "plain"},
+    )
+    code = main(["--receiver-url", receiver.url, *argv], world=world)
+    return code, out.getvalue(), err.getvalue()
+
+
+def test_the_commands_push_list_and_remove(tmp_path: Path, folder: Path) -> None:
+    with running(a_folder(tmp_path / "receiver", note=b""), operator_token="plain") as receiver:
+        code, out, _ = run(receiver, "dataset", "push", str(folder))
+        assert (code, "3.8 MiB in 3 files" in out, "3.8 MiB of which" in out) == (0, True, True), out
+        assert "0 B of which travelled" in run(receiver, "dataset", "push", str(folder))[1]
+        assert "processed" in run(receiver, "dataset", "list")[1]
+        found = json.loads(run(receiver, "dataset", "list", "--json")[1])["datasets"]
+        assert found[0]["names"] == ["processed"]
+        code, _, err = run(receiver, "dataset", "push", str(folder), "--name", "No Name")
+        assert (code, "cannot name a data set" in err) == (2, True)
+        code, _, err = run(receiver, "dataset", "push", str(tmp_path / "nowhere"), "--name", "x")
+        assert (code, "is not a folder" in err) == (1, True)
+        code, _, err = run(receiver, "dataset", "remove", "nobody")
+        assert (code, "there is no data set" in err) == (1, True)
+        assert "is gone" in run(receiver, "dataset", "remove", found[0]["dataset_id"][:8])[1]
+        assert "none; `cis490-jobs dataset push" in run(receiver, "dataset", "list")[1]
+
+
+__all__ = ["Damaged", "a_capability", "a_job", "cut"]

@@ -1,0 +1,222 @@
+"""PURE: what a data set is on the wire: files cut into pieces, each named by its SHA-256, and a small JSON listing.
+
+::
+
+    {"files":[{"path":"tensor_window_v1/tensors.npy","pieces":["9f86…","60303a…"],"size":1500000}],
+     "format":1,"piece_bytes":1048576}
+
+Every piece has ``piece_bytes`` bytes but the last of its file. A listing has one way to be written (sorted keys and
+paths, no blanks), and its SHA-256 is the data set's id: equal files have equal ids. Paths come from elsewhere and
+become files on every worker, so :func:`parse` takes only those that mean the same file on every system, and nothing
+outside the data set's folder.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+FORMAT = 1
+PIECE_BYTES = 1024 * 1024
+FILES_MAX = 10_000
+BYTES_MAX = 256 * 1024**3
+LISTING_BYTES_MAX = 32 * 1024**2  # of the document
+PATH_CHARS_MAX = 240
+FOLDERS_MAX = 8
+
+ID = re.compile(r"[0-9a-f]{64}")
+NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,63}")
+PREFIX = re.compile(r"[0-9a-f]{6,63}")  # what a shortened id looks like
+_PART = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9._-]{0,98}[A-Za-z0-9_-])?")
+_DEVICE = re.compile(r"(?:con|prn|aux|nul|com[0-9]|lpt[0-9])(?:\..*)?", re.IGNORECASE)
+
+
+class BadListing(ValueError):  # noqa: N818 - named for what was found, like the refusal it becomes
+    """The document is not that of a data set. The text is one sentence."""
+
+
+class UnknownDataset(LookupError):  # noqa: N818
+    """No data set, or more than one, is meant. The text is one sentence."""
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """One file: its path below the data set's folder, with forward slashes, and its pieces in order."""
+
+    path: str
+    size: int
+    pieces: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a piece belongs: ``length`` bytes of a file from ``offset`` on."""
+
+    sha256: str
+    path: str
+    offset: int
+    length: int
+
+
+@dataclass(frozen=True)
+class Listing:
+    """What a data set consists of."""
+
+    files: tuple[File, ...]
+    piece_bytes: int = PIECE_BYTES
+
+    @cached_property
+    def document(self) -> bytes:
+        """The one way to write it down."""
+        files = [
+            {"path": file.path, "pieces": list(file.pieces), "size": file.size}
+            for file in sorted(self.files, key=lambda file: file.path)
+        ]
+        whole = {"files": files, "format": FORMAT, "piece_bytes": self.piece_bytes}
+        return json.dumps(whole, sort_keys=True, separators=(",", ":")).encode()
+
+    @cached_property
+    def dataset_id(self) -> str:
+        return hashlib.sha256(self.document).hexdigest()
+
+    @cached_property
+    def size(self) -> int:
+        """Bytes of all files."""
+        return sum(file.size for file in self.files)
+
+    def places(self) -> Iterator[Place]:
+        """Every piece, file by file, from the first byte on. A piece may have several places."""
+        for file in self.files:
+            for number, sha256 in enumerate(file.pieces):
+                offset = number * self.piece_bytes
+                length = min(self.piece_bytes, file.size - offset)
+                yield Place(sha256, file.path, offset, length)
+
+    @cached_property
+    def lengths(self) -> Mapping[str, int]:
+        """Piece → its bytes, each piece once, in the order of their first places."""
+        found: dict[str, int] = {}
+        for place in self.places():
+            found.setdefault(place.sha256, place.length)
+        return found
+
+
+def parse(document: bytes) -> Listing:
+    """The listing that ``document`` is; raises BadListing unless it has the one form and its paths are harmless."""
+    if len(document) > LISTING_BYTES_MAX:
+        raise BadListing(f"the listing is larger than {LISTING_BYTES_MAX} bytes")
+    try:
+        whole = json.loads(document)
+    except (ValueError, RecursionError) as error:
+        raise BadListing(f"the listing is not JSON: {str(error)[:200]}") from None
+    if not isinstance(whole, dict) or set(whole) != {"files", "format", "piece_bytes"}:
+        raise BadListing("the listing must have files, format and piece_bytes, and nothing else")
+    if whole["format"] != FORMAT or whole["piece_bytes"] != PIECE_BYTES:
+        raise BadListing(
+            f"the listing is of format {str(whole['format'])[:20]} with pieces of "
+            f"{str(whole['piece_bytes'])[:20]} bytes, this program knows {FORMAT} and {PIECE_BYTES}"
+        )
+    files = whole["files"]
+    if not isinstance(files, list) or not 1 <= len(files) <= FILES_MAX:
+        raise BadListing(f"a data set has 1 to {FILES_MAX} files")
+    listing = Listing(tuple(_file(entry) for entry in files))
+    check_paths(file.path for file in listing.files)
+    if listing.size > BYTES_MAX:
+        raise BadListing(f"a data set has at most {BYTES_MAX} bytes")
+    if not _agree(listing):
+        raise BadListing("one piece is listed with two lengths")
+    if listing.document != document:
+        raise BadListing("the listing is not written in its one form (sorted, without blanks)")
+    return listing
+
+
+def _file(entry: Any) -> File:
+    if not isinstance(entry, dict) or set(entry) != {"path", "pieces", "size"}:
+        raise BadListing("a file must have path, pieces and size, and nothing else")
+    path, size, pieces = entry["path"], entry["size"], entry["pieces"]
+    if not isinstance(path, str):
+        raise BadListing("a file's path must be text")
+    if type(size) is not int or not 0 <= size <= BYTES_MAX:
+        raise BadListing(f"the size of {path[:80]!r} must be a number from 0 to {BYTES_MAX}")
+    whole = isinstance(pieces, list) and all(
+        isinstance(sha256, str) and ID.fullmatch(sha256) for sha256 in pieces
+    )
+    if not whole or len(pieces) != -(-size // PIECE_BYTES):
+        raise BadListing(f"the pieces of {path[:80]!r} must be SHA-256 digests that cover its size")
+    return File(path, size, tuple(pieces))
+
+
+def _agree(listing: Listing) -> bool:
+    return all(listing.lengths[place.sha256] == place.length for place in listing.places())
+
+
+def check_paths(paths: Iterable[str]) -> None:
+    """Raise BadListing unless each is a plain relative path, and no two meet on any system."""
+    known: dict[str, str] = {}  # folded → as written, a folder with a slash at its end
+    for path in paths:
+        parts = path.split("/")
+        if len(path) > PATH_CHARS_MAX or len(parts) > FOLDERS_MAX + 1:
+            raise BadListing(f"the path {path[:80]!r} is too long or too deep")
+        for part in parts:
+            if not _PART.fullmatch(part) or _DEVICE.fullmatch(part):
+                raise BadListing(
+                    f"{path[:80]!r} cannot be a file of a data set: use letters, digits, dots, dashes and "
+                    "underscores, below the folder itself"
+                )
+        for folder in ["/".join(parts[:depth]) + "/" for depth in range(1, len(parts))]:
+            _note(known, folder)
+        if path.casefold() in known:
+            raise _meet(path, known[path.casefold()])
+        _note(known, path)
+
+
+def _note(known: dict[str, str], name: str) -> None:
+    """Remember a file, or a folder, unless something else has its name when letters' case does not count."""
+    folded = name.rstrip("/").casefold()
+    there = known.setdefault(folded, name)
+    if there != name:
+        raise _meet(name, there)
+
+
+def _meet(path: str, other: str) -> BadListing:
+    return BadListing(f"{path[:80]!r} and {other[:80]!r} would meet on some systems; rename one")
+
+
+def cut(path: str, blocks: Iterable[bytes]) -> File:
+    """The file that consists of ``blocks``, each PIECE_BYTES long but the last."""
+    size, pieces = 0, []
+    for block in blocks:
+        pieces.append(hashlib.sha256(block).hexdigest())
+        size += len(block)
+    return File(path, size, tuple(pieces))
+
+
+@dataclass(frozen=True, slots=True)
+class Catalogue:
+    """What data sets there are: ids, and names that stand for some of them."""
+
+    ids: frozenset[str] = frozenset()
+    names: Mapping[str, str] = field(default_factory=dict)  # name → id
+
+    def resolve(self, reference: str) -> str:
+        """The id that an id, a name or a unique prefix of an id means; raises UnknownDataset."""
+        if reference in self.ids:
+            return reference
+        if reference in self.names:
+            return self.names[reference]
+        found = [each for each in self.ids if each.startswith(reference)]
+        if len(found) == 1 and PREFIX.fullmatch(reference):
+            return found[0]
+        if len(found) > 1 and PREFIX.fullmatch(reference):
+            raise UnknownDataset(f"{reference!r} begins the ids of {len(found)} data sets")
+        raise UnknownDataset(f"there is no data set `{reference[:80]}`")
+
+
+def is_reference(text: str) -> bool:
+    """Whether ``text`` can name a data set at all."""
+    return bool(ID.fullmatch(text) or NAME.fullmatch(text))
