@@ -46,7 +46,6 @@ POLICY: Mapping[tuple[str, str], Access] = {
     ("POST", f"{_JOB}/cancel"): Access.OPERATOR,
     ("POST", f"{_JOB}/requeue"): Access.OPERATOR,
     ("POST", "/v1/manifest/reload"): Access.OPERATOR,
-    ("GET", "/v1/authority"): Access.JOINING,
     ("GET", "/v1/datasets"): Access.ANYONE,
     ("PUT", _DATASET): Access.OPERATOR,
     ("GET", _DATASET): Access.READER,  # hosts: what they may be given to train on
@@ -54,6 +53,7 @@ POLICY: Mapping[tuple[str, str], Access] = {
     ("GET", f"{_DATASET}/piece/{{sha256}}"): Access.READER,
     ("POST", f"{_DATASET}/publish"): Access.OPERATOR,
     ("POST", f"{_DATASET}/remove"): Access.OPERATOR,
+    ("GET", "/v1/authority"): Access.JOINING,
     ("POST", "/v1/join"): Access.JOINING,
     ("POST", "/v1/renew"): Access.OWNER,
     ("POST", "/v1/invitations"): Access.OPERATOR,

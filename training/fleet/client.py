@@ -51,8 +51,8 @@ from training.fleet.client_answers import (
 )
 from training.fleet.client_bundles import SLOW_S, Progress, Upload, fetch, file_sha256
 from training.fleet.client_calls import Caller
-from training.fleet.transport import HttpTransport, Transport
 from training.fleet.client_datasets import DatasetCalls
+from training.fleet.transport import HttpTransport, Transport
 from training.fleet.words import (
     HEADER_CLAIM_ID,
     HEADER_HOST_ID,
@@ -279,6 +279,11 @@ class FleetClient:
                 if not upload.may_begin_anew(refusal):
                     raise
 
+    @property
+    def datasets(self) -> DatasetCalls:
+        """The calls about data sets, over the same connections."""
+        return DatasetCalls(self._caller)
+
     # -- operator and onlookers ---------------------------------------------------------------------------------
     # These answer with the JSON objects of docs/protocol.md as they are; REF is a job's name, id or unique prefix.
 
@@ -310,11 +315,6 @@ class FleetClient:
         return self._get(_job(ref, "log"), {"attempt": attempt, "after": after})
 
     def workers(self) -> dict[str, Any]:
-    @property
-    def datasets(self) -> DatasetCalls:
-        """The calls about data sets, over the same connections."""
-        return DatasetCalls(self._caller)
-
         """Every host that ever asked (``WorkersReply``)."""
         return self._get("/v1/workers")
 

@@ -71,9 +71,9 @@ def routes() -> list[Route]:
         _route("GET", "/v1/audit", audited),
         _route("GET", "/v1/openapi.json", openapi),
         *(_route(*address) for address in enrolment.addresses()),
+        *(_route(*address) for address in dataset_endpoints.addresses()),
     ]
 
-        *(_route(*address) for address in dataset_endpoints.addresses()),
 
 # -- workers ----------------------------------------------------------------------------------------------------
 

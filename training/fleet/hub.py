@@ -16,8 +16,8 @@ from training.fleet.authority import Authority
 from training.fleet.audit import AuditLog
 from training.fleet.catalogue import first_delivery, index_rows
 from training.fleet.database import Database, Writer
-from training.fleet.job import TRANSITIONS, JobStatus
 from training.fleet.dataset_shelf import DatasetShelf
+from training.fleet.job import TRANSITIONS, JobStatus
 from training.fleet.protocol import ARTIFACT_BYTES_MAX, Refusal, ReloadReply, Slug
 from training.fleet.service import Service
 from training.fleet.store import ArtifactStore
@@ -96,8 +96,8 @@ class Hub:
     settings: Settings
     door: Door
     authority: Authority | None = None
-    read_manifest: Callable[[str], ReloadReply] | None = None  # who asks for it → what changed
     datasets: DatasetShelf | None = None
+    read_manifest: Callable[[str], ReloadReply] | None = None  # who asks for it → what changed
     room: WaitingRoom = field(default_factory=WaitingRoom)
     # The server's: close the connections whose certificate has been revoked.
     hang_up: Callable[[Callable[[str], bool]], None] = field(default=lambda _revoked: None)
@@ -181,11 +181,11 @@ class Hub:
         removed = await self.disk(lambda: self.store.sweep(before))
         if removed:
             logger.info("%d unfinished uploads were removed", removed)
+        if self.datasets is not None:
+            await self.disk(partial(self.datasets.sweep, before))
 
     def close(self) -> None:
         """Let go of the threads; the writer and the reader's connection are the caller's."""
         self.room.close()
-        if self.datasets is not None:
-            await self.disk(partial(self.datasets.sweep, before))
         self._reading.shutdown(wait=True)
         self._disk.shutdown(wait=True)

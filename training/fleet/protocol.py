@@ -14,6 +14,7 @@ from msgspec import Meta
 
 from training.fleet.words import (
     ARTIFACT_BYTES_MAX,
+    DATASET_NAME_PATTERN,
     ERROR_CHARS_MAX,
     HEADER_CLAIM_ID,
     HEADER_HOST_ID,
@@ -27,7 +28,6 @@ from training.fleet.words import (
     LOG_LINE_CHARS_MAX,
     LOG_LINES_MAX,
     VERSION,
-    DATASET_NAME_PATTERN,
     WAIT_S_MAX,
     Action,
     Slug,
@@ -381,40 +381,6 @@ class RevokeReply(Wire, frozen=True, kw_only=True):
     jobs: int  # that it held and others may have now
 
 
-class DatasetView(Wire, frozen=True, kw_only=True):
-    """A data set that workers can fetch. Publishing answers with it."""
-
-    dataset_id: str  # SHA-256 of its listing
-    names: list[str]
-    size: int  # bytes
-    files: int
-    pieces: int
-    pushed_at: float
-
-
-class DatasetsReply(Wire, frozen=True, kw_only=True):
-    datasets: list[DatasetView]
-    now: float
-
-
-class DatasetDraftReply(Wire, frozen=True, kw_only=True):
-    """``PUT /v1/dataset/{id}``: the pieces that have to come before it can be published."""
-
-    dataset_id: str
-    size: int
-    missing: list[str]
-    published: bool
-
-
-class DatasetPublishRequest(Wire, frozen=True, kw_only=True):
-    name: Annotated[str, Meta(extra_json_schema={"pattern": DATASET_NAME_PATTERN})] | None = None
-
-
-class DatasetRemoveReply(Wire, frozen=True, kw_only=True):
-    dataset_id: str
-    freed: int  # bytes
-
-
 class CertificateView(Wire, frozen=True, kw_only=True):
     name: str
     role: str
@@ -487,6 +453,40 @@ class AuditReply(Wire, frozen=True, kw_only=True):
     entries: list[AuditEntry]
     next_after: int | None
     now: float
+
+
+class DatasetView(Wire, frozen=True, kw_only=True):
+    """A data set that workers can fetch. Publishing answers with it."""
+
+    dataset_id: str  # SHA-256 of its listing
+    names: list[str]
+    size: int  # bytes
+    files: int
+    pieces: int
+    pushed_at: float
+
+
+class DatasetsReply(Wire, frozen=True, kw_only=True):
+    datasets: list[DatasetView]
+    now: float
+
+
+class DatasetDraftReply(Wire, frozen=True, kw_only=True):
+    """``PUT /v1/dataset/{id}``: the pieces that have to come before it can be published."""
+
+    dataset_id: str
+    size: int
+    missing: list[str]
+    published: bool
+
+
+class DatasetPublishRequest(Wire, frozen=True, kw_only=True):
+    name: Annotated[str, Meta(extra_json_schema={"pattern": DATASET_NAME_PATTERN})] | None = None
+
+
+class DatasetRemoveReply(Wire, frozen=True, kw_only=True):
+    dataset_id: str
+    freed: int  # bytes
 
 
 class Problem(Wire, frozen=True, kw_only=True):
