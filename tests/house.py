@@ -71,7 +71,8 @@ HEAVY = "torch xgboost numpy polars sklearn scipy pandas pyarrow"
 RECEIVER = fleet(
     "queue choose ledger rows database database_sqlite service screening views store store_index store_errors incoming",
     "receiver serving hub endpoints bodies problems uploads connection plan catalogue dashboard policy",
-    "dataset_shelf dataset_endpoints enrolment admission registry membership listening tls authority openapi",
+    "dataset_shelf dataset_endpoints enrolment admission registry membership listening tls authority openapi browsing",
+    "quota",
 )
 WORKER = fleet("worker worker_* supervise supervise_* launcher trainer_command capability* dataset_cache")
 

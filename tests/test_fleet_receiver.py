@@ -532,7 +532,7 @@ def test_a_page_whose_name_was_pointed_here_may_not_act(idle: Receiver) -> None:
     idle.hub.door.limit = FailureLimit(FakeClock())
     with Wire(idle) as wire:
         wire.request("POST", OPERATOR[0], Host="evil.example", Origin="http://evil.example")
-        assert wire.problem() == (403, "origin_refused")
+        assert wire.problem() == (421, "misdirected")
         wire.request(
             "POST",
             OPERATOR[0],

@@ -24,6 +24,7 @@ from training.clock import SystemClock
 from training.fleet import endpoints
 from training.fleet.admission import FailureLimit
 from training.fleet.credentials import new_request
+from training.fleet.quota import Quota
 from training.fleet.tls import Security
 from training.fleet.words import HEADER_CLAIM_ID, HEADER_HOST_ID, HOST_ID_PATTERN
 
@@ -73,12 +74,14 @@ def receiver(folder: Path, kind: Target) -> Iterator[Receiver]:
     jobs = [a_job(name) for name in JOBS]
     try:
         with (
-            SecureReceiver(folder, jobs) if kind is Target.TLS else Receiver(folder, jobs) as found
+            SecureReceiver(folder, jobs)
+            if kind is Target.TLS
+            else Receiver(folder, jobs, host="testserver") as found
         ):
             if found.hub.authority is None:
                 security = Security(folder / "tls", ["localhost"], SystemClock())
                 found.hub.authority = security.authority
-            found.hub.door.limit = FailureLimit(Restless())
+            found.hub.door.limit, found.hub.door.quota = FailureLimit(Restless()), Quota(Restless())
             _complete_one(found, folder)
             yield found
     finally:
@@ -111,10 +114,10 @@ def configuration(target: Receiver, folder: Path, examples: int, seed: int) -> A
             "positive_data_acceptance": {"expected-statuses": STATE},
             "negative_data_rejection": {"expected-statuses": REFUSED},
         },
-        # No schema tells a certificate request from other text.
+        # No schema tells a certificate request from other text, or a listing from other bytes.
         "operations": [
             {"include-path": path, "checks": {"positive_data_acceptance": {"enabled": False}}}
-            for path in ("/v1/join", "/v1/renew")
+            for path in ("/v1/join", "/v1/renew", "/v1/dataset/{dataset_id}")
         ],
         "generation": {
             "max-examples": examples,

@@ -24,6 +24,7 @@ from training.fleet.identity import (
     urn,
 )
 from training.fleet.protocol import HEADER_OPERATOR_TOKEN, Refusal, Slug
+from training.fleet.quota import Quota
 from training.fleet.registry import Registry
 
 HEADER_FINGERPRINT = (
@@ -59,6 +60,14 @@ class FailureLimit:
             self._failures.popitem(last=False)
 
 
+def _caller(principal: Principal | None) -> str | None:
+    if principal is None:
+        return None
+    if principal.operator is not None:
+        return f"operator {principal.operator}"
+    return f"host {principal.host_id}"
+
+
 @dataclass
 class Door:
     """``secure``: callers must prove who they are. Otherwise this is a loopback receiver, and hosts are believed."""
@@ -68,9 +77,10 @@ class Door:
     operator_token: str | None = None
     secure: bool = False
     limit: FailureLimit = field(init=False)
+    quota: Quota = field(init=False)
 
     def __post_init__(self) -> None:
-        self.limit = FailureLimit(self.clock)
+        self.limit, self.quota = FailureLimit(self.clock), Quota(self.clock)
 
     def admit(self, request: Request, kind: Access | None) -> None:
         """Let the request in, with its principal in ``request.state``, or raise Refusal. No row, no entry."""
@@ -78,6 +88,9 @@ class Door:
             raise Refusal(Slug.NOT_FOUND, "this address has no policy, so nobody may call it")
         principal = None if kind is Access.JOINING else self.principal(request, kind)
         access.check(kind, principal)
+        # On loopback without TLS nobody is anybody: a limit for one would be a limit for all.
+        if self.secure:
+            self.quota.take(_caller(principal) or self.address(request))
         request.state.principal = principal
 
     def principal(self, request: Request, kind: Access) -> Principal | None:

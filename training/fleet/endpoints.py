@@ -6,14 +6,13 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from typing import Any
-from urllib.parse import urlsplit
 
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
 from training.crashpoint import crashpoint
-from training.fleet import access, dataset_endpoints, enrolment, uploads
+from training.fleet import access, browsing, dataset_endpoints, enrolment, uploads
 from training.fleet.audit import PAGE_MAX, Act, page
 from training.fleet.bodies import acting, proven_host, read_json
 from training.fleet.catalogue import provenance_of
@@ -39,8 +38,6 @@ from training.fleet.service import UploadTicket
 
 logger = logging.getLogger(__name__)
 
-_SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
-_LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 _RETRY_LEAST_S = 0.05  # between two looks of one waiting claim
 Endpoint = Callable[[Hub, Request], Awaitable[Response]]
 
@@ -284,34 +281,15 @@ def _endpoint(path: str, endpoint: Endpoint) -> Callable[[Request], Awaitable[Re
     async def run(request: Request) -> Response:
         hub: Hub = request.app.state.hub
         try:
-            _check_origin(request, {hub.settings.host, *hub.settings.names})
+            browsing.check(
+                request.method, request.headers, (hub.settings.host, *hub.settings.names)
+            )
             hub.door.admit(request, access.access_of(request.method, path))
             return await endpoint(hub, request)
         except Exception as error:  # noqa: BLE001 - whatever it is, the caller gets a document
             return response_to(request, error)
 
     return run
-
-
-def _check_origin(request: Request, names: set[str]) -> None:
-    """Refuse what a web page sends on a visitor's behalf: a browser names the page's origin, no program does.
-
-    The name must be this receiver's own, one of ``names`` or of this machine's: a page whose domain was pointed here
-    after it was loaded names itself in both headers.
-    """
-    origin = request.headers.get("Origin")
-    if origin is None or request.method in _SAFE_METHODS:
-        return
-    try:
-        page = urlsplit(origin)
-        own = page.hostname in _LOOPBACK_NAMES | names
-        same = own and page.netloc == request.headers.get("Host")
-    except ValueError:
-        same = False
-    if not same:
-        raise Refusal(
-            Slug.ORIGIN_REFUSED, "a web page of another origin may not call this receiver"
-        )
 
 
 async def _resolved(hub: Hub, request: Request) -> str:

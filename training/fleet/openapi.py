@@ -53,10 +53,11 @@ _BYTES = {"type": "integer", "minimum": 0, "maximum": wire.ARTIFACT_BYTES_MAX}
 _OFFSET = _parameter("header", wire.HEADER_OFFSET, _BYTES, "of the first byte of this body")
 _RANGE = _parameter("header", "Range", {"type": "string"}, "one plain range; others get the whole")
 _TEXT = {"type": "string", "minLength": 1}
+_DIGEST = {"type": "string", "pattern": "^[0-9a-f]{64}$"}
 _IN_PATH = (
     ("job_id", _TEXT, "its id; for onlookers and operators also its name or a unique prefix"),
-    ("dataset_id", _TEXT, "the SHA-256 of its listing"),
-    ("sha256", _TEXT, "of the piece"),
+    ("dataset_id", _DIGEST, "the SHA-256 of its listing"),
+    ("sha256", _DIGEST, "of the piece"),
 )
 _STATUS = _parameter(
     "query", "status", {"enum": [*JobStatus], "type": "string"}, "only jobs of this status"
@@ -257,6 +258,8 @@ _EVERYWHERE = (
     Slug.BAD_REQUEST,
     Slug.REQUEST_TIMEOUT,
     Slug.TOO_LARGE,
+    Slug.MISDIRECTED,
+    Slug.SLOW_DOWN,
     Slug.INTERNAL,
     Slug.SHUTTING_DOWN,
     Slug.UNAVAILABLE,

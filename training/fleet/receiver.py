@@ -109,7 +109,7 @@ def serve(args: argparse.Namespace) -> int:
             host=args.host,
             version=version("cis490-training-fleet"),
             secure=security is not None,
-            names=security.names if security else (),
+            names=security.names if security else tuple(args.public_name),
             public_url=public_url(args, door, security),
         )
         app = create_app(
