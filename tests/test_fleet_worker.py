@@ -16,7 +16,7 @@ import pytest
 from training.fleet import worker_types as t
 from training.fleet.client import FleetClient
 from training.fleet.job import EndReason
-from training.fleet.outcome import Ended, EndKind
+from training.fleet.outcome import Ended, EndKind, Failure, Memory
 from training.fleet.supervise import CommandSpec, SpawnFailedError
 from training.fleet.trainer_command import BadSpecError, Inputs, outputs, trainer_command
 from training.fleet.transport import Response, TransportError
@@ -178,12 +178,21 @@ def test_what_was_saved_comes_back(tmp_path: Path) -> None:
     disk = StateFolder(tmp_path)
     assert disk.load() == t.Saved()
     delivery = t.Delivery(assignment=JOB, path="/b", sha256="ab", size=3, record={"train_s": 1.5})
-    for saved in (t.Saved(request_id="r"), t.Saved(delivery=delivery), t.Saved()):
+    failure = Failure(EndReason.TRAINER_FAILED, "no memory", 137, Memory.RAM)
+    report = t.Report(assignment=JOB, failure=failure, usage={"cpu_s": 2.0})
+    for saved in (
+        t.Saved(request_id="r", crashed=("a", "b")),
+        t.Saved(held=JOB),
+        t.Saved(delivery=delivery),
+        t.Saved(report=report),
+        t.Saved(),
+    ):
         disk.save(saved)
         assert disk.load() == saved
+    (tmp_path / "saved.json").write_text('{"request_id": "r", "delivery": null, "new": 1}')
+    assert disk.load() == t.Saved(request_id="r"), "of an older version, and of a newer one"
     for damaged in (
         b"",
-        b"{}",
         b"[]",
         b"\xff",
         b'{"request_id": 1, "delivery": {"x": 1}}',
@@ -191,6 +200,8 @@ def test_what_was_saved_comes_back(tmp_path: Path) -> None:
     ):
         (tmp_path / "saved.json").write_bytes(damaged)
         assert disk.load() == t.Saved()
+        assert (tmp_path / "saved.corrupt").read_bytes() == damaged
+        assert not (tmp_path / "saved.json").exists()
     disk.close()
 
 

@@ -15,7 +15,6 @@ from training.fleet.job import EndReason
 from training.fleet.outcome import Ended, EndKind, Failure
 from training.fleet.protocol import Action as Order
 from training.fleet.protocol import Slug
-from training.fleet.worker_beats import LOG_BYTES_MAX, fitting
 from training.fleet.worker_state import Phase, State, step
 
 A = TypeVar("A")
@@ -132,7 +131,7 @@ def test_request_id_is_on_the_disk_before_it_is_sent_and_stays_until_answered() 
     assert worker.wanted(t.SendClaim).request_id == first, "no job: the id has not been used up"
     assert not worker.wants(t.Persist)
     worker.take(t.ClaimAnswered(call=worker.call, assignment=JOB))
-    assert worker.wanted(t.Persist).saved == t.Saved()
+    assert worker.wanted(t.Persist).saved == t.Saved(held=JOB)
     assert worker.wanted(t.Spawn).assignment == JOB
 
 
@@ -238,7 +237,7 @@ def test_error_report_carries_the_last_words_and_the_record() -> None:
     worker.ended(70)
     sent = worker.wanted(t.SendFail)
     assert sent.failure.error.splitlines()[0] == "exit status 70: ValueError: bad shape"
-    assert sent.lines == lines
+    assert sent.first == 0
     assert sent.record["train_s"] == 0.0
 
 
@@ -267,7 +266,7 @@ def test_news_of_another_attempt_is_ignored() -> None:
     worker.take(t.Printed(claim_id="older", lines=("x",)))
     assert worker.phase is Phase.RUNNING
     assert worker.state.work is not None
-    assert worker.state.work.lines == ()
+    assert worker.state.work.printed == 0
 
 
 def test_progress_and_complaint_are_read_from_the_output() -> None:
@@ -434,32 +433,29 @@ def test_output_is_shipped_in_numbered_pieces_and_dropped_when_known() -> None:
     lines = tuple(f"line {number}" for number in range(450))
     worker.take(t.Printed(claim_id="claim", lines=lines))
     worker.wake()
-    sent = worker.wanted(t.SendBeat)
-    assert (sent.first, sent.lines) == (0, lines[:200])
+    assert worker.wanted(t.SendBeat).first == 0
     worker.answer_beat(log_next=200)
     assert worker.wake_at == worker.now + 1.0, "more wait: not a whole interval"
     worker.wake()
-    assert (worker.wanted(t.SendBeat).first, len(worker.wanted(t.SendBeat).lines)) == (200, 200)
+    assert worker.wanted(t.SendBeat).first == 200
     worker.answer_beat(log_next=400)
     worker.ended(1)
     assert worker.wanted(t.SendFail).first == 400
-    assert worker.wanted(t.SendFail).lines == lines[400:]
+    worker.take(t.FailTaken(call=worker.call, status="pending", log_next=450))
+    assert worker.wanted(t.ForgetOutput).claim_id == "claim"
+    assert not worker.wants(t.SendOutput)
 
 
-def test_output_that_nobody_fetches_stays_bounded_and_keeps_its_numbers() -> None:
-    worker = Worker(lines_kept=10).running()
-    worker.take(t.Printed(claim_id="claim", lines=tuple(map(str, range(25)))))
+def test_receiver_that_forgot_lines_is_sent_them_again() -> None:
+    worker = Worker().running()
+    worker.take(t.Printed(claim_id="claim", lines=("a", "b")))
     worker.wake()
-    assert (worker.wanted(t.SendBeat).first, worker.wanted(t.SendBeat).lines[0]) == (15, "15")
-
-
-@given(st.lists(st.text(max_size=500), max_size=300))
-def test_message_of_lines_fits(lines: list[str]) -> None:
-    chosen = fitting(tuple(lines))
-    assert chosen == tuple(lines[: len(chosen)])
-    assert len(chosen) <= 200
-    assert sum(len(line) for line in chosen) <= LOG_BYTES_MAX
-    assert chosen or not lines
+    worker.answer_beat(log_next=2)
+    worker.wake()
+    assert worker.wanted(t.SendBeat).first == 2
+    worker.answer_beat(log_next=1)
+    worker.wake()
+    assert worker.wanted(t.SendBeat).first == 1
 
 
 # ── reports ─────────────────────────────────────────────────────────────────────────────────
@@ -632,7 +628,12 @@ ENDS = (
 def something(worker: Worker, rng: random.Random) -> t.Event:
     """What may happen next, in or out of turn."""
     work = worker.state.work
-    calls = [worker.state.call, work and work.beat_call, rng.randint(0, worker.state.calls)]
+    calls = [
+        worker.state.call,
+        worker.state.output_call,
+        work and work.beat_call,
+        rng.randint(0, worker.state.calls),
+    ]
     call = rng.choice([known for known in calls if known is not None])
     claim_id = rng.choice(["claim", "claim", "claim", "older"])
     happenings: list[t.Event] = [
@@ -641,8 +642,12 @@ def something(worker: Worker, rng: random.Random) -> t.Event:
         t.ClaimAnswered(call=call, assignment=rng.choice([None, JOB])),
         t.BeatAnswered(call=call, order=rng.choice(list(Order)), log_next=rng.randint(0, 50)),
         t.Uploaded(call=call, artifact_id="ab"),
-        t.Completed(call=call),
-        t.FailTaken(call=call, status=rng.choice(["pending", "failed"])),
+        t.Completed(call=call, log_next=rng.randint(0, 50)),
+        t.FailTaken(
+            call=call, status=rng.choice(["pending", "failed"]), log_next=rng.randint(0, 50)
+        ),
+        t.OutputTaken(call=call, log_next=rng.randint(0, 50)),
+        t.Measured(claim_id=claim_id, cpu_s=rng.choice([0.0, 5.0])),
         t.Refused(call=call, slug=rng.choice([*Slug, "unheard_of"])),
         t.NotAnswered(call=call, retry_after_s=rng.choice([None, 0.0, 5.0, 300.0])),
         t.DeliveryBroken(call=call, detail="x"),
@@ -680,6 +685,9 @@ def test_invariants(seed: int) -> None:
                 case t.SendClaim():
                     assert saved.request_id == action.request_id, "sent before it was on the disk"
                     assert worker.state.work is None
+                case t.SendFail():
+                    assert saved.report is not None, "sent before it was on the disk"
+                    assert saved.report.failure == action.failure
                 case t.Upload():
                     assert saved.delivery == action.delivery, "sent before it was on the disk"
         ended = isinstance(event, t.TrainerEnded | t.SpawnFailed) and event.claim_id == "claim"

@@ -13,7 +13,7 @@ from sim.network import Broken, Network, Outcome, Request
 from training.fleet import worker_types as t
 from training.fleet.client import FleetClient
 from training.fleet.transport import Readable, Response, TransportError
-from training.fleet.worker_calls import Asker, Calls
+from training.fleet.worker_calls import Asker, Calls, Lines, with_lines
 from training.fleet.worker_calls import Request as WorkerRequest
 
 URL = "http://receiver"
@@ -57,6 +57,7 @@ class _InlineCalls(Calls):
     def __init__(self, client: FleetClient, asker: Asker) -> None:
         self._client = self._beat_client = client
         self._asker = asker
+        self._lines = lambda _claim_id, first: (first, ())  # a request has them when it is sent
         self._aborted = set()
 
     def carry_out(self, request: WorkerRequest) -> t.Event:
@@ -76,6 +77,7 @@ class SimCalls:
         host_id: str,
         machine: str,
         asker: Asker,
+        lines: Lines,
         timeout_s: float,
         chance: Callable[[], float],
         when_awake: Callable[[Callable[[], None]], None],
@@ -86,6 +88,7 @@ class SimCalls:
         self._host_id = host_id
         self._machine = machine
         self._asker = asker
+        self._lines = lines
         self._timeout_s = timeout_s
         self._chance = chance
         self._when_awake = when_awake
@@ -95,6 +98,7 @@ class SimCalls:
     def send(self, request: WorkerRequest) -> None:
         """Begin the call; its outcome becomes one event."""
         known: list[Outcome] = []
+        request = with_lines(request, self._lines)
 
         def go_on() -> None:
             try:

@@ -129,8 +129,8 @@ class OnlyTheOwnerActs(Checker):
             self.demand(
                 set(seen.changed()) <= {call.job_id}, "the operator's call moved another job"
             )
-        elif call.name == "ticket":
-            self.demand(not seen.changed(), "asking for leave to upload moved a job")
+        elif call.name in ("ticket", "output"):
+            self.demand(not seen.changed(), f"{call.name} moved a job")
         self._remember(seen)
 
     def _remember(self, seen: Observation) -> None:

@@ -25,6 +25,7 @@ _KINDS: dict[str, type] = {
     "heartbeat": protocol.HeartbeatRequest,
     "complete": protocol.CompleteRequest,
     "fail": protocol.FailRequest,
+    "output": protocol.OutputRequest,
 }
 
 
@@ -37,7 +38,7 @@ class Endpoints:
     def steps(self, request: Request, connection: Connection) -> tuple[Call, Endpoint]:
         """What is to be done about a request."""
         _, _, noun, *rest = request.path.split("/")
-        call = Call(rest[-1], request, connection)
+        call = Call("output" if rest[-1] == "log" else rest[-1], request, connection)
         if noun == "model":
             call.name, call.job_id = "ticket", rest[0]
             return call, self._probe(call) if request.method == "HEAD" else self._receive(call)

@@ -21,9 +21,13 @@ from sim.world import SimClock, Timer, World
 from training.fleet import worker_state
 from training.fleet import worker_types as t
 from training.fleet.job import EndReason
-from training.fleet.outcome import Ended, Failure
+from training.fleet.launcher import put_down
+from training.fleet.outcome import LAST_WORDS, Ended, Failure
+from training.fleet.output import OutputTail
+from training.fleet.supervise import end_on_record
 from training.fleet.worker_calls import Asker
 from training.fleet.worker_calls import Request as WorkerRequest
+from training.fleet.worker_outbox import Outbox
 
 
 @dataclass
@@ -33,6 +37,24 @@ class StateDirectory:
     instance_id: str
     sessions: int = 0
     saved: t.Saved = field(default_factory=t.Saved)
+    folder: Path = field(default_factory=Path)  # what trainers print and how they end; the outbox
+
+    def move_in(self, folder: Path) -> None:
+        """Lie in ``folder`` from now on, with a copy of what lay in the old one."""
+        old, self.folder = self.folder, folder
+        (folder / "outbox").mkdir(parents=True)
+        if old != Path():
+            for path in [*old.glob("*.log*"), *old.glob("outbox/*")]:
+                text = path.read_text().replace(str(old), str(folder))
+                (folder / path.relative_to(old)).write_text(text)
+
+    def log(self, claim_id: str) -> Path:
+        """What the trainer of this claim printed."""
+        return self.folder / f"{claim_id}.log"
+
+    def end(self, claim_id: str) -> Path:
+        """The launcher's note of how it ended."""
+        return self.folder / f"{claim_id}.log.end"
 
 
 @dataclass(frozen=True)
@@ -43,6 +65,7 @@ class Habits:
     timeout_s: float  # of a request
     work_s: Callable[[str], float]  # job id → its trainer's work
     polite_s: float  # how long a trainer takes to stop when asked
+    measure_s: float  # how often its worker asks whether it computes
     same_bytes: bool  # whether two runs of a job give the same bundle
 
 
@@ -52,6 +75,10 @@ class HostWatcher(Protocol):
     def event(self, host: Host, event: t.Event) -> None: ...
 
     def moved(self, host: Host, trainer: Trainer) -> None: ...
+
+    def printed(self, host: Host, trainer: Trainer, lines: list[str]) -> None: ...
+
+    def over(self, host: Host, trainer: Trainer, ended: Ended) -> None: ...
 
     def ended(self, host: Host) -> None: ...
 
@@ -80,6 +107,8 @@ class Host:
         self.settings = habits.settings
         self.woke_at = -1e9
         self.directory = directory
+        directory.move_in(bundles / machine)
+        self.outbox = Outbox(directory.folder / "outbox")
         self.clock = SimClock(world, boot_offset=1000.0)
         self.fuse = Fuse()
         self.up = False
@@ -110,10 +139,25 @@ class Host:
         directory.sessions += 1
         self.session_id = f"{directory.sessions:010d}-{self._chance.getrandbits(32):08x}"
         self.up = True
+        self.outbox = Outbox(directory.folder / "outbox")
         self._calls = self._new_calls()
         self.state = worker_state.State(session_id=self.session_id)
         self.world.say(self.machine, f"starts, session {self.session_id}")
-        self.take(t.Begin(directory.saved))
+        self.take(self._beginning())
+
+    def _beginning(self) -> t.Begin:
+        """As worker.py does."""
+        saved, backlog = self.directory.saved, self.outbox.recover()
+        found, in_hand = t.Found(), saved.assignment
+        if in_hand is not None:
+            claim = in_hand.claim_id
+            found = t.Found(
+                ended=end_on_record(self.directory.end(claim)),
+                printed=self.outbox.adopt(in_hand, self.directory.log(claim)).total,
+                last_words=self.outbox.last(claim, LAST_WORDS),
+            )
+        others = [one for one in backlog if in_hand is None or one.claim_id != in_hand.claim_id]
+        return t.Begin(saved, found, tuple(others))
 
     def _new_calls(self) -> SimCalls:
         asker = Asker(self.directory.instance_id, self.session_id, lambda: self.capability, dict)
@@ -122,6 +166,7 @@ class Host:
             self.name,
             self.machine,
             asker,
+            self.outbox.read,
             self._habits.timeout_s,
             self._chance.random,
             lambda thunk: self._when_awake(thunk),
@@ -217,13 +262,19 @@ class Host:
         self.state, actions = worker_state.step(
             self.state, event, self.clock.monotonic(), self._habits.settings, self._chance.random
         )
+        for action in actions:
+            if not self._survives(type(action).__name__):
+                return
+            _ACTIONS[type(action)](self, action)
+
+    def _survives(self, what: str) -> bool:
+        """False when it is now that the worker is killed."""
         try:
-            for action in actions:
-                self.fuse.burn()
-                _ACTIONS[type(action)](self, action)
+            self.fuse.burn()
         except Crash:
-            self.world.fault(Fault.WORKER_CRASH, self.machine, f"before {type(action).__name__}")
+            self.world.fault(Fault.WORKER_CRASH, self.machine, f"before {what}")
             self.crash()
+        return self.up
 
     def _do_send(self, action: WorkerRequest) -> None:
         self._calls.send(action)
@@ -242,12 +293,16 @@ class Host:
             failure = Failure(EndReason.SPAWN_FAILED, "no such interpreter")
             self._soon(0.1, lambda: self.take(t.SpawnFailed(claim_id=claim, failure=failure)))
             return
+        log = self.directory.log(claim)
+        for path in (log, self.directory.end(claim)):
+            path.unlink(missing_ok=True)
+        tail = OutputTail(log)
         trainer = Trainer(
             self.world,
             assignment,
             fate,
-            printed=lambda lines: self._of_trainer(t.Printed(claim_id=claim, lines=lines)),
-            ended=lambda ended: self._trainer_ended(claim, ended),
+            printed=lambda lines: self._trainer_printed(trainer, tail, lines),
+            ended=lambda ended, asked: self._trainer_ended(trainer, ended, asked=asked),
             moved=lambda trainer: self._watcher.moved(self, trainer),
         )
 
@@ -255,16 +310,43 @@ class Host:
             self.trainer = trainer
             trainer.start()
             self.take(t.Spawned(claim_id=claim))
+            measure()
+
+        def measure() -> None:
+            if self.trainer is trainer:
+                self._soon(self._habits.measure_s, measure)
+                self.take(t.Measured(claim_id=claim, cpu_s=trainer.cpu_s))
 
         self._soon(0.2, spawned)
 
-    def _of_trainer(self, event: t.Event) -> None:
-        self._soon(0.01, lambda: self.take(event))
+    def _trainer_printed(self, trainer: Trainer, tail: OutputTail, lines: list[str]) -> None:
+        self._watcher.printed(self, trainer, lines)
+        with tail.path.open("a") as file:
+            file.writelines(f"{line}\n" for line in lines)
 
-    def _trainer_ended(self, claim: str, ended: Ended) -> None:
+        def look() -> None:
+            if not self._survives("looking at the output"):
+                return
+            found = tail.poll()
+            self.outbox.append(trainer.assignment, tail.path, found, tail.position)
+            if found and self._survives("hearing of the output"):
+                claim = trainer.assignment.claim_id
+                self.take(t.Printed(claim_id=claim, lines=tuple(found)))
+
+        self._soon(0.01, look)
+
+    def _trainer_ended(self, trainer: Trainer, ended: Ended, *, asked: bool) -> None:
+        """The launcher notes it, then the worker hears of it."""
+        claim = trainer.assignment.claim_id
+        self._watcher.over(self, trainer, ended)
+        if not asked or ended.code == 0:
+            code = -ended.signal if ended.signal else ended.code
+            put_down({"ended": code}, str(self.directory.end(claim)))
+
         def gone() -> None:
             self.trainer = None
-            self.take(t.TrainerEnded(claim_id=claim, ended=ended))
+            if self._survives("hearing of the end"):
+                self.take(t.TrainerEnded(claim_id=claim, ended=ended))
 
         self._soon(0.02, gone)
 
@@ -312,6 +394,7 @@ class Host:
 
     def _do_discard(self, action: t.Discard) -> None:
         claim = action.assignment.claim_id
+        self.directory.end(claim).unlink(missing_ok=True)
         (self._bundles / f"{self.machine}-{claim}.tar.zst").unlink(missing_ok=True)
         if self.trainer is not None and self.trainer.assignment.claim_id == claim:
             self.trainer.vanish()
@@ -319,6 +402,9 @@ class Host:
 
     def _do_persist(self, action: t.Persist) -> None:
         self.directory.saved = action.saved
+
+    def _do_forget(self, action: t.ForgetOutput) -> None:
+        self.outbox.forget(action.claim_id)
 
     def _do_wake(self, action: t.WakeAt) -> None:
         if self._wake is not None:
@@ -342,6 +428,8 @@ _ACTIONS: dict[type, Callable[[Host, Any], None]] = {
     t.Upload: Host._do_send,
     t.SendComplete: Host._do_send,
     t.SendFail: Host._do_send,
+    t.SendOutput: Host._do_send,
+    t.ForgetOutput: Host._do_forget,
     t.Abort: Host._do_abort,
     t.Spawn: Host._do_spawn,
     t.StopTrainer: Host._do_stop,

@@ -22,6 +22,7 @@ from sim.witness import Checker, Violation, Witness
 from sim.worker_checkers import WorkerChecker
 from sim.world import World
 from training.fleet.catalogue import index_rows
+from training.fleet.outcome import Ended
 from training.fleet.service import Plan
 from training.fleet.store import ArtifactStore
 from training.fleet.views import Views
@@ -144,6 +145,14 @@ class Simulation:
         for checker in self.workers:
             checker.moved(host, trainer)
 
+    def printed(self, host: Host, trainer: Trainer, lines: list[str]) -> None:
+        for checker in self.workers:
+            checker.printed(host, trainer, lines)
+
+    def over(self, host: Host, trainer: Trainer, ended: Ended) -> None:
+        for checker in self.workers:
+            checker.over(host, trainer, ended)
+
     def ended(self, host: Host) -> None:
         for checker in self.workers:
             checker.ended(host)
@@ -166,6 +175,7 @@ class Simulation:
             timeout_s=scenario.timeout_s,
             work_s=lambda job_id: scenario.work_s[job_id],
             polite_s=scenario.polite_s,
+            measure_s=min(60.0, 0.25 * scenario.policy.stale_after_s),
             same_bytes=scenario.same_bytes,
         )
         return Host(
@@ -210,6 +220,8 @@ class Simulation:
     def _all_done(self) -> bool:
         jobs = self.witness.now.jobs
         if any(facts.status in ("claimed", "running") for facts in jobs.values()):
+            return False
+        if any(host.up and host.state.backlog for host in self.hosts):
             return False
         if all(facts.status != "pending" for facts in jobs.values()):
             return True

@@ -115,6 +115,7 @@ def _settings(chance: random.Random, policy: Policy) -> Settings:
         retry_first_s=chance.choice([0.1, 1.0, 10.0]),
         retry_max_s=chance.choice([10.0, 60.0]),
         faults_max=chance.randint(2, 5),
+        max_silence_s=lease_s * chance.choice([0.0, 1.0, 6.0]),
     )
 
 

@@ -31,7 +31,8 @@ class Fate:
     ending: Fault | None  # None: it ends well
     hangs: bool
     deaf: bool
-    lines: int  # that it prints on its way
+    lines: int  # how often it prints on its way …
+    burst: int  # … and how many lines then
 
     @classmethod
     def draw(cls, chance: random.Random, weather: Weather, work_s: float, *, calm: bool) -> Fate:
@@ -49,6 +50,7 @@ class Fate:
             hangs=not calm and chance.random() < weather.hang,
             deaf=not calm and chance.random() < weather.deaf,
             lines=chance.randrange(8),
+            burst=chance.choice([1] * 14 + [130]),
         )
 
 
@@ -61,12 +63,15 @@ class Trainer:
         assignment: Assignment,
         fate: Fate,
         *,
-        printed: Callable[[tuple[str, ...]], None],
-        ended: Callable[[Ended], None],
+        printed: Callable[[list[str]], None],
+        ended: Callable[[Ended, bool], None],
         moved: Callable[[Trainer], None],
     ) -> None:
-        """``moved`` is told whenever it starts to run or ceases to."""
+        """``printed`` and ``ended`` (with whether somebody had asked for it) are told at once, by the trainer's own
+        files; ``moved`` whenever it starts to run or ceases to.
+        """
         self.assignment = assignment
+        self.asked = False  # to end
         self.fate = fate
         self.over = False
         self._world = world
@@ -102,14 +107,22 @@ class Trainer:
         self._frozen = False
         self._update()
 
+    @property
+    def cpu_s(self) -> float:
+        """What it has computed; nothing once it hangs."""
+        done_s = self._done_s + (self._world.now - self._since if self._running else 0.0)
+        return min(done_s, self.fate.work_s)
+
     def stop(self, within_s: float) -> None:
         """Ask politely: a trainer that listens saves its state and exits 75."""
+        self.asked = True
         if self.fate.deaf:
             self._world.fault(Fault.DEAF, "trainer", self.assignment.job_id[:8])
             return
         self._timer_for(within_s, lambda: self.end(Ended(EndKind.EXITED, code=75)))
 
     def kill(self) -> None:
+        self.asked = True
         self._timer_for(0.05, lambda: self.end(Ended(EndKind.SIGNALLED, signal=SIGKILL)))
 
     def vanish(self) -> None:
@@ -121,7 +134,7 @@ class Trainer:
         if not self.over:
             self.over = True
             self._update()
-            self._ended(ended)
+            self._ended(ended, self.asked)
 
     # ── inside ──────────────────────────────────────────────────────────────────────────────
 
@@ -157,10 +170,11 @@ class Trainer:
         self._done_s += self._world.now - self._since
         self._since = self._world.now
         if self._lines < self.fate.lines:
-            line = f"{self.assignment.claim_id[:8]} line {self._lines}"
+            claim, burst = self.assignment.claim_id[:8], self.fate.burst
+            first = self._lines * burst
             self._lines += 1
             self._plan_next()
-            self._printed((line,))
+            self._printed([f"{claim} line {number}" for number in range(first, first + burst)])
         elif self.fate.hangs:
             self._world.fault(Fault.HANG, "trainer", self.assignment.job_id[:8])
         else:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from sim.witness import Checker, Observation, Witness
 from sim.world import World
 from training.fleet import worker_types as t
+from training.fleet.outcome import Ended
 from training.fleet.protocol import Action as Order
 from training.fleet.protocol import Slug
 
@@ -27,6 +28,12 @@ class WorkerChecker(Checker):
 
     def moved(self, host: Host, trainer: Trainer) -> None:
         """A trainer began to run, or ceased to."""
+
+    def printed(self, host: Host, trainer: Trainer, lines: list[str]) -> None:
+        """A trainer printed lines into its file."""
+
+    def over(self, host: Host, trainer: Trainer, ended: Ended) -> None:
+        """A trainer ended, and not together with its worker."""
 
     def ended(self, host: Host) -> None:
         """A worker's program ended."""
@@ -115,9 +122,11 @@ class LeavesInTime(WorkerChecker):
 
 
 class FinishedIsDelivered(WorkerChecker):
-    """A finished training is on the disk before it is offered, and offered until it is taken or refused for good.
+    """What a trainer finished is packed, on the disk before it is offered, and offered until it is taken or refused for
+    good; how an attempt failed is on the disk before it is reported.
 
-    Crashes of the worker do not change that; only a disk that loses the bundle may.
+    Crashes of the worker do not change that; only a disk that loses the bundle may. A lease that is lost does not
+    either: whether the work can be adopted is the receiver's answer to the offer.
     """
 
     def __init__(self, world: World) -> None:
@@ -126,29 +135,52 @@ class FinishedIsDelivered(WorkerChecker):
         self._hosts: dict[str, Host] = {}
         self._known: set[tuple[str, str]] = set()
 
+    def over(self, host: Host, trainer: Trainer, ended: Ended) -> None:
+        if ended.code == 0:
+            key = (host.machine, trainer.assignment.claim_id)
+            self._known.add(key)
+            self._hosts[host.machine] = host
+            work = host.state.work
+            if work is not None and not work.dropped:
+                self._open[key] = "trained"
+
     def event(self, host: Host, event: t.Event) -> None:
         work, saved = host.state.work, host.directory.saved.delivery
+        self._look_at_report(host)
+        if work is not None and isinstance(event, t.PackFailed | t.BeatAnswered):
+            self._answered((host.machine, work.assignment.claim_id), event, beat=True)
         if saved is not None:
             key = (host.machine, saved.assignment.claim_id)
             if key not in self._known:
                 self._known.add(key)
                 self._hosts[host.machine] = host
                 self._open[key] = "packed"
-        if work is None or work.delivery is None:
+        if work is None or work.delivery is None or work.failure is not None:
             return
         self.demand(
             saved == work.delivery, f"{host.machine} would forget its finished work in a crash"
         )
         answer = isinstance(event, t.Completed | t.Refused | t.DeliveryBroken | t.BeatAnswered)
         if answer and event.call in (host.state.call, work.beat_call):
-            self._answered((host.machine, work.assignment.claim_id), event)
+            beat = event.call == work.beat_call
+            self._answered((host.machine, work.assignment.claim_id), event, beat=beat)
 
-    def _answered(self, key: tuple[str, str], event: t.Event) -> None:
+    def _look_at_report(self, host: Host) -> None:
+        state, saved = host.state, host.directory.saved
+        if state.phase == "failing" and state.work is not None:
+            known = saved.report is not None and saved.report.failure == state.work.failure
+            self.demand(known, f"{host.machine} would forget in a crash how its job failed")
+
+    def _answered(self, key: tuple[str, str], event: t.Event, *, beat: bool) -> None:
         if key not in self._open:
             return
         match event:
             case t.Completed() | t.DeliveryBroken() | t.BeatAnswered(order=Order.STOP):
                 del self._open[key]
+            case t.PackFailed():
+                del self._open[key]
+            case t.Refused(slug=Slug.LEASE_SUPERSEDED) if beat:
+                pass  # the offer will be answered
             case t.Refused() if event.slug in _FORGET:
                 del self._open[key]
             case t.Refused():
@@ -189,27 +221,26 @@ class AsksTheSameAgain(WorkerChecker):
 
 
 class LogsAreWhole(WorkerChecker):
-    """The stored output is what was printed, each line once and in order, and all of it when the job completes."""
+    """The stored output of every attempt is what its trainer printed, each line once and in order, however it ended and
+    whoever crashed: all of it, once the machine that trained has had the time to bring it."""
 
     def __init__(self, world: World) -> None:
         super().__init__(world)
-        self._printed: dict[str, int] = {}  # claim → lines that its worker has taken
-        self._machine: dict[str, str] = {}  # claim → where it runs
-        self._broken: set[str] = (
-            set()
-        )  # claims whose worker ended before they did, or that two machines hold
+        self._printed: dict[str, list[str]] = {}  # by claim
+        self._machine: dict[str, Host] = {}  # claim → where it ran
+        self._broken: set[str] = set()  # claims that two machines held
 
     def event(self, host: Host, event: t.Event) -> None:
         if host.state.work is not None:
             claim = host.state.work.assignment.claim_id
-            if self._machine.setdefault(claim, host.machine) != host.machine:
+            if self._machine.setdefault(claim, host) is not host:
                 self._broken.add(claim)
-        if isinstance(event, t.Printed):
-            self._printed[event.claim_id] = self._printed.get(event.claim_id, 0) + len(event.lines)
 
-    def ended(self, host: Host) -> None:
-        if host.state.work is not None:
-            self._broken.add(host.state.work.assignment.claim_id)
+    def printed(self, host: Host, trainer: Trainer, lines: list[str]) -> None:
+        claim = trainer.assignment.claim_id
+        if self._machine.setdefault(claim, host) is not host:
+            self._broken.add(claim)
+        self._printed.setdefault(claim, []).extend(lines)
 
     def at_end(self, witness: Witness) -> None:
         stored: dict[str, list[str]] = {}
@@ -226,14 +257,22 @@ class LogsAreWhole(WorkerChecker):
             self.demand(
                 len(lines) == first + count, f"output of {claim[:8]}: a piece is miscounted"
             )
-        for claim, lines in stored.items():
-            right = [f"{claim[:8]} line {number}" for number in range(len(lines))]
-            self.demand(lines == right, f"output of {claim[:8]} is not what was printed")
-        for (claim,) in witness.rows(
-            "SELECT claim_id FROM attempts WHERE end_reason = 'completed'"
-        ):
-            if claim not in self._broken:
-                found, printed = len(stored.get(claim, [])), self._printed.get(claim, 0)
-                self.demand(
-                    found == printed, f"{claim[:8]} printed {printed} lines, {found} are stored"
-                )
+        for claim, printed in self._printed.items():
+            found, host = stored.get(claim, []), self._machine[claim]
+            if claim in self._broken:  # two trainers' lines under one name
+                continue
+            self.demand(
+                found == printed[: len(found)], f"output of {claim[:8]} is not what was printed"
+            )
+            brought = host.gone or not host.up or claim in self._in_hand(host)
+            self.demand(
+                brought or len(found) == len(printed),
+                f"{claim[:8]} printed {len(printed)} lines, {len(found)} are stored",
+            )
+        self.world.tally["lines of output brought whole"] += sum(map(len, self._printed.values()))
+
+    @staticmethod
+    def _in_hand(host: Host) -> set[str]:
+        """Claims whose output is still being brought."""
+        held = {one.claim_id for one in host.state.backlog}
+        return held | ({host.state.work.assignment.claim_id} if host.state.work else set())

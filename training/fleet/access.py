@@ -32,6 +32,7 @@ POLICY: Mapping[tuple[str, str], Access] = {
     ("POST", f"{_JOB}/heartbeat"): Access.WORKER,
     ("POST", f"{_JOB}/complete"): Access.WORKER,
     ("POST", f"{_JOB}/fail"): Access.WORKER,
+    ("POST", f"{_JOB}/log"): Access.WORKER,
     ("PUT", "/v1/model/{job_id}"): Access.WORKER,
     ("HEAD", "/v1/model/{job_id}"): Access.READER,  # an upload's offset only for its own claim
     ("GET", "/v1/model/{job_id}"): Access.READER,

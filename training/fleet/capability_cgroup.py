@@ -49,6 +49,17 @@ def cgroup_limits(root: Path = Path("/")) -> CgroupLimits:
     )
 
 
+def memory_folders(root: Path = Path("/")) -> list[Path]:
+    """The groups around this process whose files speak of memory."""
+    groups = dict(_groups(_text(root / "proc/self/cgroup")))
+    return [
+        folder
+        for mount in _mounts(_text(root / "proc/self/mountinfo"), root)
+        if not mount.controllers or "memory" in mount.controllers
+        for folder in _levels(mount, groups)
+    ]
+
+
 def _mounts(mountinfo: str, root: Path) -> Iterator[_Mount]:
     """The cgroup hierarchies among the mounts (the fields are those of proc_pid_mountinfo(5))."""
     for line in mountinfo.splitlines():

@@ -38,6 +38,7 @@ from training.fleet.client_answers import (
     Grant,
     Moved,
     NoWork,
+    OutputKept,
     Receipt,
     Refused,
     Superseded,
@@ -71,6 +72,7 @@ __all__ = [
     "Grant",
     "Moved",
     "NoWork",
+    "OutputKept",
     "Receipt",
     "Refused",
     "Superseded",
@@ -144,12 +146,14 @@ class FleetClient:
         session_id: str | None = None,
         slot: int = 0,
         trainer_digests: Mapping[str, str] | None = None,
+        crashed_claims: Sequence[str] = (),
         tries: int | None = None,
     ) -> Grant | NoWork:
         """Ask for a job; the receiver may take up to ``wait_s`` (30 at most) to find one.
 
         ``request_id`` makes the request repeatable: after a lost answer the same id gets the same grant. Without
-        one, this call makes one for its own repetitions.
+        one, this call makes one for its own repetitions. ``crashed_claims`` are those that a session held which
+        ended without a word.
         """
         body = {
             "host_id": self.host_id,
@@ -160,6 +164,7 @@ class FleetClient:
             "request_id": request_id or os.urandom(16).hex(),
             "wait_s": wait_s,
             "trainer_digests": dict(trainer_digests or {}),
+            "crashed_claims": list(crashed_claims),
         }
         answer = self._post(
             "/v1/job/claim", body, timeout_s=self._caller.timeout_s + wait_s, tries=tries
@@ -208,18 +213,27 @@ class FleetClient:
         reason: str = "trainer_failed",
         claim_id: str | None = None,
         exit_code: int | None = None,
+        out_of_memory: str | None = None,
         record: Mapping[str, Any] | None = None,
+        seq: int = 0,
+        progress: Mapping[str, Any] | None = None,
         lines: Sequence[str] = (),
         first_line: int = 0,
         tries: int | None = None,
     ) -> Moved:
-        """End the attempt without an artifact, or hand the job back (``reason="worker_shutdown"``)."""
+        """End the attempt without an artifact, or hand the job back (``reason="worker_shutdown"``).
+
+        ``out_of_memory`` is ``ram`` or ``vram``, when that ended it; progress counts as a heartbeat's.
+        """
         body = {
             **self._who(self._claim_of(job_id, claim_id)),
             "error": error,
             "reason": reason,
             "exit_code": exit_code,
+            "out_of_memory": out_of_memory,
             "record": None if record is None else dict(record),
+            "seq": seq,
+            "progress": None if progress is None else dict(progress),
             "log": _log(lines, first_line),
         }
         moved = typed(Moved, self._post(_job(job_id, "fail"), body, tries=tries))
@@ -234,6 +248,8 @@ class FleetClient:
         claim_id: str | None = None,
         spec_hash: str | None = None,
         record: Mapping[str, Any] | None = None,
+        seq: int = 0,
+        progress: Mapping[str, Any] | None = None,
         lines: Sequence[str] = (),
         first_line: int = 0,
         tries: int | None = None,
@@ -244,6 +260,8 @@ class FleetClient:
             "artifact_id": artifact_id,
             "spec_hash": spec_hash,
             "record": None if record is None else dict(record),
+            "seq": seq,
+            "progress": None if progress is None else dict(progress),
             "log": _log(lines, first_line),
         }
         receipt = typed(
@@ -251,6 +269,19 @@ class FleetClient:
         )
         self._forget(job_id)
         return receipt
+
+    def output(
+        self,
+        job_id: str,
+        *,
+        claim_id: str,
+        lines: Sequence[str] = (),
+        first_line: int = 0,
+        tries: int | None = None,
+    ) -> OutputKept:
+        """Bring what an attempt printed, also when it is over; without lines, ask which the receiver lacks."""
+        body = {**self._who(claim_id), "log": _log(lines, first_line)}
+        return typed(OutputKept, self._post(_job(job_id, "log"), body, tries=tries))
 
     def upload_artifact(
         self,
@@ -329,6 +360,10 @@ class FleetClient:
     def requeue(self, ref: str) -> Moved:
         """Have a job trained again, from whatever state. Needs the token."""
         return typed(Moved, self._post(_job(ref, "requeue"), None))
+
+    def release(self, host: str) -> dict[str, Any]:
+        """Give a host work again that was taken out (``ReleaseReply``). Needs the token."""
+        return self._post(f"/v1/workers/{quote(host, safe='')}/release", None)
 
     def reload(self) -> dict[str, Any]:
         """Read the manifest again (``ReloadReply``); a bad one changes nothing. Needs the token."""

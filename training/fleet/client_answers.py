@@ -149,6 +149,13 @@ class Beat(_Record):
 
 
 @dataclass(frozen=True)
+class OutputKept(_Record):
+    """``log_next`` is the number of the first output line that the receiver does not have."""
+
+    log_next: int
+
+
+@dataclass(frozen=True)
 class Receipt(_Record):
     """The job is completed by this artifact; the worker may delete its copy."""
 

@@ -29,6 +29,7 @@ from training.fleet.protocol import (
     FailRequest,
     HealthReply,
     HeartbeatRequest,
+    OutputRequest,
     Refusal,
     Slug,
     StatusReply,
@@ -50,6 +51,7 @@ def routes() -> list[Route]:
         _route("POST", f"{job}/heartbeat", heartbeat),
         _route("POST", f"{job}/complete", complete),
         _route("POST", f"{job}/fail", fail),
+        _route("POST", f"{job}/log", output),
         Route(
             "/v1/model/{job_id}",
             _endpoint("/v1/model/{job_id}", model),
@@ -164,6 +166,12 @@ async def fail(hub: Hub, request: Request) -> Response:
     answer = await hub.call(lambda: hub.service.fail(job_id, body))
     logger.info("job %s: %s, now %s", job_id[:12], reported_reason(body), answer.status)
     return reply(answer)
+
+
+async def output(hub: Hub, request: Request) -> Response:
+    body = await read_json(hub, request, OutputRequest)
+    job_id = request.path_params["job_id"]
+    return reply(await hub.call(lambda: hub.service.output(job_id, body)))
 
 
 async def model(hub: Hub, request: Request) -> Response:

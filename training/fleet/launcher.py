@@ -8,7 +8,7 @@ It is started as ``python -I -S launcher.py``: without site-packages, and withou
 (the folder holds a ``queue.py``). Commands arrive on standard input, reports leave on standard output, one JSON value
 a line::
 
-    {"run": {"argv": [...], "cwd": "...", "env": {...}, "output": "..."}}
+    {"run": {"argv": [...], "cwd": "...", "env": {...}, "output": "...", "end": "..."}}
         -> {"started": PID}  or  {"failed": "why"}
         -> {"ended": CODE, "cpu_s": S, "max_rss_kib": K}, some time after "started"
     "terminate" | "kill" | "pause" | "resume"
@@ -46,11 +46,23 @@ def in_words(error: BaseException) -> str:
     return str(error)
 
 
+def put_down(end: dict[str, Any], record: str | None) -> None:
+    """Write an end where a worker that was killed meanwhile will find it. Ends that we were told to bring about are
+    not for the record: they say nothing of the trainer."""
+    if record:
+        with contextlib.suppress(OSError):
+            with open(record + ".part", "w") as file:  # noqa: PTH123 - pathlib would double our start-up
+                json.dump(end, file)
+            os.replace(record + ".part", record)  # noqa: PTH105
+
+
 class PosixLauncher:
     """Runs one trainer at a time, each the leader of its own session and process group."""
 
     def __init__(self) -> None:
         self.child = 0
+        self.asked = False  # whether we were told to end it
+        self.record: str | None = None  # the file for its end
         self.unread = b""
 
     def serve(self) -> None:
@@ -72,6 +84,7 @@ class PosixLauncher:
                     os.read(woken, READ_BYTES)
                 self.reap()
             if 0 in ready and not self.read_commands():
+                self.asked = True
                 self.signal_group("SIGKILL")
                 self.reap(block=True)
                 return
@@ -88,9 +101,11 @@ class PosixLauncher:
         if isinstance(command, dict):
             self.run(command["run"])
         elif command == "terminate":
+            self.asked = True
             self.signal_group("SIGTERM")
             self.signal_group("SIGCONT")  # a paused trainer would not hear the signal before it
         elif command == "kill":
+            self.asked = True
             self.signal_group("SIGKILL")
         elif command == "pause":
             self.signal_group("SIGSTOP")
@@ -119,7 +134,7 @@ class PosixLauncher:
             os.waitpid(child, 0)
             report({"failed": why.decode(errors="replace")})
         else:
-            self.child = child
+            self.child, self.asked, self.record = child, False, spec.get("end")
             report({"started": child})
 
     def reap(self, *, block: bool = False) -> None:
@@ -132,13 +147,14 @@ class PosixLauncher:
         self.signal_group("SIGKILL")  # data loaders and the like; the group's number is still ours
         _, status, usage = os.wait4(self.child, 0)
         self.child = 0
-        report(
-            {
-                "ended": os.waitstatus_to_exitcode(status),
-                "cpu_s": round(usage.ru_utime + usage.ru_stime, 3),
-                "max_rss_kib": usage.ru_maxrss,
-            }
-        )
+        end = {
+            "ended": os.waitstatus_to_exitcode(status),
+            "cpu_s": round(usage.ru_utime + usage.ru_stime, 3),
+            "max_rss_kib": usage.ru_maxrss,
+        }
+        if not self.asked or end["ended"] == 0:
+            put_down(end, self.record)
+        report(end)
 
 
 def become_trainer(spec: dict[str, Any], fail: int) -> None:
@@ -187,9 +203,11 @@ def serve_windows() -> None:
         report({"failed": in_words(error)})
         return
     report({"started": child.pid})
+    asked = threading.Event()
 
     def listen() -> None:
         for word in sys.stdin:
+            asked.set()
             if json.loads(word) == "terminate":
                 with contextlib.suppress(OSError):
                     child.send_signal(getattr(signal, "CTRL_BREAK_EVENT", signal.SIGTERM))
@@ -199,7 +217,10 @@ def serve_windows() -> None:
         os._exit(1)
 
     threading.Thread(target=listen, daemon=True).start()
-    report({"ended": child.wait()})
+    end = {"ended": child.wait()}
+    if not asked.is_set() or end["ended"] == 0:
+        put_down(end, spec.get("end"))
+    report(end)
     os._exit(0)  # the listening thread still sits in a read that nothing else would end
 
 

@@ -17,6 +17,7 @@ from training.fleet.database import Database, Row
 from training.fleet.job import Attempt, EndReason, Job, JobStatus, check_transition
 from training.fleet.rows import attempt_of
 
+GAP = "[… {} lines of output are missing: the worker could not keep them until they were asked for …]"
 LOG_LINES_KEPT = 5000  # of one attempt; older output is on the worker's disk
 
 
@@ -91,12 +92,23 @@ class Ledger:
             "artifact_of", job_id=attempt.job_id, attempt=attempt.attempt, artifact_id=artifact_id
         )
 
+    def note_progress(self, attempt: Attempt, seq: int, progress: Mapping[str, Any]) -> None:
+        """Keep the last progress object of an attempt, live or not; an older one than the last is not taken."""
+        self.db.run(
+            "beat_attempt", claim_id=attempt.claim_id, seq=seq, progress=as_json(progress)
+        )
+
     def append_log(self, attempt: Attempt, first: int, lines: list[str]) -> int:
-        """Store output lines once; returns the number of the next line that is not stored."""
+        """Store output lines once; returns the number of the next line that is not stored.
+
+        A gap is not passed over: its last number holds a line that says how many are missing.
+        """
         start = max(first, attempt.log_next)
         fresh = lines[start - first :]
         if not fresh:
             return attempt.log_next
+        if missing := start - attempt.log_next:
+            start, fresh = start - 1, [GAP.format(missing), *fresh]
         key = {"job_id": attempt.job_id, "attempt": attempt.attempt}
         after = start + len(fresh)
         with self.db.transaction():

@@ -20,6 +20,7 @@ from training.fleet.words import ERROR_CHARS_MAX
 INTERRUPTED = 75
 LIKE_KILLED = 137  # a shell's or container's way of saying: ended by SIGKILL
 SIGKILL = 9
+RSS_SHARE = 0.8  # of the memory that was free; who is killed with that much was killed for it
 ASKED_TO_STOP = frozenset({1, 2, 15})  # SIGHUP, SIGINT, SIGTERM: a session or a service that ends
 LAST_WORDS = 40  # lines of output that an error text may quote
 PROGRESS_BYTES_MAX = 2048
@@ -34,15 +35,35 @@ class EndKind(StrEnum):
     LOST = "lost"
 
 
+class Memory(StrEnum):
+    """Which memory a trainer had too little of."""
+
+    RAM = "ram"
+    VRAM = "vram"
+
+
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """The end of one trainer. ``cpu_s`` (seconds) and ``max_rss_kib`` are 0 where the system does not say."""
+    """The end of one trainer. ``cpu_s`` (seconds) and ``max_rss_kib`` are 0 where the system does not say.
+
+    ``oom_kills``: processes that the kernel killed meanwhile for want of memory, in its control group or on the whole
+    machine. ``free_kib``: memory that was free when the trainer was started; 0 when nobody looked.
+    """
 
     kind: EndKind
     code: int | None = None
     signal: int | None = None
     cpu_s: float = 0.0
     max_rss_kib: int = 0
+    oom_kills: int = 0
+    free_kib: int = 0
+
+    @property
+    def killed_for_memory(self) -> bool:
+        """Killed by no order of ours, and there is evidence of why."""
+        killed = self.signal == SIGKILL or self.code == LIKE_KILLED
+        full = self.free_kib > 0 and self.max_rss_kib >= RSS_SHARE * self.free_kib
+        return killed and (self.oom_kills > 0 or full)
 
     def describe(self) -> str:
         """A few words for people: ``exit status 2``, ``killed by SIGKILL``."""
@@ -64,6 +85,7 @@ class Failure:
     reason: EndReason
     error: str
     exit_code: int | None = None
+    out_of_memory: Memory | None = None
 
 
 def judge(ended: Ended, lines: Sequence[str], complaint: str | None = None) -> Failure | None:
@@ -79,7 +101,8 @@ def judge(ended: Ended, lines: Sequence[str], complaint: str | None = None) -> F
         words = f"the trainer was interrupted, not by its worker ({ended.describe()})"
         return Failure(EndReason.INTERRUPTED, words, ended.code)
     words = _essence(lines, complaint)
-    memory = _memory_words(ended, lines, complaint)
+    lacking = _lacking(ended, lines, complaint)
+    memory = _memory_words(ended, lacking)
     text = (
         f"{ended.describe()}{memory}: {words}"
         if words
@@ -87,7 +110,7 @@ def judge(ended: Ended, lines: Sequence[str], complaint: str | None = None) -> F
     )
     code = ended.code if ended.signal is None else 128 + ended.signal
     more = [line for line in lines if _adds_to(text, words, line)]
-    return Failure(EndReason.TRAINER_FAILED, error_text(text, more), code)
+    return Failure(EndReason.TRAINER_FAILED, error_text(text, more), code, lacking)
 
 
 def _adds_to(text: str, words: str, line: str) -> bool:
@@ -139,12 +162,25 @@ _OUT_OF_MEMORY = re.compile(
 )
 
 
-def _memory_words(ended: Ended, lines: Sequence[str], complaint: str | None) -> str:
-    text = "\n".join([*lines[-LAST_WORDS:], complaint or ""])
-    if re.search(r"\bcuda\b|\bGPU\b", text, re.IGNORECASE) and _OUT_OF_MEMORY.search(text):
+_OF_THE_GPU = re.compile(r"cuda|\bGPUs?\b|cublas|cudnn|torch\.OutOfMemoryError", re.IGNORECASE)
+
+
+def _lacking(ended: Ended, lines: Sequence[str], complaint: str | None) -> Memory | None:
+    """Which memory ran out, when something shows it: the kernel's count, or the words of the line that complains."""
+    if ended.killed_for_memory:
+        return Memory.RAM
+    for line in [complaint or "", *reversed(lines[-LAST_WORDS:])]:
+        if _OUT_OF_MEMORY.search(line):
+            return Memory.VRAM if _OF_THE_GPU.search(line) else Memory.RAM
+    return None
+
+
+def _memory_words(ended: Ended, lacking: Memory | None) -> str:
+    if lacking is Memory.VRAM:
         return " (out of GPU memory)"
-    if _OUT_OF_MEMORY.search(text):
-        return " (out of memory)"
+    if lacking is Memory.RAM:
+        held = f", at {ended.max_rss_kib / 1024**2:.1f} GiB" if ended.killed_for_memory else ""
+        return f" (out of memory{held})"
     if ended.signal == SIGKILL or ended.code == LIKE_KILLED:
         return " (possibly out of memory)"
     return ""

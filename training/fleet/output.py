@@ -36,15 +36,26 @@ class OutputTail:
     """
 
     def __init__(
-        self, path: Path, *, file_bytes_max: int = FILE_BYTES_MAX, kept_bytes: int = KEPT_BYTES
+        self,
+        path: Path,
+        *,
+        position: int = 0,
+        file_bytes_max: int = FILE_BYTES_MAX,
+        kept_bytes: int = KEPT_BYTES,
     ) -> None:
+        """``position``: where an earlier look at the same file ended."""
         self.path = path
         self.total_bytes = 0  # printed so far, cuts included
         self.overflowing = False
         self._file_bytes_max = file_bytes_max
         self._kept_bytes = kept_bytes
-        self._position = 0
+        self._position = position
         self._rest = b""  # the beginning of a line whose end was not printed yet
+
+    @property
+    def position(self) -> int:
+        """Bytes of the present file whose lines have been returned."""
+        return max(0, self._position - len(self._rest))
 
     def poll(self, *, final: bool = False) -> list[str]:
         """New complete lines, oldest first; with ``final`` also a last line without an end. Never raises OSError."""

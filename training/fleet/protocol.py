@@ -145,6 +145,18 @@ class HeartbeatReply(Wire, frozen=True, kw_only=True):
     log_next: int = 0  # number of the next line the receiver has not stored
 
 
+class OutputRequest(Wire, frozen=True, kw_only=True):
+    """``POST /v1/job/{id}/log``: what an attempt printed, also when it is over. Without lines: a question."""
+
+    host_id: str | None = None
+    claim_id: str | None = None
+    log: LogLines | None = None
+
+
+class OutputReply(Wire, frozen=True, kw_only=True):
+    log_next: int  # number of the next line the receiver has not stored
+
+
 class CompleteRequest(Wire, frozen=True, kw_only=True):
     """``POST /v1/job/{id}/complete``. ``record`` is kept with the attempt: durations, host, versions."""
 
@@ -153,6 +165,8 @@ class CompleteRequest(Wire, frozen=True, kw_only=True):
     claim_id: str | None = None
     spec_hash: str | None = None
     record: dict[str, Any] | None = None
+    seq: Count = 0  # as in a heartbeat
+    progress: dict[str, Any] | None = None
     log: LogLines | None = None
 
 
@@ -174,6 +188,8 @@ class FailRequest(Wire, frozen=True, kw_only=True):
     claim_id: str | None = None
     exit_code: ExitCode | None = None
     record: dict[str, Any] | None = None
+    seq: Count = 0  # as in a heartbeat
+    progress: dict[str, Any] | None = None
     log: LogLines | None = None
 
 

@@ -16,8 +16,6 @@ from training.fleet.job import LIVE, Attempt, EndReason, Host, Job, JobStatus, N
 from training.fleet.policy import Fleet, Watch
 from training.fleet.protocol import (
     ERROR_CHARS_MAX,
-    LOG_LINE_CHARS_MAX,
-    LOG_LINES_MAX,
     Action,
     ClaimReply,
     ClaimRequest,
@@ -26,7 +24,8 @@ from training.fleet.protocol import (
     FailRequest,
     HeartbeatReply,
     HeartbeatRequest,
-    LogLines,
+    OutputReply,
+    OutputRequest,
     Refusal,
     ReloadReply,
     Slug,
@@ -40,6 +39,7 @@ from training.fleet.screening import (
     refuse_another,
     reported_reason,
 )
+from training.fleet.spoken import keep_last_words, keep_lines
 
 
 class Shelf(Protocol):
@@ -288,20 +288,26 @@ class Service:
         if not attempt.live:
             raise ended(attempt)
         self.queue.beat(job, attempt, seq=request.seq, progress=request.progress)
-        log_next = self._log(attempt, request.log)
+        log_next = keep_lines(self.queue, attempt, request.log)
         return HeartbeatReply(
             action=Action.CONTINUE, lease_s=self.policy.stale_after_s, log_next=log_next
         )
+
+    def output(self, job_id: str, request: OutputRequest) -> OutputReply:
+        """Keep what an attempt printed, also when it is over: it renews no lease."""
+        _, attempt = self._claimed(job_id, request.claim_id, request.host_id, or_completed=True)
+        return OutputReply(log_next=keep_lines(self.queue, attempt, request.log))
 
     def complete(self, job_id: str, request: CompleteRequest) -> CompleteReply:
         """Accept the artifact of the live attempt, or adopt that of the last one."""
         job, attempt = self._claimed(job_id, request.claim_id, request.host_id, or_completed=True)
         if attempt.end_reason is EndReason.COMPLETED:
+            keep_last_words(self.queue, attempt, request)
             return self._receipt_again(job, attempt, request.artifact_id)
         if not attempt.live and not rules.may_adopt(job, attempt):
             raise ended(attempt)
         self._check_result(job, attempt, request)
-        self._log(attempt, request.log)
+        keep_last_words(self.queue, attempt, request)
         settle = self.queue.accept if attempt.live else self.queue.adopt
         settle(job, attempt, request.artifact_id, request.record)
         return CompleteReply(
@@ -343,10 +349,11 @@ class Service:
         reason = reported_reason(request)
         job, attempt = self._claimed(job_id, request.claim_id, request.host_id)
         if attempt.end_reason is reason:
+            keep_last_words(self.queue, attempt, request)
             return StatusReply(job_id=job.job_id, status=job.status)
         if not attempt.live:
             raise ended(attempt)
-        self._log(attempt, request.log)
+        keep_last_words(self.queue, attempt, request)
         error = request.error[:ERROR_CHARS_MAX] or reason.value
         status = self.queue.settle(
             job, attempt, reason, error=error, exit_code=request.exit_code, record=request.record
@@ -487,12 +494,3 @@ class Service:
             )
         self._heard(attempt.host)
         return job, attempt
-
-    def _log(self, attempt: Attempt, log: LogLines | None) -> int:
-        if log is None or not log.lines:
-            return attempt.log_next
-        lines = [
-            line[:LOG_LINE_CHARS_MAX].replace("\n", " ")  # or one line would be stored as two
-            for line in log.lines[:LOG_LINES_MAX]
-        ]
-        return self.queue.append_log(attempt, max(0, log.first), lines)

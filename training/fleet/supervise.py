@@ -15,11 +15,12 @@ import subprocess
 import sys
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any, Protocol
 
-from training.fleet.outcome import Ended, EndKind
+from training.fleet.outcome import LIKE_KILLED, SIGKILL, Ended, EndKind
+from training.fleet.supervise_memory import memory_state
 
 if sys.platform == "win32":
     from training.fleet import supervise_windows as system
@@ -39,12 +40,16 @@ LAUNCHER = Path(__file__).with_name("launcher.py")
 
 @dataclass(frozen=True)
 class CommandSpec:
-    """What to start: arguments (never a shell line), folder, the whole environment, and the file for its output."""
+    """What to start: arguments (never a shell line), folder, the whole environment, and the file for its output.
+
+    ``end``: the file in which an end that nobody asked for is put down, also when we are killed before it.
+    """
 
     argv: Sequence[str]
     cwd: Path
     env: Mapping[str, str]
     output: Path
+    end: Path | None = None
 
 
 class SpawnFailedError(Exception):
@@ -75,6 +80,8 @@ class Process(Protocol):
 
     def stop(self, grace_s: float) -> Ended: ...
 
+    def cpu_s(self) -> float: ...
+
 
 class Runner(Protocol):
     """Starts trainers; the seam at which tests and the simulation put their own."""
@@ -95,6 +102,7 @@ class LocalProcess:
         self._started = threading.Event()
         self._over = threading.Event()
         self._pid = 0
+        self._memory = memory_state()
         self._failure: SpawnFailedError | None = None
         self._ended: Ended | None = None
 
@@ -159,8 +167,19 @@ class LocalProcess:
             self._failure = SpawnFailedError(str(report["failed"]))
             self._finish(Ended(EndKind.LOST))
         elif "ended" in report:
-            self._finish(_end_of(report))
+            self._finish(self._explained(_end_of(report)))
         self._started.set()
+
+    def cpu_s(self) -> float:
+        """Seconds of CPU time that it and what it started have used so far, as far as one can see."""
+        return cpu_of_tree(self._pid) if self._pid and self._ended is None else 0.0
+
+    def _explained(self, ended: Ended) -> Ended:
+        """With what the system says of memory, where that may have ended it."""
+        if ended.signal != SIGKILL and ended.code != LIKE_KILLED:
+            return ended
+        kills = memory_state().kills - self._memory.kills
+        return replace(ended, oom_kills=max(0, kills), free_kib=self._memory.free_kib)
 
     def lose(self) -> None:
         """The launcher is gone. Whatever it had started must not outlive it."""
@@ -235,6 +254,7 @@ class Launcher:
             "cwd": str(spec.cwd.absolute()),
             "env": dict(spec.env),
             "output": str(spec.output.absolute()),
+            "end": str(spec.end.absolute()) if spec.end is not None else None,
         }
         process = LocalProcess(self)
         with self._lock:
@@ -288,6 +308,27 @@ class Launcher:
     def _close_input(self) -> None:
         with self._lock, contextlib.suppress(OSError, ValueError):
             self._stdin.close()
+
+
+def end_on_record(path: Path) -> Ended | None:
+    """How a trainer ended whose worker was killed about then: see ``CommandSpec.end``."""
+    try:
+        return _end_of(json.loads(path.read_bytes()))
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def cpu_of_tree(pid: int) -> float:
+    """CPU seconds of a process, its children, and those of them that have ended and were waited for."""
+    import psutil
+
+    used = 0.0
+    with contextlib.suppress(psutil.Error):
+        root = psutil.Process(pid)
+        for process in (root, *root.children(recursive=True)):
+            with contextlib.suppress(psutil.Error):
+                used += sum(process.cpu_times()[:4])  # own and children's, in user and in system
+    return used
 
 
 class LocalRunner:

@@ -21,6 +21,7 @@ from training.clock import Clock, SystemClock
 from training.fleet import worker_types as t
 from training.fleet.client import FleetClient
 from training.fleet.credentials import Credentials, CredentialsError
+from training.fleet.dataset_cache import DatasetCache
 from training.fleet.supervise import LocalRunner, Runner, end_leftovers
 from training.fleet.worker_attempt import DISK_WANTED_BYTES, MIB, Attempt, free_bytes
 from training.fleet.worker_calls import Asker, Calls, NotNowError
@@ -33,8 +34,10 @@ from training.fleet.worker_options import (
     options_of,
     parser,
 )
+from training.fleet.worker_outbox import Outbox
 from training.fleet.worker_standing import Standing
 from training.fleet.worker_state import Chance, State, step
+from training.fleet.worker_trainer import measure_s
 
 log = logging.getLogger("training.fleet.worker")
 
@@ -86,6 +89,8 @@ class TrainerWorker:
                 on_revoked=self._put_out,
             )
         self._disk = StateFolder(options.state_dir)
+        self._datasets = DatasetCache(options.cache_dir, options.cache_bytes)
+        self._outbox = Outbox(self._disk.folder / "outbox")
         self._runner = runner or LocalRunner()
         self._inbox: queue.SimpleQueue[t.Event] = queue.SimpleQueue()
         self._state = State(session_id=self._disk.session_id)
@@ -93,7 +98,7 @@ class TrainerWorker:
         self._wake_at: float | None = None
         self._exit: t.Exit | None = None
         asker = Asker(self._disk.instance_id, self._disk.session_id, self._present, trainer_digests)
-        self._calls = Calls(*self._clients, asker, self.post)
+        self._calls = Calls(*self._clients, asker, self._outbox.read, self.post)
 
     def post(self, event: t.Event) -> None:
         """Hand the loop an event; from any thread, and from signal handlers."""
@@ -108,7 +113,7 @@ class TrainerWorker:
         try:
             if leftovers := end_leftovers(self._disk.folder):
                 log.warning("ended %d processes of an earlier session", len(leftovers))
-            self._handle(t.Begin(self._disk.load()))
+            self._handle(self._beginning())
             while self._exit is None:
                 event = self._next_event()
                 slept_s, asleep_s = self._asleep_s() - asleep_s, self._asleep_s()
@@ -120,6 +125,7 @@ class TrainerWorker:
                 self._standing.stop()
             self._reconnect()
             self._runner.close()
+            self._datasets.close()
             self._disk.close()
         if self._exit.sentence:
             print(f"{PROGRAM}: {self._exit.sentence}", file=sys.stderr)
@@ -155,8 +161,17 @@ class TrainerWorker:
 
     def _perform(self, action: t.Action) -> None:
         match action:
-            case t.SendClaim() | t.SendBeat() | t.Upload() | t.SendComplete() | t.SendFail():
+            case (
+                t.SendClaim()
+                | t.SendBeat()
+                | t.Upload()
+                | t.SendComplete()
+                | t.SendFail()
+                | t.SendOutput()
+            ):
                 self._calls.send(action)
+            case t.ForgetOutput():
+                self._outbox.forget(action.claim_id)
             case t.Abort():
                 self._calls.abort(action.call)
             case t.Spawn():
@@ -180,11 +195,13 @@ class TrainerWorker:
     def _order(
         self, action: t.Pack | t.StopTrainer | t.KillTrainer | t.PauseTrainer | t.ResumeTrainer
     ) -> None:
+        if isinstance(action, t.Pack):  # perhaps what a trainer of an earlier session made
+            self._attempt = self._attempt or self._new_attempt(action.assignment)
+            self._attempt.pack()
+            return
         if self._attempt is None:  # a delivery of an earlier session has no trainer
             return
         match action:
-            case t.Pack():
-                self._attempt.pack()
             case t.StopTrainer():
                 self._attempt.stop()
             case t.KillTrainer():
@@ -196,7 +213,28 @@ class TrainerWorker:
 
     def _new_attempt(self, assignment: t.Assignment) -> Attempt:
         resume = self._disk.resume_folder(assignment.job_id)
-        return Attempt(assignment, self._options.places, resume, self._runner, self.post)
+        return Attempt(
+            assignment,
+            self._options.places,
+            resume,
+            self._outbox,
+            self._runner,
+            self.post,
+            fetch=lambda dataset_id, order: self._datasets.provide(
+                dataset_id, self._clients[0].datasets, order
+            ),
+            measure_s=measure_s(assignment, self._options.settings),
+        )
+
+    def _beginning(self) -> t.Begin:
+        """What the last session knew, and what it left."""
+        saved, backlog = self._disk.load(), self._outbox.recover()
+        found = (
+            t.Found() if saved.assignment is None else self._new_attempt(saved.assignment).found()
+        )
+        in_hand = None if saved.assignment is None else saved.assignment.claim_id
+        others = tuple(one for one in backlog if one.claim_id != in_hand)
+        return t.Begin(saved, found, others)
 
     def _persist(self, saved: t.Saved) -> None:
         try:

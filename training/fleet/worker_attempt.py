@@ -5,6 +5,7 @@ Runs on threads of its own and posts events; every way through ends in the one t
 
 from __future__ import annotations
 
+import itertools
 import json
 import logging
 import os
@@ -19,11 +20,19 @@ from typing import Any
 from training.crashpoint import crashpoint
 from training.fleet import worker_types as t
 from training.fleet.bundle import BundleError, pack
+from training.fleet.dataset_cache import Order
 from training.fleet.environment import trainer_environment
 from training.fleet.job import EndReason
-from training.fleet.outcome import Failure
+from training.fleet.outcome import LAST_WORDS, Failure
 from training.fleet.output import OutputTail
-from training.fleet.supervise import STATE_VARIABLE, CommandSpec, Process, Runner, SpawnFailedError
+from training.fleet.supervise import (
+    STATE_VARIABLE,
+    CommandSpec,
+    Process,
+    Runner,
+    SpawnFailedError,
+    end_on_record,
+)
 from training.fleet.trainer_command import (
     SELF_SUPERVISED,
     BadSpecError,
@@ -33,6 +42,8 @@ from training.fleet.trainer_command import (
     trainer_command,
 )
 from training.fleet.worker_disk import AttemptFolders, folders_of, make_folders, prune
+from training.fleet.worker_outbox import Outbox
+from training.fleet.worker_trainer import MEASURE_S
 
 log = logging.getLogger(__name__)
 
@@ -43,6 +54,11 @@ DISK_FLOOR_BYTES = 64 * MIB  # with less, a running trainer is stopped before it
 TIMING_BYTES_MAX = 16 * 1024
 
 Post = Callable[[t.Event], None]
+Fetch = Callable[[str, Order], Path]  # a data set's id → the folder that holds it
+
+
+class BadDataError(Exception):
+    """The data set that the job names cannot train it, here or elsewhere."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +75,24 @@ class Attempt:
     """Carries out what the state machine wants done with the trainer of one assignment."""
 
     def __init__(
-        self, assignment: t.Assignment, places: Places, resume: Path, runner: Runner, post: Post
+        self,
+        assignment: t.Assignment,
+        places: Places,
+        resume: Path,
+        outbox: Outbox,
+        runner: Runner,
+        post: Post,
+        *,
+        fetch: Fetch | None = None,
+        measure_s: float = MEASURE_S,
     ) -> None:
+        """``fetch`` brings data sets; ``measure_s``: how often is asked whether the trainer computes."""
+        self._fetch = fetch
+        self._fetched_parts = -1
+        self._order = Order(self._fetching)
         self.assignment = assignment
+        self._measure_s = measure_s
+        self._outbox = outbox
         self._places = places
         self._resume = resume
         self._runner = runner
@@ -77,10 +108,12 @@ class Attempt:
         self._on_thread(self._pack, self._pack_failed)
 
     def stop(self) -> None:
+        self._order.stopped.set()
         if self._process is not None:
             self._process.terminate()
 
     def kill(self) -> None:
+        self._order.stopped.set()
         if self._process is not None:
             process = self._process
             # Rather than kill(): stop() also outwits a launcher that hangs.
@@ -102,6 +135,7 @@ class Attempt:
         crashpoint("worker.discard")
         with suppress(OSError, BadSpecError):
             folders = self._folders
+            folders.end.unlink(missing_ok=True)
             folders.bundle.unlink(missing_ok=True)
             if free_bytes(self._places.artifacts) < DISK_WANTED_BYTES:
                 shutil.rmtree(folders.out, ignore_errors=True)
@@ -116,20 +150,29 @@ class Attempt:
         names(self.assignment.spec)
         return folders_of(self._places.artifacts, self._places.reports, self.assignment)
 
+    def found(self) -> t.Found:
+        """What an earlier session of the worker, which was killed, left of this attempt."""
+        try:
+            folders = self._folders
+        except BadSpecError:
+            return t.Found()
+        printed = self._outbox.adopt(self.assignment, folders.log).total
+        words = self._outbox.last(self.assignment.claim_id, LAST_WORDS)
+        return t.Found(ended=end_on_record(folders.end), printed=printed, last_words=words)
+
     # ── the trainer ─────────────────────────────────────────────────────────────────────────
 
     def _run(self) -> None:
         spec = self.assignment.spec
         folders = self._folders  # before anything else: it refuses names that would lead astray
-        self._require_data()
+        inputs = self._inputs()
         make_folders(folders)
         self._resume.mkdir(parents=True, exist_ok=True)
-        command = trainer_command(
-            spec, self._places.inputs, out_dir=folders.out, reports_dir=folders.reports
-        )
+        command = trainer_command(spec, inputs, out_dir=folders.out, reports_dir=folders.reports)
         environment = trainer_environment(os.environ) | {STATE_VARIABLE: str(self._resume)}
+        self._order.check()
         process = self._runner.start(
-            CommandSpec(command, self._places.repo_root, environment, folders.log)
+            CommandSpec(command, self._places.repo_root, environment, folders.log, folders.end)
         )
         self._process = process
         crashpoint("worker.spawned")
@@ -141,34 +184,68 @@ class Attempt:
             crashpoint("worker.trainer_ended")
             self._post(t.TrainerEnded(claim_id=self.assignment.claim_id, ended=ended))
 
-    def _require_data(self) -> None:
-        """Ours cannot run without the data set; saying so here blames the host, not the job."""
+    def _inputs(self) -> Inputs:
+        """The data set that the job names, fetched; else what this host has."""
+        dataset = self.assignment.dataset
+        if dataset is None:
+            self._require_data(self._places.inputs, self._no_data_here)
+            return self._places.inputs
+        if self._fetch is None:
+            raise SpawnFailedError("this worker fetches no data sets")
+        inputs = self._places.inputs.within(self._fetch(dataset, self._order))
+        self._require_data(
+            inputs,
+            lambda path: BadDataError(
+                f"data set {dataset[:12]} has no {path.name}; push the folder that training.data.build makes"
+            ),
+        )
+        return inputs
+
+    def _fetching(self, done: int, size: int) -> None:
+        """Tell of every fiftieth part."""
+        parts = 50 * done // max(size, 1)
+        if parts != self._fetched_parts:
+            self._fetched_parts = parts
+            self._post(t.Fetching(claim_id=self.assignment.claim_id, done=done, size=size))
+
+    @staticmethod
+    def _no_data_here(path: Path) -> Exception:
+        return SpawnFailedError(
+            f"this host has no data set: {path} is missing; bring it here, or say where it is "
+            "with --validation, --summary and --tensors, or name one in the plan"
+        )
+
+    def _require_data(self, inputs: Inputs, lacking: Callable[[Path], Exception]) -> None:
+        """Ours cannot run without the data set; without one here this host is to blame, not the job."""
         if self.assignment.spec.get("trainer"):
             return
-        inputs = self._places.inputs
         needed = [inputs.validation, inputs.tensors]
         if self.assignment.model != SELF_SUPERVISED:
             needed += [inputs.summary, inputs.schema]
         for path in needed:
             if not path.exists():
-                raise SpawnFailedError(
-                    f"this host has no data set: {path} is missing; bring it here, or say where it is "
-                    "with --validation, --summary and --tensors"
-                )
+                raise lacking(path)
 
     def _watch(self, process: Process, tail: OutputTail) -> None:
-        """Pass its output on until it has ended, and see that it leaves some room on the disk."""
+        """Pass its output on until it has ended, and see that it leaves some room on the disk and does not hang."""
         stopped = False
-        while process.wait(LOOK_S) is None:
-            self._print(tail.poll())
+        measure_every = max(1, int(self._measure_s / LOOK_S))
+        for look in itertools.count():
+            if process.wait(LOOK_S) is not None:
+                break
+            self._print(tail, tail.poll())
+            if look % measure_every == 0:
+                cpu_s = process.cpu_s()
+                self._post(t.Measured(claim_id=self.assignment.claim_id, cpu_s=cpu_s))
             harm = None if stopped else self._harm(tail)
             if harm is not None:
                 stopped = True
                 self._post(t.Unbearable(claim_id=self.assignment.claim_id, failure=harm))
-        self._print(tail.poll(final=True))
+        self._print(tail, tail.poll(final=True))
 
-    def _print(self, lines: list[str]) -> None:
+    def _print(self, tail: OutputTail, lines: list[str]) -> None:
         if lines:
+            self._outbox.append(self.assignment, tail.path, lines, tail.position)
             crashpoint("worker.printed")
             self._post(t.Printed(claim_id=self.assignment.claim_id, lines=tuple(lines)))
 
@@ -182,8 +259,9 @@ class Attempt:
         return Failure(EndReason.UPLOAD_FAILED, f"{words}; free some space")
 
     def _spawn_failed(self, error: Exception) -> None:
-        if isinstance(error, BadSpecError):
-            failure = Failure(EndReason.TRAINER_FAILED, str(error), exit_code=2)
+        if isinstance(error, BadSpecError | BadDataError):
+            code = 2 if isinstance(error, BadSpecError) else 65
+            failure = Failure(EndReason.TRAINER_FAILED, str(error), exit_code=code)
         else:
             failure = Failure(EndReason.SPAWN_FAILED, _in_words(error))
         self._post(t.SpawnFailed(claim_id=self.assignment.claim_id, failure=failure))

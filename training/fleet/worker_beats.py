@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import json
-
 from training.fleet import worker_types as t
-from training.fleet.words import LOG_LINES_MAX, Slug
 from training.fleet.words import Action as Order
-from training.fleet.worker_turn import DELIVERING, Phase, Turn, is_due
+from training.fleet.words import Slug
+from training.fleet.worker_turn import FINISHED, Phase, Turn, is_due
 
-LOG_BYTES_MAX = 40_000  # of the lines in one message, as JSON: the body's limit is 64 KiB
 BACKLOG_S = 1.0  # until the next heartbeat while more lines wait than one message holds
 
 # The claim is gone, or the job is: whatever was made of it is of no use to anybody.
@@ -72,6 +69,7 @@ def _send(turn: Turn) -> None:
     call, seq = turn.new_call(), work.seq + 1
     beat_at = turn.now + interval_s(turn, work.lease_s)
     turn.set_work(beat_call=call, beat_sent_at=turn.now, beat_at=beat_at, seq=seq)
+    turn.set_work(beat_printed=work.printed)
     turn.do(
         t.SendBeat(
             call=call,
@@ -79,7 +77,6 @@ def _send(turn: Turn) -> None:
             seq=seq,
             progress=work.progress,
             first=work.first,
-            lines=fitting(work.lines),
         )
     )
 
@@ -94,7 +91,7 @@ def answered(turn: Turn, answer: t.BeatAnswered | t.Refused | t.NotAnswered) -> 
             _renewed(turn, answer)
         case t.NotAnswered():
             _not_answered(turn, answer)
-        case t.Refused(slug=Slug.LEASE_SUPERSEDED) if turn.phase in DELIVERING:
+        case t.Refused(slug=Slug.LEASE_SUPERSEDED) if turn.phase in FINISHED:
             # Finished work may still be adopted: the delivery will tell.
             turn.set_work(beat_at=None)
         case t.Refused() if answer.slug in DROPS:
@@ -114,17 +111,16 @@ def _not_answered(turn: Turn, answer: t.NotAnswered) -> None:
 
 def _renewed(turn: Turn, answer: t.BeatAnswered) -> None:
     work = turn.work
-    known = max(0, min(answer.log_next - work.first, len(work.lines)))
+    first = max(0, min(answer.log_next, work.printed))
     beat_at = work.beat_sent_at + interval_s(turn, answer.lease_s)
-    if 0 < known < len(work.lines) and len(fitting(work.lines)) < len(work.lines):
+    if work.first < first < work.beat_printed:  # one message did not hold them all
         beat_at = min(beat_at, turn.now + BACKLOG_S)
     turn.set_work(
         renewed_at=work.beat_sent_at,
         lease_s=answer.lease_s,
         beat_at=beat_at,
         beat_tries=0,
-        lines=work.lines[known:],
-        first=work.first + known,
+        first=first,
     )
     if work.paused:
         turn.say(f"the receiver is back: {work.assignment.name} goes on")
@@ -133,13 +129,3 @@ def _renewed(turn: Turn, answer: t.BeatAnswered) -> None:
     if answer.order is Order.DRAIN and not turn.state.draining:
         turn.say("draining: this job is finished, then no more are taken")
         turn.set(draining=True)
-
-
-def fitting(lines: tuple[str, ...]) -> tuple[str, ...]:
-    """As many of the first ``lines`` as one message may hold."""
-    room = LOG_BYTES_MAX
-    for number, line in enumerate(lines[:LOG_LINES_MAX]):
-        room -= len(json.dumps(line)) + 2
-        if room < 0:
-            return lines[:number]
-    return lines[:LOG_LINES_MAX]

@@ -1,6 +1,7 @@
 """The worker's requests, carried out on threads of their own; every one ends in exactly one event.
 
-Heartbeats have a thread to themselves: they must not wait for a long claim or a large upload. Each request is sent
+Heartbeats have a thread to themselves: they must not wait for a long claim or a large upload. So has the output of
+attempts that are over. Each request is sent
 once; whether and when it is sent again is the state machine's decision.
 """
 
@@ -10,7 +11,7 @@ import logging
 import re
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from queue import SimpleQueue
 from typing import Any
 
@@ -25,8 +26,9 @@ log = logging.getLogger(__name__)
 
 LONGEST_S = 1e9  # no duration on the wire is longer
 
-Request = t.SendClaim | t.SendBeat | t.Upload | t.SendComplete | t.SendFail
+Request = t.SendClaim | t.SendBeat | t.Upload | t.SendComplete | t.SendFail | t.SendOutput
 Post = Callable[[t.Event], None]
+Lines = Callable[[str, int], tuple[int, tuple[str, ...]]]  # of a claim from a line on: Outbox.read
 
 
 class NotNowError(Exception):
@@ -66,19 +68,28 @@ class Calls:
     """Sends requests with ``client`` (``beat_client`` for heartbeats) and posts what became of them."""
 
     def __init__(
-        self, client: FleetClient, beat_client: FleetClient, asker: Asker, post: Post
+        self,
+        client: FleetClient,
+        beat_client: FleetClient,
+        asker: Asker,
+        lines: Lines,
+        post: Post,
     ) -> None:
         self._client = client
         self._beat_client = beat_client
         self._asker = asker
+        self._lines = lines
         self._post = post
         self._aborted: set[int] = set()
         self._lane = _Lane("calls")
         self._beat_lane = _Lane("heartbeats")
+        self._output_lane: _Lane | None = None  # seldom needed
 
     def send(self, request: Request) -> None:
         """Returns at once; the event comes later."""
         lane = self._beat_lane if isinstance(request, t.SendBeat) else self._lane
+        if isinstance(request, t.SendOutput):
+            lane = self._output_lane = self._output_lane or _Lane("output")
         lane.todo.put(lambda: self._post(self._carry_out(request)))
 
     def abort(self, call: int) -> None:
@@ -91,7 +102,7 @@ class Calls:
             if call in self._aborted:
                 raise AbortedError
             crashpoint("worker.before", type(request).__name__)
-            event = self._exchange(request)
+            event = self._exchange(with_lines(request, self._lines))
             crashpoint("worker.after", type(request).__name__)
             return event
         except Superseded as error:
@@ -124,6 +135,8 @@ class Calls:
                 return self._complete(request)
             case t.SendFail():
                 return self._fail(request)
+            case t.SendOutput():
+                return self._output(request)
 
     def _claim(self, request: t.SendClaim) -> t.Event:
         answer = self._client.ask(
@@ -133,6 +146,7 @@ class Calls:
             instance_id=self._asker.instance_id,
             session_id=self._asker.session_id,
             trainer_digests=self._asker.trainer_digests(),
+            crashed_claims=request.crashed,
             tries=1,
         )
         if not isinstance(answer, Grant):
@@ -148,7 +162,7 @@ class Calls:
             claim_id=request.assignment.claim_id,
             seq=request.seq,
             progress=request.progress,
-            lines=request.lines,
+            lines=request.lines or (),
             first_line=request.first,
             tries=1,
         )
@@ -184,11 +198,13 @@ class Calls:
             claim_id=delivery.assignment.claim_id,
             spec_hash=spec_hash(delivery.assignment.spec),
             record=delivery.record,
-            lines=request.lines,
+            seq=request.seq,
+            progress=request.progress,
+            lines=request.lines or (),
             first_line=request.first,
             tries=1,
         )
-        return t.Completed(call=request.call)
+        return t.Completed(call=request.call, log_next=_after(request))
 
     def _fail(self, request: t.SendFail) -> t.Event:
         moved = self._client.fail(
@@ -197,12 +213,47 @@ class Calls:
             reason=request.failure.reason,
             claim_id=request.assignment.claim_id,
             exit_code=request.failure.exit_code,
+            out_of_memory=request.failure.out_of_memory,
             record=request.record,
+            seq=request.seq,
+            progress=request.progress,
+            lines=request.lines or (),
+            first_line=request.first,
+            tries=1,
+        )
+        return t.FailTaken(call=request.call, status=moved.status, log_next=_after(request))
+
+    def _output(self, request: t.SendOutput) -> t.Event:
+        backlog = request.backlog
+        if not request.lines:  # the disk lost them
+            return t.OutputTaken(call=request.call, log_next=backlog.total)
+        taken = self._beat_client.output(
+            backlog.job_id,
+            claim_id=backlog.claim_id,
             lines=request.lines,
             first_line=request.first,
             tries=1,
         )
-        return t.FailTaken(call=request.call, status=moved.status)
+        return t.OutputTaken(call=request.call, log_next=int(taken.log_next))
+
+
+def with_lines(request: Request, lines: Lines) -> Request:
+    """The request with the lines of output that it takes along."""
+    match request:
+        case t.SendBeat(lines=None) | t.SendFail(lines=None):
+            claim_id = request.assignment.claim_id
+        case t.SendComplete(lines=None):
+            claim_id = request.delivery.assignment.claim_id
+        case t.SendOutput(lines=None):
+            claim_id = request.backlog.claim_id
+        case _:
+            return request
+    first, found = lines(claim_id, request.first)
+    return replace(request, first=first, lines=found)
+
+
+def _after(request: t.SendComplete | t.SendFail) -> int:
+    return request.first + len(request.lines or ())
 
 
 def _assignment(grant: Grant) -> t.Assignment:

@@ -26,16 +26,25 @@ def ask(turn: Turn) -> None:
         request_id = f"{turn.state.session_id}-{number}"
         turn.set(requests=number, request_id=request_id, request_is_fresh=True)
     request_id = turn.state.request_id or ""
-    turn.persist(t.Saved(request_id=request_id))
+    turn.persist(t.Saved(request_id=request_id, crashed=turn.state.crashed))
     turn.set(phase=Phase.ASKING)
     wait_s = turn.settings.wait_s
-    turn.do(t.SendClaim(call=turn.begin_call(), request_id=request_id, wait_s=wait_s))
+    turn.do(
+        t.SendClaim(
+            call=turn.begin_call(),
+            request_id=request_id,
+            wait_s=wait_s,
+            crashed=turn.state.crashed,
+        )
+    )
 
 
 def answered(turn: Turn, answer: t.Event) -> None:
     """The claim was answered, one way or another."""
     fresh = turn.state.request_is_fresh
     turn.set(phase=Phase.IDLE, request_is_fresh=False)
+    if isinstance(answer, t.ClaimAnswered):
+        turn.set(crashed=())
     match answer:
         case t.ClaimAnswered(assignment=None):
             _no_job(turn, answer)
@@ -66,7 +75,7 @@ def _granted(turn: Turn, answer: t.ClaimAnswered) -> None:
     assignment = answer.assignment
     assert assignment is not None
     turn.set(tries=0, request_id=None)
-    turn.persist(t.Saved())  # from now on a crash means that this session has lost the job
+    turn.persist(t.Saved(held=assignment))
     turn.take_on(
         assignment,
         renewed_at=turn.state.call_sent_at,

@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import secrets
 import shutil
 from collections.abc import Mapping
 from contextlib import ExitStack, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from training.crashpoint import crashpoint
 from training.fleet.bundle import bundle_name
 from training.fleet.filesystem import LocalFs
+from training.fleet.job import EndReason
 from training.fleet.locking import LockedError, exclusive
-from training.fleet.worker_types import Assignment, Delivery, Saved
+from training.fleet.outcome import Failure, Memory
+from training.fleet.worker_types import Assignment, Delivery, Report, Saved
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
 
 KEPT_ATTEMPTS = 20  # folders of ended attempts, the newest, for whoever wants to look
 
@@ -47,16 +53,23 @@ class StateFolder:
             ) from None
 
     def load(self) -> Saved:
-        """What the last session saved; nothing when that cannot be read."""
+        """What the last session saved. What cannot be read is set aside, and said."""
+        path = self.folder / "saved.json"
         try:
-            return _saved(json.loads((self.folder / "saved.json").read_bytes()))
-        except (OSError, ValueError, KeyError, TypeError, RecursionError):
+            return _saved(json.loads(path.read_bytes()))
+        except FileNotFoundError:
+            return Saved()
+        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+            log.warning("%s cannot be read and is set aside: %s", path, error)
+            with suppress(OSError):
+                path.replace(path.with_suffix(".corrupt"))
             return Saved()
 
     def save(self, saved: Saved) -> None:
-        """Outlives this process when it returns, and with a delivery also a power cut. Raises OSError."""
+        """Outlives this process when it returns; how an attempt ended also outlives a power cut. Raises OSError."""
         content = json.dumps(asdict(saved)).encode()
-        write_whole(self.folder / "saved.json", content, durable=saved.delivery is not None)
+        durable = saved.delivery is not None or saved.report is not None
+        write_whole(self.folder / "saved.json", content, durable=durable)
 
     def resume_folder(self, job_id: str) -> Path:
         """Where a trainer may keep what a later attempt at the same job, on this host, can go on from."""
@@ -87,11 +100,41 @@ class StateFolder:
 
 
 def _saved(document: Mapping[str, Any]) -> Saved:
-    delivery = document["delivery"]
-    if delivery is not None:
-        assignment = Assignment(**delivery["assignment"])
-        delivery = Delivery(**{**delivery, "assignment": assignment})
-    return Saved(request_id=document["request_id"], delivery=delivery)
+    """Members that only a newer version knows are left out; those that an older one did not know are None."""
+    if not isinstance(document, dict):
+        raise TypeError("it is no JSON object")
+    delivery, report, held = (document.get(name) for name in ("delivery", "report", "held"))
+    return Saved(
+        request_id=document.get("request_id"),
+        crashed=tuple(map(str, document.get("crashed") or ())),
+        held=None if held is None else _known(Assignment, held),
+        delivery=None if delivery is None else _known(Delivery, delivery),
+        report=None if report is None else _known(Report, report),
+    )
+
+
+def _known(kind: type[T], document: Mapping[str, Any]) -> T:
+    """A record of which only the members count that ``kind`` has. Raises TypeError when one is missing."""
+    members: dict[str, Any] = {
+        one.name: document[one.name]
+        for one in fields(kind)  # type: ignore[arg-type]
+        if one.name in document
+    }
+    if "assignment" in members:
+        members["assignment"] = _known(Assignment, members["assignment"])
+    if "failure" in members:
+        members["failure"] = _failure(members["failure"])
+    return kind(**members)
+
+
+def _failure(document: Mapping[str, Any]) -> Failure:
+    lacking = document.get("out_of_memory")
+    return Failure(
+        EndReason(document["reason"]),
+        str(document["error"]),
+        document.get("exit_code"),
+        None if lacking is None else Memory(lacking),
+    )
 
 
 def write_whole(path: Path, content: bytes, *, durable: bool = True) -> None:
@@ -117,6 +160,7 @@ class AttemptFolders:
     out: Path
     reports: Path
     log: Path
+    end: Path  # how its trainer ended, if nobody asked it to
     bundle: Path
 
 
@@ -128,6 +172,7 @@ def folders_of(artifacts: Path, reports: Path, assignment: Assignment) -> Attemp
         out=artifacts / job / attempt,
         reports=reports / job / attempt,
         log=artifacts / job / f"{attempt}.log",
+        end=artifacts / job / f"{attempt}.log.end",
         bundle=artifacts / job / bundle_name(assignment.model, assignment.mode, assignment.job_id),
     )
 
@@ -137,7 +182,8 @@ def make_folders(folders: AttemptFolders) -> None:
     for folder in (folders.out, folders.reports):
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
-    folders.log.unlink(missing_ok=True)
+    for file in (folders.log, folders.end):
+        file.unlink(missing_ok=True)
 
 
 def prune(*roots: Path) -> None:

@@ -14,6 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from training.fleet.dataset_cache import GIB
 from training.fleet.trainer_command import Inputs
 from training.fleet.words import HOST_ID_PATTERN
 from training.fleet.worker_attempt import Places
@@ -34,6 +35,8 @@ class Options:
     places: Places
     state_dir: Path
     settings: Settings
+    cache_dir: Path
+    cache_bytes: int = 20 * GIB
     tls_dir: Path | None = None  # key and certificate, when the receiver is reached over TLS
 
 
@@ -63,6 +66,21 @@ def installed_digests() -> Mapping[str, str]:
     return found
 
 
+def gib(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0.001 <= value <= 1e6:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of GiB from 0.001 to 1000000")
+    return value
+
+
+def seconds_or_none(text: str) -> float:
+    """0 is none."""
+    return 0.0 if text.strip() == "0" else seconds(text)
+
+
 def seconds(text: str) -> float:
     try:
         value = float(text)
@@ -87,8 +105,11 @@ _TABLE: tuple[tuple[str, Callable[[str], object], str, object, str], ...] = (
     ("--tensors", Path, "DIR", Path("data/processed/tensor_window_v1"), "the data set's windows"),
     ("--state-dir", Path, "DIR", None, "what must survive a crash; .worker/NAME among the artifacts"),
     ("--tls-dir", Path, "DIR", None, "key and certificate of this host, as join made them; tls in the state directory"),
+    ("--cache-dir", Path, "DIR", None, "data sets that were fetched; datasets in the state directory"),
+    ("--cache-gib", gib, "GIB", 20.0, "how much of them is kept; what was used longest ago goes first"),
     ("--poll-s", seconds, "S", 15.0, "pause after an empty or failed claim when the receiver cannot wait"),
     ("--heartbeat-s", seconds, "S", 30.0, "how often the receiver hears of a running job"),
+    ("--silence-limit", seconds_or_none, "S", 1800.0, "a trainer is stopped that says and computes nothing; 0: never"),
 )
 # fmt: on
 
@@ -137,11 +158,14 @@ def options_of(args: argparse.Namespace) -> Options:
         host_id=host_id,
         places=Places(root, inputs, artifacts, root / args.reports_dir),
         state_dir=state_dir,
+        cache_dir=root / (args.cache_dir or state_dir / "datasets"),
+        cache_bytes=int(args.cache_gib * GIB),
         tls_dir=_tls_dir(args.receiver_url, root / (args.tls_dir or state_dir / "tls"), host_id),
         settings=Settings(
             heartbeat_s=args.heartbeat_s,
             poll_s=args.poll_s,
             on_silence=OnSilence(args.on_silence),
+            max_silence_s=args.silence_limit,
         ),
     )
 

@@ -6,8 +6,8 @@ from training.fleet import worker_types as t
 from training.fleet.job import EndReason, JobStatus
 from training.fleet.outcome import Failure
 from training.fleet.words import Slug
-from training.fleet.worker_beats import DROPS, fitting
-from training.fleet.worker_turn import Phase, Turn
+from training.fleet.worker_beats import DROPS
+from training.fleet.worker_turn import NOT_LET_IN, Phase, Turn
 
 HOPELESS = frozenset({Slug.TOO_LARGE, Slug.SPEC_MISMATCH})  # another try would end the same
 
@@ -19,11 +19,19 @@ def send(turn: Turn) -> None:
         assert work.delivery is not None
         turn.do(t.Upload(call=call, delivery=work.delivery))
         return
-    lines = fitting(work.lines[::-1])[::-1]  # the last ones: they say how it ended
-    first = work.first + len(work.lines) - len(lines)
+    seq = work.seq + 1
+    turn.set_work(seq=seq)
     if turn.phase is Phase.COMPLETING:
         assert work.delivery is not None
-        turn.do(t.SendComplete(call=call, delivery=work.delivery, first=first, lines=lines))
+        turn.do(
+            t.SendComplete(
+                call=call,
+                delivery=work.delivery,
+                seq=seq,
+                progress=work.progress,
+                first=work.first,
+            )
+        )
         return
     assert work.failure is not None
     turn.do(
@@ -32,8 +40,9 @@ def send(turn: Turn) -> None:
             assignment=work.assignment,
             failure=work.failure,
             record=work.usage,
-            first=first,
-            lines=lines,
+            seq=seq,
+            progress=work.progress,
+            first=work.first,
         )
     )
 
@@ -45,8 +54,10 @@ def answered(turn: Turn, answer: t.Event) -> None:
             turn.set(phase=Phase.COMPLETING, call_at=turn.now, tries=0)
         case t.Completed():
             turn.say(f"delivered {turn.work.assignment.name}")
+            turn.set_work(first=answer.log_next)
             turn.finish(job_over=True)
         case t.FailTaken():
+            turn.set_work(first=answer.log_next)
             turn.finish(job_over=answer.status == JobStatus.FAILED)
         case t.NotAnswered():
             turn.set(tries=turn.state.tries + 1)
@@ -60,6 +71,13 @@ def answered(turn: Turn, answer: t.Event) -> None:
 
 
 def _refused(turn: Turn, answer: t.Refused) -> None:
+    if answer.slug in NOT_LET_IN:
+        turn.set(tries=turn.state.tries + 1)
+        if turn.state.tries == 1:
+            kept = f"{turn.work.assignment.name} is kept until this host is let in"
+            turn.say(f"{kept}: {answer.detail}", warning=True)
+        turn.again_later(turn.settings.retry_max_s)
+        return
     if turn.phase is Phase.FAILING or answer.slug in DROPS:
         turn.say(f"{turn.work.assignment.name} is dropped: {answer.detail}", warning=True)
         turn.finish(job_over=answer.slug in DROPS - {Slug.LEASE_SUPERSEDED})

@@ -16,7 +16,8 @@ RUNNING                 exit status 0                       PACKING
 ..                      any other end                       FAILING
 ..                      cancelled, superseded: kill         STOPPING, and the work is dropped
 ..                      signal: stop politely               STOPPING, and the job is handed back
-..                      it harms the host: stop politely    STOPPING, and the attempt failed
+..                      it harms the host, hangs, or runs   STOPPING, and the attempt failed
+                        for too long: stop politely
 STOPPING                the trainer ended, or nobody can    IDLE (dropped), FAILING, or PACKING: it was done
                         end it
 PACKING                 packed                              UPLOADING
@@ -31,18 +32,29 @@ any                     a signal, and nothing left to do    GONE
 any                     ``leave_s`` after the signal        GONE
 ======================  ==================================  ================================================
 
-Beside the phases run the heartbeats, from the grant until the receipt. The lease counts from the *sending* of the
-request that got or renewed it. Complete, fail and upload are repeated for as long as the worker lives.
+A worker that starts goes on where the last session was killed: at RUNNING, as if the trainer had just ended, if it had;
+at UPLOADING or FAILING; else at IDLE.
+
+Beside the phases run the heartbeats, from the grant until the receipt, and from then on the delivery of what the
+attempt printed (worker_backlog). The lease counts from the *sending* of the request that got or renewed it. Complete,
+fail and upload are repeated for as long as the worker lives.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from training.fleet import worker_beats, worker_claims, worker_reports, worker_trainer
+from training.fleet import (
+    worker_backlog,
+    worker_beats,
+    worker_claims,
+    worker_reports,
+    worker_trainer,
+)
 from training.fleet import worker_types as t
 from training.fleet.worker_turn import (
     REPORTING,
+    SHUTDOWN,
     WITH_TRAINER,
     Chance,
     Phase,
@@ -57,6 +69,8 @@ __all__ = ["Chance", "Phase", "State", "Work", "step"]
 UNKNOWN_LEASE_S = (
     600.0  # of a delivery that an earlier session left; the first heartbeat brings the truth
 )
+CRASHES_TOLD = 10
+BEATS_A_SESSION = 1_000_000  # more than a year of them
 
 
 _ANSWERS: Mapping[Phase, tuple[type, ...]] = {
@@ -96,15 +110,17 @@ def _take(turn: Turn, event: t.Event) -> None:
         case t.Tick():
             pass  # whatever happens, _catch_up looks at the time
         case t.Begin():
-            _begin(turn, event.saved)
+            _begin(turn, event)
         case t.SignalReceived():
             _signal(turn)
         case t.Slept():
             worker_beats.slept(turn, event.seconds)
         case (
-            t.Spawned()
+            t.Fetching()
+            | t.Spawned()
             | t.SpawnFailed()
             | t.Printed()
+            | t.Measured()
             | t.TrainerEnded()
             | t.Unbearable()
             | t.Packed()
@@ -114,6 +130,12 @@ def _take(turn: Turn, event: t.Event) -> None:
                 worker_trainer.news(turn, event)
         case t.BeatAnswered() | t.Refused() | t.NotAnswered() if _is_beat(turn, event.call):
             worker_beats.answered(turn, event)
+        case t.OutputTaken() | t.Refused() | t.NotAnswered() if (
+            event.call == turn.state.output_call
+        ):
+            worker_backlog.answered(turn, event)
+        case t.OutputTaken():
+            pass  # too late
         case _:
             _answered(turn, event)
 
@@ -135,17 +157,45 @@ def _answered(turn: Turn, answer: t.Answer) -> None:
         worker_reports.answered(turn, answer)
 
 
-def _begin(turn: Turn, saved: t.Saved) -> None:
-    """Ask first the claim whose answer was lost; deliver first what is finished."""
-    turn.set(saved=saved, call_at=turn.now)
+def _begin(turn: Turn, begin: t.Begin) -> None:
+    """Ask first the claim whose answer was lost; deliver first what is finished, or failed."""
+    saved, found = begin.saved, begin.found
+    turn.set(saved=saved, call_at=turn.now, output_at=turn.now, backlog=begin.backlog)
+    turn.set(crashed=saved.crashed)
     if saved.request_id is not None:
         turn.set(request_id=saved.request_id, request_is_fresh=False)
+    assignment = saved.assignment
+    if assignment is None:
+        return
+    if saved.held is not None and found.ended is None:
+        turn.say(f"{assignment.name} was in training when the last session ended", warning=True)
+        turn.keep_output(t.Backlog.of(assignment, found.printed))
+        turn.set(crashed=(*saved.crashed, assignment.claim_id)[-CRASHES_TOLD:])
+        return
+    turn.say(f"goes on delivering {assignment.name}")
+    turn.take_on(assignment, renewed_at=turn.now, lease_s=UNKNOWN_LEASE_S, beat_at=turn.now)
+    turn.set_work(started_at=None)
+    # Progress of this session is newer than any of an earlier one, whose count is not known any more.
+    turn.set_work(printed=found.printed, seq=_sessions(turn.state.session_id) * BEATS_A_SESSION)
     if saved.delivery is not None:
-        assignment = saved.delivery.assignment
-        turn.say(f"goes on delivering {assignment.name}")
-        turn.take_on(assignment, renewed_at=turn.now, lease_s=UNKNOWN_LEASE_S, beat_at=turn.now)
+        worker_trainer.heed(turn, found.last_words)
         turn.set_work(delivery=saved.delivery)
         turn.set(phase=Phase.UPLOADING)
+    elif saved.report is not None:
+        worker_trainer.heed(turn, found.last_words)
+        turn.set_work(failure=saved.report.failure, usage=saved.report.usage)
+        turn.set_work(beat_at=None)
+        turn.set(phase=Phase.FAILING)
+    elif found.ended is not None:
+        turn.set(phase=Phase.RUNNING)
+        worker_trainer.heed(turn, found.last_words)
+        worker_trainer.news(turn, t.TrainerEnded(claim_id=assignment.claim_id, ended=found.ended))
+
+
+def _sessions(session_id: str) -> int:
+    """How many sessions this worker has begun, as far as its id tells."""
+    number = session_id.partition("-")[0]
+    return int(number) if number.isascii() and number.isdigit() and len(number) <= 10 else 0
 
 
 def _signal(turn: Turn) -> None:
@@ -161,6 +211,8 @@ def _signal(turn: Turn) -> None:
     elif turn.phase is Phase.RUNNING:
         turn.say(f"stopping {turn.work.assignment.name}: the job is handed back")
         turn.stop()
+    elif turn.phase is Phase.STARTING:
+        turn.stop_fetching()
 
 
 def _catch_up(turn: Turn) -> None:
@@ -170,7 +222,9 @@ def _catch_up(turn: Turn) -> None:
     if is_due(turn.state.leave_by, turn.now):
         if turn.phase in WITH_TRAINER:
             turn.do(t.KillTrainer(claim_id=turn.work.assignment.claim_id))
-        turn.leave()  # what is finished and not delivered lies on the disk for the next session
+            report = t.Report(assignment=turn.work.assignment, failure=SHUTDOWN)
+            turn.persist(t.Saved() if turn.work.dropped else t.Saved(report=report))
+        turn.leave()  # what is not delivered lies on the disk for the next session
         return
     if turn.state.work is not None:
         worker_trainer.catch_up(turn)
@@ -181,12 +235,13 @@ def _catch_up(turn: Turn) -> None:
             worker_claims.ask(turn)
         elif turn.phase in REPORTING:
             worker_reports.send(turn)
+    worker_backlog.catch_up(turn)
     if turn.state.phase is not Phase.GONE:
         turn.do(t.WakeAt(at=_next_wake(turn)))
 
 
 def _next_wake(turn: Turn) -> float | None:
-    times = [turn.state.leave_by]
+    times = [turn.state.leave_by, worker_backlog.next_wake(turn)]
     if turn.state.call is None:
         times.append(turn.state.call_at)
     if turn.state.work is not None:

@@ -13,10 +13,25 @@ from typing import Any
 from training.fleet import worker_types as t
 from training.fleet.job import EndReason
 from training.fleet.outcome import Failure
+from training.fleet.words import Slug
 
 Chance = Callable[[], float]  # a number from 0 up to 1
 
 SHUTDOWN = Failure(EndReason.WORKER_SHUTDOWN, "worker shutdown")
+
+# What a refusal says of this host and not of its work: once it is let in (again), the same request is taken.
+NOT_LET_IN = frozenset(
+    {
+        Slug.NO_CERTIFICATE,
+        Slug.CERTIFICATE_IDENTITY,
+        Slug.CERTIFICATE_UNKNOWN,
+        Slug.CERTIFICATE_EXPIRED,
+        Slug.PROXY_IDENTITY,
+        Slug.HOST_MISMATCH,
+        Slug.WRONG_ROLE,
+        Slug.ORIGIN_REFUSED,
+    }
+)
 
 
 class Phase(StrEnum):
@@ -37,6 +52,9 @@ class Phase(StrEnum):
 WITH_TRAINER = frozenset({Phase.STARTING, Phase.RUNNING, Phase.STOPPING})
 DELIVERING = frozenset({Phase.UPLOADING, Phase.COMPLETING})
 REPORTING = DELIVERING | {Phase.FAILING}
+FINISHED = DELIVERING | {
+    Phase.PACKING
+}  # what was trained may be adopted, whatever becomes of the lease
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +62,7 @@ class Work:
     """The job in hand."""
 
     assignment: t.Assignment
-    started_at: float
+    started_at: float | None  # None: in an earlier session
     # the lease, and the heartbeats that renew it
     renewed_at: float  # when the request was sent that last renewed it
     lease_s: float
@@ -57,9 +75,15 @@ class Work:
     # what the trainer said
     progress: Mapping[str, Any] | None = None
     complaint: str | None = None  # its own word for its error
-    lines: tuple[str, ...] = ()  # those that the receiver does not have yet
-    first: int = 0  # number of the first of them
+    printed: int = 0  # lines so far
+    first: int = 0  # number of the first that the receiver does not have
+    beat_printed: int = 0  # lines when the last heartbeat was sent
     last_words: tuple[str, ...] = ()
+    # whether it hangs
+    measured_at: float | None = None
+    run_s: float = 0.0  # for how long it was seen to run …
+    quiet_s: float = 0.0  # … and to neither say nor compute anything
+    cpu_s: float = 0.0  # what it had computed when it last did
     # its end
     dropped: bool = False
     killed: bool = False
@@ -80,12 +104,18 @@ class State:
     saved: t.Saved = field(default_factory=t.Saved)  # what is on the disk
     request_id: str | None = None  # of the claim that is to be asked until it is answered
     request_is_fresh: bool = True  # that was sent once at most, and in this session
+    crashed: tuple[str, ...] = ()  # claims to be named as lost in a crash with the next request
     requests: int = 0
     calls: int = 0
     call: int | None = None  # the request in flight, heartbeats apart …
     call_sent_at: float = 0.0  # … since then
     call_at: float | None = None  # when the next may be sent
     tries: int = 0  # in a row, without an answer
+    # output of attempts that are over, and the message that carries some of it
+    backlog: tuple[t.Backlog, ...] = ()
+    output_call: int | None = None
+    output_at: float | None = None
+    output_tries: int = 0
     draining: bool = False
     signals: int = 0
     leave_by: float | None = None
@@ -148,8 +178,12 @@ class Turn:
 
     def again_later(self, first_s: float, retry_after_s: float | None = None) -> None:
         """Send it once more: full jitter under a ceiling that doubles, never before the receiver wants it."""
-        ceiling = min(self.settings.retry_max_s, first_s * 2.0 ** min(self.state.tries - 1, 16))
-        self.set(call_at=self.now + max(self.chance() * ceiling, retry_after_s or 0.0))
+        pause_s = self.pause_s(first_s, self.state.tries)
+        self.set(call_at=self.now + max(pause_s, retry_after_s or 0.0))
+
+    def pause_s(self, first_s: float, tries: int) -> float:
+        ceiling = min(self.settings.retry_max_s, first_s * 2.0 ** min(tries - 1, 16))
+        return self.chance() * ceiling
 
     # ── moves ───────────────────────────────────────────────────────────────────────────────
 
@@ -172,6 +206,11 @@ class Turn:
         self.set_work(stop_by=self.now + self.settings.grace_s)
         self.do(t.StopTrainer(claim_id=self.work.assignment.claim_id))
 
+    def stop_fetching(self) -> None:
+        """A data set may be long in coming: ask whoever fetches to give up, which ends in SpawnFailed."""
+        if self.work.assignment.dataset is not None:
+            self.do(t.StopTrainer(claim_id=self.work.assignment.claim_id))
+
     def kill(self) -> None:
         """End the trainer now."""
         self.set(phase=Phase.STOPPING)
@@ -182,6 +221,8 @@ class Turn:
         """Begin to report that the attempt ended without an artifact."""
         headline = failure.error.partition("\n")[0]
         self.say(f"{self.work.assignment.name}: {failure.reason}: {headline}", warning=True)
+        report = t.Report(assignment=self.work.assignment, failure=failure, usage=self.work.usage)
+        self.persist(t.Saved(report=report))
         self.set(phase=Phase.FAILING, call_at=self.now, tries=0)
         self.set_work(failure=failure, beat_at=None, beat_call=None)
 
@@ -191,18 +232,31 @@ class Turn:
         self.set_work(dropped=True, beat_at=None, beat_call=None)
         if self.phase in (Phase.RUNNING, Phase.STOPPING):
             self.kill()
+        elif self.phase is Phase.STARTING:
+            self.stop_fetching()
         elif self.phase in REPORTING:
             self.finish()
 
     def finish(self, *, job_over: bool = False) -> None:
         """The work is over; ``job_over`` when no further attempt will want anything of it."""
+        work = self.work
         if self.state.call is not None:
             self.do(t.Abort(call=self.state.call))
-        self.do(t.Discard(assignment=self.work.assignment, job_over=job_over))
+        self.do(t.Discard(assignment=work.assignment, job_over=job_over))
         self.persist(t.Saved())
         self.set(work=None, phase=Phase.IDLE, call=None, call_at=self.now, tries=0)
+        self.keep_output(t.Backlog.of(work.assignment, work.printed, work.first))
         if self.state.leaving:
             self.leave()
+
+    def keep_output(self, backlog: t.Backlog) -> None:
+        """An attempt is over: bring its lines until the receiver has them, or forget them if it has."""
+        if backlog.first < backlog.total:
+            if not self.state.backlog:
+                self.set(output_at=self.now, output_tries=0)
+            self.set(backlog=(*self.state.backlog, backlog))
+        elif backlog.total:
+            self.do(t.ForgetOutput(claim_id=backlog.claim_id))
 
     def leave(self, code: int = 0, sentence: str = "") -> None:
         self.set(phase=Phase.GONE)

@@ -42,7 +42,9 @@ class Settings:
     retry_first_s: float = 1.0
     retry_max_s: float = 60.0
     faults_max: int = 5  # refused uploads of one bundle before the attempt is given up
-    lines_kept: int = 5_000  # output lines that wait for the receiver
+    max_silence_s: float = (
+        1800.0  # a trainer that neither says nor computes anything for so long hangs; 0: for ever
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +65,12 @@ class Assignment:
     def mode(self) -> str:
         return str(self.spec.get("mode") or "")
 
+    @property
+    def dataset(self) -> str | None:
+        """The id of the data set that has to be fetched first; None for what this host has."""
+        named = self.spec.get("dataset")
+        return named if isinstance(named, str) and named else None
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delivery:
@@ -76,11 +84,62 @@ class Delivery:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """How an attempt ended without an artifact, as long as the receiver does not know it."""
+
+    assignment: Assignment
+    failure: Failure
+    usage: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Saved:
-    """What a worker must still know after it was killed: the claim it sent, the work it finished."""
+    """What a worker must still know after it was killed: the claim it sent, or the job it held, or how that ended."""
 
     request_id: str | None = None
+    crashed: tuple[
+        str, ...
+    ] = ()  # claims that were lost with a session, as long as the receiver was not told
+    held: Assignment | None = None
     delivery: Delivery | None = None
+    report: Report | None = None
+
+    @property
+    def assignment(self) -> Assignment | None:
+        """Of the job in hand."""
+        known = self.delivery or self.report
+        return known.assignment if known is not None else self.held
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Backlog:
+    """Output of an attempt that is over: of ``total`` lines the receiver may lack those from ``first`` on."""
+
+    job_id: str
+    claim_id: str
+    name: str = ""
+    first: int = 0
+    total: int = 0
+
+    @classmethod
+    def of(cls, assignment: Assignment, total: int, first: int = 0) -> Backlog:
+        return cls(
+            job_id=assignment.job_id,
+            claim_id=assignment.claim_id,
+            name=assignment.name,
+            first=first,
+            total=total,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """What an earlier session left on the disk of the job it held: how its trainer ended, unless it was killed with
+    its worker; how many lines it printed, and the last ones."""
+
+    ended: Ended | None = None
+    printed: int = 0
+    last_words: tuple[str, ...] = ()
 
 
 # ── events ──────────────────────────────────────────────────────────────────────────────────
@@ -88,9 +147,11 @@ class Saved:
 
 @dataclass(frozen=True, slots=True)
 class Begin:
-    """The worker starts, with what it knew before."""
+    """The worker starts, with what it knew before and with what lies on its disk."""
 
     saved: Saved = field(default_factory=Saved)
+    found: Found = field(default_factory=Found)
+    backlog: tuple[Backlog, ...] = ()  # other attempts' output
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,12 +187,22 @@ class Uploaded:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Completed:
     call: int
+    log_next: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailTaken:
     call: int
     status: str = ""
+    log_next: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutputTaken:
+    """``log_next`` as in BeatAnswered; the number of lines when there is nothing left to send."""
+
+    call: int
+    log_next: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,6 +232,15 @@ class DeliveryBroken:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Fetching:
+    """So many bytes of the job's data set are here; nothing is started before the last of them."""
+
+    claim_id: str
+    done: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Spawned:
     claim_id: str
 
@@ -175,10 +255,18 @@ class SpawnFailed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Printed:
-    """Lines of the trainer's output, in order."""
+    """Lines of the trainer's output, in order; they are in the outbox."""
 
     claim_id: str
     lines: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """The trainer lives, and it and what it started have computed for ``cpu_s`` seconds so far."""
+
+    claim_id: str
+    cpu_s: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -223,11 +311,12 @@ class Slept:
 
 
 Answer = (
-    ClaimAnswered | BeatAnswered | Uploaded | Completed | FailTaken | Refused | NotAnswered | DeliveryBroken
+    ClaimAnswered | BeatAnswered | Uploaded | Completed | FailTaken | OutputTaken
+    | Refused | NotAnswered | DeliveryBroken
 )  # fmt: skip
 Event = (
     Begin | Tick | SignalReceived | Slept | Answer
-    | Spawned | SpawnFailed | Printed | TrainerEnded | Unbearable | Packed | PackFailed
+    | Fetching | Spawned | SpawnFailed | Printed | Measured | TrainerEnded | Unbearable | Packed | PackFailed
 )  # fmt: skip
 
 
@@ -239,18 +328,22 @@ class SendClaim:
     call: int
     request_id: str
     wait_s: float
+    crashed: tuple[str, ...] = ()  # claims whose session ended without a word
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SendBeat:
-    """``first`` numbers the first of ``lines`` within the attempt, from 0."""
+    """Takes along what the outbox has from line ``first`` on, as much as fits; so do the reports.
+
+    ``lines`` are those once they are known; ``first`` numbers the first of them within the attempt, from 0.
+    """
 
     call: int
     assignment: Assignment
     seq: int
     progress: Mapping[str, Any] | None = None
     first: int = 0
-    lines: tuple[str, ...] = ()
+    lines: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -263,8 +356,10 @@ class Upload:
 class SendComplete:
     call: int
     delivery: Delivery
+    seq: int = 0
+    progress: Mapping[str, Any] | None = None
     first: int = 0
-    lines: tuple[str, ...] = ()
+    lines: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -273,8 +368,27 @@ class SendFail:
     assignment: Assignment
     failure: Failure
     record: Mapping[str, Any] = field(default_factory=dict)
+    seq: int = 0
+    progress: Mapping[str, Any] | None = None
     first: int = 0
-    lines: tuple[str, ...] = ()
+    lines: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SendOutput:
+    """Lines of an attempt that is over; it is nobody's heartbeat."""
+
+    call: int
+    backlog: Backlog
+    first: int = 0
+    lines: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForgetOutput:
+    """Nobody wants this attempt's lines any more: the receiver has them, or never will."""
+
+    claim_id: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -328,8 +442,8 @@ class Discard:
 class Persist:
     """Must be on the disk before the next action is begun: after a crash of the process it is read again.
 
-    A power cut may forget a ``request_id`` (the next session's claim then ends the attempt that nobody knows of), but
-    not a delivery: that is a night of training.
+    A power cut may forget a ``request_id`` or a job just taken (the next session's claim then ends the attempt that
+    nobody knows of), but not how a job ended: that may be a night of training.
     """
 
     saved: Saved
@@ -359,6 +473,6 @@ class Exit:
 
 
 Action = (
-    SendClaim | SendBeat | Upload | SendComplete | SendFail | Abort | Spawn | StopTrainer | KillTrainer
-    | PauseTrainer | ResumeTrainer | Pack | Discard | Persist | WakeAt | Say | Exit
+    SendClaim | SendBeat | Upload | SendComplete | SendFail | SendOutput | ForgetOutput | Abort
+    | Spawn | StopTrainer | KillTrainer | PauseTrainer | ResumeTrainer | Pack | Discard | Persist | WakeAt | Say | Exit
 )  # fmt: skip
