@@ -69,7 +69,8 @@ def fleet(*names: str) -> str:
 
 HEAVY = "torch xgboost numpy polars sklearn scipy pandas pyarrow"
 RECEIVER = fleet(
-    "queue choose ledger rows database database_sqlite service screening views store store_index store_errors incoming",
+    "queue choose ledger healing health roster rows database database_sqlite service screening views",
+    "store store_index store_errors incoming",
     "receiver serving hub endpoints bodies problems uploads connection plan catalogue dashboard policy",
     "dataset_shelf dataset_endpoints enrolment admission registry membership listening tls authority openapi browsing",
     "quota",
@@ -98,15 +99,17 @@ FENCES = (
     Fence("training.data*", "training.fleet training.trainer", "data knows nobody who uses it"),
     Fence("training.clock", "training", "the clock stands below everything"),
     Fence(fleet("job words"), "training msgspec", "nouns and words import nothing of ours"),
-    Fence(fleet("protocol"), "training", "the wire is made of words", fleet("words")),
+    Fence(fleet("protocol"), "training", "the wire is made of words", fleet("words protocol_views")),
+    Fence(fleet("protocol_views"), "training", "the wire is made of words", fleet("words")),
     Fence(fleet("policy"), "training", "a decision knows nouns only", fleet("job")),
+    Fence(fleet("health"), "training", "a decision knows nouns only", fleet("job policy")),
     Fence(
-        fleet("database database_sqlite rows queue choose ledger"),
+        fleet("database database_sqlite rows queue choose ledger healing"),
         fleet("service views receiver hub endpoints protocol store"),
         "the queue stands below those who use it, and is not bound to the wire",
     ),
     Fence(
-        fleet("service screening views"),
+        fleet("service screening views roster"),
         fleet("receiver hub endpoints serving database_sqlite") + " starlette uvicorn sqlite3",
         "calls know no HTTP and no dialect",
     ),
@@ -201,7 +204,7 @@ def starts(module: Module) -> Iterator[tuple[int, str]]:
 
 
 PURE = fleet(
-    "job policy worker_state worker_turn worker_types worker_claims worker_beats worker_reports"
+    "job policy health worker_state worker_turn worker_types worker_claims worker_beats worker_reports"
 )
 PURE += " " + fleet("worker_trainer outcome dataset_pieces") + " training.data.split"
 IMPURE = """io os pathlib shutil tempfile socket ssl select subprocess threading asyncio concurrent queue sqlite3

@@ -114,6 +114,13 @@ def handed_back(world: World) -> None:
     world.service.fail("id-one", a_failure(running(world), reason="worker_shutdown"))
 
 
+def unstartable(world: World) -> None:
+    """Three times in a row: the host is taken out, and the job does not pay for it."""
+    for _ in range(3):
+        world.service.fail("id-one", a_failure(claimed(world), reason="spawn_failed"))
+        world.clock.advance(1000)
+
+
 ROWS: dict[str, tuple[Row, JobStatus]] = {
     "insert": (lambda w: None, S.PENDING),
     "claim": (claimed, S.CLAIMED),
@@ -129,6 +136,7 @@ ROWS: dict[str, tuple[Row, JobStatus]] = {
     "exhaust": (failing(65), S.FAILED),
     "cancel": (lambda w: (running(w), w.service.cancel("one")), S.CANCELLED),
     "requeue": (lambda w: (completed(w), w.service.requeue("one")), S.PENDING),
+    "pardon": (unstartable, S.PENDING),
 }
 
 
@@ -170,6 +178,7 @@ JOBS, HOSTS = ("one", "two", "three"), ("pi", "desktop")
 RULES = Policy(
     stale_after_s=60, max_attempts=2, max_host_losses=3, max_grants=7, max_readoptions=1,
     backoff_s=10, backoff_max_s=10, retry_elsewhere_grace_s=0, sweep_period_s=100,
+    odd_deaths=0, suspect_crashes=0, short_run_s=0,  # these have tests of their own
 )  # fmt: skip
 COSTS = {R.TRAINER_FAILED: "failures", R.HOST_LOST: "losses", R.UPLOAD_FAILED: "losses"}
 COSTS |= {R.SPAWN_FAILED: "losses"}
@@ -283,7 +292,7 @@ class FleetMachine(RuleBasedStateMachine):
     @rule(host=st.sampled_from(HOSTS))
     def clone(self, host: str) -> None:
         if any(each.host == host for each in self.claims):
-            known = self.world.service._known[host]
+            known = self.world.service.roster.known[host]
             if self.now - known.last_seen <= RULES.stale_after_s:
                 with pytest.raises(Refusal) as refused:
                     self.world.claim(host, instance_id="another", session_id="z", request_id="z")

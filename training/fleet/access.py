@@ -46,6 +46,7 @@ POLICY: Mapping[tuple[str, str], Access] = {
     ("GET", f"{_JOB}/explain"): Access.READER,
     ("POST", f"{_JOB}/cancel"): Access.OPERATOR,
     ("POST", f"{_JOB}/requeue"): Access.OPERATOR,
+    ("POST", "/v1/workers/{host_id}/release"): Access.OPERATOR,
     ("POST", "/v1/manifest/reload"): Access.OPERATOR,
     ("GET", "/v1/datasets"): Access.ANYONE,
     ("PUT", _DATASET): Access.OPERATOR,

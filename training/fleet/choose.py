@@ -7,7 +7,9 @@ property test holds the outcome equal to a full scan.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from training.fleet import policy as rules
 from training.fleet.database import Database, Row
@@ -103,3 +105,28 @@ def _nothing(waits: list[tuple[float, str]], obstacle: str | None) -> NoJob:
     if obstacle is not None:
         return NoJob(f"none of the pending jobs fits this host: {obstacle}")
     return NoJob("no job is pending")
+
+
+def eligible(
+    *,
+    spec: Mapping[str, Any],
+    hostname: str,
+    capability: Mapping[str, Any],
+    host_spec: Mapping[str, Any] | None = None,
+    prefer_cuda_grace_s: float = 300.0,
+    job_age_s: float = 0.0,
+) -> tuple[bool, str]:
+    """Whether this host may take this job now: ``(True, "ok")``, or ``(False, reason)``.
+
+    ``job_age_s`` is how long the job has been claimable; ``prefer_cuda`` holds hosts without CUDA back until then.
+    """
+    needs, host = Needs.of(spec), Host.of(hostname, capability, host_spec)
+    misfit = rules.fits(needs, host)
+    if misfit is not None:
+        return False, misfit
+    held = rules.hold(
+        needs, host, rules.NOBODY_ELSE, Policy(prefer_cuda_grace_s=prefer_cuda_grace_s)
+    )
+    if job_age_s < held.seconds:
+        return False, f"{held.reason}, {held.seconds - job_age_s:.0f} s more"
+    return True, "ok"

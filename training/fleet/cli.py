@@ -16,7 +16,15 @@ from typing import Annotated, Any
 import typer
 from rich.live import Live
 
-from training.fleet import cli_audit, cli_dataset, cli_enroll, cli_recovery, cli_status, cli_views
+from training.fleet import (
+    cli_audit,
+    cli_dataset,
+    cli_enroll,
+    cli_hosts,
+    cli_recovery,
+    cli_status,
+    cli_views,
+)
 from training.fleet.cli_bundle import BundleRefused, fetch_model
 from training.fleet.cli_world import (
     DEFAULT_URL,
@@ -283,6 +291,7 @@ def get(
 
 cli_audit.hook(app)
 cli_enroll.hook(app)
+cli_hosts.hook(app)
 cli_recovery.hook(app)
 app.add_typer(cli_dataset.app, name="dataset")
 

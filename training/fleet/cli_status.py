@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -13,6 +13,8 @@ from training.fleet.printable import one_line
 
 _PENDING_SHOWN = 40
 _NAMED_SHOWN = 40
+_NAME_SHOWN = 60  # characters
+_NAMES_IN_GROUP = 4
 
 
 def status_data(views: Iterable[Json], counts: Json, now: float | None, *, whole: bool) -> Json:
@@ -39,11 +41,30 @@ def render_status(data: Json, health: Json) -> RenderableType:
     if health.get("detail"):
         parts.append(cell(health["detail"], "bold yellow"))
     parts += [Text(), _status_table(data)] if data["jobs"] else []
+    out = health.get("quarantined")
+    if isinstance(out, Mapping):
+        held = [{"name": host, "reason": out[host]} for host in sorted(out)]
+        parts += _named("Hosts that get no jobs", held, "reason", "bold yellow")
     if not data["complete"]:
         parts.append(Text("The queue is long: see all of it with `cis490-jobs list`.", "dim"))
     parts += _named("Failed", data["failed"], "error", "bold red")
-    parts += _named("Cannot run anywhere", data["cannot_run"], "obstacle", "bold yellow")
+    parts += _named("Cannot run anywhere", _grouped(data["cannot_run"]), "obstacle", "bold yellow")
     return Group(*parts)
+
+
+def _grouped(stuck: Sequence[Json]) -> list[Json]:
+    """Jobs with the same obstacle in one line, however many they are."""
+    groups: dict[str, list[str]] = {}
+    for entry in stuck:
+        name = one_line(entry.get("name"), _NAME_SHOWN)
+        groups.setdefault(str(entry.get("obstacle")), []).append(name)
+    return [{"name": _names(names), "obstacle": obstacle} for obstacle, names in groups.items()]
+
+
+def _names(names: Sequence[str]) -> str:
+    few = ", ".join(names[:_NAMES_IN_GROUP])
+    more = len(names) - _NAMES_IN_GROUP
+    return f"{few} and {more} more" if more > 0 else few
 
 
 def _counts(counts: Json) -> Text:
@@ -83,7 +104,7 @@ def _named(title: str, entries: Sequence[Json], key: str, style: str) -> list[Re
     lines: list[RenderableType] = [Text(), Text(title, style)]
     for entry in entries[:_NAMED_SHOWN]:
         reason = one_line(entry.get(key) or "no reason was given", 400)
-        lines.append(Text(f"  {one_line(entry.get('name'), 60)}: {reason}"))
+        lines.append(Text(f"  {one_line(entry.get('name'), _NAMES_IN_GROUP * 64)}: {reason}"))
     if len(entries) > _NAMED_SHOWN:
         lines.append(Text(f"  … and {len(entries) - _NAMED_SHOWN} more", "dim"))
     return lines

@@ -232,9 +232,16 @@ def render_workers(answer: Json) -> RenderableType:
             cell(_free(can.get("ram_available_gib"), can.get("ram_total_gib"))),
             cell(_gpu(can)),
             cell(", ".join(map(str, worker.get("jobs") or []))),
-            cell(worker.get("conflict") or worker.get("obstacle"), "yellow", chars_max=300),
+            _note(worker),
         )
     return made
+
+
+def _note(worker: Json) -> Text:
+    """What the operator should know of a host, the worst first."""
+    if worker.get("quarantine"):
+        return cell(worker["quarantine"], "bold red", chars_max=500)
+    return cell(worker.get("conflict") or worker.get("obstacle"), "yellow", chars_max=300)
 
 
 def _free(free: object, total: object) -> str:

@@ -31,6 +31,7 @@ from training.fleet.protocol import (
     HeartbeatRequest,
     OutputRequest,
     Refusal,
+    ReleaseReply,
     Slug,
     StatusReply,
 )
@@ -66,6 +67,7 @@ def routes() -> list[Route]:
         _route("GET", "/v1/health", health),
         _route("POST", f"{job}/cancel", cancel),
         _route("POST", f"{job}/requeue", requeue),
+        _route("POST", "/v1/workers/{host_id}/release", release),
         _route("POST", "/v1/manifest/reload", reload),
         _route("GET", "/v1/audit", audited),
         _route("GET", "/v1/openapi.json", openapi),
@@ -214,6 +216,7 @@ async def workers(hub: Hub, _request: Request) -> Response:
 
 async def health(hub: Hub, _request: Request) -> Response:
     counts = await hub.look(hub.views.counts)
+    quarantined = await hub.look(hub.views.quarantined)
     granting = await hub.disk(hub.store.has_room)
     return reply(
         HealthReply(
@@ -221,6 +224,7 @@ async def health(hub: Hub, _request: Request) -> Response:
             version=hub.settings.version,
             counts=counts,
             granting=granting,
+            quarantined=quarantined,
             detail=None
             if granting
             else "the disk is low: free some space, until then no job is granted",
@@ -261,6 +265,21 @@ async def _moved(
 
     answer = await hub.call(decide)
     logger.info("job %s: %s by the operator", answer.job_id[:12], answer.status)
+    return reply(answer)
+
+
+async def release(hub: Hub, request: Request) -> Response:
+    """Give a host work again that was taken out; what waits is offered to it at once."""
+    name, who = request.path_params["host_id"], acting(hub, request)
+
+    def decide() -> ReleaseReply:
+        answer = hub.service.release(name, who)
+        hub.audit.write(who, Act.RELEASE, name, before={"quarantined": answer.reason})
+        return answer
+
+    answer = await hub.call(decide)
+    hub.room.wake()
+    logger.info("host %s: released by the operator", name)
     return reply(answer)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
@@ -110,7 +110,18 @@ TRANSITIONS: Mapping[str, Transition] = {
         _row("retry", LIVE, _S.PENDING, "the trainer failed, attempts are left"),
         _row("hand_back", LIVE, _S.PENDING, "the worker gave the job back, or lost it"),
         _row("sweep", LIVE, _S.PENDING, "nobody was heard for a lease"),
-        _row("exhaust", LIVE, _S.FAILED, "a budget is used up, or retrying cannot help"),
+        _row(
+            "exhaust",
+            [_S.PENDING, *LIVE],
+            _S.FAILED,
+            "a budget is used up, or retrying cannot help",
+        ),
+        _row(
+            "pardon",
+            [_S.PENDING, _S.FAILED],
+            _S.PENDING,
+            "the host on which it died was taken out",
+        ),
         _row("cancel", [_S.PENDING, *LIVE], _S.CANCELLED, "the operator cancelled"),
         _row("requeue", JobStatus, _S.PENDING, "the operator wants it trained (again)"),
     )
@@ -139,10 +150,12 @@ class Needs:
     min_cores: int = 0
     allowed_hosts: frozenset[str] = frozenset()
     denied_hosts: frozenset[str] = frozenset()
+    ram_above_gib: float = 0.0  # it ran out of memory where there was so much …
+    vram_above_gib: float = 0.0  # … or so much of a GPU's
 
     @classmethod
     def of(cls, spec: Mapping[str, Any]) -> Needs:
-        """The needs stated by a job dict; absent keys ask for nothing."""
+        """The needs stated by a job dict, or by the canonical form; absent keys ask for nothing."""
         return cls(
             model=str(spec.get("model") or ""),
             require_cuda=bool(spec.get("require_cuda")),
@@ -152,12 +165,16 @@ class Needs:
             min_cores=int(spec.get("min_cores") or 0),
             allowed_hosts=frozenset(spec.get("allowed_hosts") or ()),
             denied_hosts=frozenset(spec.get("denied_hosts") or ()),
+            ram_above_gib=float(spec.get("ram_above_gib") or 0.0),
+            vram_above_gib=float(spec.get("vram_above_gib") or 0.0),
         )
 
     def canonical(self) -> str:
         """Equal needs, equal text: what a requirement class is named by."""
+        learned = {"ram_above_gib": self.ram_above_gib, "vram_above_gib": self.vram_above_gib}
         return canonical_json(
-            {
+            {key: gib for key, gib in learned.items() if gib > 0}
+            | {
                 "model": self.model,
                 "require_cuda": self.require_cuda,
                 "prefer_cuda": self.prefer_cuda,
@@ -178,6 +195,8 @@ class Host:
     cuda: bool = False
     vram_free_gib: float = 0.0  # of the largest CUDA device
     ram_available_gib: float = 0.0
+    ram_total_gib: float = 0.0
+    vram_total_gib: float = 0.0  # of the largest CUDA device
     cores: int = 0
     priority: int = 0
     allow_jobs: frozenset[str] = frozenset()  # model names; empty allows all
@@ -198,14 +217,18 @@ class Host:
         """
         declared = declared or {}
         devices = capability.get("cuda_devices") or ()
-        vram = max((float(device.get("vram_free_gib") or 0.0) for device in devices), default=0.0)
+        free = max((float(device.get("vram_free_gib") or 0.0) for device in devices), default=0.0)
+        whole = max((float(device.get("vram_total_gib") or 0.0) for device in devices), default=0.0)
+        available = float(capability.get("ram_available_gib") or 0.0)
+        installed = float(capability.get("ram_total_gib") or 0.0)
         return cls(
             name=name,
             cuda=bool(capability.get("cuda_available")) and declared.get("cuda") is not False,
-            vram_free_gib=_capped(vram, declared.get("max_vram_gib")),
-            ram_available_gib=_capped(
-                float(capability.get("ram_available_gib") or 0.0), declared.get("max_ram_gib")
-            ),
+            vram_free_gib=_capped(free, declared.get("max_vram_gib")),
+            ram_available_gib=_capped(available, declared.get("max_ram_gib")),
+            # Older workers do not tell how much there is in all.
+            ram_total_gib=_capped(max(installed, available), declared.get("max_ram_gib")),
+            vram_total_gib=_capped(max(whole, free), declared.get("max_vram_gib")),
             cores=int(_capped(int(capability.get("cpu_cores") or 0), declared.get("max_cores"))),
             priority=int(declared.get("priority") or 0),
             allow_jobs=frozenset(declared.get("allow_jobs") or ()),
@@ -242,6 +265,10 @@ class Attempt:
     artifact_id: str | None = None
     record: dict[str, Any] | None = None  # what the worker said of it: durations, versions
     log_next: int = 0  # number of the next output line that is not stored
+    lived_s: float | None = None  # how long it ran, as far as anybody knows; None while it is live
+    out_of_memory: str | None = None  # "ram" or "vram", when that ended it
+    crashed: bool = False  # its host said that it crashed with this attempt in hand
+    pardoned: bool = False  # it counts against no budget: the host was to blame
 
     @property
     def live(self) -> bool:
@@ -274,8 +301,17 @@ class Job:
     ended_by: str | None = None  # which budget or rule ended a failed job
     avoid_host: str | None = None
     avoid_until: float | None = None
+    short_runs: int = 0  # in a row: ended by nobody's fault within moments
+    ram_above_gib: float = 0.0  # it ran out of memory where there was so much
+    vram_above_gib: float = 0.0
     progress: dict[str, Any] | None = None
     in_manifest: bool = True
+
+    @property
+    def needs(self) -> Needs:
+        """What it asks for, and what was learned about its memory."""
+        asked = Needs.of(self.spec)
+        return replace(asked, ram_above_gib=self.ram_above_gib, vram_above_gib=self.vram_above_gib)
 
     @property
     def model(self) -> str:

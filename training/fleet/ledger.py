@@ -15,7 +15,7 @@ from training.clock import Clock
 from training.crashpoint import crashpoint
 from training.fleet.database import Database, Row
 from training.fleet.job import Attempt, EndReason, Job, JobStatus, check_transition
-from training.fleet.rows import attempt_of
+from training.fleet.rows import attempt_of, job_of
 
 GAP = "[… {} lines of output are missing: the worker could not keep them until they were asked for …]"
 LOG_LINES_KEPT = 5000  # of one attempt; older output is on the worker's disk
@@ -30,6 +30,17 @@ class Ledger:
         # How often each row of the transition table fired in this process. The rows that lead to pending are what
         # waiting claims are woken by; the simulation refuses a run in which a row never fired.
         self.fired: Counter[str] = Counter()
+
+    # ── jobs ────────────────────────────────────────────────────────────────────────────────
+
+    def get(self, job_id: str) -> Job | None:
+        row = self.db.one("job", job_id=job_id)
+        return None if row is None else job_of(row)
+
+    def _require(self, job_id: str) -> Job:
+        job = self.get(job_id)
+        assert job is not None
+        return job
 
     # ── attempts ────────────────────────────────────────────────────────────────────────────
 
@@ -56,6 +67,9 @@ class Ledger:
         exit_code: int | None = None,
         artifact_id: str | None = None,
         record: Mapping[str, Any] | None = None,
+        lived_s: float | None = None,
+        out_of_memory: str | None = None,
+        crashed: bool = False,
     ) -> None:
         self.db.run(
             "end_attempt",
@@ -66,6 +80,9 @@ class Ledger:
             exit_code=exit_code,
             artifact_id=artifact_id,
             record=as_json(record),
+            lived_s=lived_s,
+            out_of_memory=out_of_memory,
+            crashed=int(crashed),
         )
 
     # ── what they delivered ─────────────────────────────────────────────────────────────────

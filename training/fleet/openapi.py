@@ -56,6 +56,7 @@ _TEXT = {"type": "string", "minLength": 1}
 _DIGEST = {"type": "string", "pattern": "^[0-9a-f]{64}$"}
 _IN_PATH = (
     ("job_id", _TEXT, "its id; for onlookers and operators also its name or a unique prefix"),
+    ("host_id", _TEXT, "the host's id"),
     ("dataset_id", _DIGEST, "the SHA-256 of its listing"),
     ("sha256", _DIGEST, "of the piece"),
 )
@@ -186,6 +187,12 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
     ),
     ("POST", f"{_JOB}/requeue"): Operation(
         "requeue", "train it (again)", reply=wire.StatusReply, slugs=_MOVED
+    ),
+    ("POST", "/v1/workers/{host_id}/release"): Operation(
+        "release",
+        "give a host work again that was taken out",
+        reply=wire.ReleaseReply,
+        slugs=(Slug.UNKNOWN_NAME, Slug.WRONG_STATE),
     ),
     ("POST", "/v1/manifest/reload"): Operation(
         "reload", "read the plan again", reply=wire.ReloadReply, slugs=(Slug.BAD_MANIFEST,)

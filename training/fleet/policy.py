@@ -39,6 +39,15 @@ class Policy:
     max_readoptions: int = 3  # of one attempt
     sweep_period_s: float = 10.0
     clock_step_s: float = 5.0  # wall and boot clock may disagree by this much between two sweeps
+    # What is sick, and what poisonous (health.py); 0 deaths or crashes switch the rule off.
+    odd_deaths: int = 3  # different jobs dead at once, in a row: the host gets no more …
+    odd_death_s: float = 60.0  # … "at once" is within so long of the trainer's start
+    suspect_crashes: int = 2  # different hosts that crashed with a job in hand: it is failed …
+    suspect_s: float = 300.0  # … if each did so within so long of taking it on
+    gone_s: float = 7 * 86400.0  # a host silent for so long since does not merely sleep
+    short_run_s: float = 5.0  # a run that was interrupted sooner waits a moment: …
+    short_pause_s: float = 1.0  # … this long, doubled by each further one in a row …
+    short_pause_max_s: float = 60.0  # … up to this
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,10 +66,12 @@ NOBODY_ELSE = Fleet()
 
 def fits(needs: Needs, host: Host) -> str | None:
     """The only statement of "fits": ``None``, or what stands in the way, with figures."""
-    for obstacle in (_by_name(needs, host), _by_model(needs, host), _by_size(needs, host)):
-        if obstacle is not None:
-            return obstacle
-    return None
+    return fits_for_good(needs, host) or _by_size(needs, host)
+
+
+def fits_for_good(needs: Needs, host: Host) -> str | None:
+    """What stands in the way whatever is free at the moment, or ``None``."""
+    return _by_name(needs, host) or _by_model(needs, host) or has_more_memory(needs, host)
 
 
 def _by_name(needs: Needs, host: Host) -> str | None:
@@ -90,6 +101,19 @@ def _by_size(needs: Needs, host: Host) -> str | None:
         return f"ram_available {host.ram_available_gib:.1f} < {needs.min_ram_gib:.1f} GiB (min_ram_gib)"
     if host.cores < needs.min_cores:
         return f"cpu_cores {host.cores} < {needs.min_cores} (min_cores)"
+    return None
+
+
+def has_more_memory(needs: Needs, host: Host) -> str | None:
+    """``None`` when the host has more memory than where a job with these needs ran out of it, or what it lacks."""
+    if needs.vram_above_gib > 0 and not host.cuda:
+        return "the job ran out of GPU memory, and here is no CUDA device"
+    for kind, above, here in (
+        ("GPU memory", needs.vram_above_gib, host.vram_total_gib),
+        ("memory", needs.ram_above_gib, host.ram_total_gib),
+    ):
+        if above > 0 and here <= above:
+            return f"the job ran out of {kind} with {above:.1f} GiB in all, and here are {here:.1f}"
     return None
 
 
@@ -139,6 +163,11 @@ def rank(priority: int, claimable_at: float, seq: int) -> tuple[int, float, int]
     return (-priority, claimable_at, seq)
 
 
+# How a job's `ended_by` begins when a budget ended it, which an attempt that is pardoned gives back.
+TRAINER_BUDGET = "trainer: failed"
+LOSS_BUDGET = "infrastructure: lost"
+
+
 # ── what an end means ───────────────────────────────────────────────────────────────────────
 
 
@@ -154,21 +183,36 @@ class Settlement:
     avoid_host: str | None = None
     avoid_until: float | None = None
     ended_by: str | None = None
+    short_runs: int = 0
 
 
 def settle(
-    job: Job, reason: EndReason, *, exit_code: int | None, host: str, now: float, policy: Policy
+    job: Job,
+    reason: EndReason,
+    *,
+    exit_code: int | None,
+    host: str,
+    now: float,
+    policy: Policy,
+    lived_s: float | None = None,
+    hopeless: str | None = None,
 ) -> Settlement:
     """Decide what follows when the live attempt of ``job`` on ``host`` ended for ``reason``.
 
     The trainer's fault and the infrastructure's fault have budgets of their own; a planned hand-back costs nothing.
+    ``hopeless`` is a sentence that ends the job whatever is left of them (:mod:`training.fleet.health`).
     """
     fault = FAULT_OF[reason]
     failures = job.trainer_failures + (fault is Fault.TRAINER)
     losses = job.host_losses + (fault is Fault.INFRASTRUCTURE)
-    ended_by = _end_of_budget(job, fault, failures, losses, exit_code, policy)
+    ended_by = _end_of_budget(job, fault, failures, losses, exit_code, policy) or hopeless
     if ended_by is not None:
         return Settlement("exhaust", JobStatus.FAILED, failures, losses, now, ended_by=ended_by)
+    if reason is EndReason.INTERRUPTED and lived_s is not None and lived_s < policy.short_run_s:
+        runs = job.short_runs + 1
+        pause_s = min(policy.short_pause_max_s, policy.short_pause_s * 2.0 ** min(runs - 1, 30))
+        at = now + pause_s
+        return Settlement("hand_back", JobStatus.PENDING, failures, losses, at, short_runs=runs)
     if reason is EndReason.HOST_LOST:
         return Settlement("sweep", JobStatus.PENDING, failures, losses, now)
     if fault is Fault.NOBODY:
@@ -192,9 +236,9 @@ def _end_of_budget(
         meaning = "bad arguments" if exit_code == 2 else "bad data"
         return f"trainer: exit code {exit_code} ({meaning}) is never retried"
     if fault is Fault.TRAINER and failures >= policy.max_attempts:
-        return f"trainer: failed {failures} of {policy.max_attempts} times (max_attempts)"
+        return f"{TRAINER_BUDGET} {failures} of {policy.max_attempts} times (max_attempts)"
     if fault is Fault.INFRASTRUCTURE and losses >= policy.max_host_losses:
-        return f"infrastructure: lost {losses} of {policy.max_host_losses} times (max_host_losses)"
+        return f"{LOSS_BUDGET} {losses} of {policy.max_host_losses} times (max_host_losses)"
     if job.grants >= policy.max_grants:
         return f"infrastructure: granted {job.grants} times without an end (max_grants)"
     return None

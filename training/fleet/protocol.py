@@ -9,9 +9,22 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-import msgspec
-from msgspec import Meta
+from msgspec import Meta, field
 
+from training.fleet.protocol_views import (
+    AttemptView,
+    EventView,
+    ExplainReply,
+    HealthReply,
+    HostVerdict,
+    JobDetail,
+    JobsReply,
+    JobView,
+    LogReply,
+    Wire,
+    WorkersReply,
+    WorkerView,
+)
 from training.fleet.words import (
     ARTIFACT_BYTES_MAX,
     DATASET_NAME_PATTERN,
@@ -51,7 +64,18 @@ __all__ = [
     "VERSION",
     "WAIT_S_MAX",
     "Action",
+    "AttemptView",
+    "EventView",
+    "ExplainReply",
+    "HealthReply",
+    "HostVerdict",
+    "JobDetail",
+    "JobView",
+    "JobsReply",
+    "LogReply",
     "Slug",
+    "WorkerView",
+    "WorkersReply",
 ]
 
 
@@ -89,23 +113,21 @@ class Refusal(Exception):  # noqa: N818 - a refusal is an answer, not a fault of
         self.extra = extra  # further members of the problem document
 
 
-class Wire(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=False):
-    """Base of every message."""
-
-
 class ClaimRequest(Wire, frozen=True, kw_only=True):
     """``POST /v1/job/claim``. ``request_id`` makes the call repeatable; ``wait_s`` asks the receiver to wait."""
 
     host_id: HostId
-    capability: dict[str, Any] = {}
+    capability: dict[str, Any] = field(default_factory=dict)
     instance_id: Id | None = None  # made once per installation
     session_id: Id | None = None  # made at each start of the worker
     slot: Slot = 0
     request_id: Id | None = None
     wait_s: float = 0.0  # 0 … WAIT_S_MAX
-    trainer_digests: dict[
-        str, str
-    ] = {}  # program → digest of its flags, as its --describe prints it
+    # program → digest of its flags, as its --describe prints it
+    trainer_digests: dict[str, str] = field(default_factory=dict)
+    crashed_claims: list[Id] = field(
+        default_factory=list
+    )  # what the last sessions held when they ended without a word
 
 
 class ClaimReply(Wire, frozen=True, kw_only=True):
@@ -126,7 +148,7 @@ class LogLines(Wire, frozen=True, kw_only=True):
     """Consecutive output lines; ``first`` numbers the first one within its attempt, from 0."""
 
     first: Count = 0
-    lines: list[str] = []
+    lines: list[str] = field(default_factory=list)
 
 
 class HeartbeatRequest(Wire, frozen=True, kw_only=True):
@@ -187,6 +209,7 @@ class FailRequest(Wire, frozen=True, kw_only=True):
     host_id: str | None = None
     claim_id: str | None = None
     exit_code: ExitCode | None = None
+    out_of_memory: str | None = None  # "ram" or "vram", when that ended the trainer
     record: dict[str, Any] | None = None
     seq: Count = 0  # as in a heartbeat
     progress: dict[str, Any] | None = None
@@ -208,123 +231,11 @@ class UploadReply(Wire, frozen=True, kw_only=True):
     size: int
 
 
-class AttemptView(Wire, frozen=True, kw_only=True):
-    attempt: int
-    generation: int
-    host: str
-    granted_at: float
-    ended_at: float | None
-    end_reason: str | None
-    error: str | None
-    exit_code: int | None
-    progress: dict[str, Any] | None
-    artifact_id: str | None
-    record: dict[str, Any] | None = None
-
-
-class EventView(Wire, frozen=True, kw_only=True):
-    seq: int
-    at: float
-    job_id: str
-    transition: str
-    from_status: str | None
-    to_status: str
-    attempt: int | None
-    host: str | None
-    detail: str | None
-
-
-class JobView(Wire, frozen=True, kw_only=True):
-    """A job as ``GET /v1/jobs`` shows it. Times are epoch seconds of the receiver's clock."""
-
-    job_id: str
-    name: str
-    model: str
-    mode: str
-    status: str
-    priority: int
-    host: str | None
-    attempt: int
-    generation: int
-    trainer_failures: int
-    host_losses: int
-    progress: dict[str, Any] | None  # includes eta_s when the trainer gives one
-    error: str | None
-    ended_by: str | None
-    artifact_id: str | None
-    created_at: float
-    claimable_at: float
-    claimed_at: float | None
-    heartbeat_at: float | None
-    finished_at: float | None
-    obstacle: str | None  # why no known host can run a pending job; null when one can
-    in_manifest: bool
-
-
-class JobsReply(Wire, frozen=True, kw_only=True):
-    jobs: list[JobView]
-    counts: dict[str, int]  # by status, of the whole queue
-    now: float
-    next_after: int | None = None  # pass as ?after= for the next page
-
-
-class JobDetail(Wire, frozen=True, kw_only=True):
-    job: JobView
-    spec: dict[str, Any]
-    attempts: list[AttemptView]
-    events: list[EventView]
-    now: float
-
-
-class HostVerdict(Wire, frozen=True, kw_only=True):
-    """One host's answer to "why is it not running here?"."""
+class ReleaseReply(Wire, frozen=True, kw_only=True):
+    """``POST /v1/workers/{host}/release``: the host gets work again."""
 
     host: str
-    fits: bool
-    reason: str  # "ok", or what stands in the way, with figures
-    wait_s: float | None = None  # countdown, when time alone removes it
-
-
-class ExplainReply(Wire, frozen=True, kw_only=True):
-    job_id: str
-    name: str
-    status: str
-    summary: str
-    hosts: list[HostVerdict]
-
-
-class LogReply(Wire, frozen=True, kw_only=True):
-    job_id: str
-    attempt: int
-    first: int
-    lines: list[str]
-    next: int  # pass as ?after= to follow
-    live: bool
-
-
-class WorkerView(Wire, frozen=True, kw_only=True):
-    hostname: str
-    capability: dict[str, Any]
-    declared: dict[str, Any] | None  # the manifest's word on this host
-    first_seen: float
-    last_seen: float
-    alive: bool  # heard within a lease
-    jobs: list[str]  # names of the jobs it holds
-    conflict: str | None  # a second installation with this id, when there is one
-    obstacle: str | None  # e.g. its trainers' flags differ from the manifest's
-
-
-class WorkersReply(Wire, frozen=True, kw_only=True):
-    workers: list[WorkerView]
-    now: float
-
-
-class HealthReply(Wire, frozen=True, kw_only=True):
-    status: str  # "ok" or "degraded"
-    version: str
-    counts: dict[str, int]
-    granting: bool  # false while the disk is low
-    detail: str | None = None
+    reason: str  # why it had been taken out
 
 
 class ReloadReply(Wire, frozen=True, kw_only=True):

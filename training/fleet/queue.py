@@ -17,9 +17,10 @@ from typing import Any
 
 from training.clock import Clock, SystemClock
 from training.fleet import policy as rules
-from training.fleet.choose import Chooser, NoJob
+from training.fleet.choose import Chooser, NoJob, eligible
 from training.fleet.database import Database
 from training.fleet.database_sqlite import SqliteDatabase
+from training.fleet.healing import Healing
 from training.fleet.job import (
     LIVE,
     Attempt,
@@ -30,9 +31,8 @@ from training.fleet.job import (
     Needs,
     canonical_json,
 )
-from training.fleet.ledger import Ledger, as_json
+from training.fleet.ledger import as_json
 from training.fleet.policy import NOBODY_ELSE, Fleet, Policy
-from training.fleet.rows import job_of
 
 _UNBOUNDED = 2**62
 
@@ -53,7 +53,7 @@ class Grant:
     attempt: Attempt
 
 
-class JobQueue(Ledger):
+class JobQueue(Healing):
     """Jobs, attempts and hosts in one SQLite file (``training_jobs.db``)."""
 
     def __init__(
@@ -110,21 +110,16 @@ class JobQueue(Ledger):
         }
         if known is None:
             now = self.clock.now()
-            self.db.run("add_job", **params, class_id=self._class_of(spec), now=now)
+            self.db.run("add_job", **params, class_id=self._class_of(Needs.of(spec)), now=now)
             self._event("insert", spec["job_id"], None, JobStatus.PENDING)
             return "inserted"
         if JobStatus(known["status"]) in {JobStatus.PENDING, *LIVE} and known["spec"] != text:
-            self.db.run("amend_job", **params, class_id=self._class_of(spec))
+            needs = replace(self._require(spec["job_id"]), spec=spec).needs
+            self.db.run("amend_job", **params, class_id=self._class_of(needs))
             return "updated"
         if not known["in_manifest"]:
             self.db.run("mark_in_manifest", job_id=spec["job_id"])
         return "unchanged"
-
-    def _class_of(self, spec: Mapping[str, Any]) -> int:
-        needs = Needs.of(spec).canonical()
-        row = self.db.one("class_of", needs=needs) or self.db.one("add_class", needs=needs)
-        assert row is not None
-        return int(row["class_id"])
 
     # ── granting ────────────────────────────────────────────────────────────────────────────
 
@@ -290,8 +285,18 @@ class JobQueue(Ledger):
         exit_code: int | None = None,
         record: Mapping[str, Any] | None = None,
         policy: Policy | None = None,
+        lived_s: float | None = None,
+        out_of_memory: str | None = None,
+        crashed: bool = False,
+        hopeless: str | None = None,
     ) -> JobStatus:
-        """End the live attempt without an artifact and do with the job what the policy says."""
+        """End the live attempt without an artifact and do with the job what the policy says.
+
+        ``lived_s`` is how long it ran; by default as long as the receiver knows of it. ``hopeless`` is why the job
+        cannot be tried again, whatever is left of its budgets.
+        """
+        if lived_s is None:
+            lived_s = self._lived_s(job, until_heard=reason is EndReason.HOST_LOST)
         settled = rules.settle(
             job,
             reason,
@@ -299,38 +304,48 @@ class JobQueue(Ledger):
             host=attempt.host,
             now=self.clock.now(),
             policy=policy or self.policy,
+            lived_s=lived_s,
+            hopeless=hopeless,
         )
-        self._write_settlement(job, attempt, reason, settled, error, exit_code, record)
+        with self.db.transaction():
+            self._write_settlement(job, attempt, settled, error)
+            self._end(
+                attempt,
+                reason,
+                error=error,
+                exit_code=exit_code,
+                record=record,
+                lived_s=lived_s,
+                out_of_memory=out_of_memory,
+                crashed=crashed,
+            )
+            self._move(settled.transition, job, settled.status, attempt, detail=reason)
         return settled.status
 
+    def _lived_s(self, job: Job, *, until_heard: bool) -> float | None:
+        """How long the live attempt is known to have run."""
+        until = job.heartbeat_at if until_heard else self.clock.now()
+        return None if until is None or job.claimed_at is None else until - job.claimed_at
+
     def _write_settlement(
-        self,
-        job: Job,
-        attempt: Attempt,
-        reason: EndReason,
-        settled: rules.Settlement,
-        error: str | None,
-        exit_code: int | None,
-        record: Mapping[str, Any] | None,
+        self, job: Job, attempt: Attempt, settled: rules.Settlement, error: str | None
     ) -> None:
         failed = settled.status is JobStatus.FAILED
-        with self.db.transaction():
-            self.db.run(
-                "settle_job",
-                job_id=job.job_id,
-                claim_id=attempt.claim_id,
-                status=settled.status,
-                trainer_failures=settled.trainer_failures,
-                host_losses=settled.host_losses,
-                claimable_at=settled.claimable_at,
-                avoid_host=settled.avoid_host or "",
-                avoid_until=settled.avoid_until,
-                error=error,
-                ended_by=settled.ended_by,
-                finished_at=self.clock.now() if failed else None,
-            )
-            self._end(attempt, reason, error=error, exit_code=exit_code, record=record)
-            self._move(settled.transition, job, settled.status, attempt, detail=reason)
+        self.db.run(
+            "settle_job",
+            job_id=job.job_id,
+            claim_id=attempt.claim_id,
+            status=settled.status,
+            trainer_failures=settled.trainer_failures,
+            host_losses=settled.host_losses,
+            claimable_at=settled.claimable_at,
+            avoid_host=settled.avoid_host or "",
+            avoid_until=settled.avoid_until,
+            short_runs=settled.short_runs,
+            error=error,
+            ended_by=settled.ended_by,
+            finished_at=self.clock.now() if failed else None,
+        )
 
     # ── the operator ────────────────────────────────────────────────────────────────────────
 
@@ -353,7 +368,8 @@ class JobQueue(Ledger):
             if job is None:
                 return False
             attempt = self._live(job) if job.status in LIVE else None
-            self.db.run("requeue_job", job_id=job_id, now=self.clock.now())
+            class_id = self._class_of(Needs.of(job.spec))
+            self.db.run("requeue_job", job_id=job_id, now=self.clock.now(), class_id=class_id)
             if attempt is not None:
                 self._end(attempt, EndReason.SUPERSEDED)
             self._move("requeue", job, JobStatus.PENDING, attempt)
@@ -407,10 +423,6 @@ class JobQueue(Ledger):
 
     # ── looking ─────────────────────────────────────────────────────────────────────────────
 
-    def get(self, job_id: str) -> Job | None:
-        row = self.db.one("job", job_id=job_id)
-        return None if row is None else job_of(row)
-
     def counts(self) -> dict[str, int]:
         found = {row["status"]: int(row["n"]) for row in self.db.all("counts")}
         return {status.value: found.get(status, 0) for status in JobStatus}
@@ -454,11 +466,6 @@ class JobQueue(Ledger):
 
     # ── inside ──────────────────────────────────────────────────────────────────────────────
 
-    def _require(self, job_id: str) -> Job:
-        job = self.get(job_id)
-        assert job is not None
-        return job
-
     def _held_by(self, job_id: str, hostname: str) -> Job | None:
         job = self.get(job_id)
         held = job is not None and job.status in LIVE and job.worker_hostname == hostname
@@ -471,24 +478,4 @@ class JobQueue(Ledger):
         return attempt
 
 
-def _eligible(
-    *,
-    spec: Mapping[str, Any],
-    hostname: str,
-    capability: Mapping[str, Any],
-    host_spec: Mapping[str, Any] | None = None,
-    prefer_cuda_grace_s: float = 300.0,
-    job_age_s: float = 0.0,
-) -> tuple[bool, str]:
-    """Whether this host may take this job now: ``(True, "ok")``, or ``(False, reason)``.
-
-    ``job_age_s`` is how long the job has been claimable; ``prefer_cuda`` holds hosts without CUDA back until then.
-    """
-    needs, host = Needs.of(spec), Host.of(hostname, capability, host_spec)
-    misfit = rules.fits(needs, host)
-    if misfit is not None:
-        return False, misfit
-    held = rules.hold(needs, host, NOBODY_ELSE, Policy(prefer_cuda_grace_s=prefer_cuda_grace_s))
-    if job_age_s < held.seconds:
-        return False, f"{held.reason}, {held.seconds - job_age_s:.0f} s more"
-    return True, "ok"
+_eligible = eligible

@@ -33,6 +33,9 @@ def job_of(row: Row) -> Job:
         ended_by=row["ended_by"],
         avoid_host=row["avoid_host"] or None,
         avoid_until=row["avoid_until"],
+        short_runs=row["short_runs"],
+        ram_above_gib=row["ram_above_gib"],
+        vram_above_gib=row["vram_above_gib"],
         in_manifest=bool(row["in_manifest"]),
     )
 
@@ -60,4 +63,8 @@ def attempt_of(row: Row) -> Attempt:
         artifact_id=row["artifact_id"],
         record=None if row["record"] is None else json.loads(row["record"]),
         log_next=row["log_next"],
+        lived_s=row["lived_s"],
+        out_of_memory=row["out_of_memory"],
+        crashed=bool(row["crashed"]),
+        pardoned=bool(row["pardoned"]),
     )

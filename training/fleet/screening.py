@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 
+from training.fleet.health import RAM, VRAM, Cause, Quarantine
 from training.fleet.job import REPORTABLE, Attempt, EndReason, Host
 from training.fleet.protocol import (
     HOST_ID_PATTERN,
@@ -15,6 +16,7 @@ from training.fleet.protocol import (
     Slug,
 )
 
+CRASHED_CLAIMS_MAX = 16  # that one claim may name
 _ORDERED_SESSION = re.compile(r"\d{10}-")  # such ids sort by the order of the worker's starts
 
 
@@ -65,6 +67,50 @@ def reported_reason(request: FailRequest) -> EndReason:
         known = ", ".join(sorted(REPORTABLE))
         raise Refusal(Slug.BAD_REQUEST, f"$.reason: expected one of {known}")
     return reason
+
+
+def ran_out_of(request: FailRequest, reason: EndReason) -> str | None:
+    """What memory ran out, if that ended the trainer; a word that is not known here says nothing."""
+    named = reason is EndReason.TRAINER_FAILED and request.out_of_memory in (RAM, VRAM)
+    return request.out_of_memory if named else None
+
+
+def trained_s(request: FailRequest) -> float | None:
+    """For how long the trainer ran, by the worker's word: its report may come late."""
+    said = (request.record or {}).get("train_s")
+    good = isinstance(said, int | float) and not isinstance(said, bool) and 0 <= said < 1e9
+    return float(said) if good else None  # type: ignore[arg-type]
+
+
+def the_one_meant(ref: str, found: list[tuple[str, str]]) -> str:
+    """The job that ``ref`` names, of those (id, name) that it may mean."""
+    exact = [job_id for job_id, name in found if ref in (job_id, name)]
+    if len(exact) == 1 or len(found) == 1:
+        return (exact or [found[0][0]])[0]
+    if not ref:
+        raise Refusal(
+            Slug.UNKNOWN_JOB, "name a job: its name, its id, or a unique prefix of the id"
+        )
+    if not found:
+        raise Refusal(
+            Slug.UNKNOWN_JOB, f"no job is called {ref[:80]!r}; `cis490-jobs list` shows them all"
+        )
+    names = ", ".join(f"{name} ({job_id[:12]})" for job_id, name in found[:5])
+    raise Refusal(Slug.UNKNOWN_JOB, f"{ref[:80]!r} may mean {names}; use a longer prefix of the id")
+
+
+def check_release(name: str, held: Quarantine | None, *, known: bool) -> str:
+    """Why the host was taken out; refuses when it was not, or when no word of the operator can let it in."""
+    if not known:
+        raise Refusal(
+            Slug.UNKNOWN_NAME,
+            f"no host is called {name[:80]!r}; `cis490-jobs workers` shows them all",
+        )
+    if held is None:
+        raise Refusal(Slug.WRONG_STATE, f"host {name} is not quarantined; it gets work")
+    if held.cause is Cause.SELF_TEST:
+        raise Refusal(Slug.WRONG_STATE, f"host {name} is {held.sentence()}")
+    return held.reason
 
 
 def refuse_another(attempt: Attempt, artifact_id: str) -> None:

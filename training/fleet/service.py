@@ -6,13 +6,16 @@ No HTTP and no SQL. Every method runs inside one transaction of the writer and e
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
+from training.fleet import health
 from training.fleet import policy as rules
 from training.fleet.choose import NoJob
-from training.fleet.job import LIVE, Attempt, EndReason, Host, Job, JobStatus, Needs, spec_hash
+from training.fleet.healing import quarantines
+from training.fleet.job import LIVE, Attempt, EndReason, Host, Job, JobStatus, spec_hash
 from training.fleet.policy import Fleet, Watch
 from training.fleet.protocol import (
     ERROR_CHARS_MAX,
@@ -27,17 +30,24 @@ from training.fleet.protocol import (
     OutputReply,
     OutputRequest,
     Refusal,
+    ReleaseReply,
     ReloadReply,
     Slug,
     StatusReply,
 )
 from training.fleet.queue import Claimant, Grant, JobQueue
+from training.fleet.roster import KnownHost, Plan, Roster
 from training.fleet.screening import (
+    CRASHED_CLAIMS_MAX,
     check_claim,
+    check_release,
     ended,
     older,
+    ran_out_of,
     refuse_another,
     reported_reason,
+    the_one_meant,
+    trained_s,
 )
 from training.fleet.spoken import keep_last_words, keep_lines
 
@@ -48,32 +58,6 @@ class Shelf(Protocol):
     def has_room(self, incoming_bytes: int = 0) -> bool: ...
 
     def find(self, artifact_id: str, *, model: str, mode: str) -> object | None: ...
-
-
-@dataclass(frozen=True, slots=True)
-class KnownHost:
-    """A host as the receiver remembers it; ``last_seen`` moves with every message."""
-
-    name: str
-    capability: Mapping[str, Any]
-    first_seen: float
-    last_seen: float
-    instance_id: str | None = None
-    session_id: str | None = None
-    trainer_digests: Mapping[str, str] = field(default_factory=dict)
-    conflict: str | None = None  # a second installation with this id asked while this one lived
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """What a manifest means for the service."""
-
-    # host → declared capability; program → digest of its flags; program → its models
-    hosts: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    trainer_digests: Mapping[str, str] = field(default_factory=dict)
-    trainer_models: Mapping[str, frozenset[str]] = field(default_factory=dict)
-    # data set → which models, on which hosts, train on it
-    datasets: Mapping[str, frozenset[Needs]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,14 +77,13 @@ class Service:
     def __init__(self, queue: JobQueue, shelf: Shelf, plan: Plan | None = None) -> None:
         self.queue = queue
         self.policy = queue.policy
-        self.plan = plan if plan is not None else Plan()
         self._shelf = shelf
         self._clock = queue.clock
         self._watch = Watch.begin(self._clock.now(), self._clock.monotonic(), self.policy)
+        self._last_watch = self._watch  # before the last look
         self._catch_up()
-        self._waiting: dict[str, int] = {}  # host → its open polls
-        self._known = {
-            row["hostname"]: KnownHost(
+        known = [
+            KnownHost(
                 row["hostname"],
                 row["capability"],
                 row["first_seen"],
@@ -110,52 +93,45 @@ class Service:
                 row["trainer_digests"],
             )
             for row in queue.workers()
-        }
+        ]
+        self.roster = Roster(known, plan if plan is not None else Plan())
+        self.wait_begins, self.wait_ends = self.roster.wait_begins, self.roster.wait_ends
+
+    @property
+    def plan(self) -> Plan:
+        return self.roster.plan
 
     # ── hosts ───────────────────────────────────────────────────────────────────────────────
 
     def known_hosts(self) -> list[KnownHost]:
         """Every host that ever asked, by name."""
-        return sorted(self._known.values(), key=lambda known: known.name)
+        return sorted(self.roster.known.values(), key=lambda known: known.name)
 
     def alive(self, known: KnownHost) -> bool:
-        """Whether the host was heard within a lease. While a step of the clock is not looked at yet: by either time."""
+        """Whether the host was heard within a lease."""
+        return known.last_seen >= self._alive_since()
+
+    def _alive_since(self) -> float:
+        """Who was heard since then lives. While a step of the clock is not looked at yet: by either time."""
         now = self._clock.now()
         step = self._watch.step_until(now, self._clock.monotonic())
-        silent_s = now - known.last_seen
-        return min(silent_s, silent_s - step) <= self.policy.stale_after_s
+        return now - self.policy.stale_after_s - max(0.0, step)
 
     def host_of(self, known: KnownHost) -> Host:
         """What the decision knows of this host: detected, cut down to what the manifest declares."""
-        outdated: set[str] = set()
-        for program, theirs in known.trainer_digests.items():
-            if self.plan.trainer_digests.get(program, theirs) != theirs:
-                outdated |= self.plan.trainer_models.get(program, frozenset())
-        return Host.of(known.name, known.capability, self.plan.hosts.get(known.name), outdated)
+        return self.roster.host(known)
 
-    def fleet(self, but: str | None = None) -> Fleet:
-        """The other hosts, as the decision wants them."""
-        alive = {
-            known.name: self.host_of(known)
-            for known in self._known.values()
-            if known.name != but and self.alive(known)
-        }
-        waiting = tuple(host for name, host in alive.items() if self._waiting.get(name))
-        return Fleet(tuple(alive.values()), waiting)
+    def fleet(self, but: str | None = None, out: Iterable[str] = ()) -> Fleet:
+        """The other hosts, as the decision wants them; those that are taken out (``out``) do not count."""
+        without = frozenset(out) if but is None else frozenset((but, *out))
+        return self.roster.fleet(heard_since=self._alive_since(), without=without)
 
-    def wait_begins(self, host: str) -> None:
-        """An open request of ``host`` waits for work."""
-        self._waiting[host] = self._waiting.get(host, 0) + 1
-
-    def wait_ends(self, host: str) -> None:
-        self._waiting[host] -= 1
-        if not self._waiting[host]:
-            del self._waiting[host]
-
-    def _heard(self, host: str) -> None:
-        known = self._known.get(host)
-        if known is not None:
-            self._known[host] = replace(known, last_seen=self._clock.now())
+    def release(self, name: str, by: str) -> ReleaseReply:
+        """Give a host work again that was taken out for what died there."""
+        held = quarantines(self.queue.db).get(name)
+        reason = check_release(name, held, known=name in self.roster.known)
+        self.queue.release(name, by)
+        return ReleaseReply(host=name, reason=reason)
 
     # ── claim ───────────────────────────────────────────────────────────────────────────────
 
@@ -176,8 +152,12 @@ class Service:
             return ClaimReply(
                 reason="the receiver's disk is low; free some space there", retry_after_s=60.0
             )
-        host = self.host_of(self._known[request.host_id])
-        outcome = self.queue.grant(host, claimant, self.fleet(but=host.name))
+        out = self.queue.checked_in(request.host_id, request.capability)
+        if request.host_id in out:
+            reason = out[request.host_id].sentence()
+            return ClaimReply(reason=f"this host is {reason}", retry_after_s=60.0)
+        host = self.host_of(self.roster.known[request.host_id])
+        outcome = self.queue.grant(host, claimant, self.fleet(but=host.name, out=out))
         if isinstance(outcome, NoJob):
             return ClaimReply(reason=outcome.reason, retry_after_s=outcome.retry_after_s)
         return self._granted(outcome, self.policy.stale_after_s)
@@ -217,14 +197,14 @@ class Service:
 
     def _guard_identity(self, request: ClaimRequest) -> None:
         """One living installation per host id; of its sessions only the newest may claim."""
-        known = self._known.get(request.host_id)
+        known = self.roster.known.get(request.host_id)
         if known is None or request.instance_id is None or known.instance_id is None:
             return
         if known.instance_id != request.instance_id:
             if not self.alive(known):
                 return
             conflict = f"installation {request.instance_id[:8]} asks with the id of {known.instance_id[:8]}"
-            self._known[known.name] = replace(known, conflict=conflict)
+            self.roster.put(replace(known, conflict=conflict))
             raise Refusal(
                 Slug.HOST_ID_CONFLICT,
                 f"another installation with the host id {request.host_id} is alive; "
@@ -239,17 +219,19 @@ class Service:
     def _note(self, request: ClaimRequest, claimant: Claimant) -> None:
         now = self._clock.now()
         self.queue.note_host(request.host_id, request.capability, claimant, request.trainer_digests)
-        known = self._known.get(request.host_id)
+        known = self.roster.known.get(request.host_id)
         same = known is not None and request.instance_id in (None, known.instance_id)
-        self._known[request.host_id] = KnownHost(
-            request.host_id,
-            request.capability,
-            now if known is None else known.first_seen,
-            now,
-            request.instance_id or (known.instance_id if known else None),
-            request.session_id or (known.session_id if known else None),
-            request.trainer_digests or (known.trainer_digests if known else {}),
-            known.conflict if known is not None and same else None,
+        self.roster.put(
+            KnownHost(
+                request.host_id,
+                request.capability,
+                now if known is None else known.first_seen,
+                now,
+                request.instance_id or (known.instance_id if known else None),
+                request.session_id or (known.session_id if known else None),
+                request.trainer_digests or (known.trainer_digests if known else {}),
+                known.conflict if known is not None and same else None,
+            )
         )
 
     def _end_older_sessions(self, request: ClaimRequest) -> None:
@@ -265,6 +247,10 @@ class Service:
                 self.queue.settle(
                     self._job(attempt.job_id), attempt, EndReason.HOST_LOST, error=error
                 )
+        if request.crashed_claims:
+            last_seen = {known.name: known.last_seen for known in self.known_hosts()}
+            for claim_id in request.crashed_claims[:CRASHED_CLAIMS_MAX]:
+                self.queue.crashed(request.host_id, claim_id, last_seen)
 
     def _guard_slot(self, request: ClaimRequest) -> None:
         if request.session_id is None:
@@ -310,6 +296,7 @@ class Service:
         keep_last_words(self.queue, attempt, request)
         settle = self.queue.accept if attempt.live else self.queue.adopt
         settle(job, attempt, request.artifact_id, request.record)
+        self.queue.weigh(attempt.claim_id)
         return CompleteReply(
             job_id=job.job_id,
             status=JobStatus.COMPLETED,
@@ -355,10 +342,27 @@ class Service:
             raise ended(attempt)
         keep_last_words(self.queue, attempt, request)
         error = request.error[:ERROR_CHARS_MAX] or reason.value
-        status = self.queue.settle(
-            job, attempt, reason, error=error, exit_code=request.exit_code, record=request.record
+        memory = ran_out_of(request, reason)
+        self.queue.settle(
+            job,
+            attempt,
+            reason,
+            error=error,
+            exit_code=request.exit_code,
+            record=request.record,
+            lived_s=trained_s(request),
+            out_of_memory=memory,
+            hopeless=None if memory is None else self._widen(job, attempt.host, memory),
         )
-        return StatusReply(job_id=job.job_id, status=status)
+        self.queue.weigh(attempt.claim_id)
+        return StatusReply(job_id=job.job_id, status=self._job(job_id).status)
+
+    def _widen(self, job: Job, host: str, memory: str) -> str | None:
+        """The job ran out of memory on ``host`` and goes only where there is more; or why that is nowhere."""
+        hosts = {known.name: self.host_of(known) for known in self.known_hosts()}
+        needs = health.wants_more(job.needs, memory, hosts[host])
+        self.queue.widen(job, needs)
+        return health.hopeless(needs, memory, hosts[host], hosts.values())
 
     # ── uploads ─────────────────────────────────────────────────────────────────────────────
 
@@ -397,19 +401,7 @@ class Service:
 
     def resolve(self, ref: str) -> str:
         """The id of the job that ``ref`` names: an id, a name, or a unique prefix of an id."""
-        found = self.queue.named(ref)
-        exact = [job_id for job_id, name in found if ref in (job_id, name)]
-        if len(exact) == 1 or len(found) == 1:
-            return (exact or [found[0][0]])[0]
-        if not found:
-            raise Refusal(
-                Slug.UNKNOWN_JOB,
-                f"no job is called {ref[:80]!r}; `cis490-jobs list` shows them all",
-            )
-        names = ", ".join(f"{name} ({job_id[:12]})" for job_id, name in found[:5])
-        raise Refusal(
-            Slug.UNKNOWN_JOB, f"{ref[:80]!r} may mean {names}; use a longer prefix of the id"
-        )
+        return the_one_meant(ref, self.queue.named(ref))
 
     def cancel(self, ref: str) -> StatusReply:
         job_id = self.resolve(ref)
@@ -429,24 +421,30 @@ class Service:
     def reload(self, jobs: Iterable[Mapping[str, Any]], plan: Plan) -> ReloadReply:
         """Make a checked manifest the plan. Jobs in flight go on."""
         counts = self.queue.sync_from_manifest(jobs)
-        self.plan = plan
+        self.roster.plan = plan
         return ReloadReply(**counts)
 
     # ── time ────────────────────────────────────────────────────────────────────────────────
 
     def tick(self) -> int:
-        """Look at the clocks and sweep what was silent for a lease of *observed* time; returns how many."""
+        """Look at the clocks and sweep what was silent for a lease of *observed* time; returns how many.
+
+        When its commit fails afterwards, :meth:`forget_look` must follow.
+        """
         watch = self._watch.look(self._clock.now(), self._clock.monotonic(), self.policy)
         step = watch.step_s
         if step:
             self.queue.shift_times(step)
-            now = self._clock.now()
-            self._known = {
-                name: replace(known, last_seen=min(known.last_seen + step, now))
-                for name, known in self._known.items()
-            }
-        self._watch = watch  # not before: a step that could not be written is found again
+            self.roster.shift(step, self._clock.now())
+        # Not before: a step that could not be written is found again.
+        self._last_watch, self._watch = self._watch, watch
         return self.queue.sweep_stale() if watch.may_sweep else 0
+
+    def forget_look(self) -> None:
+        """The last look's commit was lost, and with it what it moved in the database: the next finds it again."""
+        if self._watch.step_s:
+            self.roster.shift(-self._watch.step_s, math.inf)
+        self._watch = self._last_watch
 
     def _catch_up(self) -> None:
         """Undo a clock that went back while the receiver was down: a small board without a clock chip starts with the
@@ -492,5 +490,5 @@ class Service:
                 Slug.LEASE_SUPERSEDED,
                 f"the caller holds no live claim on job {job.name}; drop the work",
             )
-        self._heard(attempt.host)
+        self.roster.heard(attempt.host, self._clock.now())
         return job, attempt

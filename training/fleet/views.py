@@ -12,6 +12,8 @@ from typing import Any
 
 from training.fleet import policy as rules
 from training.fleet.database import Database, Row
+from training.fleet.healing import quarantines
+from training.fleet.health import Quarantine
 from training.fleet.job import LIVE, Host, Job, JobStatus, Needs
 from training.fleet.policy import Fleet, Policy
 from training.fleet.protocol import (
@@ -50,6 +52,10 @@ class Views:
     def counts(self) -> dict[str, int]:
         found = {row["status"]: int(row["n"]) for row in self._db.all("counts")}
         return {status.value: found.get(status, 0) for status in JobStatus}
+
+    def quarantined(self) -> dict[str, str]:
+        """The hosts that get no jobs now, each with why and what ends that."""
+        return {host: held.sentence() for host, held in quarantines(self._db).items()}
 
     def jobs(
         self, *, status: str | None = None, after: int = 0, limit: int = PAGE_MAX
@@ -122,6 +128,7 @@ class Views:
         )
 
     def workers(self) -> WorkersReply:
+        out = quarantines(self._db)
         held: dict[str, list[str]] = {}
         for row in self._db.all("live_jobs_by_host"):
             held.setdefault(row["host"], []).append(row["name"])
@@ -137,6 +144,7 @@ class Views:
                     jobs=held.get(known.name, []),
                     conflict=known.conflict,
                     obstacle=_outdated(self._service.host_of(known)),
+                    quarantine=out[known.name].sentence() if known.name in out else None,
                 )
                 for known in self._service.known_hosts()
             ],
@@ -145,9 +153,9 @@ class Views:
 
     def explain(self, job_id: str) -> ExplainReply:
         """For every known host: does the job fit it, and if so, what does it wait for?"""
-        job = job_of(self._row(job_id))
+        job, out = job_of(self._row(job_id)), quarantines(self._db)
         hosts = [
-            self._verdict(job, self._service.host_of(known), alive=self._service.alive(known))
+            self._verdict(job, self._service.host_of(known), out, alive=self._service.alive(known))
             for known in self._service.known_hosts()
         ]
         hosts += [
@@ -175,9 +183,10 @@ class Views:
     def _obstacles(self) -> dict[str, str]:
         """Canonical needs → why no known host can meet them; only for classes that somebody waits in."""
         hosts = [self._service.host_of(known) for known in self._service.known_hosts()]
+        out = quarantines(self._db)
         found: dict[str, str] = {}
         for row in self._db.all("pending_classes"):
-            obstacle = _obstacle(Needs.of(json.loads(row["needs"])), hosts)
+            obstacle = _obstacle(Needs.of(json.loads(row["needs"])), hosts, out)
             if obstacle is not None:
                 found[row["needs"]] = obstacle
         return found
@@ -206,15 +215,19 @@ class Views:
             claimed_at=job.claimed_at,
             heartbeat_at=job.heartbeat_at,
             finished_at=job.finished_at,
-            obstacle=obstacles.get(Needs.of(job.spec).canonical()) if pending else None,
+            obstacle=obstacles.get(job.needs.canonical()) if pending else None,
             in_manifest=job.in_manifest,
         )
 
-    def _verdict(self, job: Job, host: Host, *, alive: bool) -> HostVerdict:
-        needs, now = Needs.of(job.spec), self._clock.now()
+    def _verdict(
+        self, job: Job, host: Host, out: Mapping[str, Quarantine], *, alive: bool
+    ) -> HostVerdict:
+        needs, now = job.needs, self._clock.now()
         misfit = rules.fits(needs, host)
         if misfit is not None:
             return HostVerdict(host=host.name, fits=False, reason=misfit)
+        if host.name in out:
+            return HostVerdict(host=host.name, fits=False, reason=out[host.name].sentence())
         if not alive:
             return HostVerdict(
                 host=host.name, fits=True, reason="it fits, but was not heard for a lease"
@@ -222,7 +235,7 @@ class Views:
         if job.status is not JobStatus.PENDING:
             return HostVerdict(host=host.name, fits=True, reason="ok")
         wait_s, reason = _waits(
-            needs, job, host, self._service.fleet(but=host.name), self._policy, now
+            needs, job, host, self._service.fleet(but=host.name, out=out), self._policy, now
         )
         return HostVerdict(host=host.name, fits=True, reason=reason, wait_s=wait_s)
 
@@ -253,14 +266,15 @@ def _waits(
     return None, "ok"
 
 
-def _obstacle(needs: Needs, hosts: list[Host]) -> str | None:
+def _obstacle(needs: Needs, hosts: list[Host], out: Mapping[str, Quarantine]) -> str | None:
     if not hosts:
         return "no worker has asked for work yet; start one"
     reasons = []
     for host in hosts:
         misfit = rules.fits(needs, host)
-        if misfit is None:
+        if misfit is None and host.name not in out:
             return None
+        misfit = misfit or out[host.name].sentence()
         reasons.append(f"{host.name}: {misfit}")
     return "; ".join(reasons)
 

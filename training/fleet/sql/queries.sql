@@ -1,4 +1,4 @@
--- Every statement of the fleet, named, with one line of why. Portable: `:name` parameters, no dialect.
+-- Every statement of the receiver, named, with one line of why. Portable: `:name` parameters, no dialect.
 
 -- name: class_of — the requirement class of these needs, if any job ever had them
 SELECT class_id FROM classes WHERE needs = :needs
@@ -104,14 +104,24 @@ WHERE claim_id = :claim_id AND seq < :seq
 
 -- name: end_attempt — an attempt ends once
 UPDATE attempts SET ended_at = :now, end_reason = :reason, error = :error, exit_code = :exit_code,
-  artifact_id = :artifact_id, record = COALESCE(:record, record)
+  artifact_id = :artifact_id, record = COALESCE(:record, record), lived_s = :lived_s,
+  out_of_memory = :out_of_memory, crashed = :crashed
 WHERE claim_id = :claim_id AND ended_at IS NULL
 
 -- name: settle_job — what the policy decided after the end of an attempt
 UPDATE jobs SET status = :status, claim_id = NULL, trainer_failures = :trainer_failures,
   host_losses = :host_losses, claimable_at = :claimable_at, avoid_host = :avoid_host,
-  avoid_until = :avoid_until, error = :error, ended_by = :ended_by, finished_at = :finished_at
+  avoid_until = :avoid_until, error = :error, ended_by = :ended_by, finished_at = :finished_at,
+  short_runs = :short_runs
 WHERE job_id = :job_id AND claim_id = :claim_id
+
+-- name: widen_job — it ran out of memory, and goes only where there is more
+UPDATE jobs SET ram_above_gib = :ram_above_gib, vram_above_gib = :vram_above_gib, class_id = :class_id
+WHERE job_id = :job_id
+
+-- name: give_up_job — a waiting job that shall not be tried again by itself
+UPDATE jobs SET status = 'failed', finished_at = :now, ended_by = :ended_by, avoid_host = '', avoid_until = NULL
+WHERE job_id = :job_id AND status = 'pending'
 
 -- name: complete_job — from the live attempt
 UPDATE jobs SET status = 'completed', claim_id = NULL, artifact_id = :artifact_id, finished_at = :now,
@@ -135,7 +145,8 @@ UPDATE jobs SET status = 'running', claim_id = :claim_id, worker_hostname = :hos
 WHERE job_id = :job_id AND status = 'pending' AND attempt = :attempt
 
 -- name: readopt_attempt — it lives again
-UPDATE attempts SET ended_at = NULL, end_reason = NULL, error = NULL, readoptions = readoptions + 1
+UPDATE attempts SET ended_at = NULL, end_reason = NULL, error = NULL, readoptions = readoptions + 1,
+  lived_s = NULL, crashed = 0
 WHERE claim_id = :claim_id AND end_reason = 'host_lost'
 
 -- name: cancel_job — the operator's word; final
@@ -147,7 +158,7 @@ WHERE job_id = :job_id AND status IN ('pending', 'claimed', 'running')
 UPDATE jobs SET status = 'pending', claim_id = NULL, generation = generation + 1, grants = 0,
   trainer_failures = 0, host_losses = 0, claimable_at = :now, finished_at = NULL, artifact_id = NULL,
   error = NULL, ended_by = NULL, heartbeat_at = NULL, worker_hostname = NULL, claimed_at = NULL,
-  avoid_host = '', avoid_until = NULL
+  avoid_host = '', avoid_until = NULL, short_runs = 0, ram_above_gib = 0, vram_above_gib = 0, class_id = :class_id
 WHERE job_id = :job_id
 
 -- name: stale — live attempts that were not heard since
@@ -155,7 +166,7 @@ SELECT job_id FROM jobs
 WHERE status IN ('claimed', 'running') AND heartbeat_at < :before ORDER BY heartbeat_at
 
 -- name: shift_jobs — the wall clock stepped: what it stamped moves along, but not beyond what it can be
-UPDATE jobs SET heartbeat_at = min(heartbeat_at + :step, :now),
+UPDATE jobs SET heartbeat_at = min(heartbeat_at + :step, :now), claimed_at = min(claimed_at + :step, :now),
   claimable_at = min(claimable_at + :step, :claimable_max), avoid_until = min(avoid_until + :step, :avoid_max)
 WHERE status IN ('pending', 'claimed', 'running')
 
@@ -186,6 +197,44 @@ ON CONFLICT (host) DO UPDATE SET capability = excluded.capability,
 
 -- name: hosts — all hosts that ever asked
 SELECT * FROM hosts ORDER BY host
+
+-- name: note_crash — the worker says that its host crashed with this attempt in hand
+UPDATE attempts SET crashed = 1 WHERE claim_id = :claim_id AND host = :host AND end_reason = 'host_lost'
+
+-- name: add_death — an attempt died at once on a host
+INSERT INTO deaths (host, job_id, attempt) VALUES (:host, :job_id, :attempt)
+
+-- name: forget_deaths — something went well there, or it was taken out
+DELETE FROM deaths WHERE host = :host
+
+-- name: deaths — what died at once on a host, in a row
+SELECT d.job_id, d.attempt, j.name, a.claim_id, a.end_reason, a.error, a.generation = j.generation AS counts,
+  EXISTS (SELECT 1 FROM attempts AS p
+    WHERE p.job_id = a.job_id AND p.generation = a.generation AND p.pardoned = 1) AS pardoned_before
+FROM deaths AS d
+JOIN attempts AS a ON a.job_id = d.job_id AND a.attempt = d.attempt
+JOIN jobs AS j ON j.job_id = d.job_id
+WHERE d.host = :host ORDER BY d.seq
+
+-- name: pardon_attempt — the host was to blame
+UPDATE attempts SET pardoned = 1 WHERE claim_id = :claim_id
+
+-- name: give_back — what pardoned attempts had cost a job
+UPDATE jobs SET trainer_failures = :trainer_failures, host_losses = :host_losses WHERE job_id = :job_id
+
+-- name: pardon_job — it waits (again), for any other host
+UPDATE jobs SET status = 'pending', claimable_at = :now, avoid_host = '', avoid_until = NULL, error = NULL,
+  ended_by = NULL, finished_at = NULL
+WHERE job_id = :job_id AND status IN ('pending', 'failed')
+
+-- name: quarantines — the hosts that get no jobs now
+SELECT host, since, cause, reason FROM quarantines WHERE ended_at IS NULL ORDER BY host
+
+-- name: add_quarantine — a host is taken out
+INSERT INTO quarantines (host, since, cause, reason) VALUES (:host, :now, :cause, :reason)
+
+-- name: end_quarantine — it gets jobs again
+UPDATE quarantines SET ended_at = :now, ended_by = :ended_by WHERE host = :host AND ended_at IS NULL
 
 -- name: add_artifact — a bundle is stored; the same delivery again changes nothing
 INSERT INTO artifacts (artifact_id, job_id, attempt, model, mode, size, stored_at)

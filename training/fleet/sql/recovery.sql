@@ -110,3 +110,12 @@ LEFT JOIN jobs AS j ON j.job_id = r.job_id ORDER BY r.seq
 
 -- name: doctor_claims — whose parts may lie in the store
 SELECT claim_id FROM attempts
+
+-- name: rebuilt_number — the next grant of a job is to be this attempt and generation, as its provenance says
+UPDATE jobs SET attempt = :attempt, generation = :generation WHERE job_id = :job_id AND status = 'pending'
+
+-- name: rebuilt_mark — a grant that was made up from a provenance file; before it there may be gaps
+UPDATE events SET detail = :detail WHERE job_id = :job_id AND transition = 'claim' AND attempt = :attempt
+
+-- name: void_every_invitation — codes of an older copy may have been used since
+DELETE FROM invitations WHERE used_by IS NULL

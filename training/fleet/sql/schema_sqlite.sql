@@ -32,6 +32,9 @@ CREATE TABLE jobs (
   ended_by         TEXT,
   avoid_host       TEXT NOT NULL DEFAULT '', -- a host that lets others go first until avoid_until
   avoid_until      REAL,
+  short_runs       INTEGER NOT NULL DEFAULT 0 CHECK (short_runs >= 0), -- interrupted within moments, in a row
+  ram_above_gib    REAL NOT NULL DEFAULT 0,  -- it ran out of memory where there was so much in all …
+  vram_above_gib   REAL NOT NULL DEFAULT 0,  -- … or so much of a GPU's
   in_manifest      INTEGER NOT NULL DEFAULT 1 CHECK (in_manifest IN (0, 1)),
   CHECK ((status IN ('claimed', 'running')) = (claim_id IS NOT NULL)),
   CHECK ((status IN ('completed', 'failed', 'cancelled')) = (finished_at IS NOT NULL))
@@ -67,6 +70,10 @@ CREATE TABLE attempts (
   artifact_id TEXT,
   record      TEXT,
   log_next    INTEGER NOT NULL DEFAULT 0,
+  lived_s     REAL,                 -- how long it ran, as far as anybody knows
+  out_of_memory TEXT CHECK (out_of_memory IN ('ram', 'vram')),
+  crashed     INTEGER NOT NULL DEFAULT 0 CHECK (crashed IN (0, 1)),   -- its host crashed with it in hand
+  pardoned    INTEGER NOT NULL DEFAULT 0 CHECK (pardoned IN (0, 1)),  -- it counts against no budget
   PRIMARY KEY (job_id, attempt),
   CHECK ((ended_at IS NULL) = (end_reason IS NULL))
 ) STRICT;
@@ -97,6 +104,27 @@ CREATE TABLE hosts (
   last_seen       REAL NOT NULL,
   trainer_digests TEXT
 ) STRICT;
+
+CREATE TABLE deaths (               -- attempts that died at once, in a row, since anything went well on the host
+  seq     INTEGER PRIMARY KEY,
+  host    TEXT NOT NULL,
+  job_id  TEXT NOT NULL,
+  attempt INTEGER NOT NULL,
+  FOREIGN KEY (job_id, attempt) REFERENCES attempts (job_id, attempt)
+) STRICT;
+CREATE INDEX deaths_by_host ON deaths (host);
+
+CREATE TABLE quarantines (          -- when a host was taken out, why, and who let it in again
+  seq      INTEGER PRIMARY KEY,
+  host     TEXT NOT NULL,
+  since    REAL NOT NULL,
+  cause    TEXT NOT NULL CHECK (cause IN ('deaths', 'self_test')),
+  reason   TEXT NOT NULL,
+  ended_at REAL,
+  ended_by TEXT,
+  CHECK ((ended_at IS NULL) = (ended_by IS NULL))
+) STRICT;
+CREATE UNIQUE INDEX quarantines_one_open ON quarantines (host) WHERE ended_at IS NULL;
 
 CREATE TABLE artifacts (            -- bundles in the store, by the attempt that delivered them
   seq         INTEGER PRIMARY KEY,  -- order of delivery; the clock may step

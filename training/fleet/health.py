@@ -1,0 +1,196 @@
+"""PURE: when a host is sick, when a job poisonous, and what became of the attempts that died of either.
+
+A broken host would fail every job that it touches, one after the other; a poisonous job would crash every host. Both
+are recognised by what happens to *different* ones: three jobs that die at once on one host speak against the host, one
+job in whose first minutes two hosts crash against the job. Figures are the operator's (:class:`policy.Policy`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from training.fleet.job import FAULT_OF, Attempt, EndReason, Fault, Host, Job, Needs
+from training.fleet.policy import LOSS_BUDGET, TRAINER_BUDGET, Policy, fits_for_good
+
+RAM, VRAM = "ram", "vram"  # what may run out
+
+
+class Cause(StrEnum):
+    """Why a host gets no jobs."""
+
+    DEATHS = "deaths"  # ends by the operator's word
+    SELF_TEST = "self_test"  # ends by a healthy report
+
+
+@dataclass(frozen=True, slots=True)
+class Quarantine:
+    """A host is taken out: it gets no jobs, though what it holds goes on."""
+
+    host: str
+    since: float
+    cause: Cause
+    reason: str
+
+    def sentence(self) -> str:
+        """What everybody is told who asks about this host, with the remedy."""
+        remedy = (
+            "it is let in by itself when that is mended"
+            if self.cause is Cause.SELF_TEST
+            else f"look there, then `cis490-jobs release {self.host}`"
+        )
+        return f"quarantined: {self.reason}; {remedy}"
+
+
+def complaint(capability: Mapping[str, object]) -> str | None:
+    """What an unhealthy host says of itself; older workers say nothing and are believed to be well."""
+    if capability.get("healthy") is not False:
+        return None
+    said = capability.get("unhealthy_because")
+    return _headline(said) if isinstance(said, str) and said.strip() else "its self-test failed"
+
+
+# ── a host's health ─────────────────────────────────────────────────────────────────────────
+
+
+class Weight(StrEnum):
+    """What the end of an attempt says about its host."""
+
+    AGAINST = "against"  # it died at once
+    WELL = "well"  # trainers do run here
+    NOTHING = "nothing"
+
+
+@dataclass(frozen=True, slots=True)
+class Death:
+    """An attempt that speaks against its host."""
+
+    job_id: str
+    name: str
+    attempt: int
+    reason: EndReason
+    error: str
+    pardoned_before: bool  # this job was believed once; if it dies again, it is not the host
+
+
+def weigh(reason: EndReason, lived_s: float, out_of_memory: str | None, policy: Policy) -> Weight:
+    """What an end says about the host.
+
+    Whatever ended a trainer that had run for a while, it did run. A trainer that could not be started, or failed at
+    once whichever exit code it left, may be the host's fault: a broken driver, an old checkout, a damaged data set. Not
+    so when memory ran out, which has a rule of its own, nor when the worker gave the job back or could not deliver.
+    """
+    if reason is EndReason.COMPLETED:
+        return Weight.WELL
+    if reason is EndReason.SPAWN_FAILED:
+        return Weight.AGAINST
+    if FAULT_OF[reason] is Fault.INFRASTRUCTURE and reason is not EndReason.UPLOAD_FAILED:
+        return Weight.NOTHING  # nobody knows how long it really ran
+    if lived_s >= policy.odd_death_s:
+        return Weight.WELL
+    at_once = reason is EndReason.TRAINER_FAILED and out_of_memory is None
+    return Weight.AGAINST if at_once else Weight.NOTHING
+
+
+def sick(row: Sequence[Death], policy: Policy) -> str | None:
+    """Why a host with these deaths in a row, with nothing that went well between, shall get no more jobs."""
+    enough = policy.odd_deaths
+    if not enough or not row:
+        return None
+    last = f"the last was {row[-1].name}: {_headline(row[-1].error)}"
+    unstarted = row[-enough:]
+    if len(unstarted) == enough and all(d.reason is EndReason.SPAWN_FAILED for d in unstarted):
+        return f"{enough} trainers in a row could not be started; {last}"
+    jobs = {death.job_id for death in row if not death.pardoned_before}
+    if len(jobs) >= enough:
+        return f"{len(jobs)} different jobs in a row died within {policy.odd_death_s:.0f} s of their start; {last}"
+    return None
+
+
+def _headline(error: str) -> str:
+    line = error.partition("\n")[0].strip()
+    return line if len(line) <= 160 else line[:159] + "…"
+
+
+@dataclass(frozen=True, slots=True)
+class Pardon:
+    """What a job is given back, and whether it waits (again) afterwards."""
+
+    trainer_failures: int
+    host_losses: int
+    waits: bool
+
+
+def pardon(job: Job, died: Sequence[Attempt], last: Attempt | None, policy: Policy) -> Pardon:
+    """Undo what the attempts ``died`` (of this generation) cost ``job``; ``last`` is its last attempt of all.
+
+    A failed job waits again unless something else would have failed it as well.
+    """
+    faults = [FAULT_OF[each.end_reason] for each in died if each.end_reason is not None]
+    failures = max(0, job.trainer_failures - faults.count(Fault.TRAINER))
+    losses = max(0, job.host_losses - faults.count(Fault.INFRASTRUCTURE))
+    own = last is None or last.claim_id not in {each.claim_id for each in died}
+    by_budget = (job.ended_by or "").startswith((TRAINER_BUDGET, LOSS_BUDGET))
+    over = (
+        failures >= policy.max_attempts
+        or losses >= policy.max_host_losses
+        or job.grants >= policy.max_grants
+        or (own and not by_budget)
+    )
+    return Pardon(failures, losses, waits=not over)
+
+
+# ── a job that crashes hosts ────────────────────────────────────────────────────────────────
+
+
+def suspect_job(
+    attempts: Iterable[Attempt], last_seen: Mapping[str, float], now: float, policy: Policy
+) -> str | None:
+    """Why a job with these attempts (of one generation) shall not be tried on a further host.
+
+    A host counts when it crashed with the job in hand, as its worker itself said afterwards, or was never heard again.
+    Silence alone says nothing: it may sleep, or its network may be lost.
+    """
+    hosts: list[str] = []
+    for each in attempts:
+        if each.end_reason is not EndReason.HOST_LOST or each.ended_at is None:
+            continue
+        seen = last_seen.get(each.host, 0.0)
+        gone = seen <= each.ended_at and now - each.ended_at > policy.gone_s
+        early = each.lived_s is not None and 0 <= each.lived_s <= policy.suspect_s
+        if early and (each.crashed or gone) and each.host not in hosts:
+            hosts.append(each.host)
+    if not policy.suspect_crashes or len(hosts) < policy.suspect_crashes:
+        return None
+    named = ", ".join(hosts[:-1]) + f" and {hosts[-1]}" if len(hosts) > 1 else hosts[0]
+    return (
+        f"suspect_job: {named} crashed within {policy.suspect_s / 60:.0f} minutes of taking it on; "
+        "look at what it does to a host, then requeue it"
+    )
+
+
+# ── memory ──────────────────────────────────────────────────────────────────────────────────
+
+
+def wants_more(needs: Needs, ran_out_of: str, there: Host) -> Needs:
+    """What a job needs from now on that ran out of memory on ``there``: more than that host has in all."""
+    if ran_out_of == VRAM:
+        return replace(needs, vram_above_gib=max(needs.vram_above_gib, there.vram_total_gib))
+    return replace(needs, ram_above_gib=max(needs.ram_above_gib, there.ram_total_gib))
+
+
+def hopeless(needs: Needs, ran_out_of: str, there: Host, hosts: Iterable[Host]) -> str | None:
+    """Why no known host can take a job with these needs any more, or ``None``."""
+    for host in hosts:
+        if fits_for_good(needs, host) is None and (host.cuda or not needs.require_cuda):
+            return None
+    kind, had = (
+        ("GPU memory", there.vram_total_gib)
+        if ran_out_of == VRAM
+        else ("memory", there.ram_total_gib)
+    )
+    return (
+        f"out_of_memory: it ran out of {kind} on {there.name} ({had:.1f} GiB in all), and no known host that may run "
+        "it has more; make the job smaller, or bring a larger host and requeue it"
+    )
