@@ -38,6 +38,7 @@ TO_PENDING = (
     "hand_back",
     "sweep",
     "requeue",
+    "pardon",
 )  # rows that may end somebody's wait
 
 
@@ -207,7 +208,7 @@ class Coordinator:
     # ── what it does by itself ──────────────────────────────────────────────────────────────
 
     def _tick(self) -> None:
-        self._run(Call("tick"), self._do("tick", lambda: self.service.tick()))
+        self._run(Call("tick"), self._look())
         if self.index_stale:
             self._repair_index()
         self.soon(self.policy.sweep_period_s, self._tick)
@@ -221,6 +222,12 @@ class Coordinator:
             self.index_stale = False
         except StoreError:
             self.index_stale = True
+
+    def _look(self) -> Endpoint:
+        try:
+            return (yield Commit(Call("tick"), self.service.tick))
+        except DatabaseError:
+            return (yield Commit(Call("forget"), self.service.forget_look))
 
     def _do(self, name: str, work: Callable[[], Any]) -> Endpoint:
         return (yield Commit(Call(name), work))

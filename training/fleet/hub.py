@@ -11,11 +11,12 @@ from functools import partial
 from typing import TypeVar
 
 from training.clock import Clock
+from training.crashpoint import crashpoint
 from training.fleet.admission import Door
-from training.fleet.authority import Authority
 from training.fleet.audit import AuditLog
+from training.fleet.authority import Authority
 from training.fleet.catalogue import first_delivery, index_rows
-from training.fleet.database import Database, Writer
+from training.fleet.database import Database, DatabaseError, Writer
 from training.fleet.dataset_shelf import DatasetShelf
 from training.fleet.job import TRANSITIONS, JobStatus
 from training.fleet.protocol import ARTIFACT_BYTES_MAX, Refusal, ReloadReply, Slug
@@ -104,8 +105,8 @@ class Hub:
 
     def __post_init__(self) -> None:
         self.views = Views(self.reader, self.service)
-        self._reading = ThreadPoolExecutor(1, thread_name_prefix="reader")
         self.audit = AuditLog(self.service.queue.db, self.clock)
+        self._reading = ThreadPoolExecutor(1, thread_name_prefix="reader")
         self._disk = ThreadPoolExecutor(_DISK_THREADS, thread_name_prefix="disk")
         self._fired = self._made_pending()
         self._index_stale = False
@@ -114,6 +115,7 @@ class Hub:
         """Run ``decide`` on the writer's thread; its effects are durable when this returns."""
         result = await asyncio.wrap_future(self.writer.submit(decide))
         self._notice()
+        crashpoint("receiver.answering")
         return result
 
     async def reload(self, who: str) -> ReloadReply:
@@ -153,8 +155,10 @@ class Hub:
         )
         if row is None:
             return
+        crashpoint("receiver.index.before")
         try:
             await self.disk(lambda: self.store.index.append(row))
+            crashpoint("receiver.index.after")
         except StoreError as error:
             logger.warning("the index lacks artifact %s for now: %s", artifact_id, error)
             self._index_stale = True
@@ -170,7 +174,11 @@ class Hub:
 
     async def tick(self) -> None:
         """What is done every few seconds: sweep silent attempts and old parts, mend the index."""
-        swept = await self.call(self.service.tick)
+        try:
+            swept = await self.call(self.service.tick)
+        except DatabaseError:
+            await self.call(self.service.forget_look)
+            raise
         if swept:
             logger.warning("%d attempts were not heard for a lease and were ended", swept)
         if self._index_stale:
