@@ -32,7 +32,7 @@ from training.fleet.dataset_pieces import (
     cut,
     parse,
 )
-from training.fleet.service import Plan
+from training.fleet.roster import Plan
 from training.fleet.transport import HttpTransport, TransportError
 
 QUIET = lambda done, whole: None  # noqa: E731 - a progress that nobody watches

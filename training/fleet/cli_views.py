@@ -86,6 +86,9 @@ def progress(view: Json) -> str:
     done, planned = number(said.get("epoch")), number(said.get("epochs"))
     if done is not None and planned:
         return f"{done:.0f}/{planned:.0f} ({min(done / planned, 1):.0%})"
+    here, whole = number(said.get("bytes")), number(said.get("bytes_total"))
+    if said.get("event") == "fetch" and here is not None and whole:
+        return f"fetching its data ({min(here / whole, 1):.0%} of {size(whole)})"
     return one_line(said.get("event") or "", 40)
 
 

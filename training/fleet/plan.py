@@ -18,7 +18,8 @@ from training.fleet.describe import Describer, describe_command
 from training.fleet.job import Needs
 from training.fleet.manifest import JobSpec, ManifestError, load_manifest
 from training.fleet.protocol import Refusal, ReloadReply, Slug
-from training.fleet.service import Plan, Service
+from training.fleet.roster import Plan
+from training.fleet.service import Service
 from training.fleet.store_errors import StoreError
 
 logger = logging.getLogger(__name__)

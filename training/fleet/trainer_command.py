@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,15 @@ class Inputs:
     validation: Path
     summary: Path
     tensors: Path
+
+    def within(self, folder: Path) -> Inputs:
+        """The same of a data set that was fetched to ``folder``."""
+        return replace(
+            self,
+            validation=folder / "validation_v1.parquet",
+            summary=folder / "features_window_v1.parquet",
+            tensors=folder / "tensor_window_v1",
+        )
 
     @property
     def schema(self) -> Path:

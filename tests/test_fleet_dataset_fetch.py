@@ -1,0 +1,376 @@
+"""Data sets on a training host: fetched whole or not at all, from whatever is left of the last try, and let go again."""
+
+from __future__ import annotations
+
+import io
+import json
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from builders import a_capability, a_job
+from receiver_running import TOKEN, Receiver, running
+from test_fleet_dataset import QUIET, a_folder, block, planned, pushed
+
+from training.fleet import worker_types as t
+from training.fleet.cli_views import progress
+from training.fleet.client import Refused, Unreachable
+from training.fleet.client_answers import Damaged
+from training.fleet.client_datasets import read_folder
+from training.fleet.dataset_cache import DatasetCache, FetchError, Order, Stopped
+from training.fleet.dataset_pieces import PIECE_BYTES, Listing
+from training.fleet.job import EndReason, Needs
+from training.fleet.locking import exclusive
+from training.fleet.membership import check_fetch
+from training.fleet.outcome import Failure
+from training.fleet.protocol import Refusal
+from training.fleet.roster import Plan
+from training.fleet.worker_state import Phase, State, step
+
+GIB = 1024**3
+
+
+class Shelf:
+    """A receiver's data sets, with whatever goes wrong on the way: a thing to raise, or to do to the bytes."""
+
+    def __init__(self) -> None:
+        self.folders: dict[str, tuple[Path, Listing]] = {}
+        self.pieces_sent: list[str] = []
+        self.trouble: list[Exception | None] = []
+        self.damage: Callable[[bytes], bytes] = lambda data: data
+
+    def add(self, folder: Path) -> str:
+        listing = read_folder(folder, QUIET)
+        self.folders[listing.dataset_id] = (folder, listing)
+        return listing.dataset_id
+
+    def _meet_trouble(self) -> None:
+        trouble = self.trouble.pop(0) if self.trouble else None
+        if trouble is not None:
+            raise trouble
+
+    def listing(self, dataset_id: str, *, tries: int | None = None) -> Listing:
+        assert tries == 1, "the cache itself says when to try again"
+        self._meet_trouble()
+        return self.folders[dataset_id][1]
+
+    def piece(self, dataset_id: str, sha256: str, *, tries: int | None = None) -> bytes:
+        assert tries == 1
+        self._meet_trouble()
+        folder, listing = self.folders[dataset_id]
+        place = next(each for each in listing.places() if each.sha256 == sha256)
+        self.pieces_sent.append(sha256)
+        return (folder / place.path).read_bytes()[place.offset : place.offset + place.length]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return a_folder(
+        tmp_path / "processed",
+        summary_d_parquet=block("a") + block("b") + block("c", 0.5),
+        tensors__t_d_npy=block("d", 1.25),
+        empty_d_json=b"",
+    )
+
+
+@pytest.fixture
+def shelf() -> Shelf:
+    return Shelf()
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> Iterator[DatasetCache]:
+    cache = a_cache(tmp_path)
+    yield cache
+    cache.close()
+
+
+def a_cache(tmp_path: Path, bytes_max: int = GIB, free: int = 10**12) -> DatasetCache:
+    return DatasetCache(
+        tmp_path / "cache", bytes_max, chance=lambda: 0.0, free_bytes=lambda _: free
+    )
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {
+        path.relative_to(folder).as_posix(): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+
+
+def wish() -> Order:
+    return Order(QUIET)
+
+
+def test_a_data_set_is_fetched_once_and_is_what_was_pushed(
+    cache: DatasetCache, shelf: Shelf, folder: Path
+) -> None:
+    dataset_id, told = shelf.add(folder), []
+    there = cache.provide(dataset_id, shelf, Order(lambda *how: told.append(how)))
+    assert files(there) == files(folder)
+    assert len(shelf.pieces_sent) == 5
+    assert told[-1] == (PIECE_BYTES * 3.75, PIECE_BYTES * 3.75)
+    assert cache.provide(dataset_id, shelf, wish()) == there
+    assert len(shelf.pieces_sent) == 5
+
+
+@pytest.mark.parametrize("at", range(6))
+def test_a_fetch_that_broke_off_goes_on(tmp_path: Path, shelf: Shelf, folder: Path, at: int) -> None:
+    dataset_id = shelf.add(folder)
+    shelf.trouble = [None] * at + [MemoryError("the worker is killed")]
+    cache = a_cache(tmp_path)
+    with pytest.raises(MemoryError):
+        cache.provide(dataset_id, shelf, wish())
+    assert not (tmp_path / "cache/sets" / dataset_id).exists(), "nothing half is ever found"
+    cache.close()
+    cache = a_cache(tmp_path)
+    assert files(cache.provide(dataset_id, shelf, wish())) == files(folder)
+    assert len(shelf.pieces_sent) == 5, "no piece travelled twice"
+    cache.close()
+
+
+def test_a_new_version_costs_its_changed_pieces_alone(
+    cache: DatasetCache, shelf: Shelf, folder: Path, tmp_path: Path
+) -> None:
+    cache.provide(shelf.add(folder), shelf, wish())
+    second = a_folder(tmp_path / "second", **{"x": block("z", 0.1)})
+    for name, content in files(folder).items():
+        (second / name).parent.mkdir(exist_ok=True)
+        (second / name).write_bytes(content)
+    shelf.pieces_sent.clear()
+    assert files(cache.provide(shelf.add(second), shelf, wish())) == files(second)
+    assert len(shelf.pieces_sent) == 1
+
+
+def test_a_receiver_that_is_away_is_waited_for(
+    cache: DatasetCache, shelf: Shelf, folder: Path
+) -> None:
+    shelf.trouble = [Unreachable("away")] * 50 + [None, Unreachable("away"), Damaged("a flipped bit")]
+    dataset_id = shelf.add(folder)
+    assert files(cache.provide(dataset_id, shelf, wish())) == files(folder)
+
+
+def test_what_keeps_arriving_damaged_or_is_refused_ends_the_fetch(
+    cache: DatasetCache, shelf: Shelf, folder: Path
+) -> None:
+    dataset_id = shelf.add(folder)
+    shelf.trouble = [None] + [Damaged("piece arrived damaged")] * 5
+    with pytest.raises(FetchError, match="5 times in a row"):
+        cache.provide(dataset_id, shelf, wish())
+    shelf.trouble = [Refused(403, "not_yours", "no job of this host trains on it", {})]
+    with pytest.raises(FetchError, match="no job of this host"):
+        cache.provide(dataset_id, shelf, wish())
+    with pytest.raises(FetchError, match="not the id"):
+        cache.provide("../../etc", shelf, wish())
+
+
+def test_a_fetch_ends_when_nobody_wants_it_any_more(
+    cache: DatasetCache, shelf: Shelf, folder: Path
+) -> None:
+    stopped = threading.Event()
+    order = Order(lambda done, whole: stopped.set(), stopped)
+    with pytest.raises(Stopped):
+        cache.provide(shelf.add(folder), shelf, order)
+    assert len(shelf.pieces_sent) == 1
+
+
+def test_what_was_changed_on_the_host_is_mended(
+    cache: DatasetCache, shelf: Shelf, folder: Path
+) -> None:
+    dataset_id = shelf.add(folder)
+    there = cache.provide(dataset_id, shelf, wish())
+    content = bytearray((there / "summary.parquet").read_bytes())
+    content[PIECE_BYTES + 1] ^= 1
+    (there / "summary.parquet").write_bytes(content + b"and more")
+    (there / "tensors/t.npy").unlink()
+    shelf.pieces_sent.clear()
+    assert files(cache.provide(dataset_id, shelf, wish())) == files(folder)
+    assert len(shelf.pieces_sent) == 3, "the flipped one, and the two of the file that was gone"
+
+
+def test_what_was_used_longest_ago_goes_first(tmp_path: Path, shelf: Shelf) -> None:
+    ids = [shelf.add(a_folder(tmp_path / name, f=block(name, 2))) for name in "abc"]
+    cache = a_cache(tmp_path, bytes_max=5 * PIECE_BYTES)
+    for dataset_id in (ids[0], ids[1], ids[0], ids[2]):
+        cache.provide(dataset_id, shelf, wish())
+    kept = {path.name for path in (tmp_path / "cache/sets").iterdir()}
+    assert kept == {ids[0], ids[2]}
+    cache.close()
+
+
+def test_a_cache_and_a_disk_that_are_too_small_say_so(
+    tmp_path: Path, shelf: Shelf, folder: Path
+) -> None:
+    dataset_id = shelf.add(folder)
+    cache = a_cache(tmp_path, bytes_max=PIECE_BYTES)
+    with pytest.raises(FetchError, match="raise --cache-gib"):
+        cache.provide(dataset_id, shelf, wish())
+    cache.close()
+    cache = a_cache(tmp_path, free=256 * 1024**2 + PIECE_BYTES)
+    with pytest.raises(FetchError, match="no room"):
+        cache.provide(dataset_id, shelf, wish())
+    cache.close()
+
+
+def test_one_worker_at_a_time_uses_a_cache(
+    tmp_path: Path, cache: DatasetCache, shelf: Shelf, folder: Path
+) -> None:
+    (tmp_path / "cache").mkdir()
+    with exclusive(tmp_path / "cache" / "lock"), pytest.raises(FetchError, match="--cache-dir"):
+        cache.provide(shelf.add(folder), shelf, wish())
+    cache.provide(shelf.add(folder), shelf, wish())
+
+
+def test_no_file_of_a_data_set_goes_through_a_link(
+    tmp_path: Path, cache: DatasetCache, shelf: Shelf, folder: Path
+) -> None:
+    dataset_id = shelf.add(folder)
+    (tmp_path / "elsewhere").mkdir()
+    way = tmp_path / "cache/fetching" / dataset_id
+    way.mkdir(parents=True)
+    (way / "tensors").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(FetchError, match="in the way"):
+        cache.provide(dataset_id, shelf, wish())
+    assert list((tmp_path / "elsewhere").iterdir()) == []
+
+
+# -- over the wire ----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def receiver(tmp_path: Path) -> Iterator[Receiver]:
+    with running(a_folder(tmp_path / "receiver", note=b"")) as receiver:
+        yield receiver
+
+
+def test_a_push_here_is_a_fetch_there(receiver: Receiver, folder: Path, cache: DatasetCache) -> None:
+    dataset_id, _ = pushed(receiver.client(), folder)
+    there = cache.provide(dataset_id, receiver.client(token=None).datasets, wish())
+    assert files(there) == files(folder)
+
+
+def test_a_bit_that_flips_on_the_way_is_noticed_and_fetched_again(
+    receiver: Receiver, folder: Path, cache: DatasetCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dataset_id, _ = pushed(receiver.client(), folder)
+    shelf = receiver.hub.datasets
+    assert shelf is not None
+    sound, calls = shelf.piece, []
+
+    def sometimes(*which: str) -> bytes:
+        calls.append(which)
+        data = bytearray(sound(*which))
+        data[0] ^= len(calls) % 2
+        return bytes(data)
+
+    monkeypatch.setattr(shelf, "piece", sometimes)
+    there = cache.provide(dataset_id, receiver.client(token=None).datasets, wish())
+    assert files(there) == files(folder)
+    assert len(calls) == 10
+
+
+def test_a_host_may_fetch_what_it_may_train_on_and_nothing_else(receiver: Receiver) -> None:
+    job = a_job("named") | {"dataset": "d" * 64}
+    receiver.add(job)
+    grant = receiver.client("pi").claim(a_capability())
+    while grant is not None and grant.name != "named":
+        receiver.client("pi").fail(grant.job_id, claim_id=grant.claim_id, error="other", exit_code=2)
+        grant = receiver.client("pi").claim(a_capability())
+    assert grant is not None
+    planned(
+        receiver,
+        Plan(
+            hosts={"guest": {"deny_jobs": ["gbt"]}},
+            datasets={"e" * 64: frozenset({Needs(model="gbt", denied_hosts=frozenset({"nas"}))})},
+        ),
+    )
+
+    def may(host: str, dataset_id: str) -> bool:
+        try:
+            receiver.writer.submit(lambda: check_fetch(receiver.service, dataset_id, host)).result()
+        except Refusal as refusal:
+            assert refusal.slug == "not_yours"
+            return False
+        return True
+
+    assert may("pi", "d" * 64), "it holds a job that names it, though the plan does not any more"
+    assert not may("desk", "d" * 64)
+    assert may("desk", "e" * 64), "it may be given the job"
+    assert not may("nas", "e" * 64), "the job denies it"
+    assert not may("guest", "e" * 64), "the plan denies it the model"
+    assert not may("pi", "f" * 64)
+
+
+# -- the state machine ------------------------------------------------------------------------------------------
+
+JOB = t.Assignment(job_id="j", claim_id="c", name="one", spec={"model": "gbt", "dataset": "d" * 64})
+
+
+class Worker:
+    """The state machine with a job that names a data set just granted."""
+
+    def __init__(self, assignment: t.Assignment = JOB) -> None:
+        self.state, self.now = State(session_id="0000000001-ab"), 0.0
+        self.actions: list[t.Action] = []
+        self.take(t.Begin())
+        claim = self.last(t.SendClaim)
+        self.take(t.ClaimAnswered(call=claim.call, assignment=assignment, lease_s=600.0))
+
+    def take(self, event: t.Event) -> None:
+        self.state, actions = step(self.state, event, self.now, t.Settings(), lambda: 0.5)
+        self.actions += actions
+
+    def last(self, kind: type[Any]) -> Any:
+        return next(each for each in reversed(self.actions) if isinstance(each, kind))
+
+    def did(self, kind: type[Any]) -> bool:
+        return any(isinstance(each, kind) for each in self.actions)
+
+
+def test_heartbeats_go_on_during_a_fetch_and_say_how_far_it_is() -> None:
+    worker = Worker()
+    for minute in range(1, 30):
+        worker.take(t.Fetching(claim_id="c", done=minute, size=100))
+        worker.now = minute * 60.0
+        worker.take(t.Tick())
+        beat = worker.last(t.SendBeat)
+        assert beat.progress == {"event": "fetch", "bytes": minute, "bytes_total": 100}
+        worker.take(t.BeatAnswered(call=beat.call, lease_s=600.0))
+    assert worker.state.phase is Phase.STARTING
+
+
+def test_a_signal_breaks_a_fetch_off_and_hands_the_job_back() -> None:
+    worker = Worker()
+    worker.take(t.SignalReceived())
+    assert worker.did(t.StopTrainer)
+    failure = Failure(EndReason.SPAWN_FAILED, "nobody wants it")
+    worker.take(t.SpawnFailed(claim_id="c", failure=failure))
+    assert worker.last(t.SendFail).failure.reason is EndReason.WORKER_SHUTDOWN
+
+
+def test_a_lost_claim_breaks_a_fetch_off_and_is_dropped() -> None:
+    worker = Worker()
+    worker.now = 60.0
+    worker.take(t.Tick())
+    worker.take(t.Refused(call=worker.last(t.SendBeat).call, slug="lease_superseded"))
+    assert worker.did(t.StopTrainer)
+    worker.take(t.SpawnFailed(claim_id="c", failure=Failure(EndReason.SPAWN_FAILED, "")))
+    assert worker.state.work is None
+    assert not worker.did(t.SendFail)
+
+
+def test_without_a_data_set_nothing_is_broken_off() -> None:
+    worker = Worker(t.Assignment(job_id="j", claim_id="c", spec={"model": "gbt"}))
+    worker.take(t.SignalReceived())
+    assert not worker.did(t.StopTrainer)
+
+
+def test_people_see_how_far_a_fetch_is() -> None:
+    said = {"event": "fetch", "bytes": 3 * GIB, "bytes_total": 4 * GIB}
+    assert progress({"status": "running", "progress": said}) == "fetching its data (75% of 4.0 GiB)"
+
+
+__all__ = ["TOKEN", "io", "json"]
