@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from builders import a_capability, a_job
 from hypothesis import given
 from hypothesis import strategies as st
 from receiver_running import Receiver, Wire, running
@@ -18,7 +17,7 @@ from receiver_running import Receiver, Wire, running
 from training.fleet import client_datasets
 from training.fleet.cli import main
 from training.fleet.cli_world import World
-from training.fleet.client import ClientError, Damaged, FleetClient, Refused, Unavailable
+from training.fleet.client import ClientError, FleetClient, Refused, Unavailable
 from training.fleet.client_datasets import FolderError, push, read_folder
 from training.fleet.dataset_pieces import (
     FILES_MAX,
@@ -29,7 +28,6 @@ from training.fleet.dataset_pieces import (
     Listing,
     UnknownDataset,
     check_paths,
-    cut,
     parse,
 )
 from training.fleet.roster import Plan
@@ -81,7 +79,11 @@ def a_listing(**changes: Any) -> bytes:
 
 def test_a_listing_says_what_a_folder_holds(folder: Path) -> None:
     listing = read_folder(folder, QUIET)
-    assert [file.path for file in listing.files] == ["empty.json", "summary.parquet", "tensors/t.npy"]
+    assert [file.path for file in listing.files] == [
+        "empty.json",
+        "summary.parquet",
+        "tensors/t.npy",
+    ]
     assert listing.size == PIECE_BYTES * 3.75
     assert len(listing.lengths) == 5
     assert parse(listing.document) == listing
@@ -90,8 +92,12 @@ def test_a_listing_says_what_a_folder_holds(folder: Path) -> None:
 
 def test_equal_files_are_equal_data_sets_and_a_changed_one_is_another(tmp_path: Path) -> None:
     one = read_folder(a_folder(tmp_path / "one", b=b"2", a=b"1"), QUIET)
-    assert one.dataset_id == read_folder(a_folder(tmp_path / "two", a=b"1", b=b"2"), QUIET).dataset_id
-    assert one.dataset_id != read_folder(a_folder(tmp_path / "six", a=b"1", b=b"3"), QUIET).dataset_id
+    assert (
+        one.dataset_id == read_folder(a_folder(tmp_path / "two", a=b"1", b=b"2"), QUIET).dataset_id
+    )
+    assert (
+        one.dataset_id != read_folder(a_folder(tmp_path / "six", a=b"1", b=b"3"), QUIET).dataset_id
+    )
 
 
 HOSTILE = [
@@ -228,7 +234,9 @@ def test_a_second_push_sends_nothing_and_a_change_sends_its_pieces(
     rows = client.datasets.datasets()["datasets"]
     assert {row["dataset_id"]: row["names"] for row in rows} == {first: [], second: ["processed"]}
     assert rows[0]["size"] == PIECE_BYTES * 3.75
-    assert [entry["act"] for entry in client.get_json("/v1/audit")["entries"]] == ["dataset_push"] * 3
+    assert [entry["act"] for entry in client.get_json("/v1/audit")["entries"]] == [
+        "dataset_push"
+    ] * 3
 
 
 class Cut:
@@ -408,7 +416,9 @@ def run(receiver: Receiver, *argv: str) -> tuple[int, str, str]:
 def test_the_commands_push_list_and_remove(tmp_path: Path, folder: Path) -> None:
     with running(a_folder(tmp_path / "receiver", note=b""), operator_token="plain") as receiver:
         code, out, _ = run(receiver, "dataset", "push", str(folder))
-        assert (code, "3.8 MiB in 3 files" in out, "3.8 MiB of which" in out) == (0, True, True), out
+        assert (code, "3.8 MiB in 3 files" in out, "3.8 MiB of which" in out) == (0, True, True), (
+            out
+        )
         assert "0 B of which travelled" in run(receiver, "dataset", "push", str(folder))[1]
         assert "processed" in run(receiver, "dataset", "list")[1]
         found = json.loads(run(receiver, "dataset", "list", "--json")[1])["datasets"]
@@ -421,6 +431,3 @@ def test_the_commands_push_list_and_remove(tmp_path: Path, folder: Path) -> None
         assert (code, "there is no data set" in err) == (1, True)
         assert "is gone" in run(receiver, "dataset", "remove", found[0]["dataset_id"][:8])[1]
         assert "none; `cis490-jobs dataset push" in run(receiver, "dataset", "list")[1]
-
-
-__all__ = ["Damaged", "a_capability", "a_job", "cut"]

@@ -134,6 +134,7 @@ def render_job(detail: Json) -> RenderableType:
         ("model", f"{view.get('model')}, {view.get('mode')}"),
         ("priority", view.get("priority")),
         ("split", _split(spec)),
+        ("data set", str(spec.get("dataset") or "")[:_ID_SHOWN]),
         ("hyper", ", ".join(f"{k} = {v}" for k, v in (spec.get("hyper") or {}).items())),
         ("needs", _needs(spec)),
         ("host", view.get("host")),

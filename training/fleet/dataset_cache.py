@@ -27,6 +27,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol, TypeVar
 
+from training.crashpoint import crashpoint
 from training.fleet.client_answers import (
     Damaged,
     Refused,
@@ -140,6 +141,10 @@ class DatasetCache:
         self._make_room(dataset_id, listing)
         near = self._near(dataset_id, listing)
         done, here = 0, _empty_files(folder, listing)
+        there = sum(place.length for place in here)
+        log.info(
+            "fetching data set %s: %d of %d bytes are here", dataset_id[:12], there, listing.size
+        )
         for place in listing.places():
             order.check()
             if place not in here:
@@ -148,6 +153,7 @@ class DatasetCache:
                     order,
                 )
                 _write_at(folder / place.path, place.offset, data)
+                crashpoint("worker.fetch.piece")
             done += place.length
             order.progress(done, listing.size)
         for file in listing.files:
@@ -158,8 +164,11 @@ class DatasetCache:
         _write_whole(stamps, json.dumps(_stamps(folder, listing)).encode())
         whole = self.folder / "sets" / dataset_id
         whole.parent.mkdir(exist_ok=True)
+        crashpoint("worker.fetch.stamped")
         folder.replace(whole)
+        crashpoint("worker.fetch.whole")
         LocalFs().sync_folder(whole.parent)
+        log.info("data set %s is here, whole and verified", dataset_id[:12])
 
     def _patiently(self, call: Callable[[], T], order: Order) -> T:
         """Ask until there is an answer. Raises FetchError when it is no, or keeps arriving damaged."""

@@ -1,0 +1,101 @@
+"""Data reaches a host: a receiver, a worker that has none, and one of our own trainers, as real processes."""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from test_fleet_dataset import QUIET
+from test_fleet_end_to_end import TRAINER, Fleet, until
+from trainer_builders import make_data
+
+from training.fleet.cli import main
+from training.fleet.cli_world import World
+from training.fleet.client_datasets import push, read_folder
+
+pytestmark = pytest.mark.skipif(os.name != "posix", reason="starts and signals POSIX processes")
+
+PLAN = """\
+schema_version = 1
+name = "bare"
+
+[defaults]
+dataset = "processed"
+split_recipe = "host"
+train_hosts = ["alpha", "beta"]
+n_resamples = 50
+
+[[jobs]]
+name = "gbt"
+model = "gbt"
+mode = "realistic"
+hyper.n_estimators = 5
+"""
+
+
+@pytest.fixture
+def fleet(tmp_path: Path) -> Iterator[Fleet]:
+    one = Fleet(tmp_path)
+    (tmp_path / "plan.toml").write_text("schema_version = 1\n")
+    one.start_receiver()
+    yield one
+    one.transport.close()
+    for process in one.started:
+        process.kill()
+        process.wait()
+
+
+def cis490_jobs(fleet: Fleet, *argv: str) -> tuple[int, str]:
+    out = io.StringIO()
+    world = World(connect=lambda url, token: fleet.client, out=out, err=out, environ={})
+    return main([*argv], world=world), out.getvalue()
+
+
+def test_a_worker_without_data_trains_on_what_was_pushed(fleet: Fleet, tmp_path: Path) -> None:
+    assert PLAN.count("\n") == 14
+    data = make_data(tmp_path / "elsewhere" / "processed")
+    (fleet.folder / "plan.toml").write_text(PLAN)
+    code, said = cis490_jobs(fleet, "reload")
+    assert (code, "there is no data set `processed`" in said) == (1, True), said
+
+    assert cis490_jobs(fleet, "dataset", "push", str(data))[0] == 0
+    code, said = cis490_jobs(fleet, "reload")
+    assert (code, "1 new" in said) == (0, True), said
+    fleet.start_worker(name="bare")
+    until(lambda: fleet.status("gbt") == "completed")
+    job = fleet.job("gbt")
+    assert job["spec"]["dataset"] == read_folder(data, QUIET).dataset_id
+    (there,) = fleet.folder.glob("artifacts/.worker/bare/datasets/sets/*")
+    assert there.name == job["spec"]["dataset"]
+    assert "whole and verified" in fleet.log("bare")
+    assert not (fleet.folder / "data").exists()
+
+
+@pytest.mark.parametrize("place", ["piece:3", "stamped", "whole"])
+def test_a_worker_that_is_killed_amid_a_fetch_goes_on_with_it(
+    fleet: Fleet, tmp_path: Path, place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = make_data(tmp_path / "elsewhere" / "processed")
+    listing = read_folder(data, QUIET)
+    push(fleet.client.datasets, data, listing, "processed", QUIET)
+    quick = f'trainers.fake.command = ["python", "{TRAINER}"]\n' + PLAN.replace("gbt", "fake")
+    quick = quick.replace("hyper.n_estimators", "hyper.epochs")
+    (fleet.folder / "plan.toml").write_text(quick)
+    fleet.client.reload()
+    monkeypatch.setenv("CIS490_CRASH_AT", f"worker.fetch.{place}")
+    assert fleet.start_worker(name="bare").wait() == -signal.SIGKILL
+    monkeypatch.delenv("CIS490_CRASH_AT")
+    fleet.start_worker(name="bare")
+    until(lambda: fleet.status("fake") == "completed")
+    fetches = re.findall(r"fetching data set \w+: (\d+) of (\d+)", fleet.log("bare"))
+    first, *again = [int(here) for here, _ in fetches]
+    assert first == 0
+    if place == "piece:3":
+        assert 0 < again[0] < listing.size, "what was there did not travel twice"
+    else:
+        assert again == [listing.size] * (place == "stamped")
