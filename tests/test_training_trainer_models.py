@@ -115,6 +115,17 @@ def test_many_classes(model: str, tmp_path: Path) -> None:
     assert np.allclose(scored.select("^p_.*$").to_numpy().sum(axis=1), 1, atol=1e-6)
 
 
+@pytest.mark.parametrize("model", ["gbt", "cnn"])
+def test_classes_none_of_which_is_benign(model: str, tmp_path: Path) -> None:
+    data = make_data(tmp_path / "data", classes=3, names=("walk", "sit", "run"))
+    hosts = ("--split-recipe", "host", "--train-hosts", "alpha", "--train-hosts", "beta")
+    ended = run(arguments(model, data, tmp_path, *SHORT[model], *hosts))
+    assert ended.code == Exit.DONE, ended.sentence
+    report = json.loads((tmp_path / "reports" / f"{model}_oracle_train.json").read_text())
+    assert report["operating_point"] is None
+    assert report["baselines"]["logistic_regression"]["macro_f1"]["value"] > 0
+
+
 def test_a_loss_that_is_not_finite_stops_before_the_update() -> None:
     net = torch.nn.Linear(2, 1)
     before = [value.clone() for value in net.parameters()]

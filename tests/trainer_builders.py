@@ -29,12 +29,13 @@ def make_data(
     signal: float = 1.5,
     seed: int = 0,
     rare: int = 0,
+    names: Sequence[str] = (),
     rename: str | None = None,
     unit: str = "1",
 ) -> Path:
     """A processed data set of three hosts; class k > 0 swings with period k + 2 and strength ``signal``.
 
-    With ``rare`` only one episode in so many is malicious.
+    ``names`` are those of the classes. With ``rare`` only one episode in so many is malicious.
     """
     rng = np.random.default_rng(seed)
     of_window = np.repeat(np.arange(episodes), windows)
@@ -48,7 +49,7 @@ def make_data(
     X[:, 0] += signal * (label[:, None] > 0) * (swing + 0.5)
     X[:, -1] = 3.25  # constant
     start = (of_window * 100 + np.tile(np.arange(windows) * 2, episodes)).astype(float)
-    names = ["benign", *(f"malicious{k}" for k in range(1, classes))]
+    names = list(names) or ["benign", *(f"malicious{k}" for k in range(1, classes))]
     ids = [f"e{number:03}" for number in range(episodes)]
     specs = [_channel(number, channels, rename, unit) for number in range(channels)]
     write_processed(

@@ -149,6 +149,8 @@ def _fit_scaler(fit: NDArray[Any]) -> Callable[[NDArray[Any]], Matrix]:
 
     def scale(values: NDArray[Any]) -> Matrix:
         filled = np.where(np.isfinite(values), values, median)
+        if filled.shape[0] == 0:  # nothing is calibrated where no class is benign
+            return filled.astype(np.float64)
         scaled: Matrix = np.clip(scaler.transform(filled), -CLIP, CLIP)
         return scaled
 
@@ -172,7 +174,8 @@ def _supervised(
 
     def scored(values: Matrix, windows: Scored) -> Scored:
         proba = np.zeros((values.shape[0], len(label_map)))
-        proba[:, model.classes_] = model.predict_proba(transform(values))
+        if values.shape[0]:
+            proba[:, model.classes_] = model.predict_proba(transform(values))
         others = np.delete(proba, benign, axis=1)
         return windows.with_score(others.sum(axis=1), proba)
 

@@ -2,8 +2,9 @@
 
 Two boosters answer together: one grew from nothing, one from a linear model. Trees hold where levels
 shift from host to host, the line holds where trees see too few windows; which of them a new host
-will favour cannot be told from validation windows, and their mean was better than either. Each is
-boosted until the validation windows gain no more, then again for as long on these as well.
+will favour can hardly be told from validation windows, and their mean was better than either; where
+one is clearly worse there, it counts for less. Each is boosted until the validation windows gain no
+more, then again for as long on these as well.
 """
 
 from __future__ import annotations
@@ -41,6 +42,9 @@ STARTS = ("nothing", "linear model")
 # after this many rounds, with a seed of its own: from there a resumed run goes on identically.
 STRETCH = 20
 LEAST_SHARE = 6  # boosting from nothing takes at least one in so many of the rounds allowed
+MOST_SKETCHED = 4_096  # windows that say where a feature's bins lie; more hardly move an edge
+SURE = 0.05  # added to a validation loss before it makes a weight: few windows may show none
+MOST_SHOWN = 1_024  # windows that say how training goes
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +54,7 @@ class Part:
     booster: xgboost.Booster
     linear: Linear | None
     temperature: float
+    weight: float  # in the mean
 
     def proba(self, values: NDArray[np.float32], threads: int) -> FloatArray:
         matrix = _matrix(values, self.linear, threads)
@@ -76,7 +81,7 @@ class Gbt:
             return Outputs(proba=np.zeros((0, self.classes)))
         values = X[rows]
         each = [part.proba(values, self.threads) for part in self.parts]
-        return Outputs(proba=np.mean(each, axis=0))
+        return Outputs(proba=np.average(each, axis=0, weights=[part.weight for part in self.parts]))
 
     def sidecar(self) -> bytes:
         """XGBoost's own JSON of the first part; line and second booster are attributes in it."""
@@ -92,6 +97,7 @@ class Gbt:
             "starts": list(STARTS),
             "rounds": [part.booster.num_boosted_rounds() for part in self.parts],
             "temperatures": [part.temperature for part in self.parts],
+            "weights": [part.weight for part in self.parts],
         }
 
 
@@ -101,7 +107,12 @@ class Search:
 
     rounds: int
     temperature: float
+    loss: float
     history: History
+
+    @property
+    def weight(self) -> float:
+        return (self.loss + SURE) ** -2
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,19 +143,19 @@ def fit(task: Task) -> Gbt:
     saved = task.keeper.load()
     memory = Memory() if saved is None else _unpack(saved)
     task.progress.begin_epochs(memory.rounds)
-    parts = []
+    parts, bins = [], Bins(task)
     for start in range(len(STARTS)):
         if len(memory.searches) == start:
-            found = _search(task, start, memory)
+            found = _search(task, bins, start, memory)
             memory = Memory((*memory.searches, found), memory.models)
         search, linear = memory.searches[start], _linear(task, start, both)
         if len(memory.models) == start:
             rounds = round(search.rounds * both.size / train.size)
-            booster, _ = _boost(task, linear, both, None, rounds, memory)
+            booster, _ = _boost(task, bins.of(both, linear), None, rounds, memory)
             memory = Memory(memory.searches, (*memory.models, _text(booster)))
         booster = xgboost.Booster({"nthread": task.threads})
         booster.load_model(bytearray(base64.b64decode(memory.models[start])))
-        parts.append(Part(booster, linear, search.temperature))
+        parts.append(Part(booster, linear, search.temperature, search.weight))
     return Gbt(tuple(parts), task.classes, task.threads, memory.searches[0].history)
 
 
@@ -157,21 +168,84 @@ def load(facts: Mapping[str, Any], sidecar: bytes, *, classes: int, threads: int
         raise ValueError("the line that one of the boosters starts from is missing")
     second.load_model(bytearray(base64.b64decode(raw)))
     heat, heat_over = (float(value) for value in facts["temperatures"])
-    parts = (Part(first, None, heat), Part(second, Linear.from_json(line), heat_over))
+    weight, weight_over = (float(value) for value in facts.get("weights", (0.5, 0.5)))
+    parts = (
+        Part(first, None, heat, weight),
+        Part(second, Linear.from_json(line), heat_over, weight_over),
+    )
     return Gbt(parts, classes, threads, [])
 
 
-def _search(task: Task, start: int, memory: Memory) -> Search:
+@dataclass(frozen=True, slots=True)
+class Binned:
+    """Training windows as XGBoost sorts them, and those of them that the training loss is told of."""
+
+    matrix: xgboost.QuantileDMatrix
+    shown: IntArray  # places in the matrix
+    truth: IntArray  # of those shown
+    weights: FloatArray  # (K,) of the classes
+
+
+class Bins:
+    """Sorts each side once for both starts: only the line differs."""
+
+    def __init__(self, task: Task) -> None:
+        self._task = task
+        self._made: dict[int, Binned] = {}
+
+    def of(self, rows: IntArray, linear: Linear | None) -> Binned:
+        """``rows`` in bins, from ``linear`` on. What once had a line under it cannot lose it."""
+        values = self._task.X[rows]
+        binned = self._made.get(rows.size)
+        if binned is None:
+            binned = self._made[rows.size] = self._sort(values, self._task.y[rows])
+        if linear is not None:
+            binned.matrix.set_base_margin(linear.margins(values))
+        return binned
+
+    def _sort(self, values: NDArray[np.float32], y: IntArray) -> Binned:
+        task = self._task
+        few, shown = _some(y.size, MOST_SKETCHED), _some(y.size, MOST_SHOWN)
+        weights = class_weights(y, task.classes)
+        matrix = xgboost.QuantileDMatrix(
+            values,
+            label=y,
+            weight=weights[y],
+            max_bin=task.whole("max_bin"),
+            nthread=task.threads,
+            ref=_matrix(values[few], None, task.threads) if few.size < y.size else None,
+        )
+        return Binned(matrix, shown, y[shown], weights)
+
+
+def _some(n: int, most: int) -> IntArray:
+    """At most ``most`` of n places, evenly spread."""
+    return np.linspace(0, n - 1, min(n, most)).astype(np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class Judge:
+    """The validation windows that say when to stop."""
+
+    matrix: xgboost.DMatrix
+    truth: IntArray
+    weights: FloatArray  # (K,) of the classes
+
+
+def _search(task: Task, bins: Bins, start: int, memory: Memory) -> Search:
     train, val = task.split.train, task.split.val
     linear = _linear(task, start, train)
-    booster, history = _boost(task, linear, train, val, task.whole("n_estimators"), memory)
+    weights = class_weights(task.y[train], task.classes)
+    judge = Judge(_matrix(task.X[val], linear, task.threads), task.y[val], weights)
+    most = task.whole("n_estimators")
+    booster, history = _boost(task, bins.of(train, linear), judge, most, memory)
     rounds = _best(history)
     if linear is None:
         # By chance the first few trees may suit few windows best; alone they are no model yet.
-        rounds = min(max(rounds, task.whole("n_estimators") // LEAST_SHARE), len(history))
-    weights = class_weights(task.y[train], task.classes)
-    logits = _logits(booster[:rounds], _matrix(task.X[val], linear, task.threads))
-    return Search(rounds, tempered(task.y[val], logits, weights)[1], history)
+        rounds = min(max(rounds, most // LEAST_SHARE), len(history))
+    logits = _logits(booster[:rounds], judge.matrix)
+    loss, temperature = tempered(judge.truth, logits, weights)
+    return Search(rounds, temperature, loss, history)
 
 
 def _linear(task: Task, start: int, rows: IntArray) -> Linear | None:
@@ -182,33 +256,16 @@ def _linear(task: Task, start: int, rows: IntArray) -> Linear | None:
 
 
 def _boost(
-    task: Task,
-    linear: Linear | None,
-    rows: IntArray,
-    val: IntArray | None,
-    rounds: int,
-    memory: Memory,
+    task: Task, train: Binned, judge: Judge | None, rounds: int, memory: Memory
 ) -> tuple[xgboost.Booster, History]:
-    """Boost on ``rows`` for ``rounds``, or with ``val`` until its loss has not fallen for ``patience``."""
-    weights = class_weights(task.y[rows], task.classes)
-    dtrain = xgboost.QuantileDMatrix(
-        task.X[rows],
-        label=task.y[rows],
-        weight=weights[task.y[rows]],
-        base_margin=None if linear is None else linear.margins(task.X[rows]),
-        max_bin=task.whole("max_bin"),
-        nthread=task.threads,
-    )
-    dval = None if val is None else _matrix(task.X[val], linear, task.threads)
-    cache: list[xgboost.DMatrix] = [dtrain]
-    if dval is not None:
-        cache.append(dval)
+    """Boost for ``rounds``, or until the loss that ``judge`` finds has not fallen for ``patience``."""
+    cache: list[xgboost.DMatrix] = [train.matrix, *([] if judge is None else [judge.matrix])]
     most = task.whole("n_estimators")
     before = memory.rounds - len(memory.history)
     model, history = memory.model, list(memory.history)
     booster = _booster(task, cache, model, 0)
     while len(history) < rounds:
-        if dval is not None and len(history) - _best(history) >= task.whole("patience"):
+        if judge is not None and len(history) - _best(history) >= task.whole("patience"):
             break
         if len(history) % STRETCH == 0:
             if history:
@@ -217,8 +274,8 @@ def _boost(
             task.keeper.watch(partial(_pack, replace(memory, model=model, history=list(history))))
         task.stop.check()
         task.keeper.tick()
-        booster.update(dtrain, len(history))
-        latest = _judge(task, booster, dtrain, rows, dval, val, weights)
+        booster.update(train.matrix, len(history))
+        latest = _latest(booster, train, judge)
         history.append({"epoch": len(history) + 1, **latest})
         loss, metric = float(latest["train_loss"] or 0.0), latest["val_metric"]
         shown = before + len(history)
@@ -248,23 +305,19 @@ def _parameters(task: Task) -> dict[str, Any]:
     }
 
 
-def _judge(
-    task: Task,
-    booster: xgboost.Booster,
-    dtrain: xgboost.DMatrix,
-    rows: IntArray,
-    dval: xgboost.DMatrix | None,
-    val: IntArray | None,
-    weights: FloatArray,
+def _latest(
+    booster: xgboost.Booster, train: Binned, judge: Judge | None
 ) -> dict[str, float | int | None]:
-    loss = log_loss(task.y[rows], softmax(_logits(booster, dtrain)), weights)
-    if dval is None or val is None:
+    loss = log_loss(
+        train.truth, softmax(_logits(booster, train.matrix, train.shown)), train.weights
+    )
+    if judge is None:
         return {"train_loss": loss, "val_loss": None, "val_metric": None}
-    truth, logits = task.y[val], _logits(booster, dval)
+    logits = _logits(booster, judge.matrix)
     return {
         "train_loss": loss,
-        "val_loss": tempered(truth, logits, weights)[0],
-        "val_metric": quick_metric(truth, softmax(logits)),
+        "val_loss": tempered(judge.truth, logits, judge.weights)[0],
+        "val_metric": quick_metric(judge.truth, softmax(logits)),
     }
 
 
@@ -273,9 +326,12 @@ def _matrix(values: NDArray[np.float32], linear: Linear | None, threads: int) ->
     return xgboost.DMatrix(values, base_margin=margin, nthread=threads)
 
 
-def _logits(booster: xgboost.Booster, matrix: xgboost.DMatrix) -> FloatArray:
-    """(n, K), whatever the number of classes."""
-    raw = np.asarray(booster.predict(matrix, output_margin=True), dtype=np.float64)
+def _logits(
+    booster: xgboost.Booster, matrix: xgboost.DMatrix, places: IntArray | None = None
+) -> FloatArray:
+    """(n, K), whatever the number of classes, of all windows or of some places."""
+    raw = np.asarray(booster.predict(matrix, output_margin=True))
+    raw = (raw if places is None else raw[places]).astype(np.float64)
     return raw if raw.ndim == 2 else np.stack((np.zeros_like(raw), raw), axis=1)
 
 

@@ -69,7 +69,7 @@ def train(
     ``BadArguments`` when the loss is not finite, before that could reach a weight, and
     ``Interrupted`` after a step.
     """
-    optimizer = _optimizer(net, spec)
+    optimizer, learnt = _optimizer(net, spec), list(net.parameters())
     memory, best = Memory(), _copy(net)
     steps = math.ceil(n_train / spec.batch_size)
 
@@ -93,7 +93,7 @@ def train(
                 raise BadArguments(_diverged(memory.epoch, spec))
             optimizer.zero_grad(set_to_none=True)
             loss.backward()
-            nn.utils.clip_grad_norm_(net.parameters(), 1.0)
+            nn.utils.clip_grad_norm_(learnt, 1.0)
             optimizer.step()
             memory.step += 1
             memory.loss_sum += loss.item() * len(rows)

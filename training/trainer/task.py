@@ -107,9 +107,22 @@ def tempered(y: IntArray, logits: FloatArray, weights: FloatArray) -> tuple[floa
     the classes apart, and would be stopped too early. How sure to be is settled afterwards, by this
     one number.
     """
-    losses = [log_loss(y, softmax(logits / heat), weights) for heat in TEMPERATURES]
-    best = int(np.argmin(losses))
-    return losses[best], float(TEMPERATURES[best])
+    losses: dict[int, float] = {}
+
+    def loss(number: int) -> float:
+        if number not in losses:
+            losses[number] = log_loss(y, softmax(logits / TEMPERATURES[number]), weights)
+        return losses[number]
+
+    # The loss falls towards the best temperature from both sides: halving finds it in a few steps.
+    low, high = 0, TEMPERATURES.size - 1
+    while low < high:
+        middle = (low + high) // 2
+        if loss(middle) <= loss(middle + 1):
+            high = middle
+        else:
+            low = middle + 1
+    return loss(low), float(TEMPERATURES[low])
 
 
 def quick_metric(y: IntArray, proba: FloatArray) -> float | None:

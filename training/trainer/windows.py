@@ -40,7 +40,7 @@ class Resident:
         return self.data.shape[0]
 
     def take(self, rows: Tensor) -> Tensor:
-        return self.data[rows.to(self.data.device)]
+        return self.data.index_select(0, rows.to(self.data.device))
 
 
 @dataclass(frozen=True, slots=True)
