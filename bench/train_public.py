@@ -5,7 +5,8 @@
 
 BasicMotions and JapaneseVowels lie in aeon with their own train and test sides; Watch lies in seglearn: subjects 1 to
 7 train, 8 to 10 test, windows of 100 samples, half overlapping. Ours are trained as users do: `training.data.ingest`,
-then `training.trainer.run --split-recipe host`. The others get the same features or windows, of the same sides. Mean and standard deviation over the seeds; fit seconds are CPU seconds at one thread (ours: of the whole command, with
+then `training.trainer.run --split-recipe host`. The others get the same features or windows, of the same sides. Mean
+and standard deviation over the seeds; fit seconds are CPU seconds at one thread (ours: of the whole command, with
 reading, judging and baselines). tsai is left out: it installs a CUDA build of torch and does not import beside another.
 """
 
