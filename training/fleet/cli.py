@@ -7,6 +7,7 @@ The operator's token comes from ``$CIS490_OPERATOR_TOKEN`` only: an argument wou
 from __future__ import annotations
 
 import sys
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from enum import StrEnum
@@ -335,6 +336,17 @@ def main(argv: Sequence[str] | None = None, *, world: World | None = None) -> in
     except OSError as error:
         world.complain(f"{error.strerror or error}: {error.filename or 'standard output'}")
         return REFUSED
+    except (AttributeError, IndexError, OverflowError, TypeError, ValueError) as error:
+        world.complain(
+            f"the receiver's answer has another form than expected ({_where(error)}); is it another version?"
+        )
+        return REFUSED
+
+
+def _where(error: Exception) -> str:
+    """For a report, without what the answer said: that is somebody else's text."""
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{type(error).__name__} at {Path(frame.filename).name}:{frame.lineno}"
 
 
 if __name__ == "__main__":

@@ -1,0 +1,132 @@
+"""Workers' bodies: decoded or refused, and what was decoded is decided on, by a real queue, without a fault.
+
+The first byte chooses the call; the rest is its body.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from training.fleet import protocol as wire
+from training.fleet.database import DatabaseError
+from training.fleet.job import digest
+from training.fleet.problems import body_of, decoded
+from training.fleet.protocol import Refusal
+from training.fleet.queue import JobQueue
+from training.fleet.service import Service
+from training.fleet.views import Views
+
+KINDS: tuple[type[Any], ...] = (
+    wire.ClaimRequest, wire.HeartbeatRequest, wire.CompleteRequest, wire.FailRequest, wire.ClaimRequest,
+    wire.HeartbeatRequest, wire.JoinRequest, wire.RenewRequest, wire.InviteRequest, wire.RevokeRequest,
+    wire.TokenRequest, wire.TokenRevokeRequest,
+)  # fmt: skip
+WORDS = (
+    b'"host_id":"pi"', b'"claim_id":"CLAIM"', b'"seq":', b'"log":{"first":0,"lines":["', b'"progress":{"a":', b"{",
+    b"[",
+    b"[" * 200, b'{"a":' * 150, b"]", b"}", b'"', b",", b":", b"null", b"true", b"-1", b"1e400", b"1e308", b"9" * 25,
+    b"9223372036854775807", b"18446744073709551616", b"\\u0000", b"\\ud800", b"\\u001b", b"\xed\xa0\x80", b"\xff",
+    b'"capability":{"cpu_cores":', b'"cuda_devices":[', b'"ram_available_gib":', b'"wait_s":', b'"slot":',
+    b'"trainer_digests":{', b'"exit_code":', b'"reason":"worker_shutdown"', b'"record":{"seconds":', b'"artifact_id":',
+    b'"spec_hash":"', b'"error":"', b'"session_id":"0000000001-a"', b'"instance_id":"i"', b'"request_id":"r"',
+)  # fmt: skip
+_LIFE = 5_000  # calls until the queue is made anew: it remembers hosts
+
+
+class _Undo(Exception):  # noqa: N818 - no error at all
+    """Every call is taken back, so that each input meets the same queue."""
+
+
+class _Shelf:
+    def has_room(self, *_: object) -> bool:
+        return True
+
+    def find(self, *_: object, **_how: object) -> object | None:
+        return None
+
+
+class _World:
+    """Two jobs: one claimed by host pi, one pending."""
+
+    def __init__(self) -> None:
+        self.folder = tempfile.TemporaryDirectory(prefix="fuzz-wire-")
+        self.queue = JobQueue(Path(self.folder.name) / "jobs.db")
+        self.queue.sync_from_manifest([_job("one"), _job("two")])
+        self.service = Service(self.queue, _Shelf())
+        self.views = Views(self.queue.db, self.service)
+        self.left = _LIFE
+        with self.queue.db.transaction():
+            grant = self.service.claim(wire.ClaimRequest(host_id="pi", session_id="0000000001-a"))
+        assert grant.job_id is not None
+        assert grant.claim_id is not None
+        self.job_id, self.claim_id = grant.job_id, grant.claim_id
+
+    def close(self) -> None:
+        self.queue.close()
+        self.folder.cleanup()
+
+    def call(self, message: Any) -> None:
+        job_id = self.job_id
+        match message:
+            case wire.ClaimRequest():
+                replies = [self.service.claim(message)]
+            case wire.HeartbeatRequest():
+                replies = [self.service.heartbeat(job_id, message)]
+            case wire.CompleteRequest():
+                replies = [self.service.complete(job_id, message)]
+            case wire.FailRequest():
+                replies = [self.service.fail(job_id, message)]
+            case _:
+                return
+        views = self.views
+        looks = [views.job(job_id), views.log(job_id), views.jobs(), views.workers()]
+        for each in [*replies, *looks, views.explain(job_id)]:
+            msgspec.json.encode(each)
+
+
+def _job(name: str) -> dict[str, Any]:
+    return {
+        "name": name, "job_id": digest(name), "model": "gbt", "mode": "realistic", "priority": 1,
+        "require_cuda": False,
+        "prefer_cuda": False, "min_vram_gib": 0.0, "min_ram_gib": 0.0, "min_cores": 0, "allowed_hosts": [],
+        "denied_hosts": [], "hyper": {}, "split_recipe": "host", "train_hosts": ["lab-1"], "seed": 7,
+        "n_resamples": 10,
+    }  # fmt: skip
+
+
+_world: _World | None = None
+
+
+def one_input(data: bytes) -> None:
+    kind, body = KINDS[data[0] % len(KINDS)] if data else KINDS[0], data[1:]
+    world = _current()
+    try:
+        message = decoded(body.replace(b"CLAIM", world.claim_id.encode()), kind)
+    except Refusal as refusal:
+        body_of(refusal)
+        return
+    assert msgspec.json.decode(msgspec.json.encode(message), type=kind) == message
+    try:
+        with world.queue.db.transaction():
+            world.call(message)
+            raise _Undo
+    except _Undo:
+        return
+    except Refusal as refusal:
+        body_of(refusal)
+    except DatabaseError as error:
+        raise AssertionError(f"the database refused what was let through: {error}") from error
+
+
+def _current() -> _World:
+    global _world
+    if _world is None or _world.left <= 0:
+        if _world is not None:
+            _world.close()
+        _world = _World()
+    _world.left -= 1
+    return _world

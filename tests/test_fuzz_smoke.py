@@ -1,0 +1,93 @@
+"""Ten thousand inputs for every fuzz target, and what such inputs have found before, each by its name.
+
+``python -m fuzz TARGET --runs 10000000 --engine atheris`` is the same for longer.
+"""
+
+from __future__ import annotations
+
+import importlib
+import itertools
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from fuzz import TARGETS
+from fuzz.mutate import inputs
+
+RUNS = 10_000
+ROOT = Path(__file__).parents[1]
+
+
+def target(name: str) -> Any:
+    return importlib.import_module(f"fuzz.fuzz_{name}")
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_ten_thousand_inputs(name: str) -> None:
+    fuzzed = target(name)
+    for data in itertools.islice(inputs(name, fuzzed.WORDS, seed=1), RUNS):
+        try:
+            fuzzed.one_input(data)
+        except Exception as error:
+            raise AssertionError(f"{name} fails with {data!r}") from error
+
+
+def test_the_same_seed_makes_the_same_inputs() -> None:
+    first, again, other = (
+        list(itertools.islice(inputs("wire", target("wire").WORDS, seed), 200))
+        for seed in (1, 1, 2)
+    )
+    assert first == again != other
+
+
+def test_every_target_has_a_file_and_every_file_is_a_target() -> None:
+    files = {path.stem.removeprefix("fuzz_") for path in (ROOT / "fuzz").glob("fuzz_*.py")}
+    assert files == set(TARGETS)
+
+
+@pytest.mark.parametrize(
+    ("name", "where", "broken"),
+    [
+        ("renderer", "training.fleet.cli_views.one_line", lambda text, *_: str(text)),
+        ("wire", "training.fleet.service.check_claim", lambda _request: None),
+        ("index", "training.fleet.store_index.Index._cut_torn_line", lambda _self: 1 // 0),
+        ("unpack", "training.fleet.cli_bundle._check_sidecars", lambda *_: 1 // 0),
+        ("manifest", "training.fleet.manifest_types.Mistake.__str__", lambda _self: "\x1b[2J"),
+    ],
+)
+def test_each_target_sees_a_planted_fault(
+    name: str, where: str, broken: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fuzzed = target(name)
+    monkeypatch.setattr(where, broken)
+    tried = itertools.islice(inputs(name, fuzzed.WORDS, seed=1), 2000)
+    with pytest.raises(Exception):  # noqa: B017 - whatever it is
+        all(fuzzed.one_input(data) is None for data in tried)
+
+
+# -- found before -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b'\x01{"jobs": 5, "counts": {}}',
+        b'\x01{"jobs": ["x"], "counts": {}}',
+        b'\x08{"certificates": [{"name": "pi", "role": "host", "fingerprint": "", "expires_at": 1e300}]}',
+        b'\x0a{"entries": [{"seq": "\xed\xa0\x80"}]}',
+        b'\x0b{"datasets": [{"files": "\\u001b[2J", "names": [], "dataset_id": "", "size": 1}]}',
+    ],
+    ids=[
+        "no list",
+        "a text for a job",
+        "a time beyond all calendars",
+        "half a character",
+        "an escape",
+    ],
+)
+def test_an_answer_of_another_form_is_one_sentence_and_no_traceback(answer: bytes) -> None:
+    target("renderer").one_input(answer)
