@@ -107,9 +107,9 @@ def flip(path: Path, bit: int = 3) -> None:
 
 
 def tree(folder: Path) -> dict[str, bytes]:
-    """Every file with its bytes."""
+    """Every file but the lock, with its bytes."""
     return {
         str(path.relative_to(folder)): path.read_bytes()
         for path in sorted(folder.rglob("*"))
-        if path.is_file()
+        if path.is_file() and path.suffix != ".lock"
     }

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
 from training.fleet.filesystem import Fs, file_sha256
 from training.fleet.findings import Finding, Level
 from training.fleet.incoming import PART_SUFFIX
+from training.fleet.provenance import BrokenSeal, unsealed
 from training.fleet.store import BUNDLE, INCOMING, INDEX, PROVENANCE, Artifact
 from training.fleet.store_errors import BadName
 from training.fleet.store_index import IndexRow
@@ -116,7 +116,7 @@ class Store:
         path = (self.root / delivery.artifact.path).parent / PROVENANCE / name
         problem = None
         try:
-            said = msgspec.json.decode(b"".join(self.fs.read(path)), type=dict[str, Any])
+            said = unsealed(b"".join(self.fs.read(path)))
             wanted = {
                 "artifact_id": delivery.artifact.artifact_id,
                 "size": delivery.artifact.size,
@@ -129,7 +129,7 @@ class Store:
             problem = "is gone"
         except OSError as error:
             problem = f"cannot be read ({error.strerror})"
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        except BrokenSeal:
             problem = "is damaged"
         if problem is not None:
             yield Finding(

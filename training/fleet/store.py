@@ -22,11 +22,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
-import msgspec
-
 from training.crashpoint import crashpoint
 from training.fleet.filesystem import Fs, LocalFs, file_sha256, replace_whole
 from training.fleet.incoming import PART_SUFFIX, Incoming, Part, check_sha256, part_name
+from training.fleet.provenance import BrokenSeal, sealed, unsealed
 from training.fleet.store_errors import BadName, Damaged, NotStored, StoreFull, disk_errors
 from training.fleet.store_index import Index
 
@@ -232,7 +231,7 @@ class ArtifactStore:
         with self._publishing, disk_errors("writing a provenance file"):
             self._fs.mkdir(target.parent)
             temporary = self.root / INCOMING / f"{name}{PART_SUFFIX}"
-            replace_whole(self._fs, temporary, target, [msgspec.json.encode(body) + b"\n"])
+            replace_whole(self._fs, temporary, target, [sealed(body)])
             self._sync_way_to(target)
         return target
 
@@ -241,8 +240,8 @@ class ArtifactStore:
         folder = (self.root / artifact.path).parent / PROVENANCE
         for name in self._fs.names(folder):
             try:
-                yield msgspec.json.decode(b"".join(self._fs.read(folder / name)), type=dict)
-            except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+                yield unsealed(b"".join(self._fs.read(folder / name)))
+            except (OSError, BrokenSeal):
                 continue
 
     # -- files --------------------------------------------------------------------------------------------------

@@ -1,0 +1,477 @@
+"""Backup and restore: made while the receiver works, whole or not at all, and every loss named."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from builders import a_capability
+from fakes import FakeClock
+from receiver_running import Receiver, job_id
+from recovery_builders import (
+    JOBS,
+    a_state,
+    bundle_of,
+    change,
+    claim,
+    copied,
+    deliver,
+    flip,
+    found,
+    rows,
+    tree,
+)
+
+from training.clock import SystemClock
+from training.fleet import cli
+from training.fleet.authority import Authority
+from training.fleet.backup import Backup, read_contents, snapshots
+from training.fleet.cli_world import World
+from training.fleet.client import Superseded
+from training.fleet.filesystem import LocalFs
+from training.fleet.locking import exclusive
+from training.fleet.provenance import sealed, unsealed
+from training.fleet.restore import Restore, Restored
+from training.fleet.state import RecoveryError, State
+
+
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory: pytest.TempPathFactory) -> State:
+    return a_state(tmp_path_factory.mktemp("sound") / "state")
+
+
+@pytest.fixture
+def state(sound: State, tmp_path: Path) -> State:
+    return copied(sound, tmp_path / "state")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "backups"
+
+
+def back_up(state: State, folder: Path, **how: Any) -> Any:
+    return Backup(folder).make(state, SystemClock(), **how)
+
+
+def restore(folder: Path, state: State, **how: Any) -> Restored:
+    return Restore(folder, state, SystemClock()).run(**how)
+
+
+def empty(tmp_path: Path) -> State:
+    return State(
+        tmp_path / "new" / "jobs.db", tmp_path / "new" / "models", tmp_path / "new" / "tls"
+    )
+
+
+def jobs(state: State) -> list[tuple[Any, ...]]:
+    return rows(
+        state, "SELECT name, status, attempt, generation, artifact_id FROM jobs ORDER BY seq"
+    )
+
+
+# ── there and back ──────────────────────────────────────────────────────────────────────────
+
+
+def test_what_was_backed_up_comes_back_in_an_empty_place(
+    state: State, folder: Path, tmp_path: Path
+) -> None:
+    before = tree(state.db.parent)
+    made = back_up(state, folder)
+    assert tree(state.db.parent) == before
+    assert (made.copied, made.known, made.contents.lost) == (3, 0, [])
+    new = empty(tmp_path)
+    done = restore(folder, new)
+    assert (done.brought, done.kept, done.lost, done.taken_back) == (3, 0, [], [])
+    assert jobs(new) == jobs(state)
+    assert tree(new.models) == tree(state.models)
+    assert found(new, deep=True) == []
+    assert sorted(path.name for path in new.db.parent.iterdir()) == ["jobs.db", "jobs.db.lock", "models"]  # fmt: skip
+
+
+def test_a_second_one_copies_only_what_is_new(state: State, folder: Path, tmp_path: Path) -> None:
+    first = back_up(state, folder)
+    second = back_up(state, folder)
+    assert (second.copied, second.known, second.bytes_copied) == (0, 3, 0)
+    assert snapshots(folder) == [first.name, second.name]
+    assert second.name > first.name
+    shutil.rmtree(folder / "snapshots" / second.name)
+    assert restore(folder, empty(tmp_path)).snapshot == first.name
+
+
+def test_it_is_made_while_the_receiver_works(tmp_path: Path, folder: Path) -> None:
+    place, bundles = tmp_path / "state", tmp_path / "bundles"
+    place.mkdir()
+    bundles.mkdir()
+    state = State(place / "jobs.db", place / "models", place / "tls")
+    with Receiver(place, JOBS) as receiver:
+        client = receiver.client("desk")
+        deliver(client, claim(client), bundles, b"one")
+        made = back_up(state, folder)
+        deliver(client, claim(client), bundles, b"two")
+    assert (made.copied, made.contents.jobs["completed"]) == (1, 1)
+    new = empty(tmp_path)
+    restore(folder, new)
+    assert found(new, deep=True) == []
+
+
+def test_only_so_many_databases_are_kept_and_every_bundle(state: State, folder: Path) -> None:
+    names = [back_up(state, folder, keep=2).name for _ in range(4)]
+    assert snapshots(folder) == names[2:]
+    assert len(list((folder / "store").rglob("bundle.tar.zst"))) == 3
+
+
+@pytest.mark.skipif(os.name != "posix", reason="Windows has no permission bits")
+def test_nobody_else_may_read_a_backup(state: State, folder: Path) -> None:
+    Authority.open(state.tls, FakeClock())
+    back_up(state, folder, with_keys=True)
+    files = [path for path in folder.rglob("*") if path.is_file() and path.suffix != ".lock"]
+    assert {path.name for path in files} >= {"training_jobs.db", "contents.json", "ca.key"}
+    assert [path for path in files if path.stat().st_mode & 0o077] == []
+
+
+def test_keys_come_only_when_asked_for_and_never_over_those_that_are_there(
+    state: State, folder: Path, tmp_path: Path
+) -> None:
+    Authority.open(state.tls, FakeClock())
+    back_up(state, folder)
+    assert not list(folder.rglob("ca.key"))
+    new = empty(tmp_path)
+    with pytest.raises(RecoveryError, match="without --with-keys"):
+        restore(folder, new, with_keys=True)
+    assert not new.db.exists()
+    back_up(state, folder, with_keys=True)
+    assert restore(folder, new, with_keys=True).keys
+    assert tree(new.tls) == tree(state.tls)
+    restore(folder, new, with_keys=True, force=True)
+    shutil.rmtree(new.tls)
+    Authority.open(new.tls, FakeClock()).renew_server(["127.0.0.1"])
+    other = tree(new.tls)
+    with pytest.raises(RecoveryError, match="another authority"):
+        restore(folder, State(tmp_path / "x" / "jobs.db", new.models, new.tls), with_keys=True)
+    assert tree(new.tls) == other
+    restore(folder, new, with_keys=True, force=True)
+    assert tree(new.tls) == tree(state.tls)
+    (aside,) = new.tls.parent.glob("tls.before-*")
+    assert tree(aside) == other
+
+
+@pytest.mark.skipif(os.name != "posix" or os.geteuid() != 0, reason="only root can give files away")
+def test_what_root_restores_belongs_to_the_receiver(
+    state: State, folder: Path, tmp_path: Path
+) -> None:
+    Authority.open(state.tls, FakeClock())
+    back_up(state, folder, with_keys=True)
+    new = empty(tmp_path)
+    new.db.parent.mkdir()
+    os.chown(new.db.parent, 12345, 12345)
+    restore(folder, new, with_keys=True)
+    assert {path.lstat().st_uid for path in new.db.parent.rglob("*")} == {12345}
+
+
+# ── refusals ────────────────────────────────────────────────────────────────────────────────
+
+
+def test_what_is_refused_changes_nothing(state: State, folder: Path, tmp_path: Path) -> None:
+    other = tmp_path / "photographs"
+    other.mkdir()
+    (other / "cat.jpg").write_bytes(b"cat")
+    refused: list[tuple[str, Callable[[], object]]] = [
+        ("choose a folder of its own", lambda: back_up(state, other)),
+        ("lies in the store itself", lambda: back_up(state, state.models / "backup")),
+        ("there is no database", lambda: back_up(empty(tmp_path), folder)),
+        ("holds no backups", lambda: restore(other, empty(tmp_path))),
+        ("was ever finished", lambda: restore(folder, empty(tmp_path))),
+    ]
+    for words, call in refused:
+        with pytest.raises(RecoveryError, match=words):
+            call()
+    back_up(state, folder)
+    before = tree(state.db.parent)
+    with pytest.raises(RecoveryError, match="--force keeps it beside"):
+        restore(folder, state)
+    with pytest.raises(RecoveryError, match="no backup called yesterday"):
+        restore(folder, state, force=True, snapshot="yesterday")
+    with (
+        exclusive(state.db.with_name("jobs.db.lock")),
+        pytest.raises(RecoveryError, match="stop it first"),
+    ):
+        restore(folder, state, force=True)
+    assert tree(state.db.parent) == before
+    assert tree(other) == {"cat.jpg": b"cat"}
+
+
+def test_a_damaged_database_gets_no_backup_and_leaves_the_last_one(
+    state: State, folder: Path
+) -> None:
+    first = back_up(state, folder)
+    data = bytearray(state.db.read_bytes())
+    data[len(data) // 2 :] = b"\xff" * (len(data) - len(data) // 2)
+    state.db.write_bytes(data)
+    with pytest.raises(RecoveryError, match="no backup was made"):
+        back_up(state, folder)
+    assert snapshots(folder) == [first.name]
+
+
+def test_a_damaged_backup_is_not_restored(state: State, folder: Path, tmp_path: Path) -> None:
+    first, second = back_up(state, folder), back_up(state, folder)
+    flip(folder / "snapshots" / second.name / "training_jobs.db")
+    new = empty(tmp_path)
+    with pytest.raises(RecoveryError, match=f"--snapshot {first.name} is the one before"):
+        restore(folder, new)
+    assert not new.db.exists()
+    restore(folder, new, snapshot=first.name)
+    assert jobs(new) == jobs(state)
+    contents = folder / "snapshots" / second.name / "contents.json"
+    contents.write_bytes(contents.read_bytes()[:-9])
+    with pytest.raises(RecoveryError, match="is damaged; choose another"):
+        restore(folder, new, force=True)
+
+
+# ── losses ──────────────────────────────────────────────────────────────────────────────────
+
+
+def test_what_the_store_has_lost_is_named_and_never_copied_over_what_is_good(
+    state: State, folder: Path, tmp_path: Path
+) -> None:
+    back_up(state, folder)
+    flip(bundle_of(state, "done-twice"))
+    bundle_of(state, "done").unlink()
+    (sidecar,) = (bundle_of(state, "done-twice").parent / "provenance").iterdir()
+    flip(sidecar)
+    again = back_up(state, folder, deep=True)
+    assert len(again.contents.lost) == 1
+    assert "provenance" in again.contents.lost[0]
+    assert ["same-bytes" in each for each in again.mended] == [True]
+    done = restore(folder, state, force=True)
+    assert (done.brought, done.kept) == (2, 1)
+    assert found(state, deep=True) == []
+    shutil.rmtree(folder)
+    flip(bundle_of(state, "done-twice"))
+    bundle_of(state, "done").unlink()
+    fresh = back_up(state, folder)
+    assert sorted(each.split(" of ")[1] for each in fresh.contents.lost) == [
+        "job done-twice is damaged in the store",
+        "job same-bytes is not in the store",
+    ]
+    lost = restore(folder, empty(tmp_path)).lost
+    assert len(lost) == 2
+
+
+def test_a_bit_that_flips_in_the_backup_is_mended_from_the_store(
+    state: State, folder: Path
+) -> None:
+    back_up(state, folder)
+    (damaged,) = [
+        path
+        for path in (folder / "store").rglob("bundle.tar.zst")
+        if path.parent.name == bundle_of(state, "done").parent.name
+    ]
+    flip(damaged)
+    assert back_up(state, folder).copied == 0
+    assert back_up(state, folder, deep=True).copied == 1
+    assert damaged.read_bytes() == bundle_of(state, "done").read_bytes()
+
+
+# ── since then ──────────────────────────────────────────────────────────────────────────────
+
+
+def test_work_completed_since_is_taken_back_and_what_else_happened_is_forgotten(
+    tmp_path: Path, folder: Path
+) -> None:
+    place, bundles = tmp_path / "state", tmp_path / "bundles"
+    place.mkdir()
+    bundles.mkdir()
+    state = State(place / "jobs.db", place / "models", place / "tls")
+    with Receiver(place, JOBS) as receiver:
+        client, pi = receiver.client("desk"), receiver.client("pi")
+        deliver(client, claim(client), bundles, b"one")
+        running = claim(client)  # "done": completed after the backup by the claim that lives now
+        client.heartbeat(running.job_id)
+        lost = claim(pi)  # "done-twice": fails after the backup, then a later attempt completes it
+        change(state, "INSERT INTO invitations VALUES ('c', 'host', 'laptop', 1, 2, NULL)")
+        back_up(state, folder)
+        deliver(client, running, bundles, b"two")
+        pi.fail(lost.job_id, error="it broke", exit_code=1)
+        change(
+            state,
+            f"UPDATE jobs SET claimable_at = 0, avoid_host = '' WHERE job_id = '{lost.job_id}'",
+        )
+        deliver(client, claim(client), bundles, b"three")
+        fails = claim(client)  # "fails": completed, requeued, and completed again
+        deliver(client, fails, bundles, b"four")
+        client.requeue("fails")
+        deliver(client, claim(client), bundles, b"five")
+        client.cancel("runs")
+    after = jobs(state)
+    done = restore(folder, state, force=True)
+    assert sorted(done.taken_back) == ["done", "done-twice", "fails", "fails"]
+    assert [each.sentence for each in found(state, deep=True)] == []
+    status = {name: status for name, status, *_ in jobs(state)}
+    assert status == {**{name: status for name, status, *_ in after}, "runs": "pending"}
+    assert [row for row in jobs(state) if row[0] != "runs"] == [row for row in after if row[0] != "runs"]  # fmt: skip
+    assert rows(state, "SELECT count(*) FROM invitations") == [(0,)]
+    assert done.aside is not None
+    assert jobs(State(done.aside, state.models, state.tls)) == after
+
+
+def test_a_worker_goes_on_after_a_restore(state: State, folder: Path) -> None:
+    (claim_id,) = rows(state, "SELECT claim_id FROM jobs WHERE name = 'runs'")[0]
+    back_up(state, folder)
+    shutil.rmtree(state.models)
+    state.db.unlink()
+    restore(folder, state)
+    with Receiver(state.db.parent, JOBS) as receiver:
+        runs = job_id({"name": "runs"})
+        beat = receiver.client("desk").heartbeat(runs, claim_id=claim_id, seq=9)
+        assert beat.action == "continue"
+        with pytest.raises(Superseded):
+            receiver.client("desk").heartbeat(runs, claim_id="unknown-to-the-copy", seq=9)
+        assert receiver.client("pi").claim(a_capability()) is not None
+
+
+def test_a_cancelled_job_stays_cancelled(state: State, folder: Path) -> None:
+    back_up(state, folder)
+    bundle = bundle_of(state, "done-twice").parent
+    (sidecar,) = (bundle / "provenance").iterdir()
+    said = unsealed(sidecar.read_bytes())
+    cancelled = job_id({"name": "is-cancelled"})
+    spec = {**said["spec"], "job_id": cancelled, "name": "is-cancelled"}
+    said |= {"job_id": cancelled, "attempt": 1, "generation": 1, "spec": spec, "claim_id": "late"}
+    (bundle / "provenance" / f"{cancelled}-1.json").write_bytes(sealed(said))
+    assert restore(folder, state, force=True).taken_back == []
+    assert ("is-cancelled", "cancelled") in [row[:2] for row in jobs(state)]
+
+
+# ── cut off ─────────────────────────────────────────────────────────────────────────────────
+
+
+class CutError(Exception):
+    """The power went."""
+
+
+class FailingFs(LocalFs):
+    """A disk in a machine whose power goes at the n-th write."""
+
+    def __init__(self, nth: int) -> None:
+        self.left = nth
+
+    def _pass(self) -> None:
+        self.left -= 1
+        if self.left == 0:
+            raise CutError
+
+    def write(self, handle: int, data: bytes | memoryview) -> None:
+        self._pass()
+        super().write(handle, data)
+
+    def fsync(self, handle: int) -> None:
+        self._pass()
+        super().fsync(handle)
+
+    def replace(self, source: Path, target: Path) -> None:
+        self._pass()
+        super().replace(source, target)
+
+    def rename_new(self, source: Path, target: Path) -> None:
+        self._pass()
+        super().rename_new(source, target)
+
+    def sync_folder(self, path: Path) -> None:
+        self._pass()
+        super().sync_folder(path)
+
+
+def cuts(call: Callable[[FailingFs], object]) -> int:
+    """Do it with the power going at ever later steps, until nothing is cut off any more; returns how many were."""
+    for nth in range(1, 1000):
+        try:
+            call(FailingFs(nth))
+        except CutError:
+            continue
+        return nth - 1
+    raise AssertionError("it never ends")
+
+
+def test_a_backup_cut_off_at_any_step_is_never_taken_for_one(
+    state: State, folder: Path, tmp_path: Path
+) -> None:
+    shutil.rmtree(state.models / "incoming")
+    first = back_up(state, folder)
+    shutil.rmtree(folder / "store")
+    wanted = jobs(state)
+
+    def once(fs: FailingFs) -> None:
+        try:
+            Backup(folder, fs).make(state, SystemClock())
+        finally:
+            for name in snapshots(folder)[1:]:
+                contents = read_contents(folder, name)
+                for each in contents.files:
+                    assert (folder / "store" / each.path).stat().st_size == each.size
+            assert snapshots(folder)[0] == first.name
+
+    assert cuts(once) > 20
+    new = empty(tmp_path)
+    restore(folder, new)
+    assert jobs(new) == wanted
+    assert found(new, deep=True) == []
+    assert not list(folder.rglob("*.part"))
+
+
+def test_a_restore_cut_off_at_any_step_leaves_the_old_state_or_the_new(
+    sound: State, folder: Path, tmp_path: Path
+) -> None:
+    back_up(sound, folder)
+    state = copied(sound, tmp_path / "state")
+    change(state, "UPDATE jobs SET priority = 1 WHERE name = 'waits'")
+    flip(bundle_of(state, "done"))
+    old, new = jobs(state), jobs(sound)
+
+    def once(fs: FailingFs) -> None:
+        try:
+            Restore(folder, state, SystemClock(), fs).run(force=True)
+        finally:
+            assert jobs(state) in (old, new)
+            assert [each for each in found(state) if each.check != "index"] == []
+
+    assert cuts(once) > 10
+    assert jobs(state) == new
+    assert found(state, deep=True) == []
+
+
+# ── the commands ────────────────────────────────────────────────────────────────────────────
+
+
+def run(*words: str) -> tuple[int, str, str]:
+    out, err = io.StringIO(), io.StringIO()
+    code = cli.main(list(words), world=World(out=out, err=err, environ={}))
+    return code, out.getvalue(), err.getvalue()
+
+
+def test_the_commands(state: State, folder: Path) -> None:
+    where = ["--db", str(state.db), "--models-dir", str(state.models)]
+    code, out, err = run("backup", str(folder), *where)
+    assert (code, err) == (0, "")
+    assert "7 jobs, 3 bundles, 3 of them new" in out
+    code, _, err = run("restore", str(folder), *where)
+    assert code == 1
+    assert "--force" in err
+    assert len(err.splitlines()) == 1
+    bundle_of(state, "done").unlink()
+    code, out, _ = run("backup", str(folder), *where)
+    assert code == 1
+    assert "restore brings it back" in out
+    code, out, err = run("restore", str(folder), *where, "--force")
+    assert (code, err) == (0, "")
+    assert "1 bundles brought back, 2 were there" in out
+    assert "all promises are kept" in out
+    code, out, _ = run("restore", str(folder), *where, "--force", "--json")
+    answer = json.loads(out)
+    assert (code, answer["bundles_kept"], answer["doctor"]["healthy"]) == (0, 3, True)

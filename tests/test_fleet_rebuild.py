@@ -1,0 +1,285 @@
+"""The database made anew from the store alone, and the drill: everything that can be lost is lost once, and named."""
+
+from __future__ import annotations
+
+import io
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from receiver_running import Receiver, job_id
+from recovery_builders import (
+    JOBS,
+    NAMES,
+    a_state,
+    bundle_of,
+    change,
+    checks,
+    claim,
+    copied,
+    deliver,
+    flip,
+    found,
+    rows,
+    tree,
+)
+
+from training.clock import SystemClock
+from training.fleet import cli
+from training.fleet.backup import Backup
+from training.fleet.cli_world import World
+from training.fleet.locking import exclusive
+from training.fleet.provenance import sealed, unsealed
+from training.fleet.rebuild import Rebuilt, rebuild
+from training.fleet.restore import Restore
+from training.fleet.state import RecoveryError, State
+
+PLAN = [job | {"job_id": job_id(job)} for job in JOBS]
+
+
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory: pytest.TempPathFactory) -> State:
+    return a_state(tmp_path_factory.mktemp("sound") / "state")
+
+
+@pytest.fixture
+def state(sound: State, tmp_path: Path) -> State:
+    return copied(sound, tmp_path / "state")
+
+
+def anew(state: State, *, force: bool = False) -> Rebuilt:
+    return rebuild(state, PLAN, SystemClock(), force=force)
+
+
+def lose_database(state: State) -> None:
+    state.db.unlink()
+    (state.models / "index.jsonl").unlink()
+
+
+KNOWN = (
+    "SELECT name, status, artifact_id, attempt, generation, worker_hostname FROM jobs ORDER BY seq"
+)
+
+
+def test_completed_jobs_come_back_with_their_artifacts_and_the_others_wait(state: State) -> None:
+    before = {row[0]: row for row in rows(state, KNOWN)}
+    index = (state.models / "index.jsonl").read_text()
+    lose_database(state)
+    done = anew(state)
+    assert (done.completed, done.pending) == (["done", "done-twice", "same-bytes"], 4)
+    assert (done.unlisted, done.unusable, done.aside) == ([], [], None)
+    after = {row[0]: row for row in rows(state, KNOWN)}
+    assert list(after) == NAMES
+    for name, row in after.items():
+        assert row == (
+            before[name] if name in done.completed else (name, "pending", None, 0, 1, None)
+        )
+    assert [each.sentence for each in found(state, deep=True)] == []
+    rebuilt = [json.loads(line) for line in (state.models / "index.jsonl").read_text().splitlines()]
+    originally = [json.loads(line) for line in index.splitlines()]
+    keys = ("artifact_id", "model", "mode", "size", "path")
+    assert {tuple(row[key] for key in keys) for row in rebuilt} == {
+        tuple(row[key] for key in keys) for row in originally
+    }
+    stored = {row["artifact_id"]: row["stored_at"] for row in originally}
+    assert all(abs(row["stored_at"] - stored[row["artifact_id"]]) < 600 for row in rebuilt)
+
+
+def test_the_history_that_is_known_is_told_with_its_times(state: State) -> None:
+    granted = dict(rows(state, "SELECT claim_id, granted_at FROM attempts"))
+    lose_database(state)
+    anew(state)
+    events = rows(
+        state,
+        "SELECT transition, to_status, attempt, detail FROM events "
+        "WHERE job_id = (SELECT job_id FROM jobs WHERE name = 'done-twice') ORDER BY seq",
+    )
+    assert events == [
+        ("insert", "pending", None, None),
+        ("claim", "claimed", 1, "rebuilt"),
+        ("complete", "completed", 1, None),
+        ("requeue", "pending", None, None),
+        ("claim", "claimed", 2, "rebuilt"),
+        ("complete", "completed", 2, None),
+    ]
+    for claim_id, at in rows(state, "SELECT claim_id, granted_at FROM attempts"):
+        assert granted[claim_id] == at
+    ((record,),) = rows(state, "SELECT DISTINCT record FROM attempts")
+    assert json.loads(record) == {"seconds": 3.0}
+
+
+def test_a_receiver_goes_on_with_it(state: State, tmp_path: Path) -> None:
+    lose_database(state)
+    anew(state)
+    bundles = tmp_path / "bundles"
+    bundles.mkdir()
+    with Receiver(state.db.parent, JOBS) as receiver:
+        client = receiver.client("desk")
+        for _ in range(4):
+            deliver(client, claim(client), bundles, b"again")
+        client.requeue("done-twice")
+        grant = claim(client)
+        assert grant.attempt == 3, "numbers go on where they were"
+        deliver(client, grant, bundles, b"third")
+        assert set(client.jobs()["counts"].items()) >= {("completed", 7), ("pending", 0)}
+    assert [each.sentence for each in found(state, deep=True)] == []
+
+
+def test_a_job_that_the_manifest_no_longer_names_comes_back(state: State) -> None:
+    lose_database(state)
+    done = rebuild(state, PLAN[:3], SystemClock())
+    assert done.unlisted == ["done", "done-twice", "same-bytes"]
+    assert {row[1] for row in rows(state, KNOWN)} == {"pending", "completed"}
+    assert rows(state, "SELECT DISTINCT in_manifest FROM jobs WHERE status = 'completed'") == [(0,)]
+
+
+def test_gaps_in_the_numbering_are_known_for_what_they_are(state: State) -> None:
+    folder = bundle_of(state, "done-twice").parent
+    lose_database(state)
+    for path in (state.models / "gbt_realistic").iterdir():
+        if path != folder and job_id({"name": "done-twice"}) in " ".join(
+            each.name for each in (path / "provenance").iterdir()
+        ):
+            shutil.rmtree(path)
+    done = anew(state)
+    assert "done-twice" in done.completed
+    assert rows(state, "SELECT attempt, generation FROM jobs WHERE name = 'done-twice'") == [(2, 2)]
+    assert found(state, deep=True) == []
+
+
+def test_what_is_damaged_is_named_and_its_job_trained_again(state: State) -> None:
+    flip(bundle_of(state, "done-twice"))
+    (mine,) = (bundle_of(state, "done").parent / "provenance").glob(f"{job_id({'name': 'done'})}-*")
+    said = unsealed(mine.read_bytes())
+    mine.write_bytes(sealed({**said, "spec": {**said["spec"], "seed": 8}}))
+    lose_database(state)
+    done = anew(state)
+    assert sorted(each.why for each in done.unusable) == [
+        "its bytes are not those that were stored",
+        "its job is not the one it was written for",
+    ]
+    status = {row[0]: row[1:5] for row in rows(state, KNOWN)}
+    assert status["same-bytes"][0] == "completed", "the bytes are shared, the provenance is not"
+    assert status["done"][0] == "pending"
+    # Of the older generation there is a sound bundle, which is all that is known now.
+    assert (status["done-twice"][0], status["done-twice"][3]) == ("completed", 1)
+
+
+@pytest.mark.parametrize(
+    "change_it",
+    [
+        lambda body: body[:-20],
+        lambda body: body.replace(b'"desk"', b'"desl"').replace(b'"pi"', b'"pj"'),
+        lambda body: sealed(unsealed(body) | {"attempt": "1"}),
+        lambda body: sealed(unsealed(body) | {"attempt": 2}),
+        lambda body: sealed(unsealed(body) | {"size": 1}),
+        lambda body: b"[" * 100_000,
+        lambda body: b"\xff" * 10,
+    ],
+)
+def test_no_provenance_file_can_do_harm(state: State, change_it: object) -> None:
+    (path,) = (bundle_of(state, "done").parent / "provenance").glob(f"{job_id({'name': 'done'})}-*")
+    path.write_bytes(change_it(path.read_bytes()))  # type: ignore[operator]
+    lose_database(state)
+    done = anew(state)
+    assert len(done.unusable) == 1
+    assert done.completed == ["done-twice", "same-bytes"]
+    assert [each for each in found(state) if each.check != "provenance"] == []
+
+
+def test_provenance_of_the_first_release_has_no_seal_and_is_taken(state: State) -> None:
+    for path in state.models.rglob("provenance/*.json"):
+        path.write_text(json.dumps(unsealed(path.read_bytes())))
+    lose_database(state)
+    assert anew(state).unusable == []
+    assert found(state, deep=True) == []
+
+
+def test_what_is_refused_changes_nothing(state: State, tmp_path: Path) -> None:
+    before = tree(state.db.parent)
+    with pytest.raises(RecoveryError, match="--force keeps it beside"):
+        anew(state)
+    with (
+        exclusive(state.db.with_name("jobs.db.lock")),
+        pytest.raises(RecoveryError, match="stop it"),
+    ):
+        anew(state, force=True)
+    with pytest.raises(RecoveryError, match="there is no store"):
+        anew(State(tmp_path / "x.db", tmp_path / "x", tmp_path / "tls"))
+    assert {k: v for k, v in tree(state.db.parent).items() if not k.endswith(".lock")} == before
+    done = anew(state, force=True)
+    assert done.aside is not None
+    assert done.aside.read_bytes() == before["jobs.db"]
+
+
+# ── the drill ───────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_drill(sound: State, tmp_path: Path) -> None:
+    """Lose the database; lose a bundle; flip a bit; lose both and restore: every loss is named."""
+    backups, state = tmp_path / "backups", copied(sound, tmp_path / "state")
+    Backup(backups).make(state, SystemClock())
+    wanted = rows(state, KNOWN)
+
+    lose_database(state)
+    assert checks(state) == {"database"}
+    anew(state)
+    assert found(state, deep=True) == []
+    assert len([row for row in rows(state, KNOWN) if row[1] == "completed"]) == 3
+
+    bundle_of(state, "done-twice").unlink()
+    (gone,) = found(state)
+    assert "job done-twice" in gone.problem
+    assert "is not at" in gone.problem
+
+    flip(bundle_of(state, "done"))
+    damaged = [each for each in found(state, deep=True) if "is damaged" in each.problem]
+    assert len(damaged) == 1
+    assert "cis490-jobs restore" in damaged[0].remedy
+
+    shutil.rmtree(state.models)
+    state.db.unlink()
+    assert checks(state) == {"database", "store"}
+    done = Restore(backups, state, SystemClock()).run()
+    assert done.lost == []
+    assert rows(state, KNOWN) == wanted
+    assert [each.sentence for each in found(state, deep=True)] == []
+
+
+# ── the command ─────────────────────────────────────────────────────────────────────────────
+
+MANIFEST = """
+schema_version = 1
+name = "small"
+[defaults]
+split_recipe = "host"
+train_hosts = ["lab-1"]
+[[jobs]]
+name = "another"
+model = "gbt"
+mode = "oracle"
+"""
+
+
+def test_the_command(state: State, tmp_path: Path) -> None:
+    manifest = tmp_path / "plan.toml"
+    manifest.write_text(MANIFEST, encoding="utf-8")
+    lose_database(state)
+    where = ["--db", str(state.db), "--models-dir", str(state.models), "--manifest", str(manifest)]
+    out, err = io.StringIO(), io.StringIO()
+    code = cli.main(["rebuild", *where], world=World(out=out, err=err, environ={}))
+    assert (code, err.getvalue()) == (0, "")
+    said = out.getvalue()
+    assert "rebuilt: 3 jobs are completed, 1 wait" in said
+    assert "completed, though no longer in the manifest: done-twice" in said
+    assert "not recoverable: cancelled jobs and requeues" in said
+    assert "all promises are kept" in said
+    again = cli.main(["rebuild", *where], world=World(out=out, err=err, environ={}))
+    assert again == 1
+    assert "--force" in err.getvalue()
+    change(state, "UPDATE jobs SET priority = 3")
+    manifest.write_text(MANIFEST.replace("gbt", "gbd"), encoding="utf-8")
+    err = io.StringIO()
+    assert cli.main(["rebuild", *where, "--force"], world=World(out=out, err=err, environ={})) == 1
+    assert "--manifest" in err.getvalue()

@@ -1,0 +1,34 @@
+"""Provenance files: JSON that carries its own digest, so that one flipped bit is seen. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from training.fleet.job import digest
+
+SEAL = "sha256"  # of the other members as canonical JSON; files of the first release have none
+
+
+class BrokenSeal(ValueError):  # noqa: N818 - named for what happened
+    """The file is not what was written."""
+
+
+def sealed(body: Mapping[str, Any]) -> bytes:
+    """``body`` as the bytes of a provenance file."""
+    plain = msgspec.json.decode(msgspec.json.encode(body))  # what a reader will see
+    return msgspec.json.encode({**plain, SEAL: digest(plain)}) + b"\n"
+
+
+def unsealed(data: bytes) -> dict[str, Any]:
+    """What was sealed; BrokenSeal when the bytes are damaged."""
+    try:
+        body = msgspec.json.decode(data, type=dict[str, Any])
+        seal = body.pop(SEAL, None)
+        if seal is not None and seal != digest(body):
+            raise BrokenSeal("the digest does not match")
+    except (msgspec.DecodeError, UnicodeError, RecursionError, ValueError) as error:
+        raise BrokenSeal(str(error)) from None
+    return body
