@@ -23,6 +23,9 @@ The fingerprint of the receiver's authority, from the same line.
 .PARAMETER Flags
 Further flags of the worker, in one string, for example "--on-silence pause".
 
+.PARAMETER Dataset
+A data set to be fetched at once, by its name. Without it the first job that names one fetches it.
+
 .PARAMETER VirtualEnvironment
 The virtual environment. Without it: .venv in the checkout.
 
@@ -48,6 +51,7 @@ param(
     [string]$Code,
     [string]$Fingerprint,
     [string]$Flags,
+    [string]$Dataset,
     [string]$VirtualEnvironment,
     [switch]$DryRun,
     [switch]$Uninstall,
@@ -85,6 +89,7 @@ if ($HostId) { $arguments += @('--host-id', $HostId) }
 if ($Code) { $arguments += @('--code', $Code) }
 if ($Fingerprint) { $arguments += @('--fingerprint', $Fingerprint) }
 if ($Flags) { $arguments += "--flags=$Flags" }
+if ($Dataset) { $arguments += @('--dataset', $Dataset) }
 if ($DryRun) { $arguments += '--dry-run' }
 if ($Uninstall) { $arguments += '--uninstall' }
 if ($Force) { $arguments += '--force' }

@@ -2,6 +2,7 @@
 # Install the training worker on this Linux machine as a service, or take it away again.
 #
 #   sudo scripts/install-training-worker.sh --receiver-url URL [--host-id NAME] [--code CODE --fingerprint SHA256]
+#   … --dataset NAME                                       # fetch this data set at once
 #   sudo scripts/install-training-worker.sh                # again, with what was said before: after an upgrade
 #   scripts/install-training-worker.sh … --dry-run         # show every step, do none
 #   sudo scripts/install-training-worker.sh uninstall      # leave nothing

@@ -75,7 +75,7 @@ RECEIVER = fleet(
     "dataset_shelf dataset_endpoints enrolment admission registry membership listening tls authority openapi browsing",
     "quota",
 )
-WORKER = fleet("worker worker_* supervise supervise_* launcher trainer_command capability* dataset_cache")
+WORKER = fleet("worker worker_* supervise supervise_* launcher trainer_command capability* dataset_cache dataset_fetch")
 
 
 @dataclass(frozen=True)
@@ -206,7 +206,7 @@ def starts(module: Module) -> Iterator[tuple[int, str]]:
 PURE = fleet(
     "job policy health worker_state worker_turn worker_types worker_claims worker_beats worker_reports"
 )
-PURE += " " + fleet("worker_trainer outcome dataset_pieces") + " training.data.split"
+PURE += " " + fleet("worker_trainer worker_backlog outcome dataset_pieces") + " training.data.split"
 IMPURE = """io os pathlib shutil tempfile socket ssl select subprocess threading asyncio concurrent queue sqlite3
   time datetime random secrets uuid logging urllib http platform getpass multiprocessing training.clock sys"""
 IMPURE_CALLS = frozenset({"open", "print", "input", "breakpoint", "exec", "eval", "__import__"})

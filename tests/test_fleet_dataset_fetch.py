@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from pathlib import Path
+from dataclasses import replace
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from builders import a_capability, a_job
 from receiver_running import Receiver, running
 from test_fleet_dataset import QUIET, a_folder, block, planned, pushed
 
+from training.fleet import dataset_fetch, install_linux, install_windows
 from training.fleet import worker_types as t
 from training.fleet.cli_views import progress
 from training.fleet.client import Refused, Unreachable
@@ -19,6 +21,7 @@ from training.fleet.client_answers import Damaged
 from training.fleet.client_datasets import read_folder
 from training.fleet.dataset_cache import DatasetCache, FetchError, Order, Stopped
 from training.fleet.dataset_pieces import PIECE_BYTES, Listing
+from training.fleet.install_types import Role, System, Wish
 from training.fleet.job import EndReason, Needs
 from training.fleet.locking import exclusive
 from training.fleet.membership import check_fetch
@@ -310,6 +313,60 @@ def test_a_host_may_fetch_what_it_may_train_on_and_nothing_else(receiver: Receiv
     assert not may("nas", "e" * 64), "the job denies it"
     assert not may("guest", "e" * 64), "the plan denies it the model"
     assert not may("pi", "f" * 64)
+
+
+# -- before the first job ----------------------------------------------------------------------------------------
+
+
+def prefetch(receiver: Receiver, tmp_path: Path, *argv: str) -> int:
+    where = ["--receiver-url", receiver.url, "--cache-dir", str(tmp_path / "cache")]
+    return dataset_fetch.main([*argv, *where])
+
+
+def test_a_host_can_fetch_before_any_job_asks(
+    receiver: Receiver, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    dataset_id, _ = pushed(receiver.client(), folder)
+    assert prefetch(receiver, tmp_path, "processed") == 0
+    assert "whole and verified" in capsys.readouterr().out
+    assert files(tmp_path / "cache/sets" / dataset_id) == files(folder)
+    assert prefetch(receiver, tmp_path, dataset_id[:8]) == 0
+    with exclusive(tmp_path / "cache" / "lock"):
+        assert prefetch(receiver, tmp_path, "processed") == 0
+    assert "fetches its data sets itself" in capsys.readouterr().out
+    assert prefetch(receiver, tmp_path, "nothing") == 1
+    assert "there is no data set `nothing`" in capsys.readouterr().err
+
+
+def test_what_takes_too_long_is_left_to_the_worker(
+    shelf: Shelf, folder: Path, tmp_path: Path
+) -> None:
+    dataset_id = shelf.add(folder)
+    shelf.trouble = [Unreachable("away")] * 1_000_000
+    said = dataset_fetch.fetch(shelf, dataset_id, tmp_path / "cache", GIB, 0.05)
+    assert said.endswith("the worker fetches the rest")
+
+
+@pytest.mark.parametrize("system", [System.LINUX, System.WINDOWS])
+def test_an_installation_fetches_to_where_the_worker_looks(system: System) -> None:
+    wish = Wish(
+        role=Role.WORKER,
+        system=system,
+        checkout=PurePosixPath("/opt/cis490"),
+        python=PurePosixPath("/venv/python"),
+        receiver_url="https://pi:8445",
+        host_id="desk",
+        dataset="processed",
+    )
+    plan = install_windows.prepare(wish)
+    if system is System.LINUX:
+        plan = install_linux.prepare(wish, "")
+    (step,) = [each for each in plan if getattr(each, "says", "").startswith("fetch the data set")]
+    argv = list(getattr(step, "argv"))  # noqa: B009 - a step of whatever kind
+    assert argv[:4] == ["/venv/python", "-m", "training.fleet.dataset_fetch", "processed"]
+    assert argv[argv.index("--cache-dir") + 1].replace("\\", "/").endswith("/state/datasets")
+    nothing = install_linux.prepare(replace(wish, dataset=None), "")
+    assert not [each for each in nothing if "data set" in each.says]
 
 
 # -- the state machine ------------------------------------------------------------------------------------------

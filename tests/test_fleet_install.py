@@ -751,7 +751,7 @@ def test_every_parameter_is_documented_and_reaches_a_flag(powershell: tree_sitte
     parameters = re.findall(r"\[(?:string|switch)\]\$(\w+)", block)
     documented = re.findall(r"^\.PARAMETER (\w+)$", text, re.MULTILINE)
     assert parameters == documented
-    assert len(parameters) == len(set(parameters)) == 9
+    assert len(parameters) == len(set(parameters)) == 10
     flags = {
         flag for flag in re.findall(r"'(--[a-z-]+)'|\"(--[a-z-]+)=", text) for flag in flag if flag
     }

@@ -51,6 +51,10 @@ class FetchError(Exception):
     """The data set cannot be had on this host. The text is one sentence."""
 
 
+class CacheInUse(FetchError):  # noqa: N818 - named for what was found
+    """Another process holds the folder."""
+
+
 class Stopped(Exception):  # noqa: N818 - nothing went wrong
     """Nobody wants the data set any more."""
 
@@ -293,7 +297,7 @@ class DatasetCache:
             try:
                 stack.enter_context(exclusive(self.folder / "lock"))
             except LockedError:
-                raise FetchError(
+                raise CacheInUse(
                     f"another worker uses the data sets in {self.folder}; give this one its own --cache-dir"
                 ) from None
             self._held = stack.pop_all()

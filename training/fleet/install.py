@@ -143,6 +143,7 @@ def _wish_of(args: argparse.Namespace, site: Site) -> Wish:
         flags_are_new=args.flags is not None,
         code=args.code,
         fingerprint=args.fingerprint,
+        dataset=args.dataset,
         commit=commit,
         image=site.image is not None,
         dry_run=args.dry_run,
@@ -234,6 +235,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--flags",
         help="further flags of the service's program, in one argument: --flags='--on-silence pause'",
+    )
+    parser.add_argument(
+        "--dataset", metavar="NAME", help="fetch this data set at once; else the first job does"
     )
     parser.add_argument("--dry-run", action="store_true", help="show every step and do none")
     parser.add_argument("--uninstall", action="store_true", help="take it away again")

@@ -17,7 +17,7 @@ from training.fleet.install_steps import (
     WriteFile,
 )
 from training.fleet.install_types import Role, Wish
-from training.fleet.install_worker import joining, trying
+from training.fleet.install_worker import fetching, joining, trying
 
 ETC = PurePosixPath("/etc/cis490")
 UNITS = PurePosixPath("/etc/systemd/system")
@@ -138,6 +138,7 @@ def _of_worker(wish: Wish) -> list[Step]:
     if not wish.image:
         steps += joining(wish, tls, JOINED, user(role))
         steps.append(trying(wish, user(role)))
+        steps += fetching(wish, tls, user(role))
     text = (
         "# Settings of the training worker. After an edit: systemctl restart cis490-trainer-worker\n"
         f"CIS490_RECEIVER_URL={wish.receiver_url}\n"

@@ -31,6 +31,7 @@ class Wish:
     flags_are_new: bool = False  # said now, not taken over from the last time
     code: str | None = None  # one-time code of `cis490-jobs enroll`
     fingerprint: str | None = None  # of the receiver's authority, from the same line
+    dataset: str | None = None  # to be fetched at once, so that the first job need not wait
     commit: str | None = None
     image: bool = False  # a folder is filled; nothing is started and no user is made
     dry_run: bool = False

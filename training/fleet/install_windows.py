@@ -12,7 +12,7 @@ from xml.sax.saxutils import escape
 
 from training.fleet.install_steps import Command, MakeFolder, Remove, Step, WriteFile
 from training.fleet.install_types import Wish
-from training.fleet.install_worker import joining, trying
+from training.fleet.install_worker import fetching, joining, trying
 
 BASE = PureWindowsPath("C:/ProgramData/cis490")
 SETTINGS = BASE / "worker.json"
@@ -100,6 +100,7 @@ def prepare(wish: Wish) -> list[Step]:
         )
         steps += joining(wish, TLS, JOINED, None)
         steps.append(trying(wish, None))
+        steps += fetching(wish, TLS, None)
     steps.append(WriteFile(SETTINGS, json.dumps(settings, indent=2) + "\n"))
     steps.append(WriteFile(TASK_FILE, task_xml(wish), encoding="utf-16"))
     return steps

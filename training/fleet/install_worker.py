@@ -9,6 +9,8 @@ from pathlib import PurePath
 from training.fleet.install_steps import Command, Join, Step
 from training.fleet.install_types import Wish
 
+FETCH_S = 60  # the worker goes on with what is there, so that no installation takes for ever
+
 
 def undelivered(saved: str) -> str | None:
     """The job whose finished training still waits to be delivered, from the worker's own notes; None without one."""
@@ -40,6 +42,25 @@ def joining(wish: Wish, folder: PurePath, mark: PurePath, as_user: str | None) -
     argv = [str(wish.python), "-m", "training.fleet.join", "--receiver-url", wish.receiver_url]
     argv += ["--host-id", wish.host_id, "--code", wish.code, "--fingerprint", wish.fingerprint]
     return [Join([*argv, "--tls-dir", str(folder)], wish.code, mark, wish.checkout, as_user)]
+
+
+def fetching(wish: Wish, tls: PurePath, as_user: str | None) -> Sequence[Step]:
+    """The step that fetches the data set, to where the worker looks for it; none unless one was named."""
+    if wish.dataset is None:
+        return []
+    argv = [str(wish.python), "-m", "training.fleet.dataset_fetch", wish.dataset]
+    argv += ["--receiver-url", wish.receiver_url, "--host-id", wish.host_id]
+    argv += ["--tls-dir", str(tls), "--cache-dir", str(tls.parent / "datasets")]
+    return [
+        Command(
+            f"fetch the data set {wish.dataset}, or what can be had of it in {FETCH_S} s",
+            [*argv, "--within-s", str(FETCH_S)],
+            cwd=wish.checkout,
+            user=as_user,
+            changes=False,
+            summary=str.strip,
+        )
+    ]
 
 
 def trying(wish: Wish, as_user: str | None) -> Step:
