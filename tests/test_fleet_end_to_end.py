@@ -133,7 +133,11 @@ def fleet(tmp_path: Path) -> Iterator[Fleet]:
 
 
 def test_every_job_ends_as_it_should(fleet: Fleet) -> None:
-    fleet.plan(good="well", bad="bad-data", garbled="binary", shot="shot", forgetful="forgets")
+    behaviours = {"good": "well", "bad": "bad-data", "garbled": "binary"}
+    # Three that die at once, and none that ends well between them, would have the host taken out.
+    behaviours |= {"better": "on-file", "shot": "shot", "forgetful": "forgets"}
+    fleet.plan(**behaviours)
+    (fleet.folder / "go").touch()
     fleet.start_receiver()
     worker = fleet.start_worker()
     until(lambda: fleet.status("good") == "completed" and fleet.status("bad") == "failed")
@@ -145,7 +149,7 @@ def test_every_job_ends_as_it_should(fleet: Fleet) -> None:
     rows = [
         json.loads(line) for line in (fleet.folder / "models/index.jsonl").read_text().splitlines()
     ]
-    assert [row["artifact_id"] for row in rows] == [good["job"]["artifact_id"]]
+    assert {row["artifact_id"] for row in rows} == {good["job"]["artifact_id"]}
     lines = fleet.client.log("good")["lines"]
     assert json.loads(lines[-1])["epoch"] == 3
 
@@ -159,6 +163,22 @@ def test_every_job_ends_as_it_should(fleet: Fleet) -> None:
     assert TOKEN not in fleet.log("host")
     worker.send_signal(signal.SIGTERM)
     assert worker.wait(PATIENCE_S) == 0
+
+
+def test_a_host_on_which_everything_dies_is_taken_out_until_it_is_released(fleet: Fleet) -> None:
+    """Three jobs in a row that die at once speak against the host; after its release, against themselves."""
+    fleet.plan(bad="bad-data", garbled="binary", forgetful="forgets")
+    fleet.start_receiver()
+    fleet.start_worker()
+    until(lambda: fleet.client.health()["quarantined"])
+    (seen,) = fleet.client.workers()["workers"]
+    assert "3 different jobs in a row died within 60 s" in seen["quarantine"]
+    bad = fleet.job("bad")["job"]
+    assert (bad["status"], bad["trainer_failures"]) == ("pending", 0), "it pays for nothing"
+    assert "cis490-jobs release host" in bad["obstacle"]
+    fleet.client.release("host")
+    until(lambda: fleet.status("bad") == "failed")
+    assert fleet.client.health()["quarantined"] == {}
 
 
 def test_cancel_stops_even_a_deaf_trainer(fleet: Fleet) -> None:

@@ -125,6 +125,13 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
         wire.StatusReply,
         (*_CLAIMED, Slug.JOB_CANCELLED),
     ),
+    ("POST", f"{_JOB}/log"): Operation(
+        "output",
+        "what the trainer printed, also when its attempt is over",
+        wire.OutputRequest,
+        wire.OutputReply,
+        (*_CLAIMED, Slug.JOB_CANCELLED),
+    ),
     ("PUT", "/v1/model/{job_id}"): Operation(
         "upload",
         "bring a bundle, or the rest of one",
