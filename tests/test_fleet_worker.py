@@ -402,7 +402,7 @@ def test_a_job_from_claim_to_receipt(tmp_path: Path) -> None:
     assert worker.run() == 0
     claim = receiver.bodies("claim")[0]
     assert claim["host_id"] == "h"
-    assert claim["capability"] == {"os": "x"}
+    assert claim["capability"] == {"os": "x", "healthy": True, "unhealthy_because": None}
     assert claim["trainer_digests"] == {"run": "d"}
     assert claim["session_id"].startswith("0000000001-")
     assert claim["wait_s"] == 30.0
@@ -560,20 +560,18 @@ def test_signal_while_a_job_runs_hands_it_back(tmp_path: Path) -> None:
     assert (failed["reason"], failed["error"]) == (EndReason.WORKER_SHUTDOWN, "worker shutdown")
 
 
-def test_full_disk_asks_for_no_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    receiver = Receiver(claim=lambda _: reply(**GRANT))
+def test_a_host_tells_with_its_claim_that_its_disk_is_full(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The receiver gives it nothing then, and shows why."""
+    receiver = Receiver()
     worker = work(tmp_path, receiver, FakeRunner(), chance=lambda: 0.0)
-    looks: list[int] = []
-
-    def free(_: Path) -> int:
-        looks.append(1)
-        if len(looks) == 3:
-            worker.post(t.SignalReceived())
-        return 1024
-
-    monkeypatch.setattr("training.fleet.worker.free_bytes", free)
+    receiver.routes["claim"] = last(worker, reply(job_id=None, reason="quarantined"))
+    monkeypatch.setattr("training.fleet.worker_health.free_bytes", lambda _: 1024)
     assert worker.run() == 0
-    assert receiver.seen == []
+    told = receiver.bodies("claim")[0]["capability"]
+    assert told["healthy"] is False
+    assert "only 0 MiB are free" in told["unhealthy_because"]
 
 
 @pytest.mark.parametrize(("free_bytes", "kept"), [(1024, False), (2**40, True)])

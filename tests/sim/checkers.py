@@ -26,7 +26,8 @@ _TABLE: dict[str, tuple[tuple[str | None, ...], str]] = {
     "retry": (_LIVE, "pending"),
     "hand_back": (_LIVE, "pending"),
     "sweep": (_LIVE, "pending"),
-    "exhaust": (_LIVE, "failed"),
+    "exhaust": (("pending", *_LIVE), "failed"),
+    "pardon": (("pending", "failed"), "pending"),
     "cancel": (("pending", *_LIVE), "cancelled"),
     "requeue": (("pending", *_LIVE, *_FINAL), "pending"),
 }
@@ -144,7 +145,8 @@ class OnlyTheOwnerActs(Checker):
 
     def _worker(self, seen: Observation) -> None:
         call, changed, claim = seen.call, seen.changed(), self.claim(seen.call)
-        self.demand(set(changed) <= {call.job_id}, f"{call.name} moved another job")
+        others = {job_id for job_id in changed if not _given_back(seen, job_id)}
+        self.demand(others <= {call.job_id}, f"{call.name} moved another job")
         if seen.error is not None:
             return
         live = seen.before.live.get(claim)
@@ -183,6 +185,18 @@ class OnlyTheOwnerActs(Checker):
             assert call.request is not None
             return str(call.request.headers.get("X-Claim-Id"))
         return str(call.message.claim_id)
+
+
+def _given_back(seen: Observation, job_id: str) -> bool:
+    """Whether all that happened to a job is that it no longer pays for what a sick host did."""
+    before, after = seen.before.jobs.get(job_id), seen.after.jobs[job_id]
+    if before is None or seen.call.name != "fail":
+        return False
+    spared = (after.trainer_failures, after.host_losses)
+    pardoned = [e for e in seen.events if e.job_id == job_id]
+    if before._replace(trainer_failures=spared[0], host_losses=spared[1]) == after:
+        return not pardoned and spared < (before.trainer_failures, before.host_losses)
+    return [e.transition for e in pardoned] == ["pardon"]
 
 
 class CompletedForGood(Checker):
@@ -246,15 +260,18 @@ class BudgetsHold(Checker):
 
     def _job(self, witness: Witness, job: Facts) -> None:
         ends = witness.rows(
-            "SELECT end_reason, exit_code FROM attempts WHERE job_id = ? AND generation = ? ORDER BY attempt",
+            "SELECT end_reason, exit_code, pardoned FROM attempts WHERE job_id = ? AND generation = ? "
+            "ORDER BY attempt",
             job.job_id,
             job.generation,
         )
+        grants = len(ends)
+        ends = [(reason, code) for reason, code, pardoned in ends if not pardoned]
         reasons = Counter(reason for reason, _ in ends)
         failures = reasons["trainer_failed"]
         losses = reasons["host_lost"] + reasons["upload_failed"] + reasons["spawn_failed"]
         name = job.job_id[:8]
-        self.demand(job.grants == len(ends), f"{name} counts {job.grants} grants, had {len(ends)}")
+        self.demand(job.grants == grants, f"{name} counts {job.grants} grants, had {grants}")
         self.demand(
             job.trainer_failures == failures, f"{name}: {job.trainer_failures} of {failures}"
         )
@@ -265,11 +282,12 @@ class BudgetsHold(Checker):
         spent = (
             failures >= policy.max_attempts
             or losses >= policy.max_host_losses
-            or len(ends) >= policy.max_grants
+            or grants >= policy.max_grants
             or any(reason == "trainer_failed" and code in (2, 65) for reason, code in ends)
         )
         if job.status == "failed":
-            self.demand(spent, f"{name} failed before a budget was used up")
+            hopeless = (job.ended_by or "").startswith(("suspect_job", "out_of_memory"))
+            self.demand(spent or hopeless, f"{name} failed before a budget was used up")
             self.demand(job.ended_by is not None, f"{name} failed and nothing says of what")
         if job.status == "pending":
             self.demand(not spent, f"{name} waits although a budget is used up")

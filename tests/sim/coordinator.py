@@ -320,7 +320,7 @@ class Coordinator:
         moves = self._made_pending()
         if moves != self._moves:
             self._moves = moves
-            self._wake()
+            self.wake()
         for (process, _), future, error in zip(group, futures, errors, strict=True):
             self._go_on(process, future.result() if error is None else error)
 
@@ -336,7 +336,7 @@ class Coordinator:
         self._watcher.after(commit.call, result, None)
         return result
 
-    def _wake(self) -> None:
+    def wake(self) -> None:
         self.news += 1
         for process in list(self.processes.values()):
             if process.wake is not None:

@@ -47,11 +47,18 @@ class Endpoints:
             return call, self._claim(call)
         if rest == ["reload"]:
             return call, self._simply(call, self._at.reload)
+        if noun == "workers":
+            return call, self._release(call, rest[0])
         call.job_id = rest[0]
         return call, self._about_job(call)
 
     def _simply(self, call: Call, work: Callable[[], Any]) -> Endpoint:
         return (yield Commit(call, work))
+
+    def _release(self, call: Call, host: str) -> Endpoint:
+        answer = yield Commit(call, lambda: self._at.service.release(host, "operator"))
+        self._at.wake()
+        return answer
 
     def _about_job(self, call: Call) -> Endpoint:
         job_id, service = call.job_id, self._at.service

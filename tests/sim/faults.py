@@ -44,10 +44,17 @@ class Fault(StrEnum):
     KILLED = "trainer killed"
     SPAWN_FAILS = "trainer cannot start"
     PACK_FAILS = "nothing to pack"
+    OUT_OF_RAM = "trainer out of memory"
+    OUT_OF_VRAM = "trainer out of GPU memory"
+    # what the fleet heals by itself
+    SICK_HOST = "trainer on a sick host"
+    COMPLAINT = "failed self-test"
+    POISON = "job crashes its host"
     # the operator
     CANCEL = "operator cancels"
     REQUEUE = "operator requeues"
     RELOAD = "operator reloads"
+    RELEASE = "operator releases"
 
 
 @dataclass(frozen=True)

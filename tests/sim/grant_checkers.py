@@ -153,4 +153,10 @@ def misfit(
         return "too little RAM"
     if capability.get("cpu_cores", 0) < spec.get("min_cores", 0):
         return "too few cores"
+    devices = capability.get("cuda_devices", []) if capability.get("cuda_available") else []
+    ram, vram = spec.get("ram_above_gib", 0.0), spec.get("vram_above_gib", 0.0)
+    if ram and capability.get("ram_available_gib", 0.0) <= ram:
+        return "no more RAM than where it ran out"
+    if vram and max((d["vram_free_gib"] for d in devices), default=0.0) <= vram:
+        return "no more VRAM than where it ran out"
     return None

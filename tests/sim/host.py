@@ -15,6 +15,7 @@ from typing import Any, Protocol
 from sim.calls import SimCalls
 from sim.disk import Crash, Fuse
 from sim.faults import Fault, Weather
+from sim.illness import Illness
 from sim.network import Network
 from sim.trainer import Fate, Trainer
 from sim.world import SimClock, Timer, World
@@ -67,6 +68,7 @@ class Habits:
     polite_s: float  # how long a trainer takes to stop when asked
     measure_s: float  # how often its worker asks whether it computes
     same_bytes: bool  # whether two runs of a job give the same bundle
+    illness: Illness
 
 
 class HostWatcher(Protocol):
@@ -115,6 +117,11 @@ class Host:
         self.asleep = False
         self.calm = False
         self.gone = False  # for good
+        self.sick: Fault | None = None  # how every trainer dies here at once
+        self.crashed_with: set[str] = (
+            set()
+        )  # claims in hand when the program last ended without a word
+        self._exits = False
         self.trainer: Trainer | None = None
         self._network = network
         self._habits = habits
@@ -135,6 +142,7 @@ class Host:
 
     def start(self) -> None:
         self._boot += 1
+        self._exits = False
         directory = self.directory
         directory.sessions += 1
         self.session_id = f"{directory.sessions:010d}-{self._chance.getrandbits(32):08x}"
@@ -182,6 +190,8 @@ class Host:
             return
         self.up = False
         self.fuse.put_out()
+        held = (self.directory.saved.assignment, self.state.work and self.state.work.assignment)
+        self.crashed_with = {each.claim_id for each in held if each and not self._exits}
         if self.trainer is not None:
             self.trainer.vanish()
             self.trainer = None
@@ -287,6 +297,9 @@ class Host:
         fate = Fate.draw(
             self._chance, self._weather, self._habits.work_s(assignment.job_id), calm=self.calm
         )
+        if self.sick is not None:
+            self.world.fault(Fault.SICK_HOST, self.machine, assignment.job_id[:8])
+        fate = self._habits.illness.strike(fate, assignment.job_id, self.capability, self.sick)
         claim = assignment.claim_id
         if fate.ending is Fault.SPAWN_FAILS:
             self.world.fault(Fault.SPAWN_FAILS, self.machine, assignment.job_id[:8])
@@ -311,6 +324,13 @@ class Host:
             trainer.start()
             self.take(t.Spawned(claim_id=claim))
             measure()
+            if assignment.job_id in self._habits.illness.poison_s:
+                self._soon(self._habits.illness.poison_s[assignment.job_id], poisoned)
+
+        def poisoned() -> None:
+            if self.trainer is trainer and trainer.running:
+                self.world.fault(Fault.POISON, self.machine, assignment.job_id[:8])
+                self.crash()
 
         def measure() -> None:
             if self.trainer is trainer:
@@ -419,6 +439,7 @@ class Host:
 
     def _do_exit(self, action: t.Exit) -> None:
         self.world.say(self.machine, f"exits {action.code} {action.sentence}".rstrip())
+        self._exits = True
         self.crash()  # what is left of its children goes with it
 
 

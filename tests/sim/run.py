@@ -10,6 +10,7 @@ from pathlib import Path
 
 from sim import checkers as c
 from sim import grant_checkers as g
+from sim import health_checkers as h
 from sim import time_checkers as s
 from sim import worker_checkers as w
 from sim.coordinator import Coordinator
@@ -64,6 +65,9 @@ class Simulation:
             self.finished,
             w.AsksTheSameAgain(self.world),
             w.LogsAreWhole(self.world),
+            h.SickHostsAreTakenOut(self.world, policy),
+            h.SuspectsAreTrue(self.world, policy),
+            h.MoreMemoryOrNone(self.world, scenario.hosts),
         ]
         self.witness = Witness(
             self.world,
@@ -177,6 +181,7 @@ class Simulation:
             polite_s=scenario.polite_s,
             measure_s=min(60.0, 0.25 * scenario.policy.stale_after_s),
             same_bytes=scenario.same_bytes,
+            illness=scenario.illness,
         )
         return Host(
             self.world,
@@ -232,7 +237,7 @@ class Simulation:
         policy, scenario = self.scenario.policy, self.scenario
         work = sum(1.2 * work_s for work_s in scenario.work_s.values())
         pause = policy.backoff_max_s + policy.retry_elsewhere_grace_s + policy.prefer_cuda_grace_s
-        tries = policy.max_attempts + 2
+        tries = policy.max_attempts + 4  # some of them on a host that is taken out for it
         lease = 6 * policy.stale_after_s
         return tries * (work + (pause + 120) * len(scenario.work_s)) + lease
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sim.faults import Weather
+from sim.illness import Illness
 from training.fleet.job import spec_hash
 from training.fleet.policy import Policy
 from training.fleet.worker_types import OnSilence, Settings
@@ -34,6 +35,7 @@ class Scenario:
     later_jobs: list[dict[str, Any]]  # that reloads bring
     work_s: dict[str, float]  # job id → how long its trainer works
     weather: Weather
+    illness: Illness
     stormy_s: float  # faults happen until then
     latency_s: float
     commit_s: float
@@ -56,6 +58,13 @@ class Scenario:
             job["job_id"]: share * chance.choice([0.02, 0.1, 0.3, 0.6]) * (0.5 + chance.random())
             for job in known + later
         }
+        illness, policy = Illness.draw(
+            seed,
+            policy,
+            [machine.capability for machine in machines],
+            work_s,
+            stormy_s / 3600,
+        )
         return cls(
             seed=seed,
             policy=policy,
@@ -65,6 +74,7 @@ class Scenario:
             later_jobs=later,
             work_s=work_s,
             weather=Weather.draw(chance, policy.stale_after_s, stormy_s / 3600),
+            illness=illness,
             stormy_s=stormy_s,
             latency_s=chance.choice([0.001, 0.02, 0.3]),
             commit_s=chance.choice([0.0, 0.002, 0.03, 0.5]),

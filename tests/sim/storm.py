@@ -66,6 +66,9 @@ class Storm:
         self._strike(weather.worker_sleeps_per_h * machines, self._sleep_worker)
         self._strike(weather.worker_stops_per_h * machines, self._stop_worker)
         self._strike(weather.operator_per_h, self._operate)
+        illness = self._scenario.illness
+        self._strike(illness.sick_per_h, self._sicken)
+        self._strike(illness.complaints_per_h, self._complain)
         if self._chance.random() < 0.3:
             self._world.after(self._chance.random() * self._scenario.stormy_s, self._clone)
         self._world.at(self._scenario.stormy_s, self.end)
@@ -97,7 +100,20 @@ class Storm:
         for host in self._hosts:
             host.calm = True
             host.fuse.put_out()
+            host.sick = None
+            host.capability = _well(host)
         self._world.after(60.0, self._look_for_what_hangs)
+        self._world.after(30.0, self._release_all)
+
+    def _release_all(self) -> None:
+        """Somebody looks at the hosts that get no jobs, now and then."""
+        if self._receiver.up:
+            for row in self._receiver.database.all("quarantines"):
+                self._release(row["host"])
+        self._world.after(30.0, self._release_all)
+
+    def _release(self, host: str) -> None:
+        self._send(Fault.RELEASE, f"/v1/workers/{host}/release")
 
     def _look_for_what_hangs(self) -> None:
         """Somebody looks at last."""
@@ -218,6 +234,29 @@ class Storm:
             self._world.fault(Fault.WORKER_STOP, host.machine)
             host.tell_to_stop()
 
+    def _sicken(self) -> None:
+        """From now on everything dies here at once."""
+        host = self._chance.choice(self._hosts)
+        if host.sick is None:
+            host.sick = self._chance.choice([Fault.EXIT_1, Fault.EXIT_65, Fault.SPAWN_FAILS])
+            self._world.say(host.machine, f"falls sick: {host.sick}")
+
+            def heal() -> None:
+                host.sick = None
+
+            self._world.after(self._lasts(self._scenario.stormy_s), heal)
+
+    def _complain(self) -> None:
+        """The host's own test fails for a while."""
+        host = self._chance.choice(self._hosts)
+        self._world.fault(Fault.COMPLAINT, host.machine)
+        host.capability = {**_well(host), "healthy": False, "unhealthy_because": "no room"}
+
+        def mended() -> None:
+            host.capability = _well(host)
+
+        self._world.after(self._lasts(3 * self._scenario.policy.stale_after_s), mended)
+
     def _clone(self) -> None:
         """A second machine with a living host's id: installed anew, or from a copy of its disk."""
         model = self._chance.choice(self._hosts)
@@ -249,7 +288,10 @@ class Storm:
     # ── the operator ────────────────────────────────────────────────────────────────────────
 
     def _operate(self) -> None:
-        what = self._chance.choice(["cancel", "requeue", "reload"])
+        what = self._chance.choice(["cancel", "requeue", "reload", "release"])
+        if what == "release":
+            self._release(self._chance.choice(self._hosts).name)
+            return
         if what == "reload":
             self._edit_manifest()
             self._send(Fault.RELOAD, "/v1/manifest/reload")
@@ -285,3 +327,8 @@ class Storm:
         if self._chance.random() < 0.3:
             changed.pop("min_ram_gib", None)
         self._receiver.jobs = jobs
+
+
+def _well(host: Host) -> dict[str, Any]:
+    """What the machine can do when nothing is wrong with it."""
+    return {key: value for key, value in host.capability.items() if "healthy" not in key}

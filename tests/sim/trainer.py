@@ -20,7 +20,10 @@ _ENDINGS: dict[Fault | None, Ended] = {
     Fault.EXIT_75: Ended(EndKind.EXITED, code=75),
     Fault.KILLED: Ended(EndKind.SIGNALLED, signal=SIGKILL),
     Fault.PACK_FAILS: Ended(EndKind.EXITED, code=0),
+    Fault.OUT_OF_RAM: Ended(EndKind.SIGNALLED, signal=SIGKILL, oom_kills=1),
+    Fault.OUT_OF_VRAM: Ended(EndKind.EXITED, code=1),
 }
+_LAST_LINE = {Fault.OUT_OF_VRAM: "torch.OutOfMemoryError: CUDA out of memory."}
 
 
 @dataclass(frozen=True)
@@ -180,4 +183,6 @@ class Trainer:
         else:
             if self.fate.ending not in (None, Fault.PACK_FAILS):
                 self._world.fault(self.fate.ending, "trainer", self.assignment.job_id[:8])
+            if self.fate.ending in _LAST_LINE:
+                self._printed([_LAST_LINE[self.fate.ending]])
             self.end(_ENDINGS[self.fate.ending])

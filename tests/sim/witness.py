@@ -75,6 +75,7 @@ class Event(NamedTuple):
 
 _FACTS = f"SELECT {', '.join(Facts._fields)} FROM jobs ORDER BY seq"
 _LIVE = f"SELECT {', '.join(Live._fields)} FROM attempts WHERE ended_at IS NULL ORDER BY claim_id"
+_OUT = "SELECT host, cause FROM quarantines WHERE ended_at IS NULL"
 _EVENTS = (
     "SELECT seq, job_id, transition, from_status, to_status, attempt, host, detail FROM events "
     "WHERE seq > ? ORDER BY seq"
@@ -88,6 +89,7 @@ class Snapshot:
     jobs: dict[str, Facts]
     live: dict[str, Live]  # by claim id
     event_seq: int
+    out: dict[str, str]  # hosts that are taken out → cause
 
 
 @dataclass(frozen=True)
@@ -137,7 +139,7 @@ class Witness:
         self.world = world
         self.checkers = checkers
         self.receiver: Coordinator
-        self.now = Snapshot({}, {}, 0)  # as last committed
+        self.now = Snapshot({}, {}, 0, {})  # as last committed
         self._staged = self.now
         self._pending: list[Observation] = []
         self._refused = False
@@ -211,9 +213,11 @@ class Witness:
         return cursor.execute(sql, params).fetchall()
 
     def spec(self, job_id: str) -> dict[str, Any]:
-        (row,) = self.rows("SELECT spec FROM jobs WHERE job_id = ?", job_id)
-        spec: dict[str, Any] = json.loads(row[0])
-        return spec
+        """What a job asks for, and what was learned of its memory."""
+        sql = "SELECT spec, ram_above_gib, vram_above_gib FROM jobs WHERE job_id = ?"
+        ((text, ram, vram),) = self.rows(sql, job_id)
+        spec: dict[str, Any] = json.loads(text)
+        return spec | {"ram_above_gib": ram, "vram_above_gib": vram}
 
     def _look(self, known: Snapshot) -> tuple[Snapshot, list[Event]]:
         jobs = {row[0]: Facts._make(row) for row in self.rows(_FACTS)}
@@ -224,7 +228,7 @@ class Witness:
             jobs = known.jobs
         if live == known.live:
             live = known.live
-        return Snapshot(jobs, live, seq), events
+        return Snapshot(jobs, live, seq, dict(self.rows(_OUT))), events
 
     def _say(self, event: Event) -> None:
         source = event.source or "–"

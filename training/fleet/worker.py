@@ -23,9 +23,10 @@ from training.fleet.client import FleetClient
 from training.fleet.credentials import Credentials, CredentialsError
 from training.fleet.dataset_cache import DatasetCache
 from training.fleet.supervise import LocalRunner, Runner, end_leftovers
-from training.fleet.worker_attempt import DISK_WANTED_BYTES, MIB, Attempt, free_bytes
-from training.fleet.worker_calls import Asker, Calls, NotNowError
+from training.fleet.worker_attempt import Attempt
+from training.fleet.worker_calls import Asker, Calls
 from training.fleet.worker_disk import StateError, StateFolder
+from training.fleet.worker_health import SelfTest
 from training.fleet.worker_options import (
     PROGRAM,
     Options,
@@ -63,12 +64,15 @@ class TrainerWorker:
         runner: Runner | None = None,
         clock: Clock | None = None,
         chance: Chance = random.random,
+        self_test: Callable[[], str | None] | None = None,
     ) -> None:
         """``client`` makes one for a time-out in seconds. Raises StateError and ValueError, in one sentence."""
         self._options = options
         self._clock = clock or SystemClock()
         self._chance = chance
         self._capability = capability or (lambda: detect(options))
+        self._self_test = self_test or SelfTest(options.places, options.state_dir, self._clock)
+        self._complaint: str | None = None
         credentials = None if options.tls_dir is None else Credentials(options.tls_dir)
         make = client or (
             lambda timeout_s: FleetClient(
@@ -248,13 +252,18 @@ class TrainerWorker:
 
     def _present(self) -> Mapping[str, object]:
         """What this host can do now, for a claim; called on the thread that sends it."""
-        artifacts = self._options.places.artifacts
-        free = free_bytes(artifacts)
-        if free < DISK_WANTED_BYTES:
-            raise NotNowError(
-                f"only {free // MIB} MiB are free at {artifacts}; free some space and work is taken again"
-            )
-        return self._capability()
+        complaint = self._self_test()
+        if complaint != self._complaint:
+            self._complaint = complaint
+            if complaint is None:
+                log.info("this host is well again")
+            else:
+                log.warning("this host gets no work: %s", complaint)
+        return {
+            **self._capability(),
+            "healthy": complaint is None,
+            "unhealthy_because": complaint,
+        }
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -31,17 +31,13 @@ Post = Callable[[t.Event], None]
 Lines = Callable[[str, int], tuple[int, tuple[str, ...]]]  # of a claim from a line on: Outbox.read
 
 
-class NotNowError(Exception):
-    """This host should not ask for work at the moment; the text says why."""
-
-
 class AbortedError(Exception):
     """Nobody wants the upload any more."""
 
 
 @dataclass(frozen=True, slots=True)
 class Asker:
-    """Who asks: what a claim says of this worker. ``capability`` may raise NotNowError."""
+    """Who asks: what a claim says of this worker."""
 
     instance_id: str
     session_id: str
