@@ -12,6 +12,7 @@ import pytest
 from builders import a_capability, a_job
 from receiver_running import Receiver, running
 from test_fleet_dataset import QUIET, a_folder, block, planned, pushed
+from tls_world import secure
 
 from training.fleet import dataset_fetch, install_linux, install_windows
 from training.fleet import worker_types as t
@@ -21,7 +22,9 @@ from training.fleet.client_answers import Damaged
 from training.fleet.client_datasets import read_folder
 from training.fleet.dataset_cache import DatasetCache, FetchError, Order, Stopped
 from training.fleet.dataset_pieces import PIECE_BYTES, Listing
-from training.fleet.install_types import Role, System, Wish
+from training.fleet.identity import Role
+from training.fleet.install_types import Role as InstallRole
+from training.fleet.install_types import System, Wish
 from training.fleet.job import EndReason, Needs
 from training.fleet.locking import exclusive
 from training.fleet.membership import check_fetch
@@ -315,6 +318,27 @@ def test_a_host_may_fetch_what_it_may_train_on_and_nothing_else(receiver: Receiv
     assert not may("pi", "f" * 64)
 
 
+def test_over_tls_a_host_shows_who_it_is_to_fetch(folder: Path, tmp_path: Path) -> None:
+    with secure(a_folder(tmp_path / "tls", note=b""), a_job("one")) as receiver:
+        operator, _ = receiver.admitted("ada", Role.OPERATOR)
+        host, _ = receiver.admitted("pi")
+        dataset_id, _ = pushed(receiver.showing(operator), folder)
+        calls, listing = receiver.showing(host).datasets, read_folder(folder, QUIET)
+        first = next(iter(listing.lengths))
+        refused = {
+            "not_yours": lambda: calls.piece(dataset_id, first),
+            "operator_token": lambda: calls.announce(listing),
+            "no_certificate": lambda: receiver.showing(None).datasets.piece(dataset_id, first),
+        }
+        for slug, call in refused.items():
+            with pytest.raises(Refused) as refusal:
+                call()
+            assert refusal.value.slug == slug
+        planned(receiver, Plan(datasets={dataset_id: frozenset({Needs(model="gbt")})}))
+        assert calls.listing(dataset_id) == listing
+        assert len(calls.piece(dataset_id, first)) == listing.lengths[first]
+
+
 # -- before the first job ----------------------------------------------------------------------------------------
 
 
@@ -350,7 +374,7 @@ def test_what_takes_too_long_is_left_to_the_worker(
 @pytest.mark.parametrize("system", [System.LINUX, System.WINDOWS])
 def test_an_installation_fetches_to_where_the_worker_looks(system: System) -> None:
     wish = Wish(
-        role=Role.WORKER,
+        role=InstallRole.WORKER,
         system=system,
         checkout=PurePosixPath("/opt/cis490"),
         python=PurePosixPath("/venv/python"),
