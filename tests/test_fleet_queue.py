@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -498,13 +499,15 @@ specs = st.fixed_dictionaries(
 )
 delays = st.sampled_from([-1000.0, -300.0, -30.0, -10.0, -5.0, 0.0, 5.0, 100.0])
 avoiding = st.none() | st.tuples(st.sampled_from(HOSTS), st.sampled_from([-1.0, 0.0, 1.0, 50.0]))
-waiting_jobs = st.lists(st.tuples(specs, delays, avoiding), max_size=12)
+learned = st.sampled_from([0.0, 0.0, 8.0, 16.0])  # GiB that did not do
+waiting_jobs = st.lists(st.tuples(specs, delays, avoiding, learned), max_size=12)
 hosts = st.builds(
     a_host,
     st.sampled_from(HOSTS),
     cuda=st.booleans(),
     vram_free_gib=st.sampled_from([4.0, 8.0]),
     cores=st.sampled_from([2, 4]),
+    ram_total_gib=st.sampled_from([8.0, 16.0, 32.0]),
     priority=st.integers(0, 2),
     deny_jobs=st.sampled_from([frozenset(), frozenset({"cnn"})]),
 )
@@ -522,7 +525,7 @@ def scan(jobs: list[dict[str, Any]], host: Host, fleet: Fleet, now: float) -> st
     """The specification: look at every pending job, take the best of those this host may have now."""
     policy, may = Policy(), []
     for job in jobs:
-        wants = Needs.of(json.loads(job["spec"]))
+        wants = replace(Needs.of(json.loads(job["spec"])), ram_above_gib=job["ram_above_gib"])
         avoids = job["avoid_until"] is not None and job["avoid_until"] > now
         if (
             rules.fits(wants, host) is None
@@ -540,11 +543,14 @@ def pending(queue: JobQueue) -> list[dict[str, Any]]:
     return [dict(row) for row in rows]
 
 
-def fill(queue: JobQueue, jobs: list[tuple[dict[str, Any], float, Any]], now: float) -> None:
+def fill(queue: JobQueue, jobs: list[tuple[dict[str, Any], float, Any, float]], now: float) -> None:
     queue.sync_from_manifest(
-        {"job_id": str(number), **spec} for number, (spec, _, _) in enumerate(jobs)
+        {"job_id": str(number), **spec} for number, (spec, *_) in enumerate(jobs)
     )
-    for number, (_, delay_s, avoids) in enumerate(jobs):
+    for number, (_, delay_s, avoids, above_gib) in enumerate(jobs):
+        job = queue.get(str(number))
+        assert job is not None
+        queue.widen(job, replace(job.needs, ram_above_gib=above_gib))
         host, left_s = avoids or ("", None)
         until = None if left_s is None else now + left_s
         queue._conn.execute(
@@ -556,7 +562,7 @@ def fill(queue: JobQueue, jobs: list[tuple[dict[str, Any], float, Any]], now: fl
 @settings(max_examples=250, deadline=None)
 @given(jobs=waiting_jobs, asking=fleets())
 def test_a_claim_gives_what_a_full_scan_would_give(
-    jobs: list[tuple[dict[str, Any], float, Any]], asking: tuple[Host, Fleet]
+    jobs: list[tuple[dict[str, Any], float, Any, float]], asking: tuple[Host, Fleet]
 ) -> None:
     """The claim looks at the heads of classes and gates only; this is what allows it to. Claims until none is left."""
     host, fleet = asking
@@ -608,7 +614,8 @@ def test_the_wait_is_told_with_its_reason(queue: JobQueue, clock: FakeClock) -> 
 
 HOT = """head grant stale open_gates gates pending_classes beat_job beat_attempt job attempt_by_claim
   attempt_by_request live_attempts_of_host settle_job complete_job end_attempt note_host
-  move_log_next trim_log log events_of_job attempts_of_job artifact_of add_job job_text"""
+  widen_job give_up_job note_crash add_death forget_deaths deaths pardon_attempt give_back pardon_job
+  end_quarantine move_log_next trim_log log events_of_job attempts_of_job artifact_of add_job job_text"""
 
 
 @pytest.mark.parametrize("statement", HOT.split())

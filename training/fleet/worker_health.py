@@ -7,12 +7,17 @@ minute after they failed. A GPU needs no test here: it is only told of when torc
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from training.clock import Clock
-from training.fleet.describe import PROGRAMS, DescribeError, Describer, ProcessDescriber
+from training.fleet.describe import (
+    PROGRAMS,
+    DescribeError,
+    Describer,
+    ProcessDescriber,
+    describe_command,
+)
 from training.fleet.worker_attempt import DISK_WANTED_BYTES, MIB, Places, free_bytes
 
 AGAIN_S = 60.0  # after trainers did not start
@@ -70,14 +75,10 @@ class SelfTest:
 
     def _start(self, python: Path) -> str | None:
         try:
-            self.describe(_command(python))
+            self.describe([str(python), *describe_command(PROGRAMS[0])[1:]])
         except DescribeError as error:
             return f"its trainers do not start: {error}"
         return None
-
-
-def _command(python: Path) -> Sequence[str]:
-    return (str(python), "-m", PROGRAMS[0], "--describe")
 
 
 def _is_ours(root: Path) -> bool:

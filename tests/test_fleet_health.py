@@ -1,0 +1,520 @@
+"""Sick hosts, jobs that crash hosts, memory that runs out: the rules, and what service and queue make of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from builders import (
+    a_beat,
+    a_capability,
+    a_completion,
+    a_failure,
+    a_gpu_host,
+    a_host,
+    a_job,
+    a_row,
+    a_worker_claim,
+    an_attempt,
+    needs,
+)
+from fakes import FakeClock, FakeShelf
+from hypothesis import given
+from hypothesis import strategies as st
+
+from training.fleet import health
+from training.fleet.healing import quarantines
+from training.fleet.health import Death, Weight, sick, suspect_job, weigh
+from training.fleet.job import EndReason, JobStatus
+from training.fleet.policy import LOSS_BUDGET, TRAINER_BUDGET, Policy, fits
+from training.fleet.protocol import ClaimReply, Refusal, Slug
+from training.fleet.queue import JobQueue
+from training.fleet.service import Plan, Service
+from training.fleet.views import Views
+
+R = EndReason
+POLICY = Policy()
+NOW = 5_000.0
+
+
+# ── the rules ───────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("reason", "lived_s", "memory", "weight"),
+    [
+        (R.COMPLETED, 1.0, None, Weight.WELL),
+        (R.SPAWN_FAILED, 999.0, None, Weight.AGAINST),
+        (R.TRAINER_FAILED, 59.9, None, Weight.AGAINST),
+        (R.TRAINER_FAILED, 60.0, None, Weight.WELL),
+        (R.TRAINER_FAILED, 1.0, "ram", Weight.NOTHING),
+        (R.INTERRUPTED, 1.0, None, Weight.NOTHING),
+        (R.WORKER_SHUTDOWN, 1.0, None, Weight.NOTHING),
+        (R.WORKER_SHUTDOWN, 3600.0, None, Weight.WELL),
+        (R.UPLOAD_FAILED, 1.0, None, Weight.NOTHING),
+        (R.UPLOAD_FAILED, 3600.0, None, Weight.WELL),
+        (R.HOST_LOST, 1.0, None, Weight.NOTHING),
+        (R.HOST_LOST, 3600.0, None, Weight.NOTHING),
+    ],
+)
+def test_what_an_end_says_of_its_host(
+    reason: EndReason, lived_s: float, memory: str | None, weight: Weight
+) -> None:
+    assert weigh(reason, lived_s, memory, POLICY) is weight
+
+
+def a_death(job: str, reason: EndReason = R.TRAINER_FAILED, *, before: bool = False) -> Death:
+    return Death(job, f"name-{job}", 1, reason, "it broke\nmore", before)
+
+
+def test_three_different_jobs_in_a_row_speak_against_the_host() -> None:
+    assert sick([a_death("a"), a_death("b")], POLICY) is None
+    assert sick([a_death("a"), a_death("b"), a_death("a"), a_death("b")], POLICY) is None
+    said = sick([a_death("a"), a_death("b"), a_death("c")], POLICY) or ""
+    assert "3 different jobs in a row died within 60 s" in said
+    assert said.endswith("the last was name-c: it broke")
+
+
+def test_a_job_is_believed_once() -> None:
+    row = [a_death("a", before=True), a_death("b"), a_death("c")]
+    assert sick(row, POLICY) is None
+    assert sick([*row, a_death("d")], POLICY) is not None
+
+
+def test_three_trainers_that_cannot_be_started_are_enough_whosever_they_are() -> None:
+    spawn = a_death("a", R.SPAWN_FAILED, before=True)
+    assert sick([spawn, spawn], POLICY) is None
+    assert "could not be started" in (sick([spawn, spawn, spawn], POLICY) or "")
+    assert sick([spawn, spawn, a_death("b"), spawn], POLICY) is None
+
+
+def test_the_rule_can_be_switched_off() -> None:
+    row = [a_death(name, R.SPAWN_FAILED) for name in "abcdef"]
+    assert sick(row, Policy(odd_deaths=0)) is None
+
+
+endings = st.tuples(st.sampled_from([R.TRAINER_FAILED, R.SPAWN_FAILED]), st.integers(1, 9))
+
+
+@given(
+    died=st.lists(endings, min_size=1, max_size=4),
+    other_failures=st.integers(0, 4),
+    other_losses=st.integers(0, 4),
+    last_died=st.booleans(),
+)
+def test_a_pardon_gives_back_what_was_paid_and_no_more(
+    died: list[tuple[EndReason, int]], other_failures: int, other_losses: int, last_died: bool
+) -> None:
+    attempts = [
+        an_attempt(claim_id=str(n), attempt=n + 1, end_reason=reason)
+        for n, (reason, _) in enumerate(died)
+    ]
+    failures = sum(reason is R.TRAINER_FAILED for reason, _ in died)
+    job = a_row(
+        JobStatus.FAILED,
+        trainer_failures=other_failures + failures,
+        host_losses=other_losses + len(died) - failures,
+        ended_by="trainer: exit code 65 (bad data) is never retried",
+    )
+    last = attempts[-1] if last_died else an_attempt(claim_id="other", attempt=99)
+    given_back = health.pardon(job, attempts, last, POLICY)
+    assert (given_back.trainer_failures, given_back.host_losses) == (other_failures, other_losses)
+    used_up = other_failures >= POLICY.max_attempts or other_losses >= POLICY.max_host_losses
+    assert given_back.waits == (last_died and not used_up)
+
+
+@pytest.mark.parametrize("budget", [TRAINER_BUDGET, LOSS_BUDGET])
+def test_a_job_whose_budget_is_given_back_waits_again_though_it_failed_elsewhere(
+    budget: str,
+) -> None:
+    died = [an_attempt(end_reason=R.TRAINER_FAILED)]
+    elsewhere = an_attempt(claim_id="other", attempt=3, end_reason=R.TRAINER_FAILED)
+    job = a_row(JobStatus.FAILED, trainer_failures=3, ended_by=f"{budget} 3 of 3 times")
+    assert health.pardon(job, died, elsewhere, POLICY).waits
+    granted = a_row(JobStatus.FAILED, trainer_failures=3, grants=200, ended_by=f"{budget} 3 of 3")
+    assert not health.pardon(granted, died, elsewhere, POLICY).waits, "max_grants stands"
+
+
+def a_loss(host: str, *, crashed: bool = True, lived_s: float | None = 10.0, **facts: Any) -> Any:
+    known = {"end_reason": R.HOST_LOST, "ended_at": NOW, "lived_s": lived_s, "crashed": crashed}
+    return an_attempt(host=host, **{**known, **facts})
+
+
+@pytest.mark.parametrize(
+    ("attempts", "suspect"),
+    [
+        ([a_loss("pi"), a_loss("desktop")], True),
+        ([a_loss("pi"), a_loss("pi")], False),
+        ([a_loss("pi"), a_loss("desktop", crashed=False)], False),
+        ([a_loss("pi"), a_loss("desktop", lived_s=301.0)], False),
+        ([a_loss("pi"), a_loss("desktop", lived_s=-86_000.0)], False),
+        ([a_loss("pi"), a_loss("desktop", end_reason=R.WORKER_SHUTDOWN)], False),
+        ([a_loss("pi"), a_loss("desktop", end_reason=R.INTERRUPTED)], False),
+    ],
+)
+def test_two_hosts_that_crashed_make_a_suspect(attempts: list[Any], suspect: bool) -> None:
+    said = suspect_job(attempts, {"pi": NOW + 1, "desktop": NOW + 1}, NOW + 60, POLICY)
+    assert (said is not None) == suspect
+    if said is not None:
+        assert said.startswith("suspect_job: pi and desktop crashed within 5 minutes")
+
+
+def test_a_host_that_never_came_back_is_not_said_to_sleep_for_ever() -> None:
+    attempts = [a_loss("pi", crashed=False), a_loss("desktop")]
+    week = 7 * 86_400.0
+    silent, heard = {"pi": NOW - 60}, {"pi": NOW + 60}
+    assert suspect_job(attempts, silent, NOW + week, POLICY) is None
+    assert suspect_job(attempts, silent, NOW + week + 1, POLICY) is not None
+    assert suspect_job(attempts, heard, NOW + week + 1, POLICY) is None
+
+
+def test_out_of_memory_wants_a_host_that_has_more_in_all() -> None:
+    there = a_host("pi", ram_total_gib=8.0)
+    wants = health.wants_more(needs(), "ram", there)
+    assert "ran out of memory with 8.0 GiB in all, and here are 8.0" in (fits(wants, there) or "")
+    assert fits(wants, a_host("desktop", ram_total_gib=8.1)) is None
+    small = a_gpu_host("laptop", vram_total_gib=6.0, ram_total_gib=64.0)
+    wants = health.wants_more(wants, "vram", small)
+    assert wants.ram_above_gib == 8.0, "what was learned before stays"
+    assert "GPU memory" in (fits(wants, small) or "")
+    assert "no CUDA device" in (fits(wants, a_host("big", ram_total_gib=512.0)) or "")
+    assert fits(wants, a_gpu_host(vram_total_gib=24.0, ram_total_gib=32.0)) is None
+
+
+def test_a_job_that_no_known_host_can_hold_says_so() -> None:
+    there = a_host("pi", ram_total_gib=8.0)
+    wants = health.wants_more(needs(), "ram", there)
+    said = health.hopeless(wants, "ram", there, [there]) or ""
+    assert said.startswith("out_of_memory: it ran out of memory on pi (8.0 GiB in all)")
+    larger = a_host("desktop", ram_total_gib=16.0, ram_available_gib=0.1)
+    assert health.hopeless(wants, "ram", there, [there, larger]) is None, "what is free may change"
+    refusing = a_host("desktop", ram_total_gib=16.0, deny_jobs=frozenset({"gbt"}))
+    assert health.hopeless(wants, "ram", there, [there, refusing]) is not None
+
+
+# ── through the service ─────────────────────────────────────────────────────────────────────
+
+
+class Fleet:
+    """A receiver's service with named jobs and hosts that ask one after the other."""
+
+    def __init__(self, path: Path | str = ":memory:", *jobs: str, **policy: Any) -> None:
+        self.clock = FakeClock()
+        self.path, self.policy = path, Policy(**policy)
+        self.jobs = jobs or ("one", "two", "three", "four")
+        self.begin()
+        self.service.reload([a_job(name, seed=n) for n, name in enumerate(self.jobs)], Plan())
+
+    def begin(self) -> None:
+        self.queue = JobQueue(self.path, clock=self.clock, policy=self.policy)
+        self.shelf = FakeShelf()
+        self.service = Service(self.queue, self.shelf)
+
+    def ask(self, host: str = "pi", **fields: Any) -> ClaimReply:
+        return self.service.claim(a_worker_claim(host, **fields))
+
+    def die(self, host: str = "pi", **fields: Any) -> str:
+        """The host takes a job, which fails there at once; returns its name."""
+        reply = self.ask(host)
+        assert reply.job_id is not None, reply.reason
+        self.service.fail(reply.job_id, a_failure(reply.claim_id, host_id=host, **fields))
+        return reply.job_id.removeprefix("id-")
+
+    def fall_sick(self, host: str = "pi", **fields: Any) -> list[str]:
+        died = [self.die(host, **fields) for _ in range(3)]
+        assert host in self.out()
+        return died
+
+    def out(self) -> dict[str, health.Quarantine]:
+        return quarantines(self.queue.db)
+
+    def job(self, name: str) -> Any:
+        return self.queue.get(f"id-{name}")
+
+
+@pytest.fixture
+def fleet() -> Iterator[Fleet]:
+    one = Fleet()
+    yield one
+    one.queue.close()
+
+
+@pytest.mark.parametrize(
+    "end", [{"exit_code": 1}, {"exit_code": 65}, {"exit_code": 2}, {"reason": "spawn_failed"}]
+)
+def test_a_sick_host_gets_no_more_jobs_and_nobody_pays(fleet: Fleet, end: dict[str, Any]) -> None:
+    died = fleet.fall_sick(**end)
+    for name in died:
+        job = fleet.job(name)
+        assert (job.status, job.trainer_failures, job.host_losses) == ("pending", 0, 0)
+        assert job.claimable_at <= fleet.clock.now(), "and no back-off"
+    for _ in range(2):
+        answer = fleet.ask()
+        assert answer.job_id is None
+        assert "quarantined" in (answer.reason or "")
+        assert "cis490-jobs release pi" in (answer.reason or "")
+        fleet.clock.advance(86_400)
+    assert fleet.ask("desktop").job_id is not None, "others go on"
+
+
+def test_a_job_failed_by_sick_hosts_alone_waits_again(fleet: Fleet) -> None:
+    assert fleet.die(exit_code=65) == "one"
+    assert fleet.job("one").status is JobStatus.FAILED
+    fleet.die()
+    fleet.die()
+    job = fleet.job("one")
+    assert (job.status, job.ended_by, job.finished_at) == (JobStatus.PENDING, None, None)
+    events = fleet.queue.db.all("events_of_job", job_id="id-one")
+    assert (events[-1]["transition"], events[-1]["from_status"]) == ("pardon", "failed")
+
+
+def test_what_works_between_breaks_the_row(fleet: Fleet) -> None:
+    fleet.die()
+    fleet.die()
+    reply = fleet.ask()
+    assert reply.job_id is not None
+    fleet.shelf.put("a" * 64, model="gbt", mode="realistic")
+    ticket = fleet.service.upload_ticket(reply.job_id, reply.claim_id, "pi")
+    fleet.service.upload_done(ticket, "a" * 64, 1)
+    fleet.service.complete(reply.job_id, a_completion(reply.claim_id))
+    fleet.die()
+    assert fleet.out() == {}
+
+
+def test_a_run_that_lasted_breaks_the_row_by_the_workers_own_word(fleet: Fleet) -> None:
+    fleet.die()
+    fleet.die()
+    fleet.die(record={"train_s": 61.0})
+    fleet.die()
+    assert fleet.out() == {}
+
+
+def test_a_report_that_comes_late_still_tells_of_a_death_at_once(fleet: Fleet) -> None:
+    for _ in range(3):
+        reply = fleet.ask()
+        assert reply.job_id is not None
+        fleet.clock.advance(500)
+        report = a_failure(reply.claim_id, record={"train_s": 2.0})
+        fleet.service.fail(reply.job_id, report)
+    assert "pi" in fleet.out()
+
+
+def test_what_it_still_holds_is_forgiven_too(fleet: Fleet) -> None:
+    held = fleet.ask(slot=1)
+    assert held.job_id is not None
+    fleet.fall_sick()
+    fleet.service.fail(held.job_id, a_failure(held.claim_id))
+    job = fleet.queue.get(held.job_id)
+    assert job is not None
+    assert (job.status, job.trainer_failures) == (JobStatus.PENDING, 0)
+
+
+def test_a_release_lets_it_in_and_is_on_record(fleet: Fleet) -> None:
+    fleet.fall_sick()
+    reply = fleet.service.release("pi", "operator eve")
+    assert "3 different jobs" in reply.reason
+    assert fleet.ask().job_id is not None
+    with pytest.raises(Refusal, match="not quarantined") as refused:
+        fleet.service.release("pi", "operator eve")
+    assert refused.value.slug is Slug.WRONG_STATE
+    with pytest.raises(Refusal, match="no host is called") as refused:
+        fleet.service.release("nobody", "operator eve")
+    assert refused.value.slug is Slug.UNKNOWN_NAME
+    rows = fleet.queue._conn.execute("SELECT * FROM quarantines").fetchall()
+    assert [(row["host"], row["cause"], row["ended_by"]) for row in rows] == [
+        ("pi", "deaths", "operator eve")
+    ]
+
+
+def test_after_its_release_the_same_jobs_die_on_their_own_account(fleet: Fleet) -> None:
+    """One host and broken jobs: they come to an end, with a word of the operator between."""
+    died = fleet.fall_sick(exit_code=65)
+    fleet.service.release("pi", "operator")
+    for _ in died:
+        fleet.die(exit_code=65)
+    assert [fleet.job(name).status for name in died] == [JobStatus.FAILED] * 3
+    assert fleet.out() == {}
+
+
+def test_broken_jobs_take_out_one_host_and_no_second(fleet: Fleet) -> None:
+    fleet.fall_sick("pi", exit_code=65)
+    for _ in range(3):
+        fleet.die("desktop", exit_code=65)
+    assert set(fleet.out()) == {"pi"}
+
+
+def test_a_quarantine_survives_a_restart(tmp_path: Path) -> None:
+    fleet = Fleet(tmp_path / "jobs.db")
+    fleet.die()
+    fleet.die()
+    fleet.queue.close()
+    fleet.begin()
+    fleet.die()
+    fleet.queue.close()
+    fleet.begin()
+    assert "quarantined" in (fleet.ask().reason or "")
+    fleet.queue.close()
+
+
+def test_a_host_that_complains_of_itself_is_let_in_when_it_is_well(fleet: Fleet) -> None:
+    ill = a_capability(healthy=False, unhealthy_because="only 12 MiB are free")
+    answer = fleet.ask(capability=ill)
+    assert answer.reason == (
+        "this host is quarantined: only 12 MiB are free; it is let in by itself when that is mended"
+    )
+    with pytest.raises(Refusal, match="let in by itself") as refused:
+        fleet.service.release("pi", "operator")
+    assert refused.value.slug is Slug.WRONG_STATE
+    assert fleet.ask(capability=a_capability(healthy=True)).job_id is not None
+    assert fleet.out() == {}
+
+
+def test_a_healthy_report_does_not_end_what_deaths_began(fleet: Fleet) -> None:
+    fleet.fall_sick()
+    assert fleet.ask(capability=a_capability(healthy=True)).job_id is None
+
+
+def test_a_sick_host_that_waits_holds_nobody_back(fleet: Fleet) -> None:
+    fleet.service.reload([a_job("one")], Plan(hosts={"pi": {"priority": 100}}))
+    ill = a_capability(healthy=False, unhealthy_because="no room")
+    fleet.ask("pi", capability=ill)
+    fleet.service.wait_begins("pi")
+    assert fleet.ask("desktop").job_id is not None
+
+
+def test_everybody_who_looks_is_told(fleet: Fleet) -> None:
+    fleet.fall_sick()
+    views = Views(fleet.queue.db, fleet.service)
+    (worker,) = views.workers().workers
+    assert "release pi" in (worker.quarantine or "")
+    assert views.quarantined() == {"pi": worker.quarantine}
+    verdict = views.explain("id-one").hosts[0]
+    assert (verdict.fits, verdict.reason) == (False, worker.quarantine)
+    assert all("release pi" in (job.obstacle or "") for job in views.jobs().jobs)
+
+
+# ── jobs that crash hosts ───────────────────────────────────────────────────────────────────
+
+
+def crash(fleet: Fleet, host: str, session: int, *, after_s: float = 10.0) -> None:
+    """The host takes the job, is heard once, crashes, and its worker begins anew and says so."""
+    first = fleet.ask(host, session=session)
+    assert first.job_id is not None, first.reason
+    fleet.clock.advance(after_s)
+    fleet.service.heartbeat(first.job_id, a_beat(first.claim_id))
+    fleet.clock.advance(30)
+    assert first.claim_id is not None
+    taken = fleet.ask(host, session=session + 1, crashed_claims=[first.claim_id])
+    if taken.job_id is not None:  # hand it back: this is about the next host
+        shutdown = a_failure(taken.claim_id, reason="worker_shutdown")
+        fleet.service.fail(taken.job_id, shutdown)
+
+
+def test_a_job_that_crashed_two_hosts_is_tried_on_no_third() -> None:
+    fleet = Fleet(":memory:", "one")
+    crash(fleet, "pi", 1)
+    assert fleet.job("one").status is JobStatus.PENDING
+    crash(fleet, "desktop", 1)
+    job = fleet.job("one")
+    assert job.status is JobStatus.FAILED
+    assert (job.ended_by or "").startswith("suspect_job: pi and desktop crashed within 5 minutes")
+    fleet.service.requeue("one")
+    crash(fleet, "laptop", 1)
+    assert fleet.job("one").status is JobStatus.PENDING, "a requeue forgets what was before"
+    fleet.queue.close()
+
+
+def test_the_same_host_twice_or_late_or_without_a_word_is_no_suspicion() -> None:
+    fleet = Fleet(":memory:", "one")
+    crash(fleet, "pi", 1)
+    crash(fleet, "pi", 2)
+    crash(fleet, "desktop", 1, after_s=301.0)
+    silent = fleet.ask("laptop", session=1)
+    assert silent.job_id is not None
+    fleet.ask("laptop", session=2)  # began anew, and had nothing in hand when its session ended
+    assert fleet.job("one").status is not JobStatus.FAILED
+    fleet.queue.close()
+
+
+def test_a_crash_is_believed_of_ones_own_claims_only() -> None:
+    fleet = Fleet(":memory:", "one")
+    first = fleet.ask("pi", session=1)
+    assert first.claim_id is not None
+    fleet.ask("pi", session=2)  # lost
+    fleet.ask("desktop", session=1, crashed_claims=[first.claim_id, "no-such-claim"])
+    attempt = fleet.queue.attempt(first.claim_id)
+    assert attempt is not None
+    assert not attempt.crashed
+    fleet.queue.close()
+
+
+# ── memory ──────────────────────────────────────────────────────────────────────────────────
+
+
+def test_out_of_memory_goes_only_where_there_is_more() -> None:
+    fleet = Fleet(":memory:", "one")
+    small, large = a_capability(ram=8.0), a_capability(ram=64.0)
+    assert fleet.ask("desktop", capability=large).job_id is not None
+    fleet.service.cancel("one")
+    fleet.service.requeue("one")
+    reply = fleet.ask("pi", capability=small)
+    assert reply.job_id is not None
+    fleet.service.fail(reply.job_id, a_failure(reply.claim_id, out_of_memory="ram", exit_code=137))
+    assert fleet.job("one").status is JobStatus.PENDING
+    fleet.clock.advance(300)
+    assert "ran out of memory" in (fleet.ask("pi", capability=small).reason or "")
+    views = Views(fleet.queue.db, fleet.service)
+    verdicts = {each.host: each for each in views.explain("id-one").hosts}
+    assert "ran out of memory with 8.0 GiB" in verdicts["pi"].reason
+    assert verdicts["desktop"].reason == "ok"
+    fleet.service.reload([a_job("one", priority=99)], Plan())
+    assert fleet.ask("pi", capability=small).job_id is None, "a reload does not forget it"
+    taken = fleet.ask("desktop", session=2, capability=large)
+    assert taken.job_id is not None
+    fleet.service.fail(taken.job_id, a_failure(taken.claim_id, out_of_memory="ram", exit_code=137))
+    job = fleet.job("one")
+    assert job.status is JobStatus.FAILED
+    assert "no known host that may run it has more" in (job.ended_by or "")
+    fleet.service.requeue("one")
+    assert fleet.ask("pi", capability=small).job_id is not None, "the operator's word counts"
+    assert [each.out_of_memory for each in fleet.queue.attempts("id-one")][1:3] == ["ram", "ram"]
+    fleet.queue.close()
+
+
+@pytest.mark.parametrize("word", [None, "hunger", ""])
+def test_a_word_for_memory_that_is_not_known_says_nothing(word: str | None) -> None:
+    fleet = Fleet(":memory:", "one")
+    reply = fleet.ask()
+    assert reply.job_id is not None
+    fleet.service.fail(reply.job_id, a_failure(reply.claim_id, out_of_memory=word))
+    assert fleet.job("one").status is JobStatus.PENDING
+    assert fleet.job("one").ram_above_gib == 0
+    fleet.queue.close()
+
+
+# ── runs that are interrupted within moments ────────────────────────────────────────────────
+
+
+def test_a_run_interrupted_within_moments_waits_a_moment_that_doubles() -> None:
+    fleet = Fleet(":memory:", "one")
+    pauses = []
+    for _ in range(8):
+        fleet.die(reason="interrupted", record={"train_s": 1.0})
+        pauses.append(fleet.job("one").claimable_at - fleet.clock.now())
+        fleet.clock.advance(60)
+    assert pauses == [1, 2, 4, 8, 16, 32, 60, 60]
+    fleet.die(reason="interrupted", record={"train_s": 5.0})
+    assert fleet.job("one").claimable_at == fleet.clock.now(), "it ran; the next begins anew"
+    fleet.die(reason="interrupted", record={"train_s": 1.0})
+    assert fleet.job("one").claimable_at == fleet.clock.now() + 1
+    fleet.queue.close()
+
+
+def test_a_worker_that_stops_hands_back_for_nothing() -> None:
+    fleet = Fleet(":memory:", "one")
+    for _ in range(3):
+        fleet.die(reason="worker_shutdown", record={"train_s": 0.1})
+        assert fleet.job("one").claimable_at == fleet.clock.now()
+    fleet.queue.close()
