@@ -1,4 +1,9 @@
-"""Pre-training without labels: hide patches of a window, and guess them from the others."""
+"""Pre-training without labels: hide channels of a window, and guess them from the others.
+
+A channel is hidden for the whole window. Hiding patches in time was tried first: smooth telemetry
+is guessed from the samples just before and after, whatever the host is doing, and the error was no
+better than chance. What one channel says of another changes with behaviour.
+"""
 
 from __future__ import annotations
 
@@ -7,45 +12,60 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
-from training.trainer.blocks import pad_to
 from training.trainer.flags import Value
 from training.trainer.transformer import Encoder
 
-PASSES = 4  # each patch is hidden in exactly one of them
+PASSES = 4  # each channel is hidden in exactly one of them
 
 
 class MaskedModel(nn.Module):
-    """An encoder and a linear reconstruction of the patches."""
+    """An encoder of what is left of a window, and a linear reconstruction of the patches.
+
+    A lone channel has no others to be guessed from: of it patches are hidden.
+    """
 
     def __init__(self, channels: int, samples: int, hyper: Mapping[str, Value]) -> None:
         super().__init__()
-        self.encoder = Encoder(channels, samples, hyper)
+        self.encoder = Encoder(2 * channels, samples, hyper)
         self.rebuild = nn.Linear(int(hyper["hidden"]), channels * self.encoder.patch)
+        self.channels, self.samples = channels, samples
+        self.parts = channels if channels > 1 else self.encoder.length  # what can be hidden
 
-    def errors(self, x: Tensor, hidden: Tensor) -> Tensor:
-        """Squared errors (B, L, C), averaged over a patch's samples; ``hidden`` is (B, L)."""
-        guess = self.rebuild(self.encoder(x, hidden))
-        batch, length, _ = guess.shape
-        patch = self.encoder.patch
-        truth = pad_to(x, patch).unflatten(-1, (length, patch)).permute(0, 2, 1, 3)
-        squared: Tensor = (guess.view(batch, length, -1, patch) - truth) ** 2
-        return squared.mean(dim=-1)
+    def draw(self, batch: int, share: float, device: torch.device) -> Tensor:
+        """(B, parts): at random about ``share`` of each window's parts, at least one and never all of several."""
+        count = min(max(1, round(share * self.parts)), max(self.parts - 1, 1))
+        order = torch.rand(batch, self.parts, device=device).argsort(dim=1)
+        return order < count
 
     def loss(self, x: Tensor, hidden: Tensor) -> Tensor:
-        error = self.errors(x, hidden).mean(dim=-1)
-        return (error * hidden).sum() / hidden.sum().clamp_min(1)
+        """Mean squared residual of what was hidden."""
+        unseen = self._spread(hidden)
+        return (self._residuals(x, unseen) ** 2 * unseen).sum() / unseen.sum().clamp_min(1)
 
-    def once_each(self, x: Tensor) -> Tensor:
-        """(B, C): reconstruction error of each channel, every patch guessed from the others once."""
-        length = self.encoder.length
-        turn = torch.arange(length, device=x.device) % min(PASSES, length)
-        total = torch.zeros(x.shape[0], x.shape[1], device=x.device)
-        for number in range(min(PASSES, length)):
-            hidden = (turn == number).expand(x.shape[0], -1)
-            total += (self.errors(x, hidden) * hidden.unsqueeze(-1)).sum(dim=1)
-        return total / length
+    def once_each(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean and mean square (B, C) of each channel's residuals, every part guessed from the others once."""
+        turn = torch.arange(self.parts, device=x.device) % min(PASSES, self.parts)
+        residuals = torch.zeros_like(x)
+        for number in range(int(turn.max()) + 1):
+            unseen = self._spread((turn == number).expand(x.shape[0], -1))
+            residuals += self._residuals(x, unseen) * unseen
+        return residuals.mean(dim=-1), (residuals**2).mean(dim=-1)
 
     def embed(self, x: Tensor) -> Tensor:
         """(B, 2D): mean and spread of the tokens."""
-        tokens = self.encoder(x)
+        tokens = self.encoder(torch.cat((x, torch.zeros_like(x)), dim=1))
         return torch.cat((tokens.mean(dim=1), tokens.std(dim=1, correction=0)), dim=1)
+
+    def _residuals(self, x: Tensor, unseen: Tensor) -> Tensor:
+        """Guess minus truth (B, C, T), from what is not ``unseen`` (B, C, T)."""
+        tokens = self.encoder(torch.cat((x * (1 - unseen), unseen), dim=1))
+        guess = self.rebuild(tokens).unflatten(-1, (self.channels, -1)).permute(0, 2, 1, 3)
+        return guess.flatten(2)[..., : self.samples] - x
+
+    def _spread(self, hidden: Tensor) -> Tensor:
+        """(B, parts) to (B, C, T) of zeros and ones."""
+        marks = hidden.float()
+        if self.channels > 1:
+            return marks.unsqueeze(-1).expand(-1, -1, self.samples)
+        longer = marks.repeat_interleave(self.encoder.patch, dim=1)
+        return longer[:, : self.samples].unsqueeze(1)
