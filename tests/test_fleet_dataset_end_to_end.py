@@ -76,6 +76,30 @@ def test_a_worker_without_data_trains_on_what_was_pushed(fleet: Fleet, tmp_path:
     assert not (fleet.folder / "data").exists()
 
 
+def test_a_receiver_starts_though_a_data_set_is_gone_so_that_it_can_be_pushed(
+    fleet: Fleet, tmp_path: Path
+) -> None:
+    data = make_data(tmp_path / "elsewhere" / "processed", episodes=6)
+    assert fleet.receiver is not None
+    fleet.receiver.terminate()
+    fleet.receiver.wait()
+    lines = PLAN + '[[jobs]]\nname = "other"\nmodel = "gbt"\nmode = "oracle"\ndataset = "%s"\n'
+    (fleet.folder / "plan.toml").write_text(lines % ("a" * 64))
+    fleet.start_receiver()
+    assert fleet.client.jobs()["jobs"] == []
+    assert "there is no data set `processed`: push it and reload" in fleet.log("receiver")
+    push(fleet.client.datasets, data, read_folder(data, QUIET), "processed", QUIET)
+    code, said = cis490_jobs(fleet, "reload")
+    assert (code, "there is no data set `aaaa" in said, "known: processed" in said) == (
+        1,
+        True,
+        True,
+    )
+    (fleet.folder / "plan.toml").write_text(PLAN)
+    assert cis490_jobs(fleet, "reload")[0] == 0
+    assert [job["name"] for job in fleet.client.jobs()["jobs"]] == ["gbt"]
+
+
 @pytest.mark.parametrize("place", ["piece:3", "stamped", "whole"])
 def test_a_worker_that_is_killed_amid_a_fetch_goes_on_with_it(
     fleet: Fleet, tmp_path: Path, place: str, monkeypatch: pytest.MonkeyPatch

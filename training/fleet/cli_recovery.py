@@ -171,7 +171,7 @@ def rebuild(
     world: World = ctx.obj
     state = State.of(state_dir, db, models_dir)
     with meter(world) as progress, told():
-        jobs = planned(manifest)
+        jobs = planned(manifest, state)
         done = make_anew(state, jobs, SystemClock(), force=force, progress=progress)
     report = _checked(state)
     shape = {

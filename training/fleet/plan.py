@@ -12,7 +12,7 @@ import msgspec
 
 from training.fleet.audit import Act, AuditLog
 from training.fleet.database import Writer
-from training.fleet.dataset_pieces import Catalogue
+from training.fleet.dataset_pieces import Catalogue, UnknownDataset
 from training.fleet.dataset_shelf import DatasetShelf
 from training.fleet.describe import Describer, describe_command
 from training.fleet.job import Needs
@@ -23,6 +23,8 @@ from training.fleet.service import Service
 from training.fleet.store_errors import StoreError
 
 logger = logging.getLogger(__name__)
+
+_NOT_THERE = "not there: "
 
 
 @dataclass(frozen=True)
@@ -36,11 +38,15 @@ class Reloader:
     audit: AuditLog
     shelf: DatasetShelf | None = None  # None: the plan may name data sets by their ids alone
 
-    def __call__(self, who: str) -> ReloadReply:
-        """Raises Refusal(bad_manifest) with every mistake. The audit names ``who`` when something changed."""
+    def __call__(self, who: str, *, hopeful: bool = False) -> ReloadReply:
+        """Raises Refusal(bad_manifest) with every mistake. The audit names ``who`` when something changed.
+
+        ``hopeful`` leaves out the jobs whose data set is not there: a receiver must run for it to be pushed.
+        """
         try:
-            known = None if self.shelf is None else self.shelf.catalogue()
-            jobs, plan = load_plan(self.path, self.describer, known)
+            known = Catalogue() if self.shelf is None else self.shelf.catalogue()
+            kind = Hopeful if hopeful else Catalogue
+            jobs, plan = load_plan(self.path, self.describer, kind(known.ids, known.names))
         except StoreError as error:
             raise Refusal(Slug.UNAVAILABLE, str(error)) from error
         except ManifestError as error:
@@ -66,13 +72,27 @@ class Reloader:
         return counts
 
 
+class Hopeful(Catalogue):
+    """A catalogue for which every data set that could be pushed one day is there, under an id that none has."""
+
+    __slots__ = ()
+
+    def resolve(self, reference: str) -> str:
+        try:
+            return Catalogue.resolve(self, reference)
+        except UnknownDataset as unknown:
+            logger.warning("%s: push it and reload; until then its jobs are left out", unknown)
+            return f"{_NOT_THERE}{reference}"
+
+
 def load_plan(
-    path: Path, describer: Describer, datasets: Catalogue | None = None
+    path: Path, describer: Describer, datasets: Catalogue
 ) -> tuple[list[dict[str, Any]], Plan]:
     """The manifest as job dicts and as the service's plan; raises ManifestError."""
-    manifest = load_manifest(path, describer=describer, datasets=datasets or Catalogue())
+    manifest = load_manifest(path, describer=describer, datasets=datasets)
     jobs = []
-    for job in manifest.jobs:
+    there = [job for job in manifest.jobs if not (job.dataset or "").startswith(_NOT_THERE)]
+    for job in there:
         own = manifest.trainers.get(job.model)
         jobs.append(job.to_dict() | ({} if own is None else {"trainer": own.to_dict()}))
     models = {
@@ -80,7 +100,7 @@ def load_plan(
         for program in manifest.flag_digests
     }
     hosts = {name: host.to_dict() for name, host in manifest.hosts.items()}
-    return jobs, Plan(hosts, dict(manifest.flag_digests), models, _readers(manifest.jobs))
+    return jobs, Plan(hosts, dict(manifest.flag_digests), models, _readers(there))
 
 
 def _readers(jobs: Iterable[JobSpec]) -> dict[str, frozenset[Needs]]:

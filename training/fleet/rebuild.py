@@ -10,10 +10,11 @@ from typing import Any
 from training.clock import Clock
 from training.fleet.catalogue import index_rows
 from training.fleet.database import DatabaseError
+from training.fleet.dataset_shelf import DatasetShelf
 from training.fleet.filesystem import Fs, LocalFs
 from training.fleet.manifest import default_describer
 from training.fleet.manifest_types import ManifestError
-from training.fleet.plan import load_plan
+from training.fleet.plan import Hopeful, load_plan
 from training.fleet.reconcile import Recovery, Unusable, deliveries
 from training.fleet.recovery_files import discard_database, give_to_owner, place_database, plainly
 from training.fleet.restore import UNTOUCHED, Progress, take_back
@@ -42,10 +43,11 @@ class Rebuilt:
     aside: Path | None = None  # the database that was there
 
 
-def planned(manifest: Path) -> list[dict[str, Any]]:
-    """The manifest's jobs; RecoveryError when it has a mistake."""
+def planned(manifest: Path, state: State) -> list[dict[str, Any]]:
+    """The manifest's jobs, but those whose data set is not there; RecoveryError when it has a mistake."""
     try:
-        return load_plan(manifest, default_describer())[0]
+        known = DatasetShelf(state.datasets).catalogue()
+        return load_plan(manifest, default_describer(), Hopeful(known.ids, known.names))[0]
     except ManifestError as error:
         raise RecoveryError(f"{error}; name the plan with --manifest") from None
 

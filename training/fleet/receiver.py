@@ -162,7 +162,7 @@ def _open_store(root: Path) -> ArtifactStore:
 
 def _load(reloader: Reloader) -> None:
     try:
-        reloader("the receiver at its start")
+        reloader("the receiver at its start", hopeful=True)
     except Refusal as refusal:
         raise StartError(refusal.detail, 2) from refusal
     except DatabaseError as error:

@@ -31,6 +31,11 @@ class State:
         place = folder / DATABASE if db is None else db
         return cls(place, folder / "models" if models is None else models, place.parent / "tls")
 
+    @property
+    def datasets(self) -> Path:
+        """Where a receiver keeps them unless it was told otherwise."""
+        return self.models.with_name("datasets")
+
     @contextlib.contextmanager
     def alone(self) -> Iterator[None]:
         """Hold the state as a receiver does; RecoveryError while one runs."""
