@@ -119,6 +119,16 @@ def test_optional_keys_have_documented_defaults():
     assert load("").jobs == ()
 
 
+def test_limits_on_trainers_are_inherited_and_told_only_where_they_are_set():
+    head = f"{HEAD}[defaults]\nmax_run_s = 7200\nmax_silence_s = 600\n"
+    inherits, says = load(head + job() + job("max_run_s = 0\nseed = 1", name="b")).jobs
+    assert (inherits.to_dict()["max_run_s"], inherits.to_dict()["max_silence_s"]) == (7200, 600)
+    assert (says.to_dict()["max_run_s"], says.to_dict()["max_silence_s"]) == (0, 600)
+    assert (
+        not {"max_run_s", "max_silence_s", "dataset"} & load(HEAD + job()).jobs[0].to_dict().keys()
+    )
+
+
 def test_the_users_own_style_loads():
     plan = load(
         HEAD
@@ -182,6 +192,7 @@ BASE = "hyper.epochs = 60\nhyper.lr = 0.01\nseed = 3"
         "seed   =   3\nhyper = { lr = 1e-2, epochs = 60 }",
         "hyper.epochs = 60.0\nhyper.lr = 0.010\nseed = 3.0",
         BASE + '\npriority = 9\nmin_ram_gib = 2\nn_resamples = 5\nallowed_hosts = ["x"]',
+        BASE + "\nmax_run_s = 3600\nmax_silence_s = 60",
     ],
 )
 def test_an_id_does_not_depend_on_spelling_or_constraints(same):
@@ -261,6 +272,8 @@ def test_the_order_of_hyper_keys_never_matters(order, inline):
         ("min_cores = 0.5", "min_cores", "must be a whole number", ""),
         ("seed = -1", "seed", "from 0 to 2147483647", ""),
         ("n_resamples = 1e9", "n_resamples", "from 0 to 1000000", ""),
+        ("max_run_s = -1", "max_run_s", "must be a number from 0", ""),
+        ('max_silence_s = "1h"', "max_silence_s", "must be a number from 0", ""),
         ('allowed_hosts = "pi"', "allowed_hosts", "must be a list", '["pi"]'),
         ('allowed_hosts = ["ok", "-x"]', "allowed_hosts[1]", "host's name", ""),
         ('split_recipe = "hosts"', "split_recipe", "no split recipe `hosts`", "`host`"),

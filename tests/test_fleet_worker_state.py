@@ -16,6 +16,7 @@ from training.fleet.outcome import Ended, EndKind, Failure
 from training.fleet.protocol import Action as Order
 from training.fleet.protocol import Slug
 from training.fleet.worker_state import Phase, State, step
+from training.fleet.worker_trainer import measure_s
 
 A = TypeVar("A")
 
@@ -613,6 +614,224 @@ def test_idle_worker_leaves_at_once_and_a_starting_one_stops_what_it_started() -
     worker.take(t.SignalReceived())
     worker.take(t.Spawned(claim_id="claim"))
     assert worker.wants(t.StopTrainer)
+
+
+# ── a worker that starts again ──────────────────────────────────────────────────────────────
+
+FAILED = Ended(EndKind.EXITED, code=70)
+
+
+def begun(saved: t.Saved, found: t.Found | None = None, *backlog: t.Backlog) -> Worker:
+    worker = Worker()
+    worker.state = State(session_id="0000000003-abcd")
+    worker.take(t.Begin(saved, found or t.Found(), backlog))
+    return worker
+
+
+def test_training_that_had_ended_well_when_the_worker_was_killed_is_packed_and_delivered() -> None:
+    words = ('{"event": "epoch", "epoch": 9}', "bye")
+    found = t.Found(ended=DONE, printed=7, last_words=words)
+    worker = begun(t.Saved(held=JOB), found)
+    assert worker.wanted(t.Pack).assignment == JOB
+    assert not worker.wants(t.SendClaim)
+    beat = worker.wanted(t.SendBeat)
+    assert beat.progress == {"event": "epoch", "epoch": 9}
+    assert beat.seq > 3_000_000, "newer than what any earlier session sent"
+    worker.take(t.Packed(claim_id="claim", path="/b", sha256="ab", size=3))
+    assert worker.wanted(t.Upload).delivery.assignment == JOB
+    worker.take(t.Uploaded(call=worker.call, artifact_id="ab"))
+    assert worker.wanted(t.SendComplete).first == 0
+    assert worker.wanted(t.SendComplete).progress == {"event": "epoch", "epoch": 9}
+
+
+def test_training_that_had_failed_when_the_worker_was_killed_is_reported_first() -> None:
+    worker = begun(t.Saved(held=JOB), t.Found(ended=FAILED, printed=1, last_words=("OSError: x",)))
+    failure = worker.wanted(t.SendFail).failure
+    assert failure.error == "exit status 70: OSError: x"
+    assert "train_s" not in worker.wanted(t.SendFail).record, "nobody measured that"
+
+
+def test_training_that_died_with_its_worker_is_told_with_the_next_claim() -> None:
+    worker = begun(t.Saved(held=JOB, crashed=("older",)), t.Found(printed=3))
+    sent = worker.wanted(t.SendClaim)
+    assert sent.crashed == ("older", "claim")
+    assert worker.wanted(t.Persist).saved.crashed == ("older", "claim"), "until it was told"
+    assert worker.wanted(t.SendOutput).backlog.total == 3
+    worker.take(t.NotAnswered(call=worker.call))
+    worker.wake()
+    assert worker.wanted(t.SendClaim).crashed == ("older", "claim")
+    worker.take(t.ClaimAnswered(call=worker.call))
+    worker.wake()
+    assert worker.wanted(t.SendClaim).crashed == ()
+
+
+def test_report_that_was_on_its_way_is_sent_again_before_any_claim() -> None:
+    failure = Failure(EndReason.TRAINER_FAILED, "ValueError", 1)
+    worker = begun(t.Saved(report=t.Report(assignment=JOB, failure=failure, usage={"cpu_s": 4.0})))
+    assert worker.wanted(t.SendFail).failure == failure
+    assert worker.wanted(t.SendFail).record == {"cpu_s": 4.0}
+    assert not worker.wants(t.SendClaim)
+    worker.take(t.FailTaken(call=worker.call, status="pending"))
+    assert worker.wants(t.SendClaim)
+
+
+def test_worker_that_must_leave_before_its_trainer_hands_back_when_it_comes_again() -> None:
+    worker = Worker(leave_s=5.0, grace_s=10.0).running()
+    worker.take(t.SignalReceived())
+    worker.take(t.Tick(), after_s=5.0)
+    assert worker.wants(t.Exit)
+    again = begun(worker.state.saved)
+    assert again.wanted(t.SendFail).failure.reason is EndReason.WORKER_SHUTDOWN
+    assert not again.state.crashed
+
+
+# ── output of attempts that are over ────────────────────────────────────────────────────────
+
+OLD = t.Backlog(job_id="j", claim_id="old", name="old", total=450)
+
+
+def test_backlog_is_brought_piece_by_piece_beside_everything_else() -> None:
+    worker = begun(t.Saved(), None, OLD, t.Backlog(job_id="k", claim_id="next", total=1))
+    assert worker.wants(t.SendClaim)
+    for first in (0, 200, 400):
+        sent = worker.wanted(t.SendOutput)
+        assert (sent.backlog.claim_id, sent.first) == ("old", first)
+        worker.take(t.OutputTaken(call=sent.call, log_next=min(first + 200, 450)))
+    assert worker.wanted(t.ForgetOutput).claim_id == "old"
+    assert worker.wanted(t.SendOutput).backlog.claim_id == "next"
+    worker.take(t.OutputTaken(call=worker.wanted(t.SendOutput).call, log_next=1))
+    assert not worker.state.backlog
+
+
+def test_backlog_waits_for_the_receiver_and_is_dropped_by_its_final_word_alone() -> None:
+    worker = begun(t.Saved(), None, OLD)
+    for refusal in (Slug.CERTIFICATE_EXPIRED, None, Slug.NO_CERTIFICATE):
+        call = worker.wanted(t.SendOutput).call
+        answer = t.NotAnswered(call=call) if refusal is None else t.Refused(call=call, slug=refusal)
+        worker.take(answer)
+        assert worker.state.backlog == (OLD,)
+        assert not worker.wants(t.SendOutput), "a pause first"
+        worker.take(t.Tick(), after_s=60.0)
+    worker.take(t.Refused(call=worker.wanted(t.SendOutput).call, slug=Slug.METHOD_NOT_ALLOWED))
+    assert worker.wanted(t.ForgetOutput).claim_id == "old"
+
+
+def test_what_a_report_could_not_take_along_follows_it() -> None:
+    worker = Worker().running()
+    worker.take(t.Printed(claim_id="claim", lines=tuple(map(str, range(500)))))
+    worker.ended(1)
+    worker.take(t.FailTaken(call=worker.call, status="failed", log_next=200))
+    assert worker.wanted(t.SendOutput).first == 200
+    assert worker.wants(t.SendClaim)
+
+
+def test_output_of_a_lost_attempt_is_brought_too() -> None:
+    worker = Worker().running()
+    worker.take(t.Printed(claim_id="claim", lines=("last words",)))
+    worker.wake()
+    worker.refuse_beat(Slug.LEASE_SUPERSEDED)
+    worker.take(t.TrainerEnded(claim_id="claim", ended=Ended(EndKind.SIGNALLED, signal=9)))
+    assert worker.wanted(t.SendOutput).backlog.total == 1
+
+
+# ── finished work is kept ───────────────────────────────────────────────────────────────────
+
+
+def test_lease_that_is_lost_while_packing_drops_nothing() -> None:
+    worker = Worker().running().ended()
+    worker.take(t.Tick(), after_s=31.0)
+    worker.refuse_beat(Slug.LEASE_SUPERSEDED)
+    worker.take(t.Packed(claim_id="claim", path="/b", sha256="ab", size=3))
+    assert worker.wants(t.Upload), "it may still be adopted"
+
+
+@pytest.mark.parametrize("slug", [Slug.CERTIFICATE_EXPIRED, Slug.NO_CERTIFICATE, Slug.WRONG_ROLE])
+def test_host_that_is_not_let_in_keeps_what_it_finished(slug: Slug) -> None:
+    for worker in (Worker().uploading(), Worker().completing(), Worker().failing()):
+        phase = worker.phase
+        for _ in range(20):
+            worker.take(t.Refused(call=worker.call, slug=slug))
+            assert worker.phase is phase
+            assert not worker.wants(t.Discard)
+            worker.take(t.Tick(), after_s=61.0)
+
+
+# ── limits on a trainer ─────────────────────────────────────────────────────────────────────
+
+
+def measured(worker: Worker, cpu_s: float, after_s: float = 10.0) -> None:
+    worker.take(t.Measured(claim_id="claim", cpu_s=cpu_s), after_s=after_s)
+
+
+def test_trainer_that_neither_says_nor_computes_anything_is_stopped_as_failed() -> None:
+    worker = Worker(max_silence_s=1860.0).running()
+    for _ in range(186):
+        assert not worker.wants(t.StopTrainer)
+        measured(worker, cpu_s=7.0)
+    measured(worker, cpu_s=7.0)
+    assert worker.wants(t.StopTrainer)
+    worker.take(t.Tick(), after_s=10.0)
+    assert worker.wants(t.KillTrainer), "politely first, and not for long"
+    worker.take(t.TrainerEnded(claim_id="claim", ended=Ended(EndKind.SIGNALLED, signal=9)))
+    failure = worker.wanted(t.SendFail).failure
+    assert failure.reason is EndReason.TRAINER_FAILED
+    assert failure.error.startswith("it said nothing and used no CPU for 31 minutes")
+    assert failure.out_of_memory is None
+
+
+def test_a_line_or_a_second_of_cpu_time_is_a_sign_of_life() -> None:
+    worker = Worker(max_silence_s=100.0).running()
+    for look in range(100):
+        if look % 8 == 0:
+            worker.take(t.Printed(claim_id="claim", lines=("x",)))
+        measured(worker, cpu_s=0.0)
+    for look in range(4, 100):
+        measured(worker, cpu_s=float(look // 8))
+    assert worker.phase is Phase.RUNNING
+
+
+def test_neither_sleep_nor_a_pause_nor_no_limit_is_silence() -> None:
+    worker = Worker(max_silence_s=100.0).running(lease_s=1e6)
+    measured(worker, cpu_s=0.0)
+    measured(worker, cpu_s=0.0, after_s=300_000.0)
+    assert worker.phase is Phase.RUNNING, "nobody looked for three days"
+    worker = Worker(max_silence_s=0.0).running()
+    for _ in range(1000):
+        measured(worker, cpu_s=0.0, after_s=60.0)
+    assert worker.phase is Phase.RUNNING
+    worker = Worker(max_silence_s=600.0, on_silence=t.OnSilence.PAUSE).running()
+    for _ in range(100):
+        measured(worker, cpu_s=0.0)
+    assert worker.phase is Phase.RUNNING
+    assert worker.state.work is not None
+    assert worker.state.work.paused
+
+
+def test_job_may_set_its_own_limits() -> None:
+    spec = {**JOB.spec, "max_run_s": 3600, "max_silence_s": 0}
+    job = replace(JOB, spec=spec)
+    worker = Worker(max_silence_s=20.0).asking()
+    worker.take(t.ClaimAnswered(call=worker.call, assignment=job, lease_s=1e6))
+    worker.take(t.Spawned(claim_id="claim"))
+    for look in range(361):
+        assert worker.phase is Phase.RUNNING
+        measured(worker, cpu_s=float(look) if look % 2 else 0.0)
+    assert worker.wants(t.StopTrainer)
+    worker.ended(75)
+    failure = worker.wanted(t.SendFail).failure
+    assert failure.reason is EndReason.TRAINER_FAILED
+    assert failure.error.startswith("it ran for 60 minutes and may run for 60 minutes")
+    assert measure_s(job, worker.settings) == 10.0
+    assert measure_s(replace(JOB, spec={"max_run_s": 2.0}), worker.settings) == 0.5
+
+
+def test_trainer_that_is_done_when_it_is_stopped_has_not_failed() -> None:
+    worker = Worker(max_silence_s=1.0).running()
+    measured(worker, cpu_s=0.0)
+    measured(worker, cpu_s=0.0)
+    assert worker.wants(t.StopTrainer)
+    worker.ended(0)
+    assert worker.wants(t.Pack)
 
 
 # ── whatever happens ────────────────────────────────────────────────────────────────────────

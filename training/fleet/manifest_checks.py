@@ -45,6 +45,7 @@ SEED_MAX = 2**31 - 1
 N_RESAMPLES_MAX = 1_000_000
 MEMORY_GIB_MAX = 1_000_000.0
 CORES_MAX = 100_000
+SECONDS_MAX = 1e8  # three years
 
 _MODEL_NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,63}")
 _HYPER_KEY = re.compile(r"[a-z][a-z0-9_]{0,63}")
@@ -66,6 +67,7 @@ _seed = whole(0, SEED_MAX)
 _n_resamples = whole(0, N_RESAMPLES_MAX)
 _gib = real(0.0, MEMORY_GIB_MAX)
 _cores = whole(0, CORES_MAX)
+_seconds = real(0.0, SECONDS_MAX)
 _recipe = one_of([recipe.value for recipe in SplitRecipe], "split recipe")
 _mode = one_of([mode.value for mode in Mode], "mode")
 _command = list_of(text(4096), least=1, most=100)
@@ -136,6 +138,8 @@ def check_defaults(root: Table, dataset: Kind[str]) -> Defaults:
         seed=table.take("seed", _seed, 0),
         n_resamples=table.take("n_resamples", _n_resamples, 1000),
         dataset=table.take("dataset", dataset, None),
+        max_run_s=table.take("max_run_s", _seconds, None),
+        max_silence_s=table.take("max_silence_s", _seconds, None),
     )
     table.finish("[defaults]")
     return checked
@@ -230,6 +234,8 @@ def _job(table: Table, defaults: Defaults, trainers: Trainers, dataset: Kind[str
         seed=seed,
         n_resamples=table.take("n_resamples", _n_resamples, defaults.n_resamples),
         dataset=data,
+        max_run_s=table.take("max_run_s", _seconds, defaults.max_run_s),
+        max_silence_s=table.take("max_silence_s", _seconds, defaults.max_silence_s),
     )
     table.finish("a job")
     return job

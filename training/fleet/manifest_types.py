@@ -40,6 +40,8 @@ class Defaults:
     seed: int = 0
     n_resamples: int = 1000
     dataset: str | None = None  # None: what each host has locally
+    max_run_s: float | None = None
+    max_silence_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,11 +99,12 @@ class JobSpec:
     seed: int = 0
     n_resamples: int = 1000
     dataset: str | None = None  # its id; None: what each host has locally
+    max_run_s: float | None = None  # seconds; None: as long as it takes
+    max_silence_s: float | None = None  # seconds, 0 for ever; None: what each worker's flag says
 
     def to_dict(self) -> dict[str, Any]:
-        """The job dict of the queue and the wire; without ``dataset`` when the job names none."""
-        plain = _plain(self)
-        return plain if self.dataset is not None else {k: plain[k] for k in plain if k != "dataset"}
+        """The job dict of the queue and the wire; without what nobody said."""
+        return {key: value for key, value in _plain(self).items() if value is not None}
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -159,8 +160,12 @@ class Outbox:
         next_line = spool.total - len(spool.unwritten)
         if spool.full or next_line != spool.written:  # not the latter unless memory was full, too
             self._begin_file(spool, next_line)
-        with self._path(spool.owner.claim_id, spool.firsts[-1]).open("ab") as file:
-            before = file.tell()
+        path = self._path(spool.owner.claim_id, spool.firsts[-1])
+        if self.folder.is_dir() and not path.exists():  # somebody removed it
+            self._begin_file(spool, next_line)
+            path = self._path(spool.owner.claim_id, next_line)
+        with path.open("r+b") as file:
+            before = file.seek(0, os.SEEK_END)
             try:
                 file.write(_line([spool.position, spool.unwritten]))
                 file.flush()

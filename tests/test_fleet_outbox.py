@@ -1,0 +1,233 @@
+"""What trainers printed reaches the receiver, each line once: on the worker's disk, at the receiver, between processes
+that are killed. Nothing that was finished is lost while the receiver is away."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from training.fleet.words import LOG_LINES_MAX
+from training.fleet.worker_outbox import (
+    ATTEMPTS_KEPT,
+    CORRUPT_KEPT,
+    FILE_LINES,
+    FILES_KEPT,
+    MESSAGE_BYTES_MAX,
+    Outbox,
+    fitting,
+)
+from training.fleet.worker_types import Assignment, Backlog
+
+JOB = Assignment(job_id="ab" * 32, claim_id="c1", name="gbt", attempt=2)
+
+
+def every_line(outbox: Outbox, claim_id: str, first: int = 0) -> dict[int, str]:
+    """What would be sent, message by message: number → line."""
+    found: dict[int, str] = {}
+    while True:
+        first, lines = outbox.read(claim_id, first)
+        if not lines:
+            return found
+        assert len(lines) <= LOG_LINES_MAX
+        found |= dict(enumerate(lines, first))
+        first += len(lines)
+
+
+def numbered(*lines: str) -> dict[int, str]:
+    return dict(enumerate(lines))
+
+
+class Printer:
+    """A trainer's file and the looks at it, as the worker takes them."""
+
+    def __init__(self, folder: Path, owner: Assignment = JOB) -> None:
+        self.folder = folder
+        self.owner = owner
+        self.source = folder / f"{owner.claim_id}.log"
+        self.source.touch()
+        self.outbox = Outbox(folder / "outbox")
+        self.total = 0
+
+    def say(self, *lines: str, look: bool = True) -> None:
+        with self.source.open("a") as file:
+            file.writelines(f"{line}\n" for line in lines)
+        if look:
+            self.outbox.append(self.owner, self.source, lines, self.source.stat().st_size)
+
+    def restarted(self) -> Outbox:
+        """The worker was killed; the next one reads its disk."""
+        self.outbox = Outbox(self.folder / "outbox")
+        self.backlog = self.outbox.recover()
+        return self.outbox
+
+
+@pytest.fixture
+def printer(tmp_path: Path) -> Printer:
+    return Printer(tmp_path)
+
+
+def test_lines_keep_their_order_and_numbers_over_restarts(printer: Printer) -> None:
+    printer.say("a", "b")
+    printer.say("c")
+    assert every_line(printer.outbox, "c1") == numbered("a", "b", "c")
+    assert every_line(printer.outbox, "c1", first=2) == {2: "c"}
+    assert printer.outbox.read("c1", 3) == (3, ())
+    printer.restarted()
+    assert printer.backlog == [Backlog(job_id=JOB.job_id, claim_id="c1", name="gbt", total=3)]
+    printer.say("d")
+    assert every_line(printer.outbox, "c1") == numbered("a", "b", "c", "d")
+    assert printer.outbox.last("c1", 2) == ("c", "d")
+
+
+def test_what_was_printed_after_the_last_look_is_found(printer: Printer) -> None:
+    printer.say("a")
+    printer.say("b", "é", look=False)
+    with printer.source.open("a") as file:
+        file.write("no end")
+    printer.restarted()
+    assert every_line(printer.outbox, "c1") == numbered("a", "b", "é", "no end")
+    printer.restarted()
+    assert every_line(printer.outbox, "c1") == numbered("a", "b", "é", "no end"), "and only once"
+
+
+def test_attempt_of_which_no_line_was_put_down_is_found_by_its_file(printer: Printer) -> None:
+    printer.say("a", "b", look=False)
+    assert printer.restarted().adopt(JOB, printer.source).total == 2
+    assert every_line(printer.outbox, "c1") == numbered("a", "b")
+
+
+def test_write_that_was_cut_anywhere_loses_and_doubles_nothing(printer: Printer) -> None:
+    printer.say("a", "b")
+    printer.say("c", 'd "é"')
+    (path,) = printer.outbox.folder.glob("*.jsonl")
+    whole = path.read_bytes()
+    heading = whole.index(b"\n") + 1
+    for length in range(heading, len(whole)):
+        path.write_bytes(whole[:length])
+        printer.restarted()
+        assert every_line(printer.outbox, "c1") == numbered("a", "b", "c", 'd "é"')
+
+
+def test_damage_is_set_aside_with_a_line_and_work_goes_on(
+    printer: Printer, caplog: pytest.LogCaptureFixture
+) -> None:
+    printer.say("a")
+    printer.say("b")
+    printer.say("c")
+    (path,) = printer.outbox.folder.glob("*.jsonl")
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(lines[0] + lines[1] + b"\0" * len(lines[2]) + b"\n" + lines[3])
+    with caplog.at_level(logging.WARNING):
+        printer.restarted()
+    assert "is damaged" in caplog.text
+    assert path.with_suffix(".corrupt").exists()
+    assert every_line(printer.outbox, "c1") == numbered("a", "b", "c"), "the trainer's file has it"
+    path.write_bytes(b"{}\n")
+    caplog.clear()
+    with caplog.at_level(logging.WARNING):
+        printer.restarted()
+    assert "is damaged and is set aside" in caplog.text
+    assert printer.backlog == []
+    assert not list(printer.outbox.folder.glob("*.jsonl")), "it is not read a second time"
+
+
+@given(st.binary(max_size=300), st.integers(0, 400))
+@settings(max_examples=60, deadline=None)
+def test_no_content_of_a_file_is_a_crash(
+    tmp_path_factory: pytest.TempPathFactory, junk, at
+) -> None:
+    printer = Printer(tmp_path_factory.mktemp("outbox"))
+    printer.say("a", "b")
+    (path,) = printer.outbox.folder.glob("*.jsonl")
+    whole = path.read_bytes()
+    path.write_bytes(whole[:at] + junk + whole[at + len(junk) :])
+    printer.restarted()
+    every_line(printer.outbox, "c1")
+    printer.say("c")
+    assert printer.restarted().last("c1", 1) in {("c",), ()}
+
+
+def test_damaged_files_do_not_pile_up(printer: Printer) -> None:
+    printer.outbox.folder.mkdir()
+    for number in range(CORRUPT_KEPT + 5):
+        (printer.outbox.folder / f"x{number}.000000000.jsonl").write_bytes(b"junk")
+    printer.restarted()
+    assert len(list(printer.outbox.folder.iterdir())) == CORRUPT_KEPT
+
+
+def test_disk_stays_bounded_and_the_newest_lines_stay(printer: Printer) -> None:
+    most = 9 * FILE_LINES
+    for first in range(0, most, 100):
+        printer.say(*(f"line {number}" for number in range(first, first + 100)))
+    assert len(list(printer.outbox.folder.iterdir())) == FILES_KEPT
+    kept = every_line(printer.outbox, "c1")
+    oldest = most - FILES_KEPT * FILE_LINES
+    assert kept == {number: f"line {number}" for number in range(oldest, most)}
+    printer.restarted()
+    assert every_line(printer.outbox, "c1", first=7) == kept
+    printer.outbox.forget("c1")
+    assert not list(printer.outbox.folder.iterdir())
+
+
+@pytest.mark.parametrize("begun", [True, False])
+def test_disk_that_takes_nothing_costs_no_line(printer: Printer, begun: bool) -> None:
+    if begun:
+        printer.say("a")
+    folder = printer.outbox.folder
+    aside = folder.with_name("aside")
+    if begun:
+        folder.rename(aside)
+    folder.touch()  # nothing can be written into that
+    printer.say("b")
+    printer.say("c")
+    assert printer.outbox.read("c1", int(begun)) == (int(begun), ("b", "c")), "from memory"
+    folder.unlink()
+    if begun:
+        aside.rename(folder)
+    printer.say("d")
+    expected = [*(["a"] if begun else []), "b", "c", "d"]
+    assert every_line(printer.outbox, "c1") == numbered(*expected)
+    printer.restarted()
+    assert every_line(printer.outbox, "c1") == numbered(*expected)
+
+
+def test_file_that_somebody_removed_takes_only_its_own_lines_along(printer: Printer) -> None:
+    printer.say("a")
+    for path in printer.outbox.folder.iterdir():
+        path.unlink()
+    printer.say("b")
+    assert every_line(printer.outbox, "c1") == {1: "b"}
+    printer.restarted()
+    assert every_line(printer.outbox, "c1") == {1: "b"}
+
+
+def test_attempts_are_apart_and_the_oldest_go_first(tmp_path: Path) -> None:
+    for number in range(ATTEMPTS_KEPT + 3):
+        one = Printer(tmp_path, Assignment(job_id="j", claim_id=f"c{number}", name="x"))
+        one.say(f"line of {number}")
+        for path in one.outbox.folder.glob(f"c{number}.*"):
+            os.utime(path, (number, number))
+    outbox = one.restarted()
+    assert [backlog.claim_id for backlog in one.backlog] == [
+        f"c{number}" for number in range(3, ATTEMPTS_KEPT + 3)
+    ]
+    assert every_line(outbox, "c9") == numbered("line of 9")
+    outbox.forget("c9")
+    outbox.forget("never heard of")
+    assert every_line(outbox, "c9") == {}
+    assert every_line(outbox, "c10") == numbered("line of 10")
+
+
+@given(st.lists(st.text(max_size=500), max_size=300))
+def test_message_of_lines_fits(lines: list[str]) -> None:
+    chosen = fitting(tuple(lines))
+    assert chosen == tuple(lines[: len(chosen)])
+    assert len(chosen) <= LOG_LINES_MAX
+    assert len(json.dumps(chosen)) <= MESSAGE_BYTES_MAX + 2
+    assert chosen or not lines
