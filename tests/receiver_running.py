@@ -12,12 +12,14 @@ from typing import Any
 
 from builders import a_job
 
-from training.clock import Clock
+from training.clock import Clock, SystemClock
 from training.fleet.client import FleetClient
 from training.fleet.database import Writer
 from training.fleet.database_sqlite import SqliteDatabase
 from training.fleet.dataset_shelf import DatasetShelf
+from training.fleet.doctor import examine
 from training.fleet.filesystem import LocalFs
+from training.fleet.findings import Level
 from training.fleet.hub import Hub, Settings, WaitingRoom
 from training.fleet.job import digest
 from training.fleet.policy import Policy
@@ -26,6 +28,7 @@ from training.fleet.queue import JobQueue
 from training.fleet.receiver import create_app
 from training.fleet.service import Plan, Service
 from training.fleet.serving import Server, configuration
+from training.fleet.state import State
 from training.fleet.store import ArtifactStore
 from training.fleet.tls import Security
 
@@ -101,12 +104,13 @@ class Receiver:
         self.url = f"http://127.0.0.1:{self.address[1]}"
         self.thread = threading.Thread(target=self.server.run, args=([self.listener],))
         self.clients: list[FleetClient] = []
+        self.judged = True
 
     def __enter__(self) -> Receiver:
         self.thread.start()
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, failed: object, *_: object) -> None:
         for client in self.clients:
             client.close()
         self.stop()
@@ -115,6 +119,15 @@ class Receiver:
         self.reader.close()
         self.queue.close()
         self.listener.close()
+        if self.judged and failed is None:
+            self.judge()
+
+    def judge(self) -> None:
+        """Whatever the test did, no promise may be broken now. One that breaks things itself sets ``judged`` False."""
+        state = State(self.folder / "jobs.db", self.folder / "models", self.folder / "tls")
+        report = examine(state, SystemClock(), fs=self.disk)
+        bad = [each.sentence for each in report.findings if each.level is Level.FAULT]
+        assert bad == [], bad
 
     def stop(self) -> None:
         self.server.stop()

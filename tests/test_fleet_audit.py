@@ -134,6 +134,7 @@ def test_the_command_shows_the_rows_and_says_that_they_are_whole(tmp_path: Path)
 
 def test_the_command_says_where_the_record_was_touched(tmp_path: Path) -> None:
     with running(tmp_path) as receiver:
+        receiver.judged = False
         for _ in range(2):
             receiver.client().cancel("gbt-realistic")
             receiver.client().requeue("gbt-realistic")

@@ -92,6 +92,13 @@ BROKEN: list[tuple[str, list[str]]] = [
     ("grants", [f"UPDATE jobs SET grants = 0 WHERE job_id = {RUNS}"]),
     ("counters", [f"UPDATE jobs SET trainer_failures = 1 WHERE job_id = {RUNS}"]),
     ("counters", [f"UPDATE jobs SET host_losses = 2 WHERE job_id = {WAITS}"]),
+    (
+        "counters",
+        [
+            f"UPDATE jobs SET trainer_failures = 1 WHERE job_id = {FAILS}",
+            f"UPDATE attempts SET pardoned = 1 WHERE job_id = {FAILS}",
+        ],
+    ),
     ("budgets", [f"UPDATE jobs SET trainer_failures = 3 WHERE job_id = {WAITS}"]),
     ("reasons", [f"UPDATE jobs SET ended_by = NULL WHERE job_id = {FAILS}"]),
     ("moves", ["UPDATE events SET transition = 'retry' WHERE transition = 'complete'"]),
@@ -117,6 +124,7 @@ BROKEN: list[tuple[str, list[str]]] = [
     ("output-gaps", [f"INSERT INTO log_chunks SELECT job_id, 1, 5, 1, 'x' FROM jobs WHERE job_id = {DONE}"]),
     ("audit", ["UPDATE audit SET who = 'nobody' WHERE seq = 1"]),
     ("clock", [f"UPDATE events SET at = {time.time() + 100.0} WHERE seq = (SELECT max(seq) FROM events)"]),
+    ("quarantine", ["INSERT INTO quarantines (host, since, cause, reason) VALUES ('pi', 1, 'deaths', 'three')"]),
     ("artifacts", [f"UPDATE artifacts SET artifact_id = '../x' WHERE job_id = {DONE}"]),
 ]  # fmt: skip
 

@@ -16,7 +16,11 @@ from typing import Any
 
 import pytest
 
+from training.clock import SystemClock
 from training.fleet.client import FleetClient, Unreachable
+from training.fleet.doctor import examine
+from training.fleet.findings import Level
+from training.fleet.state import State
 from training.fleet.transport import HttpTransport
 
 TRAINER = Path(__file__).with_name("children") / "trainer.py"
@@ -130,6 +134,10 @@ def fleet(tmp_path: Path) -> Iterator[Fleet]:
     for process in one.started:
         process.kill()
         process.wait()
+    if one.receiver is not None:  # however rudely that ended: every promise is kept
+        state = State.of(tmp_path, tmp_path / "jobs.db", tmp_path / "models")
+        found = examine(state, SystemClock(), deep=True).findings
+        assert [each.sentence for each in found if each.level is Level.FAULT] == []
 
 
 def test_every_job_ends_as_it_should(fleet: Fleet) -> None:

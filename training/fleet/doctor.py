@@ -12,7 +12,7 @@ from training.fleet.database_sqlite import SqliteDatabase
 from training.fleet.doctor_rows import BACKUP, look_at_rows
 from training.fleet.doctor_store import Delivery, Store
 from training.fleet.filesystem import Fs, LocalFs
-from training.fleet.findings import Finding, Report
+from training.fleet.findings import Finding, Level, Report
 from training.fleet.policy import Policy
 from training.fleet.state import State
 from training.fleet.store import Artifact
@@ -68,6 +68,16 @@ def unreadable(error: OSError) -> Finding:
     )
 
 
+def quarantined(row: Row) -> Finding:
+    """A host that gets no jobs needs somebody who mends it."""
+    return Finding(
+        "quarantine",
+        f"host {row['host']} gets no jobs: {row['reason']}",
+        f"mend it, then `cis490-jobs release {row['host']}`",
+        Level.WARNING,
+    )
+
+
 def _database(
     report: Report, state: State, policy: Policy, now: float, progress: Progress
 ) -> Known:
@@ -106,6 +116,7 @@ def _rows(
     report.add(machine.clock(0.0 if newest is None else float(newest["at"] or 0.0), now))
     report.add(machine.certificates(database.all("certificates"), now))
     report.add(machine.tokens(database.all("tokens"), now))
+    report.add(map(quarantined, database.all("quarantines")))
     counts = {row["status"]: int(row["n"]) for row in database.all("counts")}
     report.looked_at["jobs"] = sum(counts.values())
     known = known_of(database)

@@ -27,9 +27,9 @@ GROUP BY j.job_id, j.name, j.grants HAVING count(a.attempt) <> j.grants
 SELECT * FROM (
   SELECT j.job_id, j.name, j.trainer_failures, j.host_losses,
     (SELECT count(*) FROM attempts AS a WHERE a.job_id = j.job_id AND a.generation = j.generation
-      AND a.end_reason = 'trainer_failed') AS failed,
+      AND a.pardoned = 0 AND a.end_reason = 'trainer_failed') AS failed,
     (SELECT count(*) FROM attempts AS a WHERE a.job_id = j.job_id AND a.generation = j.generation
-      AND a.end_reason IN ('host_lost', 'upload_failed', 'spawn_failed')) AS lost
+      AND a.pardoned = 0 AND a.end_reason IN ('host_lost', 'upload_failed', 'spawn_failed')) AS lost
   FROM jobs AS j WHERE j.trainer_failures > 0 OR j.host_losses > 0) AS counted
 WHERE trainer_failures > failed OR host_losses > lost
 
