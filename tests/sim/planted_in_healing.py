@@ -1,0 +1,117 @@
+"""Planted bugs: sick hosts, jobs that crash hosts, memory that runs out, runs that end within moments."""
+
+from __future__ import annotations
+
+from sim.mutate import Mutant
+from training.fleet import health, policy
+from training.fleet.healing import Healing
+from training.fleet.service import Service
+
+HEALING_BUGS = (
+    # ── sick hosts ──────────────────────────────────────────────────────────────────────────
+    Mutant(
+        "a host that is taken out gets work",
+        Service.claim,
+        "if request.host_id in out:",
+        "if False:",
+    ),
+    Mutant("a sick host is not noticed", health.sick, "if len(jobs) >= enough:", "if False:"),
+    Mutant(
+        "the same job thrice is enough",
+        health.sick,
+        "jobs = {death.job_id for death in row if not death.pardoned_before}",
+        "jobs = [death.job_id for death in row if not death.pardoned_before]",
+    ),
+    Mutant(
+        "a job is believed for ever",
+        health.sick,
+        "if not death.pardoned_before",
+        "if death",
+    ),
+    Mutant(
+        "trainers that cannot start are nobody's fault",
+        health.sick,
+        "if len(unstarted) == enough and",
+        "if False and",
+    ),
+    Mutant(
+        "what goes well does not break the row",
+        Healing.weigh,
+        "if weight is Weight.WELL:",
+        "if False:",
+    ),
+    Mutant(
+        "jobs pay for what a sick host did",
+        Healing.weigh,
+        "self._pardon(claims)",
+        "pass",
+    ),
+    Mutant(
+        "a pardon gives nothing back",
+        health.pardon,
+        "job.trainer_failures - faults.count(Fault.TRAINER)",
+        "job.trainer_failures",
+    ),
+    Mutant(
+        "a job that a sick host failed stays failed",
+        health.pardon,
+        "or (own and not by_budget)",
+        "or job.ended_by is not None",
+    ),
+    Mutant(
+        "whatever a pardoned job had failed of is forgotten",
+        health.pardon,
+        "or (own and not by_budget)",
+        "",
+    ),
+    Mutant(
+        "a release does not let the host in",
+        "end_quarantine",
+        "WHERE host = :host AND ended_at IS NULL",
+        "WHERE host = :host AND ended_at IS NOT NULL",
+    ),
+    Mutant(
+        "a host that is well again stays out",
+        Healing.checked_in,
+        'self.release(host, "a healthy report")',
+        "return out",
+    ),
+    # ── jobs that crash hosts ───────────────────────────────────────────────────────────────
+    Mutant(
+        "silence counts as a crash",
+        health.suspect_job,
+        "if early and (each.crashed or gone)",
+        "if early",
+    ),
+    Mutant(
+        "one host twice makes a suspect",
+        health.suspect_job,
+        "and each.host not in hosts",
+        "",
+    ),
+    # ── memory ──────────────────────────────────────────────────────────────────────────────
+    Mutant(
+        "a job that ran out of memory is tried anywhere",
+        Service._widen,
+        "self.queue.widen(job, needs)",
+        "pass",
+    ),
+    Mutant(
+        "as much memory as before is enough",
+        policy.has_more_memory,
+        "here <= above",
+        "here < above",
+    ),
+    Mutant(
+        "a job is failed although somebody has more memory",
+        health.hopeless,
+        "return None\n",
+        "continue\n",
+    ),
+    Mutant(
+        "a job waits though nobody has more memory",
+        Service._widen,
+        "return health.hopeless(needs, memory, hosts[host], hosts.values())",
+        "return None",
+    ),
+)
