@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from training.fleet.job import EndReason
-from training.fleet.outcome import Ended, EndKind, error_text, judge, parse_progress
+from training.fleet.outcome import Ended, EndKind, Memory, error_text, judge, parse_progress
 from training.fleet.words import ERROR_CHARS_MAX
 
 TRACEBACK = [
@@ -81,6 +82,48 @@ def test_silence_is_said_to_be_that() -> None:
 )
 def test_memory_that_ran_out_is_named(ended: Ended, lines: list[str], words: str) -> None:
     assert words in headline(ended, lines)
+
+
+GIB = 1024**2  # in KiB
+KILLED = Ended(EndKind.SIGNALLED, signal=9, max_rss_kib=6 * GIB)
+
+
+@pytest.mark.parametrize(
+    ("ended", "lines", "lacking"),
+    [
+        # said by the trainer
+        (exited(1), ["torch.OutOfMemoryError: CUDA out of memory. Tried …"], Memory.VRAM),
+        (exited(1), ["RuntimeError: CUDA error: out of memory"], Memory.VRAM),
+        (exited(1), ["xgboost.core.XGBoostError: cudaErrorMemoryAllocation: out of memory"], Memory.VRAM),
+        (exited(1), ["on the GPU now", "MemoryError: Unable to allocate 3 GiB"], Memory.RAM),
+        (exited(134), ["terminate called …", "  what():  std::bad_alloc"], Memory.RAM),
+        (exited(1), ["RuntimeError: [enforce fail] DefaultCPUAllocator: can't allocate memory"], Memory.RAM),
+        # said by the kernel
+        (replace(KILLED, oom_kills=1), ["epoch 3"], Memory.RAM),
+        (replace(KILLED, oom_kills=2), ["CUDA is in use"], Memory.RAM),
+        (Ended(EndKind.EXITED, code=137, oom_kills=1), ["Killed"], Memory.RAM),
+        (replace(KILLED, free_kib=7 * GIB), [], Memory.RAM),
+        # not said
+        (KILLED, [], None),
+        (replace(KILLED, free_kib=8 * GIB), [], None),
+        (exited(137), ["Killed"], None),
+        (Ended(EndKind.SIGNALLED, signal=11, oom_kills=1), [], None),
+        (exited(1), ["ValueError: bad shape"], None),
+        (exited(1), ["CUDA out of memory, with a smaller batch now", *"abcdef", "ValueError: x"], None),
+    ],
+)  # fmt: skip
+def test_which_memory_ran_out_is_told_only_on_evidence(
+    ended: Ended, lines: list[str], lacking: Memory | None
+) -> None:
+    failure = judge(ended, lines)
+    assert failure is not None
+    assert failure.out_of_memory is lacking
+
+
+def test_kernels_kill_names_what_the_trainer_held() -> None:
+    assert headline(replace(KILLED, oom_kills=1), ["epoch 3"]) == (
+        "killed by SIGKILL (out of memory, at 6.0 GiB): epoch 3"
+    )
 
 
 def test_segmentation_fault_is_not_called_memory() -> None:

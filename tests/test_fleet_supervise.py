@@ -24,7 +24,9 @@ from training.fleet.supervise import (
     LocalProcess,
     LocalRunner,
     SpawnFailedError,
+    end_on_record,
 )
+from training.fleet.supervise_memory import MemoryState, memory_state
 
 CHILDREN = Path(__file__).with_name("children")
 PATIENCE_S = 30.0
@@ -410,3 +412,112 @@ def test_windows_way_of_a_worker_that_was_killed(
     until(lambda: "ready" in printed(tmp_path), process.wait)
     runner._launchers[-1]._close_input()
     until(lambda: not is_running(process.pid), nap)
+
+
+# ── the end on record ───────────────────────────────────────────────────────────────────────
+
+
+def recorded(runner: LocalRunner, folder: Path, child: str, *arguments: object) -> LocalProcess:
+    argv = [sys.executable, str(CHILDREN / f"{child}.py"), *map(str, arguments)]
+    environment = trainer_environment(os.environ)
+    return runner.start(
+        CommandSpec(argv, folder, environment, folder / "output.log", folder / "end")
+    )
+
+
+@pytest.mark.parametrize("code", [0, 3])
+def test_end_is_on_record_before_it_is_reported(
+    runner: LocalRunner, tmp_path: Path, code: int
+) -> None:
+    ended = recorded(runner, tmp_path, "silent", code).wait(PATIENCE_S)
+    assert end_on_record(tmp_path / "end") == ended
+    assert ended is not None
+    assert ended.code == code
+
+
+def test_end_that_was_ordered_is_not_on_record(runner: LocalRunner, tmp_path: Path) -> None:
+    for child, grace_s in (("exits_late", PATIENCE_S), ("ignores_sigterm", 0.05)):
+        (tmp_path / "output.log").unlink(missing_ok=True)
+        process = recorded(runner, tmp_path, child, 0.05)
+        until(lambda: "ready" in printed(tmp_path), process.wait)
+        process.stop(grace_s)
+        assert end_on_record(tmp_path / "end") is None
+
+
+def test_trainer_that_dies_with_its_worker_leaves_no_record(tmp_path: Path) -> None:
+    one = LocalRunner()
+    process = recorded(one, tmp_path, "hangs")
+    until(lambda: printed(tmp_path), process.wait)
+    one.close()
+    assert end_on_record(tmp_path / "end") is None
+
+
+@pytest.mark.parametrize("content", [b"", b"[]", b'{"ended": null}', b"{}", b"\xff"])
+def test_record_that_was_not_written_whole_is_none(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "end").write_bytes(content)
+    assert end_on_record(tmp_path / "end") is None
+    assert end_on_record(tmp_path / "missing") is None
+
+
+# ── whether it computes, and what the kernel says of memory ─────────────────────────────────
+
+
+def test_cpu_time_tells_who_computes_from_who_hangs(
+    start: Callable[..., LocalProcess], tmp_path: Path
+) -> None:
+    process = start("computes")
+    until(lambda: process.cpu_s() > 0.05, process.wait)
+    process.stop(0.05)
+    assert process.cpu_s() == 0.0, "it has ended"
+    hanging = start("hangs")
+    until(lambda: printed(tmp_path), hanging.wait)
+    before = hanging.cpu_s()
+    nap(0.2)
+    assert hanging.cpu_s() - before < 0.05
+
+
+def fake_system(root: Path, *, vmstat: int | None, events: int | None, available_kib: int) -> None:
+    group = root / "sys/fs/cgroup/unit"
+    for folder in (root / "proc/self", group):
+        folder.mkdir(parents=True, exist_ok=True)
+    (root / "proc/meminfo").write_text(f"MemTotal: 99 kB\nMemAvailable:   {available_kib} kB\n")
+    (root / "proc/self/cgroup").write_text("0::/unit\n")
+    (root / "proc/self/mountinfo").write_text(
+        "30 29 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n"
+    )
+    if vmstat is not None:
+        (root / "proc/vmstat").write_text(f"nr_free_pages 7\noom_kill {vmstat}\npgfault 3\n")
+    if events is not None:
+        (group / "memory.events").write_text(f"low 0\noom 4\noom_kill {events}\n")
+
+
+@pytest.mark.parametrize(
+    ("vmstat", "events", "kills"), [(3, 2, 3), (None, 2, 2), (3, None, 3), (None, None, 0)]
+)
+def test_kernels_count_is_read_wherever_it_shows(
+    tmp_path: Path, vmstat: int | None, events: int | None, kills: int
+) -> None:
+    fake_system(tmp_path, vmstat=vmstat, events=events, available_kib=1000)
+    assert memory_state(tmp_path) == MemoryState(free_kib=1000, kills=kills)
+
+
+def test_group_with_less_memory_than_the_machine_is_what_counts(tmp_path: Path) -> None:
+    fake_system(tmp_path, vmstat=0, events=0, available_kib=1000)
+    group = tmp_path / "sys/fs/cgroup/unit"
+    (group / "memory.max").write_text(f"{512 * 1024}\n")
+    (group / "memory.current").write_text(f"{112 * 1024}\n")
+    assert memory_state(tmp_path).free_kib == 400
+    assert memory_state(tmp_path / "nowhere") == MemoryState()
+
+
+def test_kill_for_want_of_memory_is_told_from_any_other(
+    start: Callable[..., LocalProcess], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    states = [MemoryState(free_kib=2**40, kills=1), MemoryState(free_kib=5, kills=2)]
+    monkeypatch.setattr(supervise, "memory_state", lambda: states.pop(0))
+    process = start("hangs")
+    os.kill(process.pid, signal.SIGKILL)
+    ended = process.wait(PATIENCE_S)
+    assert ended is not None
+    assert (ended.oom_kills, ended.free_kib) == (1, 2**40)
+    assert ended.killed_for_memory

@@ -23,6 +23,7 @@ SIGKILL = 9
 RSS_SHARE = 0.8  # of the memory that was free; who is killed with that much was killed for it
 ASKED_TO_STOP = frozenset({1, 2, 15})  # SIGHUP, SIGINT, SIGTERM: a session or a service that ends
 LAST_WORDS = 40  # lines of output that an error text may quote
+LAST_LINES = 5  # in which a trainer that ran out of memory says so; before, it may have got over it
 PROGRESS_BYTES_MAX = 2048
 PROGRESS_FIELDS_MAX = 24
 
@@ -101,7 +102,7 @@ def judge(ended: Ended, lines: Sequence[str], complaint: str | None = None) -> F
         words = f"the trainer was interrupted, not by its worker ({ended.describe()})"
         return Failure(EndReason.INTERRUPTED, words, ended.code)
     words = _essence(lines, complaint)
-    lacking = _lacking(ended, lines, complaint)
+    lacking = _lacking(ended, [words, *lines[-LAST_LINES:]])
     memory = _memory_words(ended, lacking)
     text = (
         f"{ended.describe()}{memory}: {words}"
@@ -165,11 +166,11 @@ _OUT_OF_MEMORY = re.compile(
 _OF_THE_GPU = re.compile(r"cuda|\bGPUs?\b|cublas|cudnn|torch\.OutOfMemoryError", re.IGNORECASE)
 
 
-def _lacking(ended: Ended, lines: Sequence[str], complaint: str | None) -> Memory | None:
+def _lacking(ended: Ended, lines: Sequence[str]) -> Memory | None:
     """Which memory ran out, when something shows it: the kernel's count, or the words of the line that complains."""
     if ended.killed_for_memory:
         return Memory.RAM
-    for line in [complaint or "", *reversed(lines[-LAST_WORDS:])]:
+    for line in lines:
         if _OUT_OF_MEMORY.search(line):
             return Memory.VRAM if _OF_THE_GPU.search(line) else Memory.RAM
     return None

@@ -1,0 +1,4 @@
+"""Computes until it is killed."""
+
+while True:
+    sum(range(1000))
