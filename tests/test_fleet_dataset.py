@@ -19,6 +19,7 @@ from training.fleet.cli import main
 from training.fleet.cli_world import World
 from training.fleet.client import ClientError, FleetClient, Refused, Unavailable
 from training.fleet.client_datasets import FolderError, push, read_folder
+from training.fleet.dataset_copy import copy_datasets
 from training.fleet.dataset_pieces import (
     FILES_MAX,
     PIECE_BYTES,
@@ -30,6 +31,7 @@ from training.fleet.dataset_pieces import (
     check_paths,
     parse,
 )
+from training.fleet.dataset_shelf import DatasetShelf
 from training.fleet.roster import Plan
 from training.fleet.transport import HttpTransport, TransportError
 
@@ -431,3 +433,34 @@ def test_the_commands_push_list_and_remove(tmp_path: Path, folder: Path) -> None
         assert (code, "there is no data set" in err) == (1, True)
         assert "is gone" in run(receiver, "dataset", "remove", found[0]["dataset_id"][:8])[1]
         assert "none; `cis490-jobs dataset push" in run(receiver, "dataset", "list")[1]
+
+
+# -- backups ----------------------------------------------------------------------------------------------------
+
+
+def test_a_backup_holds_the_data_sets_and_a_restore_brings_them_back(
+    receiver: Receiver, folder: Path, tmp_path: Path
+) -> None:
+    dataset_id, _ = pushed(receiver.client(), folder)
+    here, aside, new = receiver.folder / "datasets", tmp_path / "backup", tmp_path / "new"
+    whole = PIECE_BYTES * 3.75
+    assert copy_datasets(here, aside, lambda *_: None).bytes_copied == whole
+    assert copy_datasets(here, aside, lambda *_: None).bytes_copied == 0
+    assert copy_datasets(aside, new, lambda *_: None).sets == 1
+    (shelved,) = DatasetShelf(new).sets()
+    assert (shelved.dataset_id, shelved.names) == (dataset_id, ("processed",))
+    for sha256, length in read_folder(folder, QUIET).lengths.items():
+        assert len(DatasetShelf(new).piece(dataset_id, sha256)) == length
+
+
+def test_a_rotten_piece_does_not_reach_a_backup(
+    receiver: Receiver, folder: Path, tmp_path: Path
+) -> None:
+    pushed(receiver.client(), folder)
+    sha256 = next(iter(read_folder(folder, QUIET).lengths))
+    path = receiver.folder / "datasets" / "pieces" / sha256[:2] / sha256
+    path.write_bytes(b"rot" + path.read_bytes()[3:])
+    done = copy_datasets(receiver.folder / "datasets", tmp_path / "backup", lambda *_: None)
+    assert done.sets == 0
+    assert "was damaged" in done.lost[0]
+    assert DatasetShelf(tmp_path / "backup").sets() == []

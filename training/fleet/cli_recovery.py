@@ -69,18 +69,21 @@ def backup(
 ) -> int:
     """Copy database and store while the receiver works; again into the same folder copies what is new."""
     from training.fleet.backup import Backup
+    from training.fleet.dataset_copy import copy_datasets
 
     world: World = ctx.obj
+    state = State.of(state_dir, db, models_dir)
     with meter(world) as progress, told():
         made = Backup(folder).make(
-            State.of(state_dir, db, models_dir),
+            state,
             SystemClock(),
             with_keys=with_keys,
             deep=deep,
             keep=keep,
             progress=progress,
         )
-    lost = made.contents.lost
+        data = copy_datasets(state.datasets, folder / "datasets", progress)
+    lost = [*made.contents.lost, *data.lost]
     shape = {
         "snapshot": made.name,
         "jobs": sum(made.contents.jobs.values()),
@@ -90,6 +93,7 @@ def backup(
         "keys": made.contents.keys,
         "lost": lost,
         "only_in_backup": made.mended,
+        "datasets": data.sets,
     }
     lines = [f"lost: {each}; doctor --deep says what to do" for each in lost]
     lines += [
@@ -99,7 +103,8 @@ def backup(
         lines.append("there are no keys to back up")
     lines.append(
         f"backup {made.name}: {shape['jobs']} jobs, {shape['bundles']} bundles, "
-        f"{made.copied} of them new ({size(made.bytes_copied)})"
+        f"{made.copied} of them new ({size(made.bytes_copied)}), "
+        f"{data.sets} data sets ({size(data.bytes_copied)} new)"
     )
     world.show(as_json, shape, lambda: printable_text(lines))
     return REFUSED if lost or made.mended else DONE
@@ -119,6 +124,8 @@ def restore(
     as_json: AsJson = False,
 ) -> int:
     """Put a backup in the place of what was lost; the receiver must be stopped."""
+    from training.fleet.dataset_copy import copy_datasets
+    from training.fleet.recovery_files import give_to_owner
     from training.fleet.restore import Restore
 
     world: World = ctx.obj
@@ -127,6 +134,8 @@ def restore(
         done = Restore(folder, state, SystemClock(), progress=progress).run(
             snapshot=snapshot, force=force, with_keys=with_keys
         )
+        data = copy_datasets(folder / "datasets", state.datasets, progress)
+        give_to_owner(state.db, state.datasets)
     report = _checked(state)
     made_at = datetime.fromtimestamp(done.contents.made_at, UTC).strftime("%Y-%m-%d %H:%M UTC")
     shape = {
@@ -135,20 +144,22 @@ def restore(
         "bundles_brought": done.brought,
         "bundles_kept": done.kept,
         "completed_since": done.taken_back,
-        "lost": done.lost,
+        "lost": [*done.lost, *data.lost],
+        "datasets": data.sets,
         "database_kept_as": None if done.aside is None else str(done.aside),
         "doctor": report.to_dict(),
     }
-    lines = [f"lost: {each}" for each in done.lost]
+    lines = [f"lost: {each}" for each in [*done.lost, *data.lost]]
     lines += [f"completed since, and taken back from the store: {each}" for each in done.taken_back]
     if done.aside is not None:
         lines.append(f"the database that was there is {done.aside}")
     lines += [
         f"restored {done.snapshot}: {done.brought} bundles brought back, {done.kept} were there",
+        f"{data.sets} data sets are there, {size(data.bytes_copied)} of them brought back",
         f"everything else since {made_at} is forgotten: cancel, requeue and revoke again what you had since",
     ]
     world.show(as_json, shape, lambda: Group(printable_text(lines), render(report, deep=False)))
-    return REFUSED if done.lost or not report.healthy else DONE
+    return REFUSED if done.lost or data.lost or not report.healthy else DONE
 
 
 def rebuild(

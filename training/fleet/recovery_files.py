@@ -127,7 +127,7 @@ def discard_database(path: Path) -> None:
         Path(f"{path}{companion}").unlink(missing_ok=True)
 
 
-def give_to_owner(db: Path, models: Path, tls: Path) -> None:
+def give_to_owner(db: Path, *folders: Path) -> None:
     """What root wrote becomes the receiver's: its user is the one whom the database's folder belongs to."""
     if os.name != "posix" or os.geteuid() != 0:
         return
@@ -135,7 +135,7 @@ def give_to_owner(db: Path, models: Path, tls: Path) -> None:
     if owner.st_uid == 0:
         return
     made = [*db.parent.glob(f"{db.name}*")]
-    for folder in (models, tls):
+    for folder in folders:
         if folder.exists():
             made += [folder, *folder.rglob("*")]
     for path in made:
