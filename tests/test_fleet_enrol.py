@@ -282,6 +282,20 @@ def test_wrong_tokens_are_counted_and_then_not_looked_at(receiver: SecureReceive
     assert receiver.showing(None, SESAME).cancel("one").status == "cancelled"
 
 
+def test_a_right_token_that_nobody_can_guess_is_not_shut_out_by_wrong_ones(
+    receiver: SecureReceiver,
+) -> None:
+    token = receiver.showing(None, SESAME).post_json("/v1/tokens", {"name": "ada"})["token"]
+    wrong = f"{token[:-1]}{'a' if token[-1] == 'b' else 'b'}"
+    slugs = []
+    for _ in range(6):
+        with pytest.raises(Answered) as refused:
+            receiver.showing(None, wrong).cancel("one")
+        slugs.append(refused.value.slug)
+    assert slugs == ["operator_token"] * 5 + ["too_many_failures"]
+    assert receiver.showing(None, token).cancel("one").status == "cancelled"
+
+
 def test_a_receiver_without_tls_has_nothing_to_join(tmp_path: Path) -> None:
     from receiver_running import running
 

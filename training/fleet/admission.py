@@ -32,6 +32,7 @@ HEADER_FINGERPRINT = (
 )
 FAILURES_MAX = 5
 FAILURES_S = 60.0
+UNGUESSABLE_CHARS = 24  # a right token of so many is let in whoever else errs at the same address
 _ADDRESSES_MAX = 10_000
 
 
@@ -43,7 +44,7 @@ class FailureLimit:
         self._failures: OrderedDict[str, deque[float]] = OrderedDict()
 
     def check(self, address: str) -> None:
-        """Refuse while the address has used up its failures; right secrets too, or guessing would pay."""
+        """Refuse while the address has used up its failures; short secrets too, or guessing would pay."""
         times = self._failures.get(address)
         while times and times[0] <= self._clock.monotonic() - FAILURES_S:
             times.popleft()
@@ -163,10 +164,12 @@ class Door:
         if not given:
             return found
         address = self.address(request)
-        self.limit.check(address)
+        if len(given) < UNGUESSABLE_CHARS:
+            self.limit.check(address)
         known = bool(token) and hmac.compare_digest(given, token)
         name = "operator" if known else self.registry.token_name(given)
         if name is None:
+            self.limit.check(address)
             self.limit.failed(address)
             raise Refusal(
                 Slug.OPERATOR_TOKEN,
