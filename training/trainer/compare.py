@@ -1,14 +1,147 @@
-"""Two models on the same windows: is one really better, or was it the draw of episodes?"""
+"""``python -m training.trainer.compare A.ckpt.json B.ckpt.json DATA``: is one really better, or was it the draw?
+
+Both models score the windows that neither of them saw: the test side of the split that their
+checkpoints name, made again from ``DATA`` and checked against its fingerprint. What oracle channels
+are worth is the gap between an oracle model and a realistic one.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
+from training.trainer.contract import BadData, Progress, Stop, limit_threads, perform
+from training.trainer.score import Judged, judge
 
-from training.trainer.evaluate import by_class, rank_measure, shown, support_of
-from training.trainer.resample import FloatArray, Weights, bootstrap, clusters
-from training.trainer.scored import LabelMap, Scored, benign_class
+if TYPE_CHECKING:
+    from training.data.split import Split
+    from training.trainer.resample import FloatArray, Weights
+    from training.trainer.scored import LabelMap, Scored
+
+PROGRAM = "training.trainer.compare"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        prog=f"python -m {PROGRAM}",
+        allow_abbrev=False,
+        description="AUROC of two models on the windows that neither saw, and the gap with its 95 % interval.",
+    )
+    parser.add_argument("a", type=Path, help="<model>_<mode>.ckpt.json")
+    parser.add_argument("b", type=Path, help="the one to compare it with")
+    parser.add_argument("data", type=Path, help="folder of the processed data set they share")
+    parser.add_argument("--n-resamples", type=_whole, default=1000, help="(default 1000)")
+    parser.add_argument("--seed", type=int, default=0, help="of the resamples (default 0)")
+    parser.add_argument("--threads", type=_whole, default=1, help="CPU threads (default 1)")
+    parser.add_argument("--json", action="store_true", help="the numbers for a machine")
+    names = parser.parse_args(argv)
+    limit_threads(names.threads)
+
+    def work(_progress: Progress, _stop: Stop) -> None:
+        found = compare(
+            judge(names.a, names.data, threads=names.threads),
+            judge(names.b, names.data, threads=names.threads),
+            n_resamples=names.n_resamples,
+            seed=names.seed,
+        )
+        print(json.dumps(found, allow_nan=False) if names.json else _in_words(found))
+
+    return perform(work, out=sys.stderr)
+
+
+def _whole(text: str) -> int:
+    value = int(text)
+    if not 1 <= value <= 1_000_000:
+        raise argparse.ArgumentTypeError(f"must be a whole number above 0, not {text}")
+    return value
+
+
+def compare(a: Judged, b: Judged, *, n_resamples: int = 1000, seed: int = 0) -> dict[str, Any]:
+    """The AUROC of both and their gap, as {value, ci95}; JSON values. Raises ``BadData`` where that has no meaning."""
+    import numpy as np
+
+    from training.trainer.evaluate import evaluate
+
+    sides = [_split_again(one) for one in (a, b)]
+    rows = sides[0].test
+    if not np.array_equal(rows, sides[1].test):
+        raise BadData(
+            "the two models were judged on different episodes: train both with the same split "
+            "recipe, train hosts and seed"
+        )
+    labels = a.document["label_map"]
+    if labels != b.document["label_map"]:
+        raise BadData("the two models know different classes: there is nothing to compare")
+    draws: dict[str, int] = {"n_resamples": n_resamples, "seed": seed}
+    scored = [one.scored.take(rows) for one in (a, b)]
+    try:
+        gap = paired_gap(scored[0], scored[1], label_map=labels, **draws)
+    except ValueError as error:
+        raise BadData(f"{error}") from None
+    judged = [evaluate(one, label_map=labels, operating_point=None, **draws) for one in scored]
+    return {
+        "models": [
+            {
+                "model": one.document["model"],
+                "mode": one.document["mode"],
+                "auroc": result.metrics["auroc"],
+            }
+            for one, result in zip((a, b), judged, strict=True)
+        ],
+        "gap": gap,
+        "windows": int(rows.size),
+        "episodes": int(np.unique(scored[0].episode).size),
+        "hosts": sorted(set(scored[0].host.tolist())),
+    }
+
+
+def _split_again(judged: Judged) -> Split:
+    from training.trainer.inputs import split_inputs
+
+    recorded = judged.document["split"]
+    split = split_inputs(
+        judged.inputs,
+        recipe=recorded["recipe"],
+        train_hosts=recorded["train_hosts"],
+        seed=recorded["seed"],
+        supervised=False,
+    )
+    if split.fingerprint != recorded["fingerprint"]:
+        raise BadData(
+            f"this is not the data set that {judged.document['model']} in mode "
+            f"{judged.document['mode']} was trained on: its own windows might be judged"
+        )
+    return split
+
+
+def _in_words(found: dict[str, Any]) -> str:
+    from training.trainer.page import gap, show
+
+    names = [f"{one['model']} {one['mode']}" for one in found["models"]]
+    wide = max(len("gap"), *map(len, names))
+    lines = [
+        f"{name:{wide}}  AUROC {show(one['auroc'])}"
+        for name, one in zip(names, found["models"], strict=True)
+    ]
+    lines.append(f"{'gap':{wide}}        {gap(found['gap'])}")
+    lines.append(
+        f"{found['windows']:,} windows of {found['episodes']} episodes that neither saw, "
+        f"of {', '.join(found['hosts'])}; 95 % intervals."
+    )
+    return "\n".join([*lines, _conclusion(found["gap"], names)])
+
+
+def _conclusion(gap: dict[str, Any], names: Sequence[str]) -> str:
+    if gap["ci95"] is None:
+        return f"Which is better cannot be said: {gap.get('reason', 'a class is missing')}."
+    low, high = gap["ci95"]
+    if low <= 0 <= high:
+        return "Which is better cannot be told from this test: the gap may as well be none."
+    return f"{names[0] if low > 0 else names[1]} is better, and not by the draw of episodes alone."
 
 
 def paired_gap(
@@ -20,6 +153,12 @@ def paired_gap(
     interval is much narrower than those of the two AUROCs suggest. Raises ValueError when the windows differ, or when
     one is judged by class and the other by its alarm score.
     """
+    import numpy as np
+
+    from training.trainer.evaluate import by_class, rank_measure, shown, support_of
+    from training.trainer.resample import bootstrap, clusters
+    from training.trainer.scored import benign_class
+
     if not (np.array_equal(a.episode, b.episode) and np.array_equal(a.y, b.y)):
         raise ValueError("a paired comparison needs the same windows in the same order")
     if by_class(a, label_map) is not by_class(b, label_map):
@@ -34,3 +173,7 @@ def paired_gap(
     estimate = bootstrap([gap], **sizes, n_resamples=n_resamples, seed=seed)["gap"]
     support = support_of(a, benign_class(label_map))["auroc"]
     return shown(estimate, support, bounded=False)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

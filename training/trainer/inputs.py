@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,10 +13,12 @@ from numpy.typing import NDArray
 from training.data.dataset import Dataset, load_processed, load_validation
 from training.data.errors import DataError
 from training.data.features import extract
+from training.data.split import Split, SplitError, make_split
 from training.trainer.arguments import TrainerArgs
 from training.trainer.contract import BadData
 from training.trainer.families import Takes
 from training.trainer.flags import RUN_MODELS
+from training.trainer.scored import benign_class
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,3 +93,25 @@ def from_dataset(
         digest=data.data_digest,
         quarantined=quarantined,
     )
+
+
+def split_inputs(
+    inputs: Inputs, *, recipe: str, train_hosts: Sequence[str], seed: int, supervised: bool
+) -> Split:
+    """Which windows train, stop, calibrate and test; the same for equal data and arguments. Raises ``BadData``."""
+    try:
+        return make_split(
+            inputs.episode,
+            inputs.host,
+            inputs.t_start,
+            inputs.y,
+            recipe=recipe,
+            train_hosts=train_hosts,
+            seed=seed,
+            t_end=inputs.t_end,
+            supervised=supervised,
+            # Where no class is benign there is no alarm to calibrate: nothing is set aside for it.
+            **({} if benign_class(inputs.label_map) is not None else {"cal_fraction": 0.0}),
+        )
+    except SplitError as error:
+        raise BadData(str(error)) from None

@@ -10,11 +10,16 @@ from __future__ import annotations
 import argparse
 import pickle
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from training.trainer.contract import BadArguments, BadData, Progress, Stop, limit_threads, perform
+
+if TYPE_CHECKING:
+    from training.trainer.inputs import Inputs
+    from training.trainer.scored import Scored
 
 FORMATS = (".csv", ".parquet", ".json")
 PROGRAM = "training.trainer.score"
@@ -52,10 +57,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     return perform(work, out=sys.stderr)
 
 
-def score(checkpoint: Path, data: Path, *, threads: int = 1) -> Any:
-    """A polars frame with a row a window; raises ``BadData`` for a bad checkpoint or other data."""
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """What a checkpoint says of every window of a data set; ``inputs`` and ``scored`` are in its order."""
+
+    document: Mapping[str, Any]
+    inputs: Inputs
+    scored: Scored
+
+
+def judge(checkpoint: Path, data: Path, *, threads: int = 1) -> Judged:
+    """Verify the checkpoint, refuse data of another schema, and score. Raises ``BadData``."""
     import numpy as np
-    import polars as pl
 
     from training.data.dataset import FEATURES_FILE, TENSOR_FOLDER, load_processed
     from training.data.errors import DataError
@@ -89,16 +102,26 @@ def score(checkpoint: Path, data: Path, *, threads: int = 1) -> Any:
     except _NOT_WEIGHTS as error:
         cause = str(error).partition("\n")[0][:200]
         raise BadData(f"{checkpoint} holds no weights of {found.model} ({cause})") from None
-    rows = np.arange(len(loaded))
-    outputs = fitted.predict(inputs.X, rows, features=inputs.features)
+    outputs = fitted.predict(inputs.X, np.arange(len(loaded)), features=inputs.features)
     scored = Scored.build(
         y=inputs.y,
         episode=inputs.episode,
         host=inputs.host,
+        t_start=inputs.t_start,
+        t_end=inputs.t_end,
         proba=outputs.proba,
         score=outputs.score,
         label_map=labels,
     )
+    return Judged(document, inputs, scored)
+
+
+def score(checkpoint: Path, data: Path, *, threads: int = 1) -> Any:
+    """A polars frame with a row a window; raises ``BadData`` for a bad checkpoint or other data."""
+    import polars as pl
+
+    judged = judge(checkpoint, data, threads=threads)
+    inputs, scored, document = judged.inputs, judged.scored, judged.document
     columns: dict[str, Any] = {
         "window_id": inputs.window_id,
         "episode_id": inputs.episode,
@@ -107,12 +130,13 @@ def score(checkpoint: Path, data: Path, *, threads: int = 1) -> Any:
         "t_end": inputs.t_end,
         "score": scored.score,
     }
+    labels = document["label_map"]
     if scored.proba is not None:
         by_number = sorted(labels, key=lambda name: labels[name])
         columns |= {f"p_{name}": scored.proba[:, labels[name]] for name in by_number}
         columns["class"] = [by_number[k] for k in scored.proba.argmax(axis=1)]
     threshold = (document.get("threshold") or {}).get("threshold")
-    columns["alarm"] = [None] * len(rows) if threshold is None else scored.score > threshold
+    columns["alarm"] = [None] * scored.y.size if threshold is None else scored.score > threshold
     return pl.DataFrame(columns, schema_overrides={"alarm": pl.Boolean})
 
 

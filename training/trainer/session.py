@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 
 from training.clock import Clock, SystemClock
-from training.data.split import Recipe, Split, SplitError, make_split
+from training.data.split import Recipe, Split
 from training.trainer import checkpoint, families, machine
 from training.trainer.arguments import TrainerArgs
 from training.trainer.baselines import run_baselines
-from training.trainer.contract import BadArguments, BadData, Interrupted, Progress, Stop
+from training.trainer.contract import BadArguments, Interrupted, Progress, Stop
 from training.trainer.evaluate import (
     OperatingPoint,
     Scored,
@@ -22,7 +22,7 @@ from training.trainer.evaluate import (
     evaluate,
     operating_point,
 )
-from training.trainer.inputs import Inputs, read_inputs
+from training.trainer.inputs import Inputs, read_inputs, split_inputs
 from training.trainer.report import build_report, write_report
 from training.trainer.task import Fitted, IntArray, Task
 
@@ -97,22 +97,13 @@ def _split(args: TrainerArgs, inputs: Inputs, *, supervised: bool) -> Split:
             f"--train-hosts has no effect with --split-recipe {args.split_recipe}: "
             "leave it out, or choose the recipe host"
         )
-    try:
-        return make_split(
-            inputs.episode,
-            inputs.host,
-            inputs.t_start,
-            inputs.y,
-            recipe=args.split_recipe,
-            train_hosts=args.train_hosts,
-            seed=args.seed,
-            t_end=inputs.t_end,
-            supervised=supervised,
-            # Where no class is benign there is no alarm to calibrate: nothing is set aside for it.
-            **({} if benign_class(inputs.label_map) is not None else {"cal_fraction": 0.0}),
-        )
-    except SplitError as error:
-        raise BadData(str(error)) from None
+    return split_inputs(
+        inputs,
+        recipe=args.split_recipe,
+        train_hosts=args.train_hosts,
+        seed=args.seed,
+        supervised=supervised,
+    )
 
 
 def _judge(

@@ -1,0 +1,92 @@
+"""Two checkpoints on the windows that neither saw."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from trainer_builders import SHORT, arguments, make_data, run
+
+from training.trainer import compare as command
+from training.trainer.compare import compare
+from training.trainer.contract import BadData, Exit
+from training.trainer.score import judge
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, Path]:
+    """(data, oracle checkpoint, realistic checkpoint) of small trees."""
+    folder = tmp_path_factory.mktemp("compared")
+    data = make_data(folder / "data")
+    for mode in ("oracle", "realistic"):
+        asked = arguments("gbt", data, folder, *SHORT["gbt"], mode=mode)
+        assert run(asked).code == Exit.DONE
+    return data, *(folder / "artifacts" / f"gbt_{m}.ckpt.json" for m in ("oracle", "realistic"))
+
+
+def test_the_gap_is_that_of_the_two_reports(trained: tuple[Path, Path, Path]) -> None:
+    data, oracle, realistic = trained
+    found = compare(judge(oracle, data), judge(realistic, data))
+    reported = [
+        json.loads((oracle.parents[1] / "reports" / f"gbt_{mode}_train.json").read_text())
+        for mode in ("oracle", "realistic")
+    ]
+    values = [one["metrics"]["test"]["auroc"]["value"] for one in reported]
+    assert [one["auroc"]["value"] for one in found["models"]] == values
+    assert found["gap"]["value"] == pytest.approx(values[0] - values[1], abs=2e-6)
+    assert found["windows"] == reported[0]["split"]["n"]["test"]["windows"]
+    assert found["episodes"] == reported[0]["split"]["n"]["test"]["episodes"]
+
+
+def test_a_model_is_no_better_than_itself(trained: tuple[Path, Path, Path]) -> None:
+    data, oracle, _ = trained
+    gap = compare(judge(oracle, data), judge(oracle, data))["gap"]
+    assert gap == {"value": 0.0, "ci95": [0.0, 0.0]}
+
+
+def test_the_command_says_it_in_words_and_in_json(
+    trained: tuple[Path, Path, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    data, oracle, realistic = trained
+    assert command.main([str(oracle), str(realistic), str(data)]) == Exit.DONE
+    said = capsys.readouterr().out
+    assert "gbt oracle" in said
+    assert "gap" in said
+    assert "episodes that neither saw" in said
+    assert command.main([str(oracle), str(realistic), str(data), "--json"]) == Exit.DONE
+    assert json.loads(capsys.readouterr().out)["gap"]["ci95"]
+
+
+def test_data_that_were_split_otherwise_are_refused(
+    trained: tuple[Path, Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, oracle, realistic = trained
+    more = make_data(tmp_path / "more", episodes=42)
+    assert command.main([str(oracle), str(realistic), str(more)]) == Exit.BAD_DATA
+    assert "its own windows might be judged" in capsys.readouterr().err
+
+
+def test_models_judged_on_different_episodes_are_refused(
+    trained: tuple[Path, Path, Path], tmp_path: Path
+) -> None:
+    data, oracle, _ = trained
+    unseen = ("--split-recipe", "host", "--train-hosts", "alpha")
+    other = arguments("gbt", data, tmp_path, *SHORT["gbt"], *unseen)
+    assert run(other).code == Exit.DONE
+    with pytest.raises(BadData, match="different episodes"):
+        compare(judge(oracle, data), judge(tmp_path / "artifacts" / "gbt_oracle.ckpt.json", data))
+
+
+@pytest.mark.parametrize(
+    ("ci95", "words"),
+    [
+        ([0.01, 0.05], "first is better"),
+        ([-0.05, -0.01], "second is better"),
+        ([-0.01, 0.05], "cannot be told"),
+        (None, "cannot be said: too few"),
+    ],
+)
+def test_what_the_interval_lets_one_say(ci95: list[float] | None, words: str) -> None:
+    gap = {"value": 0.03, "ci95": ci95, "reason": "too few"}
+    assert words in command._conclusion(gap, ["first", "second"])
