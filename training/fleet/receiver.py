@@ -32,6 +32,8 @@ from training.fleet.listening import StartError, address, listener, public_url, 
 from training.fleet.locking import LockedError, exclusive
 from training.fleet.manifest import default_describer
 from training.fleet.plan import Reloader
+from training.fleet.policy import Policy
+from training.fleet.policy_options import page, policy_of, setting
 from training.fleet.problems import on_http_error
 from training.fleet.protocol import Refusal, ReloadReply
 from training.fleet.queue import JobQueue
@@ -86,7 +88,7 @@ def serve(args: argparse.Namespace) -> int:
     security = secure(args, clock)
     with contextlib.ExitStack() as stack:
         door = stack.enter_context(listener(args))
-        queue, reader = _open_database(args.db, stack)
+        queue, reader = _open_database(args.db, policy_of(args.policy), stack)
         store = _open_store(args.models_dir)
         lost: list[DatabaseLost] = []
         servers: list[Server] = []
@@ -131,12 +133,14 @@ def serve(args: argparse.Namespace) -> int:
     return 1 if lost else 0
 
 
-def _open_database(path: Path, stack: contextlib.ExitStack) -> tuple[JobQueue, Database]:
+def _open_database(
+    path: Path, policy: Policy, stack: contextlib.ExitStack
+) -> tuple[JobQueue, Database]:
     """The writer's queue and the reader's own connection. One process owns the file at a time."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         stack.enter_context(exclusive(path.with_name(f"{path.name}.lock")))
-        queue = JobQueue(path)
+        queue = JobQueue(path, policy=policy)
         stack.callback(queue.close)
         reader = SqliteDatabase(path)
         stack.callback(reader.close)
@@ -238,6 +242,14 @@ def _parser() -> argparse.ArgumentParser:
         type=Path,
         metavar="FILE",
         help="listen on this Unix socket only, for a proxy that ends TLS (see etc/Caddyfile)",
+    )
+    parser.add_argument(
+        "--policy",
+        type=setting,
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help=f"a figure of the scheduling; may be repeated; seconds where it ends in _s ({', '.join(page())})",
     )
     levels = ["DEBUG", "INFO", "WARNING", "ERROR"]
     parser.add_argument("--log-level", choices=levels, default="INFO", help="(%(default)s)")
