@@ -12,6 +12,7 @@ import pytest
 from builders import a_capability, a_job
 from receiver_running import Receiver, running
 from test_fleet_dataset import QUIET, a_folder, block, planned, pushed
+from test_fleet_worker import FakeRunner
 from tls_world import secure
 
 from training.fleet import dataset_fetch, install_linux, install_windows
@@ -20,7 +21,7 @@ from training.fleet.cli_views import progress
 from training.fleet.client import Refused, Unreachable
 from training.fleet.client_answers import Damaged
 from training.fleet.client_datasets import read_folder
-from training.fleet.dataset_cache import DatasetCache, FetchError, Order, Stopped
+from training.fleet.dataset_cache import DatasetCache, FetchError, NotGiven, Order, Stopped
 from training.fleet.dataset_pieces import PIECE_BYTES, Listing
 from training.fleet.identity import Role
 from training.fleet.install_types import Role as InstallRole
@@ -31,9 +32,13 @@ from training.fleet.membership import check_fetch
 from training.fleet.outcome import Failure
 from training.fleet.protocol import Refusal
 from training.fleet.roster import Plan
+from training.fleet.trainer_command import Inputs
+from training.fleet.worker_attempt import Attempt, Places
+from training.fleet.worker_outbox import Outbox
 from training.fleet.worker_state import Phase, State, step
 
 GIB = 1024**3
+JOB = t.Assignment(job_id="j", claim_id="c", name="one", spec={"model": "gbt", "dataset": "d" * 64})
 
 
 class Shelf:
@@ -168,10 +173,10 @@ def test_what_keeps_arriving_damaged_or_is_refused_ends_the_fetch(
 ) -> None:
     dataset_id = shelf.add(folder)
     shelf.trouble = [None] + [Damaged("piece arrived damaged")] * 5
-    with pytest.raises(FetchError, match="5 times in a row"):
+    with pytest.raises(NotGiven, match="5 times in a row"):
         cache.provide(dataset_id, shelf, wish())
     shelf.trouble = [Refused(403, "not_yours", "no job of this host trains on it", {})]
-    with pytest.raises(FetchError, match="no job of this host"):
+    with pytest.raises(NotGiven, match="no job of this host"):
         cache.provide(dataset_id, shelf, wish())
     with pytest.raises(FetchError, match="not the id"):
         cache.provide("../../etc", shelf, wish())
@@ -339,6 +344,98 @@ def test_over_tls_a_host_shows_who_it_is_to_fetch(folder: Path, tmp_path: Path) 
         assert len(calls.piece(dataset_id, first)) == listing.lengths[first]
 
 
+# -- an attempt -------------------------------------------------------------------------------------------------
+
+
+def attempted(
+    tmp_path: Path, fetch: Callable[[str, Order], Path], *, stopped: bool = False, **spec: str
+) -> tuple[list[t.Event], FakeRunner]:
+    """What an attempt at a job with a data set posts until its trainer has ended, or none was started."""
+    events: list[t.Event] = []
+    over = threading.Event()
+
+    def post(event: t.Event) -> None:
+        events.append(event)
+        if isinstance(event, t.SpawnFailed | t.TrainerEnded):
+            over.set()
+
+    inputs = Inputs(tmp_path / "python", tmp_path / "v", tmp_path / "s", tmp_path / "t")
+    places = Places(tmp_path, inputs, tmp_path / "artifacts", tmp_path / "reports")
+    assignment = replace(JOB, spec={**JOB.spec, "mode": "oracle", **spec}, claim_id="c" * 12)
+    runner, outbox = FakeRunner(), Outbox(tmp_path / "outbox")
+    attempt = Attempt(assignment, places, tmp_path / "r", outbox, runner, post, fetch=fetch)
+    if stopped:
+        attempt.stop()
+    attempt.spawn()
+    assert over.wait(30)
+    return events, runner
+
+
+def failure_of(events: list[t.Event]) -> Failure:
+    (failed,) = [event for event in events if isinstance(event, t.SpawnFailed)]
+    return failed.failure
+
+
+def raising(error: Exception) -> Callable[[str, Order], Path]:
+    def fetch(_dataset_id: str, _order: Order) -> Path:
+        raise error
+
+    return fetch
+
+
+def test_a_trainer_gets_the_files_that_were_fetched(tmp_path: Path) -> None:
+    there = a_folder(
+        tmp_path / "there",
+        validation_v1_d_parquet=b"v",
+        features_window_v1_d_parquet=b"f",
+        feature_schema_v1_d_json=b"{}",
+        tensor_window_v1__tensors_d_npy=b"t",
+    )
+
+    def fetch(dataset_id: str, order: Order) -> Path:
+        assert dataset_id == "d" * 64
+        for done in range(1001):
+            order.progress(done, 1000)
+        return there
+
+    events, runner = attempted(tmp_path, fetch)
+    told = [event.done for event in events if isinstance(event, t.Fetching)]
+    assert told == list(range(0, 1001, 20)), "every fiftieth part, and not every piece"
+    argv = list(runner.specs[0].argv)
+    for flag, name in {
+        "--validation": "validation_v1.parquet",
+        "--summary": "features_window_v1.parquet",
+        "--schema": "feature_schema_v1.json",
+        "--tensors": "tensor_window_v1",
+    }.items():
+        assert argv[argv.index(flag) + 1] == str(there / name)
+
+
+def test_who_is_to_blame_for_a_fetch_that_failed(tmp_path: Path) -> None:
+    for error, reason in (
+        (NotGiven("the receiver does not give the data set"), EndReason.UPLOAD_FAILED),
+        (FetchError("no room for data set"), EndReason.SPAWN_FAILED),
+        (OSError("the disk failed"), EndReason.SPAWN_FAILED),
+    ):
+        failure = failure_of(attempted(tmp_path, raising(error))[0])
+        assert (failure.reason, failure.error) == (reason, str(error))
+
+
+def test_a_data_set_that_trains_nothing_ends_the_job_as_bad_data_does(tmp_path: Path) -> None:
+    there = a_folder(tmp_path / "there", validation_v1_d_parquet=b"v")
+    failure = failure_of(attempted(tmp_path, lambda *_: there)[0])
+    assert (failure.reason, failure.exit_code) == (EndReason.TRAINER_FAILED, 65)
+    assert "has no tensor_window_v1" in failure.error
+
+
+def test_nothing_is_started_for_an_attempt_that_was_stopped_amid_its_fetch(tmp_path: Path) -> None:
+    there = a_folder(tmp_path / "there", anything=b"")
+    own = {"command": ["own"], "outputs": []}
+    events, runner = attempted(tmp_path, lambda *_: there, stopped=True, trainer=own)  # type: ignore[arg-type]
+    assert failure_of(events).reason is EndReason.SPAWN_FAILED
+    assert runner.specs == []
+
+
 # -- before the first job ----------------------------------------------------------------------------------------
 
 
@@ -394,8 +491,6 @@ def test_an_installation_fetches_to_where_the_worker_looks(system: System) -> No
 
 
 # -- the state machine ------------------------------------------------------------------------------------------
-
-JOB = t.Assignment(job_id="j", claim_id="c", name="one", spec={"model": "gbt", "dataset": "d" * 64})
 
 
 class Worker:

@@ -54,6 +54,11 @@ def push_dataset(
         f"{size(sent)} of which travelled"
     )
     world.show(as_json, {**view, "sent": sent}, lambda: line)
+    if not any(file.path == "validation_v1.parquet" for file in listing.files):
+        world.complain(
+            "there is no validation_v1.parquet in it, so only trainers of your own can use it; "
+            "`python -m training.data.build` makes a folder for ours"
+        )
     return DONE
 
 

@@ -51,6 +51,10 @@ class FetchError(Exception):
     """The data set cannot be had on this host. The text is one sentence."""
 
 
+class NotGiven(FetchError):  # noqa: N818 - named for what happened
+    """The receiver would not or could not bring it: no host is to blame."""
+
+
 class CacheInUse(FetchError):  # noqa: N818 - named for what was found
     """Another process holds the folder."""
 
@@ -126,7 +130,7 @@ class DatasetCache:
             return known
         listing = self._patiently(lambda: source.listing(dataset_id, tries=1), order)
         if listing.dataset_id != dataset_id:
-            raise FetchError(f"the receiver sent another listing than that of {dataset_id[:12]}")
+            raise NotGiven(f"the receiver sent another listing than that of {dataset_id[:12]}")
         _write_whole(path, listing.document)
         return listing
 
@@ -182,13 +186,13 @@ class DatasetCache:
             try:
                 return call()
             except Refused as error:
-                raise FetchError(
+                raise NotGiven(
                     f"the receiver does not give the data set: {error.detail}"
                 ) from error
             except Damaged as error:
                 damaged += 1
                 if damaged >= DAMAGED_MAX:
-                    raise FetchError(f"{error}, {damaged} times in a row") from error
+                    raise NotGiven(f"{error}, {damaged} times in a row") from error
                 least_s = 0.0
             except (Unreachable, Unavailable) as error:
                 if not failures:

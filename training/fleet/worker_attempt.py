@@ -20,7 +20,7 @@ from typing import Any
 from training.crashpoint import crashpoint
 from training.fleet import worker_types as t
 from training.fleet.bundle import BundleError, pack
-from training.fleet.dataset_cache import Order
+from training.fleet.dataset_cache import NotGiven, Order
 from training.fleet.environment import trainer_environment
 from training.fleet.job import EndReason
 from training.fleet.outcome import LAST_WORDS, Failure
@@ -262,6 +262,10 @@ class Attempt:
         if isinstance(error, BadSpecError | BadDataError):
             code = 2 if isinstance(error, BadSpecError) else 65
             failure = Failure(EndReason.TRAINER_FAILED, str(error), exit_code=code)
+        elif isinstance(
+            error, NotGiven
+        ):  # speaks against the receiver's copy, not against this host
+            failure = Failure(EndReason.UPLOAD_FAILED, str(error))
         else:
             failure = Failure(EndReason.SPAWN_FAILED, _in_words(error))
         self._post(t.SpawnFailed(claim_id=self.assignment.claim_id, failure=failure))
