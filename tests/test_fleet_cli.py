@@ -403,6 +403,39 @@ def test_cancel_and_requeue_send_the_token_and_say_what_became_of_each(run):
     assert run.json("requeue", "mlp-oracle") == {"jobs": [{"job_id": IDS[2], "status": "pending"}]}
 
 
+@pytest.mark.parametrize("words", [("requeue", ""), ("cancel", "one", " "), ("show", "")])
+def test_an_empty_name_is_told_what_to_name(run, words):
+    assert run(*words) == 2
+    assert "name a job: its name, its id, or a unique prefix of the id" in run.err
+    assert run.receiver.asked == []
+
+
+def test_release_lets_hosts_in_and_says_why_they_were_out(run):
+    answer = {"host": "desk", "reason": "3 different jobs in a row died"}
+    run.receiver.answers["POST", "/v1/workers/desk/release"] = answer
+    refusal = {"status_code": 409, "type": "wrong_state", "detail": "host pi gets work"}
+    run.receiver.answers["POST", "/v1/workers/pi/release"] = refusal
+    assert run("release", "pi", "desk") == 1
+    assert run.out == (
+        "desk gets work again; it had been taken out because 3 different jobs in a row died\n"
+    )
+    assert run.err == "cis490-jobs: host pi gets work\n"
+    assert run.receiver.asked[-1] == ("POST", "/v1/workers/desk/release", "secret")
+    assert run.json("release", "desk") == {"hosts": [dict(answer)]}
+
+
+def test_status_and_workers_name_hosts_that_get_no_jobs(run):
+    said = "quarantined: 3 jobs died; look there, then `cis490-jobs release desk`"
+    health = {"status": "ok", "detail": None, "quarantined": {"desk": said}}
+    run.receiver.answers["GET", "/v1/health"] = health
+    assert run("status") == 0
+    assert f"Hosts that get no jobs\n  desk: {said}" in run.out
+    worker = {"hostname": "desk", "alive": True, "conflict": "a clone", "quarantine": said}
+    run.receiver.answers["GET", "/v1/workers"] = {"workers": [worker], "now": NOW}
+    assert run("workers") == 0
+    assert "release desk" in " ".join(run.out.split())
+
+
 def test_one_refused_job_does_not_keep_the_others(run):
     assert run("cancel", "nope", "gbt-oracle") == 1
     assert run.out == "gbt-oracle is cancelled\n"

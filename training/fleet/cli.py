@@ -51,11 +51,26 @@ from training.fleet.printable import json_text, one_line, printable, printable_l
 _WATCH_S = 2.0
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+
+
+def _named(given: Any) -> Any:
+    """An empty name, as an unset variable of the shell leaves it, means no job."""
+    if any(not ref.strip() for ref in ([given] if isinstance(given, str) else given or [])):
+        raise typer.BadParameter("name a job: its name, its id, or a unique prefix of the id")
+    return given
+
+
 Job = Annotated[
-    str, typer.Argument(metavar="JOB", help="Its name, its id, or a unique prefix of the id.")
+    str,
+    typer.Argument(
+        metavar="JOB", help="Its name, its id, or a unique prefix of the id.", callback=_named
+    ),
 ]
 Jobs = Annotated[
-    list[str], typer.Argument(metavar="JOB...", help="Names, ids, or unique prefixes of ids.")
+    list[str],
+    typer.Argument(
+        metavar="JOB...", help="Names, ids, or unique prefixes of ids.", callback=_named
+    ),
 ]
 Url = Annotated[str | None, typer.Option(help=f"Default ${URL_VARIABLE} or {DEFAULT_URL}.")]
 AsJson = Annotated[bool, typer.Option("--json", help="For machines.")]
