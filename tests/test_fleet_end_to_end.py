@@ -67,12 +67,13 @@ class Fleet:
             lines += [f'hyper.behave = "{behaviour}"']
         (self.folder / "plan.toml").write_text("\n".join(lines))
 
-    def start(self, *command: str, log: str) -> subprocess.Popen[bytes]:
+    def start(self, *command: str, log: str, crash_at: str = "") -> subprocess.Popen[bytes]:
+        """``crash_at``: see training/crashpoint.py."""
         with (self.folder / log).open("ab") as file:
             process = subprocess.Popen(
                 [sys.executable, "-m", *command],
                 cwd=self.folder,
-                env={**os.environ, "CIS490_OPERATOR_TOKEN": TOKEN},
+                env={**os.environ, "CIS490_OPERATOR_TOKEN": TOKEN, "CIS490_CRASH_AT": crash_at},
                 stdout=file,
                 stderr=file,
             )
@@ -98,11 +99,13 @@ class Fleet:
         self.transport = HttpTransport(address)
         self.client = FleetClient(address, operator_token=TOKEN, tries=1, transport=self.transport)
 
-    def start_worker(self, *flags: str, name: str = "host") -> subprocess.Popen[bytes]:
+    def start_worker(
+        self, *flags: str, name: str = "host", crash_at: str = ""
+    ) -> subprocess.Popen[bytes]:
         command = ["training.fleet.worker", "--receiver-url", f"http://127.0.0.1:{self.port}"]
         command += ["--host-id", name, "--repo-root", str(self.folder)]
         command += ["--poll-s", "0.2", "--heartbeat-s", "0.3", *flags]
-        return self.start(*command, log=f"{name}.log")
+        return self.start(*command, log=f"{name}.log", crash_at=crash_at)
 
     def job(self, name: str) -> dict[str, Any]:
         found: dict[str, Any] = self.client.job(name)

@@ -6,11 +6,14 @@ from __future__ import annotations
 import json
 import logging
 import os
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from test_fleet_end_to_end import PATIENCE_S, Fleet, until
 
 from training.fleet.words import LOG_LINES_MAX
 from training.fleet.worker_outbox import (
@@ -231,3 +234,108 @@ def test_message_of_lines_fits(lines: list[str]) -> None:
     assert len(chosen) <= LOG_LINES_MAX
     assert len(json.dumps(chosen)) <= MESSAGE_BYTES_MAX + 2
     assert chosen or not lines
+
+
+# ── real processes: the receiver away at the worst moments, the worker killed meanwhile ─────
+
+EARLY = [f"line {number}" for number in range(300)]
+LATE = [f"line {number}" for number in range(300, 550)]
+
+
+@pytest.fixture
+def fleet(tmp_path: Path) -> Iterator[Fleet]:
+    one = Fleet(tmp_path)
+    yield one
+    one.transport.close()
+    for process in one.started:
+        process.kill()
+        process.wait()
+
+
+def away_while_the_worker_dies(fleet: Fleet, behaviour: str, crash_at: str) -> None:
+    """The worker is killed at ``crash_at``, the receiver too; the worker comes again first, in vain."""
+    fleet.plan(job=behaviour)
+    fleet.start_receiver()
+    worker = fleet.start_worker(crash_at=crash_at)
+    assert worker.wait(PATIENCE_S) == -9, fleet.log("host")
+    assert fleet.receiver is not None
+    fleet.receiver.kill()
+    fleet.receiver.wait()
+    fleet.start_worker()
+    until(lambda: "cannot reach the receiver" in fleet.log("host"))
+    fleet.start_receiver()
+
+
+def output(fleet: Fleet, attempt: int) -> list[str]:
+    """All that the receiver has of an attempt."""
+    lines: list[str] = []
+    while True:
+        page: dict[str, Any] = fleet.client.log("job", attempt=attempt, after=len(lines))
+        assert page["first"] == len(lines)
+        if not page["lines"]:
+            return lines
+        lines += page["lines"]
+
+
+@pytest.mark.skipif(os.name != "posix", reason="kills POSIX processes")
+@pytest.mark.parametrize(
+    "crash_at",
+    [
+        "worker.trainer_ended",
+        "worker.pack.begin",
+        "client.body",
+        "worker.before.SendComplete",
+        "worker.after.SendComplete",
+    ],
+)
+def test_finished_training_and_every_line_of_it_arrive(fleet: Fleet, crash_at: str) -> None:
+    (fleet.folder / "go").touch()
+    away_while_the_worker_dies(fleet, "talks", crash_at)
+    until(lambda: fleet.status("job") == "completed")
+    until(lambda: output(fleet, 1) == EARLY + LATE)
+    job = fleet.job("job")
+    assert (job["job"]["attempt"], job["job"]["trainer_failures"]) == (1, 0)
+    assert job["job"]["host_losses"] == 0
+    until(lambda: not list(fleet.folder.glob("artifacts/.worker/host/outbox/*")))
+
+
+@pytest.mark.skipif(os.name != "posix", reason="kills POSIX processes")
+def test_failure_and_every_line_of_it_arrive(fleet: Fleet) -> None:
+    (fleet.folder / "go").touch()
+    away_while_the_worker_dies(fleet, "talks-and-fails", "worker.before.SendFail")
+    until(lambda: fleet.job("job")["attempts"][0]["end_reason"])
+    first = fleet.job("job")["attempts"][0]
+    assert first["end_reason"] == "trainer_failed"
+    assert "ValueError: the labels are all of one class" in first["error"]
+    until(lambda: len(output(fleet, 1)) > len(EARLY + LATE))
+    lines = output(fleet, 1)
+    assert lines[:550] == EARLY + LATE
+    assert lines[-1] == "ValueError: the labels are all of one class"
+
+
+@pytest.mark.skipif(os.name != "posix", reason="kills POSIX processes")
+@pytest.mark.parametrize("crash_at", ["worker.printed", "worker.after.SendClaim"])
+def test_training_that_dies_with_its_worker_costs_time_alone(fleet: Fleet, crash_at: str) -> None:
+    away_while_the_worker_dies(fleet, "talks", crash_at)
+    (fleet.folder / "go").touch()
+    until(lambda: fleet.status("job") == "completed")
+    job = fleet.job("job")
+    assert job["job"]["trainer_failures"] == 0
+    last = job["job"]["attempt"]
+    until(lambda: output(fleet, last) == EARLY + LATE)
+    for attempt in range(1, last):
+        printed = until(lambda: output(fleet, attempt))  # noqa: B023 - called at once
+        assert printed == EARLY[: len(printed)]
+        assert len(printed) == 300 or crash_at == "worker.after.SendClaim"
+
+
+@pytest.mark.skipif(os.name != "posix", reason="starts POSIX processes")
+def test_trainer_that_hangs_is_stopped_and_said_to_hang(fleet: Fleet) -> None:
+    fleet.plan(job="hang")
+    fleet.start_receiver()
+    fleet.start_worker("--silence-limit", "2")
+    until(lambda: fleet.job("job")["attempts"])
+    until(lambda: fleet.job("job")["attempts"][0]["end_reason"])
+    first = fleet.job("job")["attempts"][0]
+    assert first["end_reason"] == "trainer_failed"
+    assert first["error"].startswith("it said nothing and used no CPU for")

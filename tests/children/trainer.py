@@ -58,6 +58,16 @@ match args.behave:
         while not Path("go").exists():
             interruptible(0.05)
         leave()
+    case "talks" | "talks-and-fails":
+        for number in range(300):
+            print(f"line {number}", flush=True)
+        while not Path("go").exists():
+            interruptible(0.05)
+        for number in range(300, 550):
+            print(f"line {number}", flush=True)
+        if args.behave == "talks-and-fails":
+            raise ValueError("the labels are all of one class")
+        leave()
     case "hang" | "deaf":
         print(json.dumps({"event": "epoch", "epoch": 1, "epochs": 9, "eta_s": 60}), flush=True)
         print(f"running as {os.getpid()}", flush=True)
