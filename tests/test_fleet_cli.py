@@ -430,6 +430,7 @@ def test_status_and_workers_name_hosts_that_get_no_jobs(run):
     run.receiver.answers["GET", "/v1/health"] = health
     assert run("status") == 0
     assert f"Hosts that get no jobs\n  desk: {said}" in run.out
+    assert run.json("status")["quarantined"] == {"desk": said}
     worker = {"hostname": "desk", "alive": True, "conflict": "a clone", "quarantine": said}
     run.receiver.answers["GET", "/v1/workers"] = {"workers": [worker], "now": NOW}
     assert run("workers") == 0

@@ -130,7 +130,8 @@ def _status(client: FleetClient) -> tuple[cli_views.Json, cli_views.Json]:
             for wanted in ("running", "claimed", "failed", "pending")
             for view in client.jobs(status=wanted)["jobs"]
         ]
-    return cli_status.status_data(jobs, page["counts"], page.get("now"), whole=whole), health
+    data = cli_status.status_data(jobs, page["counts"], page.get("now"), whole=whole)
+    return {**data, "quarantined": health.get("quarantined") or {}}, health
 
 
 @app.command("list")
