@@ -231,7 +231,15 @@ def test_status_names_each_failure_and_each_job_that_cannot_run(run):
 
 def test_status_has_a_stable_shape_for_machines(run):
     shape = run.json("status")
-    assert set(shape) == {"counts", "jobs", "failed", "cannot_run", "complete", "now"}
+    assert set(shape) == {
+        "counts",
+        "jobs",
+        "failed",
+        "cannot_run",
+        "quarantined",
+        "complete",
+        "now",
+    }
     assert shape["failed"] == [
         {"name": "mlp-oracle", "job_id": IDS[2], "error": "line one\nValueError: no rows"}
     ]
