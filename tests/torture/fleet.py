@@ -30,7 +30,7 @@ LOOK_S = 0.02
 TOKEN = "only-for-this-test"
 POLICY: Mapping[str, float] = {
     "stale_after_s": 600.0,
-    "sweep_period_s": 0.2,
+    "sweep_period_s": 0.6,
     "max_attempts": 50,
     "max_host_losses": 10_000,
     "max_grants": 10_000,
@@ -79,6 +79,7 @@ class Fleet:
         settings: Mapping[str, Any] | None = None,
         folder: Path | None = None,
         reserve_bytes: int = 1024**2,
+        timeout_s: float = 10.0,
         outputs: tuple[str, ...] = ("{model}_{mode}.pt", "{model}_{mode}.ckpt.json"),
     ) -> None:
         self.folder = folder or Path(tempfile.mkdtemp(prefix="fleet-", dir=memory_folder()))
@@ -97,6 +98,7 @@ class Fleet:
             "disk_wanted_bytes": 1024**2,
             "disk_floor_bytes": 1024**2 // 2,
             "look_s": 0.05,
+            "timeout_s": timeout_s,
             "witness": str(self.folder / "witness.jsonl"),
         }
 

@@ -232,9 +232,9 @@ def _children(pid: int) -> list[str]:
     return []
 
 
-def kill_at(places: list[str], seed: int) -> Counter[str]:
+def kill_at(names: tuple[str, ...], seed: int) -> Counter[str]:
     """Kill once at each of these places; Counter of how often at which."""
-    chance = random.Random(seed)
-    chance.shuffle(places)
+    places = list(names)
+    random.Random(seed).shuffle(places)
     with Fleet(policy={"stale_after_s": LEASE_S}) as fleet:
         return Killing(fleet, places, seed).run()

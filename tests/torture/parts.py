@@ -52,6 +52,51 @@ def _nth_failure(full: bool) -> list[Task]:
     return [Task(all_cases, (name, N_MAX if full else 20)) for name in REQUESTS] + [Task(failures)]
 
 
+def _kill(full: bool) -> list[Task]:
+    from torture.kills import kill_at
+    from torture.points import NAMES
+
+    return [Task(kill_at, (NAMES, seed)) for seed in range(20 if full else 1)]
+
+
+def _network(full: bool) -> list[Task]:
+    from torture.bad_network import KINDS, strike_at
+
+    return [Task(strike_at, (kind, full)) for kind in KINDS]
+
+
+def _disk_full(full: bool) -> list[Task]:
+    from torture.disk_full import AT, DISKS, scenario
+
+    places = AT if full else AT[3:4]
+    return [Task(scenario, (disk, place)) for disk in DISKS for place in places]
+
+
+def _suspended(full: bool) -> list[Task]:
+    from torture import suspended as s
+
+    places, receivers = (s.AT, s.RECEIVER_AT) if full else (s.AT[4:8:3], s.RECEIVER_AT[3:4])
+    return [
+        *(Task(s.worker_sleeps, (place, taken)) for place in places for taken in (False, True)),
+        *(Task(s.receiver_away, (place,)) for place in receivers),
+        Task(s.receiver_sleeps),
+        Task(s.two_installations),
+        Task(s.copied_disk, (20 if full else 3,)),
+    ]
+
+
+def _slow(full: bool) -> list[Task]:
+    from torture.load import slow_clients
+
+    return [Task(slow_clients, (2000, True) if full else (200, False))]
+
+
+def _many(full: bool) -> list[Task]:
+    from torture.load import many_workers
+
+    return [Task(many_workers, (100, 600.0) if full else (20, 20.0))]
+
+
 def _sim(full: bool) -> list[Task]:
     return [Task(simulated, (first, 100)) for first in range(0, 20_000 if full else 100, 100)]
 
@@ -69,6 +114,10 @@ def simulated(first: int, count: int) -> Counter[str]:
         counts["faults"] += verdict.faults.total()
         counts["events"] += verdict.happened
     return counts
+
+
+def _bugs(full: bool) -> list[Task]:
+    return [Task(planted_bugs)] if full else []  # in small they are tests of their own
 
 
 def planted_bugs() -> Counter[str]:
@@ -97,8 +146,29 @@ def planted_bugs() -> Counter[str]:
 
 
 PARTS = (
-    Part("powercut-db", "acknowledged is durable", _powercut_db),
-    Part("powercut-store", "a row names a bundle that is there, whole", _powercut_store),
-    Part("nth-failure", "a failing disk loses nothing acknowledged", _nth_failure),
-    Part("sim", "never lost, never double", _sim),
+    Part("powercut-db", "what was acknowledged survives a power cut", _powercut_db),
+    Part(
+        "powercut-store",
+        "whoever was told that a bundle is stored finds it, whole",
+        _powercut_store,
+    ),
+    Part(
+        "nth-failure",
+        "a disk that fails once, or for ever, loses nothing acknowledged",
+        _nth_failure,
+    ),
+    Part("kill", "whoever is killed, wherever: no job is lost, none ends twice", _kill),
+    Part(
+        "network", "wherever a connection is cut, held, doubled or slowed: one completion", _network
+    ),
+    Part("disk-full", "a full disk costs time, no restart and nothing acknowledged", _disk_full),
+    Part(
+        "suspended",
+        "sleep, absence and a second machine of the same name: one completion",
+        _suspended,
+    ),
+    Part("slow", "slow clients are refused beside a good one that is served", _slow, alone=True),
+    Part("many", "many workers at once: no error, no job held by two", _many, alone=True),
+    Part("sim", "the simulated fleet keeps every promise", _sim),
+    Part("bugs", "the simulation sees every planted bug", _bugs),
 )

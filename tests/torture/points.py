@@ -65,5 +65,11 @@ TRAINER = (
 LAUNCHER = ("launcher.idle", "launcher.training")  # from outside: it imports nothing of ours
 
 # Not here: killed in tests of their own, or needing a storm that the simulation draws (adopt, readopt, pardon).
-ELSEWHERE = ("database.copied", "database.migrated", "transition")
+ELSEWHERE = (
+    "database.copied",
+    "database.migrated",
+    "worker.fetch.piece",
+    "worker.fetch.stamped",
+    "worker.fetch.whole",
+)
 NAMES = tuple(itertools.chain(RECEIVER, WORKER, TRAINER, LAUNCHER))

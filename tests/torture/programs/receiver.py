@@ -8,16 +8,18 @@ import sys
 from dataclasses import fields
 from functools import partial
 
-from training.fleet import receiver
+from training.fleet import problems, receiver
 from training.fleet.policy import Policy
-from training.fleet.queue import JobQueue
 from training.fleet.store import ArtifactStore
 
 given = json.loads(os.environ["CIS490_TORTURE"])
 known = {field.name for field in fields(Policy)}
 policy = Policy(**{name: value for name, value in given["policy"].items() if name in known})
-receiver.JobQueue = partial(JobQueue, policy=policy)  # type: ignore[assignment,misc]
+receiver.policy_of = lambda _: policy  # what no operator may set: seconds for a lease
 receiver.ArtifactStore = partial(ArtifactStore, reserve_bytes=given["reserve_bytes"])  # type: ignore[assignment,misc]
+
+for slug, seconds in problems._RETRY_AFTER_S.items():  # half a minute is long for a test
+    problems._RETRY_AFTER_S[slug] = min(1.0, seconds)
 
 if __name__ == "__main__":
     sys.exit(receiver.main())

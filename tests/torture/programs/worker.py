@@ -8,7 +8,7 @@ import sys
 from dataclasses import asdict, replace
 from typing import Any
 
-from training.fleet import worker, worker_attempt, worker_calls
+from training.fleet import client, client_bundles, worker, worker_attempt, worker_calls
 
 given = json.loads(os.environ["CIS490_TORTURE"])
 witness = os.open(given["witness"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
@@ -43,6 +43,8 @@ worker.detect = lambda _: {"cpu_cores": 2, "ram_available_gib": 4.0, "cuda_avail
 worker.DISK_WANTED_BYTES = worker_attempt.DISK_WANTED_BYTES = given["disk_wanted_bytes"]
 worker_attempt.DISK_FLOOR_BYTES = given["disk_floor_bytes"]
 worker_attempt.LOOK_S = given["look_s"]
+worker.CALL_TIMEOUT_S = worker.BEAT_TIMEOUT_S = given["timeout_s"]
+client.SLOW_S = client_bundles.SLOW_S = given["timeout_s"]
 
 if __name__ == "__main__":
     sys.exit(worker.main())

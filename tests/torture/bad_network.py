@@ -1,0 +1,76 @@
+"""Every request of the worker is cut, held, doubled and slowed at every kind of place; every job completes once."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from torture.fleet import Fleet, until
+from torture.relay import PLACES, Relay, Strike
+from torture.verdict import judge
+
+KINDS = ("POST claim", "POST heartbeat", "HEAD model", "PUT model", "POST complete", "POST fail")
+
+
+def strikes(kind: str, full: bool) -> list[Strike]:
+    """What is done to one kind of request."""
+    places = list(PLACES) if full else ["nothing", "half the body", "all"]
+    found = [Strike(kind, "cut", where) for where in places]
+    answered = [
+        "nothing",
+        "one byte",
+        "in the header",
+        "the header",
+        "half the body",
+        "all but a byte",
+    ]
+    found += [
+        Strike(kind, "cut", where, answer=True)
+        for where in (answered if full else ["half the body"])
+    ]
+    found.append(Strike(kind, "double"))
+    if full:
+        found += [Strike(kind, "slow"), Strike(kind, "hang", "the header")]
+        found += [Strike(kind, "hang", "nothing", answer=True)]
+    return found
+
+
+def strike_at(kind: str, full: bool) -> Counter[str]:
+    """One job for each strike, through one relay."""
+    counts: Counter[str] = Counter()
+    with Fleet(timeout_s=1.5) as fleet:
+        fleet.start_receiver()
+        with Relay(fleet.port) as relay:
+            worker = fleet.start_worker(url=relay.url)
+            for strike in strikes(kind, full):
+                counts[_one(fleet, relay, strike)] += 1
+            assert worker.poll() is None, fleet.log("host")[-1500:]
+            worker.terminate()
+            worker.wait(60)
+        judge(fleet)
+        assert not fleet.counts()["failed"]
+    return counts
+
+
+def _one(fleet: Fleet, relay: Relay, strike: Strike) -> str:
+    hyper: dict[str, Any] = {"behave": "well"}
+    if strike.kind == "POST fail":
+        hyper = {"behave": "fail-once"}
+    if strike.kind == "POST heartbeat":
+        go = fleet.folder / f"go-{len(fleet.jobs)}"
+        hyper = {"behave": "linger", "go": str(go)}
+    relay.arm(strike)
+    name = fleet.add(**hyper)
+    if strike.kind == "POST heartbeat":
+        until(relay.struck.is_set, f"{strike} happens")
+        go.touch()
+    fleet.wait_for(name, "completed")
+    if (
+        strike.kind == "POST claim"
+    ):  # the one that brought this job may have been on its way already
+        until(relay.struck.is_set, f"{strike} happens")
+    relay.disarm()
+    attempts = fleet.job(name)["attempts"]
+    wanted = 2 if strike.kind == "POST fail" else 1
+    assert len(attempts) == wanted, f"{strike}: {[each['end_reason'] for each in attempts]}"
+    return "strikes" if relay.struck.is_set() else "requests_not_made"
