@@ -89,6 +89,11 @@ def ingest(file: Path, folder: Path, *more: str) -> dict[str, Any]:
     return json.loads(_run([*command, "--json", *more]).stdout)
 
 
+def words_of(command: Sequence[str]) -> str:
+    """What a command of the product prints."""
+    return _run(command).stdout
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trained:
     """How one training went: its report, and what it cost."""

@@ -13,13 +13,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trainer_builders import SHORT, StopAfter, arguments, files, make_data, run
 
-from training.trainer import flags
+from training.trainer import flags, gbt
 from training.trainer.contract import Exit
 from training.trainer.loop import LoopSpec, train
 from training.trainer.nets import build
 from training.trainer.normalise import QuantileNormal, RobustAsinh
 from training.trainer.score import score
-from training.trainer.task import auroc, class_weights, log_loss
+from training.trainer.task import (
+    TEMPERATURES,
+    auroc,
+    class_weights,
+    log_loss,
+    softmax,
+    tempered,
+)
 from training.trainer.windows import Resident, Streamed, windows
 
 OVER_TIME = ("cnn", "gru", "lstm", "transformer")
@@ -75,7 +82,7 @@ def test_a_state_of_another_run_is_not_taken_up(data: Path, tmp_path: Path) -> N
 
 @pytest.mark.parametrize("model", OVER_TIME)
 @pytest.mark.parametrize(
-    ("channels", "samples", "classes", "batch"), [(1, 16, 2, 1), (64, 50, 5, 3), (2, 2000, 2, 2)]
+    ("channels", "samples", "classes", "batch"), [(1, 16, 2, 1), (64, 50, 5, 3), (64, 2000, 2, 2)]
 )
 def test_networks_take_every_permitted_shape(
     model: str, channels: int, samples: int, classes: int, batch: int
@@ -124,6 +131,46 @@ def test_classes_none_of_which_is_benign(model: str, tmp_path: Path) -> None:
     report = json.loads((tmp_path / "reports" / f"{model}_oracle_train.json").read_text())
     assert report["operating_point"] is None
     assert report["baselines"]["logistic_regression"]["macro_f1"]["value"] > 0
+
+
+@pytest.mark.parametrize("model", ["gbt", "cnn"])
+def test_forty_windows_of_the_largest_size(model: str, tmp_path: Path) -> None:
+    data = make_data(tmp_path / "data", episodes=20, windows=2, channels=64, samples=2000)
+    brief = ("--n-estimators", "3") if model == "gbt" else ("--epochs", "1")
+    ended = run(arguments(model, data, tmp_path, *brief))
+    assert ended.code == Exit.DONE, ended.sentence
+
+
+def test_bins_from_some_of_the_windows_teach_as_much(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended = run(arguments("gbt", data, tmp_path / "all", *SHORT["gbt"]))
+    monkeypatch.setattr(gbt, "MOST_SKETCHED", 60)
+    monkeypatch.setattr(gbt, "MOST_SHOWN", 20)
+    few = run(arguments("gbt", data, tmp_path / "few", *SHORT["gbt"]))
+    assert few.events[-1]["metric"] == pytest.approx(ended.events[-1]["metric"], abs=0.05)
+    assert files(tmp_path / "few") != files(tmp_path / "all")
+
+
+def test_the_start_that_explains_validation_better_counts_for_more() -> None:
+    losses = (0.4, 0.2, 0.0)
+    weights = [gbt.Search(1, 1.0, loss, []).weight for loss in losses]
+    assert weights == sorted(weights)
+    assert np.isfinite(weights).all()
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(2, 4), st.floats(0.05, 20))
+def test_the_best_temperature_is_found_without_trying_all(
+    seed: int, classes: int, scale: float
+) -> None:
+    rng = np.random.default_rng(seed)
+    y = rng.integers(0, classes, 60)
+    logits = (rng.normal(size=(60, classes)) + np.eye(classes)[y]) * scale
+    weights = np.ones(classes)
+    loss, temperature = tempered(y, logits, weights)
+    all_of_them = [log_loss(y, softmax(logits / heat), weights) for heat in TEMPERATURES]
+    assert loss == pytest.approx(min(all_of_them), abs=1e-9)
+    assert temperature in TEMPERATURES
 
 
 def test_a_loss_that_is_not_finite_stops_before_the_update() -> None:

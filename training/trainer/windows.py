@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 # Decided by size alone, never by what happens to be free: equal inputs must take equal paths.
-CPU_RESIDENT_BYTES = 4 << 30
+CPU_RESIDENT_BYTES = 1 << 30
 CUDA_RESIDENT_SHARE = 0.5
 CHUNK = 1_024
 
