@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import hashlib
 import io
 import json
+import os
+import random
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from conformance.memory_fs import MemoryFs, PowerCut
 from hypothesis import given
 from hypothesis import strategies as st
 from receiver_running import Receiver, Wire, running
@@ -29,10 +34,12 @@ from training.fleet.dataset_pieces import (
     Listing,
     UnknownDataset,
     check_paths,
+    cut,
     parse,
 )
 from training.fleet.dataset_shelf import DatasetShelf
 from training.fleet.roster import Plan
+from training.fleet.store_errors import StoreError
 from training.fleet.transport import HttpTransport, TransportError
 
 QUIET = lambda done, whole: None  # noqa: E731 - a progress that nobody watches
@@ -398,6 +405,93 @@ def test_the_sweep_takes_what_nobody_lists(receiver: Receiver, folder: Path) -> 
     assert shelf.sweep(0.0) == 0, "a push that is under way is left alone"
     assert shelf.sweep(1e12) == 2, "the draft, and the piece that it alone lists"
     shelf.publish(dataset_id, "still-whole", 0.0)
+
+
+# -- a disk that fails, and power that goes ---------------------------------------------------------------------
+
+SMALL = {"a": b"first", "b/c": b"second", "d": b"third", "e": b"first"}
+LISTING = Listing(tuple(cut(path, [content]) for path, content in SMALL.items()))
+CONTENT = {cut("x", [content]).pieces[0]: content for content in SMALL.values()}
+ROOT = Path("/datasets")
+
+
+def push_to(shelf: DatasetShelf, acknowledged: set[str]) -> None:
+    """A whole push, noting what the receiver would have acknowledged."""
+    for sha256 in shelf.begin(LISTING.dataset_id, LISTING.document).missing:
+        shelf.put(LISTING.dataset_id, sha256, CONTENT[sha256])
+        acknowledged.add(sha256)
+    shelf.publish(LISTING.dataset_id, "small", 7.0)
+    acknowledged.add("published")
+
+
+def check_whole(fs: MemoryFs) -> None:
+    shelf = DatasetShelf(ROOT, fs)
+    shelf.sweep(1e12)
+    (shelved,) = shelf.sets()
+    assert (shelved.names, shelved.about.pushed_at) == (("small",), 7.0)
+    assert shelf.listing(LISTING.dataset_id) == LISTING.document
+    for sha256, content in CONTENT.items():
+        assert shelf.piece(LISTING.dataset_id, sha256) == content
+    assert shelf.sweep(1e12) == 0, "nothing that came back, or was put aside, is left"
+
+
+def operations() -> int:
+    fs = MemoryFs()
+    push_to(DatasetShelf(ROOT, fs), set())
+    return fs.operations
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_what_was_acknowledged_survives_a_power_cut_anywhere(seed: int) -> None:
+    for n in range(1, operations() + 1):
+        fs, acknowledged = MemoryFs(), set[str]()
+        fs.fail_at, fs.failure = n, PowerCut()
+        with pytest.raises(PowerCut):
+            push_to(DatasetShelf(ROOT, fs), acknowledged)
+        fs = fs.after_power_cut(random.Random(seed * 1000 + n))
+        shelf = DatasetShelf(ROOT, fs)
+        if "published" in acknowledged:
+            check_whole(fs)
+        assert shelf.catalogue().names.keys() <= {"small"}
+        missing = set(shelf.begin(LISTING.dataset_id, LISTING.document).missing)
+        assert not missing & acknowledged, "what was acknowledged does not travel again"
+        push_to(shelf, set())
+        check_whole(fs)
+
+
+@pytest.mark.parametrize("first", [PowerCut(), OSError(errno.EIO, "I/O")], ids=["killed", "failed"])
+def test_what_a_killed_receiver_left_undone_is_done_before_it_is_acknowledged(
+    first: BaseException,
+) -> None:
+    """The process ends, or the disk fails once; it goes on with the same disk; then the power goes."""
+    chance = random.Random(22)
+    for n in range(1, operations() + 1):
+        for m in range(2, 40, 7):
+            fs, acknowledged = MemoryFs(), set[str]()
+            fs.fail_at, fs.failure = n, first
+            with contextlib.suppress(PowerCut, StoreError):
+                push_to(DatasetShelf(ROOT, fs), set())
+            fs.fail_at, fs.failure = m, PowerCut()
+            with contextlib.suppress(PowerCut):
+                push_to(DatasetShelf(ROOT, fs), acknowledged)
+            fs = fs.after_power_cut(chance)
+            if "published" in acknowledged:
+                check_whole(fs)
+            push_to(DatasetShelf(ROOT, fs), set())
+            check_whole(fs)
+
+
+@pytest.mark.parametrize("for_ever", [False, True], ids=["once", "for ever"])
+@pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC])
+def test_a_disk_that_fails_anywhere_loses_nothing(error: int, for_ever: bool) -> None:
+    for n in range(1, operations() + 1):
+        fs = MemoryFs()
+        fs.fail_at, fs.for_ever, fs.failure = n, for_ever, OSError(error, os.strerror(error))
+        with pytest.raises(StoreError):
+            push_to(DatasetShelf(ROOT, fs), set())
+        fs.heal()
+        push_to(DatasetShelf(ROOT, fs), set())
+        check_whole(fs)
 
 
 # -- the commands -----------------------------------------------------------------------------------------------

@@ -167,6 +167,7 @@ class DatasetShelf:
                 raise PiecesMissing(
                     f"{len(missing)} of {len(listing.lengths)} pieces have not arrived; push again"
                 )
+            self._make_durable(listing)
             if self._fs.size(self._path("sets", dataset_id)) is None:
                 about = About(listing.size, len(listing.files), len(listing.lengths), now)
                 self._write(self._path("about", dataset_id), msgspec.json.encode(about))
@@ -311,6 +312,15 @@ class DatasetShelf:
                 f"no room for {incoming_bytes} bytes more of data sets: {self._reserve_bytes} bytes are kept free; "
                 f"free some space under {self.root} and push again"
             )
+
+    def _make_durable(self, listing: Listing) -> None:
+        """Sync the names of all there is of a data set: a process that was killed may have left that undone."""
+        for folder in sorted({self._piece(sha256).parent for sha256 in listing.lengths}):
+            self._fs.sync_folder(folder)
+        for kind in ("pieces", "about", "sets"):
+            if self._fs.names(self.root / kind):
+                self._fs.sync_folder(self.root / kind)
+        self._sync_way_to(self.root / "sets")
 
     def _write(self, target: Path, data: bytes) -> None:
         """Give ``data`` its name durably: written aside, synced, renamed, every folder on the way synced."""
