@@ -61,6 +61,10 @@ class Watcher(Protocol):
         """The program begins on what the disk holds."""
         ...
 
+    def looked_in_vain(self) -> None:
+        """What a look at the clocks and at silent hosts led to could not be committed."""
+        ...
+
     def prepared(self) -> None:
         """The service was made, which may have mended times."""
         ...
@@ -227,7 +231,8 @@ class Coordinator:
         try:
             return (yield Commit(Call("tick"), self.service.tick))
         except DatabaseError:
-            return (yield Commit(Call("forget"), self.service.forget_look))
+            self.service.forget_look()
+            self._watcher.looked_in_vain()
 
     def _do(self, name: str, work: Callable[[], Any]) -> Endpoint:
         return (yield Commit(Call(name), work))

@@ -287,6 +287,13 @@ RECEIVER_BUGS = (
     ),
     Mutant("leases do not move with the clock", Service.tick, "if step:", "if False:", seed=25),
     Mutant(
+        "a look whose commit was lost counts",
+        Service.forget_look,
+        "self._watch = self._last_watch",
+        "pass",
+        seed=307,
+    ),
+    Mutant(
         "half a lease is enough",
         JobQueue.sweep_stale,
         "before = self.clock.now() - lease",

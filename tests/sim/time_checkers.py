@@ -59,6 +59,9 @@ class SweptAfterObservedSilence(Silence):
 class LostHostsAreNoticed(Silence):
     """A claim that nobody speaks for ends soon after a lease of watching; nothing stays leased for ever."""
 
+    def looked_in_vain(self) -> None:
+        self.watched_since = self.world.now
+
     def looked(self, seen: Observation) -> None:
         # A look may itself begin a new lease of watching: allow two, and a few periods.
         most = 2 * self.policy.stale_after_s + 5 * self.policy.sweep_period_s + 10

@@ -123,6 +123,9 @@ class Checker:
 
     def restarted(self, witness: Witness) -> None: ...
 
+    def looked_in_vain(self) -> None:
+        """The receiver could not write down what it saw of the clocks and of silent hosts."""
+
     def at_end(self, witness: Witness) -> None: ...
 
     def demand(self, holds: bool, what: str) -> None:
@@ -187,6 +190,10 @@ class Witness:
         self._preparing = True
         for checker in self.checkers:
             checker.restarted(self)
+
+    def looked_in_vain(self) -> None:
+        for checker in self.checkers:
+            checker.looked_in_vain()
 
     def prepared(self) -> None:
         self._compare(exactly=False)
