@@ -23,6 +23,7 @@ from sim.witness import Checker, Violation, Witness
 from sim.worker_checkers import WorkerChecker
 from sim.world import World
 from training.fleet.catalogue import index_rows
+from training.fleet.doctor_rows import look_at_rows
 from training.fleet.outcome import Ended
 from training.fleet.service import Plan
 from training.fleet.store import ArtifactStore
@@ -258,6 +259,8 @@ class Simulation:
                 raise Violation(f"seed {self.world.seed}: nothing says why {view.job_id[:8]} waits")
         for checker in self.witness.checkers:
             checker.at_end(self.witness)
+        for finding in look_at_rows(self.receiver.database, self.scenario.policy):
+            raise Violation(f"seed {self.world.seed}: the doctor: {finding.problem}")
         self._judge_store()
 
     def _judge_store(self) -> None:
