@@ -232,7 +232,12 @@ class TrainerWorker:
 
     def _beginning(self) -> t.Begin:
         """What the last session knew, and what it left."""
-        saved, backlog = self._disk.load(), self._outbox.recover()
+        saved = self._disk.load()
+        try:
+            backlog = self._outbox.recover()
+        except OSError as error:
+            log.warning("%s cannot be read: %s", self._outbox.folder, error)
+            backlog = []
         found = (
             t.Found() if saved.assignment is None else self._new_attempt(saved.assignment).found()
         )
