@@ -43,7 +43,7 @@ class SickHostsAreTakenOut(WorkerChecker):
                     event.host not in seen.after.out,
                     f"{event.host} was given work although it is taken out",
                 )
-        if seen.call.name == "complete":
+        if any(event.transition in ("complete", "adopt") for event in seen.events):
             self._row.pop(seen.call.message.host_id, None)
         elif seen.call.name == "fail":
             self._failed(seen)
@@ -96,9 +96,8 @@ class SickHostsAreTakenOut(WorkerChecker):
     def _at_once(self, message: Any) -> bool:
         if message.reason == "spawn_failed":
             return True
-        train_s = (message.record or {}).get("train_s")
-        quick = train_s < self._policy.odd_death_s
-        return message.reason == "trainer_failed" and message.out_of_memory is None and quick
+        failed = message.reason == "trainer_failed" and message.out_of_memory is None
+        return bool(failed and message.record["train_s"] < self._policy.odd_death_s)
 
     def _ran_long(self, message: Any) -> bool:
         return bool(message.record["train_s"] >= self._policy.odd_death_s)
