@@ -93,6 +93,17 @@ def test_nobody_else_may_read_what_it_holds(db: SqliteDatabase, tmp_path: Path) 
     assert found == dict.fromkeys(["training_jobs.db", "training_jobs.db-wal", "training_jobs.db-shm"], 0)  # fmt: skip
 
 
+@pytest.mark.skipif(os.name != "posix", reason="Windows has no permission bits")
+def test_a_file_that_others_could_read_is_made_private(tmp_path: Path) -> None:
+    path = tmp_path / "training_jobs.db"
+    SqliteDatabase(path).close()
+    path.chmod(0o644)
+    SqliteDatabase(path, read_only=True).close()
+    assert path.stat().st_mode & 0o777 == 0o644
+    SqliteDatabase(path).close()
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
 # ── looking without touching, and copying ───────────────────────────────────────────────────
 
 
@@ -285,7 +296,7 @@ def test_a_lost_database_is_reported_once_and_to_all_who_wait(db: SqliteDatabase
 def test_a_damaged_file_is_a_lost_database(tmp_path: Path) -> None:
     path = tmp_path / "training_jobs.db"
     queue = JobQueue(path)
-    queue.sync_from_manifest(a_job(f"job-{n}") for n in range(200))
+    queue.sync_from_manifest(a_job(f"job-{n}") for n in range(600))
     queue.close()
     size = path.stat().st_size
     with path.open("r+b") as file:
@@ -293,5 +304,5 @@ def test_a_damaged_file_is_a_lost_database(tmp_path: Path) -> None:
         file.write(b"\xff" * (size // 2))
     damaged = JobQueue(path)
     with pytest.raises(DatabaseLost, match="restart to recover"):
-        damaged.sync_from_manifest(a_job(f"job-{n}") for n in range(200))
+        damaged.sync_from_manifest(a_job(f"job-{n}") for n in range(600))
     damaged.close()

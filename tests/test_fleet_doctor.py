@@ -31,6 +31,7 @@ from training.clock import SystemClock
 from training.fleet import cli
 from training.fleet import doctor_machine as machine
 from training.fleet.cli_world import World
+from training.fleet.database_sqlite import SCHEMA_VERSION
 from training.fleet.doctor import examine
 from training.fleet.doctor_rows import QUESTIONS
 from training.fleet.findings import SHOWN_MAX, Finding, Level, Report
@@ -161,6 +162,20 @@ def test_a_damaged_database_and_one_that_is_gone(state: State) -> None:
     (finding,) = [each for each in found(state, notes=True) if each.check == "database"]
     assert "cis490-jobs restore" in finding.remedy
     assert "cis490-jobs rebuild" in finding.remedy
+
+
+def test_a_database_of_another_version_or_with_other_tables(state: State) -> None:
+    change(state, "PRAGMA user_version = 1")
+    (older,) = found(state)
+    assert older.remedy == "start the receiver once, which brings it up to date"
+    change(state, "PRAGMA user_version = 99")
+    (newer,) = found(state)
+    assert "use the program that wrote it" in newer.remedy
+    change(state, f"PRAGMA user_version = {SCHEMA_VERSION}", "DROP INDEX attempts_one_live")
+    change(state, "ALTER TABLE jobs DROP COLUMN ended_by")
+    (foreign,) = found(state)
+    assert "the column ended_by of jobs" in foreign.problem
+    assert "the index attempts_one_live of attempts" in foreign.problem
 
 
 def test_many_of_a_kind_become_a_count() -> None:

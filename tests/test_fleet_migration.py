@@ -224,6 +224,14 @@ def test_rows_that_a_migration_would_leave_dangling_stop_it(old: Path) -> None:
     assert version(old) == 1
 
 
+def test_tables_that_never_were_of_that_version_stop_it(old: Path) -> None:
+    with closing(sqlite3.connect(old)) as connection:
+        connection.execute("DROP TABLE tokens")
+    with pytest.raises(DatabaseError, match=r"not one of version 1 .* lacks the column created_at"):
+        SqliteDatabase(old)
+    assert version(old) == 1
+
+
 # ── not ours ────────────────────────────────────────────────────────────────────────────────
 
 

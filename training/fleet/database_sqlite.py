@@ -22,6 +22,7 @@ from training.fleet.database import DatabaseError, DatabaseFull, DatabaseLost, R
 SCHEMA_VERSION = 2  # of schema_sqlite.sql; an older file is brought up to it by sql/migrations/
 _MIN_SQLITE = (3, 37, 0)  # STRICT tables; RETURNING is older
 _SQL = files("training.fleet") / "sql"
+_SCHEMA = "schema_sqlite.sql"
 
 
 class SqliteDatabase:
@@ -122,6 +123,11 @@ class SqliteDatabase:
         try:
             for name in _scripts(self._pragma("user_version")[0]):  # somebody else may have done it
                 _run_script(self.connection, (_SQL / name).read_text(encoding="utf-8"))
+            if version and self.foreign():
+                raise DatabaseError(
+                    f"the database {self.path} was not one of version {version} and was left as it was: "
+                    f"{self.foreign()[0]}; restore a backup, or rebuild it from the store"
+                )
             if self.connection.execute("PRAGMA foreign_key_check").fetchone():
                 raise DatabaseError(
                     f"the database {self.path} names rows that do not exist and was left as it was; "
@@ -181,6 +187,19 @@ class SqliteDatabase:
         return found + [
             f"row {row[1]} of {row[0]} names a row of {row[2]} that does not exist"
             for row in orphans
+        ]
+
+    def foreign(self) -> list[str]:
+        """Where the tables are not those of this program, as SQLite sees their columns and indexes."""
+        with closing(sqlite3.connect(":memory:", isolation_level=None)) as fresh:
+            _run_script(fresh, (_SQL / _SCHEMA).read_text(encoding="utf-8"))
+            wanted = _shape(fresh)
+        try:
+            there = _shape(self.connection)
+        except sqlite3.Error as error:
+            raise _translated(error, self.path) from error
+        return [f"it lacks {each}" for each in sorted(wanted - there)] + [
+            f"it has {each}, which is not ours" for each in sorted(there - wanted)
         ]
 
     @contextmanager
@@ -259,13 +278,15 @@ def sync(path: Path) -> None:
 def _make_private(path: str) -> None:
     """Make the file, readable by its owner alone; SQLite makes its companions like it.
 
-    Only when there is none: to open and close a database's file lets go of the locks this process has on it.
+    One that is there is not opened: to close a database's file lets go of the locks this process has on it.
     """
+    if path == ":memory:":
+        return
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0)
-    with contextlib.suppress(
-        OSError
-    ):  # SQLite says what is wrong with a place that cannot be written
-        if path != ":memory:":
+    with contextlib.suppress(OSError):  # SQLite says what is wrong with the place
+        if Path(path).is_file():
+            Path(path).chmod(Path(path).stat().st_mode & 0o700)
+        else:
             os.close(os.open(path, flags, 0o600))
 
 
@@ -277,10 +298,22 @@ def _read_only_uri(path: str | Path) -> str:
     )
 
 
+def _shape(connection: sqlite3.Connection) -> set[str]:
+    """Every table with its columns, and every index with its table, in words."""
+    found = set()
+    listed = connection.execute("PRAGMA table_list").fetchall()
+    for table in [row[1] for row in listed if not row[1].startswith("sqlite_")]:
+        columns = connection.execute(f"PRAGMA table_info({table})").fetchall()
+        found |= {f"the column {column[1]} of {table}" for column in columns}
+        indexes = connection.execute(f"PRAGMA index_list({table})").fetchall()
+        found |= {f"the index {index[1]} of {table}" for index in indexes}
+    return found
+
+
 def _scripts(version: int) -> list[str]:
     """What brings a file of ``version`` (0: empty) up to date: names in ``sql/``, in their order."""
     if version == 0:
-        return ["schema_sqlite.sql"]
+        return [_SCHEMA]
     names = sorted(each.name for each in (_SQL / "migrations").iterdir() if each.name[:4].isdigit())
     return [f"migrations/{name}" for name in names if int(name[:4]) > version]
 

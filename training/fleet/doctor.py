@@ -12,7 +12,7 @@ from training.fleet.database_sqlite import SqliteDatabase
 from training.fleet.doctor_rows import BACKUP, look_at_rows
 from training.fleet.doctor_store import Delivery, Store
 from training.fleet.filesystem import Fs, LocalFs
-from training.fleet.findings import Finding, Level, Report
+from training.fleet.findings import Finding, Level, Report, some
 from training.fleet.policy import Policy
 from training.fleet.state import State
 from training.fleet.store import Artifact
@@ -43,7 +43,8 @@ def examine(
     """Look at everything; with ``deep`` every stored byte is hashed. Good beside a running receiver."""
     report, fs = Report(), LocalFs() if fs is None else fs
     now = clock.now()
-    known = _database(report, state, policy or Policy(), now, progress)
+    rows = _database(report, state, policy or Policy(), now, progress)
+    known = Known() if rows is None else rows
     store = Store(state.models, fs, now)
     what = "bundles, every byte" if deep else "bundles"
 
@@ -51,7 +52,8 @@ def examine(
         progress(what, done, whole)
 
     try:
-        report.add(store.look(known.deliveries, known.claims, deep=deep, progress=told))
+        if rows is not None or not state.models.is_dir():
+            report.add(store.look(known.deliveries, known.claims, deep=deep, progress=told))
         if state.models.is_dir():
             report.add(machine.look_at_machine(state, fs, now))
     except OSError as error:
@@ -80,33 +82,41 @@ def quarantined(row: Row) -> Finding:
 
 def _database(
     report: Report, state: State, policy: Policy, now: float, progress: Progress
-) -> Known:
+) -> Known | None:
+    """What the tables say, looked at on the way; None when nothing can be read of them."""
     if not state.db.exists():
         report.add([Finding("database", f"there is no database at {state.db}", BACKUP)])
-        return Known()
+        return None
     try:
         database = SqliteDatabase(state.db, read_only=True)
     except DatabaseError as error:
-        report.add([Finding("database", str(error), BACKUP)])
-        return Known()
+        problem, _, remedy = str(error).rpartition("; ")
+        report.add([Finding("database", problem, remedy)])
+        return None
     try:
         with database.snapshot():
             return _rows(report, database, policy, now, progress)
     except DatabaseError as error:
         report.add([Finding("database", str(error), BACKUP)])
-        return Known()
+        return None
     finally:
         database.close()
 
 
 def _rows(
     report: Report, database: SqliteDatabase, policy: Policy, now: float, progress: Progress
-) -> Known:
+) -> Known | None:
     progress("database", 0, 1)
     report.add(
         Finding("database", f"the database is damaged: {each}", BACKUP)
         for each in database.damage()
     )
+
+    foreign = database.foreign()
+    if foreign:
+        what = f"the database {database.path} is not one of ours: {some(foreign)}"
+        report.add([Finding("database", what, BACKUP)])
+        return None
 
     def told(done: int, whole: int) -> None:
         progress("promises", done, whole)
