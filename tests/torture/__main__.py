@@ -34,6 +34,9 @@ def _parser() -> argparse.ArgumentParser:
         default=Path("torture.json"),
         help="the record; parts are added to what it holds",
     )
+    parser.add_argument(
+        "--resume", action="store_true", help="go on with what the record lacks of each part"
+    )
     return parser
 
 
@@ -45,9 +48,11 @@ def main() -> int:
     for part in PARTS:
         if options.part and part.name not in options.part:
             continue
-        found = run_part(part, full=options.full, jobs=options.jobs)
-        record[part.name] = found
-        options.out.write_text(json.dumps(record, indent=1, sort_keys=True) + "\n")
+        before = record.get(part.name) if options.resume else None
+        for found in run_part(part, full=options.full, jobs=options.jobs, before=before):
+            record[part.name] = found
+            options.out.write_text(json.dumps(record, indent=1, sort_keys=True) + "\n")
+        found = record.get(part.name, {"counts": {}, "seconds": 0, "broken": []})
         bad |= bool(found["broken"])
         print(
             f"{part.name}: {found['counts']} in {found['seconds']} s, {len(found['broken'])} broken"

@@ -25,9 +25,8 @@ class Life:
     """What one seed's life did to the disk, and what had been acknowledged when."""
 
     disk: WatchedDisk
-    acknowledged: list[tuple[int, str]] = field(
-        default_factory=list
-    )  # after so many operations: content
+    # after so many operations: content
+    acknowledged: list[tuple[int, str]] = field(default_factory=list)
 
 
 def memory_folder() -> str | None:

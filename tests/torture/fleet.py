@@ -89,7 +89,8 @@ class Fleet:
         self.jobs: list[dict[str, Any]] = []
         self.receiver: subprocess.Popen[bytes] | None = None
         self.started: list[subprocess.Popen[bytes]] = []
-        self.client = FleetClient("http://127.0.0.1:1")
+        self._transport = HttpTransport("http://127.0.0.1:1")
+        self.client = FleetClient("http://127.0.0.1:1", transport=self._transport)
         self._outputs = outputs
         self._given = {
             "policy": {**POLICY, **(policy or {})},
@@ -111,7 +112,7 @@ class Fleet:
                 process.send_signal(signal.SIGCONT)
             process.kill()
             process.wait()
-        self.client.close()
+        self._transport.close()
         if self._own:
             shutil.rmtree(self.folder, ignore_errors=True)
 
@@ -180,10 +181,10 @@ class Fleet:
         return process
 
     def _connect(self, url: str, port: int) -> None:
-        self.client.close()
-        self.url, self.port = url, port
+        self._transport.close()
+        self.url, self.port, self._transport = url, port, HttpTransport(url)
         self.client = FleetClient(
-            url, operator_token=TOKEN, tries=1, transport=HttpTransport(url), timeout_s=20.0
+            url, operator_token=TOKEN, tries=1, transport=self._transport, timeout_s=20.0
         )
 
     def start_worker(

@@ -98,7 +98,11 @@ def _many(full: bool) -> list[Task]:
 
 
 def _sim(full: bool) -> list[Task]:
-    return [Task(simulated, (first, 100)) for first in range(0, 20_000 if full else 100, 100)]
+    """Half of the fleets are quick, half are slow ones, whose storms take days."""
+    from sim.scenario import SLOW_FROM
+
+    firsts = range(0, 10_000 if full else 50, 50)
+    return [Task(simulated, (first + kind, 50)) for first in firsts for kind in (0, SLOW_FROM)]
 
 
 def simulated(first: int, count: int) -> Counter[str]:

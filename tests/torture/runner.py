@@ -9,20 +9,24 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from torture.parts import ROOT, Part, Task
 
+Found = tuple[int, Counter[str], str | None]  # which task, what it counted, what was broken
 
-def _run(task: Task) -> tuple[Counter[str], str | None]:
+
+def _run(numbered: tuple[int, Task]) -> Found:
+    number, task = numbered
     try:
-        return task.call(*task.args), None
-    except AssertionError as broken:
-        return Counter(), f"{task.call.__name__}{task.args}: {broken}"
+        return number, task.call(*task.args), None
+    except Exception as broken:  # noqa: BLE001 - whatever it is, the case was not shown to hold
+        words = str(broken) if isinstance(broken, AssertionError) else repr(broken)
+        return number, Counter(), f"{task.call.__name__}{task.args}: {words}"
 
 
-def _results(part: Part, tasks: list[Task], jobs: int) -> Iterator[tuple[Counter[str], str | None]]:
+def _results(part: Part, tasks: list[tuple[int, Task]], jobs: int) -> Iterator[Found]:
     if part.alone or jobs <= 1:
         yield from map(_run, tasks)
         return
@@ -30,34 +34,49 @@ def _results(part: Part, tasks: list[Task], jobs: int) -> Iterator[tuple[Counter
         yield from pool.imap_unordered(_run, tasks)
 
 
-def run_part(part: Part, *, full: bool, jobs: int) -> dict[str, Any]:
-    """Run one part and say how far it is."""
+def run_part(
+    part: Part, *, full: bool, jobs: int, before: Mapping[str, Any] | None = None
+) -> Iterator[dict[str, Any]]:
+    """Run one part, or what ``before`` (its record so far) lacks; the record after each task."""
     tasks = part.tasks(full)
-    counts: Counter[str] = Counter()
-    figures: dict[str, int] = {}
-    broken: list[str] = []
-    begun = time.monotonic()
-    for number, (found, failure) in enumerate(_results(part, tasks, jobs), 1):
+    record = _begun(part, full, len(tasks), before)
+    done = set(record["done"])
+    todo = [(number, task) for number, task in enumerate(tasks) if number not in done]
+    counts = Counter(record["counts"])
+    begun, spent_s = time.monotonic(), record["seconds"]
+    for many, (number, found, failure) in enumerate(_results(part, todo, jobs), 1):
         for name, value in found.items():
-            if name.endswith("_max") or "_p" in name:  # not a sum
-                figures[name] = max(value, figures.get(name, 0))
-            else:
-                counts[name] += value
+            largest = name.endswith("_max")
+            counts[name] = max(value, counts[name]) if largest else value + counts[name]
+        record["done"] = sorted([*record["done"], number])
+        record["counts"] = dict(sorted(counts.items()))
         if failure is not None:
-            broken.append(failure)
+            record["broken"].append(failure)
             print(f"BROKEN {part.name}: {failure}", flush=True)
-        _progress(part.name, number, len(tasks), time.monotonic() - begun)
+        seconds = time.monotonic() - begun
+        record["seconds"] = round(spent_s + seconds, 1)
+        record["ended"] = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime())
+        yield record
+        _progress(part.name, many, len(todo), seconds)
+
+
+def _begun(part: Part, full: bool, tasks: int, before: Mapping[str, Any] | None) -> dict[str, Any]:
+    commit = _commit()
+    if before and before["full"] == full and before["tasks"] == tasks:
+        commits = before["commit"].split(" ")
+        joined = " ".join(commits if commit in commits else [*commits, commit])
+        return {**before, "commit": joined, "done": list(before["done"])}
     return {
-        "promise": part.promise,
         "full": full,
-        "counts": dict(sorted((counts | Counter(figures)).items())),
-        "broken": broken,
-        "seconds": round(time.monotonic() - begun, 1),
+        "tasks": tasks,
+        "done": [],
+        "counts": {},
+        "broken": [],
+        "seconds": 0.0,
         "load": round(os.getloadavg()[0], 1) if hasattr(os, "getloadavg") else None,
-        "commit": _commit(),
+        "commit": commit,
         "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
         "python": platform.python_version(),
-        "ended": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
     }
 
 

@@ -1,0 +1,72 @@
+"""``python -m tests.torture.page``: the figures of docs/guarantees.md, from what the last long run recorded."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from torture.parts import PARTS, ROOT
+
+PAGE = ROOT / "docs" / "guarantees.md"
+RECORD = ROOT / "docs" / "guarantees.json"
+BEGIN, END = "<!-- figures: begin -->", "<!-- figures: end -->"
+
+
+def table(record: Mapping[str, Any]) -> str:
+    """The recorded figures as a Markdown table, one row a part."""
+    lines = ["| part | broken | figures | took | of commit |", "|---|---|---|---|---|"]
+    for part in PARTS:
+        run = record.get(part.name)
+        if run is None:
+            lines.append(f"| {part.name} | – | not run yet | – | – |")
+            continue
+        figures = ", ".join(_figures(run["counts"]))
+        done, of = len(run["done"]), run["tasks"]
+        size = "" if run["full"] else " (quick)"
+        size += "" if done == of else f" ({done} of {of} tasks)"
+        took = f"{run['seconds'] / 60:.0f} min at load {run['load']}"
+        lines.append(
+            f"| {part.name}{size} | {len(run['broken'])} | {figures} | {took} | {run['commit']} |"
+        )
+    machines = sorted({f"{run['machine']}, Python {run['python']}" for run in record.values()})
+    return "\n".join([*lines, "", f"Machine: {'; '.join(machines) or 'none yet'}."])
+
+
+def _figures(counts: Mapping[str, int]) -> Iterator[str]:
+    places = {name: count for name, count in counts.items() if name.startswith("at ")}
+    for name, count in counts.items():
+        if name in places:
+            continue
+        if name == "fleet_minutes":
+            yield f"{count // 60:,} fleet-hours"
+        elif name.endswith("_ms_max"):
+            yield f"{name.removesuffix('_ms_max').replace('_', ' ')} {count} ms"
+        else:
+            yield f"{count:,} {name.replace('_', ' ')}"
+    named = {name: count for name, count in places.items() if name != "at anywhere"}
+    if named:
+        yield f"{len(named)} places, each at least {min(named.values())} times"
+
+
+def rendered(page: str, record: Mapping[str, Any]) -> str:
+    """The page with these figures between its marks."""
+    before, _, rest = page.partition(BEGIN)
+    _, _, after = rest.partition(END)
+    return f"{before}{BEGIN}\n{table(record)}\n{END}{after}"
+
+
+def main() -> int:
+    """Put the record's figures into the page."""
+    record = json.loads(RECORD.read_text(encoding="utf-8"))
+    page = PAGE.read_text(encoding="utf-8")
+    PAGE.write_text(rendered(page, record), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
