@@ -410,7 +410,7 @@ class Host:
                 )
             )
 
-        self._soon(1.0, packed)
+        self._soon(self._chance.choice([0.1, 1.0, 60.0]), packed)
 
     def _do_discard(self, action: t.Discard) -> None:
         claim = action.assignment.claim_id
