@@ -388,6 +388,16 @@ def test_the_command_names_every_finding_and_exits_with_1(state: State) -> None:
     assert {each["check"] for each in answer["findings"]} == {"bundles", "reasons"}
 
 
+def test_the_command_takes_the_receivers_figures(state: State) -> None:
+    change(state, f"UPDATE jobs SET trainer_failures = 1 WHERE job_id = {WAITS}")
+    budgets = '"check": "budgets"'
+    assert budgets not in doctor(state, "--json")[1]
+    assert budgets in doctor(state, "--json", "--policy", "max_attempts=1")[1]
+    code, _, err = doctor(state, "--policy", "max_atempts=1")
+    assert code == 2
+    assert "did you mean max_attempts" in err
+
+
 def test_the_command_finds_the_state_in_its_folder(sound: State, tmp_path: Path) -> None:
     out, err = io.StringIO(), io.StringIO()
     world = World(out=out, err=err, environ={})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from argparse import ArgumentTypeError
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -15,7 +16,7 @@ from rich.text import Text
 
 from training.clock import SystemClock
 from training.fleet.cli_views import size
-from training.fleet.cli_world import DONE, REFUSED, CannotError, World
+from training.fleet.cli_world import DONE, REFUSED, USAGE, CannotError, World
 from training.fleet.findings import Finding, Level, Report
 from training.fleet.printable import printable
 from training.fleet.state import DEFAULT, RecoveryError, State
@@ -40,16 +41,23 @@ def doctor(
     db: Db = None,
     models_dir: ModelsDir = None,
     deep: Annotated[bool, typer.Option("--deep", help="Read every stored byte, too.")] = False,
+    policy: Annotated[
+        list[str] | None, typer.Option(metavar="KEY=VALUE", help="As the receiver has them.")
+    ] = None,
     as_json: AsJson = False,
 ) -> int:
     """Is every promise kept? Looks at database and store on the receiver's machine and changes nothing."""
     from training.fleet.doctor import examine  # what only these commands need is loaded for them
+    from training.fleet.policy_options import policy_of, setting
 
     world: World = ctx.obj
+    try:
+        figures = policy_of(map(setting, policy or []))
+    except ArgumentTypeError as error:
+        raise CannotError(str(error), USAGE) from None
+    state = State.of(state_dir, db, models_dir)
     with meter(world) as progress:
-        report = examine(
-            State.of(state_dir, db, models_dir), SystemClock(), deep=deep, progress=progress
-        )
+        report = examine(state, SystemClock(), deep=deep, policy=figures, progress=progress)
     world.show(as_json, report.to_dict(), lambda: render(report, deep=deep))
     return DONE if report.healthy else REFUSED
 

@@ -33,6 +33,7 @@ class Question:
     statement: str
     problem: str  # of a row that breaks it; its columns by name
     remedy: str | Callable[[Fields], str] = BACKUP
+    level: Level = Level.FAULT
 
     def findings(self, database: Database, params: Fields) -> Iterator[Finding]:
         wanted = params if self.statement == "doctor_budgets" else {}
@@ -40,7 +41,7 @@ class Question:
             fields = _readable(row)
             remedy = self.remedy if isinstance(self.remedy, str) else self.remedy(fields)
             check = self.statement.removeprefix("doctor_").replace("_", "-")
-            yield Finding(check, self.problem.format(**fields), remedy)
+            yield Finding(check, self.problem.format(**fields), remedy, self.level)
 
 
 def _readable(row: Fields) -> dict[str, Any]:
@@ -75,7 +76,8 @@ QUESTIONS = (
         "doctor_budgets",
         "job {name} waits although a budget is used up ({trainer_failures} trainer failures, {host_losses} losses, "
         "{grants} grants)",
-        _again,
+        lambda row: f"give the doctor the --policy that the receiver has; if that is no reason, {_again(row)}",
+        Level.WARNING,  # the operator may have lowered a budget while it waited
     ),
     Question("doctor_reasons", "job {name} failed and nothing says of what", _again),
     Question(
