@@ -46,7 +46,8 @@ NOW = 5_000.0
     ("reason", "lived_s", "memory", "weight"),
     [
         (R.COMPLETED, 1.0, None, Weight.WELL),
-        (R.SPAWN_FAILED, 999.0, None, Weight.AGAINST),
+        (R.SPAWN_FAILED, 0.0, None, Weight.AGAINST),
+        (R.SPAWN_FAILED, 999.0, None, Weight.WELL),  # its launcher died over it
         (R.TRAINER_FAILED, 59.9, None, Weight.AGAINST),
         (R.TRAINER_FAILED, 60.0, None, Weight.WELL),
         (R.TRAINER_FAILED, 1.0, "ram", Weight.NOTHING),
@@ -299,6 +300,15 @@ def test_a_report_that_comes_late_still_tells_of_a_death_at_once(fleet: Fleet) -
         report = a_failure(reply.claim_id, record={"train_s": 2.0})
         fleet.service.fail(reply.job_id, report)
     assert "pi" in fleet.out()
+
+
+def test_trainers_that_could_not_be_started_are_known_however_late(fleet: Fleet) -> None:
+    for _ in range(3):
+        reply = fleet.ask()
+        assert reply.job_id is not None
+        fleet.clock.advance(500)
+        fleet.service.fail(reply.job_id, a_failure(reply.claim_id, reason="spawn_failed"))
+    assert "could not be started" in fleet.out()["pi"].reason
 
 
 def test_what_it_still_holds_is_forgiven_too(fleet: Fleet) -> None:

@@ -94,13 +94,13 @@ class SickHostsAreTakenOut(WorkerChecker):
             self._believed[job_id] = max(generation, self._believed.get(job_id, 0))
 
     def _at_once(self, message: Any) -> bool:
-        if message.reason == "spawn_failed":
-            return True
         failed = message.reason == "trainer_failed" and message.out_of_memory is None
-        return bool(failed and message.record["train_s"] < self._policy.odd_death_s)
+        odd = failed or message.reason == "spawn_failed"
+        return odd and not self._ran_long(message)
 
     def _ran_long(self, message: Any) -> bool:
-        return bool(message.record["train_s"] >= self._policy.odd_death_s)
+        train_s = (message.record or {}).get("train_s", 0.0)  # without, it could not be started
+        return bool(train_s >= self._policy.odd_death_s)
 
     def _speaks_against_host(self, row: list[tuple[str, str, str]], seen: Observation) -> bool:
         enough = self._policy.odd_deaths

@@ -83,14 +83,12 @@ def weigh(reason: EndReason, lived_s: float, out_of_memory: str | None, policy: 
     """
     if reason is EndReason.COMPLETED:
         return Weight.WELL
-    if reason is EndReason.SPAWN_FAILED:
-        return Weight.AGAINST
-    if FAULT_OF[reason] is Fault.INFRASTRUCTURE and reason is not EndReason.UPLOAD_FAILED:
+    if reason is EndReason.HOST_LOST:
         return Weight.NOTHING  # nobody knows how long it really ran
     if lived_s >= policy.odd_death_s:
         return Weight.WELL
-    at_once = reason is EndReason.TRAINER_FAILED and out_of_memory is None
-    return Weight.AGAINST if at_once else Weight.NOTHING
+    odd = reason in (EndReason.SPAWN_FAILED, EndReason.TRAINER_FAILED) and out_of_memory is None
+    return Weight.AGAINST if odd else Weight.NOTHING
 
 
 def sick(row: Sequence[Death], policy: Policy) -> str | None:

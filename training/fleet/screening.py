@@ -75,11 +75,12 @@ def ran_out_of(request: FailRequest, reason: EndReason) -> str | None:
     return request.out_of_memory if named else None
 
 
-def trained_s(request: FailRequest) -> float | None:
-    """For how long the trainer ran, by the worker's word: its report may come late."""
+def trained_s(request: FailRequest, reason: EndReason) -> float | None:
+    """For how long the trainer ran, by the worker's word: its report may come late, and one never ran."""
     said = (request.record or {}).get("train_s")
     good = isinstance(said, int | float) and not isinstance(said, bool) and 0 <= said < 1e9
-    return float(said) if good else None  # type: ignore[arg-type]
+    never = 0.0 if reason is EndReason.SPAWN_FAILED else None
+    return float(said) if good else never  # type: ignore[arg-type]
 
 
 def the_one_meant(ref: str, found: list[tuple[str, str]]) -> str:

@@ -350,7 +350,7 @@ class Service:
             error=error,
             exit_code=request.exit_code,
             record=request.record,
-            lived_s=trained_s(request),
+            lived_s=trained_s(request, reason),
             out_of_memory=memory,
             hopeless=None if memory is None else self._widen(job, attempt.host, memory),
         )
