@@ -25,7 +25,7 @@ from training.fleet.transport import HttpTransport
 
 PROGRAMS = Path(__file__).with_name("programs")
 ROOT = Path(__file__).resolve().parents[2]
-PATIENCE_S = 90.0
+PATIENCE_S = 180.0
 LOOK_S = 0.02
 TOKEN = "only-for-this-test"
 POLICY: Mapping[str, float] = {

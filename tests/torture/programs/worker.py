@@ -8,7 +8,14 @@ import sys
 from dataclasses import asdict, replace
 from typing import Any
 
-from training.fleet import client, client_bundles, worker, worker_attempt, worker_calls
+from training.fleet import (
+    client,
+    client_bundles,
+    worker,
+    worker_attempt,
+    worker_calls,
+    worker_health,
+)
 
 given = json.loads(os.environ["CIS490_TORTURE"])
 witness = os.open(given["witness"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
@@ -40,7 +47,7 @@ def options(args: Any) -> Any:
 worker_calls.Calls._exchange = exchange_and_tell  # type: ignore[method-assign]
 worker.options_of = options
 worker.detect = lambda _: {"cpu_cores": 2, "ram_available_gib": 4.0, "cuda_available": False}  # type: ignore[assignment]
-worker.DISK_WANTED_BYTES = worker_attempt.DISK_WANTED_BYTES = given["disk_wanted_bytes"]
+worker_health.DISK_WANTED_BYTES = worker_attempt.DISK_WANTED_BYTES = given["disk_wanted_bytes"]
 worker_attempt.DISK_FLOOR_BYTES = given["disk_floor_bytes"]
 worker_attempt.LOOK_S = given["look_s"]
 worker.CALL_TIMEOUT_S = worker.BEAT_TIMEOUT_S = given["timeout_s"]

@@ -1,0 +1,43 @@
+"""A relay that strikes at a given byte of a given request; sleepers; a receiver that is away; two with one name."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from torture import suspended
+from torture.bad_network import KINDS, strike_at
+
+pytestmark = [
+    pytest.mark.skipif(os.name != "posix", reason="starts and suspends POSIX processes"),
+    pytest.mark.timeout(600),
+]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_job_completes_once_whatever_the_network_does(kind: str) -> None:
+    counts = strike_at(kind, full=False)
+    assert counts["strikes"] >= 5
+    assert not counts["requests_not_made"]
+
+
+@pytest.mark.parametrize("taken", [False, True], ids=["alone", "another-host-takes-it"])
+@pytest.mark.parametrize("place", ["worker.printed", "worker.before.Upload"])
+def test_a_worker_sleeps_beyond_its_lease(place: str, taken: bool) -> None:
+    suspended.worker_sleeps(place, taken)
+
+
+def test_a_receiver_dies_and_stays_away_for_leases() -> None:
+    suspended.receiver_away("store.published")
+
+
+def test_a_receiver_sleeps_and_holds_it_against_nobody() -> None:
+    suspended.receiver_sleeps()
+
+
+def test_two_installations_of_one_name() -> None:
+    suspended.two_installations()
+
+
+def test_two_machines_from_one_disk() -> None:
+    suspended.copied_disk(3)

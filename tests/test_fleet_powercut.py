@@ -1,0 +1,51 @@
+"""The database without power and on a disk that fails, on recorded writes (tests/torture has the long runs)."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from unittest import mock
+
+import pytest
+
+apsw = pytest.importorskip("apsw", reason="records what SQLite writes; pip install apsw")
+
+from torture import database_parts, failing_database  # noqa: E402
+from torture.queue_work import JobQueue  # noqa: E402
+
+from training.fleet.database_sqlite import SqliteDatabase  # noqa: E402
+
+REQUESTS = failing_database.REQUESTS
+
+
+@pytest.fixture(autouse=True)
+def _no_thread_is_watched() -> Iterator[None]:
+    """Python code inside SQLite is called on the writer's thread, where pytest need not look."""
+    yield
+    sys.stdout.flush()
+
+
+def test_power_cut_after_every_operation() -> None:
+    counts = database_parts.check_life(seed=0, states=3)
+    assert counts["states"] >= 2000
+    assert counts["transactions"] > 30
+
+
+def test_it_would_see_a_database_that_does_not_sync() -> None:
+    """``synchronous=NORMAL`` loses what was acknowledged: that must show."""
+
+    def careless(path: str, **how: object) -> JobQueue:
+        return JobQueue(path, database=SqliteDatabase(path, synchronous="NORMAL"), **how)  # type: ignore[arg-type]
+
+    with (
+        mock.patch("torture.queue_work.JobQueue", careless),
+        pytest.raises(AssertionError, match="acknowledged commit is missing"),
+    ):
+        database_parts.check_life(seed=0, states=3)
+
+
+@pytest.mark.parametrize("request_name", REQUESTS)
+def test_the_nth_operation_fails(request_name: str) -> None:
+    """Once and for ever, on a broken and on a full disk: each of the first twenty operations of each request."""
+    counts = failing_database.all_cases(request_name, 20)
+    assert counts["failures"] >= 8
