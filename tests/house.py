@@ -75,7 +75,9 @@ RECEIVER = fleet(
     "dataset_shelf dataset_endpoints enrolment admission registry membership listening tls authority openapi browsing",
     "quota",
 )
-WORKER = fleet("worker worker_* supervise supervise_* launcher trainer_command capability* dataset_cache dataset_fetch")
+WORKER = fleet(
+    "worker worker_* supervise supervise_* launcher trainer_command capability* dataset_cache dataset_fetch"
+)
 
 
 @dataclass(frozen=True)

@@ -299,7 +299,7 @@ def _hyper(table: Table, model: str, trainers: Trainers) -> dict[str, HyperValue
 
 def _unchecked(key: str, value: object) -> tuple[str, str] | None:
     """What can be said of a hyper value when the trainer's flags are not known."""
-    if key in CONTRACT_KEYS:
+    if key in CONTRACT_KEYS or any(each.startswith(key) for each in ("out_dir", "reports_dir")):
         return f"`{key}` is set by the worker and cannot be a hyperparameter", "remove it"
     if not _HYPER_KEY.fullmatch(key):
         return "must be small letters, digits and underscores", "- in a flag is _ here"

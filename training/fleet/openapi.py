@@ -354,7 +354,8 @@ def _operation(method: str, path: str, operation: Operation, refusals: dict[str,
         found["parameters"] = [*named, *operation.parameters]
     if operation.request is not None:
         content = {"application/json": {"schema": _schema(operation.request)}}
-        found["requestBody"] = {"required": True, "content": content}
+        needed = any(each.required for each in msgspec.structs.fields(operation.request))
+        found["requestBody"] = {"required": needed, "content": content}  # an empty body is {}
     elif operation.upload:
         octets = {"type": "string", "contentMediaType": "application/zstd"}
         found["requestBody"] = {"content": {"application/octet-stream": {"schema": octets}}}

@@ -34,6 +34,8 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 MEDIA_TYPE = "application/problem+json"
+# A browser takes no answer for a page, and keeps none.
+PLAIN = {"X-Content-Type-Options": "nosniff", "Cache-Control": "no-store"}
 # Seconds after which asking again can help, for the refusals that time may remove.
 _RETRY_AFTER_S: Mapping[Slug, int] = {
     Slug.REQUEST_TIMEOUT: 1,
@@ -96,7 +98,7 @@ def headers_of(refusal: Refusal) -> dict[str, str]:
 
 
 def response_of(refusal: Refusal, extra_headers: Mapping[str, str] | None = None) -> Response:
-    headers = {**headers_of(refusal), **(extra_headers or {})}
+    headers = {**headers_of(refusal), **PLAIN, **(extra_headers or {})}
     return Response(body_of(refusal), refusal.slug.status, headers, MEDIA_TYPE)
 
 
@@ -160,4 +162,5 @@ def decoded(body: bytes, kind: type[T]) -> T:
 
 def reply(message: Any, headers: Mapping[str, str] | None = None) -> Response:
     """A message of :mod:`training.fleet.protocol` as a 200."""
-    return Response(msgspec.json.encode(message), headers=headers, media_type="application/json")
+    shown = {**PLAIN, **(headers or {})}
+    return Response(msgspec.json.encode(message), headers=shown, media_type="application/json")

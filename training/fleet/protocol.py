@@ -125,7 +125,7 @@ class ClaimRequest(Wire, frozen=True, kw_only=True):
     wait_s: float = 0.0  # 0 … WAIT_S_MAX
     # program → digest of its flags, as its --describe prints it
     trainer_digests: dict[str, str] = field(default_factory=dict)
-    crashed_claims: list[Id] = field(
+    crashed_claims: list[str] = field(
         default_factory=list
     )  # what the last sessions held when they ended without a word
 

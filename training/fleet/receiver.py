@@ -19,6 +19,7 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 
 from training.clock import Clock, SystemClock
+from training.fleet import logs
 from training.fleet.admission import Door
 from training.fleet.audit import AuditLog
 from training.fleet.authority import Authority
@@ -265,9 +266,7 @@ def _port(text: str) -> int:
 def main(argv: Sequence[str] | None = None) -> int:
     """Exit codes: 0 stopped as asked, 1 cannot run, 2 told something wrong."""
     args = _parser().parse_args(argv)
-    logging.basicConfig(
-        level=args.log_level, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr
-    )
+    logs.configure(args.log_level)
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
     _raise_file_limit()
     try:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 SELF_SUPERVISED = "transformer_ssl"
+_FOLDERS = ("--out-dir", "--reports-dir")  # nor what argparse would take for their abbreviations
 _NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,63}")  # what becomes part of a file's name
 
 
@@ -70,8 +71,12 @@ def trainer_command(
             command += [_flag(key), _text(spec[key])]
     for host in spec.get("train_hosts") or ():
         command += ["--train-hosts", _text(host)]
+    taken = {part for part in command if part.startswith("--")}
     for key, value in sorted((spec.get("hyper") or {}).items()):
-        command += [_flag(key), _text(value)]
+        flag = _flag(key)
+        if flag in taken or any(each.startswith(flag) for each in _FOLDERS):
+            raise BadSpecError(f"{key!r} is the worker's to say, not a hyperparameter")
+        command += [flag, _text(value)]
     return command
 
 

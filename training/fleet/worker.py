@@ -18,6 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from training.clock import Clock, SystemClock
+from training.fleet import logs
 from training.fleet import worker_types as t
 from training.fleet.client import FleetClient
 from training.fleet.credentials import Credentials, CredentialsError
@@ -274,9 +275,7 @@ class TrainerWorker:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the daemon; 0 after a signal, 1 when the receiver wants another session, 2 when it cannot begin."""
     args = parser().parse_args(argv)
-    logging.basicConfig(
-        level=args.log_level, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr
-    )
+    logs.configure(args.log_level)
     try:
         options = options_of(args)
         own = options.places.repo_root == Path(__file__).resolve().parents[2]
