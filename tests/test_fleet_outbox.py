@@ -11,10 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from builders import a_failure
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_fleet_end_to_end import PATIENCE_S, Fleet, until
+from test_fleet_service import POLICY, Receiver, refused
 
+from training.fleet.ledger import GAP
+from training.fleet.protocol import LogLines, OutputRequest, Slug
 from training.fleet.words import LOG_LINES_MAX
 from training.fleet.worker_outbox import (
     ATTEMPTS_KEPT,
@@ -234,6 +238,87 @@ def test_message_of_lines_fits(lines: list[str]) -> None:
     assert len(chosen) <= LOG_LINES_MAX
     assert len(json.dumps(chosen)) <= MESSAGE_BYTES_MAX + 2
     assert chosen or not lines
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    made = Receiver()
+    yield made
+    made.queue.close()
+
+
+# ── at the receiver ─────────────────────────────────────────────────────────────────────────
+
+
+def stored(receiver: Receiver) -> list[str]:
+    chunks = receiver.queue.db.all("log", job_id="id-one", attempt=1, after=0, most=100)
+    return [line for chunk in chunks for line in chunk["text"].split("\n")]
+
+
+def bring(receiver: Receiver, claim_id: str, first: int, *lines: str) -> int:
+    log = LogLines(first=first, lines=list(lines)) if lines else None
+    request = OutputRequest(host_id="pi", claim_id=claim_id, log=log)
+    return receiver.service.output("id-one", request).log_next
+
+
+@pytest.mark.parametrize("how", ["live", "lost", "failed", "completed", "cancelled", "regranted"])
+def test_output_is_taken_whatever_became_of_the_attempt(receiver: Receiver, how: str) -> None:
+    claim_id = receiver.granted()
+    match how:
+        case "lost" | "regranted":
+            receiver.watch(2 * POLICY.stale_after_s)
+            if how == "regranted":
+                receiver.granted("other")
+        case "failed":
+            receiver.service.fail("id-one", a_failure(claim_id))
+        case "completed":
+            receiver.deliver(claim_id)
+        case "cancelled":
+            receiver.service.cancel("one")
+    before = receiver.queue.get("id-one")
+    assert bring(receiver, claim_id, 0) == 0, "a question"
+    assert bring(receiver, claim_id, 0, "a", "b") == 2
+    assert bring(receiver, claim_id, 1, "b", "c") == 3, "once more, and one that is new"
+    assert stored(receiver) == ["a", "b", "c"]
+    assert receiver.queue.get("id-one") == before, "it moves nothing and renews no lease"
+
+
+def test_output_is_taken_from_its_own_host_alone(receiver: Receiver) -> None:
+    claim_id = receiver.granted()
+    for job_id, host, claim in (
+        ("id-one", "other", claim_id),
+        ("id-two", "pi", claim_id),
+        ("id-one", "pi", "invented"),
+    ):
+        log = LogLines(lines=["x"])
+        request = OutputRequest(host_id=host, claim_id=claim, log=log)
+        refused(Slug.LEASE_SUPERSEDED, lambda: receiver.service.output(job_id, request))  # noqa: B023
+    assert stored(receiver) == []
+
+
+def test_lines_that_are_missing_are_said_to_be(receiver: Receiver) -> None:
+    claim_id = receiver.granted()
+    assert bring(receiver, claim_id, 0, "a") == 1
+    assert bring(receiver, claim_id, 121, "b") == 122
+    assert stored(receiver) == ["a", GAP.format(120), "b"]
+    assert bring(receiver, claim_id, 50, "late") == 122, "said is said"
+    assert bring(receiver, claim_id, 122, "c") == 123
+    assert stored(receiver)[-2:] == ["b", "c"]
+
+
+def test_report_that_comes_again_keeps_what_it_takes_along(receiver: Receiver) -> None:
+    claim_id = receiver.granted()
+    log = LogLines(lines=["last words"])
+    receiver.service.fail("id-one", a_failure(claim_id))
+    progress = {"event": "epoch", "epoch": 9}
+    again = a_failure(claim_id, log=log, seq=7, progress=progress)
+    receiver.service.fail("id-one", again)
+    receiver.service.fail("id-one", again)
+    assert stored(receiver) == ["last words"]
+    assert receiver.queue.attempts("id-one")[0].progress == progress
+    older = a_failure(claim_id, seq=6, progress={"event": "epoch", "epoch": 8})
+    receiver.service.fail("id-one", older)
+    assert receiver.queue.attempts("id-one")[0].progress == progress
 
 
 # ── real processes: the receiver away at the worst moments, the worker killed meanwhile ─────
