@@ -32,8 +32,10 @@ from training.fleet.cli_world import World
 from training.fleet.locking import exclusive
 from training.fleet.provenance import sealed, unsealed
 from training.fleet.rebuild import Rebuilt, rebuild
+from training.fleet.reconcile import Delivery, sidecar
 from training.fleet.restore import Restore
 from training.fleet.state import RecoveryError, State
+from training.fleet.store import Artifact
 
 PLAN = [job | {"job_id": job_id(job)} for job in JOBS]
 
@@ -186,6 +188,23 @@ def test_no_provenance_file_can_do_harm(state: State, change_it: object) -> None
     assert len(done.unusable) == 1
     assert done.completed == ["done-twice", "same-bytes"]
     assert [each for each in found(state) if each.check != "provenance"] == []
+
+
+def test_no_flipped_bit_of_a_provenance_file_changes_what_it_says(state: State) -> None:
+    bundle = bundle_of(state, "done-twice")
+    (path,) = (bundle.parent / "provenance").iterdir()
+    artifact = Artifact(bundle.parent.name, "gbt", "realistic", bundle.stat().st_size)
+    whole = path.read_bytes()
+    told = sidecar(artifact, path.name, whole)
+    assert isinstance(told, Delivery)
+    seen = 0
+    for position in range(8 * len(whole)):
+        data = bytearray(whole)
+        data[position // 8] ^= 1 << position % 8
+        found = sidecar(artifact, path.name, bytes(data))
+        assert isinstance(found, str) or found == told, position
+        seen += isinstance(found, str)
+    assert seen > 7 * len(whole), "all but those in the name of the seal itself"
 
 
 def test_provenance_of_the_first_release_has_no_seal_and_is_taken(state: State) -> None:
