@@ -32,6 +32,7 @@ def make_data(
     names: Sequence[str] = (),
     rename: str | None = None,
     unit: str = "1",
+    baseline: bool = False,
 ) -> Path:
     """A processed data set of three hosts; class k > 0 swings with period k + 2 and strength ``signal``.
 
@@ -73,8 +74,22 @@ def make_data(
             *({"episode_id": name, "baseline": False, "ok": True, "reasons": []} for name in ids),
             {"episode_id": "torn", "baseline": False, "ok": False, "reasons": ["too short"]},
         ],
+        baseline=_quiet(X) if baseline else None,
     )
     return folder
+
+
+def _quiet(X: np.ndarray) -> WindowSet:
+    """Twelve windows of baseline on each host."""
+    start = np.arange(36) * 2.0
+    return WindowSet(
+        X=X[:36].astype(np.float32),
+        episode=np.repeat(["b0", "b1", "b2"], 12),
+        host=np.repeat(["alpha", "beta", "gamma"], 12),
+        t_start=start,
+        t_end=start + 4,
+        label=np.full(36, "baseline"),
+    )
 
 
 def _channel(number: int, channels: int, rename: str | None, unit: str) -> ChannelSpec:

@@ -10,7 +10,7 @@ import numpy as np
 
 from training.data import normalise
 from training.data.channels import CHANNELS
-from training.data.dataset import WindowSet
+from training.data.dataset import BASELINE, WindowSet
 from training.data.episode import Meta
 from training.data.errors import DataError
 from training.data.extract import Extract
@@ -101,14 +101,34 @@ def label_names(good: Sequence[Extract], options: Options) -> list[str]:
     return sorted({p for e in good if not _meta(e).baseline for p in e.label_phase})
 
 
+def baseline_windows(
+    good: Sequence[Extract],
+    channels: Sequence[ChannelSpec],
+    baselines: normalise.Baselines,
+    sample_hz: float,
+    options: Options,
+) -> WindowSet | None:
+    """Windows of the hosts' own baselines, or None when there is none that a window fits into."""
+    recorded = [e for e in good if _meta(e).baseline]
+    try:
+        return cut_windows(recorded, channels, baselines, sample_hz, options, of_baselines=True)[0]
+    except DataError:
+        return None
+
+
 def cut_windows(
     good: Sequence[Extract],
     channels: Sequence[ChannelSpec],
     baselines: normalise.Baselines,
     sample_hz: float,
     options: Options,
+    *,
+    of_baselines: bool = False,
 ) -> tuple[WindowSet, Counter[str]]:
-    """All windows, episode by episode in the order of their ids; and how many each episode gave."""
+    """All windows, episode by episode in the order of their ids; and how many each episode gave.
+
+    Of recordings that are no baselines, or only of those that are.
+    """
     window, stride = round(options.window_s * sample_hz), round(options.stride_s * sample_hz)
     if window < 4 or stride < 1:
         raise DataError(
@@ -119,10 +139,11 @@ def cut_windows(
     counts: Counter[str] = Counter()
     for extracted in good:
         meta, grid = _meta(extracted), extracted.grid
-        if meta.baseline or grid is None:
+        if meta.baseline is not of_baselines or grid is None:
             continue
         classes = [
-            p if options.target == "phase" else meta.phases[p] for p in extracted.label_phase
+            BASELINE if of_baselines else (p if options.target == "phase" else meta.phases[p])
+            for p in extracted.label_phase
         ]
         spans = class_spans(extracted.label_t, list(classes), extracted.end_s)
         values = normalise.apply(_values(extracted, channels), meta.host, baselines)

@@ -25,6 +25,7 @@ import msgspec
 from training.clock import SystemClock
 from training.data.assemble import (
     Options,
+    baseline_windows,
     choose_channels,
     cut_windows,
     label_names,
@@ -94,6 +95,7 @@ def build(
         )
     labels = label_names(good, options)
     windows, counts = cut_windows(good, channels, baselines, sample_hz, options)
+    quiet = baseline_windows(good, channels, baselines, sample_hz, options)
     schema = write_processed(
         out_dir,
         windows,
@@ -105,6 +107,7 @@ def build(
         label_names=labels,
         normaliser=baselines.rule,
         validation_rows=[e.verdict.row(counts[e.verdict.episode_id]) for e in found],
+        baseline=quiet,
     )
     (out_dir / BASELINES_FILE).write_bytes(
         msgspec.json.format(msgspec.json.encode(baselines), indent=1) + b"\n"

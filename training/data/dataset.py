@@ -36,6 +36,7 @@ from training.data.tensors import INDEX_COLUMNS, Manifest
 VALIDATION_FILE = "validation_v1.parquet"
 FEATURES_FILE = "features_window_v1.parquet"
 TENSOR_FOLDER = "tensor_window_v1"
+BASELINE = "baseline"  # the label of baseline windows: they belong to no class
 
 VALIDATION_SCHEMA: dict[str, Any] = {
     "episode_id": pl.String,
@@ -85,15 +86,19 @@ def write_processed(
     label_names: Sequence[str],
     normaliser: dict[str, Any],
     validation_rows: Sequence[dict[str, Any]],
+    baseline: WindowSet | None = None,
 ) -> FeatureSchema:
     """Write the whole folder and return its schema.
 
     ``label_names`` in order of their integers (for the target ``malicious``: benign, malicious). ``normaliser``
     describes the rule by plain JSON values. Channels are put in the order that the files want: realistic first.
-    ``validation_rows`` have the columns of VALIDATION_SCHEMA; missing ones become null.
+    ``validation_rows`` have the columns of VALIDATION_SCHEMA; missing ones become null. ``baseline`` has windows of
+    the hosts' baseline recordings: they train and test nothing, and show what is usual on a host.
     Raises DataError when there are no windows, a value is not finite, or a label is not in ``label_names``.
     """
     _check(windows, channels, label_names)
+    if baseline is not None:
+        _check(baseline, channels, (BASELINE,))
     order = sorted(range(len(channels)), key=lambda i: Mode.REALISTIC not in channels[i].modes)
     ordered = tuple(channels[i] for i in order)
     X = tensor_files.place_tensors(out_dir / TENSOR_FOLDER, windows.X, order)
@@ -118,9 +123,12 @@ def write_processed(
     columns = {name: F[:, i] for i, name in enumerate(schema.feature_names)}
     table = index.hstack(pl.DataFrame(columns))
     table.write_parquet(out_dir / FEATURES_FILE, compression="zstd", statistics=False)
-    tensor_files.write_manifest(
-        out_dir / TENSOR_FOLDER, X, index, schema, tensor_files.array_sha256(F)
-    )
+    folder, quiet = out_dir / TENSOR_FOLDER, None
+    if baseline is not None:
+        name = tensor_files.BASELINE_TENSORS
+        placed = tensor_files.place_tensors(folder, baseline.X, order, name=name)
+        quiet = (placed, _index(baseline))
+    tensor_files.write_manifest(folder, X, index, schema, tensor_files.array_sha256(F), quiet)
     return schema
 
 
@@ -172,7 +180,8 @@ class Dataset:
 
     ``features`` float32 (N, F) or None; ``tensors`` float32 (N, C, T), a read-only memory map, or None; ``y`` int64
     by ``label_map``; ``schema`` is the mode's own, ``schema_hash`` its hash; ``data_digest`` identifies the content.
-    Baseline recordings are never among the windows.
+    Baseline recordings are never among the windows: theirs are ``baseline``, float32 (M, C, T), of ``baseline_host``
+    (M); M is 0 where there are none.
     """
 
     mode: str
@@ -190,6 +199,8 @@ class Dataset:
     host: NDArray[np.str_]
     t_start: NDArray[np.float64]
     t_end: NDArray[np.float64]
+    baseline: NDArray[np.float32]
+    baseline_host: NDArray[np.str_]
 
     def __len__(self) -> int:
         return len(self.y)
@@ -218,13 +229,18 @@ def load_processed(
     index = tensor_files.read_index(tensors, manifest)
     features = None
     if summary is not None and want_features:
-        features = _read_features(summary, manifest, index)[:, _columns(whole, reduced)]
+        features = _read_features(summary, manifest, index)
+        if reduced.feature_names != whole.feature_names:
+            features = features[:, _columns(whole, reduced)]
     X = None
     if want_tensors:
         # Realistic channels come first, so that this slice of the memory map copies nothing.
         X = tensor_files.open_tensors(tensors, manifest)[:, : len(reduced.channels)]
         assert whole.channel_names[: len(reduced.channels)] == reduced.channel_names
     y = index["label"].replace_strict(whole.label_map, return_dtype=pl.Int64).to_numpy()
+    quiet = tensor_files.read_baseline(tensors, manifest)
+    if quiet is None:
+        quiet = (np.zeros((0, *manifest.shape[1:]), dtype=np.float32), index.clear())
     return Dataset(
         mode=mode,
         schema=reduced,
@@ -241,6 +257,8 @@ def load_processed(
         host=_strings(index, "host"),
         t_start=index["t_start"].to_numpy(),
         t_end=index["t_end"].to_numpy(),
+        baseline=quiet[0][:, : len(reduced.channels)],
+        baseline_host=_strings(quiet[1], "host"),
     )
 
 
@@ -267,9 +285,13 @@ def _read_features(path: Path, manifest: Manifest, index: pl.DataFrame) -> NDArr
         )
     if not table["window_id"].equals(index["window_id"]):
         raise DataError(f"{path} and the tensors hold different windows: build the data set again.")
-    F = np.ascontiguousarray(
-        table.select(wanted[len(INDEX_COLUMNS) :]).to_numpy(), dtype=np.float32
+    # Straight into rows: of a million windows each further copy would be gigabytes.
+    F = (
+        table.select(wanted[len(INDEX_COLUMNS) :])
+        .to_numpy(order="c")
+        .astype(np.float32, copy=False)
     )
+    del table
     if not np.isfinite(F).all():
         raise DataError(
             f"{path} holds a value that is not a finite number: build the data set again."

@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 
 from training.data import normalise
 from training.data.channels import Kind, Mode
+from training.data.dataset import BASELINE, WindowSet
 from training.data.errors import DataError
 from training.data.ingest_long import window_starts
 from training.data.ingested import BENIGN, MALICIOUS, Ingested
@@ -114,7 +115,7 @@ def read_pcp(archives: Sequence[Path], cut: PcpCut) -> Ingested:
         own_days.setdefault(archive.host, []).append(stretch.baseline)
     baselines = normalise.measure(own_days, channels, 1 / cut.every_s)
     windows = [
-        _windows_of(archive.host, number, stretch, baselines, cut)
+        _windows_of(archive.host, number, stretch.values, stretch.t, baselines, cut)
         for number, (archive, stretch) in enumerate(zip(recorded, stretches, strict=True))
     ]
     if not any(w.t_start.size for w in windows):
@@ -143,6 +144,7 @@ def read_pcp(archives: Sequence[Path], cut: PcpCut) -> Ingested:
         scenario="pcp",
         normaliser={**baselines.rule, "baseline": f"first {cut.baseline_share:.0%} of the archive"},
         notes=tuple(notes),
+        baseline=_baseline_windows(recorded, stretches, baselines, cut),
     )
 
 
@@ -253,10 +255,11 @@ def _metric(table: pl.DataFrame, name: str) -> NDArray[np.float64]:
 
 @dataclass(frozen=True, slots=True)
 class _Stretch:
-    """What an archive holds, compressed: the baseline's rows (B, C), and the rest (S, C) with its times."""
+    """What an archive holds, compressed: the baseline's rows (B, C), and the rest (S, C); each with its times."""
 
     baseline: NDArray[np.float32]
     values: NDArray[np.float32]
+    t_baseline: NDArray[np.float64]
     t: NDArray[np.float64]
 
 
@@ -277,15 +280,44 @@ def _divide(archive: Archive, channels: Sequence[ChannelSpec], cut: PcpCut) -> _
             f"{archive.host} has {complete.size} complete samples: too few for a baseline and windows."
         )
     compressed = normalise.compress(values[complete].astype(np.float32), channels)
+    t = archive.t[complete]
     return _Stretch(
-        compressed[:n_baseline], compressed[n_baseline:], archive.t[complete[n_baseline:]]
+        compressed[:n_baseline], compressed[n_baseline:], t[:n_baseline], t[n_baseline:]
+    )
+
+
+def _baseline_windows(
+    recorded: Sequence[Archive],
+    stretches: Sequence[_Stretch],
+    baselines: normalise.Baselines,
+    cut: PcpCut,
+) -> WindowSet | None:
+    parts = [
+        _windows_of(archive.host, number, stretch.baseline, stretch.t_baseline, baselines, cut)
+        for number, (archive, stretch) in enumerate(zip(recorded, stretches, strict=True))
+    ]
+    X, episode, host, start = (np.concatenate(column) for column in zip(*parts, strict=True))
+    if not start.size:
+        return None
+    return WindowSet(
+        X=np.ascontiguousarray(X, dtype=np.float32),
+        episode=episode,
+        host=host,
+        t_start=start,
+        t_end=start + cut.window_samples * cut.every_s,
+        label=np.full(start.size, BASELINE),
     )
 
 
 def _windows_of(
-    host: str, number: int, stretch: _Stretch, baselines: normalise.Baselines, cut: PcpCut
+    host: str,
+    number: int,
+    values: NDArray[np.float32],
+    t: NDArray[np.float64],
+    baselines: normalise.Baselines,
+    cut: PcpCut,
 ) -> _Windows:
-    normal, t = normalise.apply(stretch.values, host, baselines), stretch.t
+    normal = normalise.apply(values, host, baselines)
     block = _blocks(t, cut)
     first = window_starts(t, block, 1 / cut.every_s, cut.window_samples, cut.stride_samples)
     X = np.empty((0, normal.shape[1], cut.window_samples), dtype=np.float32)

@@ -37,6 +37,7 @@ class Ingested:
     scenario: str = "ingested"
     normaliser: dict[str, Any] = field(default_factory=lambda: {"kind": "none"})
     notes: tuple[str, ...] = ()  # what was left out or assumed, one sentence each
+    baseline: WindowSet | None = None  # of the hosts' own baselines, which train and test nothing
 
     @property
     def window_s(self) -> float:
@@ -165,6 +166,7 @@ def write(windows: Ingested, out_dir: Path) -> FeatureSchema:
         label_names=windows.label_names,
         normaliser=windows.normaliser,
         validation_rows=_validation_rows(windows),
+        baseline=windows.baseline,
     )
 
 

@@ -3,6 +3,7 @@
 tensor_window_v1/
   tensors.npy     float32 (N, C, T), C order; realistic channels come first, so each mode's windows are a plain view
   index.parquet   a row per window, in the same order: window_id, episode_id, host, t_start, t_end, label
+  baseline.npy, baseline.parquet   the same two of the hosts' baseline recordings, where there are any
   manifest.json   the whole feature schema, its hashes, shapes and digests: the folder explains itself
 """
 
@@ -22,12 +23,13 @@ from training.data.errors import DataError
 from training.data.schema import FeatureSchema
 
 TENSORS, INDEX, MANIFEST = "tensors.npy", "index.parquet", "manifest.json"
+BASELINE_TENSORS, BASELINE_INDEX = "baseline.npy", "baseline.parquet"
 INDEX_COLUMNS = ("window_id", "episode_id", "host", "t_start", "t_end", "label")
 CHUNK_ROWS = 4096
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
-    """``data_digest`` covers schema, windows, index and features: equal digests, equal training data."""
+    """``data_digest`` covers schema, windows, index, features and baselines: equal digests, equal training data."""
 
     manifest_version: int
     schema_hash: str
@@ -38,9 +40,13 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     features_sha256: str
     data_digest: str
     schema: FeatureSchema
+    baseline_shape: tuple[int, int, int] | None = None
+    baseline_sha256: tuple[str, str] | None = None  # of the windows, of their index
 
 
-def place_tensors(folder: Path, X: NDArray[np.float32], order: list[int]) -> NDArray[np.float32]:
+def place_tensors(
+    folder: Path, X: NDArray[np.float32], order: list[int], *, name: str = TENSORS
+) -> NDArray[np.float32]:
     """Write the windows with their channels in ``order`` and map them; the folder counts as torn until the manifest.
 
     Rows are copied in chunks, so ``X`` may itself be a memory map larger than memory.
@@ -49,7 +55,7 @@ def place_tensors(folder: Path, X: NDArray[np.float32], order: list[int]) -> NDA
     (folder / MANIFEST).unlink(missing_ok=True)
     shape = (X.shape[0], len(order), X.shape[2])
     placed: NDArray[np.float32] = np.lib.format.open_memmap(
-        folder / TENSORS, mode="w+", dtype=np.float32, shape=shape
+        folder / name, mode="w+", dtype=np.float32, shape=shape
     )
     for start in range(0, len(X), CHUNK_ROWS):
         placed[start : start + CHUNK_ROWS] = X[start : start + CHUNK_ROWS, order]
@@ -62,9 +68,17 @@ def write_manifest(
     index: pl.DataFrame,
     schema: FeatureSchema,
     features_sha256: str,
+    baseline: tuple[NDArray[np.float32], pl.DataFrame] | None = None,
 ) -> Manifest:
     """Write index and manifest beside the windows ``X`` (as placed); the manifest comes last and makes it whole."""
     index.write_parquet(folder / INDEX, compression="zstd", statistics=False)
+    quiet = None
+    if baseline is None:
+        for name in (BASELINE_TENSORS, BASELINE_INDEX):
+            (folder / name).unlink(missing_ok=True)
+    else:
+        baseline[1].write_parquet(folder / BASELINE_INDEX, compression="zstd", statistics=False)
+        quiet = (array_sha256(baseline[0]), index_sha256(baseline[1]))
     modes = {
         str(m): schema.for_mode(m).hash()
         for m in Mode
@@ -75,12 +89,14 @@ def write_manifest(
         manifest_version=1,
         schema_hash=parts[0],
         mode_hashes=modes,
-        shape=(X.shape[0], X.shape[1], X.shape[2]),
+        shape=_shape(X),
         tensor_sha256=parts[1],
         index_sha256=parts[2],
         features_sha256=parts[3],
-        data_digest=hashlib.sha256("\n".join(parts).encode()).hexdigest(),
+        data_digest=hashlib.sha256("\n".join((*parts, *(quiet or ()))).encode()).hexdigest(),
         schema=schema,
+        baseline_shape=None if baseline is None else _shape(baseline[0]),
+        baseline_sha256=quiet,
     )
     partial = folder / f"{MANIFEST}.part"
     partial.write_bytes(msgspec.json.format(msgspec.json.encode(manifest), indent=1) + b"\n")
@@ -136,6 +152,31 @@ def read_index(folder: Path, manifest: Manifest) -> pl.DataFrame:
             f"{path} is not the index that the manifest describes: build the data set again."
         )
     return index
+
+
+def read_baseline(
+    folder: Path, manifest: Manifest
+) -> tuple[NDArray[np.float32], pl.DataFrame] | None:
+    """Windows and index of the baseline recordings, or None where there are none. Raises DataError."""
+    if manifest.baseline_sha256 is None:
+        return None
+    try:
+        X = np.load(folder / BASELINE_TENSORS, allow_pickle=False)
+        index = pl.read_parquet(folder / BASELINE_INDEX)
+    except (OSError, ValueError, EOFError, pl.exceptions.PolarsError) as error:
+        raise DataError(
+            f"The baselines in {folder} cannot be read ({_first_line(error)}): build the data set again."
+        ) from None
+    known = tuple(index.columns) == INDEX_COLUMNS
+    if not known or (array_sha256(X), index_sha256(index)) != manifest.baseline_sha256:
+        raise DataError(
+            f"The baselines in {folder} are not those of the manifest: build the data set again."
+        )
+    return X, index
+
+
+def _shape(X: NDArray[np.float32]) -> tuple[int, int, int]:
+    return (X.shape[0], X.shape[1], X.shape[2])
 
 
 def array_sha256(array: NDArray[Any]) -> str:

@@ -39,6 +39,9 @@ class Inputs:
     schema_fields: Mapping[str, Any]  # what the hash covers
     digest: str  # of the data set
     quarantined: tuple[Mapping[str, Any], ...]
+    baseline: NDArray[np.float32]  # like ``X``, of the hosts' baseline recordings
+    baseline_features: NDArray[np.float32]
+    baseline_host: NDArray[np.str_]
 
 
 def read_inputs(args: TrainerArgs, *, takes: Takes) -> Inputs:
@@ -76,6 +79,9 @@ def from_dataset(
     features = data.features
     if features is None:
         features = extract(data.tensors, data.schema.channels, data.schema.sample_hz)
+    quiet = np.zeros((0, features.shape[1]), dtype=np.float32)
+    if len(data.baseline):
+        quiet = extract(data.baseline, data.schema.channels, data.schema.sample_hz)
     by_features = takes is Takes.FEATURES
     return Inputs(
         X=features if by_features else data.tensors,
@@ -92,6 +98,9 @@ def from_dataset(
         schema_fields=msgspec.to_builtins(data.schema),
         digest=data.data_digest,
         quarantined=quarantined,
+        baseline=quiet if by_features else data.baseline,
+        baseline_features=quiet,
+        baseline_host=data.baseline_host,
     )
 
 

@@ -77,6 +77,7 @@ def judge(checkpoint: Path, data: Path, *, threads: int = 1) -> Judged:
     from training.trainer.checkpoint import read, require_schema
     from training.trainer.flags import MODELS
     from training.trainer.inputs import from_dataset
+    from training.trainer.levels import Levels, baseline_scores
     from training.trainer.scored import Scored
 
     found = read(checkpoint)
@@ -103,6 +104,10 @@ def judge(checkpoint: Path, data: Path, *, threads: int = 1) -> Judged:
         cause = str(error).partition("\n")[0][:200]
         raise BadData(f"{checkpoint} holds no weights of {found.model} ({cause})") from None
     outputs = fitted.predict(inputs.X, np.arange(len(loaded)), features=inputs.features)
+    said, recorded = outputs.score, document.get("levels")
+    if said is not None and recorded is not None:
+        quiet = baseline_scores(fitted, inputs)
+        said = Levels.elsewhere(quiet, inputs.baseline_host, recorded).applied(said, inputs.host)
     scored = Scored.build(
         y=inputs.y,
         episode=inputs.episode,
@@ -110,7 +115,7 @@ def judge(checkpoint: Path, data: Path, *, threads: int = 1) -> Judged:
         t_start=inputs.t_start,
         t_end=inputs.t_end,
         proba=outputs.proba,
-        score=outputs.score,
+        score=said,
         label_map=labels,
     )
     return Judged(document, inputs, scored)

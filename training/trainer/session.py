@@ -23,6 +23,7 @@ from training.trainer.evaluate import (
     operating_point,
 )
 from training.trainer.inputs import Inputs, read_inputs, split_inputs
+from training.trainer.levels import Levels, baseline_scores
 from training.trainer.report import build_report, write_report
 from training.trainer.task import Fitted, IntArray, Task
 
@@ -74,12 +75,13 @@ def train(args: TrainerArgs, progress: Progress, stop: Stop, clock: Clock | None
         fitted = family.fit(task)
         trained_s = progress.elapsed_s
         progress.event("evaluate")
-        point, report = _judge(args, inputs, task, fitted, key)
+        levels = None if family.supervised else _levels(inputs, task, fitted)
+        point, report = _judge(args, inputs, task, fitted, levels, key)
         stop.check()
     except Interrupted:
         keeper.save()
         raise
-    document = _document(args, inputs, split, fitted, point, key)
+    document = _document(args, inputs, split, fitted, point, levels, key)
     path = checkpoint.write(args.out_dir, document, fitted.sidecar(), family.suffix)
     stem = f"{args.model}_{args.mode}_{'train' if family.supervised else 'pretrain'}"
     write_report(report, args.reports_dir, stem)
@@ -106,13 +108,25 @@ def _split(args: TrainerArgs, inputs: Inputs, *, supervised: bool) -> Split:
     )
 
 
+def _levels(inputs: Inputs, task: Task, fitted: Fitted) -> Levels:
+    """Where each host's anomaly scores usually are."""
+    quiet = baseline_scores(fitted, inputs)
+    trained = sorted(set(inputs.host[task.split.train].tolist()))
+    return Levels.trained(quiet, inputs.baseline_host, on=trained)
+
+
 def _judge(
-    args: TrainerArgs, inputs: Inputs, task: Task, fitted: Fitted, key: machine.RunKey
+    args: TrainerArgs,
+    inputs: Inputs,
+    task: Task,
+    fitted: Fitted,
+    levels: Levels | None,
+    key: machine.RunKey,
 ) -> tuple[OperatingPoint | None, dict[str, Any]]:
     """The threshold from the calibration side, and the report on the test side."""
     split, labels = task.split, inputs.label_map
-    test = _scored(inputs, fitted, split.test)
-    cal = _scored(inputs, fitted, split.cal)
+    test = _scored(inputs, fitted, levels, split.test)
+    cal = _scored(inputs, fitted, levels, split.cal)
     task.stop.check()
     target = float(args.hyper["target_fpr"])
     point = None
@@ -150,16 +164,19 @@ def _judge(
         quarantined=inputs.quarantined,
         hyper=args.hyper,
         schema_hash=inputs.schema_hash,
+        notes=[] if levels is None else levels.notes(inputs.host),
         extra={"scores": facts["judgement"]} if "judgement" in facts else None,
     )
     return point, report
 
 
-def _scored(inputs: Inputs, fitted: Fitted, rows: IntArray) -> Scored:
+def _scored(inputs: Inputs, fitted: Fitted, levels: Levels | None, rows: IntArray) -> Scored:
     outputs = fitted.predict(inputs.X, rows, features=inputs.features)
     said = outputs.proba if outputs.proba is not None else outputs.score
     if said is None or not np.isfinite(said).all():
         raise BadArguments("the model answers with numbers that are not finite: choose a lower lr")
+    if levels is not None:
+        said = levels.applied(said, inputs.host[rows])
     return Scored.build(
         y=inputs.y[rows],
         episode=inputs.episode[rows],
@@ -167,7 +184,7 @@ def _scored(inputs: Inputs, fitted: Fitted, rows: IntArray) -> Scored:
         t_start=inputs.t_start[rows],
         t_end=inputs.t_end[rows],
         proba=outputs.proba,
-        score=outputs.score,
+        score=said if levels is not None else None,
         label_map=inputs.label_map,
     )
 
@@ -178,6 +195,7 @@ def _document(
     split: Split,
     fitted: Fitted,
     point: OperatingPoint | None,
+    levels: Levels | None,
     key: machine.RunKey,
 ) -> Mapping[str, Any]:
     threshold = None if point is None else {**point.to_dict(), "calibrated_on": CALIBRATED_ON}
@@ -190,6 +208,7 @@ def _document(
         "normaliser": facts.pop("normaliser"),
         "facts": facts,
         "threshold": threshold,
+        "levels": None if levels is None else levels.to_dict(),
         "hyper": dict(args.hyper),
         "split": split.to_dict(),
         "run_key": key.to_dict(),

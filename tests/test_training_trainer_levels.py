@@ -1,0 +1,90 @@
+"""Anomaly scores from each host's own level."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+from trainer_builders import SHORT, arguments, make_data, run
+
+from training.data.dataset import load_processed
+from training.data.errors import DataError
+from training.trainer.compare import compare
+from training.trainer.contract import Exit
+from training.trainer.levels import FEWEST, NO_LEVELS, Levels
+from training.trainer.score import judge
+
+HOSTS = np.repeat(["calm", "loud", "short"], [20, 20, FEWEST - 1])
+QUIET = np.concatenate([np.full(20, 1.0), np.full(20, 5.0), np.full(FEWEST - 1, 9.0)])
+
+
+def test_scores_are_measured_from_the_level_of_their_own_host() -> None:
+    levels = Levels.trained(QUIET, HOSTS, on=["calm"])
+    told = levels.applied(np.array([1.0, 5.0, 2.0]), np.array(["calm", "loud", "calm"]))
+    assert told.tolist() == [0.0, 0.0, 1.0]
+    assert levels.notes(HOSTS[:40]) == [
+        "Scores are measured from each host's own level, taken from its baseline recordings."
+    ]
+
+
+def test_a_host_without_a_baseline_has_the_usual_level_and_is_named() -> None:
+    levels = Levels.trained(QUIET, HOSTS, on=["calm", "loud"])
+    told = levels.applied(np.array([4.0, 4.0]), np.array(["short", "unheard"]))
+    assert told.tolist() == [1.0, 1.0]  # the median of 1 and 5 is taken off
+    assert "short, unheard has none" in levels.notes(np.array(["short", "unheard", "calm"]))[0]
+
+
+def test_without_a_baseline_where_it_trained_scores_stay_as_they_are() -> None:
+    levels = Levels.trained(QUIET, HOSTS, on=["short"])
+    told = levels.applied(np.array([4.0, 9.0]), np.array(["calm", "short"]))
+    assert told.tolist() == [4.0, 9.0]
+    assert levels.notes(HOSTS) == [NO_LEVELS]
+
+
+def test_elsewhere_hosts_have_levels_of_their_own_and_the_usual_one_is_that_of_training() -> None:
+    recorded = Levels.trained(QUIET, HOSTS, on=["calm"]).to_dict()
+    there = Levels.elsewhere(np.full(10, 3.0), np.full(10, "new"), recorded)
+    assert there.applied(np.array([3.0, 3.0]), np.array(["new", "other"])).tolist() == [0.0, 2.0]
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_data(tmp_path_factory.mktemp("levels"), baseline=True)
+
+
+def test_the_data_set_carries_the_baselines_apart(data: Path) -> None:
+    found = load_processed(None, data / "tensor_window_v1", None, "realistic")
+    assert found.baseline.shape == (36, 3, 20)
+    assert sorted(set(found.baseline_host.tolist())) == ["alpha", "beta", "gamma"]
+    without = make_data(data.parent / "none")
+    other = load_processed(None, without / "tensor_window_v1", None, "realistic")
+    assert other.baseline.shape == (0, 3, 20)
+    assert other.data_digest != found.data_digest
+    assert len(other) == len(found)
+
+
+def test_changed_baselines_are_refused(tmp_path: Path) -> None:
+    folder = make_data(tmp_path, baseline=True) / "tensor_window_v1"
+    pl.read_parquet(folder / "baseline.parquet").reverse().write_parquet(
+        folder / "baseline.parquet"
+    )
+    with pytest.raises(DataError, match="baselines"):
+        load_processed(None, folder, None, "oracle")
+
+
+def test_a_trained_model_keeps_levels_and_scores_with_them(data: Path, tmp_path: Path) -> None:
+    asked = arguments("transformer_ssl", data, tmp_path, *SHORT["transformer_ssl"])
+    assert run(asked).code == Exit.DONE
+    path = tmp_path / "artifacts" / "transformer_ssl_oracle.ckpt.json"
+    levels = json.loads(path.read_text())["levels"]
+    assert set(levels["known"]) == {"alpha", "beta", "gamma"}
+    assert levels["usual"] == sorted(levels["known"].values())[1]
+    report = json.loads((tmp_path / "reports" / "transformer_ssl_oracle_pretrain.json").read_text())
+    assert report["notes"][0].startswith("Scores are measured from each host's own level")
+    # Reading back applies the same levels: without them hosts would rank otherwise.
+    again = judge(path, data)
+    found = compare(again, again)["models"][0]["auroc"]["value"]
+    assert found == report["metrics"]["test"]["auroc"]["value"]

