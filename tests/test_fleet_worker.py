@@ -231,6 +231,18 @@ def test_prune_keeps_the_newest_and_what_is_not_its_own(tmp_path: Path) -> None:
     assert (tmp_path / "notes-of-mine").exists()
 
 
+def test_what_a_worker_killed_at_packing_left_goes_with_its_attempt(tmp_path: Path) -> None:
+    for number in range(KEPT_ATTEMPTS + 1):
+        folder = tmp_path / f"gbt_oracle-{number:012d}" / f"attempt-{number}-abc"
+        folder.mkdir(parents=True)
+        (folder.parent / "gbt_oracle-x.tar.zst.part").touch()
+        (folder.parent / "gbt_oracle-x.tar.zst").touch()
+        os.utime(folder, (number, number))
+    prune(tmp_path)
+    assert not (tmp_path / "gbt_oracle-000000000000").exists()
+    assert len(list(tmp_path.glob("*/*.tar.zst*"))) == 2 * KEPT_ATTEMPTS
+
+
 # ── the loop, against a receiver made of a function ─────────────────────────────────────────
 
 

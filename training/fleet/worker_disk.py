@@ -197,4 +197,7 @@ def prune(*roots: Path) -> None:
             for log in folder.parent.glob(f"{folder.name}.log*"):
                 log.unlink(missing_ok=True)
             with suppress(OSError):
+                if not any(folder.parent.glob("attempt-*-*/")):
+                    for bundle in folder.parent.glob("*.tar.zst*"):  # of a worker killed at packing
+                        bundle.unlink()
                 folder.parent.rmdir()
