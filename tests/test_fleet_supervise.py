@@ -26,7 +26,7 @@ from training.fleet.supervise import (
     SpawnFailedError,
     end_on_record,
 )
-from training.fleet.supervise_memory import MemoryState, memory_state
+from training.fleet.supervise_memory import MemoryState, memory_state, usable_kib
 
 CHILDREN = Path(__file__).with_name("children")
 PATIENCE_S = 30.0
@@ -506,8 +506,11 @@ def test_group_with_less_memory_than_the_machine_is_what_counts(tmp_path: Path) 
     group = tmp_path / "sys/fs/cgroup/unit"
     (group / "memory.max").write_text(f"{512 * 1024}\n")
     (group / "memory.current").write_text(f"{112 * 1024}\n")
-    assert memory_state(tmp_path).free_kib == 400
+    assert memory_state(tmp_path).free_kib == 1000
+    assert usable_kib(1000, tmp_path) == 400
+    assert usable_kib(300, tmp_path) == 300
     assert memory_state(tmp_path / "nowhere") == MemoryState()
+    assert usable_kib(7, tmp_path / "nowhere") == 7
 
 
 def test_kill_for_want_of_memory_is_told_from_any_other(
@@ -515,6 +518,7 @@ def test_kill_for_want_of_memory_is_told_from_any_other(
 ) -> None:
     states = [MemoryState(free_kib=2**40, kills=1), MemoryState(free_kib=5, kills=2)]
     monkeypatch.setattr(supervise, "memory_state", lambda: states.pop(0))
+    monkeypatch.setattr(supervise, "usable_kib", lambda free_kib: free_kib)
     process = start("hangs")
     os.kill(process.pid, signal.SIGKILL)
     ended = process.wait(PATIENCE_S)

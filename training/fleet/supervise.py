@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import IO, Any, Protocol
 
 from training.fleet.outcome import LIKE_KILLED, SIGKILL, Ended, EndKind
-from training.fleet.supervise_memory import memory_state
+from training.fleet.supervise_memory import memory_state, usable_kib
 
 if sys.platform == "win32":
     from training.fleet import supervise_windows as system
@@ -179,7 +179,8 @@ class LocalProcess:
         if ended.signal != SIGKILL and ended.code != LIKE_KILLED:
             return ended
         kills = memory_state().kills - self._memory.kills
-        return replace(ended, oom_kills=max(0, kills), free_kib=self._memory.free_kib)
+        free_kib = usable_kib(self._memory.free_kib)
+        return replace(ended, oom_kills=max(0, kills), free_kib=free_kib)
 
     def lose(self) -> None:
         """The launcher is gone. Whatever it had started must not outlive it."""

@@ -16,21 +16,26 @@ ROOT = Path("/")
 
 @dataclass(frozen=True, slots=True)
 class MemoryState:
-    """``kills``: processes killed for want of memory so far, on the machine or in our control groups."""
+    """``free_kib`` of the machine; ``kills``: processes killed for want of memory so far, on it or in our groups."""
 
     free_kib: int = 0
     kills: int = 0
 
 
 def memory_state(root: Path = ROOT) -> MemoryState:
-    """Now. Never raises. A few small files: a tenth of a millisecond."""
+    """Now. Never raises. A few small files, because it is asked for every trainer: a tenth of a millisecond."""
     free_kib = _field(root / "proc/meminfo", "MemAvailable:")
-    group_bytes = cgroup_limits(root).memory_available_bytes
-    if group_bytes is not None:
-        free_kib = min(free_kib or group_bytes // 1024, group_bytes // 1024)
     # The machine's count has the groups' in it; in a container only one of the two may be readable.
     in_groups = max((_field(events, "oom_kill") for events in _event_files(root)), default=0)
     return MemoryState(free_kib, max(_field(root / "proc/vmstat", "oom_kill"), in_groups))
+
+
+def usable_kib(free_kib: int, root: Path = ROOT) -> int:
+    """As much of that as our control groups let us have, now that the trainer has given back what it held."""
+    group_bytes = cgroup_limits(root).memory_available_bytes
+    if group_bytes is None:
+        return free_kib
+    return min(free_kib or group_bytes // 1024, group_bytes // 1024)
 
 
 @cache
