@@ -6,7 +6,9 @@ import io
 import json
 import os
 import shutil
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -319,6 +321,30 @@ def test_work_completed_since_is_taken_back_and_what_else_happened_is_forgotten(
     assert rows(state, "SELECT count(*) FROM invitations") == [(0,)]
     assert done.aside is not None
     assert jobs(State(done.aside, state.models, state.tls)) == after
+
+
+@pytest.mark.parametrize("readable", [True, False])
+def test_what_a_killed_receiver_had_only_in_its_log_is_kept_beside(
+    state: State, folder: Path, tmp_path: Path, readable: bool
+) -> None:
+    back_up(state, folder)
+    killed = tmp_path / "killed"
+    with closing(sqlite3.connect(state.db, isolation_level=None)) as connection:
+        connection.execute("UPDATE jobs SET priority = 77 WHERE name = 'waits'")
+        shutil.copytree(state.db.parent, killed)
+    here = State(killed / "jobs.db", killed / "models", killed / "tls")
+    assert (killed / "jobs.db-wal").stat().st_size > 0
+    if not readable:
+        here.db.write_bytes(b"")
+    done = restore(folder, here, force=True)
+    assert done.aside is not None
+    assert rows(here, "SELECT count(*) FROM jobs WHERE priority = 77") == [(0,)]
+    assert found(here, deep=True) == []
+    if readable:
+        aside = State(done.aside, here.models, here.tls)
+        assert rows(aside, "SELECT name FROM jobs WHERE priority = 77") == [("waits",)]
+    else:
+        assert Path(f"{done.aside}-wal").stat().st_size > 0
 
 
 def test_a_worker_goes_on_after_a_restore(state: State, folder: Path) -> None:

@@ -236,12 +236,11 @@ def render(report: Report, *, deep: bool) -> RenderableType:
     lines = [_line(each) for each in report.findings]
     looked = " and ".join(f"{count} {what}" for what, count in report.looked_at.items())
     read = "every byte was read" if deep else "their bytes were not read: --deep does that"
-    verdict = "all promises are kept" if report.healthy else f"{_bad(report)} things need you"
+    bad = sum(each.level is not Level.NOTE for each in report.findings)
+    verdict = "1 thing needs you" if bad == 1 else f"{bad} things need you"
+    if report.healthy:
+        verdict = "all promises are kept"
     return Group(*lines, Text(f"{verdict}; looked at {looked} ({read})"))
-
-
-def _bad(report: Report) -> int:
-    return sum(each.level is not Level.NOTE for each in report.findings)
 
 
 def _line(finding: Finding) -> Text:

@@ -266,6 +266,12 @@ class SqliteDatabase:
             return
 
 
+def fold_log(path: Path) -> None:
+    """Bring what is in a database's log into the file itself, if both can be read; nobody else has it open."""
+    with contextlib.suppress(sqlite3.Error), closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+
+
 def sync(path: Path) -> None:
     """Make a file, or the names in a folder, durable."""
     handle = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR)

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
+from training.fleet.database_sqlite import fold_log
 from training.fleet.filesystem import Fs, file_sha256
 from training.fleet.state import RecoveryError
 
@@ -90,21 +91,23 @@ def stamp(now: float) -> str:
 def place_database(new: Path, db: Path, now: float) -> Path | None:
     """Put ``new`` in the place of ``db``. What was there is kept beside under the name that is returned.
 
-    At no moment is there no database: a receiver that found none would begin an empty one. The old one's log goes
-    first, because it would be replayed into the new file.
+    At no moment is there no database: a receiver that found none would begin an empty one. The old one's log is folded
+    into it, or goes first if that cannot be: it would be replayed into the new file.
     """
     aside = None
     if Path(f"{new}-wal").exists():  # closing it has failed to bring everything into the one file
         raise OSError(f"{new} could not be finished")
     if db.exists():
+        if db.stat().st_size:  # SQLite would throw the log of an empty file away
+            fold_log(db)
         aside = _free(db.with_name(f"{db.name}.before-{stamp(now)}"))
-        for companion in ("-wal", "-shm"):
-            with contextlib.suppress(FileNotFoundError):
-                Path(f"{db}{companion}").rename(f"{aside}{companion}")
         try:
             os.link(db, aside)
         except OSError:  # a file system without links
             shutil.copy2(db, aside)
+        for companion in ("-wal", "-shm"):
+            with contextlib.suppress(FileNotFoundError):
+                Path(f"{db}{companion}").rename(f"{aside}{companion}")
     else:
         for companion in ("-wal", "-shm"):
             Path(f"{db}{companion}").unlink(missing_ok=True)
