@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import hashlib
 import io
 import json
 import os
@@ -36,11 +38,14 @@ from training.fleet.authority import Authority
 from training.fleet.backup import Backup, read_contents, snapshots
 from training.fleet.cli_world import World
 from training.fleet.client import Superseded
+from training.fleet.database_sqlite import SCHEMA_VERSION
 from training.fleet.filesystem import LocalFs
 from training.fleet.locking import exclusive
 from training.fleet.provenance import sealed, unsealed
 from training.fleet.restore import Restore, Restored
 from training.fleet.state import RecoveryError, State
+
+GOLDEN = Path(__file__).with_name("golden") / "training_jobs.v1.db.gz"
 
 
 @pytest.fixture(scope="module")
@@ -234,6 +239,25 @@ def test_a_damaged_backup_is_not_restored(state: State, folder: Path, tmp_path: 
     contents.write_bytes(contents.read_bytes()[:-9])
     with pytest.raises(RecoveryError, match="is damaged; choose another"):
         restore(folder, new, force=True)
+
+
+def test_a_backup_of_an_older_version_is_brought_up_to_date(
+    state: State, folder: Path, tmp_path: Path
+) -> None:
+    name = back_up(state, folder).name
+    place = folder / "snapshots" / name
+    older = gzip.decompress(GOLDEN.read_bytes())
+    (place / "training_jobs.db").write_bytes(older)
+    contents = json.loads((place / "contents.json").read_bytes())
+    contents |= {"database_sha256": hashlib.sha256(older).hexdigest(), "files": []}
+    (place / "contents.json").write_text(json.dumps(contents))
+    new = empty(tmp_path)
+    restore(folder, new)
+    assert ("is-done", "completed") in [row[:2] for row in jobs(new)]
+    assert rows(new, "PRAGMA user_version") == [(SCHEMA_VERSION,)]
+    left = sorted(path.name for path in new.db.parent.iterdir())
+    assert left == ["jobs.db", "jobs.db.lock", "models"]
+    assert {each.check for each in found(new)} == {"bundles", "provenance"}
 
 
 # ── losses ──────────────────────────────────────────────────────────────────────────────────

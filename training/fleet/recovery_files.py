@@ -125,9 +125,11 @@ def _free(path: Path) -> Path:
 
 
 def discard_database(path: Path) -> None:
-    """Remove an unfinished database and what SQLite laid beside it."""
+    """Remove an unfinished database, what SQLite laid beside it, and copies of its older version."""
     for companion in ("", "-wal", "-shm"):
         Path(f"{path}{companion}").unlink(missing_ok=True)
+    for older in path.parent.glob(f"{path.name}.v*"):
+        older.unlink()
 
 
 def give_to_owner(db: Path, *folders: Path) -> None:
