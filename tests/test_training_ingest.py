@@ -242,6 +242,22 @@ def test_long_tables_are_cut_inside_labels_and_recordings(tmp_path, capsys, suff
     assert set(data.host.tolist()) == {"pi", "desk"}
 
 
+def test_when_a_table_was_recorded_is_no_part_of_its_schema(tmp_path, capsys):
+    hashes = set()
+    for begin in (0.0, 1.7e9 + 0.1):  # where stamps of 0.1 s are rounded otherwise
+        t = begin + np.arange(80) / 10
+        table().with_columns(
+            t=pl.Series(t), episode=pl.lit("one"), label=pl.lit("benign")
+        ).write_csv(tmp_path / "samples.csv")
+        code, found, _ = run(
+            tmp_path, capsys, tmp_path / "samples.csv", "--window-s", "1", "--labels", "benign,bad"
+        )
+        assert code == 0
+        assert found["window_s"] == 1.0
+        hashes.add(found["schema_hash"])
+    assert len(hashes) == 1
+
+
 def test_long_tables_may_bring_their_own_windows(tmp_path, capsys):
     path = tmp_path / "samples.csv"
     frame = table(label=None, episode=None).with_columns(

@@ -26,7 +26,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 from training.data.errors import DataError
-from training.data.ingested import UNKNOWN_HOST, Ingested, channel_specs, name_labels
+from training.data.ingested import UNKNOWN_HOST, Ingested, channel_specs, measured, name_labels
 
 LABEL_COLUMNS = ("label", "y", "phase")
 MEANING = ("t", "window", "episode", "host", *LABEL_COLUMNS)
@@ -181,7 +181,7 @@ def _rate(path: Path, steps: NDArray[np.float64]) -> float:
     usual = steps[steps > 0]
     if usual.size == 0:
         raise DataError(f"The times of {path} do not rise: give the sampling rate with --hz.")
-    return float(1 / np.median(usual))
+    return measured(1 / float(np.median(usual)))
 
 
 # -- recordings, cut here ----------------------------------------------------------------------------------------------

@@ -24,6 +24,7 @@ from training.data.ingested import (
     UNKNOWN_HOST,
     Ingested,
     channel_specs,
+    measured,
     name_labels,
     own_episodes,
 )
@@ -126,4 +127,4 @@ def _times(
     by_time = np.lexsort((t_start, episode))
     steps = np.diff(t_start[by_time])[episode[by_time][1:] == episode[by_time][:-1]]
     steps = steps[steps > 0]
-    return t_start, float(np.median(steps)) if steps.size else window_s, []
+    return t_start, measured(float(np.median(steps))) if steps.size else window_s, []

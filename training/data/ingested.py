@@ -70,6 +70,14 @@ def channel_specs(
     )
 
 
+def measured(seconds_or_hz: float) -> float:
+    """A rate or step that was read off time stamps, to six digits: the rest is rounding of the stamps.
+
+    It becomes part of the schema, and two files of one recorder must have the same.
+    """
+    return float(f"{seconds_or_hz:.6g}")
+
+
 def own_episodes(n: int) -> NDArray[np.str_]:
     """An episode for each window, for data that do not say which windows belong together."""
     return np.array([f"window-{number:07}" for number in range(n)])
