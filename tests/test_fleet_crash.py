@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import signal
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from torture import points
+from torture.fleet import Fleet
 from torture.kills import kill_at
+from torture.verdict import judge
 
 from training.crashpoint import VARIABLE, armed
 from training.fleet.job import TRANSITIONS
@@ -46,6 +50,7 @@ def test_every_place_in_the_list_is_in_the_code() -> None:
     assert moves <= set(TRANSITIONS)
 
 
+@posix
 def test_a_place_is_named_with_count_and_manner() -> None:
     assert armed({}) == {}
     assert armed({VARIABLE: "a.b"}) == {"a.b": (1, signal.SIGKILL)}
@@ -68,6 +73,55 @@ def test_it_ends_there_and_not_before(at: str, passes: int) -> None:
     )
     assert run.returncode == (0 if at == "no" else -signal.SIGKILL)
     assert run.stdout.split() == [str(n) for n in range(passes)]
+
+
+TAMPERED = {
+    "is pending": "UPDATE jobs SET status = 'pending', finished_at = NULL",
+    "by 0 attempts": "UPDATE attempts SET end_reason = 'host_lost' WHERE end_reason = 'completed'",
+    "not numbered": "UPDATE jobs SET attempt = attempt + 1",
+    "has a gap": "DELETE FROM events WHERE seq = 2",
+    "does not follow": "UPDATE events SET from_status = 'running' WHERE seq = 2",
+    "receipt was given": "UPDATE attempts SET artifact_id = 'another' WHERE end_reason = 'completed'",
+    "was granted is missing": "UPDATE attempts SET claim_id = 'another'",
+    "upload was acknowledged": "DELETE FROM artifacts",
+    "the output of attempt": "DELETE FROM log_chunks",
+}
+
+
+@posix
+@pytest.mark.timeout(300)
+def test_the_verdict_sees_what_is_wrong() -> None:
+    """On a fleet that kept every promise, and then on its records tampered with."""
+    with Fleet() as fleet:
+        fleet.start_receiver()
+        worker = fleet.start_worker()
+        fleet.wait_for(fleet.add(behave="well"), "completed")
+        worker.terminate()
+        worker.wait()
+        assert fleet.receiver is not None
+        fleet.receiver.terminate()
+        fleet.receiver.wait()
+        judge(fleet)
+        database = fleet.folder / "state" / "jobs.db"
+        sound = database.read_bytes()
+        for words, change in TAMPERED.items():
+            with contextlib.closing(sqlite3.connect(database)) as connection, connection:
+                connection.execute(change)
+            with pytest.raises(AssertionError, match=words):
+                judge(fleet)
+            for leftover in database.parent.glob("jobs.db-*"):
+                leftover.unlink()
+            database.write_bytes(sound)
+        (bundle,) = fleet.folder.glob("state/models/*/*/bundle.tar.zst")
+        (provenance,) = fleet.folder.glob("state/models/*/*/provenance/*.json")
+        whole = bundle.read_bytes()
+        bundle.write_bytes(whole[:-1])
+        with pytest.raises(AssertionError, match="damaged"):
+            judge(fleet)
+        bundle.write_bytes(whole)
+        provenance.unlink()
+        with pytest.raises(AssertionError, match="without provenance"):
+            judge(fleet)
 
 
 @posix

@@ -42,7 +42,7 @@ def _powercut_db(full: bool) -> list[Task]:
 def _powercut_store(full: bool) -> list[Task]:
     from torture.store_parts import power_cuts
 
-    return [Task(power_cuts, (seed, 40)) for seed in range(100 if full else 1)]
+    return [Task(power_cuts, (seed, 40)) for seed in range(40 if full else 1)]
 
 
 def _nth_failure(full: bool) -> list[Task]:

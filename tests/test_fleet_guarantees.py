@@ -1,0 +1,43 @@
+"""The page of promises says what the last long run recorded, and names tests that exist."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+from torture.page import PAGE, RECORD, rendered
+from torture.parts import PARTS
+
+ROOT = Path(__file__).resolve().parents[1]
+TEXT = PAGE.read_text(encoding="utf-8")
+
+
+def test_the_page_shows_the_record() -> None:
+    assert rendered(TEXT, json.loads(RECORD.read_text())) == TEXT, (
+        "run `python -m tests.torture.page`"
+    )
+
+
+def test_nothing_recorded_was_broken() -> None:
+    record = json.loads(RECORD.read_text())
+    assert set(record) <= {part.name for part in PARTS}
+    assert [case for run in record.values() for case in run["broken"]] == []
+
+
+def test_every_part_is_explained() -> None:
+    below = TEXT.partition("## The promises")[2]
+    assert [part.name for part in PARTS if f"*{part.name}*" not in below] == []
+
+
+def test_every_test_that_is_named_exists() -> None:
+    named = set(re.findall(r"`(?:tests/)?((?:torture/)?\w+\.py)`", TEXT))
+    assert named
+    assert [name for name in named if not (ROOT / "tests" / name).exists()] == []
+
+
+def test_every_part_makes_tasks_of_both_sizes() -> None:
+    for part in PARTS:
+        full, quick = part.tasks(True), part.tasks(False)
+        assert len(full) >= len(quick), part.name
+        assert full, part.name
