@@ -18,7 +18,6 @@ pytestmark = [
 def test_a_job_completes_once_whatever_the_network_does(kind: str) -> None:
     counts = strike_at(kind, full=False)
     assert counts["strikes"] >= 5
-    assert not counts["requests_not_made"]
 
 
 @pytest.mark.parametrize("taken", [False, True], ids=["alone", "another-host-takes-it"])

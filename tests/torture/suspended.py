@@ -67,8 +67,7 @@ def worker_sleeps(place: str, taken: bool) -> Counter[str]:
             _leave(fleet, sleeper, other)
         else:
             _leave(fleet, sleeper)
-        lost = [each for each in fleet_attempts(fleet, name) if each == "completed"]
-        assert len(lost) == 1, fleet_attempts(fleet, name)
+        assert fleet_attempts(fleet, name).count("completed") == 1, fleet_attempts(fleet, name)
     return Counter(worker_slept=1)
 
 
