@@ -66,6 +66,7 @@ class Simulation:
             self.finished,
             w.AsksTheSameAgain(self.world),
             w.LogsAreWhole(self.world),
+            w.HungTrainersAreStopped(self.world, scenario.settings),
             h.SickHostsAreTakenOut(self.world, policy),
             h.SuspectsAreTrue(self.world, policy),
             h.MoreMemoryOrNone(self.world, scenario.hosts),

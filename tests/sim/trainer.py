@@ -116,6 +116,11 @@ class Trainer:
         done_s = self._done_s + (self._world.now - self._since if self._running else 0.0)
         return min(done_s, self.fate.work_s)
 
+    @property
+    def hung(self) -> bool:
+        """It did all it will ever do, and does not end."""
+        return self.fate.hangs and not self.over and self.cpu_s >= self.fate.work_s
+
     def stop(self, within_s: float) -> None:
         """Ask politely: a trainer that listens saves its state and exits 75."""
         self.asked = True

@@ -10,6 +10,7 @@ from training.fleet import worker_types as t
 from training.fleet.outcome import Ended
 from training.fleet.protocol import Action as Order
 from training.fleet.protocol import Slug
+from training.fleet.worker_trainer import STEP_MAX_S
 
 if TYPE_CHECKING:
     from sim.host import Host
@@ -218,6 +219,29 @@ class AsksTheSameAgain(WorkerChecker):
             )
         if isinstance(event, t.NotAnswered) and event.call == host.state.call:
             self._asked[host.session_id] = host.state.request_id
+
+
+class HungTrainersAreStopped(WorkerChecker):
+    """A trainer that was seen to hang for as long as the limit says is stopped; sleep and pauses do not count."""
+
+    def __init__(self, world: World, settings: t.Settings) -> None:
+        super().__init__(world)
+        self._limit_s = settings.max_silence_s
+        self._seen: dict[str, tuple[float, float]] = {}  # claim → last look, seconds of hanging
+
+    def event(self, host: Host, event: t.Event) -> None:
+        if not isinstance(event, t.Measured) or not self._limit_s:
+            return
+        trainer, work = host.trainer, host.state.work
+        if trainer is None or work is None or host.state.phase != "running" or work.paused:
+            return
+        last, hung_s = self._seen.get(event.claim_id, (self.world.now, 0.0))
+        step_s = min(self.world.now - last, STEP_MAX_S) if trainer.hung else 0.0
+        self.demand(
+            not trainer.hung or hung_s < self._limit_s + 2 * STEP_MAX_S,
+            f"the trainer of {event.claim_id[:8]} hangs and is left alone",
+        )
+        self._seen[event.claim_id] = self.world.now, hung_s + step_s
 
 
 class LogsAreWhole(WorkerChecker):
