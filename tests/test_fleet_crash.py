@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from torture import points
 from torture.fleet import Fleet
-from torture.kills import kill_at
+from torture.kills import kill_everywhere
 from torture.verdict import judge
 
 from training.crashpoint import VARIABLE, armed
@@ -128,7 +128,7 @@ def test_the_verdict_sees_what_is_wrong() -> None:
 @pytest.mark.timeout(900)  # under a minute of work, on a machine that may be busy
 def test_killed_once_at_every_place() -> None:
     """Receiver, workers, launchers and trainers; afterwards every job has ended once and nothing told is lost."""
-    counts = kill_at(points.NAMES, seed=0)
+    counts = kill_everywhere(seed=0)
     never = [place for place in points.NAMES if not counts[f"at {place}"]]
     assert not never
     assert counts["kills"] >= len(points.NAMES)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from torture.fleet import Fleet, nap, until
-from torture.points import LAUNCHER, RECEIVER, TRAINER, WORKER
+from torture.points import LAUNCHER, NAMES, RECEIVER, TRAINER, WORKER
 from torture.verdict import judge, nothing_left
 from training.fleet.client_answers import ClientError
 
@@ -218,10 +218,12 @@ class Killing:
             process = self.victims[host].process
             process.send_signal(signal.SIGCONT)
             process.terminate()
-            assert process.wait(30) == 0, self.fleet.log(host)[-1500:]
+            code = process.wait(60)
+            assert code == 0, f"{host} left with {code}: {self.fleet.log(host)[-1500:]}"
         assert self.fleet.receiver is not None
         self.fleet.receiver.terminate()
-        assert self.fleet.receiver.wait(30) == 0, self.fleet.log("receiver")[-1500:]
+        code = self.fleet.receiver.wait(60)
+        assert code == 0, f"the receiver left with {code}: {self.fleet.log('receiver')[-1500:]}"
         nothing_left(self.fleet)
         judge(self.fleet)
 
@@ -232,9 +234,9 @@ def _children(pid: int) -> list[str]:
     return []
 
 
-def kill_at(names: tuple[str, ...], seed: int) -> Counter[str]:
-    """Kill once at each of these places; Counter of how often at which."""
-    places = list(names)
+def kill_everywhere(seed: int) -> Counter[str]:
+    """Kill once at each place; how often at which."""
+    places = list(NAMES)
     random.Random(seed).shuffle(places)
     with Fleet(policy={"stale_after_s": LEASE_S}) as fleet:
         return Killing(fleet, places, seed).run()

@@ -53,10 +53,9 @@ def _nth_failure(full: bool) -> list[Task]:
 
 
 def _kill(full: bool) -> list[Task]:
-    from torture.kills import kill_at
-    from torture.points import NAMES
+    from torture.kills import kill_everywhere
 
-    return [Task(kill_at, (NAMES, seed)) for seed in range(20 if full else 1)]
+    return [Task(kill_everywhere, (seed,)) for seed in range(20 if full else 1)]
 
 
 def _network(full: bool) -> list[Task]:

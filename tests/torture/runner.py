@@ -8,6 +8,7 @@ import platform
 import subprocess
 import sys
 import time
+import traceback
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -22,7 +23,8 @@ def _run(numbered: tuple[int, Task]) -> Found:
     try:
         return number, task.call(*task.args), None
     except Exception as broken:  # noqa: BLE001 - whatever it is, the case was not shown to hold
-        words = str(broken) if isinstance(broken, AssertionError) else repr(broken)
+        told = isinstance(broken, AssertionError) and str(broken)
+        words = told or "".join(traceback.format_exception(broken))[-1500:]
         return number, Counter(), f"{task.call.__name__}{task.args}: {words}"
 
 

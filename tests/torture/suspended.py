@@ -37,7 +37,8 @@ def _is_held(process: subprocess.Popen[bytes]) -> bool:
 def _leave(fleet: Fleet, *workers: subprocess.Popen[bytes]) -> None:
     for worker in workers:
         worker.terminate()
-        assert worker.wait(60) == 0, fleet.log("host")[-1500:]
+        # One that had only just been started knows no farewell yet.
+        assert worker.wait(60) in (0, -signal.SIGTERM), "a worker did not end as told"
     judge(fleet)
 
 
