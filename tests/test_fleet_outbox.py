@@ -215,11 +215,13 @@ def test_file_that_somebody_removed_takes_only_its_own_lines_along(printer: Prin
 
 
 def test_attempts_are_apart_and_the_oldest_go_first(tmp_path: Path) -> None:
+    one = Printer(tmp_path)
     for number in range(ATTEMPTS_KEPT + 3):
-        one = Printer(tmp_path, Assignment(job_id="j", claim_id=f"c{number}", name="x"))
+        one.owner = Assignment(job_id="j", claim_id=f"c{number}", name="x")
+        one.source = tmp_path / f"c{number}.log"
         one.say(f"line of {number}")
-        for path in one.outbox.folder.glob(f"c{number}.*"):
-            os.utime(path, (number, number))
+        if number == 20:
+            one.restarted()
     outbox = one.restarted()
     assert [backlog.claim_id for backlog in one.backlog] == [
         f"c{number}" for number in range(3, ATTEMPTS_KEPT + 3)

@@ -41,6 +41,7 @@ class _Spool:
 
     owner: Assignment
     source: str  # the file that the trainer prints into
+    order: int  # attempts that began later have a higher one
     total: int = 0  # lines so far …
     written: int = 0  # … and those before the first that the disk did not take
     position: int = 0  # bytes of the source that they came from
@@ -70,7 +71,7 @@ class Outbox:
         with self._lock:
             spool = self._spools.get(owner.claim_id)
             if spool is None:
-                spool = self._spools[owner.claim_id] = _Spool(owner, str(source))
+                spool = self._new(owner, str(source))
             spool.total += len(lines)
             spool.position = position
             spool.unwritten = [*spool.unwritten, *lines][-FILES_KEPT * FILE_LINES :]
@@ -113,8 +114,9 @@ class Outbox:
     def recover(self) -> list[Backlog]:
         """What earlier sessions left, oldest first, with what their trainers printed unseen."""
         with self._lock:
-            for path in self._files():
+            for path in sorted(self.folder.glob("*.jsonl")):  # an attempt's files in their order
                 self._take_up(path)
+            self._spools = dict(sorted(self._spools.items(), key=lambda item: item[1].order))
             for spool in self._spools.values():
                 self._catch_up(spool)
             self._drop_oldest()
@@ -123,9 +125,7 @@ class Outbox:
     def adopt(self, owner: Assignment, source: Path) -> Backlog:
         """The same for one attempt, also when none of its lines was put down yet."""
         with self._lock:
-            if owner.claim_id not in self._spools:
-                self._spools[owner.claim_id] = _Spool(owner, str(source))
-            spool = self._spools[owner.claim_id]
+            spool = self._spools.get(owner.claim_id) or self._new(owner, str(source))
             self._catch_up(spool)
             return Backlog.of(owner, spool.total)
 
@@ -143,17 +143,9 @@ class Outbox:
     def _path(self, claim_id: str, number: int) -> Path:
         return self.folder / f"{claim_id}.{number:09d}.jsonl"
 
-    def _files(self) -> list[Path]:
-        """In the order in which attempts began, and each attempt's in their own."""
-        found = [(path.stat().st_mtime_ns, path) for path in self.folder.glob("*.jsonl")]
-        began: dict[str, int] = {}
-        for modified, path in found:
-            claim = path.name.split(".")[0]
-            began[claim] = min(modified, began.get(claim, modified))
-        return sorted(
-            (path for _, path in found),
-            key=lambda path: (began[path.name.split(".")[0]], path.name),
-        )
+    def _new(self, owner: Assignment, source: str) -> _Spool:
+        order = 1 + max((spool.order for spool in self._spools.values()), default=0)
+        return self._spools.setdefault(owner.claim_id, _Spool(owner, source, order))
 
     def _write(self, spool: _Spool) -> None:
         """All that is unwritten, as one record: half of what one look found must not pass for all. Raises OSError."""
@@ -185,6 +177,7 @@ class Outbox:
             "claim_id": claim_id,
             "attempt": owner.attempt,
             "name": owner.name,
+            "order": spool.order,
             "first": number,
             "source": spool.source,
         }
@@ -217,13 +210,14 @@ class Outbox:
                 name=str(heading["name"]),
                 attempt=int(heading["attempt"]),
             )
-            number, source = int(heading["first"]), str(heading["source"])
+            number, order = int(heading["first"]), int(heading["order"])
+            source = str(heading["source"])
             sound = path == self._path(owner.claim_id, number)
         except (OSError, ValueError, KeyError, TypeError, RecursionError):
             sound = False
         spool = None
         if sound:
-            spool = self._spools.setdefault(owner.claim_id, _Spool(owner, source))
+            spool = self._spools.setdefault(owner.claim_id, _Spool(owner, source, order))
             sound = number >= spool.total
         if not sound or spool is None:
             self._set_aside(path)
