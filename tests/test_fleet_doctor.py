@@ -124,7 +124,7 @@ BROKEN: list[tuple[str, list[str]]] = [
     ("output", [f"UPDATE attempts SET log_next = 5 WHERE job_id = {DONE}"]),
     ("output-gaps", [f"INSERT INTO log_chunks SELECT job_id, 1, 5, 1, 'x' FROM jobs WHERE job_id = {DONE}"]),
     ("audit", ["UPDATE audit SET who = 'nobody' WHERE seq = 1"]),
-    ("clock", [f"UPDATE events SET at = {time.time() + 100.0} WHERE seq = (SELECT max(seq) FROM events)"]),
+    ("clock", [f"UPDATE events SET at = {time.time() + 1e6} WHERE seq = (SELECT max(seq) FROM events)"]),
     ("quarantine", ["INSERT INTO quarantines (host, since, cause, reason) VALUES ('pi', 1, 'deaths', 'three')"]),
     ("artifacts", [f"UPDATE artifacts SET artifact_id = '../x' WHERE job_id = {DONE}"]),
 ]  # fmt: skip
