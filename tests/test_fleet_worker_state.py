@@ -644,6 +644,13 @@ def test_training_that_had_ended_well_when_the_worker_was_killed_is_packed_and_d
     assert worker.wanted(t.SendComplete).progress == {"event": "epoch", "epoch": 9}
 
 
+def test_nothing_is_due_while_what_an_earlier_session_finished_is_packed() -> None:
+    worker = begun(t.Saved(held=JOB), t.Found(ended=DONE))
+    assert worker.phase is Phase.PACKING
+    assert worker.wake_at is not None
+    assert worker.wake_at > worker.now, "or the loop would turn without a pause"
+
+
 def test_training_that_had_failed_when_the_worker_was_killed_is_reported_first() -> None:
     worker = begun(t.Saved(held=JOB), t.Found(ended=FAILED, printed=1, last_words=("OSError: x",)))
     failure = worker.wanted(t.SendFail).failure

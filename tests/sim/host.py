@@ -15,6 +15,7 @@ from typing import Any, Protocol
 from sim.calls import SimCalls
 from sim.disk import Crash, Fuse
 from sim.faults import Fault, Weather
+from sim.fetching import Fetch
 from sim.illness import Illness
 from sim.network import Network
 from sim.trainer import Fate, Trainer
@@ -123,6 +124,7 @@ class Host:
         )  # claims in hand when the program last ended without a word
         self._exits = False
         self.trainer: Trainer | None = None
+        self.fetch: Fetch | None = None  # of the data set of the job in hand
         self._network = network
         self._habits = habits
         self._weather = weather
@@ -293,7 +295,20 @@ class Host:
         self._calls.abort(action.call)
 
     def _do_spawn(self, action: t.Spawn) -> None:
-        assignment = action.assignment
+        if action.assignment.dataset is None:
+            self._spawn(action.assignment)
+            return
+        self.fetch = Fetch(
+            self.world,
+            action.assignment,
+            self._habits.measure_s,
+            self._soon,
+            self.take,
+            lambda: self._spawn(action.assignment),
+            calm=self.calm,
+        )
+
+    def _spawn(self, assignment: t.Assignment) -> None:
         fate = Fate.draw(
             self._chance, self._weather, self._habits.work_s(assignment.job_id), calm=self.calm
         )
@@ -375,6 +390,8 @@ class Host:
             do(self.trainer)
 
     def _do_stop(self, action: t.StopTrainer) -> None:
+        if self.fetch is not None and self.fetch.claim_id == action.claim_id:
+            self.fetch.stop()
         self._for_trainer(action.claim_id, lambda trainer: trainer.stop(self._habits.polite_s))
 
     def _do_kill(self, action: t.KillTrainer) -> None:

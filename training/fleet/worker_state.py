@@ -187,7 +187,7 @@ def _begin(turn: Turn, begin: t.Begin) -> None:
         turn.set_work(beat_at=None)
         turn.set(phase=Phase.FAILING)
     elif found.ended is not None:
-        turn.set(phase=Phase.RUNNING)
+        turn.set(phase=Phase.RUNNING, call_at=None)
         worker_trainer.heed(turn, found.last_words)
         worker_trainer.news(turn, t.TrainerEnded(claim_id=assignment.claim_id, ended=found.ended))
 
