@@ -133,7 +133,7 @@ def test_classes_none_of_which_is_benign(model: str, tmp_path: Path) -> None:
     assert report["baselines"]["logistic_regression"]["macro_f1"]["value"] > 0
 
 
-@pytest.mark.parametrize("model", ["gbt", "cnn"])
+@pytest.mark.parametrize("model", ["gbt", "cnn", "transformer_ssl"])
 def test_forty_windows_of_the_largest_size(model: str, tmp_path: Path) -> None:
     data = make_data(tmp_path / "data", episodes=20, windows=2, channels=64, samples=2000)
     brief = ("--n-estimators", "3") if model == "gbt" else ("--epochs", "1")

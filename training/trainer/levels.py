@@ -29,7 +29,7 @@ NO_LEVELS = (
     "No host that trained has a baseline recording: scores are compared between hosts as they are, "
     "and a threshold may not hold on the next one."
 )
-FEWEST = 8  # baseline windows that say anything about a host
+FEWEST = 4  # baseline windows that say anything about a host
 
 
 def baseline_scores(fitted: Fitted, inputs: Inputs) -> FloatArray:

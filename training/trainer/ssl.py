@@ -28,8 +28,8 @@ from training.trainer.windows import Windows, windows
 
 SIDECAR = ".pt"
 LIBRARIES = ("torch",)
-LEAST_BENIGN = 20  # windows to learn from, and LEAST_JUDGED to calibrate p-values with
-LEAST_JUDGED = 5
+LEAST_BENIGN = 8  # windows to learn from, and LEAST_JUDGED to calibrate p-values with
+LEAST_JUDGED = 2
 MAY_LOSE = 0.02  # AUROC by which a combination may stay behind the best plain method
 
 
