@@ -114,7 +114,8 @@ class GrantsFit(Checker):
             grace = self._policy.prefer_cuda_grace_s
             self.demand(held_s >= grace - 1e-6, f"granted past prefer_cuda after {held_s:.1f} s")
         for other in seen.before.jobs.values():
-            if other.status == "pending" and other.priority > facts.priority:
+            waits = other.status == seen.after.jobs[other.job_id].status == "pending"
+            if waits and other.priority > facts.priority:
                 self._passed_over(other, request, now)
 
     def _passed_over(self, other: Facts, request: Any, now: float) -> None:
