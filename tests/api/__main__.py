@@ -23,6 +23,7 @@ EXAMPLES = 10  # inputs an operation and round: short rounds, because a receiver
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.api", description=__doc__)
     parser.add_argument("--calls", type=int, default=10_000)
+    parser.add_argument("--minutes", type=float, default=1e6, help="begin no round after so long")
     parser.add_argument("--target", choices=[*Target], default=Target.APP)
     parser.add_argument("--seed", type=int, default=0, help="of the first round")
     parser.add_argument("--json", type=Path, help="where the result is written")
@@ -30,7 +31,8 @@ def main(argv: list[str] | None = None) -> int:
     logging.disable(logging.CRITICAL)
     clock = SystemClock()
     begun, total, rounds = clock.monotonic(), Result(), 0
-    while total.calls < args.calls and not total.failures:
+    end = begun + args.minutes * 60
+    while total.calls < args.calls and not total.failures and clock.monotonic() < end:
         before = total.calls
 
         def tell(calls: int, before: int = before) -> None:

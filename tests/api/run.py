@@ -23,7 +23,9 @@ from tls_world import SecureReceiver
 from training.clock import SystemClock
 from training.fleet import endpoints
 from training.fleet.admission import FailureLimit
+from training.fleet.client_datasets import push, read_folder
 from training.fleet.credentials import new_request
+from training.fleet.dataset_pieces import Listing
 from training.fleet.quota import Quota
 from training.fleet.tls import Security
 from training.fleet.words import HEADER_CLAIM_ID, HEADER_HOST_ID, HOST_ID_PATTERN
@@ -68,8 +70,8 @@ class Restless(FakeClock):
 
 
 @contextmanager
-def receiver(folder: Path, kind: Target) -> Iterator[Receiver]:
-    """With jobs, one of them completed; without waiting for work."""
+def receiver(folder: Path, kind: Target) -> Iterator[tuple[Receiver, Listing]]:
+    """With jobs, one of them completed, and a data set; without waiting for work."""
     before, endpoints.WAIT_S_MAX = endpoints.WAIT_S_MAX, 0.0
     jobs = [a_job(name) for name in JOBS]
     try:
@@ -83,7 +85,8 @@ def receiver(folder: Path, kind: Target) -> Iterator[Receiver]:
                 found.hub.authority = security.authority
             found.hub.door.limit, found.hub.door.quota = FailureLimit(Restless()), Quota(Restless())
             _complete_one(found, folder)
-            yield found
+            pushed = _push(found, folder)
+            yield found, pushed
     finally:
         endpoints.WAIT_S_MAX = before
 
@@ -98,6 +101,19 @@ def _complete_one(target: Receiver, folder: Path) -> None:
     assert grant is not None
     artifact = client.upload_artifact(grant.job_id, bundle)
     client.complete(grant.job_id, artifact_id=artifact)
+
+
+def _push(target: Receiver, folder: Path) -> Listing:
+    """A data set of one small piece; what it consists of."""
+    data = folder / "data"
+    data.mkdir(exist_ok=True)
+    (data / "values.bin").write_bytes(b"values" * 100)
+    client = target.client()
+    if isinstance(target, SecureReceiver):
+        client = target.showing(None, TOKEN)
+    listing = read_folder(data, lambda _done, _whole: None)
+    push(client.datasets, data, listing, "small", lambda _done, _whole: None)
+    return listing
 
 
 def configuration(target: Receiver, folder: Path, examples: int, seed: int) -> Any:
@@ -153,10 +169,10 @@ def run(
     from schemathesis.engine import events, from_schema
 
     result = Result()
-    with receiver(folder, kind) as target, warnings.catch_warnings():
+    with receiver(folder, kind) as (target, pushed), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of the library's own ways, not of the receiver's
         schema = load(configuration(target, folder, examples, seed), target, kind)
-        aim = Aim(target)
+        aim = Aim(target, pushed, lambda: _push(target, folder))
         schema.hook("map_case")(lambda context, case: aim.case(context, case))
         schema.hook("after_call")(
             lambda context, case, response: aim.answered(context, case, response)
@@ -176,8 +192,10 @@ class Aim:
     What was valid stays valid; a call that is to be refused for its form keeps what is wrong with it.
     """
 
-    def __init__(self, target: Receiver) -> None:
+    def __init__(self, target: Receiver, pushed: Listing, again: Callable[[], object]) -> None:
+        self._push_again = again
         self._plan = target.plan
+        self._pushed = {"dataset_id": pushed.dataset_id, "sha256": pushed.files[0].pieces[0]}
         self._turn = 0
         self._granted: list[tuple[str, str, str]] = []  # job, claim, host
         self._artifact = "0" * 64
@@ -196,6 +214,10 @@ class Aim:
             parameters["job_id"] = job["job_id"] if n % 2 else job["name"]
             if self._granted and n % 3 == 1:
                 self._claimed(case, *self._granted[n % len(self._granted)])
+        if parameters and not wrong and n % 3 and not case.path.endswith("/remove"):
+            parameters.update(
+                {name: self._pushed[name] for name in self._pushed if name in parameters}
+            )
         if isinstance(case.body, dict) and n % 2:
             self._body(case.body, n)
         return case
@@ -225,6 +247,8 @@ class Aim:
             body["csr"] = self._request
 
     def answered(self, _context: Any, case: Any, response: Any) -> None:
+        if response.status_code == 200 and case.path.endswith("/remove"):
+            self._push_again()
         if response.status_code != 200 or case.path not in ("/v1/job/claim", "/v1/model/{job_id}"):
             return
         if case.method == "PUT":
