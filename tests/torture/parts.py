@@ -97,11 +97,14 @@ def _many(full: bool) -> list[Task]:
 
 
 def _sim(full: bool) -> list[Task]:
-    """Half of the fleets are quick, half are slow ones, whose storms take days."""
+    """Quick fleets, and slow ones, whose storms take days and which cost as many seconds as five quick ones."""
     from sim.scenario import SLOW_FROM
 
-    firsts = range(0, 10_000 if full else 50, 50)
-    return [Task(simulated, (first + kind, 50)) for first in firsts for kind in (0, SLOW_FROM)]
+    quick, slow = (14_000, 6_800) if full else (40, 10)
+    return [
+        *(Task(simulated, (first, 40)) for first in range(0, quick, 40)),
+        *(Task(simulated, (SLOW_FROM + first, 10)) for first in range(0, slow, 10)),
+    ]
 
 
 def simulated(first: int, count: int) -> Counter[str]:
