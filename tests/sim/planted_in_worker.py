@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from sim.mutate import Mutant
 from training.fleet import client_answers as answers
-from training.fleet import worker_beats, worker_claims, worker_reports, worker_state, worker_trainer
+from training.fleet import (
+    worker_beats,
+    worker_calls,
+    worker_claims,
+    worker_reports,
+    worker_state,
+    worker_trainer,
+)
+from training.fleet.ledger import Ledger
+from training.fleet.service import Service
+from training.fleet.worker_outbox import Outbox
 from training.fleet.worker_turn import Turn
 
 WORKER_BUGS = (
@@ -93,5 +103,83 @@ WORKER_BUGS = (
         "turn.again_later(turn.settings.poll_s, answer.retry_after_s)",
         "turn.set(request_id=None)\n            turn.again_later(turn.settings.poll_s, answer.retry_after_s)",
         seed=0,
+    ),
+    # ── the outbox ──────────────────────────────────────────────────────────────────────────
+    Mutant(
+        "output that the end left behind is forgotten",
+        Turn.keep_output,
+        "if backlog.first < backlog.total:",
+        "if False:",
+        seed=309,
+    ),
+    Mutant(
+        "a restart forgets undelivered output",
+        worker_state._begin,
+        "backlog=begin.backlog",
+        "backlog=()",
+        seed=51,
+    ),
+    Mutant(
+        "a restart does not look how the trainer ended",
+        worker_state._begin,
+        "if saved.held is not None and found.ended is None:",
+        "if saved.held is not None:",
+        seed=93,
+    ),
+    Mutant(
+        "a lease lost while packing drops the work",
+        worker_beats.answered,
+        "case t.Refused(slug=Slug.LEASE_SUPERSEDED) if turn.phase in FINISHED:",
+        "case t.Refused(slug=Slug.LEASE_SUPERSEDED) if turn.phase == 'uploading':",
+        seed=31,
+    ),
+    Mutant(
+        "how a job failed is not on the disk",
+        Turn.fail,
+        "self.persist(t.Saved(report=report))",
+        "pass",
+        seed=196,
+    ),
+    Mutant(
+        "a report counts more lines as delivered than it took along",
+        worker_calls._after,
+        "return request.first + len(request.lines or ())",
+        "return request.first + 2 * len(request.lines or ())",
+        seed=309,
+    ),
+    Mutant(
+        "what was printed unseen is not looked for",
+        Outbox._catch_up,
+        "source = Path(spool.source)",
+        "return",
+        seed=279,
+    ),
+    Mutant(
+        "the position of a look is not put down",
+        Outbox._write,
+        "_line([spool.position, spool.unwritten])",
+        "_line([0, spool.unwritten])",
+        seed=93,
+    ),
+    Mutant(
+        "a trainer that hangs is left alone",
+        worker_trainer._measured,
+        "elif most_quiet_s and quiet_s >= most_quiet_s:",
+        "elif False:",
+        seed=63,
+    ),
+    Mutant(
+        "late output is taken for a sign of life of the claim",
+        Service.output,
+        "return OutputReply(",
+        "self.queue.readopt(*self._claimed(job_id, request.claim_id, request.host_id))\n    return OutputReply(",
+        seed=196,
+    ),
+    Mutant(
+        "output is kept once more when it comes again",
+        Ledger.append_log,
+        "start = max(first, attempt.log_next)",
+        "start = first",
+        seed=196,
     ),
 )
