@@ -11,6 +11,7 @@ from sim.illness import has
 from sim.witness import Event, Observation, Witness
 from sim.worker_checkers import WorkerChecker
 from sim.world import World
+from training.fleet import worker_types as t
 from training.fleet.policy import Policy
 
 if TYPE_CHECKING:
@@ -137,8 +138,9 @@ class SuspectsAreTrue(WorkerChecker):
     def restarted(self, witness: Witness) -> None:
         self._witness = witness
 
-    def ended(self, host: Host) -> None:
-        self._crashed |= host.crashed_with
+    def event(self, host: Host, event: t.Event) -> None:
+        if isinstance(event, t.Begin):
+            self._crashed |= host.crashed_with
 
     def see(self, seen: Observation) -> None:
         for event in seen.events:

@@ -119,9 +119,9 @@ class Host:
         self.calm = False
         self.gone = False  # for good
         self.sick: Fault | None = None  # how every trainer dies here at once
-        self.crashed_with: set[str] = (
-            set()
-        )  # claims in hand when the program last ended without a word
+        copied = directory.saved.assignment  # the copy of a disk believes that it crashed
+        # Claims in hand when the program last ended without a word.
+        self.crashed_with = {copied.claim_id} if copied else set()
         self._exits = False
         self.trainer: Trainer | None = None
         self.fetch: Fetch | None = None  # of the data set of the job in hand

@@ -195,9 +195,12 @@ class FinishedIsDelivered(WorkerChecker):
     def at_end(self, witness: Witness) -> None:
         ends = dict(witness.rows("SELECT claim_id, end_reason FROM attempts"))
         for (machine, claim), known in self._open.items():
-            saved = self._hosts[machine].directory.saved.delivery
+            directory = self._hosts[machine].directory
+            saved, held = directory.saved.delivery, directory.saved.assignment
             if saved is not None and saved.assignment.claim_id == claim:
                 continue  # it will be offered when that worker runs again
+            if held is not None and held.claim_id == claim and directory.end(claim).exists():
+                continue  # it will be packed then
             ended = ends[claim] is not None and ends[claim] != "host_lost"
             # A line that garbles every try is given up after some.
             garbled = known == f"refused with {Slug.WRONG_DIGEST}"
