@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trainer_builders import SHORT, StopAfter, arguments, files, make_data, run
 
-from training.trainer import flags, gbt
+from training.trainer import flags, gbt, linear
 from training.trainer.contract import Exit
 from training.trainer.loop import LoopSpec, train
 from training.trainer.nets import build
@@ -157,6 +157,16 @@ def test_the_start_that_explains_validation_better_counts_for_more() -> None:
     weights = [gbt.Search(1, 1.0, loss, []).weight for loss in losses]
     assert weights == sorted(weights)
     assert np.isfinite(weights).all()
+
+
+def test_the_line_is_the_same_chunk_by_chunk(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(50, 6)).astype(np.float32), np.arange(50) % 3
+    line = linear.fit_linear(X, y, np.ones(50))
+    whole = line.margins(X)
+    monkeypatch.setattr(linear, "CHUNK", 7)
+    assert whole.shape == (50, 3)
+    assert np.allclose(line.margins(X), whole, atol=1e-6)
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(2, 4), st.floats(0.05, 20))

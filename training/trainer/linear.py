@@ -17,6 +17,7 @@ from sklearn.linear_model import LogisticRegression
 
 STRENGTH = 0.1  # inverse of the penalty
 MOST_FITTED = 20_000  # windows
+CHUNK = 16_384  # windows
 
 Vector = NDArray[np.float64]
 
@@ -34,11 +35,13 @@ class Linear:
 
     def margins(self, X: NDArray[np.float32]) -> NDArray[np.float32]:
         """(n,) log odds for two classes, else (n, K)."""
-        squashed = np.arcsinh((X.astype(np.float64) - self.center) / self.scale)
-        found = ((squashed - self.mean) * self.gain) @ self.weights + self.bias
-        return (
-            found.astype(np.float32).squeeze(1) if found.shape[1] == 1 else found.astype(np.float32)
-        )
+        found = np.empty((len(X), self.bias.size), dtype=np.float32)
+        for start in range(0, len(X), CHUNK):  # in double precision, but never all of it
+            part = X[start : start + CHUNK].astype(np.float64)
+            squashed = np.arcsinh((part - self.center) / self.scale)
+            margin = ((squashed - self.mean) * self.gain) @ self.weights + self.bias
+            found[start : start + CHUNK] = margin
+        return found.squeeze(1) if found.shape[1] == 1 else found
 
     def to_json(self) -> str:
         return json.dumps({name: getattr(self, name).tolist() for name in self.__slots__})
