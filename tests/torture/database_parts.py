@@ -17,6 +17,7 @@ from torture.recording import WatchedDisk, watched
 FILE = "jobs.db"
 GROUPS = 40  # of one life
 STATES = 12  # after each operation
+ROOM_BYTES = 1024**3
 CHECKPOINT_PAGES = 8  # far fewer than in production, so that checkpoints are met often
 
 
@@ -30,8 +31,10 @@ class Life:
 
 
 def memory_folder() -> str | None:
-    """A folder in memory, if the machine has one: a crash state lives for a millisecond."""
-    return "/dev/shm" if Path("/dev/shm").is_dir() else None
+    """A folder in memory, if the machine has a large one: a crash state lives for a millisecond."""
+    folder = Path("/dev/shm")
+    large = folder.is_dir() and shutil.disk_usage(folder).free > ROOM_BYTES
+    return str(folder) if large else None
 
 
 def live(seed: int, folder: Path) -> Life:

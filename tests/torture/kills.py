@@ -170,7 +170,7 @@ class Killing:
             if self.todo["trainer"]:
                 hyper = {"behave": "well", "die": self.todo["trainer"].popleft()}
                 self.died[hyper["die"]] += 1  # it dies the first time it is tried, on every host
-            hyper["bytes"] = str(self.chance.choice((20_000, 3_000_000)))
+            hyper["bytes"] = str(self.chance.choice((20_000, 1_500_000)))
             self.fleet.add(reload=False, **hyper)
         self.fleet.client.reload()
 
