@@ -17,6 +17,8 @@ class Silence(Checker):
         self.heard: dict[str, float] = {}  # claim → when
         self.watched_since = 0.0
         self._stepped_s = 0.0  # the receiver's wall clock, since its last look
+        self._astray_s = 0.0  # how far it was off meanwhile, at most
+        self.unseen_s = 0.0  # the same, when it was right again before anybody looked
 
     def restarted(self, witness: Witness) -> None:
         self.watched_since = self.world.now
@@ -29,6 +31,7 @@ class Silence(Checker):
 
     def stepped(self, seconds: float) -> None:
         self._stepped_s += seconds
+        self._astray_s = max(self._astray_s, abs(self._stepped_s))
 
     def see(self, seen: Observation) -> None:
         for claim in seen.after.live.keys() - seen.before.live.keys():
@@ -38,7 +41,9 @@ class Silence(Checker):
         if seen.call.name == "tick":
             if abs(self._stepped_s) > self.policy.clock_step_s:
                 self.watched_since = seen.at
-            self._stepped_s = 0.0
+            else:  # what was stamped between two steps that cancel each other is wrong for good
+                self.unseen_s = max(self.unseen_s, self._astray_s)
+            self._stepped_s = self._astray_s = 0.0
             self.looked(seen)
 
     def looked(self, seen: Observation) -> None:
@@ -52,7 +57,9 @@ class SweptAfterObservedSilence(Silence):
         enough = self.policy.stale_after_s - 0.01
         for claim in sorted(seen.before.live.keys() - seen.after.live.keys()):
             silent_s, watched_s = seen.at - self.heard[claim], seen.at - self.watched_since
-            self.demand(silent_s >= enough, f"swept after {silent_s:.1f} s of silence")
+            self.demand(
+                silent_s >= enough - self.unseen_s, f"swept after {silent_s:.1f} s of silence"
+            )
             self.demand(watched_s >= enough, f"swept after watching for {watched_s:.1f} s")
 
 

@@ -17,7 +17,9 @@ from training.fleet.database import Database, Row
 from training.fleet.job import Attempt, EndReason, Job, JobStatus, check_transition
 from training.fleet.rows import attempt_of, job_of
 
-GAP = "[… {} lines of output are missing: the worker could not keep them until they were asked for …]"
+GAP = (
+    "[… {} lines of output are missing: the worker could not keep them until they were asked for …]"
+)
 LOG_LINES_KEPT = 5000  # of one attempt; older output is on the worker's disk
 
 
@@ -111,9 +113,7 @@ class Ledger:
 
     def note_progress(self, attempt: Attempt, seq: int, progress: Mapping[str, Any]) -> None:
         """Keep the last progress object of an attempt, live or not; an older one than the last is not taken."""
-        self.db.run(
-            "beat_attempt", claim_id=attempt.claim_id, seq=seq, progress=as_json(progress)
-        )
+        self.db.run("beat_attempt", claim_id=attempt.claim_id, seq=seq, progress=as_json(progress))
 
     def append_log(self, attempt: Attempt, first: int, lines: list[str]) -> int:
         """Store output lines once; returns the number of the next line that is not stored.
