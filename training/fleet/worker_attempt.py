@@ -19,7 +19,6 @@ from typing import Any
 
 from training.crashpoint import crashpoint
 from training.fleet import worker_types as t
-from training.fleet.bundle import BundleError, pack
 from training.fleet.dataset_cache import NotGiven, Order
 from training.fleet.environment import trainer_environment
 from training.fleet.job import EndReason
@@ -273,6 +272,8 @@ class Attempt:
     # ── the bundle ──────────────────────────────────────────────────────────────────────────
 
     def _pack(self) -> None:
+        from training.fleet.bundle import pack  # not needed by a worker at rest
+
         folders, assignment = self._folders, self.assignment
         crashpoint("worker.pack.begin")
         packed = pack(
@@ -303,6 +304,8 @@ class Attempt:
         return {}
 
     def _pack_failed(self, error: Exception) -> None:
+        from training.fleet.bundle import BundleError
+
         broken = isinstance(error, BundleError)
         reason = EndReason.TRAINER_FAILED if broken else EndReason.UPLOAD_FAILED
         words = (

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from training.crashpoint import crashpoint
-from training.fleet.bundle import bundle_name
 from training.fleet.filesystem import LocalFs
 from training.fleet.job import EndReason
 from training.fleet.locking import LockedError, exclusive
@@ -166,6 +165,8 @@ class AttemptFolders:
 
 def folders_of(artifacts: Path, reports: Path, assignment: Assignment) -> AttemptFolders:
     """Where this attempt's folders are, or will be. The names in the assignment have been checked."""
+    from training.fleet.bundle import bundle_name  # not needed by a worker at rest
+
     job = f"{assignment.model}_{assignment.mode}-{assignment.job_id[:12]}"
     attempt = f"attempt-{assignment.attempt}-{assignment.claim_id[:8]}"
     return AttemptFolders(
