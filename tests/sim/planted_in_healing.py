@@ -69,12 +69,6 @@ HEALING_BUGS = (
         seed=6,
     ),
     Mutant(
-        "whatever a pardoned job had failed of is forgotten",
-        health.pardon,
-        "or (own and not by_budget)",
-        "",
-    ),
-    Mutant(
         "a release does not let the host in",
         "end_quarantine",
         "WHERE host = :host AND ended_at IS NULL",
@@ -94,12 +88,14 @@ HEALING_BUGS = (
         health.suspect_job,
         "if early and (each.crashed or gone)",
         "if early",
+        seed=154,
     ),
     Mutant(
         "one host twice makes a suspect",
         health.suspect_job,
         "and each.host not in hosts",
         "",
+        seed=24,
     ),
     # ── memory ──────────────────────────────────────────────────────────────────────────────
     Mutant(
@@ -107,23 +103,27 @@ HEALING_BUGS = (
         Service._widen,
         "self.queue.widen(job, needs)",
         "pass",
+        seed=7,
     ),
     Mutant(
         "as much memory as before is enough",
         policy.has_more_memory,
         "here <= above",
         "here < above",
+        seed=0,
     ),
     Mutant(
         "a job is failed although somebody has more memory",
         health.hopeless,
         "return None\n",
         "continue\n",
+        seed=6,
     ),
     Mutant(
         "a job waits though nobody has more memory",
         Service._widen,
         "return health.hopeless(needs, memory, hosts[host], hosts.values())",
         "return None",
+        seed=0,
     ),
 )
