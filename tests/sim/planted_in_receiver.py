@@ -114,9 +114,9 @@ RECEIVER_BUGS = (
     ),
     Mutant(
         "a host is dead by a clock that just stepped",
-        Service.alive,
-        "min(silent_s, silent_s - step)",
-        "silent_s",
+        Service._alive_since,
+        " - max(0.0, step)",
+        "",
         seed=714,
     ),
     Mutant(
@@ -134,7 +134,11 @@ RECEIVER_BUGS = (
         seed=1,
     ),
     Mutant(
-        "every job fits every host", policy.fits, "if obstacle is not None:", "if False:", seed=0
+        "every job fits every host",
+        policy.fits,
+        "return fits_for_good",
+        "return None  # fits_for_good",
+        seed=0,
     ),
     Mutant(
         "no grace for prefer_cuda", policy.hold, "if needs.prefer_cuda and", "if False and", seed=0
@@ -251,7 +255,7 @@ RECEIVER_BUGS = (
     # ── events ──────────────────────────────────────────────────────────────────────────────
     Mutant(
         "a sweep writes no event",
-        JobQueue._write_settlement,
+        JobQueue.settle,
         "self._move(settled.transition",
         "settled.transition == 'sweep' or self._move(settled.transition",
         seed=1,
@@ -291,7 +295,7 @@ RECEIVER_BUGS = (
         Service.forget_look,
         "self._watch = self._last_watch",
         "pass",
-        seed=307,
+        seed=39,
     ),
     Mutant(
         "half a lease is enough",
