@@ -17,6 +17,7 @@ _MODELS = ("gbt", "mlp", "cnn", "gru", "lstm", "transformer")
 # in their storms takes days. The same number of calls, of faults and of seconds to compute.
 SLOW_FROM = 1_000_000
 SLOW_PACE = 24.0
+WAITS_UP_TO_S = 1200.0  # slow fleets ask now and then instead: a claim waits half a minute at most
 _CALLS_IN_ALL = 500  # roughly how many heartbeats and claims a storm may cost
 
 
@@ -119,7 +120,9 @@ def _settings(chance: random.Random, policy: Policy) -> Settings:
     return Settings(
         heartbeat_s=lease_s * chance.choice([0.1, 0.2, 0.33, 2.0]),
         poll_s=lease_s * chance.choice([0.03, 0.1, 0.3]),
-        wait_s=min(30.0, lease_s * chance.choice([0.0, 0.05, 0.5])),
+        wait_s=min(30.0, lease_s * chance.choice([0.0, 0.05, 0.5]))
+        if lease_s <= WAITS_UP_TO_S
+        else 0.0,
         on_silence=chance.choice([OnSilence.CONTINUE, OnSilence.PAUSE]),
         silence_share=chance.choice([0.5, 0.8, 0.9]),
         grace_s=chance.choice([1.0, 10.0]),
