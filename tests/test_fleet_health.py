@@ -528,3 +528,35 @@ def test_a_worker_that_stops_hands_back_for_nothing() -> None:
         fleet.die(reason="worker_shutdown", record={"train_s": 0.1})
         assert fleet.job("one").claimable_at == fleet.clock.now()
     fleet.queue.close()
+
+
+# ── a look at the clocks whose commit is lost ───────────────────────────────────────────────
+
+
+def test_a_step_of_the_clock_that_could_not_be_written_is_found_again() -> None:
+    fleet = Fleet(":memory:", "one")
+    fleet.ask()
+    seen = fleet.service.known_hosts()[0].last_seen
+    fleet.clock.advance(10)
+    fleet.service.tick()
+    fleet.clock.step(-86_400)
+    fleet.clock.advance(10)
+
+    class CommitLost(Exception):  # noqa: N818
+        pass
+
+    def lost() -> None:
+        with fleet.queue.db.transaction():
+            fleet.service.tick()
+            raise CommitLost
+
+    with pytest.raises(CommitLost):
+        lost()
+    fleet.service.forget_look()
+    assert fleet.service.known_hosts()[0].last_seen == seen
+    fleet.clock.advance(10)
+    fleet.service.tick()
+    job = fleet.job("one")
+    assert job.heartbeat_at == pytest.approx(seen - 86_400), "it moved along, once"
+    assert fleet.service.known_hosts()[0].last_seen == pytest.approx(seen - 86_400)
+    fleet.queue.close()

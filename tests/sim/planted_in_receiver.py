@@ -113,13 +113,6 @@ RECEIVER_BUGS = (
         seed=37,
     ),
     Mutant(
-        "a host is dead by a clock that just stepped",
-        Service._alive_since,
-        " - max(0.0, step)",
-        "",
-        seed=714,
-    ),
-    Mutant(
         "an older session may claim",
         Service._guard_identity,
         "if older(request.session_id, known.session_id):",
@@ -290,13 +283,6 @@ RECEIVER_BUGS = (
         seed=1,
     ),
     Mutant("leases do not move with the clock", Service.tick, "if step:", "if False:", seed=25),
-    Mutant(
-        "a look whose commit was lost counts",
-        Service.forget_look,
-        "self._watch = self._last_watch",
-        "pass",
-        seed=39,
-    ),
     Mutant(
         "half a lease is enough",
         JobQueue.sweep_stale,
