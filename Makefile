@@ -43,8 +43,10 @@ bench: setup ## every benchmark, each beside a peer or a limit (minutes)
 sim: setup ## the simulated fleet: SEED=88 replays one with its timeline, SEEDS=2000 runs many
 	@$(PY) -m tests.sim $(if $(SEED),--seed $(SEED),--seeds $(SEEDS))
 
-torture: setup ## the long runs: many simulated fleets (an hour)
-	@$(PY) -m tests.sim --seeds 5000 --jobs 2
+torture: setup ## the long runs: kills, power cuts, failing disks and networks, many fleets, calls, inputs (hours; goes on where it stopped)
+	@$(PY) -m tests.torture --full --resume --out docs/guarantees.json
+	@$(PY) -m tests.api --calls 100000
+	@for target in manifest wire index renderer unpack; do $(PY) -m fuzz $$target --runs 10000000 || exit 1; done
 
 lock: setup ## the hash-pinned locks anew, after a change of pyproject.toml or constraints.txt
 	@$(PY) tools/supply_chain.py lock
