@@ -6,7 +6,7 @@ SEED ?=
 SEEDS ?= 200
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-failure test check bench sim torture lock sbom record-sample clean
+.PHONY: help setup demo demo-failure test check bench sim torture torture-inputs lock sbom record-sample clean
 
 help: ## list the verbs
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -43,8 +43,11 @@ bench: setup ## every benchmark, each beside a peer or a limit (minutes)
 sim: setup ## the simulated fleet: SEED=88 replays one with its timeline, SEEDS=2000 runs many
 	@$(PY) -m tests.sim $(if $(SEED),--seed $(SEED),--seeds $(SEEDS))
 
-torture: setup ## the long runs: kills, power cuts, failing disks and networks, many fleets, calls, inputs (hours; goes on where it stopped)
-	@$(PY) -m tests.torture --full --resume --out docs/guarantees.json
+torture: setup ## the long runs (hours; RESUME=1 goes on, PART=kill runs one), recorded in docs/guarantees.md
+	@s=0; $(PY) -m tests.torture --full --jobs 2 --out docs/guarantees.json $(if $(PART),--part $(PART)) $(if $(RESUME),--resume) || s=$$?; \
+	  $(PY) -m tests.torture.page; exit $$s
+
+torture-inputs: setup ## 100,000 made-up calls, and 10,000,000 inputs to each parser (hours)
 	@$(PY) -m tests.api --calls 100000
 	@for target in manifest wire index renderer unpack; do $(PY) -m fuzz $$target --runs 10000000 || exit 1; done
 
