@@ -8,8 +8,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.conformance.memory_fs import MemoryFs
+from training.fleet.storage.index import IndexRow
 from training.fleet.store import ArtifactStore
-from training.fleet.store_index import IndexRow
 
 WORDS = (
     b"\n", b"\r\n", b"{", b"}", b'"', b'{"artifact_id":"', b"a" * 64, b'","model":"gbt","mode":"realistic"', b"null",

@@ -9,8 +9,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fuzz.checks import shows_nothing_unseen
-from training.fleet.describe import DescribeError, Description, describe_command, parse_description
 from training.fleet.manifest import Manifest, ManifestError, load_manifest
+from training.fleet.plans.describe import (
+    DescribeError,
+    Description,
+    describe_command,
+    parse_description,
+)
 from training.trainer import flags
 
 WORDS = (

@@ -17,9 +17,9 @@ import typer.main
 
 from fuzz.checks import shows_nothing_unseen
 from training.fleet import cli
-from training.fleet.cli_world import World
+from training.fleet.calls.transport import Response
 from training.fleet.client import FleetClient
-from training.fleet.transport import Response
+from training.fleet.commands.world import World
 
 NOW = 1_700_000_000.0
 _VIEW: dict[str, Any] = {

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import zstandard
 
-from training.fleet.cli_bundle import BundleRefused, unpack
+from training.fleet.commands.bundle import BundleRefused, unpack
 
 ALLOWED = ("gbt_realistic.ckpt.json", "gbt_realistic.xgb.json", "gbt_realistic_train.json")
 WORDS = (

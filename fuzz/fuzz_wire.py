@@ -14,11 +14,11 @@ import msgspec
 from training.fleet import protocol as wire
 from training.fleet.database import DatabaseError
 from training.fleet.job import digest
-from training.fleet.problems import body_of, decoded
 from training.fleet.protocol import Refusal
 from training.fleet.queue import JobQueue
 from training.fleet.service import Service
 from training.fleet.views import Views
+from training.fleet.web.problems import body_of, decoded
 
 KINDS: tuple[type[Any], ...] = (
     wire.ClaimRequest, wire.HeartbeatRequest, wire.CompleteRequest, wire.FailRequest, wire.ClaimRequest,

@@ -6,7 +6,7 @@ Install the training worker on this Windows machine as a Scheduled Task, or take
 .DESCRIPTION
 Run it in PowerShell as administrator, from the checkout (in C:\cis490) with its virtual environment made. It looks at
 the machine first, and stops with every reason at once if it will not do. Doing it again is harmless. What is looked at
-and what is done is decided in training\fleet\install.py; this file only finds the Python that can run it.
+and what is done is decided in training\fleet\install\__main__.py; this file only finds the Python that can run it.
 
 .PARAMETER ReceiverUrl
 Where the receiver is, for example https://pi.lan:8445. May be left away when it was said before.
@@ -68,7 +68,7 @@ function Stop-WithReason {
 }
 
 $checkout = Split-Path -Parent $PSScriptRoot
-if (-not (Test-Path -LiteralPath (Join-Path $checkout 'training\fleet\install.py'))) {
+if (-not (Test-Path -LiteralPath (Join-Path $checkout 'training\fleet\install\__main__.py'))) {
     Stop-WithReason "$checkout is not the whole checkout: clone it again and run the script in there"
 }
 if (-not $VirtualEnvironment) {

@@ -8,7 +8,7 @@
 #   sudo scripts/install-training-worker.sh uninstall      # leave nothing
 #
 # Needs the checkout (in /opt/cis490) and its virtual environment (.venv; $CIS490_VENV names another). What is looked
-# at and what is done is decided in training/fleet/install.py; this file only finds the Python that can run it.
+# at and what is done is decided in training/fleet/install/__main__.py; this file only finds the Python that can run it.
 set -eu
 
 refuse() {
@@ -20,7 +20,7 @@ refuse() {
     refuse "this script is for Linux; on Windows run scripts\\install-training-worker-windows.ps1"
 
 checkout=$(CDPATH='' cd -- "$(dirname -- "$0")/.." && pwd -P)
-[ -f "$checkout/training/fleet/install.py" ] ||
+[ -f "$checkout/training/fleet/install/__main__.py" ] ||
     refuse "$checkout is not the whole checkout: clone it again and run the script in there"
 
 python=${CIS490_VENV:-$checkout/.venv}/bin/python

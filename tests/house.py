@@ -70,13 +70,11 @@ def fleet(*names: str) -> str:
 HEAVY = "torch xgboost numpy polars sklearn scipy pandas pyarrow"
 RECEIVER = fleet(
     "queue choose ledger healing health roster rows database database_sqlite service screening views",
-    "store store_index store_errors incoming",
-    "receiver serving hub endpoints bodies problems uploads connection plan catalogue dashboard policy",
-    "dataset_shelf dataset_endpoints enrolment admission registry membership listening tls authority openapi browsing",
-    "quota",
+    "store storage.index storage.errors storage.incoming datasets.shelf receiver web web.* dashboard policy",
+    "trust.admission trust.registry trust.membership trust.tls trust.authority",
 )
 WORKER = fleet(
-    "worker worker_* supervise supervise_* launcher trainer_command capability* dataset_cache dataset_fetch"
+    "worker worker_state work work.* supervise supervise_* launcher capability* datasets.cache datasets.fetch"
 )
 
 
@@ -107,18 +105,18 @@ FENCES = (
     Fence(fleet("health"), "training", "a decision knows nouns only", fleet("job policy")),
     Fence(
         fleet("database database_sqlite rows queue choose ledger healing"),
-        fleet("service views receiver hub endpoints protocol store"),
+        fleet("service views receiver web protocol store"),
         "the queue stands below those who use it, and is not bound to the wire",
     ),
     Fence(
         fleet("service screening views roster"),
-        fleet("receiver hub endpoints serving database_sqlite") + " starlette uvicorn sqlite3",
+        fleet("receiver web database_sqlite") + " starlette uvicorn sqlite3",
         "calls know no HTTP and no dialect",
     ),
     Fence("training.fleet*", "sqlite3", "one adapter speaks to SQLite", fleet("database_sqlite")),
-    Fence(fleet("client client_* transport cli cli_*"), RECEIVER, "clients know the protocol alone"),
+    Fence(fleet("client calls.* cli commands.*"), RECEIVER, "clients know the protocol alone"),
     Fence(WORKER, RECEIVER, "a worker knows the receiver by its protocol alone"),
-    Fence(RECEIVER.replace(fleet("policy"), ""), fleet("worker supervise launcher client"),
+    Fence(RECEIVER.replace(fleet("policy"), ""), fleet("worker work supervise launcher client calls"),
           "the receiver knows workers by their protocol alone"),
     Fence("training*", "requests httpx aiohttp urllib3", "HTTP costs no dependency here"),
 )  # fmt: skip
@@ -179,8 +177,10 @@ STARTS = re.compile(
     r"|asyncio\.create_subprocess_\w+|asyncio\.subprocess(\..*)?"
     r"|concurrent\.futures\.(process(\..*)?|ProcessPoolExecutor)"
 )
-STARTERS = fleet("supervise supervise_posix supervise_windows launcher capability_cuda describe")
-STARTERS += " " + fleet("install_system")
+STARTERS = fleet(
+    "supervise supervise_posix supervise_windows launcher capability_cuda plans.describe"
+)
+STARTERS += " " + fleet("install.system")
 STARTERS += (
     " training.data.record training.data.record_sample training.data.stage training.data.build"
 )
@@ -206,9 +206,11 @@ def starts(module: Module) -> Iterator[tuple[int, str]]:
 
 
 PURE = fleet(
-    "job policy health worker_state worker_turn worker_types worker_claims worker_beats worker_reports"
+    "job policy health worker_state work.turn work.types work.claims work.beats work.reports"
 )
-PURE += " " + fleet("worker_trainer worker_backlog outcome dataset_pieces") + " training.data.split"
+PURE += (
+    " " + fleet("work.trainer work.backlog work.outcome datasets.pieces") + " training.data.split"
+)
 IMPURE = """io os pathlib shutil tempfile socket ssl select subprocess threading asyncio concurrent queue sqlite3
   time datetime random secrets uuid logging urllib http platform getpass multiprocessing training.clock sys"""
 IMPURE_CALLS = frozenset({"open", "print", "input", "breakpoint", "exec", "eval", "__import__"})

@@ -16,21 +16,21 @@ from training.clock import Clock, SystemClock
 from training.fleet.client import FleetClient
 from training.fleet.database import Writer
 from training.fleet.database_sqlite import SqliteDatabase
-from training.fleet.dataset_shelf import DatasetShelf
-from training.fleet.doctor import examine
-from training.fleet.filesystem import LocalFs
-from training.fleet.findings import Level
-from training.fleet.hub import Hub, Settings, WaitingRoom
+from training.fleet.datasets.shelf import DatasetShelf
 from training.fleet.job import digest
 from training.fleet.policy import Policy
 from training.fleet.protocol import ReloadReply
 from training.fleet.queue import JobQueue
 from training.fleet.receiver import create_app
+from training.fleet.recovery.doctor import examine
+from training.fleet.recovery.findings import Level
 from training.fleet.service import Plan, Service
-from training.fleet.serving import Server, configuration
 from training.fleet.state import State
+from training.fleet.storage.filesystem import LocalFs
 from training.fleet.store import ArtifactStore
-from training.fleet.tls import Security
+from training.fleet.trust.tls import Security
+from training.fleet.web.hub import Hub, Settings, WaitingRoom
+from training.fleet.web.serving import Server, configuration
 
 TOKEN = "sesame, öffne dich"
 

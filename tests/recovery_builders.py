@@ -14,8 +14,8 @@ from receiver_running import Receiver, job_id
 from training.clock import SystemClock
 from training.fleet.client import Grant
 from training.fleet.database_sqlite import SqliteDatabase
-from training.fleet.doctor import examine
-from training.fleet.findings import Finding, Level
+from training.fleet.recovery.doctor import examine
+from training.fleet.recovery.findings import Finding, Level
 from training.fleet.state import State
 
 # The higher the priority, the sooner it is given out.

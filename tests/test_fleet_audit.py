@@ -13,12 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from receiver_running import Receiver, running
 
-from training.fleet.audit import NOBODY, PAGE_MAX, Act, AuditLog, first_broken, page
 from training.fleet.cli import main
-from training.fleet.cli_world import World
 from training.fleet.client import FleetClient, Refused
+from training.fleet.commands.world import World
 from training.fleet.database_sqlite import SqliteDatabase
 from training.fleet.protocol import AuditEntry
+from training.fleet.trust.audit import NOBODY, PAGE_MAX, Act, AuditLog, first_broken, page
 
 
 def entries(receiver: Receiver) -> list[AuditEntry]:

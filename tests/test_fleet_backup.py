@@ -34,16 +34,16 @@ from recovery_builders import (
 
 from training.clock import SystemClock
 from training.fleet import cli
-from training.fleet.authority import Authority
-from training.fleet.backup import Backup, read_contents, snapshots
-from training.fleet.cli_world import World
 from training.fleet.client import Superseded
+from training.fleet.commands.world import World
 from training.fleet.database_sqlite import SCHEMA_VERSION
-from training.fleet.filesystem import LocalFs
-from training.fleet.locking import exclusive
-from training.fleet.provenance import sealed, unsealed
-from training.fleet.restore import Restore, Restored
+from training.fleet.recovery.backup import Backup, read_contents, snapshots
+from training.fleet.recovery.restore import Restore, Restored
 from training.fleet.state import RecoveryError, State
+from training.fleet.storage.filesystem import LocalFs
+from training.fleet.storage.locking import exclusive
+from training.fleet.storage.provenance import sealed, unsealed
+from training.fleet.trust.authority import Authority
 
 GOLDEN = Path(__file__).with_name("golden") / "training_jobs.v1.db.gz"
 

@@ -14,8 +14,8 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from training.fleet import bundle
-from training.fleet.bundle import BundleError, bundle_name, pack
+from training.fleet.work import bundle
+from training.fleet.work.bundle import BundleError, bundle_name, pack
 
 
 def leave(

@@ -22,10 +22,10 @@ from builders import a_capability, a_job
 from receiver_running import Wire
 from tls_world import SecureReceiver, Signer, host
 
-from training.fleet.admission import HEADER_FINGERPRINT
 from training.fleet.client import Refused
-from training.fleet.identity import Role
-from training.fleet.listening import StartError, _listen_for_proxy
+from training.fleet.trust.admission import HEADER_FINGERPRINT
+from training.fleet.trust.identity import Role
+from training.fleet.web.listening import StartError, _listen_for_proxy
 
 CADDYFILE = Path(__file__).parent.parent / "etc" / "Caddyfile"
 HEADER_LINE = "\t\theader_up X-Client-Fingerprint {fingerprint}\n"

@@ -19,13 +19,16 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from training.fleet import cli, cli_bundle, cli_status, cli_views
-from training.fleet.bundle import pack
-from training.fleet.cli_bundle import BundleRefused, allowed_names, unpack
-from training.fleet.cli_world import World
+from training.fleet import cli
+from training.fleet.calls.transport import Response, TransportError
 from training.fleet.client import FleetClient
+from training.fleet.commands import bundle as cli_bundle
+from training.fleet.commands import status as cli_status
+from training.fleet.commands import views as cli_views
+from training.fleet.commands.bundle import BundleRefused, allowed_names, unpack
+from training.fleet.commands.world import World
 from training.fleet.printable import json_text, one_line, printable, printable_lines
-from training.fleet.transport import Response, TransportError
+from training.fleet.work.bundle import pack
 
 ROOT = Path(__file__).resolve().parents[1]
 NOW = 1_700_000_000.0

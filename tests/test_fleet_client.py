@@ -18,7 +18,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from training.fleet import client_answers, protocol
+from training.fleet import protocol
+from training.fleet.calls import answers as client_answers
+from training.fleet.calls.transport import HttpTransport, Response, TransportError
 from training.fleet.client import (
     Cancelled,
     ClientError,
@@ -35,7 +37,6 @@ from training.fleet.client import (
     file_sha256,
     verdict,
 )
-from training.fleet.transport import HttpTransport, Response, TransportError
 
 URL = "http://receiver:8445"
 GRANT = {
@@ -482,7 +483,9 @@ def test_a_connection_that_was_closed_while_idle_is_replaced() -> None:
 def test_a_connection_that_is_closed_while_it_is_taken_up_is_replaced(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("training.fleet.transport._readable", lambda _: False)  # a moment too early
+    monkeypatch.setattr(
+        "training.fleet.calls.transport._readable", lambda _: False
+    )  # a moment too early
     with server(answering(b"one"), answering(b"two", close=True)) as url:
         transport = HttpTransport(url)
         assert transport.request("GET", "/", {}, None, 10).body == b"one"

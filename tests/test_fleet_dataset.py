@@ -19,13 +19,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from receiver_running import Receiver, Wire, running
 
-from training.fleet import client_datasets
+from training.fleet.calls.transport import HttpTransport, TransportError
 from training.fleet.cli import main
-from training.fleet.cli_world import World
 from training.fleet.client import ClientError, FleetClient, Refused, Unavailable
-from training.fleet.client_datasets import FolderError, push, read_folder
-from training.fleet.dataset_copy import copy_datasets
-from training.fleet.dataset_pieces import (
+from training.fleet.commands.world import World
+from training.fleet.datasets import client as client_datasets
+from training.fleet.datasets.client import FolderError, push, read_folder
+from training.fleet.datasets.copy import copy_datasets
+from training.fleet.datasets.pieces import (
     FILES_MAX,
     PIECE_BYTES,
     BadListing,
@@ -37,10 +38,9 @@ from training.fleet.dataset_pieces import (
     cut,
     parse,
 )
-from training.fleet.dataset_shelf import DatasetShelf
+from training.fleet.datasets.shelf import DatasetShelf
 from training.fleet.roster import Plan
-from training.fleet.store_errors import StoreError
-from training.fleet.transport import HttpTransport, TransportError
+from training.fleet.storage.errors import StoreError
 
 QUIET = lambda done, whole: None  # noqa: E731 - a progress that nobody watches
 

@@ -15,8 +15,8 @@ from test_fleet_end_to_end import TRAINER, Fleet, until
 from trainer_builders import make_data
 
 from training.fleet.cli import main
-from training.fleet.cli_world import World
-from training.fleet.client_datasets import push, read_folder
+from training.fleet.commands.world import World
+from training.fleet.datasets.client import push, read_folder
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="starts and signals POSIX processes")
 
@@ -102,7 +102,7 @@ def test_a_receiver_starts_though_a_data_set_is_gone_so_that_it_can_be_pushed(
 
 @pytest.mark.parametrize("place", ["piece:3", "stamped", "whole"])
 def test_a_worker_that_is_killed_amid_a_fetch_goes_on_with_it(
-    fleet: Fleet, tmp_path: Path, place: str, monkeypatch: pytest.MonkeyPatch
+    fleet: Fleet, tmp_path: Path, place: str
 ) -> None:
     data = make_data(tmp_path / "elsewhere" / "processed")
     listing = read_folder(data, QUIET)
@@ -111,9 +111,8 @@ def test_a_worker_that_is_killed_amid_a_fetch_goes_on_with_it(
     quick = quick.replace("hyper.n_estimators", "hyper.epochs")
     (fleet.folder / "plan.toml").write_text(quick)
     fleet.client.reload()
-    monkeypatch.setenv("CIS490_CRASH_AT", f"worker.fetch.{place}")
-    assert fleet.start_worker(name="bare").wait() == -signal.SIGKILL
-    monkeypatch.delenv("CIS490_CRASH_AT")
+    killed = fleet.start_worker(name="bare", crash_at=f"worker.fetch.{place}")
+    assert killed.wait() == -signal.SIGKILL
     fleet.start_worker(name="bare")
     until(lambda: fleet.status("fake") == "completed")
     fetches = re.findall(r"fetching data set \w+: (\d+) of (\d+)", fleet.log("bare"))

@@ -29,12 +29,12 @@ from recovery_builders import (
 
 from training.clock import SystemClock
 from training.fleet import cli
-from training.fleet import doctor_machine as machine
-from training.fleet.cli_world import World
+from training.fleet.commands.world import World
 from training.fleet.database_sqlite import SCHEMA_VERSION
-from training.fleet.doctor import examine
-from training.fleet.doctor_rows import QUESTIONS
-from training.fleet.findings import SHOWN_MAX, Finding, Level, Report
+from training.fleet.recovery import doctor_machine as machine
+from training.fleet.recovery.doctor import examine
+from training.fleet.recovery.doctor_rows import QUESTIONS
+from training.fleet.recovery.findings import SHOWN_MAX, Finding, Level, Report
 from training.fleet.state import State
 from training.fleet.store import RESERVE_BYTES
 
@@ -340,7 +340,7 @@ def test_tokens_that_end() -> None:
 
 
 def test_the_authority(tmp_path: Path) -> None:
-    from training.fleet.authority import Authority
+    from training.fleet.trust.authority import Authority
 
     folder, clock = tmp_path / "tls", FakeClock()
     assert list(machine.authority(folder, clock.now())) == []

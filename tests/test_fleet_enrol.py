@@ -14,14 +14,14 @@ from builders import a_capability, a_job
 from tls_world import SecureReceiver, Signer, secure
 
 from training.fleet import cli, join
-from training.fleet.cli_enroll import command
-from training.fleet.cli_world import World, connect, find_credentials, usual_url
 from training.fleet.client import Answered, FleetClient, Refused
-from training.fleet.credentials import Credentials, new_request
-from training.fleet.identity import Role
+from training.fleet.commands.enroll import command
+from training.fleet.commands.world import World, connect, find_credentials, usual_url
+from training.fleet.trust.credentials import Credentials, new_request
+from training.fleet.trust.identity import Role
+from training.fleet.work.options import options_of, parser
+from training.fleet.work.standing import Standing
 from training.fleet.worker import TrainerWorker
-from training.fleet.worker_options import options_of, parser
-from training.fleet.worker_standing import Standing
 
 SESAME = "open-sesame"
 

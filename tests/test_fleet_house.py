@@ -47,10 +47,10 @@ BREAKS: list[tuple[Callable[[Module], object], str, str]] = [
     (house.keeps_its_layer, "training.fleet.service", "from starlette.requests import Request"),
     (house.keeps_its_layer, "training.fleet.store", "import sqlite3"),
     (house.keeps_its_layer, "training.fleet.worker_state", "from training.fleet import queue"),
-    (house.keeps_its_layer, "training.fleet.hub", "from training.fleet.worker import main"),
+    (house.keeps_its_layer, "training.fleet.web.hub", "from training.fleet.worker import main"),
     (house.keeps_its_layer, "training.fleet.client", "import httpx"),
-    (house.keeps_its_layer, "training.fleet.cli_status", "from training.fleet import queue"),
-    (house.keeps_its_layer, "training.fleet.describe", "import sqlite3"),
+    (house.keeps_its_layer, "training.fleet.commands.status", "from training.fleet import queue"),
+    (house.keeps_its_layer, "training.fleet.plans.describe", "import sqlite3"),
     (house.reads_no_clock, "training.fleet.queue", "import time\nx = time.time()"),
     (house.reads_no_clock, "training.data.record", "from time import monotonic"),
     (house.reads_no_clock, "training.trainer.loop", "import time\nf(clock=time.perf_counter_ns)"),
@@ -87,9 +87,9 @@ def test_each_rule_sees_what_breaks_it(rule: Rule, name: str, source: str) -> No
 ALLOWED = [
     ("training.clock", "import time\nx = time.time()"),
     ("training.fleet.supervise_posix", "import fcntl, subprocess"),
-    ("training.fleet.locking", "def lock():\n  import fcntl"),
+    ("training.fleet.storage.locking", "def lock():\n  import fcntl"),
     ("training.fleet.database_sqlite", "import sqlite3\nq = 'PRAGMA foreign_keys = ON'"),
-    ("training.fleet.describe", "import subprocess"),
+    ("training.fleet.plans.describe", "import subprocess"),
     ("training.fleet.policy", "from training.fleet.job import Job"),
     ("training.fleet.queue", "from training.fleet.policy import fits\nimport secrets"),
     ("training.trainer.run", "import torch\nfrom training.data.split import split"),
@@ -146,8 +146,8 @@ def page(name: str) -> str:
 
 def test_the_protocol_page_names_every_address_and_every_refusal() -> None:
     text = page("protocol.md")
-    from training.fleet.endpoints import routes
     from training.fleet.protocol import Slug
+    from training.fleet.web.endpoints import routes
 
     paths = {re.sub(r"\{\w+\}", "{id}", route.path) for route in routes()}
     methods = {
@@ -169,13 +169,17 @@ def test_the_protocol_page_speaks_of_every_status_and_end() -> None:
 
 @pytest.mark.parametrize(
     ("program", "where"),
-    [("receiver", "operations.md"), ("worker", "operations.md"), ("cli", "command-line.md")],
+    [
+        ("receiver.py", "operations.md"),
+        ("work/options.py", "operations.md"),
+        ("c*/*.py", "command-line.md"),
+    ],
 )
 def test_the_pages_for_operators_name_every_flag(program: str, where: str) -> None:
     text = page(where)
     source = "".join(
         path.read_text(encoding="utf-8")
-        for path in sorted((ROOT / "training" / "fleet").glob(f"{program}*.py"))
+        for path in sorted((ROOT / "training" / "fleet").glob(program))
     )
     flags = set(re.findall(r'"(--[a-z][a-z-]+)[/"]', source))
     assert flags, "the flags of this program can be read"

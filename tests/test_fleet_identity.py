@@ -11,9 +11,10 @@ from fakes import FakeClock
 from hypothesis import given
 from hypothesis import strategies as st
 
-from training.fleet.access import POLICY, Access, access_of, acting_host, check
-from training.fleet.admission import FAILURES_MAX, FailureLimit
-from training.fleet.identity import (
+from training.fleet.protocol import Refusal, Slug
+from training.fleet.queue import JobQueue
+from training.fleet.trust.admission import FAILURES_MAX, FailureLimit
+from training.fleet.trust.identity import (
     LOCAL,
     Channel,
     Method,
@@ -26,9 +27,8 @@ from training.fleet.identity import (
     proxied,
     urn,
 )
-from training.fleet.protocol import Refusal, Slug
-from training.fleet.queue import JobQueue
-from training.fleet.registry import CODE_LIFE_S, DAY_S, Certified, Registry
+from training.fleet.trust.registry import CODE_LIFE_S, DAY_S, Certified, Registry
+from training.fleet.web.access import POLICY, Access, access_of, acting_host, check
 
 NAMES = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", fullmatch=True)
 FINGERPRINT = "ab" * 32

@@ -29,19 +29,17 @@ import tree_sitter
 from receiver_running import running
 
 from training.clock import SystemClock
-from training.fleet import (
-    capability,
-    install,
-    install_linux,
-    install_system,
-    install_windows,
-    windows_task,
-    worker_options,
-)
-from training.fleet.install_checks import judge, refused
-from training.fleet.install_steps import InstallError, Ran, Site, perform
-from training.fleet.install_types import Facts, Level, ReceiverSeen, Role, System, Wish
-from training.fleet.install_worker import capability_words, undelivered
+from training.fleet import capability
+from training.fleet.install import __main__ as install
+from training.fleet.install import linux as install_linux
+from training.fleet.install import system as install_system
+from training.fleet.install import windows as install_windows
+from training.fleet.install import windows_task
+from training.fleet.install.checks import judge, refused
+from training.fleet.install.steps import InstallError, Ran, Site, perform
+from training.fleet.install.types import Facts, Level, ReceiverSeen, Role, System, Wish
+from training.fleet.install.worker import capability_words, undelivered
+from training.fleet.work import options as worker_options
 
 ROOT = Path(__file__).parents[1]
 CHILDREN = ROOT / "tests" / "children"

@@ -15,8 +15,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from training.fleet import describe, manifest, manifest_syntax
-from training.fleet.describe import (
+from training.fleet import manifest
+from training.fleet.job import spec_hash
+from training.fleet.manifest import Manifest, ManifestError, Mistake, load_manifest
+from training.fleet.plans import describe
+from training.fleet.plans import syntax as manifest_syntax
+from training.fleet.plans.describe import (
     DescribeError,
     Description,
     FlagType,
@@ -25,8 +29,6 @@ from training.fleet.describe import (
     describe_command,
     parse_description,
 )
-from training.fleet.job import spec_hash
-from training.fleet.manifest import Manifest, ManifestError, Mistake, load_manifest
 from training.trainer import flags as trainer_flags
 
 EXAMPLE = Path(__file__).resolve().parents[1] / "etc" / "training_manifest.toml.example"

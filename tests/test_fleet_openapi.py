@@ -9,15 +9,16 @@ from typing import Any
 
 import pytest
 
-from training.fleet import enrolment, openapi, protocol
-from training.fleet.endpoints import routes
-from training.fleet.identity import Role
+from training.fleet import protocol
 from training.fleet.job import REPORTABLE
 from training.fleet.protocol import Slug
+from training.fleet.trust.identity import Role
 from training.fleet.views import Views
+from training.fleet.web import enrolment, openapi
+from training.fleet.web.endpoints import routes
 
 KEPT = Path(__file__).parents[1] / "docs" / "openapi.json"
-HOW = "run: python -m training.fleet.openapi docs/openapi.json"
+HOW = "run: python -m training.fleet.web.openapi docs/openapi.json"
 
 
 def test_the_document_that_is_kept_is_the_one_that_is_served() -> None:
@@ -33,7 +34,7 @@ def test_every_address_is_documented_and_no_other() -> None:
         for method in operations
     }
     missing = {each for each in served - documented if each[0] != "HEAD"}
-    assert missing == set(), f"add a row to OPERATIONS in training/fleet/openapi.py, then {HOW}"
+    assert missing == set(), f"add a row to OPERATIONS in training/fleet/web/openapi.py, then {HOW}"
     assert documented <= served, f"no such address any more; {HOW}"
 
 

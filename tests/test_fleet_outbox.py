@@ -20,7 +20,7 @@ from test_fleet_service import POLICY, Receiver, refused
 from training.fleet.ledger import GAP
 from training.fleet.protocol import LogLines, OutputRequest, Slug
 from training.fleet.words import LOG_LINES_MAX
-from training.fleet.worker_outbox import (
+from training.fleet.work.outbox import (
     ATTEMPTS_KEPT,
     CORRUPT_KEPT,
     FILE_LINES,
@@ -29,7 +29,7 @@ from training.fleet.worker_outbox import (
     Outbox,
     fitting,
 )
-from training.fleet.worker_types import Assignment, Backlog
+from training.fleet.work.types import Assignment, Backlog
 
 JOB = Assignment(job_id="ab" * 32, claim_id="c1", name="gbt", attempt=2)
 

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from training.fleet.job import EndReason
-from training.fleet.outcome import Ended, EndKind, Memory, error_text, judge, parse_progress
 from training.fleet.words import ERROR_CHARS_MAX
+from training.fleet.work.outcome import Ended, EndKind, Memory, error_text, judge, parse_progress
 
 TRACEBACK = [
     "loading 120 episodes",

@@ -27,14 +27,14 @@ from recovery_builders import (
 
 from training.clock import SystemClock
 from training.fleet import cli
-from training.fleet.backup import Backup
-from training.fleet.cli_world import World
-from training.fleet.locking import exclusive
-from training.fleet.provenance import sealed, unsealed
-from training.fleet.rebuild import Rebuilt, rebuild
-from training.fleet.reconcile import Delivery, sidecar
-from training.fleet.restore import Restore
+from training.fleet.commands.world import World
+from training.fleet.recovery.backup import Backup
+from training.fleet.recovery.rebuild import Rebuilt, rebuild
+from training.fleet.recovery.reconcile import Delivery, sidecar
+from training.fleet.recovery.restore import Restore
 from training.fleet.state import RecoveryError, State
+from training.fleet.storage.locking import exclusive
+from training.fleet.storage.provenance import sealed, unsealed
 from training.fleet.store import Artifact
 
 PLAN = [job | {"job_id": job_id(job)} for job in JOBS]

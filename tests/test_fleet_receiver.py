@@ -18,8 +18,6 @@ from fakes import FakeClock
 from receiver_running import TOKEN, Receiver, Wire, in_background, job_id, running
 
 from training.fleet import protocol
-from training.fleet.access import POLICY, Access, access_of
-from training.fleet.admission import FailureLimit
 from training.fleet.client import (
     Cancelled,
     FleetClient,
@@ -30,8 +28,10 @@ from training.fleet.client import (
     Unavailable,
     file_sha256,
 )
-from training.fleet.connection import HEADER_BYTES_MAX, GuardedProtocol
-from training.fleet.endpoints import routes
+from training.fleet.trust.admission import FailureLimit
+from training.fleet.web.access import POLICY, Access, access_of
+from training.fleet.web.connection import HEADER_BYTES_MAX, GuardedProtocol
+from training.fleet.web.endpoints import routes
 
 BODY = bytes(range(256)) * 12_000  # three blocks and a bit
 SHA = hashlib.sha256(BODY).hexdigest()
@@ -708,7 +708,7 @@ def test_every_route_and_method_has_its_policy() -> None:
 
 
 def test_every_refusal_is_a_problem_document() -> None:
-    from training.fleet.problems import body_of, headers_of
+    from training.fleet.web.problems import body_of, headers_of
 
     for slug in protocol.Slug:
         refusal = protocol.Refusal(slug, "one sentence", more=1)

@@ -19,10 +19,10 @@ from builders import a_capability
 
 from training.clock import SystemClock
 from training.fleet.client import FleetClient, Grant, NoWork, Refused
-from training.fleet.credentials import Credentials
 from training.fleet.database_sqlite import SqliteDatabase
 from training.fleet.receiver import main
-from training.fleet.tls import Security
+from training.fleet.trust.credentials import Credentials
+from training.fleet.trust.tls import Security
 
 JOB = '[[jobs]]\nname = "{0}"\nmodel = "gbt"\nmode = "oracle"\nseed = {1}\n'
 HEAD = 'schema_version = 1\nname = "plan"\n'

@@ -19,11 +19,11 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from training.fleet.filesystem import LocalFs
-from training.fleet.incoming import Part
+from training.fleet.storage.errors import Fenced, StoreError, StoreFull, StoreUnavailable
+from training.fleet.storage.filesystem import LocalFs
+from training.fleet.storage.incoming import Part
+from training.fleet.storage.index import IndexRow
 from training.fleet.store import ArtifactStore
-from training.fleet.store_errors import Fenced, StoreError, StoreFull, StoreUnavailable
-from training.fleet.store_index import IndexRow
 
 ROOT = Path("/models")
 

@@ -16,9 +16,6 @@ from pathlib import Path
 import pytest
 
 from training.fleet import supervise, supervise_windows
-from training.fleet.environment import trainer_environment
-from training.fleet.outcome import Ended, EndKind
-from training.fleet.output import KEPT_BYTES, OutputTail, clean_line
 from training.fleet.supervise import (
     CommandSpec,
     LocalProcess,
@@ -27,6 +24,9 @@ from training.fleet.supervise import (
     end_on_record,
 )
 from training.fleet.supervise_memory import MemoryState, memory_state, usable_kib
+from training.fleet.work.environment import trainer_environment
+from training.fleet.work.outcome import Ended, EndKind
+from training.fleet.work.output import KEPT_BYTES, OutputTail, clean_line
 
 CHILDREN = Path(__file__).with_name("children")
 PATIENCE_S = 30.0
@@ -334,7 +334,7 @@ for name in sys.argv[1:]:
 """
     folder = Path(supervise.__file__).parent
     names = [path.stem for path in (*folder.glob("worker*.py"), *folder.glob("supervise*.py"))]
-    names += ["launcher", "bundle", "output", "outcome", "environment", "trainer_command"]
+    names += ["launcher", *(f"work.{path.stem}" for path in (folder / "work").glob("[a-z]*.py"))]
     subprocess.run([sys.executable, "-c", program, *names], check=True)
 
 

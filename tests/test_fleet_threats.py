@@ -34,17 +34,17 @@ from receiver_running import TOKEN, Receiver, Wire, job_id, running
 from tls_world import SecureReceiver, secure
 
 from training.fleet import logs, words
-from training.fleet.access import POLICY, Access
-from training.fleet.admission import FailureLimit
-from training.fleet.cli_bundle import BundleRefused, unpack
 from training.fleet.client import Refused, Unavailable
-from training.fleet.endpoints import routes
-from training.fleet.identity import Role
+from training.fleet.commands.bundle import BundleRefused, unpack
 from training.fleet.manifest import ManifestError, parse_manifest
 from training.fleet.protocol import JSON_BODY_MAX, Refusal
-from training.fleet.quota import Quota
-from training.fleet.store_errors import BadName, StoreError
-from training.fleet.trainer_command import BadSpecError, Inputs, trainer_command
+from training.fleet.storage.errors import BadName, StoreError
+from training.fleet.trust.admission import FailureLimit
+from training.fleet.trust.identity import Role
+from training.fleet.web.access import POLICY, Access
+from training.fleet.web.endpoints import routes
+from training.fleet.web.quota import Quota
+from training.fleet.work.trainer_command import BadSpecError, Inputs, trainer_command
 
 ROOT = Path(__file__).parents[1]
 JOB = job_id(a_job("gbt-realistic"))
@@ -524,7 +524,7 @@ def test_every_load_of_weights_is_of_weights_only() -> None:
 def test_what_coordinates_reads_no_pickle_and_opens_no_archive() -> None:
     forbidden = {"pickle", "marshal", "shelve", "torch", "joblib", "cloudpickle", "dill"}
     receiver = {"tarfile", "zipfile", "shutil.unpack_archive"}
-    for path in (ROOT / "training" / "fleet").glob("*.py"):
+    for path in (ROOT / "training" / "fleet").rglob("*.py"):
         tree = ast.parse(path.read_text(encoding="utf-8"))
         names = {
             alias.name for n in ast.walk(tree) if isinstance(n, ast.Import) for alias in n.names

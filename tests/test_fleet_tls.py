@@ -18,12 +18,12 @@ from cryptography import x509
 from receiver_running import TOKEN, in_background, job_id
 from tls_world import SERVER, RealTime, SecureReceiver, Signer, host, secure, uri
 
-from training.fleet.admission import HEADER_FINGERPRINT
-from training.fleet.authority import AuthorityError
 from training.fleet.client import ClientError, FleetClient, Refused, Unreachable
-from training.fleet.credentials import Credentials
-from training.fleet.identity import Role, urn
-from training.fleet.tls import Security
+from training.fleet.trust.admission import HEADER_FINGERPRINT
+from training.fleet.trust.authority import AuthorityError
+from training.fleet.trust.credentials import Credentials
+from training.fleet.trust.identity import Role, urn
+from training.fleet.trust.tls import Security
 
 DAY = timedelta(days=1)
 JOB = job_id(a_job("one"))
@@ -366,8 +366,8 @@ def test_a_host_may_not_act_as_operator(two: tuple[SecureReceiver, FleetClient, 
 
 def test_no_address_serves_who_shows_nothing(receiver: SecureReceiver) -> None:
     """Every address and method, but those for joining."""
-    from training.fleet.access import Access, access_of
-    from training.fleet.endpoints import routes
+    from training.fleet.web.access import Access, access_of
+    from training.fleet.web.endpoints import routes
 
     client = receiver.showing(None)
     for route in routes():

@@ -11,8 +11,10 @@ from pathlib import Path, PurePosixPath
 import pytest
 from children.systemctl import command
 
-from training.fleet import install_linux, receiver, worker_options
-from training.fleet.install_types import Role, System, Wish
+from training.fleet import receiver
+from training.fleet.install import linux as install_linux
+from training.fleet.install.types import Role, System, Wish
+from training.fleet.work import options as worker_options
 
 ROOT = Path(__file__).parents[1]
 ROLES = list(Role)

@@ -21,10 +21,11 @@ from typing import Any, ClassVar
 import psutil
 import pytest
 
-from training.fleet import locking, supervise, supervise_windows
-from training.fleet.environment import trainer_environment
-from training.fleet.outcome import Ended, EndKind
+from training.fleet import supervise, supervise_windows
+from training.fleet.storage import locking
 from training.fleet.supervise import CommandSpec, LocalProcess, LocalRunner, SpawnFailedError
+from training.fleet.work.environment import trainer_environment
+from training.fleet.work.outcome import Ended, EndKind
 
 CHILDREN = Path(__file__).with_name("children")
 PATIENCE_S = 30.0

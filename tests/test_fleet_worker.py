@@ -13,15 +13,12 @@ from typing import Any
 
 import pytest
 
-from training.fleet import worker_types as t
+from training.fleet.calls.transport import Response, TransportError
 from training.fleet.client import FleetClient
 from training.fleet.job import EndReason
-from training.fleet.outcome import Ended, EndKind, Failure, Memory
 from training.fleet.supervise import CommandSpec, SpawnFailedError
-from training.fleet.trainer_command import BadSpecError, Inputs, outputs, trainer_command
-from training.fleet.transport import Response, TransportError
-from training.fleet.worker import TrainerWorker, main
-from training.fleet.worker_disk import (
+from training.fleet.work import types as t
+from training.fleet.work.disk import (
     KEPT_ATTEMPTS,
     StateError,
     StateFolder,
@@ -29,7 +26,10 @@ from training.fleet.worker_disk import (
     make_folders,
     prune,
 )
-from training.fleet.worker_options import Options, options_of, parser
+from training.fleet.work.options import Options, options_of, parser
+from training.fleet.work.outcome import Ended, EndKind, Failure, Memory
+from training.fleet.work.trainer_command import BadSpecError, Inputs, outputs, trainer_command
+from training.fleet.worker import TrainerWorker, main
 
 INPUTS = Inputs(
     Path("/venv/python"), Path("/d/v.parquet"), Path("/d/f.parquet"), Path("/d/tensors")
@@ -579,7 +579,7 @@ def test_a_host_tells_with_its_claim_that_its_disk_is_full(
     receiver = Receiver()
     worker = work(tmp_path, receiver, FakeRunner(), chance=lambda: 0.0)
     receiver.routes["claim"] = last(worker, reply(job_id=None, reason="quarantined"))
-    monkeypatch.setattr("training.fleet.worker_health.free_bytes", lambda _: 1024)
+    monkeypatch.setattr("training.fleet.work.health.free_bytes", lambda _: 1024)
     assert worker.run() == 0
     told = receiver.bodies("claim")[0]["capability"]
     assert told["healthy"] is False
@@ -590,7 +590,7 @@ def test_a_host_tells_with_its_claim_that_its_disk_is_full(
 def test_what_an_ended_attempt_left_goes_when_the_disk_is_nearly_full(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free_bytes: int, kept: bool
 ) -> None:
-    monkeypatch.setattr("training.fleet.worker_attempt.free_bytes", lambda _: free_bytes)
+    monkeypatch.setattr("training.fleet.work.attempt.free_bytes", lambda _: free_bytes)
     runner = FakeRunner(code=1, output=b"no space left\n")
     receiver = Receiver(claim=lambda _: reply(**GRANT))
     worker = work(tmp_path, receiver, runner)
@@ -611,7 +611,7 @@ def test_disk_that_refuses_the_state_does_not_end_the_worker(
     def full(*_: Any, **__: Any) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("training.fleet.worker_disk.write_whole", full)
+    monkeypatch.setattr("training.fleet.work.disk.write_whole", full)
     assert worker.run() == 0
     assert "No space left on device" in caplog.text
 

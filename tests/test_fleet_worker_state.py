@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from training.fleet import worker_types as t
 from training.fleet.job import EndReason
-from training.fleet.outcome import Ended, EndKind, Failure
 from training.fleet.protocol import Action as Order
 from training.fleet.protocol import Slug
+from training.fleet.work import types as t
+from training.fleet.work.outcome import Ended, EndKind, Failure
+from training.fleet.work.trainer import measure_s
 from training.fleet.worker_state import Phase, State, step
-from training.fleet.worker_trainer import measure_s
 
 A = TypeVar("A")
 

@@ -52,11 +52,11 @@ def test_every_target_has_a_file_and_every_file_is_a_target() -> None:
 @pytest.mark.parametrize(
     ("name", "where", "broken"),
     [
-        ("renderer", "training.fleet.cli_views.one_line", lambda text, *_: str(text)),
+        ("renderer", "training.fleet.commands.views.one_line", lambda text, *_: str(text)),
         ("wire", "training.fleet.service.check_claim", lambda _request: None),
-        ("index", "training.fleet.store_index.Index._cut_torn_line", lambda _self: 1 // 0),
-        ("unpack", "training.fleet.cli_bundle._check_sidecars", lambda *_: 1 // 0),
-        ("manifest", "training.fleet.manifest_types.Mistake.__str__", lambda _self: "\x1b[2J"),
+        ("index", "training.fleet.storage.index.Index._cut_torn_line", lambda _self: 1 // 0),
+        ("unpack", "training.fleet.commands.bundle._check_sidecars", lambda *_: 1 // 0),
+        ("manifest", "training.fleet.plans.types.Mistake.__str__", lambda _self: "\x1b[2J"),
     ],
 )
 def test_each_target_sees_a_planted_fault(

@@ -25,10 +25,10 @@ from receiver_running import Receiver
 
 from training.clock import SystemClock
 from training.fleet.client import FleetClient
-from training.fleet.credentials import Credentials, new_request, write_private
-from training.fleet.identity import Role, urn
-from training.fleet.registry import Certified
-from training.fleet.tls import Security
+from training.fleet.trust.credentials import Credentials, new_request, write_private
+from training.fleet.trust.identity import Role, urn
+from training.fleet.trust.registry import Certified
+from training.fleet.trust.tls import Security
 
 DAY = dt.timedelta(days=1)
 CLIENT, SERVER = ExtendedKeyUsageOID.CLIENT_AUTH, ExtendedKeyUsageOID.SERVER_AUTH

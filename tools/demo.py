@@ -33,10 +33,10 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from training.clock import SystemClock  # noqa: E402 - the checkout need not be installed
-from training.fleet.cli_bundle import BundleRefused, fetch_model  # noqa: E402
-from training.fleet.cli_status import render_status, status_data  # noqa: E402
-from training.fleet.cli_views import cell, duration  # noqa: E402
 from training.fleet.client import ClientError, FleetClient  # noqa: E402
+from training.fleet.commands.bundle import BundleRefused, fetch_model  # noqa: E402
+from training.fleet.commands.status import render_status, status_data  # noqa: E402
+from training.fleet.commands.views import cell, duration  # noqa: E402
 from training.fleet.printable import one_line, printable_lines  # noqa: E402
 from training.fleet.supervise import CommandSpec, LocalProcess, LocalRunner  # noqa: E402
 

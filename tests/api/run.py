@@ -21,13 +21,13 @@ from receiver_running import TOKEN, Receiver
 from tls_world import SecureReceiver
 
 from training.clock import SystemClock
-from training.fleet import endpoints
-from training.fleet.admission import FailureLimit
-from training.fleet.client_datasets import push, read_folder
-from training.fleet.credentials import new_request
-from training.fleet.dataset_pieces import Listing
-from training.fleet.quota import Quota
-from training.fleet.tls import Security
+from training.fleet.datasets.client import push, read_folder
+from training.fleet.datasets.pieces import Listing
+from training.fleet.trust.admission import FailureLimit
+from training.fleet.trust.credentials import new_request
+from training.fleet.trust.tls import Security
+from training.fleet.web import endpoints
+from training.fleet.web.quota import Quota
 from training.fleet.words import HEADER_CLAIM_ID, HEADER_HOST_ID, HOST_ID_PATTERN
 
 JOBS = tuple(f"job-{n}" for n in range(60))

@@ -7,9 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from training.fleet.incoming import Part
-from training.fleet.store import Artifact, ArtifactStore
-from training.fleet.store_errors import (
+from training.fleet.storage.errors import (
     BadName,
     Damaged,
     Fenced,
@@ -19,7 +17,9 @@ from training.fleet.store_errors import (
     StoreFull,
     WrongDigest,
 )
-from training.fleet.store_index import IndexRow
+from training.fleet.storage.incoming import Part
+from training.fleet.storage.index import IndexRow
+from training.fleet.store import Artifact, ArtifactStore
 
 BODY = bytes(range(256)) * 40
 SHA = hashlib.sha256(BODY).hexdigest()

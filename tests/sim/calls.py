@@ -10,11 +10,11 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from sim.network import Broken, Network, Outcome, Request
-from training.fleet import worker_types as t
+from training.fleet.calls.transport import Readable, Response, TransportError
 from training.fleet.client import FleetClient
-from training.fleet.transport import Readable, Response, TransportError
-from training.fleet.worker_calls import Asker, Calls, Lines, with_lines
-from training.fleet.worker_calls import Request as WorkerRequest
+from training.fleet.work import types as t
+from training.fleet.work.calls import Asker, Calls, Lines, with_lines
+from training.fleet.work.calls import Request as WorkerRequest
 
 URL = "http://receiver"
 

@@ -21,15 +21,15 @@ from sim.network import Connection, Request
 from sim.steps import BodyCut, Call, Commit, Endpoint, News, Process
 from sim.world import SimClock, Timer, World
 from training.fleet import protocol
-from training.fleet.catalogue import index_rows
+from training.fleet.calls.transport import Response
 from training.fleet.database import DatabaseError, Writer
 from training.fleet.policy import Policy
-from training.fleet.problems import body_of, headers_of, refusal_of
 from training.fleet.queue import JobQueue
 from training.fleet.service import Plan, Service
+from training.fleet.storage.errors import StoreError
 from training.fleet.store import ArtifactStore
-from training.fleet.store_errors import StoreError
-from training.fleet.transport import Response
+from training.fleet.web.catalogue import index_rows
+from training.fleet.web.problems import body_of, headers_of, refusal_of
 
 ROOT = Path("/models")
 TO_PENDING = (

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 from sim.network import Connection, Request
 from sim.steps import PIECE, Call, Commit, Endpoint, News
 from training.fleet import protocol
-from training.fleet.catalogue import first_delivery, provenance_of
+from training.fleet.calls.transport import Response
 from training.fleet.job import EndReason, spec_hash
-from training.fleet.problems import decoded
 from training.fleet.protocol import Refusal
 from training.fleet.service import UploadTicket
+from training.fleet.storage.errors import Damaged, OffsetMismatch, StoreError
 from training.fleet.store import Artifact
-from training.fleet.store_errors import Damaged, OffsetMismatch, StoreError
-from training.fleet.transport import Response
+from training.fleet.web.catalogue import first_delivery, provenance_of
+from training.fleet.web.problems import decoded
 
 if TYPE_CHECKING:
     from sim.coordinator import Coordinator

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 from sim.world import Timer, World
-from training.fleet import worker_types as t
 from training.fleet.job import EndReason
-from training.fleet.outcome import Failure
+from training.fleet.work import types as t
+from training.fleet.work.outcome import Failure
 
 SIZE = 1000
 _TROUBLE = (

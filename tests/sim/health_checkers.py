@@ -11,8 +11,8 @@ from sim.illness import has
 from sim.witness import Event, Observation, Witness
 from sim.worker_checkers import WorkerChecker
 from sim.world import World
-from training.fleet import worker_types as t
 from training.fleet.policy import Policy
+from training.fleet.work import types as t
 
 if TYPE_CHECKING:
     from sim.host import Host
@@ -219,4 +219,7 @@ class MoreMemoryOrNone(WorkerChecker):
 
     def _hosts(self) -> dict[str, dict[str, Any]]:
         rows = self._witness.rows("SELECT host, capability FROM hosts")
-        return {host: json.loads(capability) for host, capability in rows}
+        found = {host: json.loads(capability) for host, capability in rows}
+        # One whose first claim was undone by a full disk has no row yet, and is known all the same.
+        service = self._witness.receiver.service
+        return {known.name: dict(known.capability) for known in service.known_hosts()} | found

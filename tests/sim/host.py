@@ -21,15 +21,15 @@ from sim.network import Network
 from sim.trainer import Fate, Trainer
 from sim.world import SimClock, Timer, World
 from training.fleet import worker_state
-from training.fleet import worker_types as t
 from training.fleet.job import EndReason
 from training.fleet.launcher import put_down
-from training.fleet.outcome import LAST_WORDS, Ended, Failure
-from training.fleet.output import OutputTail
 from training.fleet.supervise import end_on_record
-from training.fleet.worker_calls import Asker
-from training.fleet.worker_calls import Request as WorkerRequest
-from training.fleet.worker_outbox import Outbox
+from training.fleet.work import types as t
+from training.fleet.work.calls import Asker
+from training.fleet.work.calls import Request as WorkerRequest
+from training.fleet.work.outbox import Outbox
+from training.fleet.work.outcome import LAST_WORDS, Ended, Failure
+from training.fleet.work.output import OutputTail
 
 
 @dataclass

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from sim.mutate import Mutant
 from training.fleet.database import Writer
-from training.fleet.incoming import Incoming, Part
 from training.fleet.ledger import Ledger
+from training.fleet.storage.incoming import Incoming, Part
 from training.fleet.store import ArtifactStore
 
 STORE_BUGS = (

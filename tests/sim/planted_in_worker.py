@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from sim.mutate import Mutant
-from training.fleet import client_answers as answers
-from training.fleet import (
-    worker_beats,
-    worker_calls,
-    worker_claims,
-    worker_reports,
-    worker_state,
-    worker_trainer,
-)
+from training.fleet import worker_state
+from training.fleet.calls import answers as answers
 from training.fleet.ledger import Ledger
 from training.fleet.service import Service
-from training.fleet.worker_outbox import Outbox
-from training.fleet.worker_turn import Turn
+from training.fleet.work import beats as worker_beats
+from training.fleet.work import calls as worker_calls
+from training.fleet.work import claims as worker_claims
+from training.fleet.work import reports as worker_reports
+from training.fleet.work import trainer as worker_trainer
+from training.fleet.work.outbox import Outbox
+from training.fleet.work.turn import Turn
 
 WORKER_BUGS = (
     # ── the worker ──────────────────────────────────────────────────────────────────────────

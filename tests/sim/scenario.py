@@ -10,7 +10,7 @@ from sim.faults import Weather
 from sim.illness import Illness
 from training.fleet.job import spec_hash
 from training.fleet.policy import Policy
-from training.fleet.worker_types import OnSilence, Settings
+from training.fleet.work.types import OnSilence, Settings
 
 _MODELS = ("gbt", "mlp", "cnn", "gru", "lstm", "transformer")
 # From this seed on fleets are slow ones, whose operator gave them leases of half an hour to half a day: what happens

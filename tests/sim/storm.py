@@ -163,8 +163,9 @@ class Storm:
                 self._chance.choice([120.0, 3 * self._scenario.policy.stale_after_s])
             )
             self._world.fault(Fault.RECEIVER_SLEEP, "receiver", f"{seconds:.0f} s")
-            self._receiver.sleep(seconds)
+            # Before it wakes up: what waited for that may look at once who was silent.
             self._world.after(seconds, lambda: self._slept(seconds))
+            self._receiver.sleep(seconds)
 
     def _step_clock(self) -> None:
         step_s = self._chance.choice(

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from sim.faults import Fault, Weather
 from sim.world import Timer, World
-from training.fleet.outcome import Ended, EndKind
-from training.fleet.worker_types import Assignment
+from training.fleet.work.outcome import Ended, EndKind
+from training.fleet.work.types import Assignment
 
 SIGKILL = 9
 _ENDINGS: dict[Fault | None, Ended] = {

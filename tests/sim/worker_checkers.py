@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 from sim.witness import Checker, Observation, Witness
 from sim.world import World
-from training.fleet import worker_types as t
-from training.fleet.outcome import Ended
 from training.fleet.protocol import Action as Order
 from training.fleet.protocol import Slug
-from training.fleet.worker_trainer import STEP_MAX_S
+from training.fleet.work import types as t
+from training.fleet.work.outcome import Ended
+from training.fleet.work.trainer import STEP_MAX_S
 
 if TYPE_CHECKING:
     from sim.host import Host

@@ -19,9 +19,9 @@ from typing import Any
 
 from torture.database_parts import memory_folder
 from training.crashpoint import VARIABLE
+from training.fleet.calls.answers import ClientError
+from training.fleet.calls.transport import HttpTransport
 from training.fleet.client import FleetClient
-from training.fleet.client_answers import ClientError
-from training.fleet.transport import HttpTransport
 
 PROGRAMS = Path(__file__).with_name("programs")
 ROOT = Path(__file__).resolve().parents[2]

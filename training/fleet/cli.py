@@ -17,17 +17,23 @@ from typing import Annotated, Any
 import typer
 from rich.live import Live
 
-from training.fleet import (
-    cli_audit,
-    cli_dataset,
-    cli_enroll,
-    cli_hosts,
-    cli_recovery,
-    cli_status,
-    cli_views,
+from training.fleet.client import (
+    ClientError,
+    Damaged,
+    FleetClient,
+    Refused,
+    Unavailable,
+    Unreachable,
 )
-from training.fleet.cli_bundle import BundleRefused, fetch_model
-from training.fleet.cli_world import (
+from training.fleet.commands import audit as cli_audit
+from training.fleet.commands import dataset as cli_dataset
+from training.fleet.commands import enroll as cli_enroll
+from training.fleet.commands import hosts as cli_hosts
+from training.fleet.commands import recovery as cli_recovery
+from training.fleet.commands import status as cli_status
+from training.fleet.commands import views as cli_views
+from training.fleet.commands.bundle import BundleRefused, fetch_model
+from training.fleet.commands.world import (
     DEFAULT_URL,
     DONE,
     REFUSED,
@@ -37,14 +43,6 @@ from training.fleet.cli_world import (
     CannotError,
     World,
     meter,
-)
-from training.fleet.client import (
-    ClientError,
-    Damaged,
-    FleetClient,
-    Refused,
-    Unavailable,
-    Unreachable,
 )
 from training.fleet.printable import json_text, one_line, printable, printable_lines
 

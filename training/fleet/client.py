@@ -11,7 +11,7 @@ first how much is there and goes on from it::
 
 Transport, chance and sleep are injected. Safe to call from several threads.
 
-What a call raises is drawn at the top of :mod:`training.fleet.client_answers`: Unreachable, Unavailable, Refused,
+What a call raises is drawn at the top of :mod:`training.fleet.calls.answers`: Unreachable, Unavailable, Refused,
 Superseded, Cancelled, all of them ClientError. A file that cannot be read or written is the OSError it is.
 """
 
@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode
 
-from training.fleet.client_answers import (
+from training.fleet.calls.answers import (
     Answered,
     Beat,
     Cancelled,
@@ -50,10 +50,10 @@ from training.fleet.client_answers import (
     typed,
     verdict,
 )
-from training.fleet.client_bundles import SLOW_S, Progress, Upload, fetch, file_sha256
-from training.fleet.client_calls import Caller
-from training.fleet.client_datasets import DatasetCalls
-from training.fleet.transport import HttpTransport, Transport
+from training.fleet.calls.bundles import SLOW_S, Progress, Upload, fetch, file_sha256
+from training.fleet.calls.calls import Caller
+from training.fleet.calls.transport import HttpTransport, Transport
+from training.fleet.datasets.client import DatasetCalls
 from training.fleet.words import (
     HEADER_CLAIM_ID,
     HEADER_HOST_ID,

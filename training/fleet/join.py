@@ -24,8 +24,8 @@ from urllib.parse import urlsplit
 
 from training.clock import Clock, SystemClock
 from training.fleet.client import ClientError, FleetClient, Refused, Unavailable, Unreachable
-from training.fleet.credentials import Credentials, CredentialsError, new_request, pinned
-from training.fleet.identity import Role, parse_fingerprint
+from training.fleet.trust.credentials import Credentials, CredentialsError, new_request, pinned
+from training.fleet.trust.identity import Role, parse_fingerprint
 from training.fleet.words import HOST_ID_PATTERN
 
 PROGRAM = "training.fleet.join"

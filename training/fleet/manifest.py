@@ -14,9 +14,15 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from training.fleet.dataset_pieces import ID as DATASET_ID
-from training.fleet.dataset_pieces import Catalogue
-from training.fleet.describe import (
+from training.fleet.datasets.pieces import ID as DATASET_ID
+from training.fleet.datasets.pieces import Catalogue
+from training.fleet.plans.checks import (
+    Trainers,
+    check_head,
+    check_plan,
+    check_trainers,
+)
+from training.fleet.plans.describe import (
     PROGRAMS,
     DescribeError,
     Describer,
@@ -25,15 +31,9 @@ from training.fleet.describe import (
     ProcessDescriber,
     describe_command,
 )
-from training.fleet.manifest_checks import (
-    Trainers,
-    check_head,
-    check_plan,
-    check_trainers,
-)
-from training.fleet.manifest_reader import Problem, Table, path_text
-from training.fleet.manifest_syntax import UnreadableError, parse, read_source
-from training.fleet.manifest_types import (
+from training.fleet.plans.reader import Problem, Table, path_text
+from training.fleet.plans.syntax import UnreadableError, parse, read_source
+from training.fleet.plans.types import (
     SCHEMA_VERSION,
     Defaults,
     HostSpec,
@@ -151,7 +151,7 @@ def _hyper_of(name: str, description: Description) -> dict[str, HyperFlag]:
 
 def _located(problems: Sequence[Problem], path: Path, source: str) -> list[Mistake]:
     """Problems with their lines, in the order of the file."""
-    from training.fleet.manifest_positions import Positions
+    from training.fleet.plans.positions import Positions
 
     positions = Positions(source)
     mistakes = [

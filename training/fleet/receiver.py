@@ -20,29 +20,29 @@ from starlette.exceptions import HTTPException
 
 from training.clock import Clock, SystemClock
 from training.fleet import logs
-from training.fleet.admission import Door
-from training.fleet.audit import AuditLog
-from training.fleet.authority import Authority
-from training.fleet.catalogue import index_rows
 from training.fleet.database import Database, DatabaseError, DatabaseLost, Writer
 from training.fleet.database_sqlite import SqliteDatabase
-from training.fleet.dataset_shelf import DatasetShelf
-from training.fleet.endpoints import routes
-from training.fleet.hub import Hub, Settings
-from training.fleet.listening import StartError, address, listener, public_url, secure
-from training.fleet.locking import LockedError, exclusive
+from training.fleet.datasets.shelf import DatasetShelf
 from training.fleet.manifest import default_describer
-from training.fleet.plan import Reloader
 from training.fleet.policy import Policy
 from training.fleet.policy_options import page, policy_of, setting
-from training.fleet.problems import on_http_error
 from training.fleet.protocol import Refusal, ReloadReply
 from training.fleet.queue import JobQueue
-from training.fleet.registry import Registry
 from training.fleet.service import Service
-from training.fleet.serving import CONNECTIONS_MAX, Server, configuration
+from training.fleet.storage.errors import StoreError
+from training.fleet.storage.locking import LockedError, exclusive
 from training.fleet.store import ArtifactStore
-from training.fleet.store_errors import StoreError
+from training.fleet.trust.admission import Door
+from training.fleet.trust.audit import AuditLog
+from training.fleet.trust.authority import Authority
+from training.fleet.trust.registry import Registry
+from training.fleet.web.catalogue import index_rows
+from training.fleet.web.endpoints import routes
+from training.fleet.web.hub import Hub, Settings
+from training.fleet.web.listening import StartError, address, listener, public_url, secure
+from training.fleet.web.plan import Reloader
+from training.fleet.web.problems import on_http_error
+from training.fleet.web.serving import CONNECTIONS_MAX, Server, configuration
 
 logger = logging.getLogger(__name__)
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from training.fleet.locking import LockedError, exclusive
+from training.fleet.storage.locking import LockedError, exclusive
 
 DEFAULT = Path("/var/lib/cis490")
 DATABASE = "training_jobs.db"

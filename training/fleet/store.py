@@ -23,11 +23,11 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from training.crashpoint import crashpoint
-from training.fleet.filesystem import Fs, LocalFs, file_sha256, replace_whole
-from training.fleet.incoming import PART_SUFFIX, Incoming, Part, check_sha256, part_name
-from training.fleet.provenance import BrokenSeal, sealed, unsealed
-from training.fleet.store_errors import BadName, Damaged, NotStored, StoreFull, disk_errors
-from training.fleet.store_index import Index
+from training.fleet.storage.errors import BadName, Damaged, NotStored, StoreFull, disk_errors
+from training.fleet.storage.filesystem import Fs, LocalFs, file_sha256, replace_whole
+from training.fleet.storage.incoming import PART_SUFFIX, Incoming, Part, check_sha256, part_name
+from training.fleet.storage.index import Index
+from training.fleet.storage.provenance import BrokenSeal, sealed, unsealed
 
 BUNDLE = "bundle.tar.zst"
 INDEX = "index.jsonl"

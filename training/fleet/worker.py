@@ -1,7 +1,7 @@
 """The daemon on a training host: it asks for a job, has it trained, and delivers the verified bundle.
 
 What it decides is in worker_state.py. This file is the shell around it: one inbox, one loop that takes an event and
-carries out the actions. Requests (worker_calls.py), the trainer (worker_attempt.py) and signals run beside the loop
+carries out the actions. Requests (work/calls.py), the trainer (work/attempt.py) and signals run beside the loop
 and only ever post events.
 
 Start it with ``python -m training.fleet.worker`` or ``cis490-trainer-worker``.
@@ -19,16 +19,16 @@ from pathlib import Path
 
 from training.clock import Clock, SystemClock
 from training.fleet import logs
-from training.fleet import worker_types as t
 from training.fleet.client import FleetClient
-from training.fleet.credentials import Credentials, CredentialsError
-from training.fleet.dataset_cache import DatasetCache
+from training.fleet.datasets.cache import DatasetCache
 from training.fleet.supervise import LocalRunner, Runner, end_leftovers
-from training.fleet.worker_attempt import Attempt
-from training.fleet.worker_calls import Asker, Calls
-from training.fleet.worker_disk import StateError, StateFolder
-from training.fleet.worker_health import SelfTest
-from training.fleet.worker_options import (
+from training.fleet.trust.credentials import Credentials, CredentialsError
+from training.fleet.work import types as t
+from training.fleet.work.attempt import Attempt
+from training.fleet.work.calls import Asker, Calls
+from training.fleet.work.disk import StateError, StateFolder
+from training.fleet.work.health import SelfTest
+from training.fleet.work.options import (
     PROGRAM,
     Options,
     detect,
@@ -36,10 +36,10 @@ from training.fleet.worker_options import (
     options_of,
     parser,
 )
-from training.fleet.worker_outbox import Outbox
-from training.fleet.worker_standing import Standing
+from training.fleet.work.outbox import Outbox
+from training.fleet.work.standing import Standing
+from training.fleet.work.trainer import measure_s
 from training.fleet.worker_state import Chance, State, step
-from training.fleet.worker_trainer import measure_s
 
 log = logging.getLogger("training.fleet.worker")
 

@@ -44,15 +44,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from training.fleet import (
-    worker_backlog,
-    worker_beats,
-    worker_claims,
-    worker_reports,
-    worker_trainer,
-)
-from training.fleet import worker_types as t
-from training.fleet.worker_turn import (
+from training.fleet.work import backlog as worker_backlog
+from training.fleet.work import beats as worker_beats
+from training.fleet.work import claims as worker_claims
+from training.fleet.work import reports as worker_reports
+from training.fleet.work import trainer as worker_trainer
+from training.fleet.work import types as t
+from training.fleet.work.turn import (
     REPORTING,
     SHUTDOWN,
     WITH_TRAINER,

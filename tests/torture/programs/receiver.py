@@ -8,9 +8,10 @@ import sys
 from dataclasses import fields
 from functools import partial
 
-from training.fleet import problems, receiver
+from training.fleet import receiver
 from training.fleet.policy import Policy
 from training.fleet.store import ArtifactStore
+from training.fleet.web import problems
 
 given = json.loads(os.environ["CIS490_TORTURE"])
 known = {field.name for field in fields(Policy)}

@@ -8,14 +8,11 @@ import sys
 from dataclasses import asdict, replace
 from typing import Any
 
-from training.fleet import (
-    client,
-    client_bundles,
-    worker,
-    worker_attempt,
-    worker_calls,
-    worker_health,
-)
+from training.fleet import client, worker
+from training.fleet.calls import bundles as client_bundles
+from training.fleet.work import attempt as worker_attempt
+from training.fleet.work import calls as worker_calls
+from training.fleet.work import health as worker_health
 
 given = json.loads(os.environ["CIS490_TORTURE"])
 witness = os.open(given["witness"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)

@@ -1,0 +1,1 @@
+"""Calls to the receiver: answers, retries, transport; the standard library alone."""

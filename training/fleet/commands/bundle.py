@@ -1,0 +1,175 @@
+"""Unpacking a fetched bundle: regular files of a closed list of names, bounded in size, and nothing else.
+
+Reads the archive header by header instead of asking ``tarfile`` to extract: links, devices, folders, sparse files and
+extended headers are not handled but refused, so there is nothing to get wrong about them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import shutil
+import tarfile
+import tempfile
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from training.fleet.calls.bundles import Progress
+from training.fleet.client import FleetClient
+from training.fleet.work.trainer_command import outputs
+
+MEMBER_BYTES_MAX = 8 * 1024**3
+MEMBERS_MAX = 64
+# A bundle may unpack to this many times its size, and a small one to this much anyway.
+RATIO_MAX = 200
+SMALL_BYTES = 256 * 1024**2
+CHECKPOINT_BYTES_MAX = 64 * 1024**2
+_WINDOW_MAX = 2**27
+_PIECE = 1024 * 1024
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}")
+
+
+class BundleRefused(Exception):  # noqa: N818 - named for what happened to the bundle
+    """The bundle is not what a job of this kind leaves; nothing of it was kept. The text is one sentence."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unpacked:
+    """One file of the bundle, now on this machine's disk."""
+
+    name: str
+    size: int
+    sha256: str
+
+
+def allowed_names(spec: Mapping[str, Any]) -> frozenset[str]:
+    """The files that a bundle of this job may hold."""
+    promised = outputs(spec)
+    if promised:
+        return frozenset(name for name in promised if _NAME.fullmatch(name))
+    model, mode = str(spec.get("model")), str(spec.get("mode"))
+    endings = ("ckpt.json", "xgb.json", "pt", "train.json", "pretrain.json")
+    names = (f"{model}_{mode}{'_' if 'train' in end else '.'}{end}" for end in endings)
+    return frozenset(name for name in names if _NAME.fullmatch(name))
+
+
+def fetch_model(
+    client: FleetClient, detail: Mapping[str, Any], folder: Path, progress: Progress | None
+) -> tuple[str, list[Unpacked]]:
+    """Fetch the model of the job ``detail`` into ``folder``: its artifact id and its files, all verified."""
+    view, allowed = detail["job"], allowed_names(detail["spec"])
+    if not view.get("artifact_id"):
+        raise BundleRefused(f"job {view['name']} is {view['status']} and has no model yet")
+    if not allowed:
+        raise BundleRefused(f"the files of job {view['name']} have names that are not safe to use")
+    folder.mkdir(parents=True, exist_ok=True)
+    bundle = folder / ".bundle.tar.zst"
+    try:
+        fetched = client.get_model(str(view["job_id"]), bundle, progress=progress)
+        if fetched.artifact_id != view["artifact_id"]:
+            raise BundleRefused(f"job {view['name']} got another model meanwhile; try again")
+        return fetched.artifact_id, unpack(bundle, folder, allowed)
+    finally:
+        bundle.unlink(missing_ok=True)
+
+
+def unpack(bundle: Path, target: Path, allowed: Collection[str]) -> list[Unpacked]:
+    """Unpack ``bundle`` into the folder ``target``; files appear only when all of them are good.
+
+    Raises BundleRefused for a bundle that is not as it should be, OSError when the disk fails.
+    """
+    import zstandard
+
+    budget = max(SMALL_BYTES, RATIO_MAX * bundle.stat().st_size)
+    target.mkdir(parents=True, exist_ok=True)
+    staging = Path(tempfile.mkdtemp(prefix=".unpacking-", dir=target))
+    try:
+        with bundle.open("rb") as file:
+            decompressor = zstandard.ZstdDecompressor(max_window_size=_WINDOW_MAX)
+            with decompressor.stream_reader(file) as stream:
+                try:
+                    found = _members(stream, staging, allowed, budget)
+                except zstandard.ZstdError:
+                    raise BundleRefused("the bundle is not a zstd stream") from None
+        _check_sidecars(staging, found)
+        for member in found:
+            (staging / member.name).replace(target / member.name)
+        return found
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
+
+
+def _members(
+    stream: IO[bytes], staging: Path, allowed: Collection[str], budget: int
+) -> list[Unpacked]:
+    found: list[Unpacked] = []
+    while (header := _header(stream)) is not None:
+        name = header.name
+        if header.type not in (tarfile.REGTYPE, tarfile.AREGTYPE) or header.linkname:
+            raise BundleRefused(f"the bundle holds something that is not a regular file: {name!a}")
+        if name not in allowed:
+            raise BundleRefused(f"the bundle holds a file that does not belong to it: {name!a}")
+        if name in {member.name for member in found} or len(found) >= MEMBERS_MAX:
+            raise BundleRefused(f"the bundle holds {name!a} twice")
+        budget -= header.size
+        if not 0 <= header.size <= MEMBER_BYTES_MAX or budget < 0:
+            raise BundleRefused(f"{name} is too large for this bundle ({header.size} bytes)")
+        found.append(_copy(stream, staging / name, header.size))
+    if not found:
+        raise BundleRefused("the bundle is empty")
+    return found
+
+
+def _header(stream: IO[bytes]) -> tarfile.TarInfo | None:
+    """The next member's header; ``None`` at the end of the archive."""
+    block = _exactly(stream, tarfile.BLOCKSIZE)
+    if not any(block):
+        return None
+    try:
+        return tarfile.TarInfo.frombuf(block, "utf-8", "strict")
+    except (tarfile.HeaderError, ValueError):
+        raise BundleRefused("the bundle's archive is damaged") from None
+
+
+def _copy(stream: IO[bytes], path: Path, size: int) -> Unpacked:
+    digest, left = hashlib.sha256(), size
+    with path.open("xb") as file:
+        while left:
+            piece = _exactly(stream, min(left, _PIECE))
+            digest.update(piece)
+            file.write(piece)
+            left -= len(piece)
+    _exactly(stream, -size % tarfile.BLOCKSIZE)
+    return Unpacked(path.name, size, digest.hexdigest())
+
+
+def _exactly(stream: IO[bytes], count: int) -> bytes:
+    read = bytearray()
+    while len(read) < count:
+        piece = stream.read(count - len(read))
+        if not piece:
+            raise BundleRefused("the bundle ends early")
+        read += piece
+    return bytes(read)
+
+
+def _check_sidecars(staging: Path, found: list[Unpacked]) -> None:
+    """A checkpoint names its sidecar with size and SHA-256: both must be what lies beside it."""
+    by_name = {member.name: member for member in found}
+    for checkpoint in (member for member in found if member.name.endswith(".ckpt.json")):
+        if checkpoint.size > CHECKPOINT_BYTES_MAX:
+            raise BundleRefused(f"{checkpoint.name} is too large for a checkpoint")
+        try:
+            document = json.loads((staging / checkpoint.name).read_bytes())
+            named = document.get("sidecar")
+        except (ValueError, RecursionError, AttributeError):
+            raise BundleRefused(f"{checkpoint.name} is not a JSON object") from None
+        if not isinstance(named, dict):
+            continue
+        sidecar = by_name.get(str(named.get("file")))
+        wanted = (named.get("bytes"), named.get("sha256"))
+        if sidecar is None or (sidecar.size, sidecar.sha256) != wanted:
+            raise BundleRefused(f"{checkpoint.name} was not written with the sidecar beside it")

@@ -1,0 +1,110 @@
+"""``cis490-jobs dataset push``, ``list`` and ``remove``: bring data to the receiver, from which workers fetch it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from training.fleet.commands.views import Json, ago, size
+from training.fleet.commands.world import DONE, REFUSED, USAGE, CannotError, World, meter
+from training.fleet.datasets.client import FolderError, push, read_folder
+from training.fleet.datasets.pieces import Catalogue, UnknownDataset
+from training.fleet.printable import printable
+from training.fleet.words import DATASET_NAME_PATTERN
+
+Url = Annotated[str | None, typer.Option(help="As for all commands.")]
+AsJson = Annotated[bool, typer.Option("--json", help="For machines.")]
+
+app = typer.Typer(help="Data sets that workers fetch.", rich_markup_mode=None)
+
+
+@app.command("push")
+def push_dataset(
+    ctx: typer.Context,
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="As `build` makes it.")],
+    name: Annotated[
+        str | None, typer.Option("--name", help="What plans call it; default the folder's name.")
+    ] = None,
+    receiver_url: Url = None,
+    as_json: AsJson = False,
+) -> int:
+    """Bring a folder to the receiver. Only what it lacks travels; a push that broke off goes on."""
+    world: World = ctx.obj
+    called = name or folder.resolve().name
+    if not re.fullmatch(DATASET_NAME_PATTERN, called):
+        raise CannotError(
+            f"{called!r} cannot name a data set; choose one of small letters, digits, dots, dashes and "
+            "underscores with --name",
+            USAGE,
+        )
+    calls = world.client(receiver_url).datasets
+    try:
+        with meter(world, "reading") as progress:
+            listing = read_folder(folder, progress)
+        with meter(world, "sending") as progress:
+            view, sent = push(calls, folder, listing, called, progress)
+    except FolderError as error:
+        raise CannotError(str(error)) from None
+    line = (
+        f"{called} is data set {listing.dataset_id[:12]}: {size(listing.size)} in {len(listing.files)} files, "
+        f"{size(sent)} of which travelled"
+    )
+    world.show(as_json, {**view, "sent": sent}, lambda: line)
+    if not any(file.path == "validation_v1.parquet" for file in listing.files):
+        world.complain(
+            "there is no validation_v1.parquet in it, so only trainers of your own can use it; "
+            "`python -m training.data.build` makes a folder for ours"
+        )
+    return DONE
+
+
+@app.command("list")
+def list_datasets(ctx: typer.Context, receiver_url: Url = None, as_json: AsJson = False) -> int:
+    """Every data set: its names, its id, its size, its age."""
+    world: World = ctx.obj
+    answer = world.client(receiver_url).datasets.datasets()
+    world.show(as_json, answer, lambda: _table(answer))
+    return DONE
+
+
+@app.command("remove")
+def remove_dataset(
+    ctx: typer.Context,
+    dataset: Annotated[
+        str, typer.Argument(metavar="DATASET", help="Its name, its id, or a prefix.")
+    ],
+    receiver_url: Url = None,
+    as_json: AsJson = False,
+) -> int:
+    """Forget a data set that no job of the plan names."""
+    world: World = ctx.obj
+    calls = world.client(receiver_url).datasets
+    rows = calls.datasets()["datasets"]
+    names = {name: row["dataset_id"] for row in rows for name in row["names"]}
+    try:
+        found = Catalogue(frozenset(row["dataset_id"] for row in rows), names).resolve(dataset)
+    except UnknownDataset as error:
+        raise CannotError(f"{error}; `cis490-jobs dataset list` shows all", REFUSED) from None
+    answer = calls.remove(found)
+    line = f"{printable(dataset)} is gone, {size(answer['freed'])} are free"
+    world.show(as_json, answer, lambda: line)
+    return DONE
+
+
+def _table(answer: Json) -> Table | str:
+    if not answer["datasets"]:
+        return "none; `cis490-jobs dataset push FOLDER` brings one"
+    table = Table("name", "id", "size", "files", "pushed", box=None)
+    for row in answer["datasets"]:
+        table.add_row(
+            ", ".join(printable(name) for name in row["names"]) or "-",
+            printable(row["dataset_id"])[:12],
+            size(row["size"]),
+            str(int(row["files"])),
+            ago(row["pushed_at"], answer["now"]),
+        )
+    return table

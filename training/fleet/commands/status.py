@@ -1,0 +1,120 @@
+"""``cis490-jobs status``: the whole fleet on one screen. Pure: values in, a shape or a renderable out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from training.fleet.commands.views import (
+    STATUSES,
+    Json,
+    ago,
+    cell,
+    eta,
+    number,
+    progress,
+    state,
+    table,
+)
+from training.fleet.printable import one_line
+
+_PENDING_SHOWN = 40
+_NAMED_SHOWN = 40
+_NAME_SHOWN = 60  # characters
+_NAMES_IN_GROUP = 4
+
+
+def status_data(views: Iterable[Json], counts: Json, now: float | None, *, whole: bool) -> Json:
+    """The shape behind ``status``, for people and for ``--json``."""
+    jobs = list(views)
+    failed = [view for view in jobs if view.get("status") == "failed"]
+    stuck = [view for view in jobs if view.get("status") == "pending" and view.get("obstacle")]
+    return {
+        "counts": dict(counts),
+        "jobs": jobs,
+        "failed": [_entry(view, "error") for view in failed],
+        "cannot_run": [_entry(view, "obstacle") for view in stuck],
+        "complete": whole,  # false: the queue is long, and only a part of it is listed here
+        "now": now,
+    }
+
+
+def _entry(view: Json, key: str) -> dict[str, Any]:
+    return {"name": view.get("name"), "job_id": view.get("job_id"), key: view.get(key)}
+
+
+def render_status(data: Json, health: Json) -> RenderableType:
+    parts: list[RenderableType] = [_counts(data["counts"])]
+    if health.get("detail"):
+        parts.append(cell(health["detail"], "bold yellow"))
+    parts += [Text(), _status_table(data)] if data["jobs"] else []
+    out = health.get("quarantined")
+    if isinstance(out, Mapping):
+        held = [{"name": host, "reason": out[host]} for host in sorted(out)]
+        parts += _named("Hosts that get no jobs", held, "reason", "bold yellow")
+    if not data["complete"]:
+        parts.append(Text("The queue is long: see all of it with `cis490-jobs list`.", "dim"))
+    parts += _named("Failed", data["failed"], "error", "bold red")
+    parts += _named("Cannot run anywhere", _grouped(data["cannot_run"]), "obstacle", "bold yellow")
+    return Group(*parts)
+
+
+def _grouped(stuck: Sequence[Json]) -> list[Json]:
+    """Jobs with the same obstacle in one line, however many they are."""
+    groups: dict[str, list[str]] = {}
+    for entry in stuck:
+        name = one_line(entry.get("name"), _NAME_SHOWN)
+        groups.setdefault(str(entry.get("obstacle")), []).append(name)
+    return [{"name": _names(names), "obstacle": obstacle} for obstacle, names in groups.items()]
+
+
+def _names(names: Sequence[str]) -> str:
+    few = ", ".join(names[:_NAMES_IN_GROUP])
+    more = len(names) - _NAMES_IN_GROUP
+    return f"{few} and {more} more" if more > 0 else few
+
+
+def _counts(counts: Json) -> Text:
+    total = sum(int(number(n) or 0) for n in counts.values())
+    said = [f"{int(number(counts.get(s)) or 0)} {s}" for s in STATUSES if counts.get(s)]
+    jobs = "1 job" if total == 1 else f"{total} jobs"
+    return Text(f"{jobs}: {', '.join(said)}" if said else "no jobs yet", style="bold")
+
+
+def _status_table(data: Json) -> RenderableType:
+    made = table("JOB", "STATE", "HOST", "PROGRESS", "ETA", "SINCE", right=("ETA",))
+    order = {status: place for place, status in enumerate(STATUSES)}
+    jobs = sorted(data["jobs"], key=lambda v: order.get(str(v.get("status")), len(order)))
+    pending = 0
+    for view in jobs:
+        waits = view.get("status") == "pending"
+        pending += waits
+        if waits and pending > _PENDING_SHOWN:
+            continue
+        since = view.get("finished_at") or view.get("claimed_at") or view.get("created_at")
+        made.add_row(
+            cell(view.get("name"), chars_max=60),
+            state(view),
+            cell(view.get("host")),
+            cell(progress(view)),
+            cell(eta(view)),
+            cell(ago(view.get("created_at") if waits else since, data["now"])),
+        )
+    if pending <= _PENDING_SHOWN:
+        return made
+    return Group(made, Text(f"… and {pending - _PENDING_SHOWN} more pending", "dim"))
+
+
+def _named(title: str, entries: Sequence[Json], key: str, style: str) -> list[RenderableType]:
+    if not entries:
+        return []
+    lines: list[RenderableType] = [Text(), Text(title, style)]
+    for entry in entries[:_NAMED_SHOWN]:
+        reason = one_line(entry.get(key) or "no reason was given", 400)
+        lines.append(Text(f"  {one_line(entry.get('name'), _NAMES_IN_GROUP * 64)}: {reason}"))
+    if len(entries) > _NAMED_SHOWN:
+        lines.append(Text(f"  … and {len(entries) - _NAMED_SHOWN} more", "dim"))
+    return lines

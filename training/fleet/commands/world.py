@@ -1,0 +1,122 @@
+"""What the commands of ``cis490-jobs`` touch: the network, two streams, the environment, time."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+from rich.console import Console, RenderableType
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+
+from training.clock import SystemClock
+from training.fleet.client import ClientError, FleetClient
+from training.fleet.printable import json_text, one_line
+from training.fleet.trust.credentials import Credentials, CredentialsError
+from training.fleet.trust.renewal import renew_if_due
+
+URL_VARIABLE = "CIS490_RECEIVER_URL"
+TOKEN_VARIABLE = "CIS490_OPERATOR_TOKEN"  # noqa: S105 - the variable's name
+DEFAULT_URL = "http://127.0.0.1:8445"
+DONE, REFUSED, USAGE, UNREACHABLE = 0, 1, 2, 75
+
+Connect = Callable[[str, str | None], FleetClient]
+
+
+TLS_VARIABLE = "CIS490_TLS_DIR"
+RECEIVERS_TLS_DIR = Path("/var/lib/cis490/tls")
+
+
+def connect(url: str, token: str | None) -> FleetClient:
+    """A client that tries once: a person is waiting, and an error says what to do."""
+    credentials = find_credentials(os.environ) if url.startswith("https:") else None
+    tls = None if credentials is None else credentials.context()
+    client = FleetClient(url, operator_token=token, tls=tls, tries=1, timeout_s=15.0)
+    if credentials is not None:
+        # The command itself says what is wrong, if anything is; renewal may wait for the next one.
+        with suppress(ClientError, CredentialsError, OSError):
+            if renew_if_due(credentials, client, SystemClock().now()):
+                client.close()
+    return client
+
+
+def find_credentials(environ: Mapping[str, str]) -> Credentials | None:
+    """What join left for this person; on the receiver's own host, its authority."""
+    named = environ.get(TLS_VARIABLE)
+    home = Path(
+        environ.get("HOME") or environ.get("USERPROFILE") or "~", ".config", "cis490", "tls"
+    )
+    folders = [Path(named)] if named else [home, RECEIVERS_TLS_DIR]
+    return next((found for found in map(Credentials, folders) if found.present), None)
+
+
+def usual_url(environ: Mapping[str, str]) -> str:
+    """The receiver that was joined; else the one on this machine."""
+    found = find_credentials(environ)
+    if found is None:
+        return DEFAULT_URL
+    known = found.identity()
+    return DEFAULT_URL.replace("http:", "https:") if known is None else known.receiver_url
+
+
+class CannotError(Exception):
+    """A command cannot do what was asked. The text is one sentence."""
+
+    def __init__(self, sentence: str, code: int = REFUSED) -> None:
+        super().__init__(sentence)
+        self.code = code
+
+
+@dataclass(frozen=True)
+class World:
+    """What the commands touch: the network, two streams, the environment, time. Tests bring their own."""
+
+    connect: Connect = connect
+    out: IO[str] = field(default_factory=lambda: sys.stdout)
+    err: IO[str] = field(default_factory=lambda: sys.stderr)
+    environ: Mapping[str, str] = field(default_factory=lambda: os.environ)
+    sleep: Callable[[float], object] = time.sleep
+    url: str | None = None
+    as_json: bool = False
+
+    def client(self, url: str | None) -> FleetClient:
+        address = url or self.url or self.environ.get(URL_VARIABLE)
+        token = self.environ.get(TOKEN_VARIABLE, "").strip()
+        if not (token.isascii() and token.isprintable()):
+            raise CannotError(f"${TOKEN_VARIABLE} holds characters that no token has", USAGE)
+        try:
+            return self.connect(address or usual_url(self.environ), token or None)
+        except CredentialsError as error:
+            raise CannotError(str(error), USAGE) from None
+        except ValueError as error:  # not an address; the transport says what one looks like
+            raise CannotError(str(error), USAGE) from None
+
+    def console(self) -> Console:
+        wide = None if self.out.isatty() else 200  # a pipe has no width to fit into
+        return Console(file=self.out, highlight=False, markup=False, emoji=False, width=wide)
+
+    def show(self, as_json: bool, data: Any, rendered: Callable[[], RenderableType]) -> None:
+        """The answer, for machines or for people."""
+        if as_json or self.as_json:
+            print(json_text(data), file=self.out)
+        else:
+            self.console().print(rendered())
+
+    def complain(self, sentence: object) -> None:
+        print(f"cis490-jobs: {one_line(sentence, 2000)}", file=self.err)
+
+
+@contextmanager
+def meter(world: World, words: str) -> Iterator[Callable[[int, int], object]]:
+    """A bar with the time left, on a terminal; silence elsewhere."""
+    columns = (TextColumn(words), BarColumn(), DownloadColumn(), TimeRemainingColumn())
+    console = Console(file=world.err, highlight=False)
+    shown = world.err.isatty()
+    with Progress(*columns, console=console, transient=True, disable=not shown) as bar:
+        task = bar.add_task(words, total=None)
+        yield lambda done, whole: bar.update(task, completed=done, total=whole or None)

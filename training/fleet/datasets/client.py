@@ -1,0 +1,178 @@
+"""Data sets on their way to and from the receiver: listings and pieces, each verified when it arrives."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from training.fleet.calls.answers import Damaged, json_object
+from training.fleet.calls.calls import Caller
+from training.fleet.datasets.pieces import (
+    PIECE_BYTES,
+    BadListing,
+    File,
+    Listing,
+    Place,
+    check_paths,
+    cut,
+    parse,
+)
+
+SLOW_S = 120.0  # a small board checks a long listing, or syncs, for a while
+PUSH_TRIES = 5  # in a row, of one piece
+
+Progress = Callable[[int, int], object]  # bytes done, bytes in all
+
+
+class FolderError(Exception):
+    """A folder cannot become a data set. The text is one sentence."""
+
+
+class DatasetCalls:
+    """The calls, over a client's connections. ``tries`` as for the client's own."""
+
+    def __init__(self, caller: Caller) -> None:
+        self._caller = caller
+
+    def datasets(self) -> dict[str, Any]:
+        """What there is (``DatasetsReply``)."""
+        return json_object(
+            self._caller.again(lambda: self._caller.send("GET", "/v1/datasets"), None)
+        )
+
+    def announce(self, listing: Listing, *, tries: int | None = None) -> dict[str, Any]:
+        """Bring the listing (``DatasetDraftReply``)."""
+        return self._put(_set(listing.dataset_id), listing.document, tries)
+
+    def bring(self, dataset_id: str, sha256: str, data: bytes, *, tries: int | None = None) -> None:
+        """Bring one piece of an announced data set."""
+        self._put(_piece(dataset_id, sha256), data, tries, answers=False)
+
+    def publish(self, dataset_id: str, name: str | None) -> dict[str, Any]:
+        """Let it be fetched (``DatasetView``)."""
+        return self._post(f"{_set(dataset_id)}/publish", {"name": name})
+
+    def remove(self, dataset_id: str) -> dict[str, Any]:
+        """Forget it (``DatasetRemoveReply``)."""
+        return self._post(f"{_set(dataset_id)}/remove", {})
+
+    def listing(self, dataset_id: str, *, tries: int | None = None) -> Listing:
+        """The listing, verified; Damaged when it is not the one of this id, or breaks a rule."""
+        document = self._get(_set(dataset_id), dataset_id, tries)
+        try:
+            return parse(document)
+        except BadListing as error:
+            raise Damaged(
+                f"the receiver's data set {dataset_id[:12]} cannot be used: {error}"
+            ) from error
+
+    def piece(self, dataset_id: str, sha256: str, *, tries: int | None = None) -> bytes:
+        """A piece, verified; Damaged when the bytes are others."""
+        return self._get(_piece(dataset_id, sha256), sha256, tries)
+
+    # -- inside -------------------------------------------------------------------------------------------------
+
+    def _get(self, path: str, sha256: str, tries: int | None) -> bytes:
+        def once() -> bytes:
+            body = self._caller.send("GET", path).body
+            if hashlib.sha256(body).hexdigest() != sha256:
+                raise Damaged(f"{path} arrived damaged ({len(body)} bytes)")
+            return body
+
+        return self._caller.again(once, tries)
+
+    def _put(
+        self, path: str, body: bytes, tries: int | None, *, answers: bool = True
+    ) -> dict[str, Any]:
+        headers = {"Content-Length": str(len(body)), "Content-Type": "application/octet-stream"}
+
+        def once() -> dict[str, Any]:
+            answer = self._caller.send(
+                "PUT", path, body=io.BytesIO(body), headers=headers, timeout_s=SLOW_S
+            )
+            return json_object(answer) if answers else {}
+
+        return self._caller.again(once, tries)
+
+    def _post(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
+        content = json.dumps(body).encode()
+        answer = self._caller.again(
+            lambda: self._caller.send("POST", path, body=content, timeout_s=SLOW_S), None
+        )
+        return json_object(answer)
+
+
+def read_folder(root: Path, progress: Progress) -> Listing:
+    """The listing of all files below ``root`` but those whose name, or folder's name, begins with a dot.
+
+    Raises FolderError, also for a link or a file that no other system could hold; OSError when one cannot be read.
+    """
+    if not root.is_dir():
+        raise FolderError(f"{root} is not a folder; name the one that holds the data set")
+    paths = sorted(
+        path
+        for path in root.rglob("*")
+        if not any(part.startswith(".") for part in path.relative_to(root).parts)
+    )
+    for path in paths:
+        if path.is_symlink() or not (path.is_file() or path.is_dir()):
+            raise FolderError(f"{path} is a link or a device; put the file itself there")
+    files = [path for path in paths if path.is_file()]
+    if not files:
+        raise FolderError(f"there is no file in {root}; name the folder that holds the data set")
+    try:
+        check_paths(path.relative_to(root).as_posix() for path in files)
+        whole, done, found = sum(path.stat().st_size for path in files), 0, []
+        for path in files:
+            found.append(_read(path, path.relative_to(root).as_posix()))
+            done += found[-1].size
+            progress(done, whole)
+        return parse(Listing(tuple(found)).document)  # held to the rules before anything travels
+    except BadListing as error:
+        raise FolderError(str(error)) from None
+
+
+def _read(path: Path, name: str) -> File:
+    with path.open("rb") as file:
+        return cut(name, iter(lambda: file.read(PIECE_BYTES), b""))
+
+
+def push(
+    calls: DatasetCalls, root: Path, listing: Listing, name: str | None, progress: Progress
+) -> tuple[dict[str, Any], int]:
+    """Bring what the receiver lacks, then publish: its view of the data set, and the bytes that travelled.
+
+    Raises FolderError when a file changed meanwhile, ClientError, OSError. Begun again it goes on.
+    """
+    draft = calls.announce(listing, tries=PUSH_TRIES)
+    missing = set(draft["missing"])
+    whole, done = sum(listing.lengths[each] for each in missing), 0
+    for place in listing.places():
+        if place.sha256 not in missing:
+            continue
+        missing.remove(place.sha256)
+        data = _bytes_at(root, place)
+        if hashlib.sha256(data).hexdigest() != place.sha256:
+            raise FolderError(f"{root / place.path} changed while it was pushed; push again")
+        calls.bring(listing.dataset_id, place.sha256, data, tries=PUSH_TRIES)
+        done += len(data)
+        progress(done, whole)
+    return calls.publish(listing.dataset_id, name), done
+
+
+def _bytes_at(root: Path, place: Place) -> bytes:
+    with (root / place.path).open("rb") as file:
+        file.seek(place.offset)
+        return file.read(place.length)
+
+
+def _set(dataset_id: str) -> str:
+    return f"/v1/dataset/{dataset_id}"
+
+
+def _piece(dataset_id: str, sha256: str) -> str:
+    return f"{_set(dataset_id)}/piece/{sha256}"

@@ -1,0 +1,268 @@
+"""Install the worker (or the receiver) as a service of this machine, and take it away again.
+
+The logic behind scripts/install-training-worker.sh and scripts/install-training-worker-windows.ps1; a receiver is
+installed with ``python -m training.fleet.install receiver``. The order is always: look at the machine, judge, stop
+with every reason at once if it will not do, then one step after the other, each told. Doing it again is harmless.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import secrets
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path, PurePath
+
+from training.clock import SystemClock
+from training.fleet.capability import checkout_commit
+from training.fleet.install import linux as install_linux
+from training.fleet.install import windows as install_windows
+from training.fleet.install.checks import judge, refused
+from training.fleet.install.steps import InstallError, Machine, Site, Step, perform
+from training.fleet.install.system import LocalMachine, look
+from training.fleet.install.types import Facts, Level, Role, System, Wish
+from training.fleet.install.worker import undelivered
+from training.fleet.printable import printable
+
+CHECKOUT = Path(__file__).resolve().parents[3]
+SIGNS = {
+    Level.OK: "ok", Level.WARNING: "note", Level.REFUSED: "REFUSED",
+    "there": "done", "would": "would", "now": "…", "found": "→",
+}  # fmt: skip
+
+Look = Callable[[Wish, Path], Facts]
+
+
+def main(
+    argv: Sequence[str] | None = None,
+    *,
+    machine: Machine | None = None,
+    look_around: Look | None = None,
+) -> int:
+    """Exit codes: 0 done, 1 refused or failed with a sentence, 2 told something wrong."""
+    args = _parser().parse_args(argv)
+    site = Site(machine or LocalMachine(), args.image)
+    try:
+        if args.uninstall:
+            return _uninstall(args, site)
+        wish = _wish_of(args, site)
+        facts = (look_around or _look)(wish, site.at(_state(wish)))
+        return _install(wish, facts, site, dry_run=args.dry_run)
+    except InstallError as error:
+        print(f"install: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("\ninstall: stopped; the same line goes on where it stopped", file=sys.stderr)
+        return 1
+
+
+def _install(wish: Wish, facts: Facts, site: Site, *, dry_run: bool) -> int:
+    print(f"Looking at this machine, for a training {wish.role}")
+    findings = judge(wish, facts)
+    for finding in findings:
+        _tell(finding.level, finding.words)
+    if refused(findings) and not dry_run:
+        print("Nothing was changed.")
+        return 1
+    print("What would be done" if dry_run else "Installing")
+    changed = perform(_preparation(wish, site), site, _tell, dry_run=dry_run)
+    if not wish.image:
+        perform(_start(wish, changed=changed), site, _tell, dry_run=dry_run)
+    if dry_run:
+        print("Nothing was changed: this was a dry run.")
+        return 1 if refused(findings) else 0
+    print(_closing_words(wish))
+    return 0
+
+
+def _uninstall(args: argparse.Namespace, site: Site) -> int:
+    role, system = Role(args.role), System(args.system)
+    if site.image is None and not args.dry_run:
+        _must_be_administrator(system)
+    if role is Role.WORKER and not args.force:
+        _must_have_delivered(site.at(_saved(system)))
+    on_linux = system is System.LINUX
+    print(f"Removing the training {role}")
+    steps = (
+        install_linux.uninstall(role, image=site.image) if on_linux else install_windows.uninstall()
+    )
+    perform(steps, site, _tell, dry_run=args.dry_run)
+    if args.dry_run:
+        print("Nothing was changed: this was a dry run.")
+    elif role is Role.WORKER:
+        print("Removed. What is left is the checkout itself; delete it when you like.")
+    else:
+        kept = f"{install_linux.STATE[role]} (jobs and models) and {install_linux.MANIFEST}"
+        print(f"Removed. Kept, because nobody else has them: {kept}.")
+    return 0
+
+
+def _preparation(wish: Wish, site: Site) -> list[Step]:
+    if wish.system is System.WINDOWS:
+        return install_windows.prepare(wish)
+    unit = _read(CHECKOUT / "etc" / install_linux.service(wish.role))
+    example = _read(CHECKOUT / "etc" / "training_manifest.toml.example")
+    before = _settings_before(wish.role, wish.system, site)
+    token = before.get("token") or secrets.token_hex(32)
+    return install_linux.prepare(wish, unit, example=example, token=token, image=site.image)
+
+
+def _start(wish: Wish, *, changed: bool) -> list[Step]:
+    if wish.system is System.WINDOWS:
+        return install_windows.start(changed=changed)
+    return install_linux.start(wish, changed=changed)
+
+
+def _wish_of(args: argparse.Namespace, site: Site) -> Wish:
+    """What was asked for; what was not said is as it was at the last installation."""
+    role, system = Role(args.role), System(args.system)
+    if role is Role.RECEIVER and system is System.WINDOWS:
+        raise InstallError(
+            "a receiver is installed on Linux (a Raspberry Pi will do); on Windows start it yourself with: "
+            "python -m training.fleet.receiver"
+        )
+    before = _settings_before(role, system, site)
+    commit: str | None
+    try:
+        commit = checkout_commit(CHECKOUT)
+    except (OSError, ValueError):
+        commit = None
+    wish = Wish(
+        role=role,
+        system=system,
+        checkout=args.checkout or CHECKOUT,
+        python=args.python or Path(os.path.abspath(sys.executable)),  # noqa: PTH100 - links are to stay
+        receiver_url=args.receiver_url or before.get("receiver_url", ""),
+        host_id=args.host_id
+        or before.get("host_id")
+        or os.environ.get("FLEET_HOST_ID")
+        or platform.node(),
+        flags=before.get("flags", "") if args.flags is None else args.flags,
+        flags_are_new=args.flags is not None,
+        code=args.code,
+        fingerprint=args.fingerprint,
+        dataset=args.dataset,
+        commit=commit,
+        image=site.image is not None,
+        dry_run=args.dry_run,
+    )
+    return wish if role is Role.WORKER else replace(wish, receiver_url="", host_id="receiver")
+
+
+def _settings_before(role: Role, system: System, site: Site) -> dict[str, str]:
+    """receiver_url, host_id, flags and token of an earlier installation; empty when there is none that can be read."""
+    try:
+        if system is System.WINDOWS:
+            return install_windows.earlier(site.at(install_windows.SETTINGS).read_text("utf-8"))
+        settings = site.at(install_linux.settings_file(role)).read_text("utf-8")
+        return install_linux.earlier(role, settings)
+    except (OSError, UnicodeDecodeError):
+        return {}
+
+
+def _state(wish: Wish) -> PurePath:
+    return install_windows.BASE if wish.system is System.WINDOWS else install_linux.STATE[wish.role]
+
+
+def _saved(system: System) -> PurePath:
+    return install_windows.SAVED if system is System.WINDOWS else install_linux.SAVED
+
+
+def _look(wish: Wish, state: Path) -> Facts:
+    return look(wish, state, SystemClock())
+
+
+def _must_be_administrator(system: System) -> None:
+    from training.fleet.install.system import is_administrator
+
+    if not is_administrator():
+        how = "with sudo" if system is System.LINUX else "in PowerShell as administrator"
+        raise InstallError(f"removing a service is the administrator's; repeat the same line {how}")
+
+
+def _must_have_delivered(saved: Path) -> None:
+    try:
+        job = undelivered(saved.read_text("utf-8"))
+    except OSError:
+        return
+    if job is not None:
+        raise InstallError(
+            f"a finished training (job {job[:12]}) has not reached the receiver yet: let the service run until it has, "
+            "or repeat with --force to throw it away"
+        )
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text("utf-8")
+    except OSError as error:
+        raise InstallError(
+            f"{path} cannot be read ({error.strerror}): clone the repository again and install from there"
+        ) from error
+
+
+def _closing_words(wish: Wish) -> str:
+    if wish.image:
+        return "The image is ready: the service starts when it boots."
+    if wish.system is System.WINDOWS:
+        return f"Done. Its log is {install_windows.LOG}; `cis490-jobs workers` shows this host within a minute."
+    name = install_linux.service(wish.role)
+    if wish.role is Role.WORKER:
+        return f"Done. `journalctl -fu {name}` follows it; `cis490-jobs workers` shows this host within a minute."
+    return (
+        f"Done. Edit {install_linux.MANIFEST}, then `systemctl reload {name}`; the operator's token is in "
+        f"{install_linux.settings_file(wish.role)}."
+    )
+
+
+def _tell(kind: str, words: str) -> None:
+    print(f"  {SIGNS[kind]:8}{printable(words)}", flush=True)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="install",
+        description="Install the training worker (or receiver) as a service. Doing it again is harmless.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("role", nargs="?", default="worker", choices=[str(each) for each in Role])
+    parser.add_argument("--receiver-url", metavar="URL", help="the receiver; before: as installed")
+    parser.add_argument("--host-id", metavar="NAME", help="this host in the fleet (its node name)")
+    parser.add_argument("--code", help="the one-time code that `cis490-jobs enroll` printed")
+    parser.add_argument("--fingerprint", help="of the receiver's authority, from the same line")
+    parser.add_argument(
+        "--flags",
+        help="further flags of the service's program, in one argument: --flags='--on-silence pause'",
+    )
+    parser.add_argument(
+        "--dataset", metavar="NAME", help="fetch this data set at once; else the first job does"
+    )
+    parser.add_argument("--dry-run", action="store_true", help="show every step and do none")
+    parser.add_argument("--uninstall", action="store_true", help="take it away again")
+    parser.add_argument(
+        "--force", action="store_true", help="uninstall although finished work was not delivered"
+    )
+    parser.add_argument(
+        "--image",
+        type=_absolute,
+        metavar="DIR",
+        help="fill the image of a machine in DIR; start nothing",
+    )
+    here = System.WINDOWS if sys.platform == "win32" else System.LINUX
+    parser.add_argument(
+        "--system", choices=[str(each) for each in System], default=here, help=argparse.SUPPRESS
+    )
+    for flag in ("--checkout", "--python"):  # the image's own, when they differ from this one's
+        parser.add_argument(flag, type=PurePath, help=argparse.SUPPRESS)
+    return parser
+
+
+def _absolute(text: str) -> Path:
+    return Path(text).absolute()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,219 @@
+"""Whether a machine is ready to be installed on: pure judgement over facts, one sentence with its remedy each."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import PurePath, PurePosixPath, PureWindowsPath
+from urllib.parse import urlsplit
+
+from training.fleet.install.types import Facts, Finding, Level, Role, System, Wish
+from training.fleet.words import HOST_ID_PATTERN
+
+PYTHON_MIN = (3, 11)
+GIB = 1024**3
+DISK_REFUSED_BYTES = 1 * GIB
+DISK_WARNED_BYTES = 5 * GIB
+SKEW_REFUSED_S = 60.0  # certificates and logs stop making sense
+SKEW_WARNED_S = 5.0
+
+PLAIN_PATH = re.compile(r"[A-Za-z0-9/._+-]+")  # what needs no quoting in a unit file
+PLAIN_URL = re.compile(r"https?://[A-Za-z0-9.:/_\[\]-]+")
+# The services run without these folders (ProtectHome=, PrivateTmp=), so nothing they need may lie there.
+HIDDEN = tuple(PurePosixPath(path) for path in ("/home", "/root", "/run/user", "/tmp", "/var/tmp"))  # noqa: S108
+PRIVATE = PureWindowsPath("C:/Users")
+
+Check = Callable[[Wish, Facts], Iterator[Finding]]
+
+
+def judge(wish: Wish, facts: Facts) -> list[Finding]:
+    """Every check's outcome, in the order in which a person would go through them."""
+    return [finding for check in CHECKS for finding in check(wish, facts)]
+
+
+def refused(findings: Sequence[Finding]) -> bool:
+    return any(finding.level is Level.REFUSED for finding in findings)
+
+
+def words_of_wish(wish: Wish, _facts: Facts) -> Iterator[Finding]:
+    if wish.role is Role.WORKER and not PLAIN_URL.fullmatch(wish.receiver_url):
+        shown = repr(wish.receiver_url) if wish.receiver_url else "no address"
+        yield _refuse(
+            f"{shown} was given as the receiver's; it looks like --receiver-url https://pi.lan:8445"
+        )
+    if wish.role is Role.WORKER and (
+        not re.fullmatch(HOST_ID_PATTERN, wish.host_id) or wish.host_id == "localhost"
+    ):
+        yield _refuse(
+            f"{wish.host_id!r} cannot be this host's name in the fleet: 1 to 64 letters, digits, dots, dashes and "
+            "underscores, and not localhost; choose one with --host-id"
+        )
+    if (wish.code is None) != (wish.fingerprint is None):
+        yield _refuse(
+            "--code and --fingerprint belong together; paste the whole line that enroll printed"
+        )
+    if wish.joins and wish.image:
+        yield _refuse(
+            "a host joins from itself, not from an image: leave --code away, and run the line there"
+        )
+    if wish.joins and urlsplit(wish.receiver_url).scheme != "https":
+        yield _refuse("joining needs an encrypted receiver: the address begins with https://")
+
+
+def privileges(wish: Wish, facts: Facts) -> Iterator[Finding]:
+    if wish.image or facts.administrator:
+        return
+    how = "with sudo" if wish.system is System.LINUX else "in PowerShell as administrator"
+    if wish.dry_run:
+        yield _warn(f"to install, the same line is needed {how}")
+    else:
+        yield _refuse(f"installing a service is the administrator's; repeat the same line {how}")
+
+
+def python(wish: Wish, facts: Facts) -> Iterator[Finding]:
+    have = ".".join(map(str, facts.python))
+    if facts.python < PYTHON_MIN:
+        yield _refuse(
+            f"Python {have} is too old, 3.11 is needed: make the virtual environment with a newer one"
+        )
+    else:
+        yield _ok(f"Python {have}")
+    pip = f"{wish.python} -m pip install -c constraints.txt -e"
+    if facts.missing:
+        yield _refuse(
+            f"{_list(facts.missing)} missing in the virtual environment; install with: {pip} '.[{wish.role}]'"
+        )
+    if wish.role is Role.WORKER and facts.missing_for_training:
+        yield _warn(
+            f"{_list(facts.missing_for_training)} missing, so jobs that need them will fail here; "
+            f"install with: {pip} '.[worker,trainer]'"
+        )
+
+
+def places(wish: Wish, facts: Facts) -> Iterator[Finding]:
+    if not facts.checkout_complete:
+        yield _refuse(
+            f"{wish.checkout} is not the whole checkout: clone it again and run the script in there"
+        )
+        return
+    if wish.system is System.WINDOWS:
+        yield from _places_on_windows(wish, facts)
+        return
+    for path in (wish.checkout, wish.python):
+        if not PLAIN_PATH.fullmatch(str(path)):
+            yield _refuse(
+                f"{path} has characters that a service file cannot name; clone into /opt/cis490"
+            )
+    if wish.image:
+        return
+    if _below(wish.checkout, HIDDEN):
+        yield _refuse(
+            f"the service cannot see {wish.checkout}; clone into /opt/cis490, make .venv there, and repeat"
+        )
+    elif _below(facts.interpreter, HIDDEN):
+        yield _refuse(
+            f"the service cannot see {facts.interpreter}, the Python behind the virtual environment; "
+            "make .venv again with the system's (/usr/bin/python3 -m venv --clear .venv)"
+        )
+    else:
+        yield _ok(f"checkout in {wish.checkout}")
+
+
+def _places_on_windows(wish: Wish, facts: Facts) -> Iterator[Finding]:
+    if _below(wish.checkout, (PRIVATE,)):
+        yield _refuse(
+            f"the service cannot read {wish.checkout}, which is one person's; clone into C:\\cis490 and repeat"
+        )
+    elif _below(facts.interpreter, (PRIVATE,)):
+        yield _refuse(
+            f"the service cannot read {facts.interpreter}, which is one person's Python; install Python for all "
+            "users, make .venv again with it, and repeat"
+        )
+    else:
+        yield _ok(f"checkout in {wish.checkout}")
+    if not facts.long_paths:
+        yield _warn(
+            "Windows cuts paths at 260 characters here; switch long paths on (LongPathsEnabled = 1 in "
+            "HKLM\\SYSTEM\\CurrentControlSet\\Control\\FileSystem)"
+        )
+
+
+def disk(_wish: Wish, facts: Facts) -> Iterator[Finding]:
+    have = f"{facts.free_bytes / GIB:.1f} GiB"
+    if facts.free_bytes < DISK_REFUSED_BYTES:
+        yield _refuse(f"only {have} of disk are free where models are kept; free at least 5 GiB")
+    elif facts.free_bytes < DISK_WARNED_BYTES:
+        yield _warn(f"{have} of disk are free, which is little; work is refused below 0.25 GiB")
+    else:
+        yield _ok(f"{have} of disk free")
+
+
+def network(wish: Wish, facts: Facts) -> Iterator[Finding]:
+    if facts.receiver is None:
+        return
+    if facts.receiver.trouble is not None:
+        yield _refuse(facts.receiver.trouble)
+        return
+    yield _ok(f"the receiver answers at {wish.receiver_url}")
+    if facts.receiver.now is None:
+        return
+    skew_s = facts.receiver.here - facts.receiver.now
+    words = f"this machine's clock is {abs(skew_s):.0f} s {'ahead of' if skew_s > 0 else 'behind'} the receiver's"
+    if abs(skew_s) > SKEW_REFUSED_S:
+        set_it = "timedatectl set-ntp true" if wish.system is System.LINUX else "w32tm /resync"
+        yield _refuse(f"{words}; set it ({set_it}) and repeat")
+    elif abs(skew_s) > SKEW_WARNED_S:
+        yield _warn(f"{words}; let it be set by NTP")
+    else:
+        yield _ok("clock within 5 s of the receiver's")
+
+
+def gpu(wish: Wish, facts: Facts) -> Iterator[Finding]:
+    if wish.role is not Role.WORKER:
+        return
+    if facts.nvidia_driver is not None:
+        yield _ok(f"NVIDIA driver {facts.nvidia_driver}")
+    elif facts.nvidia_device:
+        yield _warn(
+            "there is an NVIDIA GPU but its driver does not answer, so this host trains on its CPU; install the "
+            "driver (Debian: apt install nvidia-driver) and reboot to change that"
+        )
+    else:
+        yield _ok("no NVIDIA GPU: this host trains on its CPU")
+
+
+def service_manager(wish: Wish, facts: Facts) -> Iterator[Finding]:
+    if wish.image or facts.service_manager:
+        return
+    if wish.system is System.LINUX:
+        yield _refuse(
+            "systemd does not run here (a container?), so there is nothing to install into; "
+            f"start it yourself with: {wish.python} -m training.fleet.{wish.role}"
+        )
+    else:
+        yield _refuse("schtasks.exe is not to be found; is this Windows 10 or newer?")
+
+
+CHECKS: tuple[Check, ...] = (
+    words_of_wish, privileges, service_manager, python, places, disk, gpu, network,
+)  # fmt: skip
+
+
+def _below(path: PurePath, folders: Sequence[PurePath]) -> bool:
+    return any(path.is_relative_to(folder) for folder in folders)
+
+
+def _list(names: Sequence[str]) -> str:
+    return f"{', '.join(names)} {'is' if len(names) == 1 else 'are'}"
+
+
+def _ok(words: str) -> Finding:
+    return Finding(Level.OK, words)
+
+
+def _warn(words: str) -> Finding:
+    return Finding(Level.WARNING, words)
+
+
+def _refuse(words: str) -> Finding:
+    return Finding(Level.REFUSED, words)

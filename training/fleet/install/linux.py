@@ -1,0 +1,174 @@
+"""What an installation on Linux with systemd consists of: a user, folders, settings, a unit. Pure: makes plans only."""
+
+from __future__ import annotations
+
+import re
+from pathlib import PurePath, PurePosixPath
+
+from training.fleet.install.steps import (
+    Command,
+    MakeFolder,
+    MakeUser,
+    Remove,
+    RemoveEmpty,
+    RemoveUser,
+    StaysUp,
+    Step,
+    WriteFile,
+)
+from training.fleet.install.types import Role, Wish
+from training.fleet.install.worker import fetching, joining, trying
+
+ETC = PurePosixPath("/etc/cis490")
+UNITS = PurePosixPath("/etc/systemd/system")
+SYSUSERS = PurePosixPath("/etc/sysusers.d")
+MANIFEST = ETC / "training_manifest.toml"
+JOINED = ETC / "joined"
+STATE = {
+    Role.WORKER: PurePosixPath("/var/lib/cis490-worker"),
+    Role.RECEIVER: PurePosixPath("/var/lib/cis490"),
+}
+SAVED = STATE[Role.WORKER] / "state" / "saved.json"
+WRITTEN_FOR = re.compile(r"/opt/cis490(/\.venv/bin/python)?")  # what the unit files in etc/ name
+
+
+def user(role: Role) -> str:
+    return f"cis490-{role}"
+
+
+def service(role: Role) -> str:
+    return f"cis490-trainer-{role}.service"
+
+
+def settings_file(role: Role) -> PurePosixPath:
+    return ETC / f"{role}.env"
+
+
+def prepare(
+    wish: Wish, unit: str, *, example: str = "", token: str = "", image: PurePath | None = None
+) -> list[Step]:
+    """All but starting it. ``unit`` is the text of etc/'s unit file, ``example`` that of the example manifest."""
+    state = STATE[wish.role]
+    steps: list[Step] = []
+    if image is None:
+        groups = ("video", "render") if wish.role is Role.WORKER else ()  # whoever may use GPUs
+        steps.append(MakeUser(user(wish.role), state, groups))
+        steps.append(MakeFolder(ETC))
+        steps.append(MakeFolder(state, 0o750, user(wish.role)))
+    else:  # systemd makes user and folder when the image starts for the first time
+        line = f'u {user(wish.role)} - "CIS490 training {wish.role}" {state}\n'
+        steps.append(WriteFile(SYSUSERS / f"{user(wish.role)}.conf", line))
+    steps += _of_worker(wish) if wish.role is Role.WORKER else _of_receiver(wish, example, token)
+    steps.append(WriteFile(UNITS / service(wish.role), rendered(unit, wish)))
+    if image is not None:
+        link = UNITS / "multi-user.target.wants" / service(wish.role)
+        argv = ["systemctl", f"--root={image}", "enable", service(wish.role)]
+        steps.append(
+            Command("have it started at boot", argv, unless=["test", "-L", f"{image}{link}"])
+        )
+    return steps
+
+
+def start(wish: Wish, *, changed: bool) -> list[Step]:
+    """Start what was prepared. A service that runs what it should is left alone."""
+    name = service(wish.role)
+    steps: list[Step] = []
+    if changed:
+        steps.append(Command("have systemd read its units", ["systemctl", "daemon-reload"]))
+    steps.append(
+        Command(
+            "have it started at boot",
+            ["systemctl", "enable", name],
+            unless=["systemctl", "is-enabled", "--quiet", name],
+        )
+    )
+    is_active = ["systemctl", "is-active", "--quiet", name]
+    if changed:
+        steps.append(Command(f"start {name}", ["systemctl", "restart", name]))
+    else:
+        steps.append(Command(f"start {name}", ["systemctl", "start", name], unless=is_active))
+    return [*steps, StaysUp(name)]
+
+
+def uninstall(role: Role, *, image: PurePath | None = None) -> list[Step]:
+    """The way back. A worker leaves nothing; a receiver's jobs, models and plan are the operator's and stay."""
+    name = service(role)
+    unit = UNITS / name
+    reach = [] if image is None else [f"--root={image}"]
+    now = ["--now"] if image is None else []
+    steps: list[Step] = [
+        Command("stop it", ["systemctl", *reach, "disable", *now, name], needs=unit),
+        Remove(unit),
+    ]
+    if image is None:
+        steps.append(
+            Command("have systemd read its units", ["systemctl", "daemon-reload"], changes=False)
+        )
+    steps.append(Remove(SYSUSERS / f"{user(role)}.conf"))
+    steps.append(Remove(settings_file(role)))
+    if role is Role.WORKER:
+        steps += [Remove(JOINED), Remove(STATE[role])]
+        if image is None:
+            steps.append(RemoveUser(user(role)))
+    return [*steps, RemoveEmpty(ETC)]
+
+
+def rendered(unit: str, wish: Wish) -> str:
+    """A unit file for the checkout and interpreter used here. Another commit is another text, so it restarts."""
+    text = WRITTEN_FOR.sub(lambda at: str(wish.python if at[1] else wish.checkout), unit)
+    return f"{text}\n# installed from commit {wish.commit or 'unknown'}\n"
+
+
+def earlier(role: Role, text: str) -> dict[str, str]:
+    """receiver_url, host_id, flags and token as a settings file of ours says them; those that it says."""
+    pairs = (line.partition("=") for line in text.splitlines() if not line.lstrip().startswith("#"))
+    said = {name.strip(): value.strip() for name, equals, value in pairs if equals}
+    names = {
+        "receiver_url": "CIS490_RECEIVER_URL",
+        "host_id": "FLEET_HOST_ID",
+        "flags": f"CIS490_{role.upper()}_FLAGS",
+        "token": "CIS490_OPERATOR_TOKEN",
+    }
+    return {ours: said[theirs] for ours, theirs in names.items() if theirs in said}
+
+
+def _of_worker(wish: Wish) -> list[Step]:
+    role, tls = Role.WORKER, STATE[Role.WORKER] / "state" / "tls"  # where the worker looks for it
+    steps: list[Step] = []
+    if not wish.image:
+        steps += joining(wish, tls, JOINED, user(role))
+        steps.append(trying(wish, user(role)))
+        steps += fetching(wish, tls, user(role))
+    text = (
+        "# Settings of the training worker. After an edit: systemctl restart cis490-trainer-worker\n"
+        f"CIS490_RECEIVER_URL={wish.receiver_url}\n"
+        f"FLEET_HOST_ID={wish.host_id}\n"
+        f"CIS490_WORKER_FLAGS={wish.flags}\n"
+    )
+    return [*steps, WriteFile(settings_file(role), text)]
+
+
+def _of_receiver(wish: Wish, example: str, token: str) -> list[Step]:
+    text = (
+        "# Settings of the training receiver. After an edit: systemctl restart cis490-trainer-receiver\n"
+        "# The token is what cis490-jobs needs for cancel, requeue and reload; only root can read it here.\n"
+        f"CIS490_OPERATOR_TOKEN={token}\n"
+        f"CIS490_RECEIVER_FLAGS={wish.flags}\n"
+    )
+    steps: list[Step] = [
+        WriteFile(MANIFEST, example, keep=True),
+        WriteFile(settings_file(Role.RECEIVER), text, mode=0o600, keep=not wish.flags_are_new),
+    ]
+    if not wish.image:
+        check = [str(wish.python), "-m", "training.fleet.manifest", str(MANIFEST)]
+        steps.append(
+            Command(
+                f"check the plan in {MANIFEST}",
+                check,
+                cwd=wish.checkout,
+                user=user(Role.RECEIVER),
+                remedy=f"mend {MANIFEST} and repeat",
+                changes=False,
+            )
+        )
+    return steps

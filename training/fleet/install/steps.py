@@ -1,0 +1,341 @@
+"""The steps an installation is made of. Each says what it does, finds out whether that is done already, and does it.
+
+A plan is a list of steps; making one is pure (install/linux.py, install/windows.py). Paths in a step are the machine's;
+a :class:`Site` may put them below another folder, for an image or a test.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shlex
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePath
+from typing import ClassVar, Protocol
+
+LAST_WORDS = 400  # characters of a failed command's output that are worth showing
+
+
+class InstallError(Exception):
+    """The installation cannot go on; the text is one sentence with the remedy."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """How a command ended; ``output`` is its standard output and error together."""
+
+    code: int
+    output: str = ""
+
+    def last_words(self) -> str:
+        """The last line it printed that says something."""
+        lines = [line.strip() for line in self.output.splitlines() if line.strip()]
+        return lines[-1][-LAST_WORDS:] if lines else f"exit status {self.code}"
+
+
+class Machine(Protocol):
+    """What steps need beyond files; the seam at which tests put their own."""
+
+    def run(
+        self, argv: Sequence[str], *, cwd: PurePath | None = None, user: str | None = None
+    ) -> Ran:
+        """Run a command to its end, as ``user`` where that can be chosen; code 127 when there is no such command."""
+        ...
+
+    def pause(self, seconds: float) -> None: ...
+
+    def own(self, path: Path, user: str) -> None:
+        """Make ``user`` the owner of a folder and all that is in it. Raises OSError or LookupError."""
+        ...
+
+    def owns(self, path: Path, user: str) -> bool: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """Where steps act: this machine, or with ``image`` a folder that stands for one that is not running."""
+
+    machine: Machine
+    image: Path | None = None
+
+    def at(self, path: PurePath) -> Path:
+        """Where a path of the machine lies."""
+        return Path(path) if self.image is None else self.image.joinpath(*path.parts[1:])
+
+
+class Step(Protocol):
+    """One step. ``is_done`` and ``do`` raise InstallError or OSError."""
+
+    @property
+    def says(self) -> str:
+        """What it does, as a person would say it."""
+        ...
+
+    def is_done(self, site: Site) -> bool: ...
+
+    def do(self, site: Site) -> str | None:
+        """Do it; what came of it, when that is worth a line."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class MakeUser:
+    """A system user without login, in a group of its own and in those of ``groups`` that exist."""
+
+    name: str
+    home: PurePath
+    groups: Sequence[str] = ()
+
+    @property
+    def says(self) -> str:
+        return f"make the system user {self.name}"
+
+    def is_done(self, site: Site) -> bool:
+        return site.machine.run(["getent", "passwd", self.name]).code == 0
+
+    def do(self, site: Site) -> None:
+        there = [
+            name for name in self.groups if site.machine.run(["getent", "group", name]).code == 0
+        ]
+        argv = [
+            "useradd",
+            "--system",
+            "--user-group",
+            "--no-create-home",
+            "--home-dir",
+            str(self.home),
+        ]
+        argv += ["--shell", "/usr/sbin/nologin", *(["--groups", ",".join(there)] if there else [])]
+        _must(site.machine.run([*argv, self.name]), self.says)
+
+
+@dataclass(frozen=True, slots=True)
+class MakeFolder:
+    path: PurePath
+    mode: int = 0o755
+    owner: str | None = None
+
+    @property
+    def says(self) -> str:
+        return f"make the folder {self.path}"
+
+    def is_done(self, site: Site) -> bool:
+        folder = site.at(self.path)
+        if self.owner is None or site.image is not None:
+            return folder.is_dir()
+        return folder.is_dir() and site.machine.owns(folder, self.owner)
+
+    def do(self, site: Site) -> None:
+        folder = site.at(self.path)  # may be there, made by somebody who tried the program by hand
+        folder.mkdir(parents=True, exist_ok=True)
+        folder.chmod(self.mode)
+        if self.owner is not None and site.image is None:
+            site.machine.own(folder, self.owner)
+
+
+@dataclass(frozen=True, slots=True)
+class WriteFile:
+    """A file of ours. With ``keep`` one that is there is left as it is: it is the operator's."""
+
+    path: PurePath
+    text: str
+    mode: int = 0o644
+    keep: bool = False
+    encoding: str = "utf-8"
+
+    @property
+    def says(self) -> str:
+        return f"write {self.path}"
+
+    def is_done(self, site: Site) -> bool:
+        path = site.at(self.path)
+        if not path.is_file():
+            return False
+        return self.keep or path.read_bytes() == self._content()
+
+    def do(self, site: Site) -> None:
+        path = site.at(self.path)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part = path.with_name(f".{path.name}.part")
+        part.unlink(missing_ok=True)
+        handle = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(handle, "wb") as file:
+            file.write(self._content())
+        part.chmod(self.mode)
+        part.replace(path)
+
+    def _content(self) -> bytes:
+        return self.text.encode(self.encoding)
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """Run a command, as ``user`` and in ``cwd`` where they are named."""
+
+    says: str
+    argv: Sequence[str]
+    unless: Sequence[str] | None = None  # a command that succeeds when there is nothing to do
+    needs: PurePath | None = None  # without this file there is nothing to do
+    cwd: PurePath | None = None
+    user: str | None = None
+    remedy: str = ""  # follows what went wrong
+    changes: bool = True  # false: it looks, or does the same again harmlessly
+    summary: Callable[[str], str] | None = None  # from its output to a line worth telling
+
+    @property
+    def shown(self) -> str:
+        return f"{self.says}: {shlex.join(self.argv)}"
+
+    def is_done(self, site: Site) -> bool:
+        if self.needs is not None and not site.at(self.needs).exists():
+            return True
+        return self.unless is not None and site.machine.run(self.unless).code == 0
+
+    def do(self, site: Site) -> str | None:
+        ran = site.machine.run(self.argv, cwd=self.cwd, user=self.user)
+        _must(ran, self.says, self.remedy)
+        return None if self.summary is None else self.summary(ran.output)
+
+
+@dataclass(frozen=True, slots=True)
+class Join:
+    """Get this host's certificate with a one-time code, once for a code: ``mark`` remembers the last one, hashed."""
+
+    argv: Sequence[str]
+    code: str
+    mark: PurePath
+    cwd: PurePath
+    user: str | None = None
+
+    @property
+    def says(self) -> str:
+        return "join the fleet: make a key here, get its certificate with the one-time code"
+
+    def is_done(self, site: Site) -> bool:
+        mark = site.at(self.mark)
+        return mark.is_file() and mark.read_text("utf-8").strip() == self._hash()
+
+    def do(self, site: Site) -> None:
+        ran = site.machine.run(self.argv, cwd=self.cwd, user=self.user)
+        _must(ran, "join the fleet")
+        WriteFile(self.mark, self._hash() + "\n", mode=0o600).do(site)
+
+    def _hash(self) -> str:
+        return hashlib.sha256(self.code.encode()).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class StaysUp:
+    """Look for some seconds whether the service that was started goes on running."""
+
+    service: str
+    looks: int = 4
+    changes: ClassVar[bool] = False
+
+    @property
+    def says(self) -> str:
+        return f"see that {self.service} stays up"
+
+    def is_done(self, site: Site) -> bool:  # noqa: ARG002 - steps are alike
+        return False
+
+    def do(self, site: Site) -> None:
+        for _ in range(self.looks):
+            site.machine.pause(1.0)
+            if site.machine.run(["systemctl", "is-active", "--quiet", self.service]).code != 0:
+                journal = ["journalctl", "--unit", self.service, "--lines", "3", "--output", "cat"]
+                raise InstallError(
+                    f"{self.service} does not stay up: {site.machine.run(journal).last_words()}; "
+                    f"it is tried again every 15 s, `journalctl -u {self.service}` shows more"
+                )
+
+
+@dataclass(frozen=True, slots=True)
+class Remove:
+    """Remove a file, or a folder with all that is in it."""
+
+    path: PurePath
+
+    @property
+    def says(self) -> str:
+        return f"remove {self.path}"
+
+    def is_done(self, site: Site) -> bool:
+        path = site.at(self.path)
+        return not path.exists() and not path.is_symlink()
+
+    def do(self, site: Site) -> None:
+        path = site.at(self.path)
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveEmpty:
+    """Remove a folder that others may use as well: only when nothing is left in it."""
+
+    path: PurePath
+
+    @property
+    def says(self) -> str:
+        return f"remove {self.path} if it is empty"
+
+    def is_done(self, site: Site) -> bool:
+        path = site.at(self.path)
+        return not path.is_dir() or any(path.iterdir())
+
+    def do(self, site: Site) -> None:
+        site.at(self.path).rmdir()
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveUser:
+    name: str
+
+    @property
+    def says(self) -> str:
+        return f"remove the system user {self.name}"
+
+    def is_done(self, site: Site) -> bool:
+        return site.machine.run(["getent", "passwd", self.name]).code != 0
+
+    def do(self, site: Site) -> None:
+        _must(site.machine.run(["userdel", self.name]), self.says)
+
+
+def perform(
+    steps: Sequence[Step], site: Site, tell: Callable[[str, str], None], *, dry_run: bool = False
+) -> bool:
+    """Do what is not done yet, one step after the other, telling of each; whether anything was (or would be) changed.
+
+    Raises InstallError at the first step that cannot be done.
+    """
+    changed = False
+    for step in steps:
+        try:
+            if step.is_done(site):
+                tell("there", step.says)
+            elif dry_run:
+                changed = changed or getattr(step, "changes", True)
+                tell("would", getattr(step, "shown", step.says))
+            else:
+                tell("now", step.says)
+                words = step.do(site)
+                changed = changed or getattr(step, "changes", True)
+                if words:
+                    tell("found", words)
+        except (OSError, LookupError) as error:
+            why = getattr(error, "strerror", None) or error
+            raise InstallError(f"could not {step.says}: {why}") from error
+    return changed
+
+
+def _must(ran: Ran, says: str, remedy: str = "") -> None:
+    if ran.code != 0:
+        raise InstallError(
+            f"could not {says}: {ran.last_words()}" + (f"; {remedy}" if remedy else "")
+        )

@@ -1,0 +1,237 @@
+"""The machine itself, for an installation: runs commands as the right user, and looks around."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import importlib
+import importlib.util
+import json
+import os
+import shutil
+import socket
+import ssl
+import subprocess
+import sys
+import threading
+from collections.abc import Sequence
+from pathlib import Path, PurePath
+from typing import Any
+from urllib.parse import urlsplit
+
+from training.clock import Clock
+from training.fleet.calls.transport import HttpTransport, TransportError
+from training.fleet.install.steps import Ran
+from training.fleet.install.types import Facts, ReceiverSeen, Role, System, Wish
+
+COMMAND_TIMEOUT_S = 600.0  # torch on a slow disk takes its time
+ASK_TIMEOUT_S = 10.0
+NEEDED = {
+    Role.WORKER: ("msgspec", "psutil", "zstandard"),
+    Role.RECEIVER: ("msgspec", "starlette", "uvicorn", "tree_sitter", "tree_sitter_toml"),
+}
+NEEDED_FOR_TLS = ("cryptography",)
+NEEDED_FOR_TRAINING = ("numpy", "polars", "sklearn", "xgboost", "torch")
+NVIDIA = "0x10de"
+
+
+class LocalMachine:
+    """This machine."""
+
+    def run(
+        self, argv: Sequence[str], *, cwd: PurePath | None = None, user: str | None = None
+    ) -> Ran:
+        """As root a command can be run as another user: with that user's groups and home, without our environment."""
+        options: dict[str, Any] = {"env": {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}}
+        if user is not None and is_administrator() and sys.platform != "win32":
+            options = _as_user(user)
+        try:
+            done = subprocess.run(
+                list(argv),
+                cwd=cwd,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                timeout=COMMAND_TIMEOUT_S,
+                **options,
+            )
+        except FileNotFoundError:
+            return Ran(127, f"{argv[0]} is not to be found")
+        except PermissionError as error:
+            return Ran(126, f"{error.filename or argv[0]}: permission denied")
+        except subprocess.TimeoutExpired:
+            return Ran(124, f"no end after {COMMAND_TIMEOUT_S:.0f} s")
+        return Ran(done.returncode, done.stdout.decode("utf-8", "replace"))
+
+    def own(self, path: Path, user: str) -> None:
+        shutil.chown(path, user, user)
+        for folder, folders, files in os.walk(path):
+            for name in (*folders, *files):
+                os.chown(Path(folder, name), *_ids(user), follow_symlinks=False)
+
+    def owns(self, path: Path, user: str) -> bool:
+        try:
+            return path.stat().st_uid == _ids(user)[0]
+        except KeyError:
+            return False
+
+    def pause(self, seconds: float) -> None:
+        threading.Event().wait(seconds)
+
+
+def _ids(name: str) -> tuple[int, int]:
+    import pwd
+
+    entry = pwd.getpwnam(name)
+    return entry.pw_uid, entry.pw_gid
+
+
+def _as_user(name: str) -> dict[str, Any]:
+    import pwd
+
+    entry = pwd.getpwnam(name)
+    environment = {
+        "HOME": entry.pw_dir,
+        "PATH": os.defpath,
+        "LANG": "C.UTF-8",
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
+    groups = os.getgrouplist(name, entry.pw_gid)
+    return {
+        "user": entry.pw_uid,
+        "group": entry.pw_gid,
+        "extra_groups": groups,
+        "env": environment,
+        "umask": 0o077,
+    }
+
+
+def is_administrator() -> bool:
+    if sys.platform == "win32":
+        return bool(ctypes.windll.shell32.IsUserAnAdmin())
+    return os.geteuid() == 0
+
+
+def look(wish: Wish, state: Path, clock: Clock) -> Facts:
+    """Look around. ``state`` is the folder that will hold the service's data, or the nearest above it."""
+    encrypted = wish.joins or "--tls" in wish.flags
+    needed = (*NEEDED[wish.role], *(NEEDED_FOR_TLS if encrypted else ()))
+    asks = wish.role is Role.WORKER and not wish.image and urlsplit(wish.receiver_url).hostname
+    training = NEEDED_FOR_TRAINING if wish.role is Role.WORKER else ()
+    return Facts(
+        python=sys.version_info[:2],
+        interpreter=Path(os.path.realpath(wish.python)),
+        missing=_missing(needed),
+        missing_for_training=_missing(training),
+        free_bytes=_free_bytes(state),
+        receiver=ask(wish.receiver_url, clock) if asks else None,
+        nvidia_device=_has_nvidia_device(),
+        nvidia_driver=_nvidia_driver(),
+        administrator=is_administrator(),
+        service_manager=_has_service_manager(wish.system),
+        checkout_complete=all(
+            Path(wish.checkout, *part.split("/")).exists()
+            for part in ("etc", "training/fleet/worker.py", "pyproject.toml")
+        ),
+        long_paths=_has_long_paths(),
+    )
+
+
+def ask(receiver_url: str, clock: Clock) -> ReceiverSeen:
+    """Whether a receiver answers, and what its clock says where it tells strangers.
+
+    Nothing that is learned here is trusted: an encrypted receiver is not verified before this host has joined.
+    """
+    url = urlsplit(receiver_url)
+    try:
+        port = url.port or (443 if url.scheme == "https" else 80)
+        with socket.create_connection((url.hostname or "", port), ASK_TIMEOUT_S):
+            pass
+        stranger = ssl.create_default_context() if url.scheme == "https" else None
+        if stranger is not None:
+            stranger.check_hostname = False
+            stranger.verify_mode = ssl.CERT_NONE
+        transport = HttpTransport(receiver_url, tls=stranger)
+    except (OSError, ValueError) as error:
+        return ReceiverSeen(trouble=_trouble(receiver_url, error))
+    path = (
+        "/v1/authority" if url.scheme == "https" else "/v1/jobs?limit=1"
+    )  # what strangers may see
+    here = clock.now()
+    try:
+        answer = transport.request("GET", path, {}, None, ASK_TIMEOUT_S)
+        now = json.loads(answer.body).get("now") if answer.status == 200 else None
+    except TransportError as error:
+        return ReceiverSeen(trouble=f"{receiver_url} does not answer as a receiver does: {error}")
+    except (ValueError, AttributeError, RecursionError):
+        return ReceiverSeen(
+            trouble=f"{receiver_url} answers, but is no receiver; check the address"
+        )
+    finally:
+        transport.close()
+    if answer.status == 404:
+        return ReceiverSeen(
+            trouble=f"{receiver_url} answers, but is no receiver; check the address"
+        )
+    theirs = float(now) if isinstance(now, int | float) else None
+    return ReceiverSeen(now=theirs, here=(here + clock.now()) / 2)
+
+
+def _trouble(receiver_url: str, error: Exception) -> str:
+    if isinstance(error, socket.gaierror):
+        return f"the name in {receiver_url} is not known here; write the receiver's address, or mend the DNS"
+    if isinstance(error, ConnectionRefusedError):
+        return (
+            f"nothing listens at {receiver_url}; is the receiver running there, and if it is reached through an SSH "
+            "tunnel, is that open?"
+        )
+    if isinstance(error, TimeoutError):
+        return f"no answer from {receiver_url} within {ASK_TIMEOUT_S:.0f} s; does a firewall stand between?"
+    why = getattr(error, "strerror", None) or error
+    return f"{receiver_url} cannot be reached from here: {why}"
+
+
+def _missing(packages: Sequence[str]) -> tuple[str, ...]:
+    return tuple(name for name in packages if importlib.util.find_spec(name) is None)
+
+
+def _free_bytes(path: Path) -> int:
+    while not path.exists() and path != path.parent:
+        path = path.parent
+    return shutil.disk_usage(path).free
+
+
+def _has_nvidia_device() -> bool:
+    """Linux only; elsewhere the driver's answer has to do."""
+    for vendor in Path("/sys/bus/pci/devices").glob("*/vendor"):
+        with contextlib.suppress(OSError):
+            kind = vendor.with_name("class").read_text("ascii")
+            if vendor.read_text("ascii").strip() == NVIDIA and kind.startswith("0x03"):
+                return True
+    return False
+
+
+def _nvidia_driver() -> str | None:
+    if shutil.which("nvidia-smi") is None:
+        return None
+    ran = LocalMachine().run(["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"])
+    return ran.output.split()[0] if ran.code == 0 and ran.output.split() else None
+
+
+def _has_service_manager(system: System) -> bool:
+    if system is System.WINDOWS:
+        return shutil.which("schtasks") is not None
+    return Path("/run/systemd/system").is_dir() and shutil.which("systemctl") is not None
+
+
+def _has_long_paths() -> bool:
+    if os.name != "nt":
+        return True
+    winreg: Any = importlib.import_module("winreg")
+    try:
+        with winreg.OpenKey(
+            winreg.HKEY_LOCAL_MACHINE, r"SYSTEM\CurrentControlSet\Control\FileSystem"
+        ) as key:
+            return bool(winreg.QueryValueEx(key, "LongPathsEnabled")[0])
+    except OSError:
+        return False

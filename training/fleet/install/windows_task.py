@@ -1,0 +1,98 @@
+"""What the Scheduled Task runs: the worker, with the settings of its file, and a log that cannot grow for ever.
+
+Task Scheduler keeps no output of what it starts. Here the log, and whatever is printed besides, goes to one file that
+is put aside at 2 MiB; five are kept. Imports everywhere, so that it can be tried where there is no Windows.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import json
+import logging
+import logging.handlers
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+LOG_BYTES = 2 * 1024**2
+LOGS_KEPT = 5
+FORMAT = "%(asctime)s %(levelname)s %(message)s"
+
+log = logging.getLogger("training.fleet.install.windows_task")
+
+
+class LineLog(io.TextIOBase):
+    """A stream whose lines become lines of the log."""
+
+    def __init__(self, level: int) -> None:
+        self._level = level
+        self._unfinished = ""
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, text: str) -> int:
+        *lines, self._unfinished = (self._unfinished + text).split("\n")
+        for line in lines:
+            if line.strip():
+                log.log(self._level, "%s", line)
+        return len(text)
+
+
+def worker_arguments(settings: dict[str, Any]) -> list[str]:
+    """The worker's command line. Raises KeyError and TypeError when the settings are not whole."""
+    base = Path(settings["base"])
+    return [
+        *("--receiver-url", settings["receiver_url"], "--host-id", settings["host_id"]),
+        *("--artifacts-dir", str(base / "artifacts"), "--reports-dir", str(base / "reports")),
+        *("--state-dir", str(base / "state")),
+        *(part.strip('"') for part in shlex.split(settings["flags"], posix=False)),
+    ]
+
+
+def log_to(path: Path) -> logging.Handler:
+    """Send everything that is logged or printed to ``path``. Raises OSError."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handler = logging.handlers.RotatingFileHandler(
+        path, maxBytes=LOG_BYTES, backupCount=LOGS_KEPT, encoding="utf-8"
+    )
+    handler.setFormatter(logging.Formatter(FORMAT))
+    root = logging.getLogger()
+    root.addHandler(handler)
+    root.setLevel(logging.INFO)
+    sys.stdout, sys.stderr = LineLog(logging.INFO), LineLog(logging.ERROR)
+    return handler
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The worker's exit code; 2 when the settings cannot be used."""
+    parser = argparse.ArgumentParser(
+        prog="python -m training.fleet.install.windows_task", allow_abbrev=False
+    )
+    parser.add_argument("--settings", type=Path, required=True, help="what the installer wrote")
+    args = parser.parse_args(argv)
+    try:
+        settings = json.loads(args.settings.read_text("utf-8"))
+        arguments = worker_arguments(settings)
+        log_to(Path(settings["log"]))
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        print(f"{args.settings} cannot be used ({error}); install again", file=sys.stderr)
+        return 2
+    from training.fleet import worker
+
+    try:
+        return worker.main(arguments)
+    except SystemExit as error:  # the parser did not like a flag and has said so
+        return error.code if isinstance(error.code, int) else 2
+    except Exception:
+        log.exception(
+            "the worker ended by a mistake of its own; it is started again in five minutes"
+        )
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,267 @@
+"""What hyperparameters a trainer has, asked of the trainer itself through ``--describe``.
+
+The fleet never imports a trainer. It starts one with ``--describe`` and reads the JSON that it prints (the format is
+in ``docs/trainer-contract.md``), so a manifest's hyper keys are checked against the flags that really exist, on a
+machine that may have neither torch nor NumPy.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, Protocol
+
+from training.fleet.printable import printable
+
+DESCRIBE_VERSION = 1
+DESCRIBE_TIMEOUT_S = 60.0
+DESCRIPTION_BYTES_MAX = 1024 * 1024
+TEXT_CHARS_MAX = 256
+PROGRAMS = ("training.trainer.run", "training.trainer.run_ssl")
+
+# The arguments that the worker itself passes. None of them can be a hyperparameter, whatever a trainer prints.
+CONTRACT_KEYS = frozenset(
+    {
+        "model", "mode", "validation", "summary", "schema", "tensors", "out_dir", "reports_dir", "state_dir",
+        "split_recipe", "train_hosts", "n_resamples", "seed", "threads", "device", "describe", "help",
+    }
+)  # fmt: skip
+
+HyperValue = bool | int | float | str
+
+
+class DescribeError(Exception):
+    """A trainer's flags could not be learned. The text is one sentence."""
+
+
+class FlagType(StrEnum):
+    INT = "int"
+    FLOAT = "float"
+    BOOL = "bool"
+    STR = "str"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HyperFlag:
+    """One hyperparameter. Bounds are inclusive unless marked open; ``None`` is unbounded."""
+
+    key: str
+    type: FlagType
+    min: float | None = None
+    max: float | None = None
+    min_open: bool = False
+    max_open: bool = False
+    choices: tuple[str, ...] | None = None
+
+    def coerce(self, value: object) -> HyperValue:
+        """``value`` in the flag's type, so that 1 and 1.0 are one value; ValueError with a sentence otherwise."""
+        match self.type, value:
+            case (FlagType.BOOL, bool()):
+                return value
+            case (FlagType.STR, str()) if self._permits_text(value):
+                return value
+            case (FlagType.INT | FlagType.FLOAT, int() | float()) if not isinstance(value, bool):
+                number = self._number(value)
+                if number is not None and self._permits(number):
+                    return number
+        raise ValueError(f"`{self.key}` must be {self.allowed}, not {shown(value)}")
+
+    @property
+    def allowed(self) -> str:
+        """The permitted values in words."""
+        if self.type is FlagType.BOOL:
+            return "true or false"
+        if self.choices is not None:
+            return "one of " + ", ".join(f'"{choice}"' for choice in self.choices)
+        if self.type is FlagType.STR:
+            return (
+                f"a text of 1 to {TEXT_CHARS_MAX} printable characters that does not begin with -"
+            )
+        noun = "a whole number" if self.type is FlagType.INT else "a number"
+        bounds = []
+        if self.min is not None:
+            bounds.append(f"{'above' if self.min_open else 'of at least'} {self.min:.12g}")
+        if self.max is not None:
+            bounds.append(f"{'below' if self.max_open else 'at most'} {self.max:.12g}")
+        return f"{noun} {' and '.join(bounds)}".rstrip()
+
+    def _number(self, value: int | float) -> int | float | None:
+        if self.type is FlagType.INT:
+            return whole_number(value)
+        try:
+            return float(value) + 0.0  # -0.0 becomes 0.0: equal values, equal text
+        except OverflowError:
+            return None
+
+    def _permits(self, number: int | float) -> bool:
+        if isinstance(number, float) and not math.isfinite(number):
+            return False
+        low = self.min is None or (number > self.min if self.min_open else number >= self.min)
+        high = self.max is None or (number < self.max if self.max_open else number <= self.max)
+        return low and high
+
+    def _permits_text(self, text: str) -> bool:
+        if self.choices is not None:
+            return text in self.choices
+        return 0 < len(text) <= TEXT_CHARS_MAX and text.isprintable() and not text.startswith("-")
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """A program's answer: its models' hyperparameters, and a digest by which two checkouts are compared."""
+
+    program: str
+    digest: str
+    models: Mapping[str, Mapping[str, HyperFlag]]
+
+
+class Describer(Protocol):
+    """Asks a command for its description. Injected, so that tests start no process."""
+
+    def __call__(self, command: Sequence[str]) -> Description:
+        """Raises :class:`DescribeError`."""
+        ...
+
+
+def describe_command(program: str) -> tuple[str, ...]:
+    """How one of our own trainers is asked."""
+    return (sys.executable, "-m", program, "--describe")
+
+
+class ProcessDescriber:
+    """Runs the command; our own trainers' answers are kept until their source files change."""
+
+    def __init__(self) -> None:
+        self._kept: dict[tuple[str, ...], tuple[object, Description]] = {}
+
+    def __call__(self, command: Sequence[str]) -> Description:
+        ours = tuple(command) in map(describe_command, PROGRAMS)
+        stamp = _source_stamp() if ours else None
+        kept = self._kept.get(tuple(command))
+        if ours and kept is not None and kept[0] == stamp:
+            return kept[1]
+        description = parse_description(_run(command))
+        self._kept[tuple(command)] = (stamp, description)
+        return description
+
+
+def _root() -> Path:
+    return Path(__file__).resolve().parents[3]
+
+
+def _source_stamp() -> object:
+    """Changes when the trainers' sources do, as after an update of the checkout under a running receiver."""
+    files = sorted((_root() / "training" / "trainer").glob("*.py"))
+    return tuple(
+        (file.name, stat.st_mtime_ns, stat.st_size) for file in files for stat in [file.stat()]
+    )
+
+
+def _run(command: Sequence[str]) -> bytes:
+    name = " ".join(command)
+    if command[0] in (
+        "python",
+        "python3",
+    ):  # as for a trainer's command: the interpreter of this environment
+        command = [sys.executable, *command[1:]]
+    try:
+        done = subprocess.run(
+            list(command),
+            cwd=_root(),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=DESCRIBE_TIMEOUT_S,
+            env={k: v for k, v in os.environ.items() if not k.startswith("CIS490_")},
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise DescribeError(f"`{name}` did not answer within {DESCRIBE_TIMEOUT_S:.0f} s") from None
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise DescribeError(f"`{name}` cannot be started: {reason}") from None
+    if done.returncode != 0:
+        last = (done.stderr.decode(errors="replace").strip().splitlines() or ["no output"])[-1]
+        raise DescribeError(f"`{name}` ended with exit code {done.returncode}: {printable(last)}")
+    return done.stdout
+
+
+def parse_description(text: str | bytes) -> Description:
+    """Check what a trainer printed; raises :class:`DescribeError` naming what is wrong with it."""
+    if len(text) > DESCRIPTION_BYTES_MAX:
+        raise DescribeError(f"the description is longer than {DESCRIPTION_BYTES_MAX} bytes")
+    try:
+        answer = json.loads(text)
+        if answer["describe_version"] != DESCRIBE_VERSION:
+            version = shown(answer["describe_version"])
+            raise DescribeError(f"the description has version {version}, not {DESCRIBE_VERSION}")
+        models = {
+            str(model): {str(key): _flag(str(key), flag) for key, flag in entry["hyper"].items()}
+            for model, entry in answer["models"].items()
+        }
+        return Description(str(answer["program"]), str(answer["digest"]), models)
+    except KeyError as error:
+        raise DescribeError(f"the description lacks the key {error}") from None
+    except (ValueError, TypeError, AttributeError, RecursionError):
+        raise DescribeError(
+            "the description is not JSON of the form that --describe prints"
+        ) from None
+
+
+def _flag(key: str, entry: Mapping[str, Any]) -> HyperFlag:
+    if key in CONTRACT_KEYS:
+        raise DescribeError(f"`{key}` belongs to the contract and cannot be a hyperparameter")
+    if not key.isidentifier() or entry["flag"] != "--" + key.replace("_", "-"):
+        raise DescribeError(f"{shown(key)} does not match its flag {shown(entry['flag'])}")
+    choices = entry.get("choices")
+    return HyperFlag(
+        key=key,
+        type=FlagType(entry["type"]),
+        min=_bound(entry.get("min")),
+        max=_bound(entry.get("max")),
+        min_open=bool(entry.get("min_open")),
+        max_open=bool(entry.get("max_open")),
+        choices=None if choices is None else tuple(str(choice) for choice in choices),
+    )
+
+
+def _bound(value: Any) -> float | None:
+    """A bound as it stands: a whole number is not turned into a float, which would blur large ones."""
+    if value is None or (isinstance(value, int | float) and not isinstance(value, bool)):
+        return value
+    raise ValueError(value)
+
+
+def whole_number(value: int | float) -> int | None:
+    """The integer that ``value`` is, however it is spelled (3 or 3.0) and within 63 bits; ``None`` otherwise."""
+    if isinstance(value, float) and not value.is_integer():  # false for NaN and infinities as well
+        return None
+    return int(value) if abs(value) < 2**63 else None
+
+
+def shown(value: object) -> str:
+    """``value`` as a sentence may quote it: in TOML's words, short, and without control characters."""
+    match value:
+        case bool():
+            return "true" if value else "false"
+        case str():
+            text = printable(value)
+            return f'the text "{text[:57] + "…" if len(text) > 60 else text}"'
+        case int():
+            return str(value) if value.bit_length() < 128 else "an enormous number"
+        case float():
+            return f"{value!r}"
+        case list() | tuple():
+            return "a list"
+        case dict():
+            return "a table"
+        case None:
+            return "nothing"
+        case _:
+            return "a date or time"

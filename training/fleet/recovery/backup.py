@@ -1,0 +1,287 @@
+"""Copies of a receiver's state, made while it works.
+
+::
+
+    <folder>/backup.json                         says that this is a folder of backups
+    <folder>/store/<kind>/<sha256>/…             bundles with their provenance, shared by all snapshots
+    <folder>/snapshots/<moment>/training_jobs.db the database, as of one moment
+    <folder>/snapshots/<moment>/contents.json    what belongs to it, with sizes and digests
+    <folder>/snapshots/<moment>/keys/…           the authority, if asked for
+
+The database comes first: a bundle is published before its row is committed and never removed, so whatever that copy
+names can still be copied afterwards. A snapshot gets its name when all of it is durable, so that a half one is never
+taken for one. Bundles are copied and not linked: a bit that flips in the store must not flip in its backup.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+
+from training.clock import Clock
+from training.fleet.database import DatabaseError
+from training.fleet.database_sqlite import SqliteDatabase
+from training.fleet.recovery.doctor import Known, known_of
+from training.fleet.recovery.doctor_store import Delivery
+from training.fleet.recovery.files import (
+    PART,
+    copy_file,
+    holds,
+    plainly,
+    stamp,
+    sync_way,
+    write_file,
+)
+from training.fleet.recovery.reconcile import sidecar
+from training.fleet.state import DATABASE, RecoveryError, State
+from training.fleet.storage.filesystem import Fs, LocalFs, file_sha256
+from training.fleet.storage.locking import LockedError, exclusive
+from training.fleet.store import PROVENANCE
+
+MARK, STORE, SNAPSHOTS, CONTENTS, KEYS = (
+    "backup.json",
+    "store",
+    "snapshots",
+    "contents.json",
+    "keys",
+)
+FORMAT = 1
+KEEP = 10
+KEY_FILES = ("ca.key", "ca.pem")
+Progress = Callable[[str, int, int], object]
+
+
+class StoredFile(msgspec.Struct, frozen=True):
+    """A bundle that belongs to a snapshot; ``path`` is relative to the store."""
+
+    path: str
+    size: int
+    sha256: str
+    job: str  # the first that delivered it, for people
+
+
+class Contents(msgspec.Struct, frozen=True, kw_only=True):
+    """``contents.json``."""
+
+    format: int
+    made_at: float  # epoch seconds
+    database_sha256: str
+    jobs: dict[str, int]  # status → how many
+    files: list[StoredFile]
+    lost: list[str] = []  # what the database names and the store did not have
+    keys: bool = False
+
+
+@dataclass
+class Made:
+    """What a backup did."""
+
+    name: str
+    contents: Contents
+    copied: int = 0  # bundles
+    known: int = 0  # bundles that an earlier backup had brought
+    bytes_copied: int = 0
+    mended: list[str] = field(default_factory=list)  # good here, damaged or gone in the store
+
+
+def snapshots(folder: Path) -> list[str]:
+    """The whole ones, oldest first."""
+    found = folder / SNAPSHOTS
+    names = [each.name for each in found.iterdir()] if found.is_dir() else []
+    return sorted(name for name in names if not name.endswith(PART))
+
+
+def read_contents(folder: Path, name: str) -> Contents:
+    """What a snapshot holds; RecoveryError when it cannot be read."""
+    path = folder / SNAPSHOTS / name / CONTENTS
+    try:
+        contents = msgspec.json.decode(path.read_bytes(), type=Contents)
+    except OSError as error:
+        raise RecoveryError(
+            f"cannot read {path}: {error.strerror}; choose another with --snapshot"
+        ) from None
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        raise RecoveryError(f"{path} is damaged; choose another with --snapshot") from None
+    if contents.format != FORMAT:
+        raise RecoveryError(f"{path} is of a newer version; use the program that made it")
+    return contents
+
+
+@dataclass
+class Backup:
+    """One folder of backups."""
+
+    folder: Path
+    fs: Fs = field(default_factory=LocalFs)
+
+    def make(
+        self,
+        state: State,
+        clock: Clock,
+        *,
+        with_keys: bool = False,
+        deep: bool = False,
+        keep: int = KEEP,
+        progress: Progress = lambda *_: None,
+    ) -> Made:
+        """Add a snapshot of ``state``, beside a running receiver. ``deep`` re-hashes what earlier ones brought.
+
+        Raises RecoveryError; earlier snapshots are whole in any case.
+        """
+        if state.models.resolve() in [self.folder.resolve(), *self.folder.resolve().parents]:
+            raise RecoveryError(f"{self.folder} lies in the store itself; choose another folder")
+        with plainly(f"the backup into {self.folder}", "earlier backups are untouched"):
+            self._open()
+            try:
+                with exclusive(self.folder / f"{MARK}.lock"):
+                    made = self._make(state, clock, with_keys, deep, progress)
+                    self._prune(keep)
+            except LockedError:
+                raise RecoveryError(f"another backup into {self.folder} is being made") from None
+        return made
+
+    def _open(self) -> None:
+        """Make sure that this is a folder of backups, or may become one."""
+        mark = self.folder / MARK
+        if self.fs.size(mark) is not None:
+            return
+        if self.fs.names(self.folder):
+            raise RecoveryError(
+                f"{self.folder} is not empty and holds no backups; choose a folder of its own"
+            )
+        self.fs.mkdir(self.folder / SNAPSHOTS)
+        write_file(self.fs, mark, msgspec.json.encode({"format": FORMAT}) + b"\n")
+        self.fs.sync_folder(self.folder)
+
+    def _make(
+        self, state: State, clock: Clock, with_keys: bool, deep: bool, progress: Progress
+    ) -> Made:
+        now = clock.now()
+        name = self._name(stamp(now))
+        unfinished = self.folder / SNAPSHOTS / (name + PART)
+        for left in (self.folder / SNAPSHOTS).glob(f"*{PART}"):
+            shutil.rmtree(left)
+        self.fs.mkdir(unfinished)
+        progress("database", 0, 1)
+        known, jobs = _copy_database(state, unfinished / DATABASE)
+        files: list[StoredFile] = []
+        lost = [f"what job {job} names as its bundle" for _, job in known.nameless]
+        contents = Contents(
+            format=FORMAT,
+            made_at=now,
+            database_sha256=file_sha256(self.fs, unfinished / DATABASE),
+            jobs=jobs,
+            files=files,
+            lost=lost,
+            keys=with_keys and self._keys(state, unfinished),
+        )
+        made = Made(name, contents)
+        files.extend(self._bundles(state, known.deliveries, deep, made, progress))
+        write_file(self.fs, unfinished / CONTENTS, msgspec.json.encode(contents) + b"\n")
+        self.fs.sync_folder(unfinished)
+        self.fs.rename_new(unfinished, unfinished.with_name(name))
+        self.fs.sync_folder(unfinished.parent)
+        return made
+
+    def _name(self, moment: str) -> str:
+        """A name behind all others, also when the clock went back or two are made in a second."""
+        last = max(snapshots(self.folder), default="")
+        if moment > last:
+            return moment
+        base, _, number = last.partition("-")
+        return f"{base}-{int(number or 1) + 1:03}"
+
+    def _keys(self, state: State, unfinished: Path) -> bool:
+        there = [name for name in KEY_FILES if self.fs.size(state.tls / name) is not None]
+        for name in there:
+            copy_file(self.fs, state.tls / name, unfinished / KEYS / name)
+        if there:
+            self.fs.sync_folder(unfinished / KEYS)
+        return len(there) == len(KEY_FILES)
+
+    # -- bundles ------------------------------------------------------------------------------------------------
+
+    def _bundles(
+        self,
+        state: State,
+        deliveries: list[Delivery],
+        deep: bool,
+        made: Made,
+        progress: Progress,
+    ) -> Iterator[StoredFile]:
+        whole = sum({each.artifact.path: each.artifact.size for each in deliveries}.values())
+        done, seen = 0, set[str]()
+        for delivery in deliveries:
+            artifact = delivery.artifact
+            if artifact.path in seen:
+                continue
+            seen.add(artifact.path)
+            if self._bundle(state, delivery, deep, made):
+                yield StoredFile(artifact.path, artifact.size, artifact.artifact_id, delivery.name)
+            self._sidecars(state, delivery, made)
+            sync_way(self.fs, (self.folder / STORE / artifact.path).parent, self.folder)
+            done += artifact.size
+            progress("bundles", done, whole)
+
+    def _bundle(self, state: State, delivery: Delivery, deep: bool, made: Made) -> bool:
+        """Whether the bundle is in the backup now; if not, its loss is noted."""
+        artifact = delivery.artifact
+        source, target = state.models / artifact.path, self.folder / STORE / artifact.path
+        if holds(self.fs, target, artifact.size, artifact.artifact_id if deep else None):
+            made.known += 1
+            if self.fs.size(source) != artifact.size:
+                made.mended.append(delivery.what)
+            return True
+        if self.fs.size(source) is None:
+            made.contents.lost.append(f"{delivery.what} is not in the store")
+            return False
+        if copy_file(self.fs, source, target, sha256=artifact.artifact_id) is None:
+            made.contents.lost.append(f"{delivery.what} is damaged in the store")
+            return False
+        made.copied += 1
+        made.bytes_copied += artifact.size
+        return True
+
+    def _sidecars(self, state: State, delivery: Delivery, made: Made) -> None:
+        """Copy a bundle's provenance, but never a damaged file over a good one."""
+        folder = Path(delivery.artifact.path).parent / PROVENANCE
+        for name in self.fs.names(state.models / folder):
+            source, target = state.models / folder / name, self.folder / STORE / folder / name
+            body = b"".join(self.fs.read(source))
+            if isinstance(sidecar(delivery.artifact, name, body), str):
+                made.contents.lost.append(f"the provenance {name} of {delivery.what} is damaged")
+            elif self.fs.size(target) is None or b"".join(self.fs.read(target)) != body:
+                copy_file(self.fs, source, target)
+        here = self.folder / STORE / folder
+        if self.fs.names(here):
+            self.fs.sync_folder(here)
+
+    def _prune(self, keep: int) -> None:
+        """Forget the oldest snapshots. Bundles stay: the store never removes one either."""
+        for name in snapshots(self.folder)[: -max(1, keep)]:
+            path = self.folder / SNAPSHOTS / name
+            self.fs.replace(path, path.with_name(name + PART))
+            shutil.rmtree(path.with_name(name + PART))
+
+
+def _copy_database(state: State, target: Path) -> tuple[Known, dict[str, int]]:
+    """Copy it, and read from the copy what must be copied with it."""
+    if not state.db.exists():
+        raise RecoveryError(f"there is no database at {state.db}; name its folder with --state-dir")
+    try:
+        live = SqliteDatabase(state.db, read_only=True)
+        try:
+            live.copy_to(target)
+        finally:
+            live.close()
+        copy = SqliteDatabase(target, read_only=True)
+        try:
+            return known_of(copy), {row["status"]: int(row["n"]) for row in copy.all("counts")}
+        finally:
+            copy.close()
+    except DatabaseError as error:
+        raise RecoveryError(f"{error}; no backup was made") from None

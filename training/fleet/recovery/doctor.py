@@ -1,0 +1,162 @@
+"""Is everything as it was promised? Asked of a live database and store, on the receiver's machine; changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from training.clock import Clock
+from training.fleet.database import Database, DatabaseError, Row
+from training.fleet.database_sqlite import SqliteDatabase
+from training.fleet.policy import Policy
+from training.fleet.recovery import doctor_machine as machine
+from training.fleet.recovery.doctor_rows import BACKUP, look_at_rows
+from training.fleet.recovery.doctor_store import Delivery, Store
+from training.fleet.recovery.findings import Finding, Level, Report, some
+from training.fleet.state import State
+from training.fleet.storage.errors import BadName
+from training.fleet.storage.filesystem import Fs, LocalFs
+from training.fleet.store import Artifact
+
+# Told what is being looked at, how far that is, and how far it goes.
+Progress = Callable[[str, int, int], object]
+
+
+@dataclass
+class Known:
+    """What of the tables the look at the store needs."""
+
+    deliveries: list[Delivery] = field(default_factory=list)
+    claims: frozenset[str] = frozenset()
+    nameless: list[tuple[Artifact, str]] = field(default_factory=list)  # with the job's name
+
+
+def examine(
+    state: State,
+    clock: Clock,
+    *,
+    deep: bool = False,
+    fs: Fs | None = None,
+    policy: Policy | None = None,
+    progress: Progress = lambda *_: None,
+) -> Report:
+    """Look at everything; with ``deep`` every stored byte is hashed. Good beside a running receiver."""
+    report, fs = Report(), LocalFs() if fs is None else fs
+    now = clock.now()
+    rows = _database(report, state, policy or Policy(), now, progress)
+    known = Known() if rows is None else rows
+    store = Store(state.models, fs, now)
+    what = "bundles, every byte" if deep else "bundles"
+
+    def told(done: int, whole: int) -> None:
+        progress(what, done, whole)
+
+    try:
+        if rows is not None or not state.models.is_dir():
+            report.add(store.look(known.deliveries, known.claims, deep=deep, progress=told))
+        if state.models.is_dir():
+            report.add(machine.look_at_machine(state, fs, now))
+    except OSError as error:
+        report.add([unreadable(error)])
+    report.looked_at["bundles"] = len({each.artifact.path for each in known.deliveries})
+    return report
+
+
+def unreadable(error: OSError) -> Finding:
+    return Finding(
+        "reading",
+        f"{error.filename or 'something'} cannot be read: {error.strerror}",
+        "run the doctor as the receiver's user or root",
+    )
+
+
+def quarantined(row: Row) -> Finding:
+    """A host that gets no jobs needs somebody who mends it."""
+    return Finding(
+        "quarantine",
+        f"host {row['host']} gets no jobs: {row['reason']}",
+        f"mend it, then `cis490-jobs release {row['host']}`",
+        Level.WARNING,
+    )
+
+
+def _database(
+    report: Report, state: State, policy: Policy, now: float, progress: Progress
+) -> Known | None:
+    """What the tables say, looked at on the way; None when nothing can be read of them."""
+    if not state.db.exists():
+        report.add([Finding("database", f"there is no database at {state.db}", BACKUP)])
+        return None
+    try:
+        database = SqliteDatabase(state.db, read_only=True)
+    except DatabaseError as error:
+        problem, _, remedy = str(error).rpartition("; ")
+        report.add([Finding("database", problem, remedy)])
+        return None
+    try:
+        with database.snapshot():
+            return _rows(report, database, policy, now, progress)
+    except DatabaseError as error:
+        report.add([Finding("database", str(error), BACKUP)])
+        return None
+    finally:
+        database.close()
+
+
+def _rows(
+    report: Report, database: SqliteDatabase, policy: Policy, now: float, progress: Progress
+) -> Known | None:
+    progress("database", 0, 1)
+    report.add(
+        Finding("database", f"the database is damaged: {each}", BACKUP)
+        for each in database.damage()
+    )
+
+    foreign = database.foreign()
+    if foreign:
+        what = f"the database {database.path} is not one of ours: {some(foreign)}"
+        report.add([Finding("database", what, BACKUP)])
+        return None
+
+    def told(done: int, whole: int) -> None:
+        progress("promises", done, whole)
+
+    report.add(look_at_rows(database, policy, told))
+    newest = database.one("newest_time")
+    report.add(machine.clock(0.0 if newest is None else float(newest["at"] or 0.0), now))
+    report.add(machine.certificates(database.all("certificates"), now))
+    report.add(machine.tokens(database.all("tokens"), now))
+    report.add(map(quarantined, database.all("quarantines")))
+    counts = {row["status"]: int(row["n"]) for row in database.all("counts")}
+    report.looked_at["jobs"] = sum(counts.values())
+    known = known_of(database)
+    report.add(
+        Finding("artifacts", f"{each.artifact_id[:80]!r} of job {job} names no bundle", BACKUP)
+        for each, job in known.nameless
+    )
+    return known
+
+
+def known_of(database: Database) -> Known:
+    """What the database says must be in the store, and whose parts may be there."""
+    known = Known(claims=frozenset(row["claim_id"] for row in database.all("doctor_claims")))
+    for row in database.all("doctor_deliveries"):
+        delivery = _delivery(row)
+        try:
+            _ = delivery.artifact.path
+        except BadName:
+            known.nameless.append((delivery.artifact, delivery.name))
+        else:
+            known.deliveries.append(delivery)
+    return known
+
+
+def _delivery(row: Row) -> Delivery:
+    return Delivery(
+        Artifact(row["artifact_id"], row["model"], row["mode"], row["size"]),
+        row["job_id"],
+        row["attempt"],
+        row["name"] or row["job_id"],
+        bool(row["accepted"]),
+        row["stored_at"],
+    )

@@ -1,0 +1,177 @@
+"""What the doctor asks of the machine: room, files that others may read, the clock, and credentials near their end."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from training.fleet.database import Row
+from training.fleet.recovery.findings import Finding, Level
+from training.fleet.state import State
+from training.fleet.storage.filesystem import Fs
+from training.fleet.store import INDEX, RESERVE_BYTES
+
+_DAY_S = 86_400.0
+_MIB = 1024**2
+WAL_BYTES_MAX = 64 * _MIB
+CLOCK_STEP_S = 5.0
+CERTIFICATE_LEFT_S = 5 * _DAY_S  # renewed when ten days are left
+CERTIFICATE_OVER_S = 60 * _DAY_S  # later than this after its end a host is retired, not late
+TOKEN_LEFT_S = 7 * _DAY_S
+SERVER_LEFT_S = 30 * _DAY_S  # renewed at a start when four months are left
+AUTHORITY_LEFT_S = 365 * _DAY_S
+
+
+def look_at_machine(state: State, fs: Fs, now: float) -> Iterator[Finding]:
+    """Everything that can be seen without the database."""
+    yield from room(fs.free_bytes(state.models), state.models)
+    yield from exposed(state)
+    wal = fs.size(Path(f"{state.db}-wal")) or 0
+    if wal > WAL_BYTES_MAX:
+        yield Finding(
+            "wal",
+            f"the database's log has {wal // _MIB} MiB, more than {WAL_BYTES_MAX // _MIB}",
+            "something reads the database without an end; restart the receiver",
+            Level.WARNING,
+        )
+    yield from authority(state.tls, now)
+
+
+def room(free: int, where: Path) -> Iterator[Finding]:
+    """Below the watermark nothing is granted and nothing taken in."""
+    if free < 2 * RESERVE_BYTES:
+        low = free < RESERVE_BYTES
+        what = (
+            "no job is granted and no bundle taken in"
+            if low
+            else "below half of that no job is granted"
+        )
+        yield Finding(
+            "room",
+            f"{free // _MIB} MiB are free at {where}: {what}",
+            "free some space there",
+            Level.FAULT if low else Level.WARNING,
+        )
+
+
+def exposed(state: State) -> Iterator[Finding]:
+    """Files that only the receiver's user may read, and that others can."""
+    if os.name != "posix":
+        return
+    companions = [Path(f"{state.db}{suffix}") for suffix in ("", "-wal", "-shm")]
+    keys = [state.tls / "ca.key", state.tls / "server.key"]
+    for path in [*companions, state.models / INDEX, *keys]:
+        try:
+            open_to_others = path.stat().st_mode & 0o077
+        except OSError:
+            continue
+        if open_to_others:
+            what = f"other users of this machine may read {path}"
+            yield Finding("permissions", what, f"chmod 600 {path}")
+
+
+def clock(newest: float, now: float) -> Iterator[Finding]:
+    """Nothing was noted later than now."""
+    if newest > now + CLOCK_STEP_S:
+        yield Finding(
+            "clock",
+            f"the newest row is {newest - now:.0f} s ahead of this machine's clock",
+            "set the clock (timedatectl set-ntp true), then restart the receiver, which moves leases along",
+            Level.WARNING,
+        )
+
+
+# -- credentials ------------------------------------------------------------------------------------------------
+
+
+def authority(folder: Path, now: float) -> Iterator[Finding]:
+    """The receiver's own certificate and its authority; nothing without a TLS folder."""
+    there = {name for name in ("ca.key", "ca.pem", "server.json") if (folder / name).exists()}
+    if not there:
+        return
+    missing = [name for name in ("ca.key", "ca.pem") if name not in there]
+    if missing:
+        yield Finding(
+            "authority",
+            f"{folder} lacks {' and '.join(missing)}",
+            "`cis490-jobs restore --with-keys` brings it back; without it every host must be enrolled anew",
+        )
+    ends = _authority_ends(folder / "ca.pem") if "ca.pem" in there else None
+    if ends is not None and ends < now + AUTHORITY_LEFT_S:
+        yield Finding(
+            "authority",
+            f"the authority's certificate ends in {_days(ends - now)}",
+            f"move {folder} away, restart the receiver and enroll every host anew",
+            Level.FAULT if ends < now else Level.WARNING,
+        )
+    if "server.json" in there:
+        yield from _server(folder / "server.json", now)
+
+
+def _server(path: Path, now: float) -> Iterator[Finding]:
+    try:
+        ends = float(json.loads(path.read_bytes())["expires_at"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return  # made anew at the next start
+    if ends < now + SERVER_LEFT_S:
+        yield Finding(
+            "server-certificate",
+            f"the receiver's certificate ends in {_days(ends - now)}",
+            "restart the receiver, which makes a new one",
+            Level.FAULT if ends < now else Level.WARNING,
+        )
+
+
+def _authority_ends(path: Path) -> float | None:
+    try:
+        from cryptography import x509
+
+        return x509.load_pem_x509_certificate(path.read_bytes()).not_valid_after_utc.timestamp()
+    except (ImportError, OSError, ValueError):
+        return None
+
+
+def certificates(rows: Iterable[Row], now: float) -> Iterator[Finding]:
+    """Hosts and operators whose last valid certificate is near its end or just over it."""
+    last: dict[tuple[str, str], float] = {}
+    for row in rows:
+        if row["revoked_at"] is None:
+            key = (row["role"], row["name"])
+            last[key] = max(last.get(key, 0.0), row["expires_at"])
+    for (role, name), ends in sorted(last.items()):
+        left = ends - now
+        if -CERTIFICATE_OVER_S < left < CERTIFICATE_LEFT_S:
+            option = "--operator " if role == "operator" else ""
+            yield Finding(
+                "certificates",
+                f"the certificate of {role} {name} "
+                + (f"ends in {_days(left)}" if left > 0 else f"ended {_days(-left)} ago"),
+                "switch it on, it renews by itself"
+                if left > 0
+                else f"`cis490-jobs enroll {option}{name}` lets it in again",
+                Level.WARNING,
+            )
+
+
+def tokens(rows: Iterable[Row], now: float) -> Iterator[Finding]:
+    """Operators' tokens near their end, unless the same name has a longer one."""
+    last: dict[str, float] = {}
+    for row in rows:
+        if row["revoked_at"] is None:
+            last[row["name"]] = max(last.get(row["name"], 0.0), row["expires_at"])
+    for name, ends in sorted(last.items()):
+        if 0 < ends - now < TOKEN_LEFT_S:
+            yield Finding(
+                "tokens",
+                f"the token of {name} ends in {_days(ends - now)}",
+                f"`cis490-jobs tokens add {name}` makes a further one",
+                Level.WARNING,
+            )
+
+
+def _days(seconds: float) -> str:
+    return (
+        f"{seconds / _DAY_S:.0f} days" if abs(seconds) >= 2 * _DAY_S else f"{seconds / 3600:.0f} h"
+    )

@@ -1,0 +1,192 @@
+"""The promises about the receiver's tables, each a question whose answers are the rows that break it.
+
+The questions are the ``doctor_`` statements of ``sql/recovery.sql``; here is what their answers mean and what to do.
+They share no code with the queue, whose work they judge.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from training.fleet.database import Database
+from training.fleet.job import KEEPS_STATUS, TRANSITIONS
+from training.fleet.policy import Policy
+from training.fleet.recovery.findings import Finding, Level
+from training.fleet.trust.audit import PAGE_MAX, first_broken, page
+
+Fields = Mapping[str, Any]
+
+BACKUP = "restore a backup with `cis490-jobs restore`, or `cis490-jobs rebuild` from the store"
+HISTORY = "the job itself is right, its history is not: keep a copy of the database and report this"
+
+
+def _again(row: Fields) -> str:
+    return f"`cis490-jobs requeue {row['name']}` trains it again, or restore a backup"
+
+
+@dataclass(frozen=True)
+class Question:
+    """One promise about the tables."""
+
+    statement: str
+    problem: str  # of a row that breaks it; its columns by name
+    remedy: str | Callable[[Fields], str] = BACKUP
+    level: Level = Level.FAULT
+
+    def findings(self, database: Database, params: Fields) -> Iterator[Finding]:
+        wanted = params if self.statement == "doctor_budgets" else {}
+        for row in database.all(self.statement, **wanted):
+            fields = _readable(row)
+            remedy = self.remedy if isinstance(self.remedy, str) else self.remedy(fields)
+            check = self.statement.removeprefix("doctor_").replace("_", "-")
+            yield Finding(check, self.problem.format(**fields), remedy, self.level)
+
+
+def _readable(row: Fields) -> dict[str, Any]:
+    """Ids are long; their first twelve characters are enough for people and for the command line."""
+    fields = {key: "none" if value is None else value for key, value in dict(row).items()}
+    for key in ("job_id", "artifact_id", "delivered"):
+        if key in fields:
+            fields[key] = str(fields[key])[:12]
+    fields.setdefault("name", fields.get("job_id"))
+    return fields
+
+
+QUESTIONS = (
+    Question("doctor_live", "job {name} is {status} and has {live} live attempts"),
+    Question(
+        "doctor_claim",
+        "job {name} is held by a claim that is not its live attempt {attempt}",
+        _again,
+    ),
+    Question("doctor_numbers", "job {name} was granted {attempt} times and {known} attempts are known"),
+    Question(
+        "doctor_grants",
+        "job {name} counts {grants} grants of its generation and had {known}",
+        _again,
+    ),
+    Question(
+        "doctor_counters",
+        "job {name} counts {trainer_failures} trainer failures and {host_losses} losses, but had {failed} and {lost}",
+        _again,
+    ),
+    Question(
+        "doctor_budgets",
+        "job {name} waits although a budget is used up ({trainer_failures} trainer failures, {host_losses} losses, "
+        "{grants} grants)",
+        lambda row: f"give the doctor the --policy that the receiver has; if that is no reason, {_again(row)}",
+        Level.WARNING,  # the operator may have lowered a budget while it waited
+    ),
+    Question("doctor_reasons", "job {name} failed and nothing says of what", _again),
+    Question(
+        "doctor_chain",
+        "event {seq} of job {job_id} begins at {from_status}, but the one before led to {before}",
+        HISTORY,
+    ),
+    Question(
+        "doctor_replay",
+        "job {name} is {status}, but its events lead to {to_status}",
+        "a row was changed by hand or lost: " + BACKUP,
+    ),
+    Question("doctor_strangers", "an {what} ({attempt}) is of job {job_id}, which has none such"),
+    Question("doctor_ungranted", "attempt {attempt} of job {job_id} on {host} has no event", HISTORY),
+    Question(
+        "doctor_completed",
+        "job {name} is completed by {artifact_id}, but its last attempt ended as {end_reason} with {delivered}",
+        _again,
+    ),
+    Question("doctor_uncompleted", "job {name} is {status} and has an artifact", _again),
+    Question(
+        "doctor_twice",
+        "generation {generation} of job {job_id} was completed {n} times",
+        lambda row: f"`cis490-jobs requeue {row['job_id']}` begins a new one",
+    ),
+    Question(
+        "doctor_undelivered",
+        "attempt {attempt} of job {job_id} was completed by {artifact_id}, which it never delivered",
+    ),
+    Question(
+        "doctor_slots",
+        "slot {slot} of host {host} holds {n} jobs",
+        "restart the worker there: its next session ends what the last one held",
+    ),
+    Question(
+        "doctor_output",
+        "of attempt {attempt} of job {job_id} {stored} lines of output are stored, and {log_next} are counted",
+        HISTORY,
+    ),
+    Question(
+        "doctor_output_gaps",
+        "the output of attempt {attempt} of job {job_id} goes on at line {first} after line {before}",
+        HISTORY,
+    ),
+)  # fmt: skip
+
+
+def look_at_rows(
+    database: Database, policy: Policy, progress: Callable[[int, int], object] = lambda *_: None
+) -> Iterator[Finding]:
+    """Ask every question. The caller holds a snapshot, so that all of them see one moment."""
+    params = {
+        key: value
+        for key, value in asdict(policy).items()
+        if key in ("max_attempts", "max_host_losses", "max_grants")
+    }
+    for number, question in enumerate(QUESTIONS):
+        progress(number, len(QUESTIONS))
+        yield from question.findings(database, params)
+    yield from moves(database.all("doctor_moves"))
+    yield from event_numbers(database.one("doctor_event_numbers"))
+    yield from look_at_audit(database)
+
+
+def moves(rows: Iterable[Fields]) -> Iterator[Finding]:
+    """Every move that was noted is a row of the transition table."""
+    for row in rows:
+        known = TRANSITIONS.get(row["transition"])
+        legal = (
+            known is not None
+            and known.name not in KEEPS_STATUS
+            and row["from_status"] in known.sources
+            and row["to_status"] == known.target
+        )
+        if not legal:
+            yield Finding(
+                "moves",
+                f"{row['n']} events, the first of them {row['seq']}, say {row['transition']} from "
+                f"{row['from_status']} to {row['to_status']}, which is no move of a job",
+                "if the database was written by another version, use that one; else " + HISTORY,
+            )
+
+
+def event_numbers(row: Fields | None) -> Iterator[Finding]:
+    """Events are numbered from 1 without a gap."""
+    if row is None or not row["n"]:
+        return
+    if (row["least"], row["most"]) != (1, row["n"]):
+        yield Finding(
+            "event-numbers",
+            f"{row['n']} events are numbered {row['least']} to {row['most']}: some are gone",
+            BACKUP,
+        )
+
+
+def look_at_audit(database: Database) -> Iterator[Finding]:
+    """Nobody changed the record of who did what."""
+    after, digest = 0, None
+    while True:
+        rows = page(database, after, PAGE_MAX)
+        broken = first_broken(rows) if digest is None else first_broken(rows, digest)
+        if broken is not None:
+            yield Finding(
+                "audit",
+                f"row {broken} of the audit does not follow from the one before",
+                "somebody changed the record there or took rows out; compare with a backup",
+                Level.FAULT,
+            )
+            return
+        if len(rows) < PAGE_MAX:
+            return
+        after, digest = rows[-1].seq, rows[-1].digest

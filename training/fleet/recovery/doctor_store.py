@@ -1,0 +1,255 @@
+"""What the doctor asks of the store: everything that a row names is there and whole, and nothing lies about for ever.
+
+Reads files and changes none, so it is good beside a running receiver. The rows were read before the files: bundles
+are published before their rows are committed and never removed, so whatever a row names must be there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from training.fleet.recovery.findings import Finding, Level
+from training.fleet.storage.errors import BadName
+from training.fleet.storage.filesystem import Fs, file_sha256
+from training.fleet.storage.incoming import PART_SUFFIX
+from training.fleet.storage.index import IndexRow
+from training.fleet.storage.provenance import BrokenSeal, unsealed
+from training.fleet.store import BUNDLE, INCOMING, INDEX, PROVENANCE, Artifact
+
+_DAY_S = 86_400.0
+_IN_FLIGHT_S = 120.0  # so much later than the rows a file may be written that they name soon
+_OLD_PART_S = 8 * _DAY_S  # the receiver removes parts after seven days
+LOST = "`cis490-jobs restore` brings it back from a backup; without one, `cis490-jobs requeue {name}` trains it again"
+_INDEX_REMEDY = "restart the receiver, which writes the index anew from the database"
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """A bundle that the database says is stored, and the attempt that brought it."""
+
+    artifact: Artifact
+    job_id: str
+    attempt: int
+    name: str  # of the job
+    accepted: bool  # it completed its attempt, so it has provenance
+    stored_at: float
+
+    @property
+    def what(self) -> str:
+        return f"bundle {self.artifact.artifact_id[:12]} of job {self.name}"
+
+    @property
+    def remedy(self) -> str:
+        return LOST.format(name=self.name)
+
+
+@dataclass(frozen=True)
+class Store:
+    """A store's folder, looked at from outside."""
+
+    root: Path
+    fs: Fs
+    now: float  # when the rows were read
+
+    def look(
+        self,
+        deliveries: Sequence[Delivery],
+        claims: frozenset[str],
+        *,
+        deep: bool,
+        progress: Callable[[int, int], object] = lambda *_: None,
+    ) -> Iterator[Finding]:
+        """Everything that is wrong; with ``deep`` every byte is read. ``progress`` is told bytes done and in all."""
+        if not self.root.is_dir():
+            yield Finding(
+                "store",
+                f"there is no store at {self.root}",
+                "name the right place with --models-dir, or `cis490-jobs restore` a backup",
+            )
+            return
+        yield from self._bundles(deliveries, deep, progress)
+        yield from self._unnamed({each.artifact.path for each in deliveries})
+        yield from self._incoming(claims)
+        yield from self._index(deliveries)
+
+    # -- what rows name -----------------------------------------------------------------------------------------
+
+    def _bundles(
+        self, deliveries: Sequence[Delivery], deep: bool, progress: Callable[[int, int], object]
+    ) -> Iterator[Finding]:
+        whole = sum({each.artifact.path: each.artifact.size for each in deliveries}.values())
+        done, seen = 0, set[str]()
+        for delivery in deliveries:
+            if delivery.artifact.path not in seen:
+                seen.add(delivery.artifact.path)
+                yield from self._bundle(delivery, deep)
+                done += delivery.artifact.size
+                progress(done, whole)
+            if delivery.accepted:
+                yield from self._provenance(delivery)
+
+    def _bundle(self, delivery: Delivery, deep: bool) -> Iterator[Finding]:
+        artifact, path = delivery.artifact, self.root / delivery.artifact.path
+        try:
+            size = self.fs.size(path)
+            if size is None:
+                yield Finding("bundles", f"{delivery.what} is not at {path}", delivery.remedy)
+            elif size != artifact.size:
+                what = f"{delivery.what} has {size} bytes instead of {artifact.size}"
+                yield Finding("bundles", what, delivery.remedy)
+            elif deep and file_sha256(self.fs, path) != artifact.artifact_id:
+                what = f"{delivery.what} is damaged: its bytes are not those that were stored"
+                yield Finding("bundles", what, delivery.remedy)
+        except OSError as error:
+            yield Finding(
+                "bundles",
+                f"{delivery.what} cannot be read at {path}: {error.strerror}",
+                "run the doctor as the receiver's user or root; if it cannot be read then, look at the disk",
+            )
+
+    def _provenance(self, delivery: Delivery) -> Iterator[Finding]:
+        name = f"{delivery.job_id}-{delivery.attempt}.json"
+        path = (self.root / delivery.artifact.path).parent / PROVENANCE / name
+        problem = None
+        try:
+            said = unsealed(b"".join(self.fs.read(path)))
+            wanted = {
+                "artifact_id": delivery.artifact.artifact_id,
+                "size": delivery.artifact.size,
+                "job_id": delivery.job_id,
+                "attempt": delivery.attempt,
+            }
+            if any(said.get(key) != value for key, value in wanted.items()):
+                problem = "speaks of another bundle"
+        except FileNotFoundError:
+            problem = "is gone"
+        except OSError as error:
+            problem = f"cannot be read ({error.strerror})"
+        except BrokenSeal:
+            problem = "is damaged"
+        if problem is not None:
+            yield Finding(
+                "provenance",
+                f"the provenance of {delivery.what} (attempt {delivery.attempt}) {problem}",
+                "`cis490-jobs restore` brings it back from a backup; until then a rebuild would not find this job",
+            )
+
+    # -- what lies about ----------------------------------------------------------------------------------------
+
+    def _unnamed(self, named: set[str]) -> Iterator[Finding]:
+        for kind in self.fs.names(self.root):
+            model, _, mode = kind.rpartition("_")
+            if not model or kind == INCOMING:
+                continue
+            for sha256 in self.fs.names(self.root / kind):
+                folder = self.root / kind / sha256
+                try:
+                    path = Artifact(sha256, model, mode, 0).path
+                except BadName:
+                    continue
+                yield from self._aside(folder)
+                if path not in named and self._old(folder / BUNDLE):
+                    yield Finding(
+                        "unnamed",
+                        f"bundle {kind}/{sha256[:12]} is in the store and no row names it",
+                        "it is harmless: an upload whose claim had ended, or a job that the database forgot "
+                        "(`cis490-jobs restore` and `rebuild` take such work back)",
+                        Level.NOTE,
+                    )
+
+    def _aside(self, folder: Path) -> Iterator[Finding]:
+        if self.fs.size(folder / f"{BUNDLE}.damaged") is not None:
+            whole = self.fs.size(folder / BUNDLE) is not None
+            yield Finding(
+                "aside",
+                f"a damaged bundle was put aside in {folder}",
+                "look at the disk, then remove the file"
+                if whole
+                else "look at the disk; a repeated upload, a restore or a requeue brings a sound one",
+                Level.WARNING,
+            )
+
+    def _incoming(self, claims: frozenset[str]) -> Iterator[Finding]:
+        for name in self.fs.names(self.root / INCOMING):
+            path = self.root / INCOMING / name
+            try:
+                age_s = self.now - self.fs.modified_at(path)
+            except OSError:
+                continue  # it was published a moment ago
+            claim = name.removesuffix(PART_SUFFIX).rpartition("-")[0]
+            upload = name.endswith(PART_SUFFIX) and not name.endswith(f".json{PART_SUFFIX}")
+            if age_s > _OLD_PART_S:
+                what = f"part {name} was last written {age_s / _DAY_S:.0f} days ago"
+                remedy = "restart the receiver, which removes such parts"
+            elif upload and claim and claims and claim not in claims and age_s > _IN_FLIGHT_S:
+                what = f"part {name} belongs to no attempt that is known"
+                remedy = "it is removed after seven days; an older database was restored, or files were copied here"
+            else:
+                continue
+            yield Finding("parts", what, remedy, Level.WARNING)
+
+    def _old(self, path: Path) -> bool:
+        """Whether a file is there, and was before the rows were read."""
+        try:
+            return self.fs.modified_at(path) < self.now - _IN_FLIGHT_S
+        except OSError:
+            return False
+
+    # -- the index ----------------------------------------------------------------------------------------------
+
+    def _index(self, deliveries: Sequence[Delivery]) -> Iterator[Finding]:
+        expected: dict[bytes, float] = {}
+        seen: set[str] = set()
+        for delivery in deliveries:
+            if delivery.artifact.artifact_id not in seen:
+                seen.add(delivery.artifact.artifact_id)
+                expected[index_row(delivery).line()] = delivery.stored_at
+        try:
+            data = b"".join(self.fs.read(self.root / INDEX))
+        except FileNotFoundError:
+            data = b""
+        except OSError as error:
+            yield Finding("index", f"{INDEX} cannot be read: {error.strerror}", _INDEX_REMEDY)
+            return
+        lines = data.splitlines(keepends=True)
+        if lines and not lines[-1].endswith(b"\n"):
+            yield Finding("index", f"the last line of {INDEX} is torn", _INDEX_REMEDY)
+            lines.pop()
+        found = set(lines)
+        missing = [
+            line
+            for line, stored_at in expected.items()
+            if line not in found and stored_at < self.now - _IN_FLIGHT_S
+        ]
+        if missing:
+            what = f"{INDEX} lacks {len(missing)} of {len(expected)} artifacts"
+            yield Finding("index", what, _INDEX_REMEDY)
+        strange = [line for line in found - expected.keys() if not self._to_come(line)]
+        if strange or len(lines) != len(found):
+            what = f"{INDEX} has {len(strange) + len(lines) - len(found)} lines that the database does not"
+            yield Finding("index", what, _INDEX_REMEDY)
+
+    def _to_come(self, line: bytes) -> bool:
+        """Whether this artifact may have come after the rows were read."""
+        try:
+            return msgspec.json.decode(line, type=IndexRow).stored_at >= self.now - _IN_FLIGHT_S
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            return False
+
+
+def index_row(delivery: Delivery) -> IndexRow:
+    artifact = delivery.artifact
+    return IndexRow(
+        artifact_id=artifact.artifact_id,
+        model=artifact.model,
+        mode=artifact.mode,
+        job_id=delivery.job_id,
+        attempt=delivery.attempt,
+        size=artifact.size,
+        stored_at=delivery.stored_at,
+        path=artifact.path,
+    )

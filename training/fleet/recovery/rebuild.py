@@ -1,0 +1,115 @@
+"""A new database from the store's provenance files and the manifest, when there is neither a database nor a backup."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from training.clock import Clock
+from training.fleet.database import DatabaseError
+from training.fleet.datasets.shelf import DatasetShelf
+from training.fleet.manifest import default_describer
+from training.fleet.plans.types import ManifestError
+from training.fleet.recovery.files import discard_database, give_to_owner, place_database, plainly
+from training.fleet.recovery.reconcile import Recovery, Unusable, deliveries
+from training.fleet.recovery.restore import UNTOUCHED, Progress, take_back
+from training.fleet.state import RecoveryError, State
+from training.fleet.storage.errors import StoreError
+from training.fleet.storage.filesystem import Fs, LocalFs
+from training.fleet.store import ArtifactStore
+from training.fleet.web.catalogue import index_rows
+from training.fleet.web.plan import Hopeful, load_plan
+
+# What no provenance file tells.
+FORGOTTEN = (
+    "attempts that brought no result, their errors and their output",
+    "what was counted against unfinished jobs and learned of their memory: their budgets begin anew",
+    "hosts that were taken out: they are tried again",
+    "cancelled jobs and requeues: cancel again what shall not run",
+    "who was let in: enroll every host and operator anew, and make new tokens",
+    "the audit of who did what",
+)
+
+
+@dataclass
+class Rebuilt:
+    """What a rebuild found."""
+
+    completed: list[str] = field(default_factory=list)  # names of jobs
+    unlisted: list[str] = field(default_factory=list)  # of these, not in the manifest
+    pending: int = 0
+    unusable: list[Unusable] = field(default_factory=list)
+    aside: Path | None = None  # the database that was there
+
+
+def planned(manifest: Path, state: State) -> list[dict[str, Any]]:
+    """The manifest's jobs, but those whose data set is not there; RecoveryError when it has a mistake."""
+    try:
+        known = DatasetShelf(state.datasets).catalogue()
+        return load_plan(manifest, default_describer(), Hopeful(known.ids, known.names))[0]
+    except ManifestError as error:
+        raise RecoveryError(f"{error}; name the plan with --manifest") from None
+
+
+def rebuild(
+    state: State,
+    jobs: Iterable[Mapping[str, Any]],
+    clock: Clock,
+    *,
+    force: bool = False,
+    fs: Fs | None = None,
+    progress: Progress = lambda *_: None,
+) -> Rebuilt:
+    """Make a database in which every job with a sound bundle and provenance is completed, and the others wait.
+
+    ``jobs`` are the manifest's. Raises RecoveryError, and then the state is what it was.
+    """
+    fs = LocalFs() if fs is None else fs
+    if not state.models.is_dir():
+        raise RecoveryError(f"there is no store at {state.models}; name it with --models-dir")
+    with plainly("the rebuild", UNTOUCHED), state.alone():
+        if state.db.exists() and not force:
+            raise RecoveryError(
+                f"there is a database at {state.db} already; --force keeps it beside under another name"
+            )
+        unfinished = state.db.with_name(f"{state.db.name}.rebuilding")
+        try:
+            discard_database(unfinished)
+            done = _fill(unfinished, state, jobs, clock, fs, progress)
+            done.aside = place_database(unfinished, state.db, clock.now())
+        except (DatabaseError, StoreError) as error:
+            raise RecoveryError(f"{error}; {UNTOUCHED}") from error
+        finally:
+            discard_database(unfinished)
+        fs.sync_folder(state.db.parent)
+        give_to_owner(state.db, state.models, state.tls)
+    return done
+
+
+def _fill(
+    path: Path,
+    state: State,
+    jobs: Iterable[Mapping[str, Any]],
+    clock: Clock,
+    fs: Fs,
+    progress: Callable[[str, int, int], object],
+) -> Rebuilt:
+    store, done = ArtifactStore(state.models, fs), Rebuilt()
+    queue = Recovery(path, clock)
+    try:
+        listed = [dict(job) for job in jobs]
+        queue.sync_from_manifest(listed)
+
+        def told(so_far: int, whole: int) -> None:
+            progress("bundles", so_far, whole)
+
+        names, done.unusable = take_back(queue, deliveries(store, fs, told))
+        done.completed = sorted(set(names))
+        done.unlisted = sorted(set(names) - {str(job.get("name")) for job in listed})
+        done.pending = queue.counts()["pending"]
+        store.index.repair(index_rows(queue.db))
+    finally:
+        queue.close()
+    return done

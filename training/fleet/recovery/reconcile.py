@@ -1,0 +1,255 @@
+"""What the store says of the queue: deliveries read from provenance files, and taken back into a database.
+
+A provenance file is laid down just before its job is completed, so a bundle with one is finished work of a claim that
+stood a moment earlier. A database that does not know of it (because it is new, or an older copy) takes it back; what
+the operator or a later attempt did since, as far as the database knows, stands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from training.clock import Clock
+from training.fleet.database_sqlite import SqliteDatabase
+from training.fleet.job import LIVE, Attempt, EndReason, Host, Job, JobStatus, spec_hash
+from training.fleet.policy import may_adopt
+from training.fleet.queue import Claimant, JobQueue
+from training.fleet.storage.filesystem import Fs, file_sha256
+from training.fleet.storage.provenance import BrokenSeal, unsealed
+from training.fleet.store import PROVENANCE, Artifact, ArtifactStore
+
+REBUILT = "rebuilt"  # in the detail of events that were made up from a provenance file
+
+
+class _Said(msgspec.Struct, frozen=True):
+    """What must be in a provenance file; catalogue.provenance_of writes it."""
+
+    artifact_id: str
+    size: int
+    job_id: str
+    attempt: int
+    claim_id: str
+    name: str
+    spec: dict[str, Any]
+    spec_hash: str
+    generation: int
+    host: str
+    granted_at: float
+    delivered_at: float
+    instance_id: str | None = None
+    record: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """A finished attempt, as its provenance tells it."""
+
+    artifact: Artifact
+    said: _Said
+
+    @property
+    def order(self) -> tuple[int, int]:
+        return self.said.generation, self.said.attempt
+
+
+def sidecar(artifact: Artifact, name: str, body: bytes) -> Delivery | str:
+    """A provenance file as a value, or what is wrong with it."""
+    try:
+        said = msgspec.convert(unsealed(body), _Said)
+    except (BrokenSeal, msgspec.ValidationError):
+        return "it is damaged"
+    if name != f"{said.job_id}-{said.attempt}.json" or said.attempt < 1 or said.generation < 1:
+        return "it does not say what its name says"
+    if (said.artifact_id, said.size) != (artifact.artifact_id, artifact.size):
+        return "it speaks of another bundle"
+    if said.spec.get("job_id") != said.job_id or spec_hash(said.spec) != said.spec_hash:
+        return "its job is not the one it was written for"
+    return Delivery(artifact, said)
+
+
+@dataclass(frozen=True, slots=True)
+class Unusable:
+    """A bundle or a provenance file that cannot be taken back, and why."""
+
+    path: str
+    why: str
+
+
+def deliveries(
+    store: ArtifactStore,
+    fs: Fs,
+    progress: Callable[[int, int], object] = lambda *_: None,
+    known: Callable[[Artifact], bool] = lambda _: False,
+) -> Iterator[Delivery | Unusable]:
+    """Every delivery that the store can vouch for: each bundle that is not ``known`` is hashed."""
+    artifacts = list(store.artifacts())
+    whole, done = sum(each.size for each in artifacts), 0
+    for artifact in artifacts:
+        done += artifact.size
+        if not known(artifact):
+            try:
+                sound = file_sha256(fs, store.root / artifact.path) == artifact.artifact_id
+            except OSError as error:
+                yield Unusable(artifact.path, f"it cannot be read: {error.strerror}")
+                continue
+            if not sound:
+                yield Unusable(artifact.path, "its bytes are not those that were stored")
+                continue
+        yield from _sidecars(store.root, fs, artifact)
+        progress(done, whole)
+
+
+def _sidecars(root: Path, fs: Fs, artifact: Artifact) -> Iterator[Delivery | Unusable]:
+    folder = (root / artifact.path).parent / PROVENANCE
+    names = fs.names(folder)
+    if not names:
+        yield Unusable(artifact.path, "nothing says whose it is (no provenance)")
+    for name in names:
+        try:
+            found = sidecar(artifact, name, b"".join(fs.read(folder / name)))
+        except OSError as error:
+            found = f"it cannot be read: {error.strerror}"
+        place = f"{Path(artifact.path).parent.as_posix()}/{PROVENANCE}/{name}"
+        yield Unusable(place, found) if isinstance(found, str) else found
+
+
+def in_order(found: Iterable[Delivery]) -> list[Delivery]:
+    """Of each job and generation the last attempt, the oldest first: only that one can have completed it."""
+    last: dict[tuple[str, int], Delivery] = {}
+    for each in found:
+        key = (each.said.job_id, each.said.generation)
+        if key not in last or each.said.attempt > last[key].said.attempt:
+            last[key] = each
+    return sorted(last.values(), key=lambda each: (each.said.delivered_at, each.order))
+
+
+class Outcome(StrEnum):
+    """What became of a delivery."""
+
+    TAKEN = "taken"  # its job is completed by it now
+    KNOWN = "known"  # the database knew
+    CANCELLED = "cancelled"  # the operator had cancelled the job
+    OUTDATED = "outdated"  # the job has gone on since
+
+
+class _Then:
+    """A clock that shows when something happened, while that is written down."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self.moment: float | None = None
+
+    def now(self) -> float:
+        return self._clock.now() if self.moment is None else self.moment
+
+    def monotonic(self) -> float:
+        return self._clock.monotonic()
+
+    def awake(self) -> float:
+        return self._clock.awake()
+
+
+class Recovery(JobQueue):
+    """The queue as a rebuild uses it: events are dated to when they happened."""
+
+    def __init__(self, path: Path, clock: Clock) -> None:
+        self._then = _Then(clock)
+        self._claim_id = ""
+        super().__init__(
+            path,
+            database=SqliteDatabase(path),
+            clock=self._then,
+            new_claim_id=lambda: self._claim_id,
+        )
+
+    def take_back(self, delivery: Delivery) -> Outcome:
+        """Complete a delivery's job by it, unless the database knows better."""
+        said = delivery.said
+        with self.db.transaction():
+            job = self._job(said)
+            attempt = self.attempt(said.claim_id)
+            if attempt is not None and attempt.end_reason is EndReason.COMPLETED:
+                return Outcome.KNOWN
+            if job.status is JobStatus.CANCELLED:
+                return Outcome.CANCELLED
+            self._then.moment = said.delivered_at
+            try:
+                return self._take(job, attempt, delivery)
+            finally:
+                self._then.moment = None
+
+    def _take(self, job: Job, attempt: Attempt | None, delivery: Delivery) -> Outcome:
+        if attempt is not None:
+            if not (attempt.live or may_adopt(job, attempt)):
+                return Outcome.OUTDATED
+            self._deliver(job, attempt, delivery)
+            return Outcome.TAKEN
+        if delivery.order <= (job.generation, job.attempt) or not self._free(job, delivery):
+            return Outcome.OUTDATED
+        granted = self._grant_again(delivery)
+        self._deliver(self._require(job.job_id), granted, delivery)
+        return Outcome.TAKEN
+
+    def _job(self, said: _Said) -> Job:
+        """The delivery's job; entered as one that the manifest no longer names when it is not known."""
+        job = self.get(said.job_id)
+        if job is None:
+            self._sync_one(dict(said.spec))
+            self.db.run("mark_removed", job_id=said.job_id)
+            job = self._require(said.job_id)
+        return job
+
+    def _free(self, job: Job, delivery: Delivery) -> bool:
+        """Make the job wait for the grant that the database does not know of; False when it has gone on."""
+        if job.status in LIVE:
+            error = "a later attempt was found in the store"
+            self.settle(job, self._live(job), EndReason.HOST_LOST, error=error)
+            job = self._require(job.job_id)
+        newer = delivery.said.generation > job.generation
+        if job.status is not JobStatus.PENDING and not newer:
+            return False
+        if newer:  # it was requeued, nobody knows how often
+            self.requeue(job.job_id)
+        return True
+
+    def _grant_again(self, delivery: Delivery) -> Attempt:
+        said = delivery.said
+        self.db.run(
+            "rebuilt_number",
+            job_id=said.job_id,
+            attempt=said.attempt - 1,
+            generation=said.generation,
+        )
+        self._claim_id = said.claim_id
+        moment, self._then.moment = self._then.moment, said.granted_at
+        grant = self._write_grant(
+            said.job_id, Host.of(said.host, {}), Claimant(instance_id=said.instance_id)
+        )
+        self._then.moment = moment
+        self.db.run("rebuilt_mark", job_id=said.job_id, attempt=said.attempt, detail=REBUILT)
+        return grant.attempt
+
+    def _deliver(self, job: Job, attempt: Attempt, delivery: Delivery) -> None:
+        artifact, said = delivery.artifact, delivery.said
+        self.add_artifact(
+            attempt, artifact.artifact_id, artifact.model, artifact.mode, artifact.size
+        )
+        settle = self.accept if attempt.live else self.adopt
+        settle(job, attempt, artifact.artifact_id, said.record)
+
+    def void_codes(self) -> int:
+        """One-time codes of an older copy may have been used since: none of them is good any more."""
+        return self.db.run("void_every_invitation")
+
+
+def known_bundles(database: SqliteDatabase) -> Callable[[Artifact], bool]:
+    """Whether a bundle is one that this database names, so that others judge its bytes."""
+    rows: list[Mapping[str, Any]] = list(database.all("artifacts"))
+    known = {row["artifact_id"] for row in rows}
+    return lambda artifact: artifact.artifact_id in known

@@ -1,0 +1,240 @@
+"""Put a backup in the place of what was lost.
+
+Bundles first, then the database: at every moment what a row names is there. Nothing is deleted: a database that was
+there is kept beside, a sound bundle that the backup does not know stays, and finished work that the copy of the
+database does not know of is taken back from its provenance.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from training.clock import Clock
+from training.fleet.database import DatabaseError
+from training.fleet.database_sqlite import SqliteDatabase
+from training.fleet.recovery.backup import (
+    KEY_FILES,
+    KEYS,
+    MARK,
+    SNAPSHOTS,
+    STORE,
+    Contents,
+    StoredFile,
+    read_contents,
+    snapshots,
+)
+from training.fleet.recovery.files import (
+    copy_file,
+    discard_database,
+    give_to_owner,
+    holds,
+    place_database,
+    plainly,
+    stamp,
+    sync_way,
+)
+from training.fleet.recovery.reconcile import (
+    Delivery,
+    Outcome,
+    Recovery,
+    Unusable,
+    deliveries,
+    in_order,
+    known_bundles,
+    sidecar,
+)
+from training.fleet.state import DATABASE, RecoveryError, State
+from training.fleet.storage.errors import StoreError
+from training.fleet.storage.filesystem import Fs, LocalFs, file_sha256
+from training.fleet.store import PROVENANCE, Artifact, ArtifactStore
+from training.fleet.web.catalogue import index_rows
+
+Progress = Callable[[str, int, int], object]
+UNTOUCHED = "the state that was there is untouched"
+
+
+@dataclass
+class Restored:
+    """What a restore did."""
+
+    snapshot: str
+    contents: Contents
+    brought: int = 0  # bundles
+    kept: int = 0  # bundles that were there and sound
+    taken_back: list[str] = field(default_factory=list)  # jobs completed after the snapshot
+    lost: list[str] = field(default_factory=list)
+    aside: Path | None = None  # the database that was there
+    keys: bool = False
+
+
+@dataclass
+class Restore:
+    """From one folder of backups into one state."""
+
+    folder: Path
+    state: State
+    clock: Clock
+    fs: Fs = field(default_factory=LocalFs)
+    progress: Progress = lambda *_: None
+
+    def run(
+        self, *, snapshot: str | None = None, force: bool = False, with_keys: bool = False
+    ) -> Restored:
+        """Raises RecoveryError, and then the database that was there is the one that is there."""
+        with plainly("the restore", UNTOUCHED), self.state.alone():
+            done = self._begin(snapshot, force)
+            if with_keys:
+                self._check_keys(done, force)
+            self._bundles(done)
+            unfinished = self.state.db.with_name(f"{self.state.db.name}.restoring")
+            try:
+                self._database(done, unfinished)
+                done.aside = place_database(unfinished, self.state.db, self.clock.now())
+            except (DatabaseError, StoreError) as error:
+                raise RecoveryError(f"{error}; {UNTOUCHED}") from error
+            finally:
+                discard_database(unfinished)
+            self.fs.sync_folder(self.state.db.parent)
+            if with_keys:
+                self._keys(done)
+            give_to_owner(self.state.db, self.state.models, self.state.tls)
+        return done
+
+    def _begin(self, snapshot: str | None, force: bool) -> Restored:
+        if self.fs.size(self.folder / MARK) is None:
+            raise RecoveryError(f"{self.folder} holds no backups; name the folder that backup made")
+        names = snapshots(self.folder)
+        if not names:
+            raise RecoveryError(f"no backup in {self.folder} was ever finished")
+        name = names[-1] if snapshot is None else snapshot
+        if name not in names:
+            raise RecoveryError(
+                f"there is no backup called {name}; there are {', '.join(names[-5:])}"
+            )
+        if self.state.db.exists() and not force:
+            raise RecoveryError(
+                f"there is a database at {self.state.db} already; --force keeps it beside under another name"
+            )
+        contents = read_contents(self.folder, name)
+        if (
+            file_sha256(self.fs, self.folder / SNAPSHOTS / name / DATABASE)
+            != contents.database_sha256
+        ):
+            older = names[: names.index(name)]
+            hint = f"--snapshot {older[-1]} is the one before" if older else "there is no older one"
+            raise RecoveryError(f"the database in the backup {name} is damaged; {hint}")
+        return Restored(name, contents)
+
+    # -- bundles ------------------------------------------------------------------------------------------------
+
+    def _bundles(self, done: Restored) -> None:
+        files = done.contents.files
+        whole, so_far = sum(each.size for each in files), 0
+        done.lost += [f"{each} (when the backup was made)" for each in done.contents.lost]
+        self.fs.mkdir(self.state.models)
+        for file in files:
+            self._bundle(file, done)
+            self._sidecars(file, done)
+            sync_way(self.fs, (self.state.models / file.path).parent, self.state.models)
+            so_far += file.size
+            self.progress("bundles", so_far, whole)
+
+    def _bundle(self, file: StoredFile, done: Restored) -> None:
+        source, target = self.folder / STORE / file.path, self.state.models / file.path
+        if holds(self.fs, target, file.size, file.sha256):
+            done.kept += 1
+        elif (
+            self.fs.size(source) is not None
+            and copy_file(self.fs, source, target, sha256=file.sha256) is not None
+        ):
+            done.brought += 1
+        else:
+            done.lost.append(
+                f"bundle {file.sha256[:12]} of job {file.job} is damaged or gone in the backup, too"
+            )
+
+    def _sidecars(self, file: StoredFile, done: Restored) -> None:
+        """Bring the provenance that is not there, or is damaged there."""
+        folder = Path(file.path).parent / PROVENANCE
+        model, _, mode = folder.parts[0].rpartition("_")
+        artifact = Artifact(file.sha256, model, mode, file.size)
+        for name in self.fs.names(self.folder / STORE / folder):
+            target = self.state.models / folder / name
+            if self.fs.size(target) is not None and self._sound(artifact, target):
+                continue
+            if self._sound(artifact, self.folder / STORE / folder / name):
+                copy_file(self.fs, self.folder / STORE / folder / name, target)
+            else:
+                done.lost.append(f"the provenance {name} of job {file.job} is damaged")
+        if self.fs.names(self.state.models / folder):
+            self.fs.sync_folder(self.state.models / folder)
+
+    def _sound(self, artifact: Artifact, path: Path) -> bool:
+        return isinstance(sidecar(artifact, path.name, b"".join(self.fs.read(path))), Delivery)
+
+    # -- the database -------------------------------------------------------------------------------------------
+
+    def _database(self, done: Restored, unfinished: Path) -> None:
+        """Make the database that will be put in place: the copy, brought up to date in every sense."""
+        discard_database(unfinished)
+        copy_file(self.fs, self.folder / SNAPSHOTS / done.snapshot / DATABASE, unfinished)
+        queue = Recovery(unfinished, self.clock)
+        try:
+            queue.void_codes()
+            store = ArtifactStore(self.state.models, self.fs)
+            assert isinstance(queue.db, SqliteDatabase)
+            known = known_bundles(queue.db)
+
+            def told(so_far: int, whole: int) -> None:
+                self.progress("what came since", so_far, whole)
+
+            names, _ = take_back(queue, deliveries(store, self.fs, told, known))
+            done.taken_back += names
+            store.index.repair(index_rows(queue.db))
+        finally:
+            queue.close()
+
+    def _check_keys(self, done: Restored, force: bool) -> None:
+        if not done.contents.keys:
+            raise RecoveryError(
+                f"the backup {done.snapshot} holds no keys; it was made without --with-keys"
+            )
+        if self._other_keys(done.snapshot) and not force:
+            raise RecoveryError(
+                f"{self.state.tls} holds another authority; --force keeps it beside under another name"
+            )
+
+    def _other_keys(self, name: str) -> list[str]:
+        """Files of the authority that are there and not the backup's."""
+        source = self.folder / SNAPSHOTS / name / KEYS
+        return [
+            each
+            for each in KEY_FILES
+            if self.fs.size(self.state.tls / each) is not None
+            and file_sha256(self.fs, self.state.tls / each) != file_sha256(self.fs, source / each)
+        ]
+
+    def _keys(self, done: Restored) -> None:
+        """Bring the authority. Another one that was there is kept beside; its certificate for the receiver goes."""
+        tls, source = self.state.tls, self.folder / SNAPSHOTS / done.snapshot / KEYS
+        if self._other_keys(done.snapshot):
+            aside = tls.with_name(f"{tls.name}.before-{stamp(self.clock.now())}")
+            self.fs.replace(tls, aside)
+        for each in KEY_FILES:  # the certificate last: it says that all is there
+            copy_file(self.fs, source / each, tls / each)
+        self.fs.sync_folder(tls)
+        self.fs.sync_folder(tls.parent)
+        done.keys = True
+
+
+def take_back(
+    queue: Recovery, found: Iterable[Delivery | Unusable]
+) -> tuple[list[str], list[Unusable]]:
+    """Complete every job that the store can vouch for and the database does not know to be completed."""
+    everything = list(found)
+    sound = in_order(each for each in everything if isinstance(each, Delivery))
+    with queue.db.transaction():
+        taken = [each.said.name for each in sound if queue.take_back(each) is Outcome.TAKEN]
+    return taken, [each for each in everything if isinstance(each, Unusable)]

@@ -1,0 +1,62 @@
+"""Where database and store meet: what the index must say, and what a provenance file holds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from training.fleet.database import Database, Row
+from training.fleet.job import Attempt, Job, spec_hash
+from training.fleet.storage.index import IndexRow
+from training.fleet.store import Artifact
+
+
+def index_rows(database: Database) -> Iterator[IndexRow]:
+    """Every artifact once, with the attempt that delivered it first, in the order of their commits."""
+    seen: set[bytes] = set()
+    for row in database.all("artifacts"):
+        key = bytes.fromhex(row["artifact_id"])
+        if key not in seen:
+            seen.add(key)
+            yield _index_row(row)
+
+
+def first_delivery(
+    database: Database, artifact_id: str, *, job_id: str, attempt: int
+) -> IndexRow | None:
+    """The index row of an artifact, if this attempt was the first to deliver it."""
+    row = database.one("artifact", artifact_id=artifact_id)
+    first = row is not None and (row["job_id"], row["attempt"]) == (job_id, attempt)
+    return _index_row(row) if first and row is not None else None
+
+
+def provenance_of(
+    job: Job, attempt: Attempt, record: dict[str, Any] | None, *, now: float
+) -> dict[str, Any]:
+    """How an attempt came to its bundle: enough to rebuild the job's row from the store alone."""
+    return {
+        "claim_id": attempt.claim_id,
+        "name": job.name,
+        "spec": job.spec,
+        "spec_hash": spec_hash(job.spec),
+        "generation": attempt.generation,
+        "host": attempt.host,
+        "instance_id": attempt.instance_id,
+        "granted_at": attempt.granted_at,
+        "delivered_at": now,
+        "record": record,
+    }
+
+
+def _index_row(row: Row) -> IndexRow:
+    artifact = Artifact(row["artifact_id"], row["model"], row["mode"], row["size"])
+    return IndexRow(
+        artifact_id=artifact.artifact_id,
+        model=artifact.model,
+        mode=artifact.mode,
+        job_id=row["job_id"],
+        attempt=row["attempt"],
+        size=artifact.size,
+        stored_at=row["stored_at"],
+        path=artifact.path,
+    )

@@ -1,0 +1,142 @@
+"""uvicorn's HTTP protocol with the limits it lacks.
+
+Left alone it keeps half a header or half a body open for as long as the other side likes, and takes headers of any
+size. Deadlines for bodies live where bodies are read; here are those for everything around them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from typing import Any
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from training.fleet.protocol import Refusal, Slug
+from training.fleet.trust.identity import Channel, Peer, peer_of
+from training.fleet.web.problems import raw_response
+
+HEADER_BYTES_MAX = 32 * 1024
+HEADER_S = 10.0  # from the first byte of a request to the end of its header
+UNREAD_BODY_S = 60.0  # for what a client goes on sending after it was answered
+
+
+class GuardedProtocol(HttpToolsProtocol):
+    """One connection that may not dawdle or overflow."""
+
+    header_s = HEADER_S
+    unread_body_s = UNREAD_BODY_S
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._in_header = self._in_body = False
+        self._header_bytes = 0
+        self._deadline: asyncio.TimerHandle | None = None
+        self._refused: Refusal | None = None
+        self.peer = Peer(Channel.LOCAL)
+
+    # -- asyncio's callbacks ------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self.peer = _peer(transport)
+        self._arm(self.header_s)
+
+    def data_received(self, data: bytes) -> None:
+        if self.transport.is_closing():
+            return
+        super().data_received(data)
+        if not self._in_header:
+            return
+        self._header_bytes += len(data)
+        if self._header_bytes > HEADER_BYTES_MAX:
+            self._hang_up(_too_large())
+        elif self._deadline is None:
+            self._arm(self.header_s)
+
+    def eof_received(self) -> None:
+        """The other side will send no more. Half a request is told so, as far as it still listens."""
+        if self._in_header or self._in_body:
+            detail = "the request ended early; send it again (an upload goes on where it stopped)"
+            self._hang_up(Refusal(Slug.BAD_REQUEST, detail))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._disarm()
+        super().connection_lost(exc)
+
+    # -- the parser's callbacks ---------------------------------------------------------------------------------
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self.scope["state"]["peer"] = self.peer
+        self._in_header, self._header_bytes = True, 0
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        super().on_header(name, value)
+        self._header_bytes += len(name) + len(value)
+        if self._header_bytes > HEADER_BYTES_MAX:
+            self._refused = _too_large()
+            raise ValueError(
+                "header too large"
+            )  # the parser stops and `send_400_response` is called
+
+    def on_headers_complete(self) -> None:
+        self._disarm()
+        self._in_header, self._in_body = False, True
+        super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        self._in_body = False
+        self._disarm()
+        super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if self._in_body:
+            self._arm(self.unread_body_s)
+
+    # -- refusing -----------------------------------------------------------------------------------------------
+
+    def send_400_response(self, msg: str) -> None:
+        """What uvicorn calls when the parser gives up."""
+        self._hang_up(self._refused or Refusal(Slug.BAD_REQUEST, msg))
+
+    def _hang_up(self, refusal: Refusal) -> None:
+        begun = self.cycle is not None and self.cycle.response_started and not self._in_header
+        self._in_header = self._in_body = False
+        self._disarm()
+        if not self.transport.is_closing():
+            if not begun:
+                self.transport.write(raw_response(refusal))
+            self.transport.close()
+
+    def _too_slow(self) -> None:
+        self._deadline = None
+        if self._in_header:
+            detail = "the header took too long to arrive; send the request again"
+            self._hang_up(Refusal(Slug.REQUEST_TIMEOUT, detail))
+        else:
+            self.transport.close()
+
+    def _arm(self, seconds: float) -> None:
+        self._disarm()
+        self._deadline = self.loop.call_later(seconds, self._too_slow)
+
+    def _disarm(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+
+def _peer(transport: asyncio.Transport) -> Peer:
+    """Who is at the other end, as far as the connection itself shows it; uvicorn does not tell applications."""
+    tls = transport.get_extra_info("ssl_object")
+    if tls is not None:
+        return peer_of(tls.getpeercert(), tls.getpeercert(binary_form=True))
+    own = transport.get_extra_info("socket")
+    unix = own is not None and own.family == getattr(socket, "AF_UNIX", None)
+    return Peer(Channel.PROXY if unix else Channel.LOCAL)
+
+
+def _too_large() -> Refusal:
+    return Refusal(Slug.TOO_LARGE, f"the header is larger than {HEADER_BYTES_MAX} bytes")

@@ -1,0 +1,170 @@
+"""The addresses of data sets: decode, call, encode. Operators push them, hosts fetch those they may have to train on.
+
+A push announces the listing, brings the pieces that are missing, and publishes; each step may be repeated.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from training.fleet.datasets.pieces import LISTING_BYTES_MAX, PIECE_BYTES
+from training.fleet.datasets.shelf import DatasetShelf, Shelved
+from training.fleet.protocol import (
+    HEADER_SHA256,
+    DatasetDraftReply,
+    DatasetPublishRequest,
+    DatasetRemoveReply,
+    DatasetsReply,
+    DatasetView,
+    Refusal,
+    Slug,
+)
+from training.fleet.trust.audit import Act
+from training.fleet.trust.membership import check_fetch
+from training.fleet.web.bodies import acting, proven_host, read_json, read_upload
+from training.fleet.web.hub import Hub
+from training.fleet.web.problems import reply
+
+logger = logging.getLogger(__name__)
+
+Endpoint = Callable[[Hub, Request], Awaitable[Response]]
+_SET = "/v1/dataset/{dataset_id}"
+
+
+def addresses() -> list[tuple[str, str, Endpoint]]:
+    """Method, path and endpoint of everything in here."""
+    return [
+        ("GET", "/v1/datasets", datasets),
+        ("PUT", _SET, announce),
+        ("GET", _SET, listing),
+        ("PUT", f"{_SET}/piece/{{sha256}}", take_piece),
+        ("GET", f"{_SET}/piece/{{sha256}}", piece),
+        ("POST", f"{_SET}/publish", publish),
+        ("POST", f"{_SET}/remove", remove),
+    ]
+
+
+async def datasets(hub: Hub, _request: Request) -> Response:
+    found = await hub.disk(_shelf(hub).sets)
+    return reply(DatasetsReply(datasets=[_view(each) for each in found], now=hub.clock.now()))
+
+
+# -- the operator -----------------------------------------------------------------------------------------------
+
+
+async def announce(hub: Hub, request: Request) -> Response:
+    """Take a listing; the answer names the pieces that have to come."""
+    shelf, dataset_id = _shelf(hub), _id(request)
+    document = await _body(hub, request, LISTING_BYTES_MAX)
+    draft = await hub.disk(lambda: shelf.begin(dataset_id, document))
+    return reply(
+        DatasetDraftReply(
+            dataset_id=dataset_id,
+            size=draft.size,
+            missing=list(draft.missing),
+            published=draft.published,
+        )
+    )
+
+
+async def take_piece(hub: Hub, request: Request) -> Response:
+    shelf, dataset_id, sha256 = _shelf(hub), _id(request), request.path_params["sha256"]
+    data = await _body(hub, request, PIECE_BYTES)
+    await hub.disk(lambda: shelf.put(dataset_id, sha256, data))
+    return Response()
+
+
+async def publish(hub: Hub, request: Request) -> Response:
+    shelf, dataset_id = _shelf(hub), _id(request)
+    body = await read_json(hub, request, DatasetPublishRequest)
+    now = hub.clock.now()
+    shelved = await hub.disk(lambda: shelf.publish(dataset_id, body.name, now))
+    view, who = _view(shelved), acting(hub, request)
+    after = {"name": body.name, "size": view.size}
+    await hub.call(lambda: hub.audit.write(who, Act.DATASET_PUSH, dataset_id, after=after))
+    logger.info("data set %s (%s) is published", dataset_id[:12], body.name or "without a name")
+    return reply(view)
+
+
+async def remove(hub: Hub, request: Request) -> Response:
+    """Forget a data set that no job of the plan names."""
+    shelf, dataset_id = _shelf(hub), _id(request)
+    if dataset_id in hub.service.plan.datasets:
+        raise Refusal(
+            Slug.WRONG_STATE,
+            "jobs of the plan name this data set; change the plan and reload first",
+        )
+    freed = await hub.disk(lambda: shelf.remove(dataset_id))
+    who, before = acting(hub, request), {"freed": freed}
+    await hub.call(lambda: hub.audit.write(who, Act.DATASET_REMOVE, dataset_id, before=before))
+    logger.info("data set %s is removed, %d bytes are free", dataset_id[:12], freed)
+    return reply(DatasetRemoveReply(dataset_id=dataset_id, freed=freed))
+
+
+# -- hosts, and operators -----------------------------------------------------------------------------------------
+
+
+async def listing(hub: Hub, request: Request) -> Response:
+    """The listing's bytes; their SHA-256 is the data set's id."""
+    shelf, dataset_id = _shelf(hub), await _may_fetch(hub, request)
+    document = await hub.disk(lambda: shelf.listing(dataset_id))
+    return Response(document, media_type="application/json", headers={HEADER_SHA256: dataset_id})
+
+
+async def piece(hub: Hub, request: Request) -> Response:
+    shelf, dataset_id = _shelf(hub), await _may_fetch(hub, request)
+    sha256 = request.path_params["sha256"]
+    data = await hub.disk(lambda: shelf.piece(dataset_id, sha256))
+    headers = {HEADER_SHA256: sha256, "X-Content-Type-Options": "nosniff"}
+    return Response(data, media_type="application/octet-stream", headers=headers)
+
+
+# -- inside -----------------------------------------------------------------------------------------------------
+
+
+async def _may_fetch(hub: Hub, request: Request) -> str:
+    """The data set's id, if the caller may have it."""
+    dataset_id, host = _id(request), proven_host(request)
+    if host is not None:
+        await hub.call(lambda: check_fetch(hub.service, dataset_id, host))
+    return dataset_id
+
+
+async def _body(hub: Hub, request: Request, bytes_max: int) -> bytes:
+    """The whole body, which may not have more bytes than this."""
+    body = bytearray()
+
+    async def take(data: bytes) -> None:
+        nonlocal body
+        if len(body) + len(data) > bytes_max:
+            raise Refusal(Slug.TOO_LARGE, f"this body may have at most {bytes_max} bytes")
+        body += data
+
+    await read_upload(hub, request, take)
+    return bytes(body)
+
+
+def _id(request: Request) -> str:
+    return str(request.path_params["dataset_id"])
+
+
+def _shelf(hub: Hub) -> DatasetShelf:
+    if hub.datasets is None:
+        raise Refusal(Slug.UNKNOWN_DATASET, "this receiver keeps no data sets")
+    return hub.datasets
+
+
+def _view(shelved: Shelved) -> DatasetView:
+    about = shelved.about
+    return DatasetView(
+        dataset_id=shelved.dataset_id,
+        names=list(shelved.names),
+        size=about.size,
+        files=about.files,
+        pieces=about.pieces,
+        pushed_at=about.pushed_at,
+    )

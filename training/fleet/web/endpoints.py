@@ -1,0 +1,334 @@
+"""The receiver's addresses: decode, call, encode. Every rule lives below, in service, views and store."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from training.crashpoint import crashpoint
+from training.fleet.job import EndReason, spec_hash
+from training.fleet.protocol import (
+    WAIT_S_MAX,
+    AuditReply,
+    ClaimReply,
+    ClaimRequest,
+    CompleteRequest,
+    FailRequest,
+    HealthReply,
+    HeartbeatRequest,
+    OutputRequest,
+    Refusal,
+    ReleaseReply,
+    Slug,
+    StatusReply,
+)
+from training.fleet.screening import reported_reason
+from training.fleet.service import UploadTicket
+from training.fleet.trust.audit import PAGE_MAX, Act, page
+from training.fleet.trust.membership import readable
+from training.fleet.web import access, browsing, dataset_endpoints, enrolment, uploads
+from training.fleet.web.bodies import acting, proven_host, read_json
+from training.fleet.web.catalogue import provenance_of
+from training.fleet.web.hub import Hub
+from training.fleet.web.problems import reply, response_to
+
+logger = logging.getLogger(__name__)
+
+_RETRY_LEAST_S = 0.05  # between two looks of one waiting claim
+Endpoint = Callable[[Hub, Request], Awaitable[Response]]
+
+
+def routes() -> list[Route]:
+    """Every address of the protocol, once."""
+    job = "/v1/job/{job_id}"
+    return [
+        _route("POST", "/v1/job/claim", claim),
+        _route("POST", f"{job}/heartbeat", heartbeat),
+        _route("POST", f"{job}/complete", complete),
+        _route("POST", f"{job}/fail", fail),
+        _route("POST", f"{job}/log", output),
+        Route(
+            "/v1/model/{job_id}",
+            _endpoint("/v1/model/{job_id}", model),
+            methods=["GET", "HEAD", "PUT"],
+        ),
+        _route("GET", "/v1/jobs", jobs),
+        _route("GET", "/v1/jobs/{job_id}", job_detail),
+        _route("GET", job, job_detail),
+        _route("GET", f"{job}/log", job_log),
+        _route("GET", f"{job}/explain", job_explain),
+        _route("GET", "/v1/workers", workers),
+        _route("GET", "/v1/health", health),
+        _route("POST", f"{job}/cancel", cancel),
+        _route("POST", f"{job}/requeue", requeue),
+        _route("POST", "/v1/workers/{host_id}/release", release),
+        _route("POST", "/v1/manifest/reload", reload),
+        _route("GET", "/v1/audit", audited),
+        _route("GET", "/v1/openapi.json", openapi),
+        *(_route(*address) for address in enrolment.addresses()),
+        *(_route(*address) for address in dataset_endpoints.addresses()),
+    ]
+
+
+# -- workers ----------------------------------------------------------------------------------------------------
+
+
+async def claim(hub: Hub, request: Request) -> Response:
+    """Grant a job; with ``wait_s``, keep the question open until there is one or the time is over."""
+    body = await read_json(hub, request, ClaimRequest)
+    news = hub.room.news
+    answer = await hub.call(lambda: hub.service.claim(body))
+    wait_s = min(body.wait_s, WAIT_S_MAX)
+    if answer.job_id is None and wait_s > 0:
+        answer = await _wait_for_job(hub, request, body, answer, news, wait_s)
+    if answer.job_id is not None:
+        again = " (again)" if answer.repeated else ""
+        logger.info("%s: attempt %s to %s%s", answer.name, answer.attempt, body.host_id, again)
+    return reply(answer)
+
+
+async def _wait_for_job(
+    hub: Hub, request: Request, body: ClaimRequest, answer: ClaimReply, news: int, wait_s: float
+) -> ClaimReply:
+    """Ask anew at every wake, and when what holds the next job back is over. Ends early when nobody listens."""
+    end = hub.clock.monotonic() + wait_s
+    gone = asyncio.ensure_future(_disconnect(request))
+    hub.service.wait_begins(body.host_id)
+    try:
+        while answer.job_id is None and not hub.room.closed:
+            left = end - hub.clock.monotonic()
+            if left <= 0:
+                break
+            pause = left if answer.retry_after_s is None else min(left, answer.retry_after_s)
+            await hub.room.wait(news, max(pause, _RETRY_LEAST_S), gone)
+            if gone.done():
+                break
+            news = hub.room.news
+            answer = await hub.call(lambda: hub.service.claim(body))
+    finally:
+        hub.service.wait_ends(body.host_id)
+        gone.cancel()
+    return answer
+
+
+async def _disconnect(request: Request) -> object:
+    """Return when nobody listens any more."""
+    while True:
+        message = await request.receive()
+        if message["type"] == "http.disconnect":
+            return message
+
+
+async def heartbeat(hub: Hub, request: Request) -> Response:
+    body = await read_json(hub, request, HeartbeatRequest)
+    job_id = request.path_params["job_id"]
+    return reply(await hub.call(lambda: hub.service.heartbeat(job_id, body)))
+
+
+async def complete(hub: Hub, request: Request) -> Response:
+    """Re-hash the artifact and lay its provenance down, then let the service accept it."""
+    body = await read_json(hub, request, CompleteRequest)
+    job_id = request.path_params["job_id"]
+    service, store = hub.service, hub.store
+
+    def look() -> tuple[UploadTicket, dict[str, Any]] | None:
+        """Whose bundle it is and what its provenance file says; None when there is only an answer to repeat."""
+        ticket = service.upload_ticket(job_id, body.claim_id, body.host_id)
+        attempt, job = service.queue.attempt(ticket.claim_id), service.queue.get(job_id)
+        assert attempt is not None
+        assert job is not None
+        settled = attempt.end_reason is EndReason.COMPLETED
+        mismatch = body.spec_hash not in (None, spec_hash(job.spec))
+        if settled or mismatch or not service.upload_stored(ticket, body.artifact_id):
+            return None
+        return ticket, provenance_of(job, attempt, body.record, now=hub.clock.now())
+
+    def lay_down(ticket: UploadTicket, record: dict[str, Any]) -> None:
+        artifact = store.verify(body.artifact_id, model=ticket.model, mode=ticket.mode)
+        store.write_provenance(artifact, job_id=job_id, attempt=ticket.attempt, record=record)
+
+    found = await hub.call(look)
+    if found is not None:
+        await hub.disk(lambda: lay_down(*found))
+        crashpoint("receiver.provenance")
+    answer = await hub.call(lambda: service.complete(job_id, body))
+    logger.info("job %s: completed by %s", job_id[:12], answer.artifact_id[:12])
+    return reply(answer)
+
+
+async def fail(hub: Hub, request: Request) -> Response:
+    body = await read_json(hub, request, FailRequest)
+    job_id = request.path_params["job_id"]
+    answer = await hub.call(lambda: hub.service.fail(job_id, body))
+    logger.info("job %s: %s, now %s", job_id[:12], reported_reason(body), answer.status)
+    return reply(answer)
+
+
+async def output(hub: Hub, request: Request) -> Response:
+    body = await read_json(hub, request, OutputRequest)
+    job_id = request.path_params["job_id"]
+    return reply(await hub.call(lambda: hub.service.output(job_id, body)))
+
+
+async def model(hub: Hub, request: Request) -> Response:
+    if request.method == "PUT":
+        return await uploads.receive(hub, request)
+    if request.method == "HEAD" and uploads.is_probe(request):
+        return await uploads.probe(hub, request)
+    return await uploads.send(hub, request)
+
+
+# -- onlookers --------------------------------------------------------------------------------------------------
+
+
+async def jobs(hub: Hub, request: Request) -> Response:
+    status = request.query_params.get("status")
+    after, limit = _query_number(request, "after", 0), _query_number(request, "limit", 1000)
+    return reply(await hub.look(lambda: hub.views.jobs(status=status, after=after, limit=limit)))
+
+
+async def job_detail(hub: Hub, request: Request) -> Response:
+    job_id = await _resolved(hub, request)
+    return reply(await hub.look(lambda: hub.views.job(job_id)))
+
+
+async def job_log(hub: Hub, request: Request) -> Response:
+    job_id = await _resolved(hub, request)
+    after = _query_number(request, "after", 0)
+    attempt = _query_number(request, "attempt", 0) or None
+    return reply(await hub.look(lambda: hub.views.log(job_id, attempt=attempt, after=after)))
+
+
+async def job_explain(hub: Hub, request: Request) -> Response:
+    job_id = await _resolved(hub, request)
+    return reply(await hub.look(lambda: hub.views.explain(job_id)))
+
+
+async def workers(hub: Hub, _request: Request) -> Response:
+    return reply(await hub.look(hub.views.workers))
+
+
+async def health(hub: Hub, _request: Request) -> Response:
+    counts = await hub.look(hub.views.counts)
+    quarantined = await hub.look(hub.views.quarantined)
+    granting = await hub.disk(hub.store.has_room)
+    return reply(
+        HealthReply(
+            status="ok" if granting else "degraded",
+            version=hub.settings.version,
+            counts=counts,
+            granting=granting,
+            quarantined=quarantined,
+            detail=None
+            if granting
+            else "the disk is low: free some space, until then no job is granted",
+        )
+    )
+
+
+async def openapi(hub: Hub, _request: Request) -> Response:
+    """What this program's addresses take and answer, for other programs."""
+    from training.fleet.web.openapi import document  # asked for rarely, and not small
+
+    return reply(await hub.disk(document))
+
+
+# -- the operator -----------------------------------------------------------------------------------------------
+
+
+async def cancel(hub: Hub, request: Request) -> Response:
+    return await _moved(hub, request, Act.CANCEL, hub.service.cancel)
+
+
+async def requeue(hub: Hub, request: Request) -> Response:
+    return await _moved(hub, request, Act.REQUEUE, hub.service.requeue)
+
+
+async def _moved(
+    hub: Hub, request: Request, act: Act, move: Callable[[str], StatusReply]
+) -> Response:
+    ref, who = request.path_params["job_id"], acting(hub, request)
+
+    def decide() -> StatusReply:
+        before = hub.service.queue.get(hub.service.resolve(ref))
+        answer = move(ref)
+        assert before is not None
+        was = {"status": before.status}
+        hub.audit.write(who, act, answer.job_id, before=was, after={"status": answer.status})
+        return answer
+
+    answer = await hub.call(decide)
+    logger.info("job %s: %s by the operator", answer.job_id[:12], answer.status)
+    return reply(answer)
+
+
+async def release(hub: Hub, request: Request) -> Response:
+    """Give a host work again that was taken out; what waits is offered to it at once."""
+    name, who = request.path_params["host_id"], acting(hub, request)
+
+    def decide() -> ReleaseReply:
+        answer = hub.service.release(name, who)
+        hub.audit.write(who, Act.RELEASE, name, before={"quarantined": answer.reason})
+        return answer
+
+    answer = await hub.call(decide)
+    hub.room.wake()
+    logger.info("host %s: released by the operator", name)
+    return reply(answer)
+
+
+async def reload(hub: Hub, request: Request) -> Response:
+    return reply(await hub.reload(acting(hub, request)))
+
+
+async def audited(hub: Hub, request: Request) -> Response:
+    """Who did what, oldest first."""
+    after, limit = _query_number(request, "after", 0), _query_number(request, "limit", PAGE_MAX)
+    entries = await hub.look(lambda: page(hub.reader, after, limit))
+    more = entries[-1].seq if entries and len(entries) >= min(limit, PAGE_MAX) else None
+    return reply(AuditReply(entries=entries, next_after=more, now=hub.clock.now()))
+
+
+# -- around every endpoint --------------------------------------------------------------------------------------
+
+
+def _route(method: str, path: str, endpoint: Endpoint) -> Route:
+    return Route(path, _endpoint(path, endpoint), methods=[method])
+
+
+def _endpoint(path: str, endpoint: Endpoint) -> Callable[[Request], Awaitable[Response]]:
+    """``endpoint`` behind the door: nothing is read of a request before the policy of its address let it in."""
+
+    async def run(request: Request) -> Response:
+        hub: Hub = request.app.state.hub
+        try:
+            browsing.check(
+                request.method, request.headers, (hub.settings.host, *hub.settings.names)
+            )
+            hub.door.admit(request, access.access_of(request.method, path))
+            return await endpoint(hub, request)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the caller gets a document
+            return response_to(request, error)
+
+    return run
+
+
+async def _resolved(hub: Hub, request: Request) -> str:
+    """The id of the job that the address names, if the caller may see it."""
+    ref = request.path_params["job_id"]
+    return await hub.call(lambda: readable(hub.service, ref, proven_host(request)))
+
+
+def _query_number(request: Request, name: str, default: int) -> int:
+    text = request.query_params.get(name)
+    if text is None:
+        return default
+    if not text.isascii() or not text.isdigit() or len(text) > 15:
+        raise Refusal(Slug.BAD_REQUEST, f"{name}: expected a whole number")
+    return int(text)

@@ -1,0 +1,114 @@
+"""From the manifest's file to what the service acts on."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from training.fleet.database import Writer
+from training.fleet.datasets.pieces import Catalogue, UnknownDataset
+from training.fleet.datasets.shelf import DatasetShelf
+from training.fleet.job import Needs
+from training.fleet.manifest import JobSpec, ManifestError, load_manifest
+from training.fleet.plans.describe import Describer, describe_command
+from training.fleet.protocol import Refusal, ReloadReply, Slug
+from training.fleet.roster import Plan
+from training.fleet.service import Service
+from training.fleet.storage.errors import StoreError
+from training.fleet.trust.audit import Act, AuditLog
+
+logger = logging.getLogger(__name__)
+
+_NOT_THERE = "not there: "
+
+
+@dataclass(frozen=True)
+class Reloader:
+    """Reads the manifest and makes it the plan. A bad file changes nothing."""
+
+    path: Path
+    service: Service
+    writer: Writer
+    describer: Describer
+    audit: AuditLog
+    shelf: DatasetShelf | None = None  # None: the plan may name data sets by their ids alone
+
+    def __call__(self, who: str, *, hopeful: bool = False) -> ReloadReply:
+        """Raises Refusal(bad_manifest) with every mistake. The audit names ``who`` when something changed.
+
+        ``hopeful`` leaves out the jobs whose data set is not there: a receiver must run for it to be pushed.
+        """
+        try:
+            known = Catalogue() if self.shelf is None else self.shelf.catalogue()
+            kind = Hopeful if hopeful else Catalogue
+            jobs, plan = load_plan(self.path, self.describer, kind(known.ids, known.names))
+        except StoreError as error:
+            raise Refusal(Slug.UNAVAILABLE, str(error)) from error
+        except ManifestError as error:
+            mistakes = [mistake.to_dict() for mistake in error.mistakes]
+            raise Refusal(
+                Slug.BAD_MANIFEST, f"the manifest was not taken: {error}", mistakes=mistakes
+            ) from None
+        counts = self.writer.submit(lambda: self._apply(jobs, plan, who)).result()
+        logger.info(
+            "manifest %s: %d new, %d changed, %d unchanged, %d removed",
+            self.path,
+            counts.inserted,
+            counts.updated,
+            counts.unchanged,
+            counts.removed,
+        )
+        return counts
+
+    def _apply(self, jobs: list[dict[str, Any]], plan: Plan, who: str) -> ReloadReply:
+        counts = self.service.reload(jobs, plan)
+        if counts.inserted or counts.updated or counts.removed:
+            self.audit.write(who, Act.RELOAD, str(self.path), after=msgspec.to_builtins(counts))
+        return counts
+
+
+class Hopeful(Catalogue):
+    """A catalogue for which every data set that could be pushed one day is there, under an id that none has."""
+
+    __slots__ = ()
+
+    def resolve(self, reference: str) -> str:
+        try:
+            return Catalogue.resolve(self, reference)
+        except UnknownDataset as unknown:
+            logger.warning("%s: push it and reload; until then its jobs are left out", unknown)
+            return f"{_NOT_THERE}{reference}"
+
+
+def load_plan(
+    path: Path, describer: Describer, datasets: Catalogue
+) -> tuple[list[dict[str, Any]], Plan]:
+    """The manifest as job dicts and as the service's plan; raises ManifestError."""
+    manifest = load_manifest(path, describer=describer, datasets=datasets)
+    jobs = []
+    there = [job for job in manifest.jobs if not (job.dataset or "").startswith(_NOT_THERE)]
+    for job in there:
+        own = manifest.trainers.get(job.model)
+        jobs.append(job.to_dict() | ({} if own is None else {"trainer": own.to_dict()}))
+    models = {
+        program: frozenset(describer(describe_command(program)).models)
+        for program in manifest.flag_digests
+    }
+    hosts = {name: host.to_dict() for name, host in manifest.hosts.items()}
+    return jobs, Plan(hosts, dict(manifest.flag_digests), models, _readers(there))
+
+
+def _readers(jobs: Iterable[JobSpec]) -> dict[str, frozenset[Needs]]:
+    """Data set → by model and lists alone, who trains on it."""
+    found: dict[str, set[Needs]] = {}
+    for job in jobs:
+        if job.dataset is not None:
+            allowed, denied = frozenset(job.allowed_hosts), frozenset(job.denied_hosts)
+            needs = Needs(model=job.model, allowed_hosts=allowed, denied_hosts=denied)
+            found.setdefault(job.dataset, set()).add(needs)
+    return {dataset_id: frozenset(needs) for dataset_id, needs in found.items()}

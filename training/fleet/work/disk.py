@@ -1,0 +1,204 @@
+"""What a worker keeps on its disk: who it is, what it must still know after a crash, and a folder for each attempt."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import secrets
+import shutil
+from collections.abc import Mapping
+from contextlib import ExitStack, suppress
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any, TypeVar
+
+from training.crashpoint import crashpoint
+from training.fleet.job import EndReason
+from training.fleet.storage.filesystem import LocalFs
+from training.fleet.storage.locking import LockedError, exclusive
+from training.fleet.work.outcome import Failure, Memory
+from training.fleet.work.types import Assignment, Delivery, Report, Saved
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+KEPT_ATTEMPTS = 20  # folders of ended attempts, the newest, for whoever wants to look
+
+
+class StateError(Exception):
+    """The state directory cannot be used; the text is one sentence."""
+
+
+class StateFolder:
+    """The worker's own small folder. Only one worker may use it at a time."""
+
+    def __init__(self, folder: Path) -> None:
+        """Raises StateError when it cannot be written or another worker uses it."""
+        self.folder = folder
+        self._open = ExitStack()
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            self._open.enter_context(exclusive(folder / "lock"))
+            self.instance_id = self._instance()
+            self.session_id = f"{self._next_session():010d}-{secrets.token_hex(4)}"
+        except LockedError:
+            raise StateError(
+                f"another worker uses the state directory {folder}; stop it, or give this one its own --state-dir"
+            ) from None
+        except OSError as error:
+            raise StateError(
+                f"the state directory {folder} cannot be used ({error.strerror}); name another with --state-dir"
+            ) from None
+
+    def load(self) -> Saved:
+        """What the last session saved. What cannot be read is set aside, and said."""
+        path = self.folder / "saved.json"
+        try:
+            return _saved(json.loads(path.read_bytes()))
+        except FileNotFoundError:
+            return Saved()
+        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+            log.warning("%s cannot be read and is set aside: %s", path, error)
+            with suppress(OSError):
+                path.replace(path.with_suffix(".corrupt"))
+            return Saved()
+
+    def save(self, saved: Saved) -> None:
+        """Outlives this process when it returns; how an attempt ended also outlives a power cut. Raises OSError."""
+        content = json.dumps(asdict(saved)).encode()
+        durable = saved.delivery is not None or saved.report is not None
+        write_whole(self.folder / "saved.json", content, durable=durable)
+
+    def resume_folder(self, job_id: str) -> Path:
+        """Where a trainer may keep what a later attempt at the same job, on this host, can go on from."""
+        return self.folder / "resume" / job_id[:64]
+
+    def close(self) -> None:
+        self._open.close()
+
+    def _instance(self) -> str:
+        """Made once. It goes wherever the disk goes, so that a cloned installation shows."""
+        path = self.folder / "instance"
+        with suppress(FileNotFoundError):
+            if known := path.read_text().strip():
+                return known
+        made = secrets.token_hex(16)
+        write_whole(path, made.encode())
+        return made
+
+    def _next_session(self) -> int:
+        """Counts the starts: no clock is needed to say which of two sessions is the newer."""
+        path = self.folder / "sessions"
+        try:
+            count = int(path.read_text())
+        except (OSError, ValueError):
+            count = 0
+        write_whole(path, str(count + 1).encode())
+        return count + 1
+
+
+def _saved(document: Mapping[str, Any]) -> Saved:
+    """Members that only a newer version knows are left out; those that an older one did not know are None."""
+    if not isinstance(document, dict):
+        raise TypeError("it is no JSON object")
+    delivery, report, held = (document.get(name) for name in ("delivery", "report", "held"))
+    return Saved(
+        request_id=document.get("request_id"),
+        crashed=tuple(map(str, document.get("crashed") or ())),
+        held=None if held is None else _known(Assignment, held),
+        delivery=None if delivery is None else _known(Delivery, delivery),
+        report=None if report is None else _known(Report, report),
+    )
+
+
+def _known(kind: type[T], document: Mapping[str, Any]) -> T:
+    """A record of which only the members count that ``kind`` has. Raises TypeError when one is missing."""
+    members: dict[str, Any] = {
+        one.name: document[one.name]
+        for one in fields(kind)  # type: ignore[arg-type]
+        if one.name in document
+    }
+    if "assignment" in members:
+        members["assignment"] = _known(Assignment, members["assignment"])
+    if "failure" in members:
+        members["failure"] = _failure(members["failure"])
+    return kind(**members)
+
+
+def _failure(document: Mapping[str, Any]) -> Failure:
+    lacking = document.get("out_of_memory")
+    return Failure(
+        EndReason(document["reason"]),
+        str(document["error"]),
+        document.get("exit_code"),
+        None if lacking is None else Memory(lacking),
+    )
+
+
+def write_whole(path: Path, content: bytes, *, durable: bool = True) -> None:
+    """All of it or nothing."""
+    part = path.with_name(path.name + ".part")
+    crashpoint("worker.save.begin")
+    with part.open("wb") as file:
+        file.write(content)
+        file.flush()
+        if durable:
+            os.fsync(file.fileno())
+    crashpoint("worker.save.written")
+    part.replace(path)
+    crashpoint("worker.save.replaced")
+    if durable:
+        LocalFs().sync_folder(path.parent)
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptFolders:
+    """Where one attempt puts what it makes; every attempt has its own, so nothing stale is ever packed."""
+
+    out: Path
+    reports: Path
+    log: Path
+    end: Path  # how its trainer ended, if nobody asked it to
+    bundle: Path
+
+
+def folders_of(artifacts: Path, reports: Path, assignment: Assignment) -> AttemptFolders:
+    """Where this attempt's folders are, or will be. The names in the assignment have been checked."""
+    from training.fleet.work.bundle import bundle_name  # not needed by a worker at rest
+
+    job = f"{assignment.model}_{assignment.mode}-{assignment.job_id[:12]}"
+    attempt = f"attempt-{assignment.attempt}-{assignment.claim_id[:8]}"
+    return AttemptFolders(
+        out=artifacts / job / attempt,
+        reports=reports / job / attempt,
+        log=artifacts / job / f"{attempt}.log",
+        end=artifacts / job / f"{attempt}.log.end",
+        bundle=artifacts / job / bundle_name(assignment.model, assignment.mode, assignment.job_id),
+    )
+
+
+def make_folders(folders: AttemptFolders) -> None:
+    """Create them, fresh and empty. Raises OSError."""
+    for folder in (folders.out, folders.reports):
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+    for file in (folders.log, folders.end):
+        file.unlink(missing_ok=True)
+
+
+def prune(*roots: Path) -> None:
+    """Remove all but the newest attempts. Other files and folders are left alone."""
+    for root in roots:
+        attempts = [path for path in root.glob("*-*/attempt-*-*") if path.is_dir()]
+        with suppress(OSError):
+            attempts.sort(key=lambda path: path.stat().st_mtime, reverse=True)
+        for folder in attempts[KEPT_ATTEMPTS:]:
+            shutil.rmtree(folder, ignore_errors=True)
+            for log in folder.parent.glob(f"{folder.name}.log*"):
+                log.unlink(missing_ok=True)
+            with suppress(OSError):
+                if not any(folder.parent.glob("attempt-*-*/")):
+                    for bundle in folder.parent.glob("*.tar.zst*"):  # of a worker killed at packing
+                        bundle.unlink()
+                folder.parent.rmdir()

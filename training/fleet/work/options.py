@@ -1,0 +1,197 @@
+"""The worker's command line, and what this host says of itself."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import platform
+import re
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from training.fleet.datasets.cache import GIB
+from training.fleet.words import HOST_ID_PATTERN
+from training.fleet.work.attempt import Places
+from training.fleet.work.trainer_command import Inputs
+from training.fleet.work.types import OnSilence, Settings
+
+log = logging.getLogger(__name__)
+
+PROGRAM = "cis490-trainer-worker"
+LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What the command line says. Paths are absolute."""
+
+    receiver_url: str
+    host_id: str
+    places: Places
+    state_dir: Path
+    settings: Settings
+    cache_dir: Path
+    cache_bytes: int = 20 * GIB
+    tls_dir: Path | None = None  # key and certificate, when the receiver is reached over TLS
+
+
+def detect(options: Options) -> Mapping[str, Any]:
+    """This host's capability, as a dict."""
+    from training.fleet import capability
+
+    places = options.places
+    return capability.detect(
+        hostname_override=options.host_id,
+        repo_root=places.repo_root,
+        venv_python=places.inputs.python,
+    ).to_dict()
+
+
+@cache
+def installed_digests() -> Mapping[str, str]:
+    """The digests of this checkout's trainers' flags, as they themselves tell; without those that cannot tell."""
+    from training.fleet.plans.describe import (
+        PROGRAMS,
+        DescribeError,
+        ProcessDescriber,
+        describe_command,
+    )
+
+    describe, found = ProcessDescriber(), {}
+    for program in PROGRAMS:
+        try:
+            found[program] = describe(describe_command(program)).digest
+        except DescribeError as error:
+            log.warning("%s", error)
+    return found
+
+
+def gib(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0.001 <= value <= 1e6:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of GiB from 0.001 to 1000000")
+    return value
+
+
+def seconds_or_none(text: str) -> float:
+    """0 is none."""
+    return 0.0 if text.strip() == "0" else seconds(text)
+
+
+def seconds(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0.01 <= value <= 86_400:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds from 0.01 to 86400")
+    return value
+
+
+# fmt: off
+_TABLE: tuple[tuple[str, Callable[[str], object], str, object, str], ...] = (
+    # flag, type, metavar, default, help
+    ("--receiver-url", str, "URL", "http://10.100.0.1:8445", "the coordinator"),
+    ("--host-id", str, "NAME", None, "name of this host; $FLEET_HOST_ID or the node name"),
+    ("--repo-root", Path, "DIR", Path(__file__).resolve().parents[3], "the checkout; paths below are relative to it"),
+    ("--venv-python", Path, "FILE", Path(sys.executable), "the interpreter that starts trainers"),
+    ("--artifacts-dir", Path, "DIR", Path("artifacts"), "what trainers make"),
+    ("--reports-dir", Path, "DIR", Path("reports/eval"), "what trainers report"),
+    ("--validation", Path, "FILE", Path("data/processed/validation_v1.parquet"), "the data set's episodes"),
+    ("--summary", Path, "FILE", Path("data/processed/features_window_v1.parquet"), "the data set's features"),
+    ("--tensors", Path, "DIR", Path("data/processed/tensor_window_v1"), "the data set's windows"),
+    ("--state-dir", Path, "DIR", None, "what must survive a crash; .worker/NAME among the artifacts"),
+    ("--tls-dir", Path, "DIR", None, "key and certificate of this host, as join made them; tls in the state directory"),
+    ("--cache-dir", Path, "DIR", None, "data sets that were fetched; datasets in the state directory"),
+    ("--cache-gib", gib, "GIB", 20.0, "how much of them is kept; what was used longest ago goes first"),
+    ("--poll-s", seconds, "S", 15.0, "pause after an empty or failed claim when the receiver cannot wait"),
+    ("--heartbeat-s", seconds, "S", 30.0, "how often the receiver hears of a running job"),
+    ("--silence-limit", seconds_or_none, "S", 1800.0, "a trainer is stopped that says and computes nothing; 0: never"),
+)
+# fmt: on
+
+
+def parser() -> argparse.ArgumentParser:
+    """The flags, with the defaults that the service files rely on."""
+    new = argparse.ArgumentParser(
+        prog=PROGRAM,
+        description="Train on this host what the receiver gives it.",
+        allow_abbrev=False,
+    )
+    for flag, kind, metavar, default, words in _TABLE:
+        shown = words if default is None else f"{words} (default {default})"
+        new.add_argument(flag, type=kind, metavar=metavar, default=default, help=shown)
+    new.add_argument(
+        "--on-silence",
+        choices=[str(choice) for choice in OnSilence],
+        default=OnSilence.CONTINUE,
+        help="what a trainer does while its lease runs out and the receiver is silent (default continue)",
+    )
+    new.add_argument("--log-level", choices=LEVELS, default="INFO", help="(default INFO)")
+    return new
+
+
+def options_of(args: argparse.Namespace) -> Options:
+    """Make paths absolute. Raises ValueError in one sentence."""
+    root = args.repo_root.absolute()
+    if not root.is_dir():
+        raise ValueError(f"--repo-root {root} is not a folder; name the checkout")
+    python = args.venv_python if args.venv_python.is_absolute() else root / args.venv_python
+    if not python.exists():
+        raise ValueError(
+            f"--venv-python {python} does not exist; make the virtual environment first"
+        )
+    inputs = Inputs(python, root / args.validation, root / args.summary, root / args.tensors)
+    artifacts = root / args.artifacts_dir
+    host_id = args.host_id or os.environ.get("FLEET_HOST_ID") or platform.node()
+    if not re.fullmatch(HOST_ID_PATTERN, host_id):
+        raise ValueError(
+            f"{host_id!r} cannot be a host id: 1 to 64 letters, digits, dots, dashes and underscores; "
+            "choose one with --host-id"
+        )
+    state_dir = root / (args.state_dir or artifacts / ".worker" / host_id)
+    return Options(
+        receiver_url=args.receiver_url,
+        host_id=host_id,
+        places=Places(root, inputs, artifacts, root / args.reports_dir),
+        state_dir=state_dir,
+        cache_dir=root / (args.cache_dir or state_dir / "datasets"),
+        cache_bytes=int(args.cache_gib * GIB),
+        tls_dir=_tls_dir(args.receiver_url, root / (args.tls_dir or state_dir / "tls"), host_id),
+        settings=Settings(
+            heartbeat_s=args.heartbeat_s,
+            poll_s=args.poll_s,
+            on_silence=OnSilence(args.on_silence),
+            max_silence_s=args.silence_limit,
+        ),
+    )
+
+
+def _tls_dir(receiver_url: str, folder: Path, host_id: str) -> Path | None:
+    """The folder, when the address asks for TLS. Raises ValueError unless it holds this host's certificate."""
+    if not receiver_url.startswith("https:"):
+        return None
+    from training.fleet.trust.credentials import Credentials, CredentialsError
+
+    try:
+        known = Credentials(folder).identity()
+    except CredentialsError as error:
+        raise ValueError(str(error)) from None
+    if known is None:
+        raise ValueError(
+            f"{folder} holds no certificate for {receiver_url}; `cis490-jobs enroll {host_id}` on the receiver "
+            "prints the line that gets one"
+        )
+    if known.name != host_id:
+        raise ValueError(
+            f"the certificate in {folder} is {known.name}'s; start with --host-id {known.name}, or enroll {host_id}"
+        )
+    return folder
