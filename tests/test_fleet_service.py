@@ -24,6 +24,7 @@ from training.fleet.policy import Policy
 from training.fleet.protocol import ClaimReply, ClaimRequest, LogLines, Refusal, Slug
 from training.fleet.queue import JobQueue
 from training.fleet.service import Plan, Service
+from training.fleet.web.catalogue import first_delivery
 
 A, B = "a" * 64, "b" * 64
 DAY = 86_400.0
@@ -703,3 +704,23 @@ def test_a_capability_is_what_the_last_claim_said(receiver: Receiver) -> None:
     assert first.job_id == "id-one"
     second = a_worker_claim("desktop", slot=1, capability=a_capability(cuda=True))
     assert receiver.claim(second).job_id == "id-big"
+
+
+def test_nothing_is_promised_by_a_clock_that_stepped_a_moment_ago() -> None:
+    """Until the next look at the clocks nobody knows what is left of a lease."""
+    receiver = Receiver()
+    first = receiver.claim(a_worker_claim(request_id="again"))
+    receiver.clock.step(-DAY)
+    again = receiver.claim(a_worker_claim(request_id="again"))
+    assert (again.claim_id, again.lease_s) == (first.claim_id, 0.0)
+
+
+def test_of_two_deliveries_the_first_is_the_one_that_came_first_whatever_the_clock_said() -> None:
+    receiver = Receiver()
+    one, two = receiver.granted(), receiver.granted("other")
+    receiver.deliver(one, A)
+    receiver.clock.step(-DAY)
+    receiver.deliver(two, A, "two", host_id="other")
+    database = receiver.queue.db
+    assert first_delivery(database, A, job_id="id-one", attempt=1) is not None
+    assert first_delivery(database, A, job_id="id-two", attempt=1) is None

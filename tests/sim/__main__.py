@@ -69,7 +69,7 @@ def _many(first: int, count: int, jobs: int, *, as_json: bool) -> int:
 
 def _bugs(first: int, *, as_json: bool) -> int:
     found: dict[str, int | None] = {}
-    for bug in BUGS:
+    for bug in (bug for bug in BUGS if not bug.seen_by):  # the others are seen by a test
         with bug.planted():
             seen = (
                 seed for seed in range(first, first + 500) if run_seed(seed).violation is not None

@@ -24,6 +24,8 @@ class Mutant:
     new: str
     seed: int = 0  # the simulated fleet that sees it; see test_fleet_simulation.py
     also: Mutant | None = None  # where two lines guard the same, both are changed
+    # A test that sees it, as `module:function`, where no fleet among many hundred meets what it takes.
+    seen_by: str = ""
 
     @contextlib.contextmanager
     def planted(self) -> Iterator[None]:

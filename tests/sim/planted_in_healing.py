@@ -45,7 +45,7 @@ HEALING_BUGS = (
         Healing.weigh,
         "if weight is Weight.WELL:",
         "if False:",
-        seed=41,
+        seed=153,
     ),
     Mutant(
         "jobs pay for what a sick host did",
@@ -80,7 +80,7 @@ HEALING_BUGS = (
         Healing.checked_in,
         'self.release(host, "a healthy report")',
         "return out",
-        seed=19,
+        seed=103,
     ),
     # ── jobs that crash hosts ───────────────────────────────────────────────────────────────
     Mutant(

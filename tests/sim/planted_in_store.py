@@ -23,7 +23,7 @@ STORE_BUGS = (
         Incoming.open,
         "if predecessor is not None:",
         "if False:",
-        seed=12,
+        seed=124,
     ),
     Mutant(
         "a wrong digest is stored",
@@ -51,7 +51,8 @@ STORE_BUGS = (
         "artifact",
         "ORDER BY seq LIMIT 1",
         "ORDER BY stored_at LIMIT 1",
-        seed=106,
+        seen_by="test_fleet_service:"
+        "test_of_two_deliveries_the_first_is_the_one_that_came_first_whatever_the_clock_said",
     ),
     Mutant(
         "output is stored twice",

@@ -22,14 +22,14 @@ WORKER_BUGS = (
         worker_claims._granted,
         "renewed_at=turn.state.call_sent_at",
         "renewed_at=turn.now",
-        seed=324,
+        seen_by="test_fleet_worker_state:test_claims_lease_counts_from_its_sending_too",
     ),
     Mutant(
         "the lease counts from the beat's answer",
         worker_beats._renewed,
         "renewed_at=work.beat_sent_at",
         "renewed_at=turn.now",
-        seed=307,
+        seen_by="test_fleet_worker_state:test_lease_counts_from_the_sending",
     ),
     Mutant(
         "no pause in silence",
@@ -65,13 +65,6 @@ WORKER_BUGS = (
         "turn.persist(t.Saved(delivery=delivery))",
         "pass",
         seed=0,
-    ),
-    Mutant(
-        "a restart forgets finished work",
-        worker_state._begin,
-        "if saved.delivery is not None:",
-        "if False:",
-        seed=2,
     ),
     Mutant(
         "a lost receipt ends the delivery",
