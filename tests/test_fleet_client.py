@@ -559,6 +559,19 @@ def test_silence_ends_after_the_time_out() -> None:
         done.set()
 
 
+def test_a_listener_that_dies_in_the_handshake_is_a_transport_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Found by `kill -9` of a receiver: the reset came before there was a connection to read from."""
+
+    def reset(*_: object, **__: object) -> socket.socket:
+        raise ConnectionResetError
+
+    monkeypatch.setattr(socket, "create_connection", reset)
+    with pytest.raises(TransportError):
+        HttpTransport("http://127.0.0.1:1").request("GET", "/", {}, None, 5.0)
+
+
 def test_nobody_there() -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))

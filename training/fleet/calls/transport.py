@@ -189,6 +189,8 @@ def _exchange(
     try:
         connection.request(method, address, body=body, headers=dict(headers))
     except (BrokenPipeError, ConnectionResetError):
+        if connection.sock is None:  # it died while the connection was being made
+            raise
         # The other side may have refused the body and hung up; what it said before counts.
         with contextlib.suppress(*_FAILURES):
             return connection.getresponse()
