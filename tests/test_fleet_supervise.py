@@ -17,7 +17,10 @@ import pytest
 
 from training.fleet import supervise, supervise_windows
 from training.fleet.supervise import (
+    STATE_VARIABLE,
     CommandSpec,
+    Launcher,
+    LauncherLostError,
     LocalProcess,
     LocalRunner,
     SpawnFailedError,
@@ -194,6 +197,34 @@ def test_killed_launcher_takes_its_trainer_along(
     assert process.wait(PATIENCE_S) == Ended(EndKind.LOST)
     until(lambda: not is_running(process.pid), process.wait)
     assert start("silent", 0).wait(PATIENCE_S).code == 0, "the next one gets a new launcher"  # type: ignore[union-attr]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="a cage holds trainers there")
+def test_a_trainer_whose_launcher_died_before_it_said_so_is_not_run_twice(
+    runner: LocalRunner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Found by `kill -9` of launchers: the second one started the same trainer beside the first."""
+    spec = CommandSpec(
+        [sys.executable, "-c", "print('said')"],
+        tmp_path,
+        {STATE_VARIABLE: str(tmp_path / "state")},
+        tmp_path / "output.log",
+    )
+    orphans: list[subprocess.Popen[bytes]] = []
+    run = Launcher.run
+
+    def dies_meanwhile(launcher: Launcher, spec: CommandSpec) -> LocalProcess:
+        if orphans:
+            return run(launcher, spec)
+        hangs = [sys.executable, "-c", "import signal; signal.pause()"]
+        orphans.append(subprocess.Popen(hangs, env=dict(spec.env), start_new_session=True))
+        spec.output.write_text("half a li")
+        raise LauncherLostError("its launcher has ended")
+
+    monkeypatch.setattr(Launcher, "run", dies_meanwhile)
+    assert runner.start(spec).wait(PATIENCE_S) is not None
+    assert orphans[0].wait(PATIENCE_S) == -signal.SIGKILL
+    assert spec.output.read_text() == "said\n"
 
 
 def test_stopped_launcher_cannot_save_its_trainer(

@@ -344,9 +344,11 @@ class LocalRunner:
         with self._lock:
             try:
                 spec.output.parent.mkdir(parents=True, exist_ok=True)
-                with contextlib.suppress(LauncherLostError):  # a warm one may have died unnoticed
+                try:
                     return self._free_launcher().run(spec)
-                return self._free_launcher().run(spec)
+                except LauncherLostError:  # a warm one may have died unnoticed
+                    _forget_a_start(spec)
+                    return self._free_launcher().run(spec)
             except (OSError, SpawnFailedError) as error:
                 raise SpawnFailedError(f"{spec.argv[0]} could not be started: {error}") from error
 
@@ -365,6 +367,15 @@ class LocalRunner:
         launcher = Launcher()
         self._launchers.append(launcher)
         return launcher
+
+
+def _forget_a_start(spec: CommandSpec) -> None:
+    """The launcher may have died between starting the trainer and saying so: end that one, and what it printed."""
+    if folder := spec.env.get(STATE_VARIABLE):
+        system.end_leftovers(STATE_VARIABLE, Path(folder))
+    for file in (spec.output, spec.end):
+        if file is not None:
+            file.unlink(missing_ok=True)
 
 
 def end_leftovers(folder: Path) -> list[int]:

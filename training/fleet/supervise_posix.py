@@ -42,17 +42,18 @@ def resume_tree(pid: int) -> None:
 
 
 def end_leftovers(variable: str, folder: Path) -> list[int]:
-    """Kill every process whose environment says that it was started for ``folder``; their numbers.
+    """Kill every process whose environment says that it was started for ``folder`` or one in it; their numbers.
 
     Worker and launcher may be killed in one breath, by a tired kernel or a careless hand; then nobody was left to end
     the trainer. What its environment says cannot be mistaken for another process, as a remembered number can.
     """
-    marker = os.fsencode(f"{variable}={folder}{os.sep}")
+    here = b"\0" + os.fsencode(f"{variable}={folder}")
+    markers = (here + os.fsencode(os.sep), here + b"\0")
     ended = []
     for entry in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
-            found = (b"\0" + (entry / "environ").read_bytes()).find(b"\0" + marker) >= 0
-            if found and int(entry.name) != os.getpid():
+            environ = b"\0" + (entry / "environ").read_bytes() + b"\0"
+            if any(marker in environ for marker in markers) and int(entry.name) != os.getpid():
                 os.kill(int(entry.name), signal.SIGKILL)
                 ended.append(int(entry.name))
     return ended
