@@ -22,6 +22,7 @@ from typing import Any, TypeVar
 
 from training.fleet.capability_cgroup import CgroupLimits, cgroup_limits
 from training.fleet.capability_cuda import GIB, CudaProbe, TorchFacts, default_cache_file
+from training.fleet.checkout import ROOT
 from training.fleet.printable import say
 
 HOST_ID_VARIABLE = "FLEET_HOST_ID"
@@ -107,7 +108,7 @@ def detect(
     probe = _cuda_probe(Path(venv_python or sys.executable))
     torch = _attempt(probe.facts, TorchFacts())
     total, available = _attempt(lambda: _memory_bytes(limits), (0, 0))
-    root = Path(repo_root) if repo_root is not None else Path(__file__).resolve().parents[2]
+    root = Path(repo_root) if repo_root is not None else ROOT
     return Capability(
         hostname=hostname_override
         or os.environ.get(HOST_ID_VARIABLE)

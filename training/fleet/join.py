@@ -23,6 +23,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from training.clock import Clock, SystemClock
+from training.fleet.checkout import ROOT
 from training.fleet.client import ClientError, FleetClient, Refused, Unavailable, Unreachable
 from training.fleet.trust.credentials import Credentials, CredentialsError, new_request, pinned
 from training.fleet.trust.identity import Role, parse_fingerprint
@@ -129,7 +130,7 @@ def default_folder(role: Role, name: str) -> Path:
     """Where the worker, or ``cis490-jobs``, looks for it."""
     if role is Role.OPERATOR:
         return Path.home() / ".config" / "cis490" / "tls"
-    return Path(__file__).resolve().parents[2] / "artifacts" / ".worker" / name / "tls"
+    return ROOT / "artifacts" / ".worker" / name / "tls"
 
 
 def _wish(args: argparse.Namespace) -> Wish:

@@ -15,10 +15,10 @@ import random
 import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 
 from training.clock import Clock, SystemClock
 from training.fleet import logs
+from training.fleet.checkout import ROOT
 from training.fleet.client import FleetClient
 from training.fleet.datasets.cache import DatasetCache
 from training.fleet.supervise import LocalRunner, Runner, end_leftovers
@@ -278,7 +278,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     logs.configure(args.log_level)
     try:
         options = options_of(args)
-        own = options.places.repo_root == Path(__file__).resolve().parents[2]
+        own = options.places.repo_root == ROOT
         worker = TrainerWorker(options, trainer_digests=installed_digests if own else dict)
     except (StateError, CredentialsError, ValueError) as error:
         print(f"{PROGRAM}: {error}", file=sys.stderr)

@@ -18,6 +18,7 @@ from pathlib import Path, PurePath
 
 from training.clock import SystemClock
 from training.fleet.capability import checkout_commit
+from training.fleet.checkout import ROOT
 from training.fleet.install import linux as install_linux
 from training.fleet.install import windows as install_windows
 from training.fleet.install.checks import judge, refused
@@ -27,7 +28,6 @@ from training.fleet.install.types import Facts, Level, Role, System, Wish
 from training.fleet.install.worker import undelivered
 from training.fleet.printable import printable
 
-CHECKOUT = Path(__file__).resolve().parents[3]
 SIGNS = {
     Level.OK: "ok", Level.WARNING: "note", Level.REFUSED: "REFUSED",
     "there": "done", "would": "would", "now": "…", "found": "→",
@@ -103,8 +103,8 @@ def _uninstall(args: argparse.Namespace, site: Site) -> int:
 def _preparation(wish: Wish, site: Site) -> list[Step]:
     if wish.system is System.WINDOWS:
         return install_windows.prepare(wish)
-    unit = _read(CHECKOUT / "etc" / install_linux.service(wish.role))
-    example = _read(CHECKOUT / "etc" / "training_manifest.toml.example")
+    unit = _read(ROOT / "etc" / install_linux.service(wish.role))
+    example = _read(ROOT / "etc" / "training_manifest.toml.example")
     before = _settings_before(wish.role, wish.system, site)
     token = before.get("token") or secrets.token_hex(32)
     return install_linux.prepare(wish, unit, example=example, token=token, image=site.image)
@@ -127,13 +127,13 @@ def _wish_of(args: argparse.Namespace, site: Site) -> Wish:
     before = _settings_before(role, system, site)
     commit: str | None
     try:
-        commit = checkout_commit(CHECKOUT)
+        commit = checkout_commit(ROOT)
     except (OSError, ValueError):
         commit = None
     wish = Wish(
         role=role,
         system=system,
-        checkout=args.checkout or CHECKOUT,
+        checkout=args.checkout or ROOT,
         python=args.python or Path(os.path.abspath(sys.executable)),  # noqa: PTH100 - links are to stay
         receiver_url=args.receiver_url or before.get("receiver_url", ""),
         host_id=args.host_id

@@ -15,9 +15,9 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from pathlib import Path
 from typing import Any, Protocol
 
+from training.fleet.checkout import ROOT
 from training.fleet.printable import printable
 
 DESCRIBE_VERSION = 1
@@ -152,13 +152,9 @@ class ProcessDescriber:
         return description
 
 
-def _root() -> Path:
-    return Path(__file__).resolve().parents[3]
-
-
 def _source_stamp() -> object:
     """Changes when the trainers' sources do, as after an update of the checkout under a running receiver."""
-    files = sorted((_root() / "training" / "trainer").glob("*.py"))
+    files = sorted((ROOT / "training" / "trainer").glob("*.py"))
     return tuple(
         (file.name, stat.st_mtime_ns, stat.st_size) for file in files for stat in [file.stat()]
     )
@@ -174,7 +170,7 @@ def _run(command: Sequence[str]) -> bytes:
     try:
         done = subprocess.run(
             list(command),
-            cwd=_root(),
+            cwd=ROOT,
             stdin=subprocess.DEVNULL,
             capture_output=True,
             timeout=DESCRIBE_TIMEOUT_S,

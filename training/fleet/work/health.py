@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from training.clock import Clock
+from training.fleet.checkout import ROOT
 from training.fleet.plans.describe import (
     PROGRAMS,
     DescribeError,
@@ -69,7 +70,7 @@ class SelfTest:
     def _state(self) -> object:
         """What decides whether trainers start; ``None`` when there are none in this checkout."""
         sources = sorted((self.places.repo_root / "training" / "trainer").glob("*.py"))
-        if not sources or not _is_ours(self.places.repo_root):
+        if not sources or self.places.repo_root != ROOT:
             return None
         return [_stamp(path) for path in (self.places.inputs.python, *sources)]
 
@@ -79,11 +80,6 @@ class SelfTest:
         except DescribeError as error:
             return f"its trainers do not start: {error}"
         return None
-
-
-def _is_ours(root: Path) -> bool:
-    """Descriptions are asked in this program's own checkout."""
-    return root == Path(__file__).resolve().parents[3]
 
 
 def _stamp(path: Path) -> tuple[str, int, int]:

@@ -14,6 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from training.fleet.checkout import ROOT
 from training.fleet.datasets.cache import GIB
 from training.fleet.words import HOST_ID_PATTERN
 from training.fleet.work.attempt import Places
@@ -101,7 +102,7 @@ _TABLE: tuple[tuple[str, Callable[[str], object], str, object, str], ...] = (
     # flag, type, metavar, default, help
     ("--receiver-url", str, "URL", "http://10.100.0.1:8445", "the coordinator"),
     ("--host-id", str, "NAME", None, "name of this host; $FLEET_HOST_ID or the node name"),
-    ("--repo-root", Path, "DIR", Path(__file__).resolve().parents[3], "the checkout; paths below are relative to it"),
+    ("--repo-root", Path, "DIR", ROOT, "the checkout; paths below are relative to it"),
     ("--venv-python", Path, "FILE", Path(sys.executable), "the interpreter that starts trainers"),
     ("--artifacts-dir", Path, "DIR", Path("artifacts"), "what trainers make"),
     ("--reports-dir", Path, "DIR", Path("reports/eval"), "what trainers report"),
