@@ -196,19 +196,15 @@ def _move(
     as_json: bool,
     call: Callable[[FleetClient, str], Any],
 ) -> int:
-    """Move each job; one that is refused does not keep the others from it."""
-    client, moved, lines, code = world.client(url), [], [], DONE
-    for ref in refs:
-        try:
-            answer = call(client, ref).to_dict()
-            moved.append(answer)
-            lines.append(f"{printable(ref)} is {printable(answer['status'])}")
-        except Refused as refusal:
-            world.complain(refusal)
-            code = REFUSED
-    if moved or as_json or world.as_json:
-        world.show(as_json, {"jobs": moved}, lambda: "\n".join(lines))
-    return code
+    """Move each job."""
+    client = world.client(url)
+    return world.each(
+        refs,
+        "jobs",
+        as_json,
+        lambda ref: call(client, ref).to_dict(),
+        lambda ref, answer: f"{printable(ref)} is {printable(answer['status'])}",
+    )
 
 
 @app.command()

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Mapping
+from typing import Annotated, Any
 
 import typer
 
-from training.fleet.client import Refused
-from training.fleet.commands.world import DONE, REFUSED, World
+from training.fleet.commands.world import World
 from training.fleet.printable import one_line, printable
 
 
@@ -24,16 +24,10 @@ def release(
 ) -> int:
     """Give hosts work again that were quarantined; `workers` says which, and why."""
     world: World = ctx.obj
-    client, released, lines, code = world.client(receiver_url), [], [], DONE
-    for host in hosts:
-        try:
-            answer = client.release(host)
-            released.append(answer)
-            why = one_line(answer.get("reason"), 300)
-            lines.append(f"{printable(host)} gets work again; it had been taken out because {why}")
-        except Refused as refusal:
-            world.complain(refusal)
-            code = REFUSED
-    if released or as_json or world.as_json:
-        world.show(as_json, {"hosts": released}, lambda: "\n".join(lines))
-    return code
+    client = world.client(receiver_url)
+
+    def line(host: str, answer: Mapping[str, Any]) -> str:
+        why = one_line(answer.get("reason"), 300)
+        return f"{printable(host)} gets work again; it had been taken out because {why}"
+
+    return world.each(hosts, "hosts", as_json, client.release, line)

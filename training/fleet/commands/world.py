@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,7 +15,7 @@ from rich.console import Console, RenderableType
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
 from training.clock import SystemClock
-from training.fleet.client import ClientError, FleetClient
+from training.fleet.client import ClientError, FleetClient, Refused
 from training.fleet.printable import json_text, one_line
 from training.fleet.trust.credentials import Credentials, CredentialsError
 from training.fleet.trust.renewal import renew_if_due
@@ -106,6 +106,29 @@ class World:
             print(json_text(data), file=self.out)
         else:
             self.console().print(rendered())
+
+    def each(
+        self,
+        names: Sequence[str],
+        key: str,
+        as_json: bool,
+        call: Callable[[str], Mapping[str, Any]],
+        line: Callable[[str, Mapping[str, Any]], str],
+    ) -> int:
+        """Act on each name; one that is refused does not keep the others from it. The answers are shown as ``key``."""
+        answers, lines, code = [], [], DONE
+        for name in names:
+            try:
+                answer = call(name)
+            except Refused as refusal:
+                self.complain(refusal)
+                code = REFUSED
+            else:
+                answers.append(answer)
+                lines.append(line(name, answer))
+        if answers or as_json or self.as_json:
+            self.show(as_json, {key: answers}, lambda: "\n".join(lines))
+        return code
 
     def complain(self, sentence: object) -> None:
         print(f"cis490-jobs: {one_line(sentence, 2000)}", file=self.err)
