@@ -210,8 +210,7 @@ def settle(
         return Settlement("exhaust", JobStatus.FAILED, failures, losses, now, ended_by=ended_by)
     if reason is EndReason.INTERRUPTED and lived_s is not None and lived_s < policy.short_run_s:
         runs = job.short_runs + 1
-        pause_s = min(policy.short_pause_max_s, policy.short_pause_s * 2.0 ** min(runs - 1, 30))
-        at = now + pause_s
+        at = now + _doubled(policy.short_pause_s, runs, policy.short_pause_max_s)
         return Settlement("hand_back", JobStatus.PENDING, failures, losses, at, short_runs=runs)
     if reason is EndReason.HOST_LOST:
         return Settlement("sweep", JobStatus.PENDING, failures, losses, now)
@@ -246,7 +245,12 @@ def _end_of_budget(
 
 def backoff(failures: int, policy: Policy) -> float:
     """Seconds until a job that failed ``failures`` times may be tried again."""
-    return min(policy.backoff_max_s, policy.backoff_s * 2.0 ** min(failures - 1, 30))
+    return _doubled(policy.backoff_s, failures, policy.backoff_max_s)
+
+
+def _doubled(first_s: float, times: int, most_s: float) -> float:
+    """The pause before the next try: ``first_s`` after the first time, doubled by each further one."""
+    return min(most_s, first_s * 2.0 ** min(times - 1, 30))
 
 
 # ── late messages ───────────────────────────────────────────────────────────────────────────

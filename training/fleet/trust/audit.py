@@ -13,6 +13,8 @@ from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from typing import Any
 
+import msgspec
+
 from training.clock import Clock
 from training.fleet.database import Database, Row
 from training.fleet.protocol import AuditEntry
@@ -95,15 +97,8 @@ def first_broken(entries: Iterable[AuditEntry], previous: str = NOBODY) -> int |
     ``previous`` is the digest of the row before the first one given.
     """
     for entry in entries:
-        row = {
-            "seq": entry.seq,
-            "at": entry.at,
-            "who": entry.who,
-            "act": entry.act,
-            "subject": entry.subject,
-            "before": entry.before,
-            "after": entry.after,
-        }
+        row = msgspec.structs.asdict(entry)
+        del row["digest"]
         if entry.digest != _digest(previous, row):
             return entry.seq
         previous = entry.digest
