@@ -49,6 +49,10 @@ class Scenario:
     same_bytes: bool
     hosts: dict[str, dict[str, Any]] = field(default_factory=dict)  # the manifest's [hosts]
 
+    @property
+    def slow(self) -> bool:
+        return self.seed >= SLOW_FROM
+
     @classmethod
     def draw(cls, seed: int) -> Scenario:
         chance = random.Random(f"{seed}/scenario")

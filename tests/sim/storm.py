@@ -159,9 +159,10 @@ class Storm:
 
     def _sleep_receiver(self) -> None:
         if self._receiver.up and not self._receiver.asleep:
-            seconds = self._lasts(
-                self._chance.choice([120.0, 3 * self._scenario.policy.stale_after_s])
-            )
+            naps = [120.0, 3 * self._scenario.policy.stale_after_s]
+            if self._scenario.slow:  # the other storms are over within hours
+                naps.append(3 * DAY_S)
+            seconds = self._lasts(self._chance.choice(naps))
             self._world.fault(Fault.RECEIVER_SLEEP, "receiver", f"{seconds:.0f} s")
             # Before it wakes up: what waited for that may look at once who was silent.
             self._world.after(seconds, lambda: self._slept(seconds))
