@@ -254,6 +254,24 @@ def test_lines_for_the_other_shells() -> None:
     assert "-HostId 'pc' -Code 'c''c'" in command(answer, windows=True)
     assert shlex.split(command(answer, windows=False))[-3] == "c'c"
     assert command(answer, windows=False).startswith("sudo scripts/install-training-worker.sh ")
+    laptop = command(answer | {"role": "operator"}, windows=True)
+    assert laptop.startswith(r".venv\Scripts\python -m training.fleet.join --operator ")
+
+
+def test_no_line_is_printed_that_would_not_join(person: Person) -> None:
+    assert person.jobs("enroll", "pi", "--url", "http://pi.lan:8445") == 2
+    assert person.out.getvalue() == ""
+    assert "begins with https://" in person.err.getvalue()
+
+
+def test_who_has_not_joined_is_told_how(
+    person: Person, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CIS490_TLS_DIR", str(tmp_path / "nothing"))
+    world = World(out=io.StringIO(), err=(err := io.StringIO()), environ={})
+    assert cli.main(["status", "--receiver-url", person.receiver.url], world=world) == 75
+    assert "has not joined" in err.getvalue()
+    assert "`cis490-jobs enroll` there" in err.getvalue()
 
 
 def test_tokens_come_and_go(person: Person) -> None:

@@ -244,13 +244,16 @@ _TLS_WORDS = (
     ("WRONG_VERSION_NUMBER", "it does not speak TLS; is the address http:// and not https://?"),
 )
 
+# OpenSSL's numbers for a chain that ends in an authority which is not known here.
+_UNKNOWN_AUTHORITY = (18, 19, 20, 21)
+
 
 def _tls_words(error: ssl.SSLError) -> str:
     if isinstance(error, ssl.SSLCertVerificationError):
-        return (
-            f"whoever answers there does not prove to be the receiver ({error.verify_message}); "
-            "check the address, and the receiver's --public-name"
-        )
+        remedy = "check the address, and the receiver's --public-name"
+        if error.verify_code in _UNKNOWN_AUTHORITY:
+            remedy = "this machine has not joined it; `cis490-jobs enroll` there prints the line"
+        return f"whoever answers there does not prove to be the receiver ({error.verify_message}): {remedy}"
     reason = error.reason or str(error)
     for mark, words in _TLS_WORDS:
         if mark in reason:

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from training.fleet.commands.world import DONE, World
+from training.fleet.commands.world import DONE, USAGE, CannotError, World
 from training.fleet.printable import one_line, printable
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Of the host, or of the operator.")]
@@ -48,6 +48,8 @@ def enroll(
     """Let a host in: print one line to paste on it. Good once, for 15 minutes."""
     world: World = ctx.obj
     role = "operator" if operator else "host"
+    if url is not None and not url.startswith("https://"):
+        raise CannotError(f"{url!r} joins nobody: a receiver's address begins with https://", USAGE)
     answer = world.client(receiver_url).post_json("/v1/invitations", {"name": name, "role": role})
     answer["url"] = url or answer["url"]
     line = one_line(command(answer, windows=windows), 2000)
@@ -67,7 +69,8 @@ def command(answer: Mapping[str, Any], *, windows: bool) -> str:
     flags = ["--receiver-url", "--host-id", "--code", "--fingerprint"]
     program = INSTALL
     if answer["role"] == "operator":
-        program = f"{'py' if windows else '.venv/bin/python'} -m training.fleet.join --operator"
+        python = r".venv\Scripts\python" if windows else ".venv/bin/python"
+        program = f"{python} -m training.fleet.join --operator"
     elif windows:
         program, flags = INSTALL_WINDOWS, ["-ReceiverUrl", "-HostId", "-Code", "-Fingerprint"]
     quote = _powershell if windows else shlex.quote

@@ -32,7 +32,8 @@ class Ran:
     def last_words(self) -> str:
         """The last line it printed that says something."""
         lines = [line.strip() for line in self.output.splitlines() if line.strip()]
-        return lines[-1][-LAST_WORDS:] if lines else f"exit status {self.code}"
+        silence = f"exit status {self.code}" if self.code else "nothing was said"
+        return lines[-1][-LAST_WORDS:] if lines else silence
 
 
 class Machine(Protocol):
@@ -245,7 +246,9 @@ class StaysUp:
         for _ in range(self.looks):
             site.machine.pause(1.0)
             if site.machine.run(["systemctl", "is-active", "--quiet", self.service]).code != 0:
-                journal = ["journalctl", "--unit", self.service, "--lines", "3", "--output", "cat"]
+                # Its own words: --unit would end with systemd's, which say that it failed and not why.
+                own = ["journalctl", "--quiet", f"_SYSTEMD_UNIT={self.service}"]
+                journal = [*own, "--lines", "3", "--output", "cat"]
                 raise InstallError(
                     f"{self.service} does not stay up: {site.machine.run(journal).last_words()}; "
                     f"it is tried again every 15 s, `journalctl -u {self.service}` shows more"

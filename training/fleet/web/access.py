@@ -81,8 +81,8 @@ def check(access: Access, principal: Principal | None) -> None:
     if principal is None:
         raise Refusal(
             Slug.NO_CERTIFICATE,
-            "this receiver serves hosts and operators with a certificate; "
-            "`cis490-jobs enroll HOST` on the receiver prints the line that gets one",
+            "this receiver serves hosts and operators who show a certificate (`cis490-jobs enroll` on its machine "
+            "prints the line that gets one) or an operator's token, in $CIS490_OPERATOR_TOKEN",
         )
     if access is Access.OPERATOR and principal.operator is None:
         raise Refusal(
