@@ -118,8 +118,9 @@ def test_a_hostile_pickle_never_runs(trained: tuple[Path, Path], tmp_path: Path)
         saved(Hostile(tmp_path / "owned")),
     ):
         path = checkpoint.write(tmp_path, document, payload, ".pt")
-        with pytest.raises(BadData, match="holds no weights of mlp"):
+        with pytest.raises(BadData, match="do not trust this file") as refused:
             score(path, data)
+        assert "weights_only" not in str(refused.value)
     assert not (tmp_path / "owned").exists()
 
 

@@ -26,7 +26,6 @@ PROGRAM = "training.trainer.score"
 # What the libraries raise for bytes that are not the weights they should be; a pickle that wants to
 # run code is among them, and never runs.
 _NOT_WEIGHTS = (
-    pickle.UnpicklingError,
     RuntimeError,
     ValueError,
     KeyError,
@@ -100,6 +99,11 @@ def judge(checkpoint: Path, data: Path, *, threads: int = 1) -> Judged:
     labels = document["label_map"]
     try:
         fitted = family.load(document["facts"], found.sidecar, len(labels), document["hyper"])
+    except pickle.UnpicklingError:  # PyTorch's own words would tell the reader how to run it
+        raise BadData(
+            f"{checkpoint} holds something other than weights of {found.model}, which was not run: "
+            "fetch the model anew with `cis490-jobs get`, and do not trust this file"
+        ) from None
     except _NOT_WEIGHTS as error:
         cause = str(error).partition("\n")[0][:200]
         raise BadData(f"{checkpoint} holds no weights of {found.model} ({cause})") from None
