@@ -7,6 +7,7 @@ import hashlib
 import io
 import json
 import os
+import random
 import shutil
 import sqlite3
 from collections.abc import Callable
@@ -31,6 +32,7 @@ from recovery_builders import (
     rows,
     tree,
 )
+from torture.scenes import backing_up
 
 from training.clock import SystemClock
 from training.fleet import cli
@@ -345,6 +347,11 @@ def test_work_completed_since_is_taken_back_and_what_else_happened_is_forgotten(
     assert rows(state, "SELECT count(*) FROM invitations") == [(0,)]
     assert done.aside is not None
     assert jobs(State(done.aside, state.models, state.tls)) == after
+
+
+@pytest.mark.skipif(os.name != "posix", reason="kills POSIX processes")
+def test_a_backup_that_is_killed_never_passes_for_one_and_the_next_is_whole() -> None:
+    backing_up("database.copied", random.Random(0))
 
 
 @pytest.mark.parametrize("readable", [True, False])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import random
 import re
 import signal
 import sqlite3
@@ -12,13 +13,13 @@ import sys
 from pathlib import Path
 
 import pytest
-from torture import points
+from torture import points, scenes
 from torture.fleet import Fleet
 from torture.kills import kill_everywhere
-from torture.verdict import judge
+from torture.verdict import all_told, judge
 
 from training.crashpoint import VARIABLE, armed
-from training.fleet.job import TRANSITIONS
+from training.fleet.job import KEEPS_STATUS, TRANSITIONS
 
 ROOT = Path(__file__).resolve().parents[1]
 posix = pytest.mark.skipif(os.name != "posix", reason="kills POSIX processes")
@@ -42,12 +43,16 @@ def test_every_place_in_the_code_is_in_the_list() -> None:
 
 def test_every_place_in_the_list_is_in_the_code() -> None:
     code = places_in_the_code()
-    ours = {*points.RECEIVER, *points.WORKER}
+    ours = {*points.RECEIVER, *points.WORKER, *points.ELSEWHERE}
     assert {
         name for name in ours if name not in code and name.rpartition(".")[0] not in code
     } == set()
-    moves = {name.partition(".")[2] for name in points.RECEIVER if name.startswith("transition.")}
-    assert moves <= set(TRANSITIONS)
+    moves = {name.partition(".")[2] for name in ours if name.startswith("transition.")}
+    assert moves == set(TRANSITIONS) - KEEPS_STATUS
+
+
+def test_every_place_elsewhere_has_a_scene() -> None:
+    assert set(scenes.SCENES) == set(points.ELSEWHERE)
 
 
 @posix
@@ -75,6 +80,7 @@ def test_it_ends_there_and_not_before(at: str, passes: int) -> None:
     assert run.stdout.split() == [str(n) for n in range(passes)]
 
 
+LAST_CHUNK = "WHERE first = (SELECT max(first) FROM log_chunks)"
 TAMPERED = {
     "is pending": "UPDATE jobs SET status = 'pending', finished_at = NULL",
     "by 0 attempts": "UPDATE attempts SET end_reason = 'host_lost' WHERE end_reason = 'completed'",
@@ -84,7 +90,9 @@ TAMPERED = {
     "receipt was given": "UPDATE attempts SET artifact_id = 'another' WHERE end_reason = 'completed'",
     "was granted is missing": "UPDATE attempts SET claim_id = 'another'",
     "upload was acknowledged": "DELETE FROM artifacts",
-    "the output of attempt": "DELETE FROM log_chunks",
+    "has 0 lines, of 605": "DELETE FROM log_chunks",
+    "has [1-5]?[0-9]+ lines, of 605": f"DELETE FROM log_chunks {LAST_CHUNK}",
+    "has [6-8][0-9]+ lines, of 605": f"UPDATE log_chunks SET text = text || char(10) || text {LAST_CHUNK}",
 }
 
 
@@ -95,7 +103,8 @@ def test_the_verdict_sees_what_is_wrong() -> None:
     with Fleet() as fleet:
         fleet.start_receiver()
         worker = fleet.start_worker()
-        fleet.wait_for(fleet.add(behave="well"), "completed")
+        fleet.wait_for(fleet.add(behave="well", chatter="600"), "completed")
+        all_told(fleet)
         worker.terminate()
         worker.wait()
         assert fleet.receiver is not None
@@ -132,3 +141,11 @@ def test_killed_once_at_every_place() -> None:
     never = [place for place in points.NAMES if not counts[f"at {place}"]]
     assert not never
     assert counts["kills"] >= len(points.NAMES)
+
+
+@posix
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("place", ["transition.adopt", "transition.readopt", "transition.pardon"])
+def test_killed_while_a_late_word_is_heeded(place: str) -> None:
+    """The receiver, while it takes a lost host or its work back, or pardons what died on a sick one."""
+    scenes.SCENES[place](place, random.Random(0))

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import io
 import os
-import re
-import signal
+import random
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from test_fleet_dataset import QUIET
-from test_fleet_end_to_end import TRAINER, Fleet, until
+from test_fleet_end_to_end import Fleet, until
+from torture.scenes import fetching
 from trainer_builders import make_data
 
 from training.fleet.cli import main
@@ -100,25 +100,6 @@ def test_a_receiver_starts_though_a_data_set_is_gone_so_that_it_can_be_pushed(
     assert [job["name"] for job in fleet.client.jobs()["jobs"]] == ["gbt"]
 
 
-@pytest.mark.parametrize("place", ["piece:3", "stamped", "whole"])
-def test_a_worker_that_is_killed_amid_a_fetch_goes_on_with_it(
-    fleet: Fleet, tmp_path: Path, place: str
-) -> None:
-    data = make_data(tmp_path / "elsewhere" / "processed")
-    listing = read_folder(data, QUIET)
-    push(fleet.client.datasets, data, listing, "processed", QUIET)
-    quick = f'trainers.fake.command = ["python", "{TRAINER}"]\n' + PLAN.replace("gbt", "fake")
-    quick = quick.replace("hyper.n_estimators", "hyper.epochs")
-    (fleet.folder / "plan.toml").write_text(quick)
-    fleet.client.reload()
-    killed = fleet.start_worker(name="bare", crash_at=f"worker.fetch.{place}")
-    assert killed.wait() == -signal.SIGKILL
-    fleet.start_worker(name="bare")
-    until(lambda: fleet.status("fake") == "completed")
-    fetches = re.findall(r"fetching data set \w+: (\d+) of (\d+)", fleet.log("bare"))
-    first, *again = [int(here) for here, _ in fetches]
-    assert first == 0
-    if place == "piece:3":
-        assert 0 < again[0] < listing.size, "what was there did not travel twice"
-    else:
-        assert again == [listing.size] * (place == "stamped")
+@pytest.mark.parametrize("place", ["piece", "stamped", "whole"])
+def test_a_worker_that_is_killed_amid_a_fetch_goes_on_with_it(place: str) -> None:
+    fetching(f"worker.fetch.{place}", random.Random(0))

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import gzip
+import os
+import random
 import re
-import shutil
 import sqlite3
 from collections import Counter
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import pytest
+from torture.scenes import GOLDEN, TABLES, contents, migrating, version
 
 from training.fleet import database_sqlite
 from training.fleet.database import DatabaseError
@@ -19,7 +20,6 @@ from training.fleet.database_sqlite import SCHEMA_VERSION, SqliteDatabase
 from training.fleet.job import JobStatus
 from training.fleet.queue import JobQueue
 
-GOLDEN = Path(__file__).with_name("golden") / "training_jobs.v1.db.gz"
 SQL = Path(database_sqlite.__file__).with_name("sql")
 HELP = (
     "schema_sqlite.sql and the last file of sql/migrations/ belong together: "
@@ -32,20 +32,6 @@ def old(tmp_path: Path) -> Path:
     path = tmp_path / "training_jobs.db"
     path.write_bytes(gzip.decompress(GOLDEN.read_bytes()))
     return path
-
-
-def version(path: Path) -> int:
-    with closing(sqlite3.connect(path)) as connection:
-        return int(connection.execute("PRAGMA user_version").fetchone()[0])
-
-
-def contents(path: Path, tables: set[str]) -> dict[str, Any]:
-    with closing(sqlite3.connect(path)) as connection:
-        connection.row_factory = sqlite3.Row
-        return {
-            table: [dict(row) for row in connection.execute(f"SELECT * FROM {table} ORDER BY 1")]
-            for table in sorted(tables)
-        }
 
 
 # ── the same as new ─────────────────────────────────────────────────────────────────────────
@@ -120,15 +106,12 @@ def test_the_scripts_are_numbered_without_a_gap() -> None:
 
 # ── nothing is lost ─────────────────────────────────────────────────────────────────────────
 
-KNOWN = {"jobs", "attempts", "events", "hosts", "artifacts", "log_chunks", "classes",
-         "certificates", "invitations", "tokens"}  # fmt: skip
-
 
 def test_every_row_is_still_there_and_the_queue_goes_on(old: Path) -> None:
-    before = contents(old, KNOWN)
+    before = contents(old, TABLES)
     assert len({job["status"] for job in before["jobs"]}) == len(JobStatus), "a job in every state"
     queue = JobQueue(old)
-    after = contents(old, KNOWN)
+    after = contents(old, TABLES)
     for table, rows in before.items():
         assert len(after[table]) == len(rows)
         for was, row in zip(rows, after[table], strict=True):
@@ -145,11 +128,11 @@ def test_every_row_is_still_there_and_the_queue_goes_on(old: Path) -> None:
 
 
 def test_a_copy_from_before_lies_beside_it(old: Path) -> None:
-    before = contents(old, KNOWN)
+    before = contents(old, TABLES)
     SqliteDatabase(old).close()
     saved = old.with_name(f"{old.name}.v1")
     assert version(saved) == 1
-    assert contents(saved, KNOWN) == before
+    assert contents(saved, TABLES) == before
     assert saved.stat().st_mode & 0o077 == 0
     SqliteDatabase(old).close()
     assert sorted(path.name for path in old.parent.iterdir()) == [old.name, saved.name]
@@ -170,48 +153,21 @@ def test_when_no_copy_can_be_laid_beside_nothing_is_changed(
 # ── cut off half-way ────────────────────────────────────────────────────────────────────────
 
 
-class CutError(Exception):
-    """The power went."""
-
-
-def places() -> list[tuple[str, int]]:
+def places() -> list[str]:
     script = "".join(path.read_text() for path in sorted((SQL / "migrations").glob("*.sql")))
     statements, statement = 0, ""
     for line in script.splitlines(keepends=True):
         statement += line
         if sqlite3.complete_statement(statement):
             statements, statement = statements + 1, ""
-    schema = [("database.schema", n) for n in range(1, statements + 1)]
-    return [("database.copied", 1), *schema, ("database.migrated", 1)]
+    schema = [f"database.schema:{n}" for n in range(1, statements + 1)]
+    return ["database.copied", *schema, "database.migrated"]
 
 
-@pytest.mark.parametrize(("place", "nth"), places())
-def test_killed_at_any_statement_it_is_old_and_the_next_start_makes_it_new(
-    old: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str, nth: int
-) -> None:
-    before = contents(old, KNOWN)
-    left = tmp_path / "left"
-    passed = 0
-
-    def pass_by(name: str, _detail: str = "") -> None:
-        nonlocal passed
-        passed += name == place
-        if name == place and passed == nth:  # what a killed process leaves, to the byte
-            left.mkdir()
-            for path in old.parent.glob(f"{old.name}*"):
-                shutil.copyfile(path, left / path.name)
-            raise CutError
-
-    monkeypatch.setattr(database_sqlite, "crashpoint", pass_by)
-    with pytest.raises(CutError):
-        SqliteDatabase(old)
-    monkeypatch.undo()
-    remains = left / old.name
-    assert version(remains) == 1
-    assert contents(remains, KNOWN) == before
-    SqliteDatabase(remains).close()
-    assert version(remains) == SCHEMA_VERSION
-    assert not list(left.glob("*.part"))
+@pytest.mark.skipif(os.name != "posix", reason="kills POSIX processes")
+@pytest.mark.parametrize("place", places())
+def test_killed_at_any_statement_it_is_old_and_the_next_start_makes_it_new(place: str) -> None:
+    migrating(place, random.Random(0))
 
 
 def test_rows_that_a_migration_would_leave_dangling_stop_it(old: Path) -> None:

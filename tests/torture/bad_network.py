@@ -7,9 +7,12 @@ from typing import Any
 
 from torture.fleet import Fleet, until
 from torture.relay import PLACES, Relay, Strike
-from torture.verdict import judge
+from torture.verdict import all_told, judge
 
-KINDS = ("POST claim", "POST heartbeat", "HEAD model", "PUT model", "POST complete", "POST fail")
+KINDS = (
+    "POST claim", "POST heartbeat", "HEAD model", "PUT model", "POST complete", "POST fail", "POST log",
+)  # fmt: skip
+CHATTER = 1000  # more lines than the report at the end of an attempt takes along
 
 
 def strikes(kind: str, full: bool) -> list[Strike]:
@@ -38,7 +41,8 @@ def strikes(kind: str, full: bool) -> list[Strike]:
 def strike_at(kind: str, full: bool) -> Counter[str]:
     """One job for each strike, through one relay."""
     counts: Counter[str] = Counter()
-    with Fleet(timeout_s=1.5) as fleet:
+    seldom = {"heartbeat_s": 60.0} if kind == "POST log" else {}  # or they bring the lines
+    with Fleet(timeout_s=1.5, settings=seldom) as fleet:
         fleet.start_receiver()
         with Relay(fleet.port) as relay:
             worker = fleet.start_worker(url=relay.url)
@@ -59,6 +63,8 @@ def _one(fleet: Fleet, relay: Relay, strike: Strike) -> str:
     if strike.kind == "POST heartbeat":
         go = fleet.folder / f"go-{len(fleet.jobs)}"
         hyper = {"behave": "linger", "go": str(go)}
+    if strike.kind == "POST log":
+        hyper["chatter"] = str(CHATTER)
     relay.arm(strike)
     name = fleet.add(**hyper)
     if strike.kind == "POST heartbeat":
@@ -68,6 +74,7 @@ def _one(fleet: Fleet, relay: Relay, strike: Strike) -> str:
     # Maybe it meets the next claim only, or what it did ends a moment after the job.
     until(relay.struck.is_set, f"{strike} happens")
     relay.disarm()
+    all_told(fleet)
     attempts = fleet.job(name)["attempts"]
     wanted = 2 if strike.kind == "POST fail" else 1
     assert len(attempts) == wanted, f"{strike}: {[each['end_reason'] for each in attempts]}"

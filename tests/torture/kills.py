@@ -14,13 +14,14 @@ from pathlib import Path
 
 from torture.fleet import Fleet, nap, until
 from torture.points import LAUNCHER, NAMES, RECEIVER, TRAINER, WORKER
-from torture.verdict import judge, nothing_left
+from torture.verdict import all_told, judge, nothing_left
 from training.fleet.calls.answers import ClientError
 
 HOSTS = ("one", "two", "three")
 UNFINISHED = 2  # jobs that shall always be there to be claimed
 GIVE_UP_S = 120.0  # a place that is not passed within this (a busy machine takes long) is tried again, and not counted
 LEASE_S = 4.0  # real hosts are given up for lost in this test too
+CHATTER = 3000  # lines: far more than the last messages of an attempt carry
 BEHAVIOURS = ("well", "well", "well", "well", "fail-once", "bad-data", "linger")
 
 
@@ -170,6 +171,8 @@ class Killing:
             if self.todo["trainer"]:
                 hyper = {"behave": "well", "die": self.todo["trainer"].popleft()}
                 self.died[hyper["die"]] += 1  # it dies the first time it is tried, on every host
+            if any("SendOutput" in victim.place for victim in self.victims.values()):
+                hyper["chatter"] = str(CHATTER)
             hyper["bytes"] = str(self.chance.choice((20_000, 1_500_000)))
             self.fleet.add(reload=False, **hyper)
         self.fleet.client.reload()
@@ -214,6 +217,7 @@ class Killing:
                 self._worker(host)
         until(lambda: self.fleet.counts() is not None, "the receiver answers")
         self.fleet.all_over(120.0)
+        all_told(self.fleet)
         for host in HOSTS:
             process = self.victims[host].process
             process.send_signal(signal.SIGCONT)

@@ -54,8 +54,10 @@ def _nth_failure(full: bool) -> list[Task]:
 
 def _kill(full: bool) -> list[Task]:
     from torture.kills import kill_everywhere
+    from torture.scenes import kill_in_scenes
 
-    return [Task(kill_everywhere, (seed,)) for seed in range(20 if full else 1)]
+    seeds = range(20 if full else 1)
+    return [Task(call, (seed,)) for call in (kill_everywhere, kill_in_scenes) for seed in seeds]
 
 
 def _network(full: bool) -> list[Task]:
@@ -119,6 +121,8 @@ def simulated(first: int, count: int) -> Counter[str]:
         counts["fleet_minutes"] += round(verdict.hours * 60)
         counts["faults"] += verdict.faults.total()
         counts["events"] += verdict.happened
+        counts.update({f"fault {kind}": times for kind, times in verdict.faults.items()})
+        counts.update({f"row {name}": times for name, times in verdict.fired.items()})
     return counts
 
 

@@ -43,6 +43,8 @@ WORKER = (
     "worker.after.SendComplete",
     "worker.before.SendFail",
     "worker.after.SendFail",
+    "worker.before.SendOutput",
+    "worker.after.SendOutput",
     "client.sent.POST",
     "client.sent.HEAD",
     "client.sent.PUT",
@@ -64,12 +66,15 @@ TRAINER = (
 )  # its own program
 LAUNCHER = ("launcher.idle", "launcher.training")  # from outside: it imports nothing of ours
 
-# Not here: killed in tests of their own, or needing a storm that the simulation draws (adopt, readopt, pardon).
+# Not passed in the storm of kills.py, or not surely: each has a scene of its own (scenes.py).
 ELSEWHERE = (
     "database.copied",
     "database.migrated",
     "worker.fetch.piece",
     "worker.fetch.stamped",
     "worker.fetch.whole",
+    "transition.adopt",
+    "transition.readopt",
+    "transition.pardon",
 )
 NAMES = tuple(itertools.chain(RECEIVER, WORKER, TRAINER, LAUNCHER))

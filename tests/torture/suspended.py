@@ -28,13 +28,13 @@ def _fleet() -> Fleet:
     return Fleet(policy={"stale_after_s": LEASE_S}, timeout_s=3.0)
 
 
-def _is_held(process: subprocess.Popen[bytes]) -> bool:
+def is_held(process: subprocess.Popen[bytes]) -> bool:
     stat = Path(f"/proc/{process.pid}/stat").read_text()
     assert process.poll() is None, "it ended instead"
     return stat.rpartition(")")[2].split()[0] == "T"
 
 
-def _leave(fleet: Fleet, *workers: subprocess.Popen[bytes]) -> None:
+def leave(fleet: Fleet, *workers: subprocess.Popen[bytes]) -> None:
     for worker in workers:
         worker.terminate()
         # One that had only just been started knows no farewell yet.
@@ -48,7 +48,7 @@ def worker_sleeps(place: str, taken: bool) -> Counter[str]:
         fleet.start_receiver()
         name = fleet.add(behave="well", bytes="3000000")
         sleeper = fleet.start_worker("sleeper", crash=f"{place}:1:STOP")
-        until(lambda: _is_held(sleeper), f"the worker is suspended at {place}")
+        until(lambda: is_held(sleeper), f"the worker is suspended at {place}")
         held_job = fleet.status(name) != "pending"
         if taken:
             nap(LEASE_S)
@@ -65,9 +65,9 @@ def worker_sleeps(place: str, taken: bool) -> Counter[str]:
             further = fleet.add(behave="well")
             fleet.wait_for(further, "completed")
             other.send_signal(signal.SIGCONT)
-            _leave(fleet, sleeper, other)
+            leave(fleet, sleeper, other)
         else:
-            _leave(fleet, sleeper)
+            leave(fleet, sleeper)
         assert fleet_attempts(fleet, name).count("completed") == 1, fleet_attempts(fleet, name)
     return Counter(worker_slept=1)
 
@@ -90,7 +90,7 @@ def receiver_away(place: str) -> Counter[str]:
         fleet.start_receiver()
         fleet.wait_for(name, "completed")
         assert fleet_attempts(fleet, name) == ["completed"], fleet_attempts(fleet, name)
-        _leave(fleet, worker)
+        leave(fleet, worker)
     return Counter(receiver_away=1)
 
 
@@ -109,7 +109,7 @@ def receiver_sleeps() -> Counter[str]:
         receiver.send_signal(signal.SIGCONT)
         fleet.wait_for(name, "completed")
         assert fleet_attempts(fleet, name) == ["completed"], fleet_attempts(fleet, name)
-        _leave(fleet, worker)
+        leave(fleet, worker)
     return Counter(receiver_away=1)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import sqlite3
 from collections import defaultdict
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ from typing import Any
 from torture.fleet import Fleet, processes, until
 
 ENDED = ("completed", "failed", "cancelled")
+_MARK = re.compile(r'"epoch": \d+,|chatter \d+')  # what a trainer of ours numbers in its output
 
 
 def judge(fleet: Fleet, *, whole_logs: bool = True) -> None:
@@ -27,7 +29,7 @@ def judge(fleet: Fleet, *, whole_logs: bool = True) -> None:
             *_events_tell_it(connection),
             *_acknowledged(connection, fleet.folder / "witness.jsonl"),
             *_stored(connection, fleet.folder / "state" / "models"),
-            *_output(connection, whole_logs),
+            *_output(connection, fleet, whole_logs),
         ]:
             raise AssertionError(f"{broken} ({fleet.folder})")
     finally:
@@ -123,24 +125,33 @@ def _stored(connection: sqlite3.Connection, models: Path) -> Iterator[str]:
         yield f"the index lists {len(listed)} of {len(rows)} artifacts"
 
 
-def _output(connection: sqlite3.Connection, whole: bool) -> Iterator[str]:
-    """Epochs of a completed attempt: each once, in order, none missing."""
-    for row in connection.execute(
-        "SELECT * FROM attempts WHERE end_reason = 'completed'"
-    ).fetchall():
+def _output(connection: sqlite3.Connection, fleet: Fleet, whole: bool) -> Iterator[str]:
+    """What an attempt printed: each line at most once, in order; of a completed one none is missing."""
+    chatter = {job["name"]: int(job["hyper"].get("chatter", 0)) for job in fleet.jobs}
+    attempts = "SELECT attempts.*, jobs.name FROM attempts JOIN jobs USING (job_id)"
+    for row in connection.execute(attempts).fetchall():
         chunks = connection.execute(
             "SELECT * FROM log_chunks WHERE job_id = ? AND attempt = ? ORDER BY first",
             (row["job_id"], row["attempt"]),
         ).fetchall()
-        lines = [line for chunk in chunks for line in chunk["text"].split("\n")]
+        found = [mark for chunk in chunks for mark in _MARK.findall(chunk["text"])]
         wanted = [f'"epoch": {n},' for n in range(1, 6)]
-        found = [mark for line in lines for mark in wanted if mark in line]
-        if (found != wanted) if whole else (found != sorted(set(found))):
-            yield f"the output of attempt {row['attempt']} of {row['job_id']} is {lines}"
+        wanted += [f"chatter {n}" for n in range(1, chatter[row["name"]] + 1)]
+        if not whole or row["end_reason"] != "completed":
+            wanted = [mark for mark in wanted if mark in set(found)]
+        if found != wanted:
+            told = f"{len(found)} lines, of {len(wanted)} that it should have"
+            yield f"the output of attempt {row['attempt']} of {row['name']} has {told}"
 
 
 def _text(path: Path) -> str:
     return path.read_text() if path.exists() else ""
+
+
+def all_told(fleet: Fleet) -> None:
+    """Wait until the receiver has every line, also of attempts that are over: no worker owes it any."""
+    owed = "*/artifacts/.worker/*/outbox/*.jsonl"
+    until(lambda: not list(fleet.folder.glob(owed)), "every line of output is brought")
 
 
 def nothing_left(fleet: Fleet) -> None:

@@ -1,5 +1,9 @@
-"""A trainer that is done at once, or does what ``--behave`` says; it dies at ``--die`` the first time on each host."""
+"""A trainer that is done at once, or does what ``--behave`` says; it dies at ``--die`` the first time on each host.
 
+With ``--chatter N`` its last words are N lines, however it ends, but for being killed.
+"""
+
+import atexit
 import json
 import os
 import random
@@ -15,6 +19,7 @@ def option(name: str, default: str = "") -> str:
 
 model, mode, out = option("--model"), option("--mode"), Path(option("--out-dir"))
 behave, die, seed = option("--behave", "well"), option("--die"), int(option("--seed", "0"))
+chatter = int(option("--chatter", "0"))
 state = Path(os.environ.get("CIS490_STATE_DIR", "."))
 
 
@@ -32,7 +37,13 @@ def once(name: str) -> bool:
     return new
 
 
+def chat() -> None:
+    print("\n".join(f"chatter {n}" for n in range(1, chatter + 1)), flush=True)
+
+
 place("trainer.begun")
+if chatter:
+    atexit.register(chat)
 print(json.dumps({"event": "start", "pid": os.getpid()}), flush=True)
 for epoch in range(1, 6):
     print(json.dumps({"event": "epoch", "epoch": epoch, "epochs": 5}), flush=True)

@@ -1,0 +1,244 @@
+"""Places that the storm of kills.py does not pass for sure: each has a scene in which somebody dies there once."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import random
+import re
+import signal
+import sqlite3
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+
+from torture.database_parts import memory_folder
+from torture.fleet import ROOT, Fleet, until
+from torture.suspended import LEASE_S, fleet_attempts, is_held, leave
+from training.clock import SystemClock
+from training.crashpoint import VARIABLE
+from training.fleet.database_sqlite import SCHEMA_VERSION, SqliteDatabase
+from training.fleet.datasets.client import push, read_folder
+from training.fleet.datasets.pieces import PIECE_BYTES
+from training.fleet.recovery.backup import snapshots
+from training.fleet.recovery.doctor import examine
+from training.fleet.recovery.findings import Level
+from training.fleet.recovery.restore import Restore
+from training.fleet.state import State
+
+Scene = Callable[[str, random.Random], None]  # at a place ("name" or "name:nth"), with chance
+
+
+def run_python(*words: str, folder: Path, crash: str = "") -> int:
+    """A program of ours that ends by itself, or at a place; its exit status."""
+    run = subprocess.run(
+        [sys.executable, *words],
+        cwd=folder,
+        env={**os.environ, VARIABLE: crash, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    wanted = -signal.SIGKILL if crash else 0
+    assert run.returncode == wanted, f"{words} at {crash or 'no place'}: {run.stderr[-1500:]}"
+    return run.returncode
+
+
+# ── the database ────────────────────────────────────────────────────────────────────────────
+
+GOLDEN = ROOT / "tests" / "golden" / "training_jobs.v1.db.gz"
+TABLES = {"jobs", "attempts", "events", "hosts", "artifacts", "log_chunks", "classes",
+          "certificates", "invitations", "tokens"}  # fmt: skip
+MIGRATE = """\
+import sys
+from training.fleet.database_sqlite import SqliteDatabase
+SqliteDatabase(sys.argv[1]).close()
+"""
+GROW = """\
+WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?)
+INSERT INTO jobs (job_id, name, spec, class_id, priority, status, created_at, claimable_at)
+SELECT 'more-' || i, 'more-' || i, spec, class_id, 0, 'pending', 0, 0
+FROM n, (SELECT spec, class_id FROM jobs ORDER BY seq LIMIT 1)
+"""
+
+
+def version(path: Path) -> int:
+    with closing(sqlite3.connect(path)) as connection:
+        return int(connection.execute("PRAGMA user_version").fetchone()[0])
+
+
+def contents(path: Path, tables: set[str]) -> dict[str, Any]:
+    with closing(sqlite3.connect(path)) as connection:
+        connection.row_factory = sqlite3.Row
+        return {
+            table: [dict(row) for row in connection.execute(f"SELECT * FROM {table} ORDER BY 1")]
+            for table in sorted(tables)
+        }
+
+
+def migrating(place: str, chance: random.Random) -> None:
+    """A database of the first release is brought up to date: it is the old one until it is the new one."""
+    with tempfile.TemporaryDirectory(dir=memory_folder()) as folder:
+        path = Path(folder) / "training_jobs.db"
+        path.write_bytes(gzip.decompress(GOLDEN.read_bytes()))
+        with closing(sqlite3.connect(path)) as connection, connection:
+            connection.execute(GROW, (chance.randint(1, 3000),))
+        before = contents(path, TABLES)
+        run_python("-c", MIGRATE, str(path), folder=path.parent, crash=place)
+        assert version(path) == 1, f"half a migration after {place}"
+        assert contents(path, TABLES) == before, f"rows changed by what was undone after {place}"
+        SqliteDatabase(path).close()
+        assert version(path) == SCHEMA_VERSION
+        assert len(contents(path, {"jobs"})["jobs"]) == len(before["jobs"])
+        assert not list(path.parent.glob("*.part")), "half a copy was left"
+
+
+def backing_up(place: str, chance: random.Random) -> None:
+    """Beside a receiver at work: half a backup never passes for one, and the next is whole."""
+    with Fleet() as fleet:
+        fleet.start_receiver()
+        worker = fleet.start_worker()
+        folder = fleet.folder / "backups"
+        command = ("-m", "training.fleet.cli", "backup", str(folder))
+        command += ("--db", "state/jobs.db", "--models-dir", "state/models")
+        fleet.wait_for(fleet.add(behave="well"), "completed")
+        for _ in range(chance.randint(0, 2)):
+            run_python(*command, folder=fleet.folder)
+        for _ in range(3):  # they end while it is copied, or after
+            fleet.add(behave="well", bytes=str(chance.choice((20_000, 1_500_000))))
+        earlier = snapshots(folder)
+        run_python(*command, folder=fleet.folder, crash=place)
+        assert snapshots(folder) == earlier, "half a backup passes for one"
+        run_python(*command, folder=fleet.folder)
+        assert len(snapshots(folder)) == len(earlier) + 1
+        assert not list(folder.rglob("*.part*")), "half a backup was left"
+        fleet.all_over()
+        leave(fleet, worker)
+        new = fleet.folder / "new"
+        state = State(new / "jobs.db", new / "models", new / "tls")
+        Restore(folder, state, SystemClock()).run()
+        found = examine(state, SystemClock(), deep=True).findings
+        assert not [each.sentence for each in found if each.level is not Level.NOTE]
+
+
+def copying(place: str, chance: random.Random) -> None:
+    """A database is copied for a backup, and before it is migrated."""
+    chance.choice((migrating, backing_up))(place, chance)
+
+
+# ── the data set ────────────────────────────────────────────────────────────────────────────
+
+
+class FleetWithData(Fleet):
+    """Its plan names a data set."""
+
+    def write_plan(self) -> None:
+        super().write_plan()
+        with (self.folder / "plan.toml").open("a") as plan:
+            plan.write('\n[defaults]\ndataset = "processed"\n')
+
+
+def fetching(place: str, chance: random.Random) -> None:
+    """A worker dies amid a fetch: what was there does not travel twice, and the job is trained."""
+    with FleetWithData() as fleet:
+        fleet.start_receiver()
+        data = fleet.folder / "elsewhere"
+        data.mkdir()
+        for number in range(chance.randint(2, 5)):
+            size = chance.choice((1, 1000, PIECE_BYTES, chance.randint(1, 3 * PIECE_BYTES)))
+            (data / f"file-{number}").write_bytes(chance.randbytes(size))
+        listing = read_folder(data, lambda *_: None)
+        push(fleet.client.datasets, data, listing, "processed", lambda *_: None)
+        here = list(accumulate(piece.length for piece in listing.places()))
+        nth = chance.randint(1, len(here)) if place == "worker.fetch.piece" else 1
+        name = fleet.add(behave="well")
+        killed = fleet.start_worker(crash=f"{place}:{nth}")
+        assert killed.wait(60) == -signal.SIGKILL, f"it did not die at {place}:{nth}"
+        worker = fleet.start_worker()
+        fleet.wait_for(name, "completed")
+        found = re.findall(r"fetching data set \w+: (\d+) of (\d+)", fleet.log("host"))
+        begun = {"piece": [here[nth - 1]], "stamped": [listing.size], "whole": []}
+        wanted = [(0, listing.size)]
+        wanted += [(bytes_here, listing.size) for bytes_here in begun[place.rpartition(".")[2]]]
+        assert [(int(a), int(b)) for a, b in found] == wanted, found
+        leave(fleet, worker)
+
+
+# ── the late word ───────────────────────────────────────────────────────────────────────────
+
+TRAINING = ("worker.spawned", "worker.printed")
+FINISHED = (
+    "worker.pack.begin", "worker.before.Upload", "client.body", "worker.after.Upload",
+    "worker.before.SendComplete",
+)  # fmt: skip
+
+
+def heard_again(place: str, chance: random.Random) -> None:
+    """A host given up for lost is heard, and the receiver dies taking it, or its finished work, back."""
+    adopts = place == "transition.adopt"
+    policy = {"stale_after_s": LEASE_S}
+    if adopts:  # else a heartbeat comes first, and the attempt lives again before it delivers
+        policy["max_readoptions"] = 0
+    with Fleet(policy=policy, timeout_s=3.0) as fleet:
+        doomed = fleet.start_receiver(place)
+        go = fleet.folder / "go"
+        if adopts:
+            go.touch()
+        name = fleet.add(behave="linger", go=str(go))
+        silent_at = chance.choice(FINISHED if adopts else TRAINING)
+        worker = fleet.start_worker(crash=f"{silent_at}:1:STOP")
+        until(lambda: is_held(worker), f"the worker is suspended at {silent_at}")
+        fleet.wait_for(name, "pending")
+        worker.send_signal(signal.SIGCONT)
+        assert doomed.wait(60) == -signal.SIGKILL, f"it did not die at {place}"
+        fleet.start_receiver()
+        go.touch()
+        fleet.wait_for(name, "completed")
+        assert fleet_attempts(fleet, name) == ["completed"], fleet_attempts(fleet, name)
+        leave(fleet, worker)
+
+
+def pardoning(place: str, chance: random.Random) -> None:
+    """Three jobs die at once on one host, which is taken out; the receiver dies while it pardons them."""
+    policy = {"odd_deaths": 3, "odd_death_s": 600.0, "backoff_s": 600.0, "backoff_max_s": 600.0}
+    with Fleet(policy=policy) as fleet:
+        doomed = fleet.start_receiver(f"{place}:{chance.randint(1, 3)}")
+        names = [fleet.add(behave="fail-once") for _ in range(3)]
+        worker = fleet.start_worker()
+        assert doomed.wait(60) == -signal.SIGKILL, f"it did not die at {place}"
+        fleet.start_receiver()
+        until(lambda: fleet.client.release("host"), "the host is taken out")
+        for name in names:  # at once: who is pardoned waits for nothing
+            fleet.wait_for(name, "completed")
+            assert fleet_attempts(fleet, name) == ["trainer_failed", "completed"]
+            assert fleet.job(name)["job"]["trainer_failures"] == 0, f"{name} pays for its host"
+        leave(fleet, worker)
+
+
+# ── all of them ─────────────────────────────────────────────────────────────────────────────
+
+SCENES: Mapping[str, Scene] = {
+    "database.copied": copying,
+    "database.migrated": migrating,
+    "worker.fetch.piece": fetching,
+    "worker.fetch.stamped": fetching,
+    "worker.fetch.whole": fetching,
+    "transition.adopt": heard_again,
+    "transition.readopt": heard_again,
+    "transition.pardon": pardoning,
+}
+
+
+def kill_in_scenes(seed: int) -> Counter[str]:
+    """Kill once in each scene; how often at which place."""
+    counts: Counter[str] = Counter()
+    for place, scene in SCENES.items():
+        scene(place, random.Random(f"{place} {seed}"))
+        counts.update({f"at {place}": 1, "kills": 1})
+    return counts
