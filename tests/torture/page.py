@@ -37,20 +37,26 @@ def table(record: Mapping[str, Any]) -> str:
     return "\n".join([*lines, "", f"Machine: {'; '.join(machines) or 'none yet'}."])
 
 
+# Counts of one kind are named "kind what"; of each kind the page tells how many there are, and the smallest.
+KINDS = {"at": "places", "fault": "kinds of faults", "row": "rows of the transition table"}
+
+
 def _figures(counts: Mapping[str, int]) -> Iterator[str]:
-    places = {name: count for name, count in counts.items() if name.startswith("at ")}
+    named: dict[str, list[int]] = {kind: [] for kind in KINDS}
     for name, count in counts.items():
-        if name in places:
-            continue
-        if name == "fleet_minutes":
+        kind, _, what = name.partition(" ")
+        if what and kind in KINDS:
+            if what != "anywhere":
+                named[kind].append(count)
+        elif name == "fleet_minutes":
             yield f"{count // 60:,} fleet-hours"
         elif name.endswith("_ms_max"):
             yield f"{name.removesuffix('_ms_max').replace('_', ' ')} {count} ms"
         else:
             yield f"{count:,} {name.replace('_', ' ')}"
-    named = {name: count for name, count in places.items() if name != "at anywhere"}
-    if named:
-        yield f"{len(named)} places, each at least {min(named.values())} times"
+    for kind, found in named.items():
+        if found:
+            yield f"{len(found)} {KINDS[kind]}, each at least {min(found):,} times"
 
 
 def rendered(page: str, record: Mapping[str, Any]) -> str:
