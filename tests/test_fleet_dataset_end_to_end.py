@@ -100,6 +100,9 @@ def test_a_receiver_starts_though_a_data_set_is_gone_so_that_it_can_be_pushed(
     assert [job["name"] for job in fleet.client.jobs()["jobs"]] == ["gbt"]
 
 
-@pytest.mark.parametrize("place", ["piece", "stamped", "whole"])
+@pytest.mark.parametrize(
+    "place",
+    ["client.sent.GET", *(f"worker.fetch.{each}" for each in ("piece", "stamped", "whole"))],
+)
 def test_a_worker_that_is_killed_amid_a_fetch_goes_on_with_it(place: str) -> None:
-    fetching(f"worker.fetch.{place}", random.Random(0))
+    fetching(place, random.Random(0))

@@ -70,6 +70,7 @@ LAUNCHER = ("launcher.idle", "launcher.training")  # from outside: it imports no
 ELSEWHERE = (
     "database.copied",
     "database.migrated",
+    "client.sent.GET",
     "worker.fetch.piece",
     "worker.fetch.stamped",
     "worker.fetch.whole",

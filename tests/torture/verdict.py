@@ -8,6 +8,7 @@ import re
 import sqlite3
 from collections import defaultdict
 from collections.abc import Iterator
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -140,7 +141,10 @@ def _output(connection: sqlite3.Connection, fleet: Fleet, whole: bool) -> Iterat
         if not whole or row["end_reason"] != "completed":
             wanted = [mark for mark in wanted if mark in set(found)]
         if found != wanted:
-            told = f"{len(found)} lines, of {len(wanted)} that it should have"
+            is_there, not_there = next(
+                pair for pair in zip_longest(found, wanted) if pair[0] != pair[1]
+            )
+            told = f"{len(found)} lines, of {len(wanted)}: {is_there} instead of {not_there}"
             yield f"the output of attempt {row['attempt']} of {row['name']} has {told}"
 
 
