@@ -272,6 +272,24 @@ def test_hosts_are_remembered_over_a_restart(receiver: Receiver) -> None:
     refused(Slug.HOST_ID_CONFLICT, lambda: receiver.granted(instance_id="clone"))
 
 
+@pytest.mark.parametrize("how", ["down", "on another time, and then down", "asleep"])
+def test_what_the_receiver_did_not_watch_lets_no_other_installation_in(
+    receiver: Receiver, how: str
+) -> None:
+    receiver.watch(POLICY.stale_after_s)
+    receiver.granted()
+    if how == "on another time, and then down":
+        receiver.clock.step(POLICY.stale_after_s)  # and nobody looked at it
+        receiver.clock.advance(10)
+    else:
+        receiver.clock.advance(POLICY.stale_after_s + 10)
+    if how != "asleep":
+        receiver.restart()
+    refused(Slug.HOST_ID_CONFLICT, lambda: receiver.granted(instance_id="clone"))
+    receiver.watch(POLICY.stale_after_s + 10)
+    receiver.granted(instance_id="clone")
+
+
 def test_an_idle_host_of_higher_priority_goes_first_for_a_while(receiver: Receiver) -> None:
     declared = {"desktop": {"priority": 100}, "pi": {"deny_jobs": []}}
     receiver.service.reload([a_job("one", priority=90), a_job("two")], Plan(hosts=declared))

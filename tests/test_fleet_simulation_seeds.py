@@ -16,6 +16,7 @@ FOUND = {
     307: "a step of the clock was forgotten with the commit that a full disk undid",
     714: "another installation was let in because the clock had stepped forward",
     720: "another installation was let in because the clock had stepped forward, once more",
+    3336: "another installation was let in because the clock had stepped before a crash",
 }
 
 

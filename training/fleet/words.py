@@ -61,7 +61,7 @@ class Slug(StrEnum):
     REQUEST_TIMEOUT = "request_timeout", 408  # the client was too slow; repeat
     LEASE_SUPERSEDED = "lease_superseded", 409  # the claim is not the live attempt: drop the work
     RESULT_CONFLICT = "result_conflict", 409  # completed already, with another artifact
-    HOST_ID_CONFLICT = "host_id_conflict", 409  # another installation with this host id is alive
+    HOST_ID_CONFLICT = "host_id_conflict", 409  # another installation with this host id may live
     SLOT_BUSY = "slot_busy", 409  # this slot of the host holds a live claim
     OFFSET_MISMATCH = (
         "offset_mismatch",
