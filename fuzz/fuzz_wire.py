@@ -5,12 +5,12 @@ The first byte chooses the call; the rest is its body.
 
 from __future__ import annotations
 
-import tempfile
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from fuzz import scratch
 from training.fleet import protocol as wire
 from training.fleet.database import DatabaseError
 from training.fleet.job import digest
@@ -53,7 +53,7 @@ class _World:
     """Two jobs: one claimed by host pi, one pending."""
 
     def __init__(self) -> None:
-        self.folder = tempfile.TemporaryDirectory(prefix="fuzz-wire-")
+        self.folder = scratch.folder("wire")
         self.queue = JobQueue(Path(self.folder.name) / "jobs.db")
         self.queue.sync_from_manifest([_job("one"), _job("two")])
         self.service = Service(self.queue, _Shelf())
@@ -71,6 +71,7 @@ class _World:
 
     def call(self, message: Any) -> None:
         job_id = self.job_id
+        replies: list[Any]
         match message:
             case wire.ClaimRequest():
                 replies = [self.service.claim(message)]

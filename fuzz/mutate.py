@@ -1,35 +1,55 @@
-"""A plain mutator: a sample of the corpus with a few small things done to it. Seeded, so that a run can be repeated."""
+"""A plain mutator: a sample of the corpus with a few small things done to it. Seeded, so that a run can be repeated.
+
+To make an input must not cost more than to try it: chance is one ``random()`` a decision, and JSON is taken apart once.
+"""
 
 from __future__ import annotations
 
-import copy
 import json
 import random
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, TypeVar
 
 BYTES_MAX = 8192
 CORPUS = Path(__file__).parent / "corpus"
-_EDGES = (
-    0,
-    1,
-    0x09,
-    0x0A,
-    0x1B,
-    0x20,
-    0x22,
-    0x2F,
-    0x5B,
-    0x5C,
-    0x7B,
-    0x7F,
-    0x80,
-    0x9B,
-    0xC0,
-    0xFE,
-    0xFF,
-)
+T = TypeVar("T")
+Roll = Callable[[], float]  # from 0 up to, and not, 1
+
+_EDGES = b'\0\1\t\n\x1b "/[\\{\x7f\x80\x9b\xc0\xfe\xff'
+_TIMES = (1, 1, 2, 2, 3, 4, 8, 16)
+_PLAIN: tuple[Any, ...] = (
+    None, True, False, 0, 1, -1, 2**31, 2**53, 2**63, 2**64, 10**30, -(2**63) - 1, 0.5, -0.0, 1e308, 1e-320, "",
+    "a", "x" * 400,
+    "\x00", "\x1b[2J", "\x1b]0;x\x07", "\x9b31m", "\u202e", "\u2028", "\ud800", "../x", "CLAIM", "pi", "running",
+    [], {}, [[]],
+    [None], {"": None}, {"a": {"b": []}}, ["a", 1, {}], "9" * 30, "-1", "nan",
+)  # fmt: skip
+_VALUES = tuple(json.dumps(value).encode() for value in _PLAIN)
+_ALIKE = {
+    kind: tuple(json.dumps(value).encode() for value in _PLAIN if type(value) is kind)
+    for kind in map(type, _PLAIN)
+}
+
+
+class Place(NamedTuple):
+    """Where a value stands in JSON: ``at`` to ``end``; with its name and a comma, ``begin`` to ``stop``."""
+
+    begin: int
+    at: int
+    end: int
+    stop: int
+    alike: tuple[bytes, ...]  # values of the same kind
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """A file of the corpus. ``json``: the same, if there is JSON behind its first byte, with the ``places`` in it."""
+
+    data: bytes
+    json: bytes
+    places: tuple[Place, ...]
 
 
 def samples(target: str) -> list[bytes]:
@@ -41,98 +61,134 @@ def samples(target: str) -> list[bytes]:
 
 def inputs(target: str, words: Sequence[bytes], seed: int) -> Iterator[bytes]:
     """Without end: first the corpus as it is, then changed."""
-    corpus, chance = samples(target), random.Random(seed)
+    corpus = samples(target)
     yield from corpus
+    known, roll = [_sample(data) for data in corpus], random.Random(seed).random
     while True:
-        sample = chance.choice(corpus)
-        data = bytearray(_other_values(sample, chance) if chance.random() < 0.5 else sample)
-        if chance.random() < 0.3:
-            yield bytes(data[:BYTES_MAX])
-            continue
-        for _ in range(chance.choice((1, 1, 2, 2, 3, 4, 8, 16))):
-            chance.choice(_WAYS)(data, chance, words, corpus)
+        sample = _one(known, roll)
+        exchanged = sample.places and roll() < 0.4
+        data = _other_values(sample, roll, words) if exchanged else bytearray(sample.data)
+        if not exchanged or roll() < 0.5:
+            for _ in range(_one(_TIMES, roll)):
+                _one(_WAYS, roll)(data, roll, words, corpus)
         yield bytes(data[:BYTES_MAX])
 
 
-_VALUES: tuple[Any, ...] = (
-    None, True, False, 0, 1, -1, 2**31, 2**53, 2**63, 2**64, 10**30, -(2**63) - 1, 0.5, -0.0, 1e308, 1e-320, "",
-    "a", "x" * 400,
-    "\x00", "\x1b[2J", "\x1b]0;x\x07", "\x9b31m", "\u202e", "\u2028", "\ud800", "../x", "CLAIM", "pi", "running",
-    [], {}, [[]],
-    [None], {"": None}, {"a": {"b": []}}, ["a", 1, {}], "9" * 30, "-1", "nan",
-)  # fmt: skip
+def _one(of: Sequence[T], roll: Roll) -> T:
+    return of[int(roll() * len(of))]
 
 
-def _other_values(sample: bytes, chance: random.Random) -> bytes:
-    """The JSON behind the sample's first byte with a few values exchanged or gone; other samples as they are."""
+# -- values of JSON ---------------------------------------------------------------------------------------------
+
+
+def _sample(data: bytes) -> Sample:
+    written, places = bytearray(data[:1]), list[Place]()
     try:
-        whole = [json.loads(sample[1:])]
+        _write(json.loads(data[1:]), written, places)
     except (ValueError, RecursionError):
-        return sample
-    for _ in range(chance.choice((1, 1, 2, 3, 6))):
-        places = list(_places(whole))
-        box, key = chance.choice(places)
-        if chance.random() < 0.15 and box is not whole:
-            del box[key]
+        return Sample(data, b"", ())
+    places.append(Place(1, 1, len(written), len(written), _VALUES))
+    return Sample(data, bytes(written), tuple(places))
+
+
+def _write(value: Any, out: bytearray, places: list[Place]) -> None:
+    """Add ``value`` as JSON to ``out``, and where the values in it stand to ``places``."""
+    if not isinstance(value, dict | list):
+        out += json.dumps(value).encode()
+        return
+    named = isinstance(value, dict)
+    out += b"{" if named else b"["
+    last = len(value) - 1
+    for number, key in enumerate(value):
+        begin = len(out)
+        out += json.dumps(key).encode() + b": " if named else b""
+        at, held = len(out), value[key] if named else key
+        _write(held, out, places)
+        end = len(out)
+        out += b", " if number < last else b""
+        places.append(Place(begin, at, end, len(out), _ALIKE[type(held)]))
+    out += b"}" if named else b"]"
+
+
+def _other_values(sample: Sample, roll: Roll, words: Sequence[bytes]) -> bytearray:
+    """The sample with a few values exchanged or gone, from the last to the first: so places before keep theirs."""
+    data = bytearray(sample.json)
+    chosen = {_one(sample.places, roll) for _ in range(_one((1, 1, 2, 3, 6), roll))}
+    changed = len(data)
+    for place in sorted(chosen, reverse=True):
+        if place.stop > changed:
+            continue  # something in it is another already
+        changed, what = place.begin, roll()
+        if what < 0.15:
+            del data[place.begin : place.stop]
+        elif what < 0.2:
+            data[place.at : place.end] = b"%d" % ((roll() - 0.5) * 2.0 ** (roll() * 70))
+        elif what < 0.25:
+            data[place.at : place.end] = b'"%b"' % _one(words, roll)
+        elif what < 0.3:
+            other = _one(sample.places, roll)
+            data[place.at : place.end] = sample.json[other.at : other.end]
         else:
-            box[key] = copy.deepcopy(chance.choice(_VALUES))
-    return sample[:1] + json.dumps(whole[0]).encode()
+            data[place.at : place.end] = _one(place.alike if what < 0.7 else _VALUES, roll)
+    return data
 
 
-def _places(value: Any) -> Iterator[tuple[Any, Any]]:
-    """Every place in a JSON value that holds something: its container and key."""
-    boxes = [value]
-    while boxes:
-        box = boxes.pop()
-        for key in list(box) if isinstance(box, dict) else range(len(box)):
-            yield box, key
-            if isinstance(box[key], dict | list):
-                boxes.append(box[key])
+# -- bytes ------------------------------------------------------------------------------------------------------
+
+_Way = Callable[[bytearray, Roll, Sequence[bytes], Sequence[bytes]], None]
 
 
-_Way = Callable[[bytearray, random.Random, Sequence[bytes], list[bytes]], None]
+def _somewhere(data: bytearray, roll: Roll) -> int:
+    return int(roll() * (len(data) + 1))
 
 
-def _flip(data: bytearray, chance: random.Random, _words: object, _corpus: object) -> None:
+def _flip(data: bytearray, roll: Roll, _words: object, _corpus: object) -> None:
     if data:
-        data[chance.randrange(len(data))] ^= 1 << chance.randrange(8)
+        data[int(roll() * len(data))] ^= 1 << int(roll() * 8)
 
 
-def _edge(data: bytearray, chance: random.Random, _words: object, _corpus: object) -> None:
+def _edge(data: bytearray, roll: Roll, _words: object, _corpus: object) -> None:
     if data:
-        data[chance.randrange(len(data))] = chance.choice(_EDGES)
+        data[int(roll() * len(data))] = _one(_EDGES, roll)
 
 
-def _insert(
-    data: bytearray, chance: random.Random, words: Sequence[bytes], _corpus: object
-) -> None:
-    at = chance.randint(0, len(data))
-    data[at:at] = chance.choice(words) if chance.random() < 0.8 else chance.randbytes(4)
+def _insert(data: bytearray, roll: Roll, words: Sequence[bytes], _corpus: object) -> None:
+    at = _somewhere(data, roll)
+    data[at:at] = _one(words, roll) if roll() < 0.8 else int(roll() * 2**32).to_bytes(4)
 
 
-def _replace(
-    data: bytearray, chance: random.Random, words: Sequence[bytes], _corpus: object
-) -> None:
-    at = chance.randint(0, len(data))
-    data[at : at + chance.randint(0, 12)] = chance.choice(words)
+def _replace(data: bytearray, roll: Roll, words: Sequence[bytes], _corpus: object) -> None:
+    at = _somewhere(data, roll)
+    data[at : at + int(roll() * 13)] = _one(words, roll)
 
 
-def _cut(data: bytearray, chance: random.Random, _words: object, _corpus: object) -> None:
-    at = chance.randint(0, len(data))
-    del data[at : at + chance.choice((1, 2, 8, 64, 512))]
+def _cut(data: bytearray, roll: Roll, _words: object, _corpus: object) -> None:
+    at = _somewhere(data, roll)
+    del data[at : at + _one((1, 2, 8, 64, 512), roll)]
 
 
-def _repeat(data: bytearray, chance: random.Random, _words: object, _corpus: object) -> None:
-    at = chance.randint(0, len(data))
-    piece = bytes(data[at : at + chance.choice((1, 4, 32))])
-    data[at:at] = piece * chance.choice((1, 2, 16, 600))
+def _repeat(data: bytearray, roll: Roll, _words: object, _corpus: object) -> None:
+    at = _somewhere(data, roll)
+    piece = data[at : at + _one((1, 4, 32), roll)]
+    data[at:at] = piece * _one((1, 2, 16, 600), roll)
     del data[BYTES_MAX:]
 
 
-def _splice(data: bytearray, chance: random.Random, _words: object, corpus: list[bytes]) -> None:
-    other = chance.choice(corpus)
-    at = chance.randint(0, len(data))
-    data[at:] = other[chance.randint(0, len(other)) :]
+def _line(data: bytearray, roll: Roll, _words: object, _corpus: object) -> None:
+    """A line goes, comes a second time, or moves."""
+    at = data.rfind(b"\n", 0, _somewhere(data, roll)) + 1
+    end = data.find(b"\n", at) + 1 or len(data)
+    line, what = data[at:end], roll()
+    if what < 0.7:
+        del data[at:end]
+    if what > 0.4:
+        to = data.rfind(b"\n", 0, _somewhere(data, roll)) + 1
+        data[to:to] = line
 
 
-_WAYS: tuple[_Way, ...] = (_flip, _edge, _insert, _insert, _replace, _cut, _repeat, _splice)
+def _splice(data: bytearray, roll: Roll, _words: object, corpus: Sequence[bytes]) -> None:
+    other = _one(corpus, roll)
+    data[_somewhere(data, roll) :] = other[int(roll() * (len(other) + 1)) :]
+
+
+_WAYS: tuple[_Way, ...] = (_flip, _edge, _insert, _insert, _replace, _cut, _repeat, _line, _splice)
