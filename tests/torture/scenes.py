@@ -157,24 +157,22 @@ def fetching(place: str, chance: random.Random) -> None:
         push(fleet.client.datasets, data, listing, "processed", lambda *_: None)
         here = [0, *accumulate(piece.length for piece in listing.places())]
         pieces = len(here) - 1
-        nth = chance.randint(
-            1, {"worker.fetch.piece": pieces, "client.sent.GET": pieces + 1}.get(place, 1)
-        )
-        begun_with = {  # bytes that are here when a fetch begins
-            "client.sent.GET": [0, here[nth - 2]][:nth],  # the first is for the listing
-            "worker.fetch.piece": [0, here[nth]],
-            "worker.fetch.stamped": [0, listing.size],
-            "worker.fetch.whole": [0],
-        }
+        if place == "client.sent.GET":  # the first is for the listing
+            nth = chance.randint(1, pieces + 1)
+            begun_with = [0, here[nth - 2]][:nth]  # bytes that are here when a fetch begins
+        elif place == "worker.fetch.piece":
+            nth = chance.randint(1, pieces)
+            begun_with = [0, here[nth]]
+        else:
+            nth = 1
+            begun_with = [0, listing.size] if place == "worker.fetch.stamped" else [0]
         name = fleet.add(behave="well")
         killed = fleet.start_worker(crash=f"{place}:{nth}")
         assert killed.wait(60) == -signal.SIGKILL, f"it did not die at {place}:{nth}"
         worker = fleet.start_worker()
         fleet.wait_for(name, "completed")
         told = re.findall(r"fetching data set \w+: (\d+) of", fleet.log("host"))
-        assert [int(bytes_here) for bytes_here in told] == begun_with[place], (
-            f"{place}:{nth}: {told}"
-        )
+        assert [int(bytes_here) for bytes_here in told] == begun_with, f"{place}:{nth}: {told}"
         leave(fleet, worker)
 
 
