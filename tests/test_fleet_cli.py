@@ -414,6 +414,19 @@ def test_cancel_and_requeue_send_the_token_and_say_what_became_of_each(run):
     assert run.json("requeue", "mlp-oracle") == {"jobs": [{"job_id": IDS[2], "status": "pending"}]}
 
 
+def test_cancel_finds_the_jobs_that_the_plan_no_longer_names(run):
+    run.receiver.views = {
+        IDS[4]: view("gbt", "pending", 4, in_manifest=False),
+        IDS[5]: view("gbt", "pending", 5, in_manifest=True),
+        IDS[6]: view("mlp", "completed", 6, in_manifest=False),
+    }
+    assert run("cancel", "--removed") == 0
+    cancelled = [path for method, path, _ in run.receiver.asked if method == "POST"]
+    assert cancelled == [f"/v1/job/{IDS[4]}/cancel"], "what is over stays as it is"
+    assert run("cancel") == 2
+    assert "name a job" in run.err
+
+
 @pytest.mark.parametrize("words", [("requeue", ""), ("cancel", "one", " "), ("show", "")])
 def test_an_empty_name_is_told_what_to_name(run, words):
     assert run(*words) == 2
@@ -459,7 +472,8 @@ def test_reload_prints_the_counts_or_every_mistake(run):
     run.receiver.answers["POST", "/v1/manifest/reload"] = counts
     assert run("reload") == 0
     assert run.out == (
-        "2 new, 1 changed, 11 unchanged, 1 removed; removed jobs stay until they are cancelled\n"
+        "2 new, 1 changed, 11 unchanged, 1 removed; removed jobs stay until they are cancelled "
+        "(cis490-jobs cancel --removed)\n"
     )
     mistake = {
         "file": "p.toml",

@@ -654,3 +654,13 @@ def test_live_jobs_have_live_attempts_and_the_database_insists(queue: JobQueue) 
             "INSERT INTO attempts (job_id, attempt, claim_id, generation, host, granted_at)"
             " VALUES ('id-one', 2, 'other', 1, 'pi', 0)"
         )
+
+
+def test_a_name_is_that_of_the_job_in_the_plan(queue: JobQueue) -> None:
+    before, after = a_job("gbt", job_id="before"), a_job("gbt", job_id="after", seed=8)
+    queue.sync_from_manifest([before])
+    queue.sync_from_manifest([after])
+    assert queue.named("gbt") == [("after", "gbt")]
+    assert queue.named("befor") == [("before", "gbt")], "the other by its id"
+    queue.sync_from_manifest([])
+    assert len(queue.named("gbt")) == 2, "neither is in the plan"

@@ -20,13 +20,17 @@ from training.clock import SystemClock
 EXAMPLES = 10  # inputs an operation and round: short rounds, because a receiver that knows many hosts is slower
 
 
+def server_errors(result: Result) -> int:
+    return sum(n for each, n in result.statuses.items() if each.split()[-1][0] == "5")
+
+
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.api", description=__doc__)
     parser.add_argument("--calls", type=int, default=10_000)
     parser.add_argument("--minutes", type=float, default=1e6, help="begin no round after so long")
     parser.add_argument("--target", choices=[*Target], default=Target.APP)
     parser.add_argument("--seed", type=int, default=0, help="of the first round")
-    parser.add_argument("--json", type=Path, help="where the result is written")
+    parser.add_argument("--json", type=Path, help="where the result so far is written")
     args = parser.parse_args(argv)
     logging.disable(logging.CRITICAL)
     clock = SystemClock()
@@ -44,24 +48,26 @@ def main(argv: list[str] | None = None) -> int:
             kind = Target(args.target)
             total.add(run(Path(folder), EXAMPLES, seed, kind=kind, tell=tell))
         rounds += 1
+        if args.json:  # whole after every round, for whoever stops it
+            found = {
+                "target": args.target,
+                "calls": total.calls,
+                "rounds": rounds,
+                "first_seed": args.seed,
+                "seconds": round(clock.monotonic() - begun, 1),
+                "server_errors": server_errors(total),
+                "checks": dict(sorted(total.checks.items())),
+                "answers": dict(sorted(total.statuses.items())),
+                "failures": total.failures,
+            }
+            part = args.json.with_suffix(".part")
+            part.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+            part.replace(args.json)
     print()
     for failure in total.failures:
         print(failure)
-    found = {
-        "target": args.target,
-        "calls": total.calls,
-        "rounds": rounds,
-        "first_seed": args.seed,
-        "seconds": round(clock.monotonic() - begun, 1),
-        "server_errors": sum(n for each, n in total.statuses.items() if each.split()[-1][0] == "5"),
-        "checks": dict(sorted(total.checks.items())),
-        "answers": dict(sorted(total.statuses.items())),
-        "failures": total.failures,
-    }
-    if args.json:
-        args.json.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     print(
-        f"{total.calls} calls, {found['server_errors']} server errors, {len(total.failures)} failures"
+        f"{total.calls} calls, {server_errors(total)} server errors, {len(total.failures)} failures"
     )
     return 1 if total.failures else 0
 

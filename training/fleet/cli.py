@@ -47,6 +47,8 @@ from training.fleet.commands.world import (
 from training.fleet.printable import json_text, one_line, printable, printable_lines
 
 _WATCH_S = 2.0
+NAME_A_JOB = "name a job: its name, its id, or a unique prefix of the id"
+UNFINISHED = ("pending", "claimed", "running")
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
 
@@ -54,7 +56,7 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions
 def _named(given: Any) -> Any:
     """An empty name, as an unset variable of the shell leaves it, means no job."""
     if any(not ref.strip() for ref in ([given] if isinstance(given, str) else given or [])):
-        raise typer.BadParameter("name a job: its name, its id, or a unique prefix of the id")
+        raise typer.BadParameter(NAME_A_JOB)
     return given
 
 
@@ -64,12 +66,10 @@ Job = Annotated[
         metavar="JOB", help="Its name, its id, or a unique prefix of the id.", callback=_named
     ),
 ]
-Jobs = Annotated[
-    list[str],
-    typer.Argument(
-        metavar="JOB...", help="Names, ids, or unique prefixes of ids.", callback=_named
-    ),
-]
+JOBS = typer.Argument(
+    metavar="JOB...", help="Names, ids, or unique prefixes of ids.", callback=_named
+)
+Jobs = Annotated[list[str], JOBS]
 Url = Annotated[str | None, typer.Option(help=f"Default ${URL_VARIABLE} or {DEFAULT_URL}.")]
 AsJson = Annotated[bool, typer.Option("--json", help="For machines.")]
 
@@ -175,10 +175,24 @@ def workers(ctx: typer.Context, receiver_url: Url = None, as_json: AsJson = Fals
 
 @app.command()
 def cancel(
-    ctx: typer.Context, jobs: Jobs, receiver_url: Url = None, as_json: AsJson = False
+    ctx: typer.Context,
+    jobs: Annotated[list[str] | None, JOBS] = None,
+    removed: Annotated[
+        bool, typer.Option("--removed", help="Those that the plan no longer names.")
+    ] = False,
+    receiver_url: Url = None,
+    as_json: AsJson = False,
 ) -> int:
     """Cancel jobs for good; a running trainer stops at its worker's next heartbeat."""
-    return _move(ctx.obj, jobs, receiver_url, as_json, lambda client, ref: client.cancel(ref))
+    world: World = ctx.obj
+    if not (jobs or removed):
+        raise CannotError(f"{NAME_A_JOB}; or all that the plan no longer names: --removed", USAGE)
+    refs = list(jobs or ())
+    if removed:
+        everything = world.client(receiver_url).all_jobs()
+        unplanned = (each for each in everything if not each["in_manifest"])
+        refs += [each["job_id"] for each in unplanned if each["status"] in UNFINISHED]
+    return _move(world, refs, receiver_url, as_json, lambda client, ref: client.cancel(ref))
 
 
 @app.command()

@@ -268,5 +268,5 @@ def reload_line(counts: Json) -> str:
     said = (("inserted", "new"), ("updated", "changed"), ("unchanged", "unchanged"))
     line = ", ".join(f"{counts.get(key, 0)} {word}" for key, word in said)
     removed = counts.get("removed")
-    note = "; removed jobs stay until they are cancelled" if removed else ""
-    return printable(f"{line}, {removed or 0} removed{note}")
+    note = "; removed jobs stay until they are cancelled (cis490-jobs cancel --removed)"
+    return printable(f"{line}, {removed or 0} removed{note if removed else ''}")

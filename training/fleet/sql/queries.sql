@@ -29,9 +29,11 @@ WHERE status = 'pending' AND avoid_host <> '' AND avoid_until <= :now
 -- name: job — one job with all its columns
 SELECT * FROM jobs WHERE job_id = :job_id
 
--- name: job_names — what a name or a prefix of an id may mean
+-- name: job_names — what a name or a prefix of an id may mean; a name, first of all the job of the plan
 SELECT job_id, name FROM jobs
-WHERE job_id = :ref OR name = :ref OR (job_id >= :ref AND job_id < :ref_end) ORDER BY seq LIMIT 20
+WHERE job_id = :ref OR (job_id >= :ref AND job_id < :ref_end) OR (name = :ref AND (in_manifest = 1
+  OR NOT EXISTS (SELECT 1 FROM jobs AS planned WHERE planned.name = :ref AND planned.in_manifest = 1)))
+ORDER BY seq LIMIT 20
 
 -- name: jobs_page — a page of jobs in order of arrival, each with the attempt that matters now
 SELECT j.*, a.progress AS progress FROM jobs AS j
