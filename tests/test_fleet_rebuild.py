@@ -26,7 +26,7 @@ from recovery_builders import (
 )
 
 from training.clock import SystemClock
-from training.fleet import cli
+from training.fleet import cli, receiver
 from training.fleet.commands.world import World
 from training.fleet.recovery.backup import Backup
 from training.fleet.recovery.rebuild import Rebuilt, rebuild
@@ -279,6 +279,30 @@ name = "another"
 model = "gbt"
 mode = "oracle"
 """
+
+
+@pytest.mark.parametrize("left", [None, b""])
+def test_a_receiver_does_not_begin_anew_beside_the_models_of_a_lost_database(
+    state: State,
+    tmp_path: Path,
+    left: bytes | None,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(receiver.Server, "run", lambda *_: pytest.fail("it serves"))
+    manifest = tmp_path / "plan.toml"
+    manifest.write_text(MANIFEST, encoding="utf-8")
+    state.db.unlink()
+    if left is not None:
+        state.db.write_bytes(left)
+    before = tree(state.models)
+    where = ["--db", str(state.db), "--models-dir", str(state.models), "--manifest", str(manifest)]
+    assert receiver.main(["--port", "0", *where]) == 1
+    (said,) = capsys.readouterr().err.splitlines()
+    assert "`cis490-jobs restore FOLDER`" in said
+    assert "`cis490-jobs rebuild`" in said
+    assert state.db.exists() == (left is not None)
+    assert tree(state.models) == before
 
 
 def test_the_command(state: State, tmp_path: Path) -> None:

@@ -89,8 +89,9 @@ def serve(args: argparse.Namespace) -> int:
     security = secure(args, clock)
     with contextlib.ExitStack() as stack:
         door = stack.enter_context(listener(args))
-        queue, reader = _open_database(args.db, policy_of(args.policy), stack)
         store = _open_store(args.models_dir)
+        _forget_nothing(args.db, store)
+        queue, reader = _open_database(args.db, policy_of(args.policy), stack)
         lost: list[DatabaseLost] = []
         servers: list[Server] = []
 
@@ -163,6 +164,18 @@ def _open_store(root: Path) -> ArtifactStore:
         return ArtifactStore(root)
     except StoreError as error:
         raise StartError(f"{error}; choose another place with --models-dir") from error
+
+
+def _forget_nothing(db: Path, store: ArtifactStore) -> None:
+    """An empty database beside a full store would train everything once more, and empty the index."""
+    with contextlib.suppress(OSError):
+        if db.stat().st_size:
+            return
+    if next(store.artifacts(), None) is not None:
+        raise StartError(
+            f"there is no database at {db}, but models in {store.root}: `cis490-jobs restore FOLDER` brings a backup "
+            "back, `cis490-jobs rebuild` makes it anew from them; to begin from nothing, move that folder away"
+        )
 
 
 def _load(reloader: Reloader) -> None:
