@@ -303,6 +303,6 @@ def test_a_damaged_file_is_a_lost_database(tmp_path: Path) -> None:
         file.seek(size // 2)  # the schema, at the front, stays whole: it still opens
         file.write(b"\xff" * (size // 2))
     damaged = JobQueue(path)
-    with pytest.raises(DatabaseLost, match="restart to recover"):
+    with pytest.raises(DatabaseLost, match="cis490-jobs rebuild --force"):
         damaged.sync_from_manifest(a_job(f"job-{n}") for n in range(600))
     damaged.close()

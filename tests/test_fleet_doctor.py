@@ -5,9 +5,11 @@ from __future__ import annotations
 import io
 import json
 import os
+import sqlite3
 import time
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from fakes import EPOCH, FakeClock
@@ -157,11 +159,31 @@ def test_a_damaged_database_and_one_that_is_gone(state: State) -> None:
     data = bytearray(state.db.read_bytes())
     data[len(data) // 2 :] = b"\xff" * (len(data) - len(data) // 2)
     state.db.write_bytes(data)
-    assert "database" in checks(state)
+    for each in found(state):
+        assert each.check == "database"
+        assert "restart" not in each.sentence, "that mends no damage"
+        assert "cis490-jobs rebuild --force" in each.remedy
     state.db.unlink()
     (finding,) = [each for each in found(state, notes=True) if each.check == "database"]
     assert "cis490-jobs restore" in finding.remedy
     assert "cis490-jobs rebuild" in finding.remedy
+
+
+@pytest.mark.skipif(os.name != "posix", reason="Windows has no permission bits")
+@pytest.mark.parametrize("closed", ["file", "folder"])
+def test_who_may_not_read_is_told_who_may(
+    state: State, closed: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For root everything is readable, so the system's answers are made up."""
+    if closed == "file":
+        refused = sqlite3.OperationalError("unable to open database file")
+        monkeypatch.setattr(sqlite3, "connect", Mock(side_effect=refused))
+        monkeypatch.setattr(os, "access", lambda *_: False)
+    else:
+        monkeypatch.setattr(Path, "exists", Mock(side_effect=PermissionError(13, "denied", "x")))
+    (finding, *_) = found(state)
+    assert "as the receiver's user or root" in finding.remedy
+    assert "restore" not in finding.sentence
 
 
 def test_a_database_of_another_version_or_with_other_tables(state: State) -> None:
@@ -218,6 +240,11 @@ def test_provenance(state: State, how: str) -> None:
         path.write_bytes(path.read_bytes().replace(b'"attempt":2', b'"attempt":3'))
     (finding,) = found(state)
     assert finding.check == "provenance"
+    assert finding.level is Level.FAULT
+    assert "cis490-jobs requeue done-twice" in finding.remedy
+    change(state, "UPDATE jobs SET attempt = 3 WHERE name = 'done-twice'")  # it went on
+    assert "provenance" not in checks(state), "a note is enough: the job has gone on"
+    assert "provenance" in {each.check for each in found(state, notes=True)}
 
 
 @pytest.mark.parametrize("how", ["gone", "torn", "short", "doubled", "strange"])
@@ -256,7 +283,7 @@ def test_parts_that_nobody_will_go_on_with(state: State) -> None:
     (finding,) = found(state)
     assert "belongs to no attempt" in finding.problem
     os.utime(mine, (week, week))
-    assert any("removes such parts" in each.remedy for each in found(state))
+    assert any("each hour it removes such parts" in each.remedy for each in found(state))
 
 
 def test_what_nobody_names_is_a_note_and_what_was_put_aside_a_warning(state: State) -> None:

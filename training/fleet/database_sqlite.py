@@ -68,9 +68,12 @@ class SqliteDatabase:
             raise
 
     def _unusable(self, error: sqlite3.Error) -> DatabaseError:
-        return DatabaseError(
-            f"cannot use the database {self.path}: {error}; name another file with --db, or restore a backup"
+        remedy = (
+            "name another file with --db, or bring it back with `cis490-jobs restore` or `rebuild`"
         )
+        if os.path.exists(self.path) and not os.access(self.path, os.R_OK):  # noqa: PTH110 - a URI, too
+            remedy = "run this as the receiver's user or root"
+        return DatabaseError(f"cannot use the database {self.path}: {error}; {remedy}")
 
     def _prepare(self, synchronous: str) -> None:
         self.connection.row_factory = sqlite3.Row
@@ -348,6 +351,11 @@ def _translated(error: sqlite3.Error, path: str) -> DatabaseError:
         return DatabaseFull(
             f"the disk of {path} is full; free some space, nothing acknowledged was lost"
         )
-    if name.startswith(("SQLITE_IOERR", "SQLITE_CORRUPT", "SQLITE_NOTADB")):
+    if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
+        return DatabaseLost(
+            f"the database {path} is damaged ({name}: {error}); stop the receiver and bring it back with "
+            "`cis490-jobs restore FOLDER --force` or `cis490-jobs rebuild --force`"
+        )
+    if name.startswith("SQLITE_IOERR"):
         return DatabaseLost(f"the database {path} failed ({name}: {error}); restart to recover")
     return DatabaseError(f"database {path}: {error}")

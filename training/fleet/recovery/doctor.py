@@ -43,8 +43,7 @@ def examine(
     """Look at everything; with ``deep`` every stored byte is hashed. Good beside a running receiver."""
     report, fs = Report(), LocalFs() if fs is None else fs
     now = clock.now()
-    rows = _database(report, state, policy or Policy(), now, progress)
-    known = Known() if rows is None else rows
+    known = Known()
     store = Store(state.models, fs, now)
     what = "bundles, every byte" if deep else "bundles"
 
@@ -52,6 +51,8 @@ def examine(
         progress(what, done, whole)
 
     try:
+        rows = _database(report, state, policy or Policy(), now, progress)
+        known = rows or known
         if rows is not None or not state.models.is_dir():
             report.add(store.look(known.deliveries, known.claims, deep=deep, progress=told))
         if state.models.is_dir():
@@ -90,17 +91,22 @@ def _database(
     try:
         database = SqliteDatabase(state.db, read_only=True)
     except DatabaseError as error:
-        problem, _, remedy = str(error).rpartition("; ")
-        report.add([Finding("database", problem, remedy)])
+        report.add([_unusable(error)])
         return None
     try:
         with database.snapshot():
             return _rows(report, database, policy, now, progress)
     except DatabaseError as error:
-        report.add([Finding("database", str(error), BACKUP)])
+        if not report.findings:  # else the damage has been told
+            report.add([_unusable(error)])
         return None
     finally:
         database.close()
+
+
+def _unusable(error: DatabaseError) -> Finding:
+    problem, _, remedy = str(error).rpartition("; ")
+    return Finding("database", problem, remedy) if problem else Finding("database", remedy, BACKUP)
 
 
 def _rows(
@@ -159,4 +165,5 @@ def _delivery(row: Row) -> Delivery:
         row["name"] or row["job_id"],
         bool(row["accepted"]),
         row["stored_at"],
+        bool(row["current"]),
     )

@@ -18,7 +18,10 @@ from training.fleet.trust.audit import PAGE_MAX, first_broken, page
 
 Fields = Mapping[str, Any]
 
-BACKUP = "restore a backup with `cis490-jobs restore`, or `cis490-jobs rebuild` from the store"
+BACKUP = (
+    "with the receiver stopped, `cis490-jobs restore FOLDER --force` brings a backup back; without one, "
+    "`cis490-jobs rebuild --force` makes the database anew from the store"
+)
 HISTORY = "the job itself is right, its history is not: keep a copy of the database and report this"
 
 
@@ -90,7 +93,7 @@ QUESTIONS = (
         "job {name} is {status}, but its events lead to {to_status}",
         "a row was changed by hand or lost: " + BACKUP,
     ),
-    Question("doctor_strangers", "an {what} ({attempt}) is of job {job_id}, which has none such"),
+    Question("doctor_strangers", "{what} ({attempt}) is of job {job_id}, which has none such"),
     Question("doctor_ungranted", "attempt {attempt} of job {job_id} on {host} has no event", HISTORY),
     Question(
         "doctor_completed",

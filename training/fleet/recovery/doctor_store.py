@@ -23,7 +23,13 @@ from training.fleet.store import BUNDLE, INCOMING, INDEX, PROVENANCE, Artifact
 _DAY_S = 86_400.0
 _IN_FLIGHT_S = 120.0  # so much later than the rows a file may be written that they name soon
 _OLD_PART_S = 8 * _DAY_S  # the receiver removes parts after seven days
-LOST = "`cis490-jobs restore` brings it back from a backup; without one, `cis490-jobs requeue {name}` trains it again"
+LOST = (
+    "if a backup in FOLDER has it, `cis490-jobs backup FOLDER` and, with the receiver stopped, `cis490-jobs restore "
+    "FOLDER --force` bring it back and forget nothing; without one, `cis490-jobs requeue {name}` trains it again"
+)
+DENIED = (
+    "run the doctor as the receiver's user or root; if it cannot be read then, look at the disk"
+)
 _INDEX_REMEDY = "restart the receiver, which writes the index anew from the database"
 
 
@@ -37,6 +43,7 @@ class Delivery:
     name: str  # of the job
     accepted: bool  # it completed its attempt, so it has provenance
     stored_at: float
+    current: bool = True  # its job is completed by it
 
     @property
     def what(self) -> str:
@@ -68,7 +75,7 @@ class Store:
             yield Finding(
                 "store",
                 f"there is no store at {self.root}",
-                "name the right place with --models-dir, or `cis490-jobs restore` a backup",
+                "name the right place with --models-dir, or `cis490-jobs restore FOLDER --force` a backup",
             )
             return
         yield from self._bundles(deliveries, deep, progress)
@@ -108,7 +115,7 @@ class Store:
             yield Finding(
                 "bundles",
                 f"{delivery.what} cannot be read at {path}: {error.strerror}",
-                "run the doctor as the receiver's user or root; if it cannot be read then, look at the disk",
+                DENIED,
             )
 
     def _provenance(self, delivery: Delivery) -> Iterator[Finding]:
@@ -135,7 +142,12 @@ class Store:
             yield Finding(
                 "provenance",
                 f"the provenance of {delivery.what} (attempt {delivery.attempt}) {problem}",
-                "`cis490-jobs restore` brings it back from a backup; until then a rebuild would not find this job",
+                DENIED
+                if problem.startswith("cannot")
+                else f"{delivery.remedy}; until then a rebuild would not find this job"
+                if delivery.current
+                else "it is harmless: the job has gone on since",
+                Level.FAULT if delivery.current else Level.NOTE,
             )
 
     # -- what lies about ----------------------------------------------------------------------------------------
@@ -166,7 +178,7 @@ class Store:
             whole = self.fs.size(folder / BUNDLE) is not None
             yield Finding(
                 "aside",
-                f"a damaged bundle was put aside in {folder}",
+                f"a damaged bundle was put aside as {folder / BUNDLE}.damaged",
                 "look at the disk, then remove the file"
                 if whole
                 else "look at the disk; a repeated upload, a restore or a requeue brings a sound one",
@@ -184,7 +196,7 @@ class Store:
             upload = name.endswith(PART_SUFFIX) and not name.endswith(f".json{PART_SUFFIX}")
             if age_s > _OLD_PART_S:
                 what = f"part {name} was last written {age_s / _DAY_S:.0f} days ago"
-                remedy = "restart the receiver, which removes such parts"
+                remedy = "let the receiver run: each hour it removes such parts"
             elif upload and claim and claims and claim not in claims and age_s > _IN_FLIGHT_S:
                 what = f"part {name} belongs to no attempt that is known"
                 remedy = "it is removed after seven days; an older database was restored, or files were copied here"

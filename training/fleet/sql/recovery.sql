@@ -104,7 +104,8 @@ SELECT job_id, attempt, first, before FROM (
 
 -- name: doctor_deliveries — what must be in the store, and which of it completed its attempt
 SELECT r.artifact_id, r.job_id, r.attempt, r.model, r.mode, r.size, r.stored_at, j.name,
-  COALESCE(a.end_reason, '') = 'completed' AND a.artifact_id = r.artifact_id AS accepted
+  COALESCE(a.end_reason, '') = 'completed' AND a.artifact_id = r.artifact_id AS accepted,
+  COALESCE(j.status = 'completed' AND j.attempt = r.attempt, 0) AS current
 FROM artifacts AS r LEFT JOIN attempts AS a ON a.job_id = r.job_id AND a.attempt = r.attempt
 LEFT JOIN jobs AS j ON j.job_id = r.job_id ORDER BY r.seq
 
