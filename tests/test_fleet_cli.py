@@ -77,7 +77,14 @@ RUNNING = view(
     claimed_at=NOW - 90,
     progress={"event": "epoch", "epoch": 12, "epochs": 60, "eta_s": 192.4},
 )
-FAILED = view("mlp-oracle", "failed", 2, error="line one\nValueError: no rows", finished_at=NOW - 5)
+FAILED = view(
+    "mlp-oracle",
+    "failed",
+    2,
+    error="line one\nValueError: no rows",
+    ended_by="trainer: failed 3 of 3 times (max_attempts)",
+    finished_at=NOW - 5,
+)
 STUCK = view("cnn-oracle", "pending", 3, obstacle="pi: no CUDA device")
 DONE = view("gbt-realistic", "completed", 4, host="pi", finished_at=NOW, artifact_id="a" * 64)
 
@@ -228,7 +235,10 @@ def test_status_shows_state_host_progress_and_eta(run):
 
 def test_status_names_each_failure_and_each_job_that_cannot_run(run):
     run("status")
-    assert "Failed\n  mlp-oracle: line one | ValueError: no rows\n" in run.out
+    assert (
+        "Failed\n  mlp-oracle: line one | ValueError: no rows\n"
+        "    trainer: failed 3 of 3 times (max_attempts)\n"
+    ) in run.out
     assert "Cannot run anywhere\n  cnn-oracle: pi: no CUDA device\n" in run.out
 
 
@@ -244,7 +254,12 @@ def test_status_has_a_stable_shape_for_machines(run):
         "now",
     }
     assert shape["failed"] == [
-        {"name": "mlp-oracle", "job_id": IDS[2], "error": "line one\nValueError: no rows"}
+        {
+            "name": "mlp-oracle",
+            "job_id": IDS[2],
+            "error": "line one\nValueError: no rows",
+            "ended_by": "trainer: failed 3 of 3 times (max_attempts)",
+        }
     ]
     assert shape["cannot_run"] == [
         {"name": "cnn-oracle", "job_id": IDS[3], "obstacle": "pi: no CUDA device"}

@@ -101,6 +101,10 @@ def test_from_claim_to_verified_bundle(receiver: Receiver, bundle: Path, tmp_pat
     assert client.get_model("gbt-realistic", tmp_path / "fetched").artifact_id == SHA
     assert file_sha256(tmp_path / "fetched") == SHA
     assert client.log("gbt-realistic")["lines"] == ["a", "b"]
+    receiver.judged = False
+    stored.unlink()
+    with pytest.raises(Refused, match="missing from the store; requeue the job"):
+        client.get_model("gbt-realistic", tmp_path / "again")
 
 
 def test_the_old_form_names_its_host_alone(receiver: Receiver, bundle: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 from collections.abc import Callable, Mapping
@@ -108,8 +109,9 @@ def bundle_size(caller: Caller, path: str) -> int:
 def _fetch_once(
     caller: Caller, path: str, target: Path, unfinished: Path, progress: Progress | None
 ) -> Fetched:
-    expected = bundle_size(caller, path)
-    digest, done = hashlib.sha256(), 0
+    expected, digest, done = 0, hashlib.sha256(), 0
+    with contextlib.suppress(Refused):  # without a body HEAD cannot say why; GET does
+        expected = bundle_size(caller, path)
     with unfinished.open("wb") as file:
 
         def sink(piece: bytes) -> None:

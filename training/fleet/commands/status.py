@@ -35,15 +35,15 @@ def status_data(views: Iterable[Json], counts: Json, now: float | None, *, whole
     return {
         "counts": dict(counts),
         "jobs": jobs,
-        "failed": [_entry(view, "error") for view in failed],
+        "failed": [_entry(view, "error", "ended_by") for view in failed],
         "cannot_run": [_entry(view, "obstacle") for view in stuck],
         "complete": whole,  # false: the queue is long, and only a part of it is listed here
         "now": now,
     }
 
 
-def _entry(view: Json, key: str) -> dict[str, Any]:
-    return {"name": view.get("name"), "job_id": view.get("job_id"), key: view.get(key)}
+def _entry(view: Json, *keys: str) -> dict[str, Any]:
+    return {key: view.get(key) for key in ("name", "job_id", *keys)}
 
 
 def render_status(data: Json, health: Json) -> RenderableType:
@@ -115,6 +115,8 @@ def _named(title: str, entries: Sequence[Json], key: str, style: str) -> list[Re
     for entry in entries[:_NAMED_SHOWN]:
         reason = one_line(entry.get(key) or "no reason was given", 400)
         lines.append(Text(f"  {one_line(entry.get('name'), _NAMES_IN_GROUP * 64)}: {reason}"))
+        if entry.get("ended_by"):
+            lines.append(Text(f"    {one_line(entry['ended_by'], 400)}", "dim"))
     if len(entries) > _NAMED_SHOWN:
         lines.append(Text(f"  … and {len(entries) - _NAMED_SHOWN} more", "dim"))
     return lines
