@@ -182,6 +182,11 @@ def test_out_of_memory_wants_a_host_that_has_more_in_all() -> None:
     assert "GPU memory" in (fits(wants, small) or "")
     assert "no CUDA device" in (fits(wants, a_host("big", ram_total_gib=512.0)) or "")
     assert fits(wants, a_gpu_host(vram_total_gib=24.0, ram_total_gib=32.0)) is None
+    hidden = health.wants_more(needs(), "vram", there)
+    assert "no CUDA device" in (fits(hidden, there) or ""), (
+        "the trainer found a GPU that none knew of"
+    )
+    assert fits(hidden, small) is None
 
 
 def test_a_job_that_no_known_host_can_hold_says_so() -> None:

@@ -171,10 +171,16 @@ def suspect_job(
 # ── memory ──────────────────────────────────────────────────────────────────────────────────
 
 
+_HIDDEN_GIB = (
+    0.1  # of a GPU that the plan hides (`cuda = false`) and the trainer found all the same
+)
+
+
 def wants_more(needs: Needs, ran_out_of: str, there: Host) -> Needs:
     """What a job needs from now on that ran out of memory on ``there``: more than that host has in all."""
     if ran_out_of == VRAM:
-        return replace(needs, vram_above_gib=max(needs.vram_above_gib, there.vram_total_gib))
+        had = there.vram_total_gib or _HIDDEN_GIB
+        return replace(needs, vram_above_gib=max(needs.vram_above_gib, had))
     return replace(needs, ram_above_gib=max(needs.ram_above_gib, there.ram_total_gib))
 
 
