@@ -30,9 +30,12 @@ _UNSEEN = frozenset(
 
 def printable(text: object) -> str:
     """``text`` in one line, with control, bidirectional and invisible characters written out as escapes."""
+    plain = str(text)
+    if plain.isprintable() and (plain.isascii() or _UNSEEN.isdisjoint(plain)):
+        return plain  # as nearly all text, at a tenth of the price
     return "".join(
         c if c.isprintable() and c not in _UNSEEN else c.encode("unicode_escape").decode()
-        for c in str(text)
+        for c in plain
     )
 
 

@@ -5,8 +5,10 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Iterator
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from training.fleet.plans.reader import KeyPath
@@ -16,22 +18,28 @@ if TYPE_CHECKING:
     from tree_sitter import Node
 
 _DEPTH_MAX = 32
+_BARE = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*")
 _KEYS = ("bare_key", "quoted_key", "dotted_key")
 
 
 class Positions:
-    """Key path → line, for one source."""
+    """Key path → line, for one source, which is looked through when the first line is asked for."""
 
     def __init__(self, source: str) -> None:
-        self._lines: dict[KeyPath, int] = {}
-        for path, line in _document(source):
-            self._lines.setdefault(path, line)
+        self._source = source
 
     def line(self, path: KeyPath) -> int | None:
         """The line of ``path``, or of the nearest table around it when the key itself is not there."""
         while path and path not in self._lines:
             path = path[:-1]
-        return self._lines.get(path)
+        return self._lines[path] if path else None
+
+    @cached_property
+    def _lines(self) -> dict[KeyPath, int]:
+        lines: dict[KeyPath, int] = {}
+        for path, line in _document(self._source):
+            lines.setdefault(path, line)
+        return lines
 
 
 def _document(source: str) -> Iterator[tuple[KeyPath, int]]:
@@ -99,6 +107,8 @@ def _key(node: Node) -> KeyPath:
     text = (node.text or b"").decode()
     if text.count(".") > DOTS_A_LINE_MAX:
         return ()
+    if _BARE.fullmatch(text):
+        return tuple(text.split("."))
     try:
         found = tomllib.loads(text + " = 0")
     except (ValueError, RecursionError):
