@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from fuzz import scratch
 from fuzz.checks import shows_nothing_unseen
 from training.fleet.manifest import Manifest, ManifestError, load_manifest
 from training.fleet.plans.describe import (
@@ -47,8 +46,8 @@ class _Table:
 
 
 _DESCRIBER = _Table()
-_FOLDER = tempfile.TemporaryDirectory(prefix="fuzz-manifest-")
-_FILE = Path(_FOLDER.name) / f"plan-{os.getpid()}.toml"
+_FOLDER = scratch.folder("manifest")
+_FILE = Path(_FOLDER.name) / "plan.toml"
 
 
 def one_input(data: bytes) -> None:

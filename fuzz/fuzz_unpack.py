@@ -7,12 +7,11 @@ right, so that what the headers say is looked at.
 from __future__ import annotations
 
 import os
-import shutil
-import tempfile
 from pathlib import Path
 
 import zstandard
 
+from fuzz import scratch
 from training.fleet.commands.bundle import BundleRefused, unpack
 
 ALLOWED = ("gbt_realistic.ckpt.json", "gbt_realistic.xgb.json", "gbt_realistic_train.json")
@@ -24,7 +23,9 @@ WORDS = (
     b"\x28\xb5\x2f\xfd", b"\0" * 512, b'{"sidecar":"', b'"sha256":"', b"00000000024\0",
 )  # fmt: skip
 _BLOCK = 512
-_ROOT = Path(tempfile.mkdtemp(prefix=f"fuzz-unpack-{os.getpid()}-"))
+_FOLDER = scratch.folder("unpack")
+_ROOT = Path(_FOLDER.name)
+_BUNDLE, _TARGET = _ROOT / "bundle", _ROOT / "target"
 _COMPRESSOR = zstandard.ZstdCompressor(level=1)
 
 
@@ -32,29 +33,28 @@ def one_input(data: bytes) -> None:
     head, rest = (data[0], data[1:]) if data else (0, b"")
     if head & 1:
         rest = _COMPRESSOR.compress(_summed(rest) if head & 2 else rest)
-    bundle, target = _ROOT / "bundle", _ROOT / "target"
-    bundle.write_bytes(rest)
+    _BUNDLE.write_bytes(rest)
     try:
-        found = unpack(bundle, target, ALLOWED)
+        names = [each.name for each in unpack(_BUNDLE, _TARGET, ALLOWED)]
     except BundleRefused:
-        assert not target.exists() or os.listdir(target) == [], "something was left"  # noqa: PTH208
+        names = []
     else:
-        assert {each.name for each in found} <= set(ALLOWED)
-        assert set(os.listdir(target)) == {each.name for each in found}  # noqa: PTH208
-        assert all(
-            (target / each.name).is_file() and not (target / each.name).is_symlink()
-            for each in found
-        )
-    finally:
-        shutil.rmtree(target, ignore_errors=True)
-    assert sorted(os.listdir(_ROOT)) == ["bundle"], "something was written outside"  # noqa: PTH208
+        assert names
+    assert set(names) <= set(ALLOWED)
+    there = list(os.scandir(_TARGET))
+    assert sorted(each.name for each in there) == sorted(names), "something was left, or is missing"
+    for each in there:
+        assert each.is_file(follow_symlinks=False)
+        os.unlink(each.path)  # noqa: PTH108
+    assert set(os.listdir(_ROOT)) == {"bundle", "target"}, "something was written outside"  # noqa: PTH208
 
 
 def _summed(archive: bytes) -> bytes:
     """The archive with the check sum of each header that can be found by the sizes made right."""
     made, at = bytearray(archive), 0
-    while at + _BLOCK <= len(made):
-        header = made[at : at + _BLOCK]
+    while any(
+        header := made[at : at + _BLOCK]
+    ):  # until the end, which is a block of zeros, or nothing
         header[148:156] = b" " * 8
         made[at + 148 : at + 156] = b"%06o\0 " % sum(header)
         try:

@@ -1,12 +1,14 @@
 """A plain mutator: a sample of the corpus with a few small things done to it. Seeded, so that a run can be repeated.
 
-To make an input must not cost more than to try it: chance is one ``random()`` a decision, and JSON is taken apart once.
+To make an input must not cost more than to try it: chance is one ``random()`` a decision, and each sample is taken
+apart once.
 """
 
 from __future__ import annotations
 
 import json
 import random
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,22 +36,22 @@ _ALIKE = {
 
 
 class Place(NamedTuple):
-    """Where a value stands in JSON: ``at`` to ``end``; with its name and a comma, ``begin`` to ``stop``."""
+    """Where a value stands: ``at`` to ``end``; with its name and what parts it from the next, ``begin`` to ``stop``."""
 
     begin: int
+    stop: int
     at: int
     end: int
-    stop: int
     alike: tuple[bytes, ...]  # values of the same kind
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """A file of the corpus. ``json``: the same, if there is JSON behind its first byte, with the ``places`` in it."""
+    """A file of the corpus, with the values in it if it is JSON, behind its first byte, or lines of ``key = value``."""
 
     data: bytes
-    json: bytes
-    places: tuple[Place, ...]
+    text: bytes  # as JSON is written by us
+    places: Sequence[Place]
 
 
 def samples(target: str) -> list[bytes]:
@@ -78,21 +80,37 @@ def _one(of: Sequence[T], roll: Roll) -> T:
     return of[int(roll() * len(of))]
 
 
-# -- values of JSON ---------------------------------------------------------------------------------------------
+# -- values -----------------------------------------------------------------------------------------------------
+
+_ASSIGNED = re.compile(rb"^[^#\n=]*[^#\n= ] *= (.+)\n", re.MULTILINE)
 
 
 def _sample(data: bytes) -> Sample:
     written, places = bytearray(data[:1]), list[Place]()
+    value = _json(data[1:])
+    if value is None:
+        lines = _ASSIGNED.finditer(data)
+        return Sample(
+            data, data, [Place(*m.span(), *m.span(1), _alike(_json(m[1]))) for m in lines]
+        )
+    _write(value, written, places)
+    places.append(Place(1, len(written), 1, len(written), _VALUES))
+    return Sample(data, bytes(written), places)
+
+
+def _json(text: bytes) -> Any:
     try:
-        _write(json.loads(data[1:]), written, places)
+        return json.loads(text)
     except (ValueError, RecursionError):
-        return Sample(data, b"", ())
-    places.append(Place(1, 1, len(written), len(written), _VALUES))
-    return Sample(data, bytes(written), tuple(places))
+        return None
+
+
+def _alike(value: Any) -> tuple[bytes, ...]:
+    return _ALIKE.get(type(value), _VALUES)
 
 
 def _write(value: Any, out: bytearray, places: list[Place]) -> None:
-    """Add ``value`` as JSON to ``out``, and where the values in it stand to ``places``."""
+    """Add ``value`` as JSON to ``out``, and to ``places`` where the values in it stand."""
     if not isinstance(value, dict | list):
         out += json.dumps(value).encode()
         return
@@ -106,13 +124,13 @@ def _write(value: Any, out: bytearray, places: list[Place]) -> None:
         _write(held, out, places)
         end = len(out)
         out += b", " if number < last else b""
-        places.append(Place(begin, at, end, len(out), _ALIKE[type(held)]))
+        places.append(Place(begin, len(out), at, end, _alike(held)))
     out += b"}" if named else b"]"
 
 
 def _other_values(sample: Sample, roll: Roll, words: Sequence[bytes]) -> bytearray:
     """The sample with a few values exchanged or gone, from the last to the first: so places before keep theirs."""
-    data = bytearray(sample.json)
+    data = bytearray(sample.text)
     chosen = {_one(sample.places, roll) for _ in range(_one((1, 1, 2, 3, 6), roll))}
     changed = len(data)
     for place in sorted(chosen, reverse=True):
@@ -127,7 +145,7 @@ def _other_values(sample: Sample, roll: Roll, words: Sequence[bytes]) -> bytearr
             data[place.at : place.end] = b'"%b"' % _one(words, roll)
         elif what < 0.3:
             other = _one(sample.places, roll)
-            data[place.at : place.end] = sample.json[other.at : other.end]
+            data[place.at : place.end] = sample.text[other.at : other.end]
         else:
             data[place.at : place.end] = _one(place.alike if what < 0.7 else _VALUES, roll)
     return data
