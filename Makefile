@@ -47,9 +47,10 @@ torture: setup ## the long runs (hours; RESUME=1 goes on, PART=kill runs one), r
 	@s=0; $(PY) -m tests.torture --full --jobs 2 --out docs/guarantees.json $(if $(PART),--part $(PART)) $(if $(RESUME),--resume) || s=$$?; \
 	  $(PY) -m tests.torture.page; exit $$s
 
-torture-inputs: setup ## 100,000 made-up calls, and 10,000,000 inputs to each parser (hours)
+torture-inputs: setup ## 100,000 made-up calls, and inputs to each parser up to 10,000,000 on record (hours; goes on)
 	@$(PY) -m tests.api --calls 100000
-	@for target in manifest wire index renderer unpack; do $(PY) -m fuzz $$target --runs 10000000 || exit 1; done
+	@for target in wire index unpack manifest renderer; do \
+	  $(PY) -m fuzz $$target --total 10000000 --record fuzz/record.json || exit 1; done
 
 lock: setup ## the hash-pinned locks anew, after a change of pyproject.toml or constraints.txt
 	@$(PY) tools/supply_chain.py lock

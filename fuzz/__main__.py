@@ -3,8 +3,8 @@
 ``--record FILE`` adds the run to what was tried before, with a seed of its own, and ``--total N`` goes on until the
 record has so many. Ctrl-C and SIGTERM end a run; what it did is kept.
 
-Exit code 1 when an input raised: it is kept under ``fuzz/found/`` and its name is printed. ``python -m fuzz TARGET
-FILE`` runs one such input again.
+Exit code 1 when an input raised: it is kept under ``fuzz/found/`` and its name is printed. 130 when a signal ended
+the run. ``python -m fuzz TARGET FILE`` runs one such input again.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ FOUND = Path(__file__).parent / "found"
 _SLICE = 256  # inputs between two looks at the clock
 _PROGRESS_S = 5.0
 _KEEP_S = 60.0
+_STOPPED = 130
 _RUNS = re.compile(r"(?:#|Done |stat::number_of_executed_units: )(\d+)")
 
 Done = tuple[int, list[str]]  # inputs tried so far, and the names of those that raised
@@ -78,7 +79,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     print(json.dumps(run))
     if args.record and run["runs"]:
         record.keep(args.record, run)
-    return 1 if run["found"] else 0
+    return 1 if run["found"] else _STOPPED if stop.asked else 0
 
 
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -104,7 +105,7 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
 def _commit() -> str | None:
     """What is tried; a seed makes the same inputs there."""
     command = ["git", "describe", "--always", "--dirty", "--exclude=*"]
-    done = subprocess.run(command, cwd=FOUND.parent, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, cwd=CORPUS, capture_output=True, text=True, check=False)
     return done.stdout.strip() or None
 
 
