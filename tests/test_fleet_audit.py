@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from pathlib import Path
 
 import msgspec
@@ -13,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from receiver_running import Receiver, running
 
+from training.fleet import queue
 from training.fleet.cli import main
 from training.fleet.client import FleetClient, Refused
 from training.fleet.commands.world import World
@@ -57,6 +59,14 @@ def test_a_refused_act_leaves_no_row(tmp_path: Path) -> None:
         with pytest.raises(Refused):
             receiver.client(token="wrong").cancel("gbt-realistic")
         assert entries(receiver) == []
+
+
+def test_no_statement_of_ours_changes_or_removes_a_row() -> None:
+    """Whoever opens the file with another program can; the chain shows it then."""
+    folder = Path(queue.__file__).parent / "sql"
+    sql = "".join(path.read_text(encoding="utf-8") for path in folder.rglob("*.sql"))
+    verbs = re.findall(r"(INSERT INTO|UPDATE|DELETE FROM|REPLACE INTO|DROP TABLE) audit\b", sql)
+    assert verbs == ["INSERT INTO"]
 
 
 def test_only_operators_read_it(tmp_path: Path) -> None:
