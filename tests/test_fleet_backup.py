@@ -527,7 +527,7 @@ def test_the_commands(state: State, folder: Path) -> None:
     assert "restore brings it back" in out
     code, out, err = run("restore", str(folder), *where, "--force")
     assert (code, err) == (0, "")
-    assert "1 bundles brought back, 2 were there" in out
+    assert "1 bundle brought back; there already: 2" in out
     assert "all promises are kept" in out
     code, out, _ = run("restore", str(folder), *where, "--force", "--json")
     answer = json.loads(out)

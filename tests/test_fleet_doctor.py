@@ -184,6 +184,10 @@ def test_who_may_not_read_is_told_who_may(
     (finding, *_) = found(state)
     assert "as the receiver's user or root" in finding.remedy
     assert "restore" not in finding.sentence
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    code, out, err = doctor(state)
+    assert (code, err) == (1, ""), "the command says the same, not that its flags are wrong"
+    assert "as the receiver's user or root" in " ".join(out.split())
 
 
 def test_a_database_of_another_version_or_with_other_tables(state: State) -> None:

@@ -21,6 +21,7 @@ from training.fleet.database import DatabaseError, DatabaseFull, DatabaseLost, R
 
 SCHEMA_VERSION = 2  # of schema_sqlite.sql; an older file is brought up to it by sql/migrations/
 _MIN_SQLITE = (3, 37, 0)  # STRICT tables; RETURNING is older
+_WAYS_BACK = "`cis490-jobs restore FOLDER --force` or `cis490-jobs rebuild --force`"
 _SQL = files("training.fleet") / "sql"
 _SCHEMA = "schema_sqlite.sql"
 
@@ -68,9 +69,7 @@ class SqliteDatabase:
             raise
 
     def _unusable(self, error: sqlite3.Error) -> DatabaseError:
-        remedy = (
-            "name another file with --db, or bring it back with `cis490-jobs restore` or `rebuild`"
-        )
+        remedy = f"name another file with --db, or bring it back with {_WAYS_BACK}"
         if os.path.exists(self.path) and not os.access(self.path, os.R_OK):  # noqa: PTH110 - a URI, too
             remedy = "run this as the receiver's user or root"
         return DatabaseError(f"cannot use the database {self.path}: {error}; {remedy}")
@@ -353,8 +352,8 @@ def _translated(error: sqlite3.Error, path: str) -> DatabaseError:
         )
     if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
         return DatabaseLost(
-            f"the database {path} is damaged ({name}: {error}); stop the receiver and bring it back with "
-            "`cis490-jobs restore FOLDER --force` or `cis490-jobs rebuild --force`"
+            f"the database {path} is damaged ({name}: {error}); "
+            f"stop the receiver and bring it back with {_WAYS_BACK}"
         )
     if name.startswith("SQLITE_IOERR"):
         return DatabaseLost(f"the database {path} failed ({name}: {error}); restart to recover")

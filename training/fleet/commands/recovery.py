@@ -21,9 +21,14 @@ from training.fleet.printable import printable
 from training.fleet.recovery.findings import Finding, Level, Report
 from training.fleet.state import DEFAULT, RecoveryError, State
 
-StateDir = Annotated[Path, typer.Option(metavar="FOLDER", help="The receiver's.")]
-Db = Annotated[Path | None, typer.Option(metavar="FILE", help="If it lies elsewhere.")]
-ModelsDir = Annotated[Path | None, typer.Option(metavar="FOLDER", help="If it lies elsewhere.")]
+# Not looked at by the parser: who may not read them is told who may.
+StateDir = Annotated[Path, typer.Option(metavar="FOLDER", help="The receiver's.", readable=False)]
+Db = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="If it lies elsewhere.", readable=False)
+]
+ModelsDir = Annotated[
+    Path | None, typer.Option(metavar="FOLDER", help="If it lies elsewhere.", readable=False)
+]
 AsJson = Annotated[bool, typer.Option("--json", help="For machines.")]
 MANIFEST = Path("/etc/cis490/training_manifest.toml")
 _STYLES = {Level.FAULT: "bold red", Level.WARNING: "yellow", Level.NOTE: "dim"}
@@ -112,9 +117,10 @@ def backup(
     if with_keys and not made.contents.keys:
         lines.append("there are no keys to back up")
     lines.append(
-        f"backup {made.name}: {shape['jobs']} jobs, {shape['bundles']} bundles, "
+        f"backup {made.name}: {counted(sum(made.contents.jobs.values()), 'jobs')}, "
+        f"{counted(len(made.contents.files), 'bundles')}, "
         f"{made.copied} of them new ({size(made.bytes_copied)}), "
-        f"{data.sets} data sets ({size(data.bytes_copied)} new)"
+        f"{counted(data.sets, 'data sets')} ({size(data.bytes_copied)} new)"
     )
     world.show(as_json, shape, lambda: printable_text(lines))
     return REFUSED if lost or made.mended else DONE
@@ -164,8 +170,8 @@ def restore(
     if done.aside is not None:
         lines.append(f"the database that was there is {done.aside}")
     lines += [
-        f"restored {done.snapshot}: {done.brought} bundles brought back, {done.kept} were there",
-        f"{data.sets} data sets are there, {size(data.bytes_copied)} of them brought back",
+        f"restored {done.snapshot}: {counted(done.brought, 'bundles')} brought back; there already: {done.kept}",
+        f"data sets there: {data.sets}, of which {size(data.bytes_copied)} were brought back",
         f"everything else since {made_at} is forgotten: cancel, requeue and revoke again what you had since",
     ]
     world.show(as_json, shape, lambda: Group(printable_text(lines), render(report, deep=False)))
@@ -209,7 +215,9 @@ def rebuild(
     lines += [f"not recoverable: {each}" for each in FORGOTTEN]
     if done.aside is not None:
         lines.append(f"the database that was there is {done.aside}")
-    lines.append(f"rebuilt: {len(done.completed)} jobs are completed, {done.pending} wait")
+    lines.append(
+        f"rebuilt: {counted(len(done.completed), 'jobs')} completed, {done.pending} to train"
+    )
     world.show(as_json, shape, lambda: Group(printable_text(lines), render(report, deep=False)))
     return DONE if report.healthy else REFUSED
 
@@ -218,6 +226,11 @@ def _checked(state: State) -> Report:
     from training.fleet.recovery.doctor import examine
 
     return examine(state, SystemClock())
+
+
+def counted(count: int, things: str) -> str:
+    """``1 job``, ``2 jobs``."""
+    return f"{count} {things[:-1] if count == 1 else things}"
 
 
 def printable_text(lines: list[str]) -> Text:
@@ -236,7 +249,7 @@ def told() -> Iterator[None]:
 def render(report: Report, *, deep: bool) -> RenderableType:
     """Every finding with its remedy, and what was looked at."""
     lines = [_line(each) for each in report.findings]
-    looked = " and ".join(f"{count} {what}" for what, count in report.looked_at.items())
+    looked = " and ".join(counted(count, what) for what, count in report.looked_at.items())
     read = "every byte was read" if deep else "their bytes were not read: --deep does that"
     bad = sum(each.level is not Level.NOTE for each in report.findings)
     verdict = "1 thing needs you" if bad == 1 else f"{bad} things need you"
