@@ -6,6 +6,7 @@ Tried with every Caddy there is: the one on the path (Debian's), and the one tha
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import shutil
 import socket
@@ -17,9 +18,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
-from builders import a_capability, a_job
-from receiver_running import Wire
+from builders import a_capability, a_claim, a_job
+from receiver_running import TOKEN, Wire
 from tls_world import SecureReceiver, Signer, host
 
 from training.fleet.client import Refused
@@ -213,13 +215,18 @@ def socket_only(tmp_path: Path) -> Iterator[Proxied]:
         yield receiver
 
 
-def over_the_socket(receiver: Proxied, *values: str) -> tuple[int, str]:
-    """What somebody hears who may open the socket and says these fingerprints."""
+def opened(receiver: Proxied) -> Wire:
+    """A connection of somebody who may open the socket."""
     wire = Wire.__new__(Wire)
     wire.socket = socket.socket(socket.AF_UNIX)
     wire.socket.settimeout(20)
     wire.socket.connect(str(receiver.socket_path))
-    with wire:
+    return wire
+
+
+def over_the_socket(receiver: Proxied, *values: str) -> tuple[int, str]:
+    """What somebody hears who says these fingerprints."""
+    with opened(receiver) as wire:
         lines = [f"{HEADER_FINGERPRINT}: {value}" for value in values]
         wire.send("\r\n".join(["GET /v1/jobs HTTP/1.1", "Host: localhost", *lines, "", ""]))
         return wire.problem()
@@ -233,6 +240,27 @@ def test_what_a_wrongly_set_up_proxy_sends_is_refused(socket_only: Proxied) -> N
     assert over_the_socket(socket_only, good, good) == refused
     nothing = hashlib.sha256(b"").hexdigest()
     assert over_the_socket(socket_only, nothing) == (403, "no_certificate")
+
+
+def test_a_claim_that_waits_behind_the_proxy_is_not_granted_to_whom_was_put_out(
+    socket_only: Proxied,
+) -> None:
+    """The connection is the proxy's, and is not cut: it may be serving others."""
+    _, pi = socket_only.admitted("pi")
+
+    def operator(path: str, body: dict[str, str] | None = None) -> None:
+        who = {"X_Client_Fingerprint": hashlib.sha256(b"").hexdigest(), "X_Operator_Token": TOKEN}
+        with opened(socket_only) as wire:
+            content = json.dumps(body or {}).encode()
+            assert wire.request("POST", path, content, **who).answer()[0] == 200
+
+    operator("/v1/job/one/cancel")
+    claim = msgspec.json.encode(a_claim(wait_s=30.0))
+    with opened(socket_only) as waiting:
+        waiting.request("POST", "/v1/job/claim", claim, X_Client_Fingerprint=pi)
+        assert socket_only.room.waiting.acquire(timeout=20)
+        operator("/v1/revoke", {"name": "pi"})
+        assert waiting.problem() == (403, "certificate_revoked"), "at once, not after 30 s"
 
 
 def test_only_the_owner_and_its_group_may_open_the_socket(socket_only: Proxied) -> None:

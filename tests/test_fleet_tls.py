@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from builders import a_capability, a_job
 from cryptography import x509
+from fakes import FakeClock
 from receiver_running import TOKEN, in_background, job_id
 from tls_world import SERVER, RealTime, SecureReceiver, Signer, host, secure, uri
 
@@ -494,3 +495,16 @@ def test_the_receiver_renews_its_own_certificate(fresh: SecureReceiver) -> None:
     # Its beginning lies ahead of OpenSSL's clock now, so it is looked at and not used.
     fresh.security.tick()
     assert (fresh.tls / "server.pem").read_bytes() != before
+
+
+def test_a_proxy_of_the_same_group_reads_what_it_serves_with_and_no_more(tmp_path: Path) -> None:
+    folder, clock = tmp_path / "tls", FakeClock()
+    security = Security(folder, ["localhost"], clock, for_proxy=True)
+    modes = {"ca.key": 0o600, "ca.pem": 0o640, "server.pem": 0o640, "server.key": 0o640}
+    for _ in range(2):
+        assert folder.stat().st_mode & 0o777 == 0o750
+        assert {name: (folder / name).stat().st_mode & 0o777 for name in modes} == modes
+        clock.advance(250 * 86_400)  # a renewed key is another file
+        security.tick()
+    Security(tmp_path / "own", ["localhost"], clock)
+    assert (tmp_path / "own" / "server.key").stat().st_mode & 0o777 == 0o600

@@ -106,6 +106,13 @@ def test_reload_is_a_hangup_and_stopping_leaves_time_to_hand_back() -> None:
         assert each["StartLimitIntervalSec"] == ["0"]
 
 
+def test_the_proxys_socket_has_a_folder_that_its_group_may_enter() -> None:
+    unit = said(text_of(Role.RECEIVER))
+    assert unit["RuntimeDirectory"] == ["cis490"]
+    assert unit["RuntimeDirectoryMode"] == ["0750"]
+    assert ":/run/cis490/receiver.sock}" in (ROOT / "etc" / "Caddyfile").read_text("utf-8")
+
+
 @pytest.mark.parametrize("role", ROLES)
 def test_no_secret_is_an_argument(role: Role) -> None:
     unit = said(text_of(role))

@@ -64,8 +64,9 @@ def start(unit: str) -> None:
     text = said(unit)
     who = pwd.getpwnam(text["User"][0])
     known = {"PATH": os.defpath, "HOME": who.pw_dir, **environment(text)}
-    for name in text.get("StateDirectory", []):
-        folder = Path("/var/lib", name)
+    places = {"StateDirectory": "/var/lib", "RuntimeDirectory": "/run"}
+    folders = [Path(place, name) for each, place in places.items() for name in text.get(each, [])]
+    for folder in folders:
         if not folder.exists():
             folder.mkdir(0o750)
             os.chown(folder, who.pw_uid, who.pw_gid)

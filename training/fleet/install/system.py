@@ -114,7 +114,7 @@ def is_administrator() -> bool:
 
 def look(wish: Wish, state: Path, clock: Clock) -> Facts:
     """Look around. ``state`` is the folder that will hold the service's data, or the nearest above it."""
-    encrypted = wish.joins or "--tls" in wish.flags
+    encrypted = wish.joins or "--tls" in wish.flags or "--proxy-socket" in wish.flags
     needed = (*NEEDED[wish.role], *(NEEDED_FOR_TLS if encrypted else ()))
     asks = wish.role is Role.WORKER and not wish.image and urlsplit(wish.receiver_url).hostname
     training = NEEDED_FOR_TRAINING if wish.role is Role.WORKER else ()

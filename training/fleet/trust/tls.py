@@ -20,12 +20,16 @@ LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
 class Security:
     """A receiver's authority and the TLS context it serves with. Raises AuthorityError."""
 
-    def __init__(self, folder: Path, names: Sequence[str], clock: Clock) -> None:
+    def __init__(
+        self, folder: Path, names: Sequence[str], clock: Clock, *, for_proxy: bool = False
+    ) -> None:
         """``names``: the addresses the receiver is reached by, the most public one first."""
         self.authority = Authority.open(folder, clock)
         self.names = tuple(dict.fromkeys([*names, *LOOPBACK_NAMES]))
+        self._for_proxy = for_proxy
         if not self.authority.server_is_current(self.names):
             self.authority.renew_server(self.names)
+        self._share()
         self.context = server_context(folder)
 
     def tick(self) -> None:
@@ -34,9 +38,17 @@ class Security:
             return
         try:
             self.authority.renew_server(self.names)
+            self._share()
             _load_own(self.context, self.authority.folder)
         except (AuthorityError, OSError) as error:
             logger.error("the receiver's own certificate could not be renewed: %s", error)
+
+    def _share(self) -> None:
+        """A proxy in the receiver's group may read what it serves with; the authority's key never."""
+        if self._for_proxy:
+            self.authority.folder.chmod(0o750)
+            for name in ("ca.pem", "server.pem", "server.key"):
+                (self.authority.folder / name).chmod(0o640)
 
 
 # What came is no TLS at all, so there is nobody to be told.

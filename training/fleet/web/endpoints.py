@@ -83,7 +83,7 @@ async def claim(hub: Hub, request: Request) -> Response:
     """Grant a job; with ``wait_s``, keep the question open until there is one or the time is over."""
     body = await read_json(hub, request, ClaimRequest)
     news = hub.room.news
-    answer = await hub.call(lambda: hub.service.claim(body))
+    answer = await _ask(hub, request, body)
     wait_s = min(body.wait_s, WAIT_S_MAX)
     if answer.job_id is None and wait_s > 0:
         answer = await _wait_for_job(hub, request, body, answer, news, wait_s)
@@ -91,6 +91,12 @@ async def claim(hub: Hub, request: Request) -> Response:
         again = " (again)" if answer.repeated else ""
         logger.info("%s: attempt %s to %s%s", answer.name, answer.attempt, body.host_id, again)
     return reply(answer)
+
+
+async def _ask(hub: Hub, request: Request, body: ClaimRequest) -> ClaimReply:
+    """Who was put out since the request came gets nothing: the connection may be a proxy's, which is not cut."""
+    hub.door.principal(request, access.Access.WORKER)
+    return await hub.call(lambda: hub.service.claim(body))
 
 
 async def _wait_for_job(
@@ -110,7 +116,7 @@ async def _wait_for_job(
             if gone.done():
                 break
             news = hub.room.news
-            answer = await hub.call(lambda: hub.service.claim(body))
+            answer = await _ask(hub, request, body)
     finally:
         hub.service.wait_ends(body.host_id)
         gone.cancel()

@@ -152,6 +152,7 @@ async def revoke(hub: Hub, request: Request) -> Response:
     count, jobs, apply = await hub.call(decide)
     apply()
     hub.hang_up(hub.door.registry.revoked)
+    hub.room.wake()  # whose connection is a proxy's is refused now, and not when its time is over
     logger.warning("%s %s was revoked: %d certificates, %d jobs", role, name, count, jobs)
     return reply(RevokeReply(name=name, certificates=count, jobs=jobs))
 

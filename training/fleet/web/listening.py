@@ -32,7 +32,8 @@ def secure(args: argparse.Namespace, clock: Clock) -> Security | None:
         _check_loopback(args.host)
         return None
     try:
-        return Security(folder, own_names(args.host, args.public_name), clock)
+        names = own_names(args.host, args.public_name)
+        return Security(folder, names, clock, for_proxy=proxied)
     except (AuthorityError, ValueError) as error:
         raise StartError(str(error), 2) from error
     except OSError as error:
