@@ -5,15 +5,17 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import sqlite3
 import time
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
 
 import pytest
 from fakes import EPOCH, FakeClock
-from receiver_running import Receiver
+from receiver_running import Receiver, job_id
 from recovery_builders import (
     JOBS,
     a_state,
@@ -33,10 +35,12 @@ from training.clock import SystemClock
 from training.fleet import cli
 from training.fleet.commands.world import World
 from training.fleet.database_sqlite import SCHEMA_VERSION
+from training.fleet.queue import JobQueue
 from training.fleet.recovery import doctor_machine as machine
 from training.fleet.recovery.doctor import examine
 from training.fleet.recovery.doctor_rows import QUESTIONS
 from training.fleet.recovery.findings import SHOWN_MAX, Finding, Level, Report
+from training.fleet.recovery.rebuild import rebuild
 from training.fleet.state import State
 from training.fleet.store import RESERVE_BYTES
 
@@ -143,6 +147,35 @@ def test_every_promise_about_rows_is_asked_about(
         assert "{" not in each.sentence
         assert "\n" not in each.sentence
         assert each.remedy
+
+
+@pytest.mark.parametrize(("check", "statements"), BROKEN)
+def test_what_the_doctor_says_heals(state: State, check: str, statements: list[str]) -> None:
+    change(state, *statements)
+    remedy = next(each.remedy for each in found(state) if each.check == check)
+    requeue = re.search("`cis490-jobs requeue (.+?)`", remedy)
+    if requeue:
+        ids = dict(rows(state, "SELECT name, job_id FROM jobs"))
+        with closing(JobQueue(state.db)) as queue:
+            queue.requeue(ids[requeue[1]])
+    elif "`cis490-jobs rebuild --force`" in remedy:
+        rebuild(state, [job | {"job_id": job_id(job)} for job in JOBS], SystemClock(), force=True)
+    else:
+        assert check in ("clock", "quarantine", "slots"), "these are about the world"
+        return
+    assert found(state) == []
+
+
+def test_the_remedy_of_a_quarantine_is_that_of_its_cause(state: State) -> None:
+    insert = (
+        "INSERT INTO quarantines (host, since, cause, reason) VALUES ('pi', 1, '{}', 'no room')"
+    )
+    change(state, insert.format("self_test"))
+    (finding,) = found(state)
+    assert finding.problem == "host pi gets no jobs: no room"
+    assert finding.remedy == "it is let in by itself when that is mended"
+    change(state, "UPDATE quarantines SET cause = 'deaths'")
+    assert "cis490-jobs release pi" in found(state)[0].remedy
 
 
 def test_every_question_is_tried() -> None:
@@ -386,6 +419,7 @@ def test_the_authority(tmp_path: Path) -> None:
     (folder / "ca.key").unlink()
     (lacking,) = machine.authority(folder, clock.now())
     assert "lacks ca.key" in lacking.problem
+    assert "FOLDER/snapshots" in lacking.remedy
 
 
 # ── the command ─────────────────────────────────────────────────────────────────────────────

@@ -35,12 +35,13 @@ class Quarantine:
 
     def sentence(self) -> str:
         """What everybody is told who asks about this host, with the remedy."""
-        remedy = (
-            "it is let in by itself when that is mended"
-            if self.cause is Cause.SELF_TEST
-            else f"look there, then `cis490-jobs release {self.host}`"
-        )
-        return f"quarantined: {self.reason}; {remedy}"
+        return f"quarantined: {self.reason}; {self.remedy}"
+
+    @property
+    def remedy(self) -> str:
+        if self.cause is Cause.SELF_TEST:
+            return "it is let in by itself when that is mended"
+        return f"look there, then `cis490-jobs release {self.host}`"
 
 
 def complaint(capability: Mapping[str, object]) -> str | None:

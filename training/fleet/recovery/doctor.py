@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from training.clock import Clock
 from training.fleet.database import Database, DatabaseError, Row
 from training.fleet.database_sqlite import SqliteDatabase
+from training.fleet.health import Cause, Quarantine
 from training.fleet.policy import Policy
 from training.fleet.recovery import doctor_machine as machine
 from training.fleet.recovery.doctor_rows import BACKUP, look_at_rows
@@ -73,12 +74,9 @@ def unreadable(error: OSError) -> Finding:
 
 def quarantined(row: Row) -> Finding:
     """A host that gets no jobs needs somebody who mends it."""
-    return Finding(
-        "quarantine",
-        f"host {row['host']} gets no jobs: {row['reason']}",
-        f"mend it, then `cis490-jobs release {row['host']}`",
-        Level.WARNING,
-    )
+    quarantine = Quarantine(row["host"], row["since"], Cause(row["cause"]), row["reason"])
+    problem = f"host {quarantine.host} gets no jobs: {quarantine.reason}"
+    return Finding("quarantine", problem, quarantine.remedy, Level.WARNING)
 
 
 def _database(

@@ -22,7 +22,7 @@ BACKUP = (
     "with the receiver stopped, `cis490-jobs restore FOLDER --force` brings a backup back; without one, "
     "`cis490-jobs rebuild --force` makes the database anew from the store"
 )
-HISTORY = "the job itself is right, its history is not: keep a copy of the database and report this"
+HISTORY = f"the job itself is right, its history is not: keep a copy of the database and report this; {BACKUP}"
 
 
 def _again(row: Fields) -> str:
@@ -62,7 +62,6 @@ QUESTIONS = (
     Question(
         "doctor_claim",
         "job {name} is held by a claim that is not its live attempt {attempt}",
-        _again,
     ),
     Question("doctor_numbers", "job {name} was granted {attempt} times and {known} attempts are known"),
     Question(
@@ -104,7 +103,6 @@ QUESTIONS = (
     Question(
         "doctor_twice",
         "generation {generation} of job {job_id} was completed {n} times",
-        lambda row: f"`cis490-jobs requeue {row['job_id']}` begins a new one",
     ),
     Question(
         "doctor_undelivered",
@@ -186,8 +184,7 @@ def look_at_audit(database: Database) -> Iterator[Finding]:
             yield Finding(
                 "audit",
                 f"row {broken} of the audit does not follow from the one before",
-                "somebody changed the record there or took rows out; compare with a backup",
-                Level.FAULT,
+                f"somebody changed the record there or took rows out; compare with a backup; {BACKUP}",
             )
             return
         if len(rows) < PAGE_MAX:
