@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from receiver_running import Wire, running
 
 from training.fleet import protocol
 from training.fleet.job import REPORTABLE
@@ -21,8 +22,12 @@ KEPT = Path(__file__).parents[1] / "docs" / "openapi.json"
 HOW = "run: python -m training.fleet.web.openapi docs/openapi.json"
 
 
-def test_the_document_that_is_kept_is_the_one_that_is_served() -> None:
+def test_the_document_that_is_kept_is_the_one_that_is_served(tmp_path: Path) -> None:
     assert KEPT.read_text(encoding="utf-8") == openapi.text(), HOW
+    with running(tmp_path) as receiver, Wire(receiver) as wire:
+        status, headers, body = wire.request("GET", openapi.PATH).answer()
+    assert (status, headers["content-type"]) == (200, "application/json")
+    assert body == KEPT.read_bytes(), "to the byte, for whoever compares"
 
 
 def test_every_address_is_documented_and_no_other() -> None:

@@ -213,7 +213,8 @@ class Aim:
             job = self._plan[n % len(self._plan)]
             parameters["job_id"] = job["job_id"] if n % 2 else job["name"]
             if self._granted and n % 3 == 1:
-                self._claimed(case, *self._granted[n % len(self._granted)])
+                whole = case.meta is None or not case.meta.is_negative_at(ParameterLocation.BODY)
+                self._claimed(case, *self._granted[n % len(self._granted)], whole=whole)
         if parameters and not wrong and n % 3 and not case.path.endswith("/remove"):
             parameters.update(
                 {name: self._pushed[name] for name in self._pushed if name in parameters}
@@ -222,17 +223,16 @@ class Aim:
             self._body(case.body, n)
         return case
 
-    def _claimed(self, case: Any, job_id: str, claim_id: str, host: str) -> None:
+    def _claimed(self, case: Any, job_id: str, claim_id: str, host: str, *, whole: bool) -> None:
+        """Of a granted claim; what lacks in a body that is not ``whole`` goes on lacking."""
         if case.method not in ("PUT", "HEAD", "POST"):
             return
         case.path_parameters["job_id"] = job_id
         if isinstance(case.body, dict):
-            if _text(case.body, "claim_id"):
-                case.body["claim_id"] = claim_id
-            if _text(case.body, "host_id"):
-                case.body["host_id"] = host
-            if _text(case.body, "artifact_id"):
-                case.body["artifact_id"] = self._artifact
+            found = {"claim_id": claim_id, "host_id": host, "artifact_id": self._artifact}
+            for name, value in found.items():
+                if isinstance(case.body.get(name, "" if whole else None), str):
+                    case.body[name] = value
         elif case.method != "POST":
             case.headers[HEADER_CLAIM_ID] = claim_id
             case.headers.pop(HEADER_HOST_ID, None)
@@ -256,10 +256,6 @@ class Aim:
         elif case.method == "POST" and (found := response.json())["job_id"]:
             granted = found["job_id"], found["claim_id"], case.body.get("host_id", "pi")
             self._granted = [*self._granted[-5:], granted]
-
-
-def _text(body: dict[str, Any], name: str) -> bool:
-    return isinstance(body.get(name, ""), str)
 
 
 def _whole_numbers(value: Any) -> Any:

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -239,10 +240,10 @@ async def health(hub: Hub, _request: Request) -> Response:
 
 
 async def openapi(hub: Hub, _request: Request) -> Response:
-    """What this program's addresses take and answer, for other programs."""
-    from training.fleet.web.openapi import document  # asked for rarely, and not small
+    """What this program's addresses take and answer, for other programs; the very bytes of docs/openapi.json."""
+    from training.fleet.web.openapi import text  # asked for rarely, and not small
 
-    return reply(await hub.disk(document))
+    return reply(msgspec.Raw((await hub.disk(text)).encode()))
 
 
 # -- the operator -----------------------------------------------------------------------------------------------
