@@ -175,6 +175,7 @@ class MoreMemoryOrNone(WorkerChecker):
         super().__init__(world)
         self._declared = hosts
         self._lacked: dict[str, list[tuple[str, float]]] = {}  # job → kind, GiB
+        self._heard: set[str] = set()  # hosts that asked before the call that is looked at
         self._witness: Witness
 
     def restarted(self, witness: Witness) -> None:
@@ -183,6 +184,8 @@ class MoreMemoryOrNone(WorkerChecker):
     def see(self, seen: Observation) -> None:
         if seen.error is None and seen.call.name == "fail":
             self._failed(seen)
+        if seen.call.name == "claim":
+            self._heard.add(seen.call.message.host_id)
         for event in seen.events:
             if event.transition == "requeue":
                 self._lacked.pop(event.job_id, None)
@@ -214,7 +217,8 @@ class MoreMemoryOrNone(WorkerChecker):
             and all(has(_KINDS[k], capability) > g for k, g in self._lacked[live.job_id])
         ]
         if (after.ended_by or "").startswith("out_of_memory"):
-            self.demand(not larger, f"{larger} have more memory, and the job was failed")
+            known = [name for name in larger if name in self._heard]
+            self.demand(not known, f"{known} have more memory, and the job was failed")
         self.demand(bool(larger) or after.status == "failed", "nobody has more, and the job waits")
 
     def _hosts(self) -> dict[str, dict[str, Any]]:
