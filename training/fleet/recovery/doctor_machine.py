@@ -96,8 +96,8 @@ def authority(folder: Path, now: float) -> Iterator[Finding]:
         yield Finding(
             "authority",
             f"{folder} lacks {' and '.join(missing)}",
-            f"copy it from FOLDER/snapshots/…/keys of a backup made --with-keys; without one move {folder} away, "
-            "restart the receiver and enroll every host anew",
+            f"copy it from FOLDER/snapshots/…/keys of a backup made --with-keys, owned by the receiver's user; without "
+            f"one move {folder} away, restart the receiver and enroll every host anew",
         )
     ends = _authority_ends(folder / "ca.pem") if "ca.pem" in there else None
     if ends is not None and ends < now + AUTHORITY_LEFT_S:
