@@ -19,7 +19,7 @@ from fuzz.checks import shows_nothing_unseen
 from training.fleet import cli
 from training.fleet.calls.transport import Response
 from training.fleet.client import FleetClient
-from training.fleet.commands.world import World
+from training.fleet.commands.world import DEFAULT_URL, URL_VARIABLE, World
 
 NOW = 1_700_000_000.0
 _VIEW: dict[str, Any] = {
@@ -112,7 +112,7 @@ def one_input(data: bytes) -> None:
         ),
         out=out,
         err=err,
-        environ={},
+        environ={URL_VARIABLE: DEFAULT_URL},
         sleep=_never,
     )
     cli.main([*argv], world=world)

@@ -52,9 +52,7 @@ def one_input(data: bytes) -> None:
 def _summed(archive: bytes) -> bytes:
     """The archive with the check sum of each header that can be found by the sizes made right."""
     made, at = bytearray(archive), 0
-    while any(
-        header := made[at : at + _BLOCK]
-    ):  # until the end, which is a block of zeros, or nothing
+    while any(header := made[at : at + _BLOCK]):  # the end is a block of zeros, or nothing
         header[148:156] = b" " * 8
         made[at + 148 : at + 156] = b"%06o\0 " % sum(header)
         try:
