@@ -105,7 +105,10 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
 def _commit() -> str | None:
     """What is tried; a seed makes the same inputs there."""
     command = ["git", "describe", "--always", "--dirty", "--exclude=*"]
-    done = subprocess.run(command, cwd=CORPUS, capture_output=True, text=True, check=False)
+    try:
+        done = subprocess.run(command, cwd=CORPUS, capture_output=True, text=True, check=False)
+    except OSError:  # no git here
+        return None
     return done.stdout.strip() or None
 
 
