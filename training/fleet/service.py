@@ -117,14 +117,6 @@ class Service:
         step = self._watch.step_until(now, self._clock.monotonic())
         return now - self.policy.stale_after_s - max(0.0, step)
 
-    def _may_live(self, known: KnownHost) -> bool:
-        """Whether nobody may take its place: as with its claims, only a whole lease of *observed* silence counts.
-
-        What was not heard while the receiver was down, asleep or on another time says nothing.
-        """
-        watch = self._watch.look(self._clock.now(), self._clock.monotonic(), self.policy)
-        return self.alive(known) or not watch.may_sweep
-
     def host_of(self, known: KnownHost) -> Host:
         """What the decision knows of this host: detected, cut down to what the manifest declares."""
         return self.roster.host(known)
@@ -209,7 +201,9 @@ class Service:
         if known is None or request.instance_id is None or known.instance_id is None:
             return
         if known.instance_id != request.instance_id:
-            if not self._may_live(known):
+            # As with its claims, only a whole lease of observed silence speaks against the other one.
+            watch = self._watch.look(self._clock.now(), self._clock.monotonic(), self.policy)
+            if watch.may_sweep and not self.alive(known):
                 return
             conflict = f"installation {request.instance_id[:8]} asks with the id of {known.instance_id[:8]}"
             self.roster.put(replace(known, conflict=conflict))
