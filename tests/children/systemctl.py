@@ -10,10 +10,12 @@ import os
 import pwd
 import re
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
 import threading
+from contextlib import suppress
 from pathlib import Path
 
 STATE = Path(os.environ.get("STUB_SYSTEMD", "/run/stub-systemd"))
@@ -93,9 +95,13 @@ def stop(unit: str) -> None:
         os.kill(pid, signal.SIGTERM)
         for _ in range(450):
             if not pid_of(unit):
-                return
+                break
             threading.Event().wait(0.1)
-        os.kill(pid, signal.SIGKILL)
+        else:
+            os.kill(pid, signal.SIGKILL)
+    with suppress(FileNotFoundError):  # the unit may be gone
+        for name in said(unit).get("RuntimeDirectory", []):
+            shutil.rmtree(Path("/run", name), ignore_errors=True)
 
 
 def main() -> int:
