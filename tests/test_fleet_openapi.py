@@ -134,3 +134,20 @@ def test_the_calls_see_a_bug_and_an_answer_that_is_not_documented(
     said = "\n".join(run(tmp_path, 1, seed=1).failures)
     assert "GET /v1/jobs: not_a_server_error" in said
     assert "GET /v1/jobs: status_code_conformance" in said
+
+
+def test_the_record_of_the_long_run_holds_documented_answers_and_is_what_the_page_says() -> None:
+    record = json.loads((Path(__file__).parent / "api" / "record.json").read_bytes())
+    documented = openapi.document()["paths"]
+    undocumented = set()
+    for answer in record["answers"]:
+        method, path, status = answer.split()
+        # A method that the address does not have is answered with 405; the document is of those that it has.
+        if status != "405" and status not in documented[path][method.lower()]["responses"]:
+            undocumented.add(answer)
+    assert undocumented == set()
+    calls = sum(record["answers"].values())
+    assert record["calls"] == calls == sum(run["calls"] for run in record["runs"])
+    page = (KEPT.parent / "security-threats.md").read_text(encoding="utf-8")
+    assert f"{calls:,} made-up calls" in page
+    assert f"{record['server_errors']} server errors" in page

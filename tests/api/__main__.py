@@ -10,18 +10,41 @@ import json
 import logging
 import sys
 import tempfile
+from collections import Counter
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from api.run import Result, Target, run
 from training.clock import SystemClock
+from training.fleet.capability import checkout_commit
+from training.fleet.checkout import ROOT
 
 EXAMPLES = 10  # inputs an operation and round: short rounds, because a receiver that knows many hosts is slower
 
 
 def server_errors(result: Result) -> int:
     return sum(n for each, n in result.statuses.items() if each.split()[-1][0] == "5")
+
+
+def added(record: dict[str, Any], found: dict[str, Any]) -> dict[str, Any]:
+    """The record with one more run, of which only the sum keeps each answer."""
+    answers = Counter(record["answers"]) + Counter(found["answers"])
+    run = {name: value for name, value in found.items() if name not in ("answers", "checks")}
+    return {
+        **record,
+        "calls": record["calls"] + found["calls"],
+        "server_errors": record["server_errors"] + found["server_errors"],
+        "runs": [*record["runs"], run],
+        "answers": dict(sorted(answers.items())),
+    }
+
+
+def written(path: Path, document: dict[str, Any]) -> None:
+    part = path.with_suffix(".part")
+    part.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    part.replace(path)
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -31,10 +54,12 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--target", choices=[*Target], default=Target.APP)
     parser.add_argument("--seed", type=int, default=0, help="of the first round")
     parser.add_argument("--json", type=Path, help="where the result so far is written")
+    parser.add_argument("--record", type=Path, help="tests/api/record.json, to add the result to")
     args = parser.parse_args(argv)
     logging.disable(logging.CRITICAL)
     clock = SystemClock()
     begun, total, rounds = clock.monotonic(), Result(), 0
+    commit = (checkout_commit(ROOT) or "")[:7]
     end = begun + args.minutes * 60
     while total.calls < args.calls and not total.failures and clock.monotonic() < end:
         before = total.calls
@@ -48,21 +73,22 @@ def main(argv: list[str] | None = None) -> int:
             kind = Target(args.target)
             total.add(run(Path(folder), EXAMPLES, seed, kind=kind, tell=tell))
         rounds += 1
+        found = {
+            "of_commit": commit,
+            "target": args.target,
+            "first_seed": args.seed,
+            "rounds": rounds,
+            "calls": total.calls,
+            "seconds": round(clock.monotonic() - begun, 1),
+            "server_errors": server_errors(total),
+            "failures": total.failures,
+            "checks": dict(sorted(total.checks.items())),
+            "answers": dict(sorted(total.statuses.items())),
+        }
         if args.json:  # whole after every round, for whoever stops it
-            found = {
-                "target": args.target,
-                "calls": total.calls,
-                "rounds": rounds,
-                "first_seed": args.seed,
-                "seconds": round(clock.monotonic() - begun, 1),
-                "server_errors": server_errors(total),
-                "checks": dict(sorted(total.checks.items())),
-                "answers": dict(sorted(total.statuses.items())),
-                "failures": total.failures,
-            }
-            part = args.json.with_suffix(".part")
-            part.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-            part.replace(args.json)
+            written(args.json, found)
+    if args.record and total.calls:
+        written(args.record, added(json.loads(args.record.read_bytes()), found))
     print()
     for failure in total.failures:
         print(failure)
