@@ -306,7 +306,8 @@ class FleetMachine(RuleBasedStateMachine):
             lambda: self.world.service.heartbeat(claim.job, a_beat(claim.claim_id)).action
         )
         job = self.jobs[claim.job]
-        if self.adoptable(claim) and claim.readopted < RULES.max_readoptions:
+        went_on = self.live_of(claim.host)
+        if self.adoptable(claim) and not went_on and claim.readopted < RULES.max_readoptions:
             claim.ended, claim.readopted, job.live = None, claim.readopted + 1, claim
             job.losses = max(0, job.losses - 1)
         if claim.ended is None:

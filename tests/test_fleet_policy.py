@@ -262,7 +262,7 @@ def test_finished_work_of_a_lost_host_is_taken_unless_somebody_claimed_the_job_s
 @pytest.mark.parametrize("status", sorted(FINAL))
 def test_nothing_final_is_undone_by_a_late_message(status: JobStatus) -> None:
     assert not may_adopt(a_row(status), an_attempt(**LOST))
-    assert not may_readopt(a_row(status), an_attempt(**LOST), POLICY)
+    assert not may_readopt(a_row(status), an_attempt(**LOST), (), POLICY)
 
 
 @pytest.mark.parametrize("reason", sorted(set(EndReason) - {EndReason.HOST_LOST}))
@@ -276,10 +276,19 @@ def test_a_requeue_cuts_off_late_messages() -> None:
 
 def test_readoption_is_bounded() -> None:
     allowed = [
-        may_readopt(a_row(**WAITING), an_attempt(**LOST, readoptions=n), POLICY) for n in range(5)
+        may_readopt(a_row(**WAITING), an_attempt(**LOST, readoptions=n), (), POLICY)
+        for n in range(5)
     ]
     assert allowed == [True, True, True, False, False]
     assert may_adopt(a_row(**WAITING), an_attempt(**LOST, readoptions=9)), "work is still taken"
+
+
+def test_a_slot_that_holds_another_job_is_not_given_back_to_a_late_word() -> None:
+    late = an_attempt(**LOST, session_id="1-a", slot=0)
+    other = an_attempt(claim_id="other", session_id="2-b", slot=0)
+    apart = an_attempt(claim_id="other", session_id="2-b", slot=1)
+    assert not may_readopt(a_row(**WAITING), late, [other], POLICY)
+    assert may_readopt(a_row(**WAITING), late, [apart], POLICY)
 
 
 # ── silence ─────────────────────────────────────────────────────────────────────────────────

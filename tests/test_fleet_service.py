@@ -546,6 +546,17 @@ def test_a_late_heartbeat_readopts_and_gives_the_loss_back_three_times(receiver:
     assert receiver.status() == "completed", "finished work is taken all the same"
 
 
+def test_a_late_heartbeat_of_a_host_that_went_on_to_another_job_takes_nothing_back(
+    receiver: Receiver,
+) -> None:
+    claim_id = lose(receiver)
+    receiver.service.reload([a_job("one"), a_job("two", priority=90)], Plan())
+    receiver.granted()
+    assert receiver.status("two") == "claimed"
+    refused(Slug.LEASE_SUPERSEDED, lambda: receiver.service.heartbeat("id-one", a_beat(claim_id)))
+    assert receiver.status() == "pending"
+
+
 # ── observed time ───────────────────────────────────────────────────────────────────────────
 
 

@@ -17,6 +17,7 @@ FOUND = {
     714: "another installation was let in because the clock had stepped forward",
     720: "another installation was let in because the clock had stepped forward, once more",
     3336: "another installation was let in because the clock had stepped before a crash",
+    8329: "a heartbeat a minute late took a job back for a worker that had gone on to another",
 }
 
 

@@ -266,9 +266,13 @@ def may_adopt(job: Job, attempt: Attempt) -> bool:
     )
 
 
-def may_readopt(job: Job, attempt: Attempt, policy: Policy) -> bool:
-    """A host given up for lost that is heard again goes on, a bounded number of times."""
-    return may_adopt(job, attempt) and attempt.readoptions < policy.max_readoptions
+def may_readopt(job: Job, attempt: Attempt, live: Iterable[Attempt], policy: Policy) -> bool:
+    """A host given up for lost that is heard again goes on, a bounded number of times.
+
+    ``live`` is what that host holds now: with another job in the same slot this heartbeat is only late.
+    """
+    went_on = attempt.session_id is not None and any(each.slot == attempt.slot for each in live)
+    return may_adopt(job, attempt) and not went_on and attempt.readoptions < policy.max_readoptions
 
 
 # ── silence ─────────────────────────────────────────────────────────────────────────────────

@@ -271,7 +271,8 @@ class Service:
         job, attempt = self._claimed(job_id, request.claim_id, request.host_id)
         if attempt.end_reason is EndReason.CANCELLED:
             return HeartbeatReply(action=Action.STOP, lease_s=0.0, log_next=attempt.log_next)
-        if not attempt.live and rules.may_readopt(job, attempt, self.policy):
+        held = () if attempt.live else self.queue.live_attempts(attempt.host)
+        if not attempt.live and rules.may_readopt(job, attempt, held, self.policy):
             job, attempt = self.queue.readopt(job, attempt)
         if not attempt.live:
             raise ended(attempt)
