@@ -108,6 +108,8 @@ class GrantsFit(Checker):
         if not self.clock_is_true:
             return
         facts, now = seen.before.jobs[event.job_id], self._witness.receiver.clock.now()
+        if facts.status != "pending":  # given back by this very call
+            facts = seen.after.jobs[event.job_id]
         self.demand(facts.claimable_at <= now + 1e-6, "granted before its back-off was over")
         if spec.get("prefer_cuda") and not has_cuda(spec, request.capability):
             held_s = now - facts.claimable_at

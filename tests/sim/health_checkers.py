@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sim.faults import Fault
 from sim.grant_checkers import misfit
@@ -20,6 +20,15 @@ if TYPE_CHECKING:
 _KINDS = {"ram": Fault.OUT_OF_RAM, "vram": Fault.OUT_OF_VRAM}
 
 
+class Death(NamedTuple):
+    """A trainer that died at once."""
+
+    claim: str
+    job: str
+    generation: int
+    reason: str
+
+
 class SickHostsAreTakenOut(WorkerChecker):
     """A host on which different jobs die at once, one after the other, is taken out and gets nothing until it is
     released; none of these deaths counts, and no other does not."""
@@ -27,8 +36,8 @@ class SickHostsAreTakenOut(WorkerChecker):
     def __init__(self, world: World, policy: Policy) -> None:
         super().__init__(world)
         self._policy = policy
-        self._row: dict[str, list[tuple[str, str, str]]] = {}  # host → claim, job, reason
-        self._believed: dict[str, int] = {}  # job → the generation in which it was pardoned
+        self._row: dict[str, list[Death]] = {}  # by host
+        self._believed: set[tuple[str, int]] = set()  # jobs and generations that were pardoned
         self._pardoned: set[str] = set()
         self._witness: Witness
 
@@ -54,7 +63,7 @@ class SickHostsAreTakenOut(WorkerChecker):
         live, host = seen.before.live.get(message.claim_id), message.host_id
         if live is None:
             return
-        death = (live.claim_id, live.job_id, message.reason)
+        death = Death(live.claim_id, live.job_id, live.generation, message.reason)
         known = (message.record or {}).get("train_s") is not None
         if not known and message.reason != "spawn_failed":
             self._believe(
@@ -66,24 +75,25 @@ class SickHostsAreTakenOut(WorkerChecker):
                 self._row.pop(host, None)
             return
         if host in seen.before.out:
-            self._forgiven([death], seen)
+            self._forgiven([death])
             return
         row = self._row.setdefault(host, [])
         row.append(death)
-        if self._speaks_against_host(row, seen):
+        if self._speaks_against_host(row):
             found = seen.after.out.get(host) == "deaths"
             self.demand(found, f"{host} is sick and was not taken out")
-            self._forgiven(self._row.pop(host), seen)
+            self._forgiven(self._row.pop(host))
         else:
             self.demand(host not in seen.after.out, f"{host} was taken out for nothing")
 
     def _believe(self, host: str) -> None:
         """Take the receiver's word for what died there."""
         self._row[host] = [
-            (str(claim), str(job_id), str(reason))
-            for claim, job_id, reason in self._witness.rows(
-                "SELECT a.claim_id, a.job_id, a.end_reason FROM deaths AS d JOIN attempts AS a "
-                "ON a.job_id = d.job_id AND a.attempt = d.attempt WHERE d.host = ? ORDER BY d.seq",
+            Death(*row)
+            for row in self._witness.rows(
+                "SELECT a.claim_id, a.job_id, a.generation, a.end_reason FROM deaths AS d "
+                "JOIN attempts AS a ON a.job_id = d.job_id AND a.attempt = d.attempt "
+                "WHERE d.host = ? ORDER BY d.seq",
                 host,
             )
         ]
@@ -92,7 +102,7 @@ class SickHostsAreTakenOut(WorkerChecker):
             host,
         ):
             self._pardoned.add(claim)
-            self._believed[job_id] = max(generation, self._believed.get(job_id, 0))
+            self._believed.add((job_id, generation))
 
     def _at_once(self, message: Any) -> bool:
         failed = message.reason == "trainer_failed" and message.out_of_memory is None
@@ -103,22 +113,18 @@ class SickHostsAreTakenOut(WorkerChecker):
         train_s = (message.record or {}).get("train_s", 0.0)  # without, it could not be started
         return bool(train_s >= self._policy.odd_death_s)
 
-    def _speaks_against_host(self, row: list[tuple[str, str, str]], seen: Observation) -> bool:
+    def _speaks_against_host(self, row: list[Death]) -> bool:
         enough = self._policy.odd_deaths
         if not enough:
             return False
-        jobs = {
-            job_id
-            for _, job_id, _ in row
-            if self._believed.get(job_id) != seen.before.jobs[job_id].generation
-        }
-        unstarted = [reason for _, _, reason in row[-enough:]] == ["spawn_failed"] * enough
+        jobs = {death.job for death in row if (death.job, death.generation) not in self._believed}
+        unstarted = [death.reason for death in row[-enough:]] == ["spawn_failed"] * enough
         return unstarted or len(jobs) >= enough
 
-    def _forgiven(self, row: list[tuple[str, str, str]], seen: Observation) -> None:
-        for claim, job_id, _ in row:
-            self._pardoned.add(claim)
-            self._believed[job_id] = seen.before.jobs[job_id].generation
+    def _forgiven(self, row: list[Death]) -> None:
+        for death in row:
+            self._pardoned.add(death.claim)
+            self._believed.add((death.job, death.generation))
 
     def at_end(self, witness: Witness) -> None:
         found = {row[0] for row in witness.rows("SELECT claim_id FROM attempts WHERE pardoned = 1")}

@@ -236,9 +236,12 @@ class HungTrainersAreStopped(WorkerChecker):
         if not isinstance(event, t.Measured) or not self._limit_s:
             return
         trainer, work = host.trainer, host.state.work
-        if trainer is None or work is None or host.state.phase != "running" or work.paused:
+        if trainer is None or work is None or host.state.phase != "running":
             return
         last, hung_s = self._seen.get(event.claim_id, (self.world.now, 0.0))
+        if work.paused:
+            self._seen[event.claim_id] = self.world.now, hung_s
+            return
         step_s = min(self.world.now - last, STEP_MAX_S) if trainer.hung else 0.0
         self.demand(
             not trainer.hung or hung_s < self._limit_s + 2 * STEP_MAX_S,

@@ -210,7 +210,7 @@ INSERT INTO deaths (host, job_id, attempt) VALUES (:host, :job_id, :attempt)
 DELETE FROM deaths WHERE host = :host
 
 -- name: deaths — what died at once on a host, in a row
-SELECT d.job_id, d.attempt, j.name, a.claim_id, a.end_reason, a.error, a.generation = j.generation AS counts,
+SELECT d.job_id, d.attempt, j.name, a.claim_id, a.end_reason, a.error,
   EXISTS (SELECT 1 FROM attempts AS p
     WHERE p.job_id = a.job_id AND p.generation = a.generation AND p.pardoned = 1) AS pardoned_before
 FROM deaths AS d
