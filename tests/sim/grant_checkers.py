@@ -100,7 +100,7 @@ class GrantsFit(Checker):
 
     def _grant(self, seen: Observation, event: Event) -> None:
         request = seen.call.message
-        spec = self._witness.spec(event.job_id)
+        spec = seen.before.jobs[event.job_id].wants()
         obstacle = misfit(
             spec, request.host_id, request.capability, self._hosts.get(request.host_id, {})
         )
@@ -121,7 +121,7 @@ class GrantsFit(Checker):
                 self._passed_over(other, request, now)
 
     def _passed_over(self, other: Facts, request: Any, now: float) -> None:
-        spec = self._witness.spec(other.job_id)
+        spec = other.wants()
         declared = self._hosts.get(request.host_id, {})
         graces = self._policy.prefer_cuda_grace_s + self._policy.host_priority_grace_s
         free = other.claimable_at + graces <= now and (

@@ -213,7 +213,7 @@ class MoreMemoryOrNone(WorkerChecker):
         after = seen.after.jobs[live.job_id]
         if (after.ended_by or "").startswith("out_of_memory"):
             self.world.tally["jobs failed for want of memory"] += 1
-        spec = self._witness.spec(live.job_id)
+        spec = after.wants()
         spec.pop("min_ram_gib", None)  # free memory is a matter of the moment
         spec.pop("min_vram_gib", None)
         larger = [

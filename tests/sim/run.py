@@ -217,8 +217,8 @@ class Simulation:
 
     def _fitting(self) -> Iterable[str]:
         """Jobs that some machine of the fleet can run."""
-        for job_id in self.witness.now.jobs:
-            spec = self.witness.spec(job_id)
+        for job_id, facts in self.witness.now.jobs.items():
+            spec = facts.wants()
             for machine in self.scenario.machines:
                 if g.misfit(spec, machine.name, machine.capability, machine.declared) is None:
                     yield job_id

@@ -39,6 +39,14 @@ class Facts(NamedTuple):
     priority: int
     avoid_host: str
     avoid_until: float | None
+    spec: str
+    ram_above_gib: float
+    vram_above_gib: float
+
+    def wants(self) -> dict[str, Any]:
+        """What the job asks for, and what was learned of its memory."""
+        spec: dict[str, Any] = json.loads(self.spec)
+        return spec | {"ram_above_gib": self.ram_above_gib, "vram_above_gib": self.vram_above_gib}
 
 
 class Live(NamedTuple):
@@ -218,13 +226,6 @@ class Witness:
         cursor = self.receiver.database.connection.cursor()
         cursor.row_factory = None
         return cursor.execute(sql, params).fetchall()
-
-    def spec(self, job_id: str) -> dict[str, Any]:
-        """What a job asks for, and what was learned of its memory."""
-        sql = "SELECT spec, ram_above_gib, vram_above_gib FROM jobs WHERE job_id = ?"
-        ((text, ram, vram),) = self.rows(sql, job_id)
-        spec: dict[str, Any] = json.loads(text)
-        return spec | {"ram_above_gib": ram, "vram_above_gib": vram}
 
     def _look(self, known: Snapshot) -> tuple[Snapshot, list[Event]]:
         jobs = {row[0]: Facts._make(row) for row in self.rows(_FACTS)}
