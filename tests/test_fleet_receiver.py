@@ -569,6 +569,8 @@ CLAIM, BEAT = "/v1/job/claim", f"/v1/job/{JOB}/heartbeat"
         ("POST", CLAIM, b" " * 70_000, (413, "too_large")),
         ("POST", BEAT, b"{}", (409, "lease_superseded")),
         ("POST", BEAT, b'{"seq": "1"}', (400, "bad_request")),
+        ("POST", BEAT, b'{"seq": 1.5}', (400, "bad_request")),
+        ("POST", BEAT, b'{"seq": 1.0}', (409, "lease_superseded")),  # an integer, as JSON has it
         ("POST", f"/v1/job/{JOB}/complete", b"{}", (400, "bad_request")),
         ("POST", f"/v1/job/{JOB}/fail", b'{"reason": "bored"}', (400, "bad_request")),
         ("POST", "/v1/job/nobody/heartbeat", b"{}", (404, "unknown_job")),

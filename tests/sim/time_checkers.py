@@ -46,6 +46,11 @@ class Silence(Checker):
             self._stepped_s = self._astray_s = 0.0
             self.looked(seen)
 
+    @property
+    def off_s(self) -> float:
+        """By how much something that was stamped may be wrong for good."""
+        return max(self.unseen_s, self._astray_s)
+
     def looked(self, seen: Observation) -> None:
         """The receiver looked who was silent."""
 

@@ -151,13 +151,27 @@ def _methods_here(request: Request) -> list[str]:
 def decoded(body: bytes, kind: type[T]) -> T:
     """A JSON body as its struct; a wrong type is refused with its path (``$.host_id``)."""
     try:
-        return msgspec.json.decode(body or b"{}", type=kind)
+        try:
+            return msgspec.json.decode(body or b"{}", type=kind)
+        except msgspec.ValidationError:
+            return msgspec.convert(_whole_numbers(msgspec.json.decode(body or b"{}")), kind)
     except msgspec.ValidationError as error:
         raise Refusal(Slug.BAD_REQUEST, f"the body does not fit: {error}") from None
     except (msgspec.DecodeError, UnicodeDecodeError, ValueError) as error:
         raise Refusal(Slug.BAD_REQUEST, f"the body is not JSON: {error}") from None
     except RecursionError:
         raise Refusal(Slug.BAD_REQUEST, "the body is nested too deeply") from None
+
+
+def _whole_numbers(value: Any) -> Any:
+    """To JSON, and to the published schema, 2.0 is an integer, and some languages write it so."""
+    if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
+        return int(value)
+    if isinstance(value, dict):
+        return {key: _whole_numbers(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_whole_numbers(each) for each in value]
+    return value
 
 
 def reply(message: Any, headers: Mapping[str, str] | None = None) -> Response:

@@ -96,8 +96,8 @@ async def probe(hub: Hub, request: Request) -> Response:
 async def receive(hub: Hub, request: Request) -> Response:
     """``PUT``: the claim is checked before the body is read, at its end, and in the transaction that accepts it."""
     said = Announced.of(request)
-    check_size(hub, said.size)
     ticket = await _ticket(hub, said)
+    check_size(hub, said.size)
     artifact = await _stored(hub, ticket, said.sha256)
     if artifact is not None and said.size == artifact.size:
         # Delivered before, and the answer was lost: hash what is there instead of taking it once more.
