@@ -60,7 +60,7 @@ class Simulation:
         self.grants = g.GrantsFit(self.world, policy, scenario.hosts)
         self.finished = w.FinishedIsDelivered(self.world)
         self.workers: list[WorkerChecker] = [
-            w.OneTrainerAtATime(self.world, scenario.settings),
+            w.OneTrainerAtATime(self.world, scenario.settings, lambda: self.silence[0].off_s),
             w.ToldToStop(self.world),
             w.LeavesInTime(self.world),
             self.finished,
@@ -241,7 +241,9 @@ class Simulation:
         pause = policy.backoff_max_s + policy.retry_elsewhere_grace_s + policy.prefer_cuda_grace_s
         tries = policy.max_attempts + 4  # some of them on a host that is taken out for it
         lease = 6 * policy.stale_after_s
-        longer = self.silence[0].off_s  # a hold may have been stamped by a clock that nobody saw step
+        longer = self.silence[
+            0
+        ].off_s  # a hold may have been stamped by a clock that nobody saw step
         return tries * (work + (pause + 120) * len(scenario.work_s)) + lease + longer
 
     def _judge(self) -> None:

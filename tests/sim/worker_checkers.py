@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from sim.witness import Checker, Observation, Witness
@@ -44,11 +45,13 @@ class OneTrainerAtATime(WorkerChecker):
     """With ``on_silence = "pause"`` no trainer runs whose claim was swept: two copies never run at once.
 
     Without it, the time for which two ran is counted and shown. What the operator took away, and what a copy of the
-    same installation took over, is known to its worker only at its next heartbeat, and is not promised.
+    same installation took over, is known to its worker only at its next heartbeat, and is not promised. Nor is anything
+    when ``off_s`` says that heartbeats were stamped by a clock that nobody saw step.
     """
 
-    def __init__(self, world: World, settings: t.Settings) -> None:
+    def __init__(self, world: World, settings: t.Settings, off_s: Callable[[], float]) -> None:
         super().__init__(world)
+        self._off_s = off_s
         self._pausing = settings.on_silence is t.OnSilence.PAUSE
         self._running: dict[str, list[Trainer]] = {}  # job → its running trainers
         self._swept: set[str] = set()
@@ -85,7 +88,7 @@ class OneTrainerAtATime(WorkerChecker):
             runs = trainer.running and claim in self._swept
             self.demand(not runs, f"the trainer of the swept claim {claim[:8]} runs")
 
-        if self._pausing and claim in self._swept:
+        if self._pausing and claim in self._swept and not self._off_s():
             self.world.after(SLACK_S, look)
 
 
