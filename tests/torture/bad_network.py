@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from torture.fleet import Fleet, until
+from torture.fleet import Fleet, FleetWithData, until
 from torture.relay import PLACES, Relay, Strike
 from torture.verdict import all_told, judge
 
 KINDS = (
     "POST claim", "POST heartbeat", "HEAD model", "PUT model", "POST complete", "POST fail", "POST log",
+    "GET dataset", "GET piece",
 )  # fmt: skip
+FETCHED_BYTES = 20_000
 CHATTER = 1000  # more lines than the report at the end of an attempt takes along
 
 
@@ -40,6 +42,8 @@ def strikes(kind: str, full: bool) -> list[Strike]:
 
 def strike_at(kind: str, full: bool) -> Counter[str]:
     """One job for each strike, through one relay."""
+    if kind.startswith("GET"):
+        return sum((_one_fetch(strike) for strike in strikes(kind, full)), Counter())
     counts: Counter[str] = Counter()
     seldom = {"heartbeat_s": 60.0} if kind == "POST log" else {}  # or they bring the lines
     with Fleet(timeout_s=1.5, settings=seldom) as fleet:
@@ -79,3 +83,22 @@ def _one(fleet: Fleet, relay: Relay, strike: Strike) -> str:
     wanted = 2 if strike.kind == "POST fail" else 1
     assert len(attempts) == wanted, f"{strike}: {[each['end_reason'] for each in attempts]}"
     return "strikes"
+
+
+def _one_fetch(strike: Strike) -> Counter[str]:
+    """A worker that has no data yet fetches it through the relay."""
+    with FleetWithData(timeout_s=1.5) as fleet:
+        fleet.start_receiver()
+        fleet.publish([bytes(FETCHED_BYTES)])
+        with Relay(fleet.port) as relay:
+            relay.arm(strike)
+            name = fleet.add(behave="well")
+            worker = fleet.start_worker(url=relay.url)
+            fleet.wait_for(name, "completed")
+            assert relay.struck.is_set(), f"{strike} did not happen"
+            worker.terminate()
+            worker.wait(60)
+        judge(fleet)
+        ends = [each["end_reason"] for each in fleet.job(name)["attempts"]]
+        assert ends == ["completed"], f"{strike}: {ends}"
+    return Counter(strikes=1)

@@ -13,7 +13,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,8 @@ from training.crashpoint import VARIABLE
 from training.fleet.calls.answers import ClientError
 from training.fleet.calls.transport import HttpTransport
 from training.fleet.client import FleetClient
+from training.fleet.datasets.client import push, read_folder
+from training.fleet.datasets.pieces import Listing
 
 PROGRAMS = Path(__file__).with_name("programs")
 ROOT = Path(__file__).resolve().parents[2]
@@ -268,3 +270,21 @@ def _parent_folder(pid: int) -> str:
     with contextlib.suppress(OSError):
         return str(Path(f"/proc/{pid}/cwd").readlink())
     return ""
+
+
+class FleetWithData(Fleet):
+    """Its plan names a data set, which :meth:`publish` brings to the receiver."""
+
+    def write_plan(self) -> None:
+        super().write_plan()
+        with (self.folder / "plan.toml").open("a") as plan:
+            plan.write('\n[defaults]\ndataset = "processed"\n')
+
+    def publish(self, files: Iterable[bytes]) -> Listing:
+        data = self.folder / "elsewhere"
+        data.mkdir()
+        for number, content in enumerate(files):
+            (data / f"file-{number}").write_bytes(content)
+        listing = read_folder(data, lambda *_: None)
+        push(self.client.datasets, data, listing, "processed", lambda *_: None)
+        return listing

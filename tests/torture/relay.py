@@ -173,4 +173,5 @@ def _message(source: socket.socket, *, head_only: bool = False) -> bytes:
 def _kind(request: bytes) -> str:
     method, path = request.split(b" ", 2)[:2]
     words = path.decode().split("?")[0].strip("/").split("/")
-    return f"{method.decode()} {words[1] if words[1] == 'model' else words[-1]}"
+    named = next((word for word in ("model", "piece", "dataset") if word in words), words[-1])
+    return f"{method.decode()} {named}"

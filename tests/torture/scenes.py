@@ -19,12 +19,11 @@ from pathlib import Path
 from typing import Any
 
 from torture.database_parts import memory_folder
-from torture.fleet import ROOT, Fleet, until
+from torture.fleet import ROOT, Fleet, FleetWithData, until
 from torture.suspended import LEASE_S, fleet_attempts, is_held, leave
 from training.clock import SystemClock
 from training.crashpoint import VARIABLE
 from training.fleet.database_sqlite import SCHEMA_VERSION, SqliteDatabase
-from training.fleet.datasets.client import push, read_folder
 from training.fleet.datasets.pieces import PIECE_BYTES
 from training.fleet.recovery.backup import snapshots
 from training.fleet.recovery.doctor import examine
@@ -135,26 +134,14 @@ def copying(place: str, chance: random.Random) -> None:
 # ── the data set ────────────────────────────────────────────────────────────────────────────
 
 
-class FleetWithData(Fleet):
-    """Its plan names a data set."""
-
-    def write_plan(self) -> None:
-        super().write_plan()
-        with (self.folder / "plan.toml").open("a") as plan:
-            plan.write('\n[defaults]\ndataset = "processed"\n')
-
-
 def fetching(place: str, chance: random.Random) -> None:
     """A worker dies amid a fetch: what was there does not travel twice, and the job is trained."""
     with FleetWithData() as fleet:
         fleet.start_receiver()
-        data = fleet.folder / "elsewhere"
-        data.mkdir()
-        for number in range(chance.randint(2, 5)):
-            size = chance.choice((1000, PIECE_BYTES, chance.randint(1, 3 * PIECE_BYTES)))
-            (data / f"file-{number}").write_bytes(chance.randbytes(size))
-        listing = read_folder(data, lambda *_: None)
-        push(fleet.client.datasets, data, listing, "processed", lambda *_: None)
+        listing = fleet.publish(
+            chance.randbytes(chance.choice((1000, PIECE_BYTES, chance.randint(1, 3 * PIECE_BYTES))))
+            for _ in range(chance.randint(2, 5))
+        )
         here = [0, *accumulate(piece.length for piece in listing.places())]
         pieces = len(here) - 1
         if place == "client.sent.GET":  # the first is for the listing
