@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from training.fleet import policy as rules
 from training.fleet.choose import NoJob
+from training.fleet.database_sqlite import SqliteDatabase
 from training.fleet.job import LIVE, EndReason, Host, Job, JobStatus, Needs
 from training.fleet.policy import Fleet, Policy
 from training.fleet.queue import Claimant, Grant, JobQueue, _eligible
@@ -219,6 +220,22 @@ def test_no_job_is_granted_twice_whoever_asks_at_once(tmp_path: Path, connection
     assert sorted(granted) == sorted(f"job-{n}" for n in range(40))
     for queue in queues:
         queue.close()
+
+
+def test_a_file_whose_tables_somebody_makes_meanwhile_is_ours(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, ask = tmp_path / "training_jobs.db", SqliteDatabase._pragma
+
+    def interrupted(self: SqliteDatabase, pragma: str) -> Any:
+        found = ask(self, pragma)
+        if pragma.endswith("_version"):
+            monkeypatch.setattr(SqliteDatabase, "_pragma", ask)
+            SqliteDatabase(path).close()
+        return found
+
+    monkeypatch.setattr(SqliteDatabase, "_pragma", interrupted)
+    SqliteDatabase(path).close()
 
 
 def test_several_connections_may_create_the_file_at_once(tmp_path: Path) -> None:

@@ -102,13 +102,14 @@ class SqliteDatabase:
         return self.connection.execute(f"PRAGMA {pragma}").fetchone()
 
     def _check_owner(self) -> None:
+        tables = self._pragma("schema_version")[0]  # first: who makes the tables sets both at once
         version = self._pragma("user_version")[0]
         if version > SCHEMA_VERSION:
             raise DatabaseError(
                 f"the database {self.path} is of version {version}, this program knows {SCHEMA_VERSION}; "
                 "use the program that wrote it, or restore a backup"
             )
-        if version == 0 and self._pragma("schema_version")[0] > 0:
+        if version == 0 and tables > 0:
             raise DatabaseError(
                 f"the database {self.path} belongs to another program; name another file with --db"
             )
