@@ -91,7 +91,7 @@ def test_where_and_when_leave_no_trace(tmp_path: Path) -> None:
     assert one.path.read_bytes() == other.path.read_bytes()
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.binary(max_size=3000), st.integers(1, 700))
 def test_any_weights_come_back(
     tmp_path_factory: pytest.TempPathFactory, seed: bytes, times: int

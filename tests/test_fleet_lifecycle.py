@@ -480,4 +480,4 @@ class FleetMachine(RuleBasedStateMachine):
 
 
 TestFleet = FleetMachine.TestCase
-TestFleet.settings = settings(max_examples=200, stateful_step_count=60, deadline=None)
+TestFleet.settings = settings(max_examples=200, stateful_step_count=60)

@@ -145,7 +145,7 @@ def test_damage_is_set_aside_with_a_line_and_work_goes_on(
 
 
 @given(st.binary(max_size=300), st.integers(0, 400))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_no_content_of_a_file_is_a_crash(
     tmp_path_factory: pytest.TempPathFactory, junk, at
 ) -> None:

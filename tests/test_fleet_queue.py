@@ -576,7 +576,7 @@ def fill(queue: JobQueue, jobs: list[tuple[dict[str, Any], float, Any, float]], 
         )
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=250)
 @given(jobs=waiting_jobs, asking=fleets())
 def test_a_claim_gives_what_a_full_scan_would_give(
     jobs: list[tuple[dict[str, Any], float, Any, float]], asking: tuple[Host, Fleet]

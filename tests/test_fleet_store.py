@@ -334,7 +334,7 @@ class Writers(RuleBasedStateMachine):
             self.store.verify(sha(self.body), model="gbt", mode="oracle")
 
 
-Writers.TestCase.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+Writers.TestCase.settings = settings(max_examples=60, stateful_step_count=30)
 TestWriters = Writers.TestCase
 
 

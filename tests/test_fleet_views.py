@@ -277,7 +277,7 @@ HOSTS = st.dictionaries(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     spec=SPECS,
     hosts=HOSTS,

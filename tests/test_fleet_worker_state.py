@@ -889,7 +889,7 @@ def something(worker: Worker, rng: random.Random) -> t.Event:
     return t.SignalReceived() if rng.random() < 0.02 else rng.choice(happenings)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(st.integers(0, 2**32))
 def test_invariants(seed: int) -> None:
     rng = random.Random(seed)
