@@ -4,9 +4,12 @@ VENV := .venv
 PY := $(VENV)/bin/python
 SEED ?=
 SEEDS ?= 200
+WINE ?= wine
+WINDOWS_TESTS := on_windows bundle capability cli client crash dataset dataset_fetch enrol install outbox outcome worker \
+  worker_health worker_state
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-failure test check bench sim torture torture-inputs lock sbom record-sample clean
+.PHONY: help setup demo demo-failure test check bench sim torture torture-inputs windows lock sbom record-sample clean
 
 help: ## list the verbs
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -51,6 +54,15 @@ torture-inputs: setup ## 100,000 made-up calls, and inputs to each parser up to 
 	@$(PY) -m tests.api --calls 100000
 	@for target in wire index unpack manifest renderer; do \
 	  $(PY) -m fuzz $$target --total 10000000 --record fuzz/record.json || exit 1; done
+
+windows: ## the worker's tests on Windows' own Python, under Wine 10 (minutes): WINDOWS_PYTHON=DIR/python.exe
+	@test -n '$(WINDOWS_PYTHON)' || { \
+	  echo "WINDOWS_PYTHON=DIR/python.exe is missing: the whole Python for Windows, as its NuGet package unpacks"; exit 2; }
+	@$(WINE) '$(WINDOWS_PYTHON)' -m venv build/windows
+	@$(WINE) build/windows/Scripts/python.exe -m pip install --quiet --disable-pip-version-check \
+	  --constraint constraints.txt --editable '.[receiver,worker]' apsw hypothesis pytest pytest-timeout tree-sitter-powershell
+	@$(WINE) build/windows/Scripts/python.exe -m pytest -q -p no:cacheprovider -o addopts= \
+	  tests/test_streams.py $(WINDOWS_TESTS:%=tests/test_fleet_%.py)
 
 lock: setup ## the hash-pinned locks anew, after a change of pyproject.toml or constraints.txt
 	@$(PY) tools/supply_chain.py lock

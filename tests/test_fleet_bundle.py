@@ -13,6 +13,7 @@ import pytest
 import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from systems import make_link
 
 from training.fleet.work import bundle
 from training.fleet.work.bundle import BundleError, bundle_name, pack
@@ -141,7 +142,7 @@ def test_missing_checkpoint_and_links_are_refused(tmp_path: Path) -> None:
         pack_mlp(tmp_path, tmp_path / "b")
     leave(tmp_path)
     (tmp_path / "mlp_oracle.pt").unlink()
-    (tmp_path / "mlp_oracle.pt").symlink_to("/etc/passwd")
+    make_link(tmp_path / "mlp_oracle.pt", Path("/etc/passwd"))
     with pytest.raises(BundleError, match="not a regular file"):
         pack_mlp(tmp_path, tmp_path / "b")
 

@@ -13,8 +13,10 @@ import socket
 import ssl
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +28,11 @@ from tls_world import SecureReceiver, Signer, host
 
 from training.fleet.client import Refused
 from training.fleet.trust.admission import HEADER_FINGERPRINT
+from training.fleet.trust.credentials import Credentials, write_private
 from training.fleet.trust.identity import Role
 from training.fleet.web.listening import StartError, _listen_for_proxy
+from training.fleet.words import LOOK_AGAIN_PROXIED_S
+from training.fleet.work.standing import Standing
 
 CADDYFILE = Path(__file__).parent.parent / "etc" / "Caddyfile"
 HEADER_LINE = "\t\theader_up X-Client-Fingerprint {fingerprint}\n"
@@ -63,6 +68,7 @@ class Proxied(SecureReceiver):
         self.listener.close()
         self.socket_path = self.folder / "r.sock"
         self.listener = _listen_for_proxy(self.socket_path)
+        self.hub.settings = replace(self.hub.settings, proxied=True)
         self.thread._args = ([self.listener],)  # type: ignore[attr-defined]
 
 
@@ -152,6 +158,35 @@ def test_a_revoked_certificate_is_refused_behind_the_proxy_too(receiver: Proxied
     _, apply = receiver.writer.submit(lambda: registry.revoke(Role.HOST, "old")).result()
     apply()
     assert slug_of(receiver, pem) == "certificate_revoked"
+
+
+def test_a_worker_that_was_put_out_learns_it_within_seconds(
+    receiver: Proxied, tmp_path: Path
+) -> None:
+    """Its connection is not cut, and it has nothing to ask: it looks by itself, as often as the receiver wants."""
+    pem, _ = receiver.admitted("pi")
+    folder = tmp_path / "pi"
+    folder.mkdir()
+    write_private(folder / "ca.pem", (receiver.tls / "ca.pem").read_bytes())
+    write_private(folder / "client.pem", pem)
+    told: list[str] = []
+    out = threading.Event()
+    looks = Standing(
+        Credentials(folder),
+        receiver.url,
+        receiver.clock,
+        on_renewed=lambda: told.append("renewed"),
+        on_revoked=lambda sentence: (told.append(sentence), out.set()),
+    )
+    assert looks.look()
+    assert looks._quiet_s == LOOK_AGAIN_PROXIED_S
+    looks.start()
+    registry = receiver.hub.door.registry
+    _, apply = receiver.writer.submit(lambda: registry.revoke(Role.HOST, "pi")).result()
+    apply()
+    assert out.wait(20)
+    assert "was revoked" in told[0]
+    looks._thread.join(20)
 
 
 def test_a_foreign_certificate_never_reaches_the_receiver(receiver: Proxied) -> None:

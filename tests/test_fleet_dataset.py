@@ -18,6 +18,7 @@ from conformance.memory_fs import MemoryFs, PowerCut
 from hypothesis import given
 from hypothesis import strategies as st
 from receiver_running import Receiver, Wire, running
+from systems import make_link
 
 from training.fleet.calls.transport import HttpTransport, TransportError
 from training.fleet.cli import main
@@ -198,14 +199,17 @@ def test_a_name_an_id_and_a_prefix_mean_a_data_set() -> None:
 
 
 def test_a_folder_with_a_link_is_refused(folder: Path) -> None:
-    (folder / "passwd").symlink_to("/etc/passwd")
+    make_link(folder / "passwd", Path("/etc/passwd"))
     with pytest.raises(FolderError, match="is a link"):
         read_folder(folder, QUIET)
 
 
 @pytest.mark.parametrize("name", ["a b", "con.npy", "ä.npy"])
 def test_a_folder_that_no_other_system_could_hold_is_refused(folder: Path, name: str) -> None:
-    (folder / name).write_bytes(b"x")
+    with contextlib.suppress(OSError):  # this may be the system that cannot hold it
+        (folder / name).write_bytes(b"x")
+    if not (folder / name).exists():
+        pytest.skip("no such file can be made here")
     with pytest.raises(FolderError):
         read_folder(folder, QUIET)
 

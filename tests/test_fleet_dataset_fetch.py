@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from builders import a_capability, a_job
 from receiver_running import Receiver, running
+from systems import make_link
 from test_fleet_dataset import QUIET, a_folder, block, planned, pushed
 from test_fleet_worker import FakeRunner
 from tls_world import secure
@@ -248,7 +249,7 @@ def test_no_file_of_a_data_set_goes_through_a_link(
     (tmp_path / "elsewhere").mkdir()
     way = tmp_path / "cache/fetching" / dataset_id
     way.mkdir(parents=True)
-    (way / "tensors").symlink_to(tmp_path / "elsewhere")
+    make_link(way / "tensors", tmp_path / "elsewhere")
     with pytest.raises(FetchError, match="in the way"):
         cache.provide(dataset_id, shelf, wish())
     assert list((tmp_path / "elsewhere").iterdir()) == []

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from builders import a_capability, a_job
+from systems import open_to_others
 from tls_world import SecureReceiver, Signer, secure
 
 from training.fleet import cli, join
@@ -87,7 +88,7 @@ def test_from_the_printed_line_to_a_claim(
     folder = tmp_path / "pi"
     assert join.main([*line, "--tls-dir", str(folder)]) == 0
     assert "has joined" in said(capsys)
-    assert (folder / "client.pem").stat().st_mode & 0o777 == 0o600
+    assert not open_to_others(folder / "client.pem")
     credentials = Credentials(folder)
     known = credentials.identity()
     assert known is not None

@@ -27,6 +27,7 @@ from typing import Any
 import pytest
 import tree_sitter
 from receiver_running import running
+from systems import open_to_others
 
 from training.clock import SystemClock
 from training.fleet import capability
@@ -393,7 +394,7 @@ def test_a_receiver_keeps_what_is_the_operators(tmp_path: Path) -> None:
     settings, plan = (
         tmp_path / "etc/cis490" / name for name in ("receiver.env", "training_manifest.toml")
     )
-    assert settings.stat().st_mode & 0o777 == 0o600
+    assert not open_to_others(settings)
     assert f"CIS490_OPERATOR_TOKEN={'t' * 64}\n" in settings.read_text()
     plan.write_text("mine")
     settings.write_text("CIS490_OPERATOR_TOKEN=mine\nCIS490_RECEIVER_FLAGS=--tls\n")

@@ -532,7 +532,7 @@ def test_an_answer_is_kept_until_the_trainers_change(monkeypatch):
 @pytest.mark.parametrize(
     ("command", "message"),
     [
-        (["/no/such/program"], "cannot be started: No such file"),
+        (["/no/such/program"], "cannot be started: "),
         ([sys.executable, "-c", "print('boom'); raise SystemExit(3)"], "exit code 3"),
         ([sys.executable, "-c", "print('hello')"], "not JSON"),
         (["python", "-c", "import sys; sys.exit(sys.executable)"], re.escape(sys.executable)),

@@ -12,6 +12,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from systems import open_to_others
 from torture.scenes import GOLDEN, TABLES, contents, migrating, version
 
 from training.fleet import database_sqlite
@@ -133,7 +134,7 @@ def test_a_copy_from_before_lies_beside_it(old: Path) -> None:
     saved = old.with_name(f"{old.name}.v1")
     assert version(saved) == 1
     assert contents(saved, TABLES) == before
-    assert saved.stat().st_mode & 0o077 == 0
+    assert not open_to_others(saved)
     SqliteDatabase(old).close()
     assert sorted(path.name for path in old.parent.iterdir()) == [old.name, saved.name]
 

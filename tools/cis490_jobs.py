@@ -4,8 +4,9 @@
 import sys
 from pathlib import Path
 
-# By path, Python looks beside this file first; the package lies one folder up.
-sys.path[0] = str(Path(__file__).resolve().parents[1])
+# By path, Python looks beside this file first, if at all; the package lies one folder up.
+HERE = Path(__file__).resolve().parent
+sys.path[:] = [str(HERE.parent), *(each for each in sys.path if each != str(HERE))]
 
 from training.fleet.cli import main  # noqa: E402 - the path comes first
 

@@ -5,7 +5,7 @@ import sys
 import threading
 
 asked: list[int] = []  # not an Event: its lock may be held where the signal interrupts
-signal.signal(signal.SIGTERM, lambda number, _: asked.append(number))
+signal.signal(getattr(signal, "SIGBREAK", signal.SIGTERM), lambda number, _: asked.append(number))
 print("ready", flush=True)
 while not asked:
     threading.Event().wait(0.01)

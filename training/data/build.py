@@ -39,6 +39,7 @@ from training.data.extract import Extract, extract, remember, remembered
 from training.data.schema import FeatureSchema, read_schema
 from training.data.tensors import read_manifest
 from training.data.validate import judge_together
+from training.streams import replace_unprintable
 
 BASELINES_FILE = "baselines_v1.json"
 MEMORY_FOLDER = ".cache"
@@ -200,6 +201,7 @@ def _nothing_good(found: Sequence[Extract]) -> str:
 
 
 def main(argv: list[str] | None = None) -> int:
+    replace_unprintable()
     args = _parser().parse_args(argv)
     try:
         options = _options(args)

@@ -24,12 +24,14 @@ from training.data.ingest_long import Cut, read_long
 from training.data.ingest_npz import read_npz
 from training.data.ingest_pcp import PcpCut, read_pcp
 from training.data.ingested import Ingested, without_missing, write
+from training.streams import replace_unprintable
 
 EXIT_BAD_ARGUMENTS, EXIT_BAD_DATA = 2, 65
 SUFFIXES = (".npz", ".csv", ".parquet")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
+    replace_unprintable()
     args = _parser().parse_args(argv)
     try:
         windows = without_missing(_read(args), drop=args.drop_nan)

@@ -23,6 +23,7 @@ from dataclasses import asdict, dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from training.data.words import WORDS
+from training.streams import replace_unprintable
 
 LOOPBACK = "127.0.0.1"
 
@@ -141,6 +142,7 @@ def free_port() -> int:
 
 
 def main() -> int:
+    replace_unprintable()
     print(json.dumps(asdict(open_far_end())), flush=True)
     sys.stdin.read()  # until whoever started this goes away
     return 0

@@ -38,6 +38,7 @@ from training.data.collect import (
 )
 from training.data.scenarios import SCENARIOS, Phase, phase_labels, plan
 from training.data.stage import RecordError, Stage
+from training.streams import replace_unprintable
 
 SCRATCH_BYTES = 6 << 20
 _HOST_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")  # what a plan's train_hosts can name
@@ -222,6 +223,7 @@ def choose_collector(view: str) -> Collector:
 
 
 def main(argv: list[str] | None = None) -> int:
+    replace_unprintable()
     args = _parser().parse_args(argv)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # both end what was started
     if args.list:

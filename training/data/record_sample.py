@@ -32,6 +32,7 @@ from training.data.record import Order, record
 from training.data.scenarios import ORDINARY, SCENARIOS, Phase, plan
 from training.data.stage import RecordError, Stage
 from training.data.workloads import BEHAVIOURS
+from training.streams import replace_unprintable
 
 MIB = 1 << 20
 CLONE_NEWNET = 0x40000000
@@ -215,6 +216,7 @@ def _order(
 
 
 def main(argv: list[str] | None = None) -> int:
+    replace_unprintable()
     args = _parser().parse_args(argv)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # both end what was started
     if not hasattr(os, "geteuid") or os.geteuid() != 0:

@@ -18,6 +18,7 @@ from training.clock import Clock, SystemClock
 from training.data import behaviours_benign, behaviours_malicious
 from training.data.behaviours import BEHAVIOURS, Context, fill_scratch
 from training.data.loopback import open_far_end, parse_far_end
+from training.streams import replace_unprintable
 
 __all__ = ["BEHAVIOURS", "Context", "Pacer", "fill_scratch", "run"]
 
@@ -72,6 +73,7 @@ def dress(rng: random.Random) -> bytearray:
 
 
 def main(argv: list[str] | None = None) -> int:
+    replace_unprintable()
     parser = argparse.ArgumentParser(
         prog="training.data.workloads", description=__doc__, allow_abbrev=False
     )

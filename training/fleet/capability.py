@@ -24,6 +24,7 @@ from training.fleet.capability_cgroup import CgroupLimits, cgroup_limits
 from training.fleet.capability_cuda import GIB, CudaProbe, TorchFacts, default_cache_file
 from training.fleet.checkout import ROOT
 from training.fleet.printable import say
+from training.streams import replace_unprintable
 
 HOST_ID_VARIABLE = "FLEET_HOST_ID"
 _COMMIT = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
@@ -202,6 +203,7 @@ def checkout_commit(root: Path) -> str | None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
+    replace_unprintable()
     parser = argparse.ArgumentParser(
         prog="python -m training.fleet.capability",
         description="Print what this host can do, as JSON.",

@@ -45,6 +45,7 @@ from training.fleet.commands.world import (
     meter,
 )
 from training.fleet.printable import json_text, one_line, printable, printable_lines
+from training.streams import has_seen_enough, replace_unprintable, write_no_more
 
 _WATCH_S = 2.0
 NAME_A_JOB = "name a job: its name, its id, or a unique prefix of the id"
@@ -324,9 +325,7 @@ app.add_typer(cli_dataset.app, name="dataset")
 def main(argv: Sequence[str] | None = None, *, world: World | None = None) -> int:
     """Run one command; returns the exit code. Every error is one sentence on standard error."""
     world = world or World()
-    for stream in (world.out, world.err):
-        if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="replace")
+    replace_unprintable(world.out, world.err)
     command = typer.main.get_command(app)
     try:
         code = command.main(
@@ -358,6 +357,9 @@ def main(argv: Sequence[str] | None = None, *, world: World | None = None) -> in
         world.complain(f"the receiver's answer lacks {error}; is it another version?")
         return REFUSED
     except OSError as error:
+        if has_seen_enough(error):
+            write_no_more()
+            return REFUSED
         world.complain(f"{error.strerror or error}: {error.filename or 'standard output'}")
         return REFUSED
     except (AttributeError, IndexError, OverflowError, TypeError, ValueError) as error:

@@ -28,6 +28,7 @@ from training.fleet.client import ClientError, FleetClient, Refused, Unavailable
 from training.fleet.trust.credentials import Credentials, CredentialsError, new_request, pinned
 from training.fleet.trust.identity import Role, parse_fingerprint
 from training.fleet.words import HOST_ID_PATTERN
+from training.streams import replace_unprintable
 
 PROGRAM = "training.fleet.join"
 DONE, REFUSED, USAGE, UNREACHABLE = 0, 1, 2, 75
@@ -179,6 +180,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
+    replace_unprintable()
     args = _parser().parse_args(argv)
     try:
         wish = _wish(args)

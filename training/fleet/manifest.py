@@ -45,6 +45,7 @@ from training.fleet.plans.types import (
     job_identity,
 )
 from training.fleet.printable import say
+from training.streams import replace_unprintable
 
 __all__ = [
     "SCHEMA_VERSION",
@@ -173,6 +174,7 @@ def _located(problems: Sequence[Problem], path: Path, source: str) -> list[Mista
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Exit code 0 for a good manifest, 2 for a bad one."""
+    replace_unprintable()
     parser = argparse.ArgumentParser(
         prog="python -m training.fleet.manifest",
         description="Check a manifest and print its jobs. Exit code 2 and every mistake if it has any.",

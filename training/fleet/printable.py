@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
-import sys
 from typing import Any
+
+from training.streams import has_seen_enough, write_no_more
 
 # Characters that count as printable and yet show nothing: fillers, joiners and variation selectors.
 _UNSEEN = frozenset(
@@ -63,5 +63,7 @@ def say(text: str) -> None:
     """Print ``text``. A reader that has seen enough (``| head``) is no error."""
     try:
         print(text, flush=True)
-    except BrokenPipeError:  # what the interpreter still writes at its end goes nowhere
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except OSError as error:
+        if not has_seen_enough(error):
+            raise
+        write_no_more()

@@ -6,6 +6,8 @@ from typing import Any
 
 import msgspec
 
+from training.fleet.words import LOOK_AGAIN_S
+
 
 class Wire(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=False):
     """Base of every message."""
@@ -130,3 +132,4 @@ class HealthReply(Wire, frozen=True, kw_only=True):
     granting: bool  # false while the disk is low
     detail: str | None = None
     quarantined: dict[str, str] = {}  # host → why it gets no jobs, and what ends that
+    look_again_s: float = LOOK_AGAIN_S  # a host asks so often whether it may stay

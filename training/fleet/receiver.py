@@ -43,6 +43,7 @@ from training.fleet.web.listening import StartError, address, listener, public_u
 from training.fleet.web.plan import Reloader
 from training.fleet.web.problems import on_http_error
 from training.fleet.web.serving import CONNECTIONS_MAX, Server, configuration
+from training.streams import replace_unprintable
 
 logger = logging.getLogger(__name__)
 
@@ -113,6 +114,7 @@ def serve(args: argparse.Namespace) -> int:
             host=args.host,
             version=version("cis490-training-fleet"),
             secure=security is not None,
+            proxied=args.proxy_socket is not None,
             names=security.names if security else tuple(args.public_name),
             public_url=public_url(args, door, security),
         )
@@ -278,6 +280,7 @@ def _port(text: str) -> int:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Exit codes: 0 stopped as asked, 1 cannot run, 2 told something wrong."""
+    replace_unprintable()
     args = _parser().parse_args(argv)
     logs.configure(args.log_level)
     logging.getLogger("uvicorn").setLevel(logging.WARNING)

@@ -15,6 +15,11 @@ ERROR_CHARS_MAX = 4096
 LOG_LINES_MAX = 200  # lines in one message
 LOG_LINE_CHARS_MAX = 500
 WAIT_S_MAX = 30.0
+
+# How often a host that trains asks whether it may stay.
+LOOK_AGAIN_S = 60.0  # less than the receiver keeps a silent connection, which it cuts when it puts the host out
+LOOK_AGAIN_PROXIED_S = 3.0  # nobody cuts a proxy's
+
 ID_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$"  # claim, request, session and instance ids
 DATASET_NAME_PATTERN = r"^[a-z0-9][a-z0-9_.-]{0,63}$"
 HOST_ID_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"

@@ -40,6 +40,7 @@ from training.fleet.work.outbox import Outbox
 from training.fleet.work.standing import Standing
 from training.fleet.work.trainer import measure_s
 from training.fleet.worker_state import Chance, State, step
+from training.streams import replace_unprintable
 
 log = logging.getLogger("training.fleet.worker")
 
@@ -274,6 +275,7 @@ class TrainerWorker:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the daemon; 0 after a signal, 1 when the receiver wants another session, 2 when it cannot begin."""
+    replace_unprintable()
     args = parser().parse_args(argv)
     logs.configure(args.log_level)
     try:

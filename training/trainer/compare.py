@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from training.streams import replace_unprintable
 from training.trainer.contract import BadData, Progress, Stop, limit_threads, perform
 from training.trainer.score import Judged, judge
 
@@ -26,6 +27,7 @@ PROGRAM = "training.trainer.compare"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
+    replace_unprintable()
     parser = argparse.ArgumentParser(
         prog=f"python -m {PROGRAM}",
         allow_abbrev=False,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
+from training.streams import replace_unprintable
 from training.trainer import flags
 from training.trainer.arguments import parse
 from training.trainer.contract import Progress, Stop, limit_threads, perform
@@ -17,6 +18,7 @@ PROGRAM = "training.trainer.run"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
+    replace_unprintable()
     args = parse(sys.argv[1:] if argv is None else argv, program=PROGRAM, models=flags.RUN_MODELS)
     limit_threads(args.threads)
 

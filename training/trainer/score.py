@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from training.streams import replace_unprintable
 from training.trainer.contract import BadArguments, BadData, Progress, Stop, limit_threads, perform
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ _NOT_WEIGHTS = (
 
 
 def main(argv: Sequence[str] | None = None) -> int:
+    replace_unprintable()
     parser = argparse.ArgumentParser(
         prog=f"python -m {PROGRAM}", allow_abbrev=False, description=__doc__.split("\n")[0]
     )

@@ -116,12 +116,11 @@ class HttpTransport:
         found = {name.lower(): value for name, value in answer.getheaders()}
         return Response(answer.status, found, content)
 
-    def wait_for_hangup(self, timeout_s: float) -> None:
-        """Return when the other side hangs up on an idle connection; at once when there is none."""
+    def wait_for_hangup(self, timeout_s: float) -> bool:
+        """Whether the other side hangs up on an idle connection within the time; true at once when there is none."""
         with self._lock:
             connection = self._idle[-1] if self._idle else None
-        if connection is not None:
-            _readable(connection, timeout_s)
+        return connection is None or _readable(connection, timeout_s)
 
     def close(self) -> None:
         """Close the idle connections; the transport stays usable."""

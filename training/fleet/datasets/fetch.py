@@ -26,6 +26,7 @@ from training.fleet.datasets.cache import (
 from training.fleet.datasets.pieces import Catalogue, UnknownDataset
 from training.fleet.printable import printable
 from training.fleet.trust.credentials import Credentials, CredentialsError
+from training.streams import replace_unprintable
 
 PROGRAM = "training.fleet.datasets.fetch"
 DONE, REFUSED, USAGE, UNREACHABLE = 0, 1, 2, 75
@@ -63,6 +64,7 @@ def resolve(client: FleetClient, reference: str) -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
+    replace_unprintable()
     args = _parser().parse_args(argv)
     try:
         tls = (

@@ -27,6 +27,7 @@ from training.fleet.install.system import LocalMachine, look
 from training.fleet.install.types import Facts, Level, Role, System, Wish
 from training.fleet.install.worker import undelivered
 from training.fleet.printable import printable
+from training.streams import replace_unprintable
 
 SIGNS = {
     Level.OK: "ok", Level.WARNING: "note", Level.REFUSED: "REFUSED",
@@ -43,6 +44,7 @@ def main(
     look_around: Look | None = None,
 ) -> int:
     """Exit codes: 0 done, 1 refused or failed with a sentence, 2 told something wrong."""
+    replace_unprintable()
     args = _parser().parse_args(argv)
     site = Site(machine or LocalMachine(), args.image)
     try:

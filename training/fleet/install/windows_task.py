@@ -17,6 +17,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from training.streams import replace_unprintable
+
 LOG_BYTES = 2 * 1024**2
 LOGS_KEPT = 5
 FORMAT = "%(asctime)s %(levelname)s %(message)s"
@@ -69,6 +71,7 @@ def log_to(path: Path) -> logging.Handler:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """The worker's exit code; 2 when the settings cannot be used."""
+    replace_unprintable()
     parser = argparse.ArgumentParser(
         prog="python -m training.fleet.install.windows_task", allow_abbrev=False
     )

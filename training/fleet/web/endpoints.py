@@ -38,6 +38,7 @@ from training.fleet.web.bodies import acting, proven_host, read_json
 from training.fleet.web.catalogue import provenance_of
 from training.fleet.web.hub import Hub
 from training.fleet.web.problems import reply, response_to
+from training.fleet.words import LOOK_AGAIN_PROXIED_S, LOOK_AGAIN_S
 
 logger = logging.getLogger(__name__)
 
@@ -232,6 +233,7 @@ async def health(hub: Hub, _request: Request) -> Response:
             counts=counts,
             granting=granting,
             quarantined=quarantined,
+            look_again_s=LOOK_AGAIN_PROXIED_S if hub.settings.proxied else LOOK_AGAIN_S,
             detail=None
             if granting
             else "the disk is low: free some space, until then no job is granted",

@@ -20,6 +20,7 @@ from training.fleet import protocol as wire
 from training.fleet.job import JobStatus, digest
 from training.fleet.protocol import Slug
 from training.fleet.web.access import POLICY, Access
+from training.streams import replace_unprintable
 
 PATH = "/v1/openapi.json"
 _JOB = "/v1/job/{job_id}"
@@ -427,6 +428,7 @@ def text() -> str:
 
 def main(argv: list[str] | None = None) -> int:
     """``python -m training.fleet.web.openapi [FILE]``: write the document there, or show it."""
+    replace_unprintable()
     arguments = sys.argv[1:] if argv is None else argv
     if arguments:
         Path(arguments[0]).write_text(text(), encoding="utf-8")

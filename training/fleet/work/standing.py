@@ -1,7 +1,8 @@
 """A worker's standing with its receiver: its certificate is renewed in time, and being put out is noticed at once.
 
 One thread, beside the loop. It holds a connection on which nothing is said: the receiver cuts it when it revokes the
-certificate, and a look then tells why. In quiet times that costs one small request a minute.
+certificate, and a look then tells why. In quiet times that costs one small request a minute. A proxy's connection is
+not cut; there the receiver's answer asks for a look every few seconds.
 """
 
 from __future__ import annotations
@@ -15,11 +16,10 @@ from training.fleet.calls.transport import HttpTransport
 from training.fleet.client import ClientError, FleetClient, Refused
 from training.fleet.trust.credentials import Credentials, CredentialsError
 from training.fleet.trust.renewal import renew_if_due
-from training.fleet.words import Slug
+from training.fleet.words import LOOK_AGAIN_S, Slug
 
 log = logging.getLogger(__name__)
 
-QUIET_S = 60.0  # less than the receiver keeps a silent connection
 PAUSE_S = 2.0  # between two looks, however often the connection is cut
 RETRY_S = 10.0
 RENEW_AGAIN_S = 600.0  # after a renewal that failed; there are ten days for it
@@ -43,6 +43,7 @@ class Standing:
         self._on_revoked = on_revoked
         self._transport = HttpTransport(receiver_url, tls=credentials.context())
         self._client = FleetClient(receiver_url, transport=self._transport, tries=1, timeout_s=10.0)
+        self._quiet_s = LOOK_AGAIN_S
         self._renew_at = 0.0  # by the monotonic clock
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._run, name="standing", daemon=True)
@@ -63,7 +64,7 @@ class Standing:
         """Renew if it is time, and ask whether we still may; False when the receiver revoked us."""
         try:
             self._renew()
-            self._client.health()
+            self._quiet_s = _within_reason(self._client.health().get("look_again_s"))
         except Refused as refusal:
             if refusal.slug == Slug.CERTIFICATE_REVOKED:
                 self._on_revoked(str(refusal))
@@ -76,8 +77,7 @@ class Standing:
             try:
                 if not self.look():
                     break
-                self._transport.wait_for_hangup(QUIET_S)
-                pause_s = PAUSE_S
+                pause_s = PAUSE_S if self._transport.wait_for_hangup(self._quiet_s) else 0.0
             except ClientError as error:  # the loop's own requests tell the operator
                 log.debug("no look at the certificate: %s", error)
                 pause_s = RETRY_S
@@ -102,3 +102,9 @@ class Standing:
             self._transport.close()
             self._on_renewed()
             log.info("the certificate was renewed")
+
+
+def _within_reason(wanted_s: object) -> float:
+    """What the receiver asks for; the usual where it is of another mind or version."""
+    known = isinstance(wanted_s, int | float) and PAUSE_S <= wanted_s <= LOOK_AGAIN_S
+    return float(wanted_s) if known else LOOK_AGAIN_S  # type: ignore[arg-type]

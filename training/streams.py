@@ -1,0 +1,30 @@
+"""What a program prints must not end it."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+from typing import IO, Any
+
+
+def replace_unprintable(*streams: IO[Any]) -> None:
+    """From now on, what the encoding of a stream has no sign for becomes a question mark there.
+
+    A pipe on Windows knows some 250 characters (its old code page), and a program that prints an arrow into one would
+    end with a UnicodeEncodeError. Without arguments: standard output and standard error.
+    """
+    for stream in streams or (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):  # a text stream of the interpreter's own
+            stream.reconfigure(errors="replace")
+
+
+def has_seen_enough(error: OSError) -> bool:
+    """Whether a stream could not be written to because its reader went away (``| head``): no mistake of anybody's."""
+    unnamed = os.name == "nt" and error.errno == errno.EINVAL  # as Windows says it
+    return isinstance(error, BrokenPipeError) or unnamed
+
+
+def write_no_more() -> None:
+    """What the interpreter still writes to standard output at its end goes nowhere."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
