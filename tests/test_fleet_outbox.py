@@ -62,7 +62,7 @@ class Printer:
         self.total = 0
 
     def say(self, *lines: str, look: bool = True) -> None:
-        with self.source.open("a") as file:
+        with self.source.open("a", encoding="utf-8") as file:
             file.writelines(f"{line}\n" for line in lines)
         if look:
             self.outbox.append(self.owner, self.source, lines, self.source.stat().st_size)

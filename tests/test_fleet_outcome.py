@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import replace
 
 import pytest
@@ -120,6 +121,7 @@ def test_which_memory_ran_out_is_told_only_on_evidence(
     assert failure.out_of_memory is lacking
 
 
+@pytest.mark.skipif(os.name == "nt", reason="no signal ends a process there")
 def test_kernels_kill_names_what_the_trainer_held() -> None:
     assert headline(replace(KILLED, oom_kills=1), ["epoch 3"]) == (
         "killed by SIGKILL (out of memory, at 6.0 GiB): epoch 3"

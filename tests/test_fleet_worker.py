@@ -44,7 +44,8 @@ JOB = t.Assignment(
 
 def command(**spec: Any) -> list[str]:
     whole = {"model": "gbt", "mode": "realistic"} | spec
-    return trainer_command(whole, INPUTS, out_dir=Path("/o"), reports_dir=Path("/r"))
+    found = trainer_command(whole, INPUTS, out_dir=Path("/o"), reports_dir=Path("/r"))
+    return [Path(part).as_posix() if part.startswith(os.sep) else part for part in found]
 
 
 def test_command_is_the_contracts() -> None:

@@ -39,9 +39,12 @@ def test_every_program_sees_to_its_streams_first(program):
     assert next(n.func.id for n in calls if isinstance(n.func, ast.Name)) == "replace_unprintable"
 
 
-def test_an_installation_is_told_in_a_pipe_that_knows_few_signs(tmp_path):
+def test_an_installation_is_told_in_a_pipe_that_knows_few_signs():
     done = subprocess.run(
-        [sys.executable, "-m", "training.fleet.install", "receiver", "--image", str(tmp_path)],
+        [
+            *(sys.executable, "-m", "training.fleet.install", "worker", "--dry-run"),
+            *("--receiver-url", "http://127.0.0.1:9", "--host-id", "pc"),
+        ],
         capture_output=True,
         cwd=ROOT,
         env={**os.environ, "PYTHONIOENCODING": "ascii"},
