@@ -271,11 +271,11 @@ class Service:
         job, attempt = self._claimed(job_id, request.claim_id, request.host_id)
         if attempt.end_reason is EndReason.CANCELLED:
             return HeartbeatReply(action=Action.STOP, lease_s=0.0, log_next=attempt.log_next)
-        held = () if attempt.live else self.queue.live_attempts(attempt.host)
-        if not attempt.live and rules.may_readopt(job, attempt, held, self.policy):
-            job, attempt = self.queue.readopt(job, attempt)
         if not attempt.live:
-            raise ended(attempt)
+            held = self.queue.live_attempts(attempt.host)
+            if not rules.may_readopt(job, attempt, held, self.policy):
+                raise ended(attempt)
+            job, attempt = self.queue.readopt(job, attempt)
         self.queue.beat(job, attempt, seq=request.seq, progress=request.progress)
         log_next = keep_lines(self.queue, attempt, request.log)
         return HeartbeatReply(

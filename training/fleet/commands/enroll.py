@@ -98,8 +98,8 @@ def revoke(
     role = "operator" if operator else "host"
     answer = world.client(receiver_url).post_json("/v1/revoke", {"name": name, "role": role})
     line = (
-        f"{printable(answer['name'])} is out: {answer['certificates']} certificates revoked, "
-        f"{answer['jobs']} jobs given to others"
+        f"{printable(answer['name'])} is out; certificates revoked: {answer['certificates']}, "
+        f"jobs given to others: {answer['jobs']}"
     )
     world.show(as_json, answer, lambda: line)
     return DONE

@@ -24,7 +24,8 @@ def capability_words(output: str) -> str:
     """One line for a person from what ``python -m training.fleet.capability`` prints."""
     try:
         found: Mapping[str, object] = json.loads(output[output.index("{") :])
-        words = f"{found['cpu_cores']} cores, {float(str(found['ram_total_gib'])):.1f} GiB RAM"
+        many = "core" if found["cpu_cores"] == 1 else "cores"
+        words = f"{found['cpu_cores']} {many}, {float(str(found['ram_total_gib'])):.1f} GiB RAM"
         if found["cuda_available"] and isinstance(devices := found["cuda_devices"], list):
             return words + "".join(
                 f", {each['name']} with {each['vram_total_gib']:.1f} GiB" for each in devices

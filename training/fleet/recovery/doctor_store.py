@@ -121,7 +121,9 @@ class Store:
     def _provenance(self, delivery: Delivery) -> Iterator[Finding]:
         name = f"{delivery.job_id}-{delivery.attempt}.json"
         path = (self.root / delivery.artifact.path).parent / PROVENANCE / name
-        problem = None
+        problem, remedy = None, f"{delivery.remedy}; until then a rebuild would not find this job"
+        if not delivery.current:
+            remedy = "it is harmless: the job has gone on since"
         try:
             said = unsealed(b"".join(self.fs.read(path)))
             wanted = {
@@ -135,18 +137,14 @@ class Store:
         except FileNotFoundError:
             problem = "is gone"
         except OSError as error:
-            problem = f"cannot be read ({error.strerror})"
+            problem, remedy = f"cannot be read ({error.strerror})", DENIED
         except BrokenSeal:
             problem = "is damaged"
         if problem is not None:
             yield Finding(
                 "provenance",
                 f"the provenance of {delivery.what} (attempt {delivery.attempt}) {problem}",
-                DENIED
-                if problem.startswith("cannot")
-                else f"{delivery.remedy}; until then a rebuild would not find this job"
-                if delivery.current
-                else "it is harmless: the job has gone on since",
+                remedy,
                 Level.FAULT if delivery.current else Level.NOTE,
             )
 
