@@ -1,4 +1,4 @@
-"""Deaf to polite stops, with a child of its own; prints both numbers on one line. For systems without ``fork``."""
+"""Deaf to polite stops, with a child of its own; each prints its number. For systems without ``fork``."""
 
 import os
 import signal
@@ -9,7 +9,8 @@ import threading
 for name in ("SIGTERM", "SIGBREAK"):
     if hasattr(signal, name):
         signal.signal(getattr(signal, name), signal.SIG_IGN)
-child = subprocess.Popen([sys.executable, "-c", "import threading; threading.Event().wait()"])
-print(os.getpid(), child.pid, flush=True)
+print(os.getpid(), flush=True)
+WAITS = "import os, threading; print(os.getpid(), flush=True); threading.Event().wait()"
+subprocess.Popen([sys.executable, "-c", WAITS])
 while True:
     threading.Event().wait(0.1)
