@@ -20,6 +20,7 @@ import psutil
 import pytest
 from systems import is_wine
 
+from training.fleet.storage.filesystem import LocalFs
 from training.fleet.supervise import CommandSpec, LocalProcess, LocalRunner, SpawnFailedError
 from training.fleet.work.outcome import EndKind
 
@@ -133,6 +134,21 @@ def test_a_killed_worker_leaves_no_trainer(said, tmp_path):
         assert not any(map(gone, tree(said())))
         worker.kill()
     until(lambda: gone(*tree(said())))
+
+
+def test_a_file_that_somebody_reads_is_replaced_when_he_has_done(tmp_path):
+    new, old = tmp_path / "new", tmp_path / "old"
+    new.write_text("new")
+    old.write_text("old")
+    reader, refused = old.open(), list[float]()
+
+    def sleep(pause_s: float) -> None:
+        refused.append(pause_s)
+        reader.close()
+
+    LocalFs(sleep).replace(new, old)
+    assert old.read_text() == "new"
+    assert len(refused) == 1
 
 
 # -- the whole way ----------------------------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from training.fleet.storage.errors import Fenced, StoreError, StoreFull, StoreUnavailable
-from training.fleet.storage.filesystem import LocalFs
+from training.fleet.storage.filesystem import HELD_S, LocalFs
 from training.fleet.storage.incoming import Part
 from training.fleet.storage.index import IndexRow
 from training.fleet.store import ArtifactStore
@@ -61,6 +61,45 @@ def test_parts_and_bundles_are_private(tmp_path: Path) -> None:
     assert (tmp_path / "incoming" / f"{CLAIM}-{SHA}.part").stat().st_mode & 0o777 == 0o600
     part.close()
     assert (tmp_path / upload(store).path).stat().st_mode & 0o777 == 0o600
+
+
+class Held:
+    """A file of which the first renames are refused."""
+
+    def __init__(self, refusals: float) -> None:
+        self.refusals = refusals
+        self.tries = 0
+
+    def replace(self, _target: Path) -> None:
+        self.tries += 1
+        if self.tries <= self.refusals:
+            raise PermissionError(errno.EACCES, "held by a scanner")
+
+
+@pytest.mark.parametrize(
+    ("system", "refusals", "tries"), [("nt", 0, 1), ("nt", 3, 4), ("posix", 0, 1)]
+)
+def test_a_file_held_for_a_moment_is_renamed_after_it(
+    system: str, refusals: int, tries: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held, target, slept = Held(refusals), Path("there"), list[float]()
+    with monkeypatch.context() as patched:
+        patched.setattr("training.fleet.storage.filesystem.os.name", system)
+        LocalFs(slept.append).replace(held, target)  # type: ignore[arg-type]
+    assert held.tries == tries
+    assert slept == list(HELD_S[:refusals])
+
+
+@pytest.mark.parametrize(("system", "tries"), [("nt", len(HELD_S) + 1), ("posix", 1)])
+def test_a_file_held_for_good_is_a_refusal(
+    system: str, tries: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held, target = Held(float("inf")), Path("there")
+    with monkeypatch.context() as patched:
+        patched.setattr("training.fleet.storage.filesystem.os.name", system)
+        with pytest.raises(PermissionError, match="scanner"):
+            LocalFs(lambda _: None).replace(held, target)  # type: ignore[arg-type]
+    assert held.tries == tries
 
 
 def test_index_is_lines_of_json(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from training.fleet.calls.answers import (
     json_object,
 )
 from training.fleet.calls.calls import Caller
+from training.fleet.storage.filesystem import LocalFs
 from training.fleet.words import HEADER_OFFSET, HEADER_SHA256, Slug
 
 SLOW_S = 300.0  # syncing and hashing gigabytes takes a small board minutes
@@ -129,7 +130,7 @@ def _fetch_once(
         raise Damaged(
             f"the bundle arrived damaged ({done} bytes); if that stays so, the receiver's copy is: requeue the job"
         )
-    unfinished.replace(target)
+    LocalFs().replace(unfinished, target)
     return Fetched(digest.hexdigest(), str(target), done)
 
 

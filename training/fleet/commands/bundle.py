@@ -19,6 +19,7 @@ from typing import IO, Any
 
 from training.fleet.calls.bundles import Progress
 from training.fleet.client import FleetClient
+from training.fleet.storage.filesystem import LocalFs
 from training.fleet.work.trainer_command import outputs
 
 MEMBER_BYTES_MAX = 8 * 1024**3
@@ -96,7 +97,7 @@ def unpack(bundle: Path, target: Path, allowed: Collection[str]) -> list[Unpacke
                     raise BundleRefused("the bundle is not a zstd stream") from None
         _check_sidecars(staging, found)
         for member in found:
-            (staging / member.name).replace(target / member.name)
+            LocalFs().replace(staging / member.name, target / member.name)
         return found
     finally:
         shutil.rmtree(staging, ignore_errors=True)

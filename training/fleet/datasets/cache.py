@@ -371,5 +371,5 @@ def _write_whole(path: Path, content: bytes) -> None:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())
-    part.replace(path)
+    LocalFs().replace(part, path)
     LocalFs().sync_folder(path.parent)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
+import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Protocol
@@ -16,6 +17,7 @@ from typing import Protocol
 from training.crashpoint import crashpoint
 
 CHUNK_BYTES = 1024 * 1024
+HELD_S = (0.01, 0.03, 0.1, 0.3, 0.6, 1.0)  # pauses while a scanner holds a file
 _PRIVATE_FILE, _PRIVATE_FOLDER = 0o600, 0o700
 _BINARY = getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0)
 
@@ -85,7 +87,14 @@ class Fs(Protocol):
 
 
 class LocalFs:
-    """The machine's own disk."""
+    """The machine's own disk.
+
+    On Windows a virus scanner may hold a file that was just written, and a rename is refused for as long: it is tried
+    again for some two seconds.
+    """
+
+    def __init__(self, sleep: Callable[[float], object] = time.sleep) -> None:
+        self._sleep = sleep
 
     def mkdir(self, path: Path) -> None:
         path.mkdir(mode=_PRIVATE_FOLDER, parents=True, exist_ok=True)
@@ -136,10 +145,20 @@ class LocalFs:
         # next resumed write would go through it into the published file.
         if target.exists():
             raise FileExistsError(f"{target} is there already")
-        source.rename(target)
+        self._patiently(lambda: source.rename(target))
 
     def replace(self, source: Path, target: Path) -> None:
-        source.replace(target)
+        self._patiently(lambda: source.replace(target))
+
+    def _patiently(self, rename: Callable[[], object]) -> None:
+        for pause_s in HELD_S if os.name == "nt" else ():
+            try:
+                rename()
+            except PermissionError:
+                self._sleep(pause_s)
+            else:
+                return
+        rename()
 
     def sync_file(self, path: Path) -> None:
         handle = os.open(path, os.O_RDWR | _BINARY)  # Windows syncs only what is open for writing

@@ -86,7 +86,7 @@ def pack(
             writer.close()
             os.fsync(file.fileno())
         crashpoint("bundle.written")
-        part.replace(target)
+        LocalFs().replace(part, target)
         LocalFs().sync_folder(target.parent)
     except BaseException:
         part.unlink(missing_ok=True)

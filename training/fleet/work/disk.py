@@ -146,7 +146,7 @@ def write_whole(path: Path, content: bytes, *, durable: bool = True) -> None:
         if durable:
             os.fsync(file.fileno())
     crashpoint("worker.save.written")
-    part.replace(path)
+    LocalFs().replace(part, path)
     crashpoint("worker.save.replaced")
     if durable:
         LocalFs().sync_folder(path.parent)
