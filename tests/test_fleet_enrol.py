@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 import shlex
+import ssl
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -147,18 +149,29 @@ def test_a_line_that_was_changed_joins_nobody(
 JOIN = join.join
 
 
+def authority_pem(*, padded: bool) -> str:
+    """Of some authority. A reader of base64 may stop where it is padded, and overlook what follows."""
+    from cryptography.hazmat.primitives.serialization import Encoding
+
+    while True:
+        pem = Signer.new().certificate.public_bytes(Encoding.PEM).decode()
+        if ("=" in pem) is padded:
+            return pem
+
+
+@pytest.mark.parametrize("padded", [True, False])
+@pytest.mark.parametrize("shown", ["another", "meant another", "another meant", "meant meant", ""])
 def test_no_code_travels_before_the_fingerprint_is_proven(
-    person: Person, receiver: SecureReceiver, tmp_path: Path
+    receiver: SecureReceiver, tmp_path: Path, shown: str, padded: bool
 ) -> None:
-    """Somebody in between shows an authority of their own: they hear one question and nothing else."""
+    """Somebody in between shows an authority of their own, also beside the right one: they hear one question."""
     asked: list[str] = []
+    known = {"meant": authority_pem(padded=padded), "another": authority_pem(padded=True)}
 
     class Impostor:
         def get_json(self, path: str) -> dict[str, Any]:
             asked.append(path)
-            from cryptography.hazmat.primitives.serialization import Encoding
-
-            return {"ca": Signer.new().certificate.public_bytes(Encoding.PEM).decode()}
+            return {"ca": "".join(known[each] for each in shown.split())}
 
         def close(self) -> None: ...
 
@@ -166,11 +179,12 @@ def test_no_code_travels_before_the_fingerprint_is_proven(
             asked.append(f"{path} {body}")
             return {}
 
-    fingerprint = receiver.security.authority.fingerprint.removeprefix("sha256:")
-    wish = join.Wish(receiver.url, Role.HOST, "pi", "secret", fingerprint, tmp_path / "pi")
+    meant = hashlib.sha256(ssl.PEM_cert_to_DER_cert(known["meant"])).hexdigest()
+    wish = join.Wish(receiver.url, Role.HOST, "pi", "secret", meant, tmp_path / "pi")
     with pytest.raises(join.JoinError):
         join.join(wish, receiver.clock, lambda _url, _tls: Impostor())  # type: ignore[arg-type,return-value]
     assert asked == ["/v1/authority"]
+    assert not (tmp_path / "pi").exists()
 
 
 def test_a_code_cannot_be_guessed_quickly(receiver: SecureReceiver) -> None:

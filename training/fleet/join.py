@@ -66,11 +66,11 @@ def join(wish: Wish, clock: Clock, connect: Connect = connect) -> str:
     body = {"name": wish.name, "role": wish.role, "code": wish.code, "csr": request}
     with closing(connect(wish.url, pinned(authority))) as receiver:
         answer = receiver.post_json("/v1/join", body)
-    if _digest(str(answer.get("ca"))) != wish.fingerprint:
+    if _certificate(answer.get("ca")) != authority:
         raise JoinError(
             "the receiver answered with another authority than it showed; do not trust it"
         )
-    credentials.store(answer, key, wish.url, clock.now())
+    credentials.store(answer, key, wish.url, clock.now(), authority)
     _try(wish, credentials, connect)
     days = round(float(answer["valid_s"]) / 86_400)
     return (
@@ -89,10 +89,10 @@ def _joined(wish: Wish, credentials: Credentials, connect: Connect) -> bool:
             wish.url,
         ):
             return False
-        if _digest((credentials.folder / "ca.pem").read_text()) != wish.fingerprint:
+        if not _is_meant(_certificate(credentials.authority()), wish):
             return False
         _try(wish, credentials, connect)
-    except (CredentialsError, Refused, Unreachable, OSError):
+    except (JoinError, CredentialsError, Refused, Unreachable, OSError):
         return False
     return True
 
@@ -109,8 +109,8 @@ def _authority(wish: Wish, connect: Connect) -> str:
     nobody.check_hostname = False
     nobody.verify_mode = ssl.CERT_NONE  # what comes is believed for its fingerprint alone
     with closing(connect(wish.url, nobody)) as receiver:
-        authority = str(receiver.get_json("/v1/authority").get("ca"))
-    if not hmac.compare_digest(_digest(authority), wish.fingerprint):
+        authority = _certificate(receiver.get_json("/v1/authority").get("ca"))
+    if not _is_meant(authority, wish):
         raise JoinError(
             f"whoever answers at {wish.url} is not the receiver that printed the line: its authority has another "
             "fingerprint, and no code was sent; check the address, or print a new line"
@@ -118,13 +118,26 @@ def _authority(wish: Wish, connect: Connect) -> str:
     return authority
 
 
-def _digest(pem: str) -> str:
+def _certificate(pem: object) -> str:
+    """The one certificate in ``pem``, written as we write it. Raises JoinError unless that is all there is in it.
+
+    A text may hold a second certificate behind one whose fingerprint is right: whoever reads fingerprints stops at the
+    first, whoever loads authorities trusts both. So what is trusted is made from the very bytes that were measured.
+    """
     try:
-        return hashlib.sha256(ssl.PEM_cert_to_DER_cert(pem)).hexdigest()
+        plain = ssl.DER_cert_to_PEM_cert(ssl.PEM_cert_to_DER_cert(str(pem)))
     except ValueError:
+        plain = ""
+    if not plain or plain.split() != str(pem).split():
         raise JoinError(
-            "the receiver's answer holds no certificate; is it another version?"
-        ) from None
+            "the receiver's answer holds no certificate, or more than one; is it another version?"
+        )
+    return plain
+
+
+def _is_meant(authority: str, wish: Wish) -> bool:
+    digest = hashlib.sha256(ssl.PEM_cert_to_DER_cert(authority)).hexdigest()
+    return hmac.compare_digest(digest, wish.fingerprint)
 
 
 def default_folder(role: Role, name: str) -> Path:

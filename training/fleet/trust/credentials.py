@@ -96,8 +96,19 @@ class Credentials:
         if (self.folder / "client.pem").exists():
             context.load_cert_chain(self.folder / "client.pem")
 
-    def store(self, answer: Mapping[str, Any], key: bytes, receiver_url: str, now: float) -> None:
-        """Keep what a join or a renewal brought."""
+    def authority(self) -> str:
+        """The receiver's authority (PEM). Raises OSError."""
+        return (self.folder / "ca.pem").read_text("ascii", "replace")
+
+    def store(
+        self,
+        answer: Mapping[str, Any],
+        key: bytes,
+        receiver_url: str,
+        now: float,
+        authority: str | None = None,
+    ) -> None:
+        """Keep what a join or a renewal brought. The authority comes from whoever has proven it; else it stays."""
         identity = {
             "role": str(answer["role"]),
             "name": str(answer["name"]),
@@ -106,7 +117,8 @@ class Credentials:
             "valid_s": float(answer["valid_s"]),
         }
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        write_private(self.folder / "ca.pem", str(answer["ca"]).encode())
+        if authority is not None:
+            write_private(self.folder / "ca.pem", authority.encode())
         write_private(self.folder / "client.pem", key + str(answer["certificate"]).encode())
         write_private(self.folder / "identity.json", json.dumps(identity).encode())
 
