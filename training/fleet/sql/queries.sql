@@ -295,6 +295,14 @@ WHERE code_sha256 = :code_sha256 AND (used_by IS NULL OR used_by = :used_by) AND
 -- name: void_invitations — open codes of a name that shall not be used any more
 DELETE FROM invitations WHERE role = :role AND name = :name AND used_by IS NULL
 
+-- name: forget_invitations — all codes of a name that was put out: a used one serves its request again
+DELETE FROM invitations WHERE role = :role AND name = :name
+
+-- name: taken_back — the certificate or token with this SHA-256, if it was revoked
+SELECT fingerprint FROM certificates WHERE fingerprint = :digest AND revoked_at IS NOT NULL
+UNION ALL
+SELECT token_sha256 FROM tokens WHERE token_sha256 = :digest AND revoked_at IS NOT NULL
+
 -- name: tokens — every operator's token
 SELECT * FROM tokens ORDER BY created_at
 

@@ -34,6 +34,7 @@ FAILURES_MAX = 5
 FAILURES_S = 60.0
 UNGUESSABLE_CHARS = 24  # a right token of so many is let in whoever else errs at the same address
 _ADDRESSES_MAX = 10_000
+_AGAIN = "`cis490-jobs enroll` on the receiver prints the line that gets a new one"
 
 
 class FailureLimit:
@@ -94,6 +95,23 @@ class Door:
             self.quota.take(_caller(principal) or self.address(request))
         request.state.principal = principal
 
+    def still(self, request: Request, *, on_record: bool = False) -> None:
+        """Refuse whom was put out since the door let the request in: its body, or its turn, may have taken a while.
+
+        ``on_record``: by what is written, within the writer's transaction.
+        """
+        principal: Principal | None = request.state.principal
+        look = self.registry.taken_back_on_record if on_record else self.registry.taken_back
+        if principal is None or not any(map(look, principal.shown)):
+            return
+        if principal.method is Method.TOKEN:
+            raise Refusal(Slug.OPERATOR_TOKEN, "the operator token was taken back meanwhile")
+        name = principal.host_id or principal.operator
+        raise Refusal(
+            Slug.CERTIFICATE_REVOKED,
+            f"{name}'s certificate was revoked; {_AGAIN}",
+        )
+
     def principal(self, request: Request, kind: Access) -> Principal | None:
         """Who calls; None for nobody. A certificate or token that is not good is refused, not overlooked."""
         peer = self._peer(request)
@@ -126,29 +144,28 @@ class Door:
         if peer.fingerprint is None:
             return None
         known = self.registry.certificate(peer.fingerprint)
-        again = "`cis490-jobs enroll` on the receiver prints the line that gets a new one"
         if peer.channel is Channel.TLS:
             shown = owner(peer.uris)
             if shown is None or (known and urn(known.role, known.name) != urn(*shown)):
                 raise Refusal(
                     Slug.CERTIFICATE_IDENTITY,
-                    f"the certificate does not name one host or operator by one URI; {again}",
+                    f"the certificate does not name one host or operator by one URI; {_AGAIN}",
                 )
         if known is None:
             raise Refusal(
-                Slug.CERTIFICATE_UNKNOWN, f"the receiver does not know this certificate; {again}"
+                Slug.CERTIFICATE_UNKNOWN, f"the receiver does not know this certificate; {_AGAIN}"
             )
         if known.revoked_at is not None:
             raise Refusal(
-                Slug.CERTIFICATE_REVOKED, f"{known.name}'s certificate was revoked; {again}"
+                Slug.CERTIFICATE_REVOKED, f"{known.name}'s certificate was revoked; {_AGAIN}"
             )
         if self.clock.now() >= known.expires_at:
             raise Refusal(
-                Slug.CERTIFICATE_EXPIRED, f"{known.name}'s certificate has expired; {again}"
+                Slug.CERTIFICATE_EXPIRED, f"{known.name}'s certificate has expired; {_AGAIN}"
             )
         if known.role is Role.OPERATOR:
-            return Principal(Method.CERTIFICATE, operator=known.name)
-        return Principal(Method.CERTIFICATE, host_id=known.name)
+            return Principal(Method.CERTIFICATE, operator=known.name, shown=(known.fingerprint,))
+        return Principal(Method.CERTIFICATE, host_id=known.name, shown=(known.fingerprint,))
 
     def _operator(self, request: Request, found: Principal | None) -> Principal | None:
         """The operator whose token it is; ``found`` as it was when none is given."""
@@ -167,16 +184,19 @@ class Door:
         if len(given) < UNGUESSABLE_CHARS:
             self.limit.check(address)
         known = bool(token) and hmac.compare_digest(given, token)
-        name = "operator" if known else self.registry.token_name(given)
-        if name is None:
+        named = None if known else self.registry.token(given)
+        if named is None and not known:
             self.limit.check(address)
             self.limit.failed(address)
             raise Refusal(
                 Slug.OPERATOR_TOKEN,
                 "the operator token is missing or wrong; set CIS490_OPERATOR_TOKEN to the receiver's",
             )
-        host = None if found is None else found.host_id
-        return Principal(Method.TOKEN, host_id=host, operator=name)
+        host, shown = (None, ()) if found is None else (found.host_id, found.shown)
+        if named is None:
+            return Principal(Method.TOKEN, host_id=host, operator="operator", shown=shown)
+        shown = (*shown, named.secret_sha256.hex())
+        return Principal(Method.TOKEN, host_id=host, operator=named.name, shown=shown)
 
     def address(self, request: Request) -> str:
         """Whom failures are counted against: an address, for IPv6 its network."""

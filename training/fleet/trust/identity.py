@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
@@ -64,6 +64,8 @@ class Principal:
     method: Method
     host_id: str | None = None
     operator: str | None = None
+    # Digests of the certificate and the token that were shown, by which either can be taken back.
+    shown: tuple[str, ...] = field(default=(), compare=False)
 
     @property
     def anybody(self) -> bool:

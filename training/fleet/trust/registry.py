@@ -89,14 +89,25 @@ class Registry:
     def tokens(self) -> list[Token]:
         return sorted(self._tokens.values(), key=lambda each: each.created_at)
 
-    def token_name(self, secret: bytes) -> str | None:
-        """Whose valid token this is. Every token is compared, whatever the first ones say."""
+    def taken_back(self, digest: str) -> bool:
+        """Whether the certificate or token with this SHA-256 was revoked."""
+        known = self._certificates.get(digest) or self._tokens.get(digest)
+        return known is not None and known.revoked_at is not None
+
+    def token(self, secret: bytes) -> Token | None:
+        """The valid token that this is. Every token is compared, whatever the first ones say."""
         given, now = hashlib.sha256(secret).digest(), self._clock.now()
         found = None
         for token in list(self._tokens.values()):
             if hmac.compare_digest(given, token.secret_sha256) and token.valid(now):
-                found = token.name
+                found = token
         return found
+
+    # -- within the writer's transaction ------------------------------------------------------------------------
+
+    def taken_back_on_record(self, digest: str) -> bool:
+        """As :meth:`taken_back`, by what is written: a revocation may be on its way to the others."""
+        return self._db.one("taken_back", digest=digest) is not None
 
     # -- one-time codes -----------------------------------------------------------------------------------------
 
@@ -177,7 +188,7 @@ class Registry:
     def revoke(self, role: Role, name: str) -> tuple[list[Certified], Apply]:
         """Take back every certificate and open code of this name; Refusal when there is none."""
         now = self._clock.now()
-        codes = self._db.run("void_invitations", role=role, name=name)
+        codes = self._db.run("forget_invitations", role=role, name=name)
         gone = [replace(each, revoked_at=now) for each in self._standing(role, name, now)]
         if not gone and not codes:
             raise Refusal(

@@ -35,6 +35,7 @@ async def read_json(hub: Hub, request: Request, kind: type[T]) -> T:
         raise Refusal(Slug.REQUEST_TIMEOUT, "the body came too slowly; send it again") from None
     except ClientDisconnect:
         raise Refusal(Slug.BAD_REQUEST, "the body ended early; send it again") from None
+    hub.door.still(request)
     return _as_caller(request, decoded(bytes(body), kind))
 
 
@@ -132,8 +133,13 @@ class _Pace:
 async def read_upload(hub: Hub, request: Request, take: Callable[[bytes], Awaitable[None]]) -> None:
     pace = _Pace(hub.settings.upload_window_s, hub.settings.upload_window_bytes)
     how = "ask HEAD for the offset and go on from there"
+
+    async def take_still(data: bytes) -> None:
+        hub.door.still(request)  # it may come for hours
+        await take(data)
+
     try:
-        await pace.run(request, take)
+        await pace.run(request, take_still)
     except TimeoutError:
         raise Refusal(Slug.REQUEST_TIMEOUT, f"the body came too slowly; {how}") from None
     except ClientDisconnect:

@@ -85,7 +85,7 @@ async def publish(hub: Hub, request: Request) -> Response:
     shelved = await hub.disk(lambda: shelf.publish(dataset_id, body.name, now))
     view, who = _view(shelved), acting(hub, request)
     after = {"name": body.name, "size": view.size}
-    await hub.call(lambda: hub.audit.write(who, Act.DATASET_PUSH, dataset_id, after=after))
+    await hub.act(request, lambda: hub.audit.write(who, Act.DATASET_PUSH, dataset_id, after=after))
     logger.info("data set %s (%s) is published", dataset_id[:12], body.name or "without a name")
     return reply(view)
 
@@ -100,7 +100,9 @@ async def remove(hub: Hub, request: Request) -> Response:
         )
     freed = await hub.disk(lambda: shelf.remove(dataset_id))
     who, before = acting(hub, request), {"freed": freed}
-    await hub.call(lambda: hub.audit.write(who, Act.DATASET_REMOVE, dataset_id, before=before))
+    await hub.act(
+        request, lambda: hub.audit.write(who, Act.DATASET_REMOVE, dataset_id, before=before)
+    )
     logger.info("data set %s is removed, %d bytes are free", dataset_id[:12], freed)
     return reply(DatasetRemoveReply(dataset_id=dataset_id, freed=freed))
 
@@ -130,7 +132,7 @@ async def _may_fetch(hub: Hub, request: Request) -> str:
     """The data set's id, if the caller may have it."""
     dataset_id, host = _id(request), proven_host(request)
     if host is not None:
-        await hub.call(lambda: check_fetch(hub.service, dataset_id, host))
+        await hub.act(request, lambda: check_fetch(hub.service, dataset_id, host))
     return dataset_id
 
 

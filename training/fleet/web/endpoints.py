@@ -96,9 +96,7 @@ async def claim(hub: Hub, request: Request) -> Response:
 
 
 async def _ask(hub: Hub, request: Request, body: ClaimRequest) -> ClaimReply:
-    """Who was put out since the request came gets nothing: the connection may be a proxy's, which is not cut."""
-    hub.door.principal(request, access.Access.WORKER)
-    return await hub.call(lambda: hub.service.claim(body))
+    return await hub.act(request, lambda: hub.service.claim(body))
 
 
 async def _wait_for_job(
@@ -136,7 +134,7 @@ async def _disconnect(request: Request) -> object:
 async def heartbeat(hub: Hub, request: Request) -> Response:
     body = await read_json(hub, request, HeartbeatRequest)
     job_id = request.path_params["job_id"]
-    return reply(await hub.call(lambda: hub.service.heartbeat(job_id, body)))
+    return reply(await hub.act(request, lambda: hub.service.heartbeat(job_id, body)))
 
 
 async def complete(hub: Hub, request: Request) -> Response:
@@ -161,11 +159,11 @@ async def complete(hub: Hub, request: Request) -> Response:
         artifact = store.verify(body.artifact_id, model=ticket.model, mode=ticket.mode)
         store.write_provenance(artifact, job_id=job_id, attempt=ticket.attempt, record=record)
 
-    found = await hub.call(look)
+    found = await hub.act(request, look)
     if found is not None:
         await hub.disk(lambda: lay_down(*found))
         crashpoint("receiver.provenance")
-    answer = await hub.call(lambda: service.complete(job_id, body))
+    answer = await hub.act(request, lambda: service.complete(job_id, body))
     logger.info("job %s: completed by %s", job_id[:12], answer.artifact_id[:12])
     return reply(answer)
 
@@ -173,7 +171,7 @@ async def complete(hub: Hub, request: Request) -> Response:
 async def fail(hub: Hub, request: Request) -> Response:
     body = await read_json(hub, request, FailRequest)
     job_id = request.path_params["job_id"]
-    answer = await hub.call(lambda: hub.service.fail(job_id, body))
+    answer = await hub.act(request, lambda: hub.service.fail(job_id, body))
     logger.info("job %s: %s, now %s", job_id[:12], reported_reason(body), answer.status)
     return reply(answer)
 
@@ -181,7 +179,7 @@ async def fail(hub: Hub, request: Request) -> Response:
 async def output(hub: Hub, request: Request) -> Response:
     body = await read_json(hub, request, OutputRequest)
     job_id = request.path_params["job_id"]
-    return reply(await hub.call(lambda: hub.service.output(job_id, body)))
+    return reply(await hub.act(request, lambda: hub.service.output(job_id, body)))
 
 
 async def model(hub: Hub, request: Request) -> Response:
@@ -272,7 +270,7 @@ async def _moved(
         hub.audit.write(who, act, answer.job_id, before=was, after={"status": answer.status})
         return answer
 
-    answer = await hub.call(decide)
+    answer = await hub.act(request, decide)
     logger.info("job %s: %s by the operator", answer.job_id[:12], answer.status)
     return reply(answer)
 
@@ -286,7 +284,7 @@ async def release(hub: Hub, request: Request) -> Response:
         hub.audit.write(who, Act.RELEASE, name, before={"quarantined": answer.reason})
         return answer
 
-    answer = await hub.call(decide)
+    answer = await hub.act(request, decide)
     hub.room.wake()
     logger.info("host %s: released by the operator", name)
     return reply(answer)
@@ -331,7 +329,7 @@ def _endpoint(path: str, endpoint: Endpoint) -> Callable[[Request], Awaitable[Re
 async def _resolved(hub: Hub, request: Request) -> str:
     """The id of the job that the address names, if the caller may see it."""
     ref = request.path_params["job_id"]
-    return await hub.call(lambda: readable(hub.service, ref, proven_host(request)))
+    return await hub.act(request, lambda: readable(hub.service, ref, proven_host(request)))
 
 
 def _query_number(request: Request, name: str, default: int) -> int:

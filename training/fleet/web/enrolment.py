@@ -82,13 +82,13 @@ async def join(hub: Hub, request: Request) -> Response:
     asked = body.csr.encode()
     registry = hub.door.registry
     try:
-        code = await hub.call(lambda: registry.check_code(role, name, body.code, asked))
+        code = await hub.act(request, lambda: registry.check_code(role, name, body.code, asked))
     except Refusal:
         hub.door.limit.failed(address)
         raise
     issued = await _issue(hub, own, body.csr, role, name)
     certified = Certified(issued.fingerprint, role, name, *_times(issued))
-    await _enter(hub, certified, code, asked, f"address {address}")
+    await _enter(hub, request, certified, code, asked, f"address {address}")
     logger.info("%s %s joined from %s", role, name, address)
     return reply(_certificate(own, issued, role, name))
 
@@ -103,7 +103,7 @@ async def renew(hub: Hub, request: Request) -> Response:
     body = await read_json(hub, request, RenewRequest)
     issued = await _issue(hub, own, body.csr, role, name)
     certified = Certified(issued.fingerprint, role, name, *_times(issued))
-    await _enter(hub, certified, None, body.csr.encode(), acting(hub, request))
+    await _enter(hub, request, certified, None, body.csr.encode(), acting(hub, request))
     logger.info("%s %s renewed its certificate", role, name)
     return reply(_certificate(own, issued, role, name))
 
@@ -122,7 +122,7 @@ async def invite(hub: Hub, request: Request) -> Response:
         hub.audit.write(who, Act.INVITE, f"{role} {name}", after={"until": made.expires_at})
         return made
 
-    made = await hub.call(decide)
+    made = await hub.act(request, decide)
     logger.info("%s %s may join within %d minutes", role, name, CODE_LIFE_S // 60)
     return reply(
         InviteReply(
@@ -149,7 +149,7 @@ async def revoke(hub: Hub, request: Request) -> Response:
         hub.audit.write(who, Act.REVOKE, f"{role} {name}", before=had)
         return len(gone), jobs, apply
 
-    count, jobs, apply = await hub.call(decide)
+    count, jobs, apply = await hub.act(request, decide)
     apply()
     hub.hang_up(hub.door.registry.revoked)
     hub.room.wake()  # whose connection is a proxy's is refused now, and not when its time is over
@@ -197,7 +197,7 @@ async def add_token(hub: Hub, request: Request) -> Response:
         hub.audit.write(who, Act.TOKEN_ADD, name, after={"until": made[1].expires_at})
         return made
 
-    secret, token, apply = await hub.call(decide)
+    secret, token, apply = await hub.act(request, decide)
     apply()
     logger.info("a token for %s was made", name)
     return reply(TokenReply(name=name, token=secret, expires_at=token.expires_at))
@@ -213,7 +213,7 @@ async def revoke_token(hub: Hub, request: Request) -> Response:
         hub.audit.write(who, Act.TOKEN_REVOKE, name, before={"tokens": gone[0]})
         return gone
 
-    count, apply = await hub.call(decide)
+    count, apply = await hub.act(request, decide)
     apply()
     logger.warning("%d tokens of %s were revoked", count, name)
     return reply(TokenRevokeReply(name=name, revoked=count))
@@ -240,7 +240,9 @@ async def _issue(hub: Hub, own: Authority, csr: str, role: Role, name: str) -> I
         raise Refusal(slug, str(error)) from None
 
 
-async def _enter(hub: Hub, certified: Certified, code: str | None, asked: bytes, who: str) -> None:
+async def _enter(
+    hub: Hub, request: Request, certified: Certified, code: str | None, asked: bytes, who: str
+) -> None:
     def decide() -> Apply:
         apply = hub.door.registry.admit(certified, code, asked)
         hub.audit.write(
@@ -251,7 +253,7 @@ async def _enter(hub: Hub, certified: Certified, code: str | None, asked: bytes,
         )
         return apply
 
-    apply = await hub.call(decide)
+    apply = await hub.act(request, decide)
     apply()
 
 

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeVar
 
+from starlette.requests import Request
+
 from training.clock import Clock
 from training.crashpoint import crashpoint
 from training.fleet.database import Database, DatabaseError, Writer
@@ -120,6 +122,15 @@ class Hub:
         self._notice()
         crashpoint("receiver.answering")
         return result
+
+    async def act(self, request: Request, decide: Callable[[], T]) -> T:
+        """:meth:`call` on behalf of a caller, unless it was put out meanwhile: asked in the same transaction."""
+
+        def decide_for_whom_may() -> T:
+            self.door.still(request, on_record=True)
+            return decide()
+
+        return await self.call(decide_for_whom_may)
 
     async def reload(self, who: str) -> ReloadReply:
         """Read the manifest again, off the event loop; raises Refusal(bad_manifest), and then nothing has changed."""
