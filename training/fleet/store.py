@@ -23,11 +23,12 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from training.crashpoint import crashpoint
-from training.fleet.storage.errors import BadName, Damaged, NotStored, StoreFull, disk_errors
+from training.fleet.storage.errors import BadName, Damaged, NotStored, disk_errors
 from training.fleet.storage.filesystem import Fs, LocalFs, file_sha256, replace_whole
 from training.fleet.storage.incoming import PART_SUFFIX, Incoming, Part, check_sha256, part_name
 from training.fleet.storage.index import Index
 from training.fleet.storage.provenance import BrokenSeal, sealed, unsealed
+from training.fleet.storage.room import Room
 
 BUNDLE = "bundle.tar.zst"
 INDEX = "index.jsonl"
@@ -64,7 +65,8 @@ class Finding:
 class ArtifactStore:
     """A folder of bundles. One process owns it at a time.
 
-    ``reserve_bytes`` is the watermark of free disk space below which the store takes no new upload.
+    ``reserve_bytes`` is the watermark of free disk space below which the store takes no new upload, and no
+    further block of one.
     """
 
     def __init__(
@@ -72,29 +74,24 @@ class ArtifactStore:
     ) -> None:
         self.root = root
         self._fs: Fs = LocalFs() if fs is None else fs
-        self._reserve_bytes = reserve_bytes
+        self._room = Room(root, self._fs, reserve_bytes)
         self._publishing = threading.Lock()
         with disk_errors(f"preparing {root}"):
             self._fs.mkdir(root / INCOMING)
             self._fs.sync_folder(root)
             self._fs.sync_folder(root.parent)
-        self._incoming = Incoming(root / INCOMING, self._fs)
+        self._incoming = Incoming(root / INCOMING, self._fs, self._room)
         self.index = Index(root / INDEX, root / INCOMING, self._fs)
 
     # -- room ---------------------------------------------------------------------------------------------------
 
     def has_room(self, incoming_bytes: int = 0) -> bool:
         """Whether the watermark of free space would hold after ``incoming_bytes`` more."""
-        with disk_errors("asking for free space"):
-            return self._fs.free_bytes(self.root) - incoming_bytes >= self._reserve_bytes
+        return self._room.has(incoming_bytes)
 
     def check_room(self, incoming_bytes: int) -> None:
         """Raise StoreFull when an upload of this size would break the watermark."""
-        if not self.has_room(incoming_bytes):
-            raise StoreFull(
-                f"no room for {incoming_bytes} bytes: the store keeps {self._reserve_bytes} bytes free; "
-                f"free some space under {self.root} and the upload goes on"
-            )
+        self._room.check(incoming_bytes)
 
     # -- uploads ------------------------------------------------------------------------------------------------
 

@@ -26,6 +26,7 @@ from training.fleet.storage.errors import (
     disk_errors,
 )
 from training.fleet.storage.filesystem import Fs
+from training.fleet.storage.room import Room
 
 _CLAIM = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -52,6 +53,7 @@ class Part:
     def __init__(self, incoming: Incoming, name: str, handle: int, offset: int) -> None:
         self._incoming = incoming
         self._fs = incoming.fs
+        self._room = incoming.room
         self._name = name
         self._path = incoming.folder / name
         self._handle: int | None = handle
@@ -68,10 +70,10 @@ class Part:
                     self._hash.update(chunk)
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        """Append; Fenced when another writer owns the part, StoreFull when the disk is full."""
+        """Append; Fenced when another writer owns the part, StoreFull when the reserve would not hold."""
         with self._lock:
             handle = self._own()
-            with disk_errors("writing an upload"):
+            with self._room.writing(len(data)), disk_errors("writing an upload"):
                 self._fs.write(handle, memoryview(data))
             self._hash.update(data)
             self.offset += len(data)
@@ -154,9 +156,10 @@ class Part:
 class Incoming:
     """The folder of part files."""
 
-    def __init__(self, folder: Path, fs: Fs) -> None:
+    def __init__(self, folder: Path, fs: Fs, room: Room) -> None:
         self.folder = folder
         self.fs = fs
+        self.room = room
         self._owners: dict[str, Part] = {}
         self._lock = threading.Lock()
 
