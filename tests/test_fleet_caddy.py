@@ -27,6 +27,7 @@ from receiver_running import TOKEN, Wire
 from tls_world import SecureReceiver, Signer, host
 
 from training.fleet.client import Refused
+from training.fleet.job import JobStatus
 from training.fleet.trust.admission import HEADER_FINGERPRINT
 from training.fleet.trust.credentials import Credentials, write_private
 from training.fleet.trust.identity import Role
@@ -35,6 +36,7 @@ from training.fleet.words import LOOK_AGAIN_PROXIED_S
 from training.fleet.work.standing import Standing
 
 CADDYFILE = Path(__file__).parent.parent / "etc" / "Caddyfile"
+NOBODYS = hashlib.sha256(b"").hexdigest()  # what Caddy 2.11 says of who shows no certificate
 HEADER_LINE = "\t\theader_up X-Client-Fingerprint {fingerprint}\n"
 
 pytestmark = pytest.mark.skipif(not hasattr(socket, "AF_UNIX"), reason="no Unix sockets here")
@@ -273,8 +275,97 @@ def test_what_a_wrongly_set_up_proxy_sends_is_refused(socket_only: Proxied) -> N
     assert over_the_socket(socket_only, "{http.request.tls.client.fingerprint}") == refused
     _, good = socket_only.admitted("pi")
     assert over_the_socket(socket_only, good, good) == refused
-    nothing = hashlib.sha256(b"").hexdigest()
-    assert over_the_socket(socket_only, nothing) == (403, "no_certificate")
+    assert over_the_socket(socket_only, NOBODYS) == (403, "no_certificate")
+
+
+def operate(receiver: Proxied, path: str, **body: object) -> dict[str, Any]:
+    """What the operator's laptop asks, and hears."""
+    who = {"X_Client_Fingerprint": NOBODYS, "X_Operator_Token": TOKEN}
+    with opened(receiver) as wire:
+        content = json.dumps(body).encode()
+        status, _, answer = wire.request("POST", path, content, **who).answer()
+        assert status == 200, answer
+        return dict(json.loads(answer))
+
+
+def half_said(receiver: Proxied, path: str, body: dict[str, Any], **who: Any) -> tuple[Wire, bytes]:
+    """A request that has passed the door, and the half of its body that is still to come."""
+    door, passed = receiver.hub.door, threading.Event()
+    admit, content = door.admit, json.dumps(body).encode()
+
+    def watched(*args: Any) -> None:
+        admit(*args)
+        passed.set()
+
+    door.admit = watched  # type: ignore[method-assign]
+    wire = opened(receiver)
+    wire.request("POST", path, content[:5], **{"Content_Length": len(content), **who})
+    assert passed.wait(20)
+    door.admit = admit  # type: ignore[method-assign]
+    return wire, content[5:]
+
+
+def claimed(receiver: Proxied, fingerprint: str) -> dict[str, Any]:
+    with opened(receiver) as wire:
+        asked = msgspec.json.encode(a_claim())
+        wire.request("POST", "/v1/job/claim", asked, X_Client_Fingerprint=fingerprint)
+        return dict(json.loads(wire.answer()[2]))
+
+
+@pytest.mark.parametrize("act", ["heartbeat", "complete", "fail", "log"])
+def test_what_a_host_began_to_say_before_it_was_put_out_counts_for_nothing(
+    socket_only: Proxied, act: str
+) -> None:
+    _, pi = socket_only.admitted("pi")
+    claim = claimed(socket_only, pi)
+    body = {"claim_id": claim["claim_id"], "seq": 1, "artifact_id": "0" * 64, "error": "no"}
+    body |= {"reason": "failed", "log": {"first": 0, "lines": []}}
+    path = f"/v1/job/{claim['job_id']}/{act}"
+    wire, rest = half_said(socket_only, path, body, X_Client_Fingerprint=pi)
+    with wire:
+        operate(socket_only, "/v1/revoke", name="pi")
+        assert wire.send(rest).problem() == (403, "certificate_revoked")
+    assert socket_only.queue.get(claim["job_id"]).status is JobStatus.PENDING
+
+
+def test_a_model_that_was_being_verified_when_its_host_was_put_out_is_not_taken(
+    socket_only: Proxied,
+) -> None:
+    _, pi = socket_only.admitted("pi")
+    claim, bundle = claimed(socket_only, pi), b"x" * 1000
+    sha256, shows = hashlib.sha256(bundle).hexdigest(), {"X_Client_Fingerprint": pi}
+    verify, looking, go_on = socket_only.store.verify, threading.Event(), threading.Event()
+
+    def slow(*args: Any, **how: Any) -> Any:
+        looking.set()
+        assert go_on.wait(20)
+        return verify(*args, **how)
+
+    socket_only.store.verify = slow  # type: ignore[method-assign]
+    with opened(socket_only) as wire:
+        bears = {"X_Claim_Id": claim["claim_id"], "X_Content_SHA256": sha256, **shows}
+        assert (
+            wire.request("PUT", f"/v1/model/{claim['job_id']}", bundle, **bears).answer()[0] == 200
+        )
+        done = json.dumps({"claim_id": claim["claim_id"], "artifact_id": sha256}).encode()
+        wire.request("POST", f"/v1/job/{claim['job_id']}/complete", done, **shows)
+        assert looking.wait(20)
+        operate(socket_only, "/v1/revoke", name="pi")
+        go_on.set()
+        assert wire.problem() == (403, "certificate_revoked")
+    assert socket_only.queue.get(claim["job_id"]).status is JobStatus.PENDING
+
+
+def test_a_token_that_was_taken_back_while_its_holder_spoke_makes_no_other(
+    socket_only: Proxied,
+) -> None:
+    token = operate(socket_only, "/v1/tokens", name="ci", days=1)["token"]
+    shows = {"X_Client_Fingerprint": NOBODYS, "X_Operator_Token": token}
+    wire, rest = half_said(socket_only, "/v1/tokens", {"name": "more", "days": 366}, **shows)
+    with wire:
+        operate(socket_only, "/v1/tokens/revoke", name="ci", every=True)
+        assert wire.send(rest).problem() == (403, "operator_token")
+    assert [each.name for each in socket_only.hub.door.registry.tokens()] == ["ci"]
 
 
 def test_a_claim_that_waits_behind_the_proxy_is_not_granted_to_whom_was_put_out(
@@ -282,19 +373,12 @@ def test_a_claim_that_waits_behind_the_proxy_is_not_granted_to_whom_was_put_out(
 ) -> None:
     """The connection is the proxy's, and is not cut: it may be serving others."""
     _, pi = socket_only.admitted("pi")
-
-    def operator(path: str, body: dict[str, str] | None = None) -> None:
-        who = {"X_Client_Fingerprint": hashlib.sha256(b"").hexdigest(), "X_Operator_Token": TOKEN}
-        with opened(socket_only) as wire:
-            content = json.dumps(body or {}).encode()
-            assert wire.request("POST", path, content, **who).answer()[0] == 200
-
-    operator("/v1/job/one/cancel")
+    operate(socket_only, "/v1/job/one/cancel")
     claim = msgspec.json.encode(a_claim(wait_s=30.0))
     with opened(socket_only) as waiting:
         waiting.request("POST", "/v1/job/claim", claim, X_Client_Fingerprint=pi)
         assert socket_only.room.waiting.acquire(timeout=20)
-        operator("/v1/revoke", {"name": "pi"})
+        operate(socket_only, "/v1/revoke", name="pi")
         assert waiting.problem() == (403, "certificate_revoked"), "at once, not after 30 s"
 
 
