@@ -20,6 +20,7 @@ from training.fleet.trust.identity import Role
 
 CODE_LIFE_S = 15 * 60.0
 DAY_S = 86_400.0
+A_DAY_MAX = 5  # certificates of one name; a renewal whose answer is lost is asked for again
 Apply = Callable[[], None]
 
 
@@ -140,6 +141,8 @@ class Registry:
         elif self._clock.now() >= row["expires_at"]:
             what = "too old: it was good for 15 minutes"
         else:
+            if row["used_by"] is not None:
+                self.check_pace(role, name)
             return digest
         option = "--operator " if role is Role.OPERATOR else ""
         raise Refusal(
@@ -154,8 +157,10 @@ class Registry:
         now = self._clock.now()
         if code_sha256 is None:
             # Asked here and not only at the door: a revocation may have been written since.
-            if not self._standing(certified.role, certified.name, now):
+            standing = self._standing(certified.role, certified.name, now)
+            if not standing:
                 raise Refusal(Slug.CERTIFICATE_REVOKED, f"{certified.name} was revoked meanwhile")
+            _check_pace(standing, now)
         else:
             used = self._db.run(
                 "use_invitation", code_sha256=code_sha256, used_by=_digest(request), now=now
@@ -176,6 +181,11 @@ class Registry:
             self._certificates.setdefault(certified.fingerprint, certified)
 
         return apply
+
+    def check_pace(self, role: Role, name: str) -> None:
+        """Refuse a renewal that comes too soon; asked before anything is signed, and again by :meth:`admit`."""
+        now = self._clock.now()
+        _check_pace(self._standing(role, name, now), now)
 
     def _standing(self, role: Role, name: str, now: float) -> list[Certified]:
         rows = self._db.all("certificates_of", role=role, name=name)
@@ -248,6 +258,17 @@ class Registry:
             )
 
         return len(gone), apply
+
+
+def _check_pace(standing: list[Certified], now: float) -> None:
+    """By number and not by age: a host whose clock was put right, or who could not keep the answer, asks early."""
+    recent = sorted(each.issued_at for each in standing if now - each.issued_at < DAY_S)
+    if len(recent) >= A_DAY_MAX:
+        raise Refusal(
+            Slug.SLOW_DOWN,
+            f"{standing[0].name} got {A_DAY_MAX} certificates within a day; use the last one, or ask tomorrow",
+            retry_after_s=recent[-A_DAY_MAX] + DAY_S - now,
+        )
 
 
 def _bound(role: Role, name: str, code: str) -> bytes:
