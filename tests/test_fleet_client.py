@@ -598,3 +598,19 @@ def test_importing_the_client_needs_the_standard_library_only() -> None:
         [sys.executable, "-c", code], capture_output=True, check=True, text=True, env=os.environ
     )
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    "url", ["http://10.100.0.1:8445", "http://pi.lan:8445", "http://[fe80::1]:1"]
+)
+def test_an_operators_token_does_not_travel_unencrypted(url: str) -> None:
+    with pytest.raises(ValueError, match="use the receiver's https address"):
+        FleetClient(url, operator_token="sesame")
+    FleetClient(url).close()
+
+
+@pytest.mark.parametrize(
+    "url", ["https://pi.lan:8445", "http://localhost:1", "http://127.0.0.9:1", "http://[::1]:1"]
+)
+def test_an_operators_token_travels_where_nobody_reads_it(url: str) -> None:
+    FleetClient(url, operator_token="sesame").close()

@@ -508,3 +508,14 @@ def test_a_proxy_of_the_same_group_reads_what_it_serves_with_and_no_more(tmp_pat
         security.tick()
     Security(tmp_path / "own", ["localhost"], clock)
     assert (tmp_path / "own" / "server.key").stat().st_mode & 0o777 == 0o600
+
+
+def test_the_systems_authorities_say_nothing_of_a_receiver(
+    fresh: SecureReceiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without the receiver's own authority nobody is believed, and no token leaves."""
+    monkeypatch.setenv("SSL_CERT_FILE", str(fresh.tls / "ca.pem"))
+    client = FleetClient(fresh.url, operator_token=TOKEN, tries=1)
+    with pytest.raises(Unreachable, match="does not prove to be the receiver"):
+        client.health()
+    client.close()

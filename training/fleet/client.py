@@ -110,6 +110,11 @@ class FleetClient:
         if transport is None:
             transport = http = HttpTransport(base_url, tls=tls)
             self._close = http.close
+            if operator_token and not http.private:
+                raise ValueError(
+                    f"the operator's token would travel unencrypted to {base_url}; use the receiver's https address, "
+                    "or a tunnel to 127.0.0.1"
+                )
         token = {} if not operator_token else {HEADER_OPERATOR_TOKEN: _token(operator_token)}
         self._caller = Caller(
             transport,

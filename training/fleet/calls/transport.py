@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import http.client
+import ipaddress
 import select
 import ssl
 import threading
@@ -78,9 +79,21 @@ class HttpTransport:
                 f"{base_url!r} is not a receiver's address; it looks like http://10.100.0.1:8445"
             )
         self._host, self._port, self._prefix = url.hostname, port, url.path.rstrip("/")
-        self._secure, self._tls = url.scheme == "https", tls
+        self._secure = url.scheme == "https"
+        # Without a context nobody is trusted: the system's authorities know nothing of a receiver's own.
+        self._tls = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT) if self._secure and tls is None else tls
         self._idle: list[http.client.HTTPConnection] = []
         self._lock = threading.Lock()
+
+    @property
+    def private(self) -> bool:
+        """Whether nobody on the way can read: it is encrypted, or does not leave this machine."""
+        if self._secure or self._host == "localhost":
+            return True
+        try:
+            return ipaddress.ip_address(self._host).is_loopback
+        except ValueError:
+            return False
 
     def request(
         self,
