@@ -279,6 +279,15 @@ def test_a_revocation_voids_used_codes_too(registry: Registry, clock: FakeClock)
     refused(Slug.JOIN_REFUSED, lambda: registry.check_code(Role.HOST, "pi", code, b"csr"))
 
 
+def test_who_puts_an_operator_out_voids_what_he_may_have_made_for_later(registry: Registry) -> None:
+    code = registry.invite(Role.HOST, "pi").code
+    made = registry.invite(Role.OPERATOR, "ada").code
+    registry.check_code(Role.HOST, "pi", code, b"csr")
+    registry.revoke(Role.OPERATOR, "ada")[1]()
+    refused(Slug.JOIN_REFUSED, lambda: registry.check_code(Role.HOST, "pi", code, b"csr"))
+    refused(Slug.JOIN_REFUSED, lambda: registry.check_code(Role.OPERATOR, "ada", made, b"csr"))
+
+
 def test_what_was_taken_back_is_known_from_the_moment_it_is_written(
     registry: Registry, clock: FakeClock
 ) -> None:

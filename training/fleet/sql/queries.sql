@@ -246,6 +246,9 @@ ON CONFLICT (artifact_id, job_id, attempt) DO NOTHING
 -- name: artifact_of — what an attempt delivered
 SELECT * FROM artifacts WHERE job_id = :job_id AND attempt = :attempt AND artifact_id = :artifact_id
 
+-- name: artifacts_of — all that an attempt delivered
+SELECT artifact_id FROM artifacts WHERE job_id = :job_id AND attempt = :attempt
+
 -- name: artifact — the first delivery of this bundle
 SELECT * FROM artifacts WHERE artifact_id = :artifact_id ORDER BY seq LIMIT 1
 
@@ -297,6 +300,9 @@ DELETE FROM invitations WHERE role = :role AND name = :name AND used_by IS NULL
 
 -- name: forget_invitations — all codes of a name that was put out: a used one serves its request again
 DELETE FROM invitations WHERE role = :role AND name = :name
+
+-- name: void_all_invitations — open codes of everybody, when one who may have made them is put out
+DELETE FROM invitations WHERE used_by IS NULL
 
 -- name: taken_back — the certificate or token with this SHA-256, if it was revoked
 SELECT fingerprint FROM certificates WHERE fingerprint = :digest AND revoked_at IS NOT NULL

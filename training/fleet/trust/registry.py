@@ -199,6 +199,8 @@ class Registry:
         """Take back every certificate and open code of this name; Refusal when there is none."""
         now = self._clock.now()
         codes = self._db.run("forget_invitations", role=role, name=name)
+        if role is Role.OPERATOR:  # who may have made some for later, under any name
+            self._db.run("void_all_invitations")
         gone = [replace(each, revoked_at=now) for each in self._standing(role, name, now)]
         if not gone and not codes:
             raise Refusal(
