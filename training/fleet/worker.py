@@ -18,6 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from training.clock import Clock, SystemClock
 from training.fleet import logs
+from training.fleet.calls.transport import HttpTransport
 from training.fleet.checkout import ROOT
 from training.fleet.client import FleetClient
 from training.fleet.datasets.cache import DatasetCache
@@ -112,7 +113,12 @@ class TrainerWorker:
 
     def run(self) -> int:
         """Work until told to stop; the exit code."""
-        log.info("host %s asks %s for work", self._options.host_id, self._options.receiver_url)
+        url = self._options.receiver_url
+        log.info("host %s asks %s for work", self._options.host_id, url)
+        if not HttpTransport(url).private:
+            log.warning(
+                "whoever answers at %s decides what runs here; join over https instead", url
+            )
         asleep_s = self._asleep_s()
         if self._standing is not None:
             self._standing.start()
