@@ -19,7 +19,7 @@ from tls_world import SecureReceiver, Signer, secure
 from training.fleet import cli, join
 from training.fleet.client import Answered, FleetClient, Refused
 from training.fleet.commands.enroll import command
-from training.fleet.commands.world import World, connect, find_credentials, usual_url
+from training.fleet.commands.world import CannotError, World, connect, find_credentials, usual_url
 from training.fleet.trust.credentials import Credentials, new_request
 from training.fleet.trust.identity import Role
 from training.fleet.work.options import options_of, parser
@@ -258,25 +258,55 @@ def test_a_laptops_certificate_is_renewed_when_it_is_used(
     assert (folder / "client.pem").read_bytes() != before
 
 
+ANSWER = {
+    "url": "https://r:1",
+    "name": "pc",
+    "code": "c0de" * 10,
+    "fingerprint": "sha256:" + "5f" * 32,
+    "role": "host",
+}
+
+
 def test_lines_for_the_other_shells() -> None:
-    answer = {
-        "url": "https://r:1",
-        "name": "pc",
-        "code": "c'c",
-        "fingerprint": "sha256:1",
-        "role": "host",
-    }
-    assert "-HostId 'pc' -Code 'c''c'" in command(answer, windows=True)
-    assert shlex.split(command(answer, windows=False))[-3] == "c'c"
-    assert command(answer, windows=False).startswith("sudo scripts/install-training-worker.sh ")
-    laptop = command(answer | {"role": "operator"}, windows=True)
+    line = command(ANSWER, windows=True)
+    assert line.endswith(
+        f"-HostId 'pc' -Code '{'c0de' * 10}' -Fingerprint '{ANSWER['fingerprint']}'"
+    )
+    assert shlex.split(command(ANSWER, windows=False))[-3] == "c0de" * 10
+    assert command(ANSWER, windows=False).startswith("sudo scripts/install-training-worker.sh ")
+    laptop = command(ANSWER | {"role": "operator"}, windows=True)
     assert laptop.startswith(r".venv\Scripts\python -m training.fleet.join --operator ")
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        # PowerShell takes each of these for the quote that ends a text.
+        *({"name": f"pc{quote}; calc; {quote}"} for quote in "'\u2018\u2019\u201a\u201b"),
+        {"code": "c0de" * 5 + "\u2019; calc; \u2019"},
+        {"code": 7},
+        {"fingerprint": "sha256:" + "5f" * 31 + "\u2019;"},
+        {"url": "https://r:1/$(calc)"},
+        {"url": "https://r:1/\u2019; calc; \u2019"},
+        {"url": None},
+    ],
+    ids=ascii,
+)
+@pytest.mark.parametrize("windows", [True, False])
+def test_no_line_is_made_of_an_answer_that_is_not_plain(odd: dict[str, Any], windows: bool) -> None:
+    with pytest.raises(CannotError, match="do not paste") as refused:
+        command(ANSWER | odd, windows=windows)
+    assert refused.value.code == 1
+    assert str(refused.value).isascii()
+    assert f"odd {next(iter(odd))}" in str(refused.value)
 
 
 def test_no_line_is_printed_that_would_not_join(person: Person) -> None:
     assert person.jobs("enroll", "pi", "--url", "http://pi.lan:8445") == 2
     assert person.out.getvalue() == ""
     assert "begins with https://" in person.err.getvalue()
+    assert person.jobs("enroll", "pi", "--url", "https://pi.lan\u2019; calc") == 2
+    assert person.out.getvalue() == ""
 
 
 def test_who_has_not_joined_is_told_how(

@@ -23,6 +23,8 @@ LOOK_AGAIN_PROXIED_S = 3.0  # nobody cuts a proxy's
 ID_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$"  # claim, request, session and instance ids
 DATASET_NAME_PATTERN = r"^[a-z0-9][a-z0-9_.-]{0,63}$"
 HOST_ID_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
+# Nothing in it means anything to a shell or in a settings file.
+PLAIN_URL_PATTERN = r"^https?://[A-Za-z0-9.:/_\[\]-]+$"
 
 # Headers of the calls whose body is not JSON.
 HEADER_CLAIM_ID = "X-Claim-Id"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -12,6 +13,8 @@ from rich.table import Table
 
 from training.fleet.commands.world import DONE, USAGE, CannotError, World
 from training.fleet.printable import one_line, printable
+from training.fleet.trust.identity import FINGERPRINT_PREFIX, parse_fingerprint
+from training.fleet.words import HOST_ID_PATTERN, PLAIN_URL_PATTERN
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Of the host, or of the operator.")]
 Operator = Annotated[bool, typer.Option("--operator", help="A person's laptop, not a host.")]
@@ -22,6 +25,8 @@ INSTALL = "sudo scripts/install-training-worker.sh"
 INSTALL_WINDOWS = (
     "powershell -ExecutionPolicy Bypass -File scripts\\install-training-worker-windows.ps1"
 )
+
+CODE_PATTERN = r"^[0-9a-f]{16,128}$"
 
 tokens = typer.Typer(help="Operators' tokens: names and ends.", rich_markup_mode=None)
 
@@ -48,8 +53,11 @@ def enroll(
     """Let a host in: print one line to paste on it. Good once, for 15 minutes."""
     world: World = ctx.obj
     role = "operator" if operator else "host"
-    if url is not None and not url.startswith("https://"):
-        raise CannotError(f"{url!r} joins nobody: a receiver's address begins with https://", USAGE)
+    if url is not None and not (url.startswith("https://") and _is_plain(url, PLAIN_URL_PATTERN)):
+        raise CannotError(
+            f"{url!r} joins nobody: a receiver's address begins with https://, then letters, digits and .:/_-[]",
+            USAGE,
+        )
     answer = world.client(receiver_url).post_json("/v1/invitations", {"name": name, "role": role})
     answer["url"] = url or answer["url"]
     line = one_line(command(answer, windows=windows), 2000)
@@ -64,8 +72,11 @@ def enroll(
 
 
 def command(answer: Mapping[str, Any], *, windows: bool) -> str:
-    """The line for the new machine. Its parts come from the receiver, so they are quoted."""
-    given = [answer["url"], answer["name"], answer["code"], answer["fingerprint"]]
+    """The line for the new machine. Raises CannotError when its parts, which come from the receiver, are not plain.
+
+    They are quoted besides; but what ends a text differs from shell to shell, and somebody pastes this as root.
+    """
+    given = _plain(answer)
     flags = ["--receiver-url", "--host-id", "--code", "--fingerprint"]
     program = INSTALL
     if answer["role"] == "operator":
@@ -80,6 +91,26 @@ def command(answer: Mapping[str, Any], *, windows: bool) -> str:
             *(f"{flag} {quote(str(value))}" for flag, value in zip(flags, given, strict=True)),
         ]
     )
+
+
+def _plain(answer: Mapping[str, Any]) -> list[str]:
+    """Address, name, code and fingerprint, when they have nothing in them that any shell could take for its own."""
+    patterns = {"url": PLAIN_URL_PATTERN, "name": HOST_ID_PATTERN, "code": CODE_PATTERN}
+    odd = [name for name, pattern in patterns.items() if not _is_plain(answer[name], pattern)]
+    try:
+        fingerprint = f"{FINGERPRINT_PREFIX}{parse_fingerprint(str(answer['fingerprint']))}"
+    except ValueError:
+        odd.append("fingerprint")
+    if odd:
+        raise CannotError(
+            f"the receiver's answer has an odd {odd[0]}, {str(answer[odd[0]])[:80]!a}, so no line was made "
+            "of it: do not paste anything, and see who answers there"
+        )
+    return [*(answer[name] for name in patterns), fingerprint]
+
+
+def _is_plain(value: object, pattern: str) -> bool:
+    return isinstance(value, str) and re.fullmatch(pattern, value) is not None
 
 
 def _powershell(text: str) -> str:
