@@ -7,6 +7,8 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+_FLAGS = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0)  # each where there is one
+
 
 class LockedError(Exception):
     """Another process holds the lock."""
@@ -14,13 +16,26 @@ class LockedError(Exception):
 
 @contextlib.contextmanager
 def exclusive(path: Path) -> Iterator[None]:
-    """Hold ``path`` for this process alone; LockedError when another one does. The file stays behind, empty."""
-    handle = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o600)
+    """Hold ``path`` for this process alone; LockedError when another one does. The file stays behind, empty.
+
+    OSError when it cannot be made, or is a link: root would make an empty file wherever somebody let it point.
+    """
+    handle = _open(path)
     try:
         _lock(handle)
         yield
     finally:
         os.close(handle)
+
+
+def _open(path: Path) -> int:
+    try:
+        return os.open(path, os.O_RDWR | os.O_CREAT | _FLAGS, 0o600)
+    except OSError as error:
+        if path.is_symlink():
+            words = "is a link, and a lock must be a file of its own: remove it"
+            raise OSError(error.errno, words, str(path)) from error
+        raise
 
 
 def _lock(handle: int) -> None:
