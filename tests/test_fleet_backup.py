@@ -171,19 +171,6 @@ def test_keys_come_only_when_asked_for_and_never_over_those_that_are_there(
     assert tree(aside) == other
 
 
-@pytest.mark.skipif(os.name != "posix" or os.geteuid() != 0, reason="only root can give files away")
-def test_what_root_restores_belongs_to_the_receiver(
-    state: State, folder: Path, tmp_path: Path
-) -> None:
-    Authority.open(state.tls, FakeClock())
-    back_up(state, folder, with_keys=True)
-    new = empty(tmp_path)
-    new.db.parent.mkdir()
-    os.chown(new.db.parent, 12345, 12345)
-    restore(folder, new, with_keys=True)
-    assert {path.lstat().st_uid for path in new.db.parent.rglob("*")} == {12345}
-
-
 # ── refusals ────────────────────────────────────────────────────────────────────────────────
 
 

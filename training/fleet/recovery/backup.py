@@ -36,6 +36,7 @@ from training.fleet.recovery.files import (
     sync_way,
     write_file,
 )
+from training.fleet.recovery.owner import owner_of, reading
 from training.fleet.recovery.reconcile import sidecar
 from training.fleet.state import DATABASE, RecoveryError, State
 from training.fleet.storage.filesystem import Fs, LocalFs, file_sha256
@@ -197,8 +198,10 @@ class Backup:
 
     def _keys(self, state: State, unfinished: Path) -> bool:
         there = [name for name in KEY_FILES if self.fs.size(state.tls / name) is not None]
+        # Not with root's rights: a restore gives to the receiver what was read through a link of its making.
+        source_fs = reading(owner_of(state.db), self.fs)
         for name in there:
-            copy_file(self.fs, state.tls / name, unfinished / KEYS / name)
+            copy_file(self.fs, state.tls / name, unfinished / KEYS / name, source_fs=source_fs)
         if there:
             self.fs.sync_folder(unfinished / KEYS)
         return len(there) == len(KEY_FILES)

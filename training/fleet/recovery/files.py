@@ -6,12 +6,14 @@ import contextlib
 import hashlib
 import os
 import shutil
+import stat
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
 from training.fleet.database_sqlite import fold_log
-from training.fleet.state import RecoveryError
+from training.fleet.recovery.owner import User, acting_as, owner_of
+from training.fleet.state import RecoveryError, State
 from training.fleet.storage.filesystem import Fs, file_sha256
 
 PART = ".part"
@@ -29,10 +31,12 @@ def plainly(doing: str, comfort: str) -> Iterator[None]:
         ) from error
 
 
-def copy_file(fs: Fs, source: Path, target: Path, *, sha256: str | None = None) -> str | None:
+def copy_file(
+    fs: Fs, source: Path, target: Path, *, sha256: str | None = None, source_fs: Fs | None = None
+) -> str | None:
     """Copy a file durably but for its folder, replacing ``target``; returns its SHA-256.
 
-    With ``sha256`` a source of other bytes is not copied, and None is returned.
+    With ``sha256`` a source of other bytes is not copied, and None is returned. ``source_fs`` reads it, if not ``fs``.
     """
     temporary = target.with_name(target.name + PART)
     fs.unlink(temporary)
@@ -40,7 +44,7 @@ def copy_file(fs: Fs, source: Path, target: Path, *, sha256: str | None = None) 
     digest = hashlib.sha256()
     handle = fs.create(temporary)
     try:
-        for chunk in fs.read(source):
+        for chunk in (source_fs or fs).read(source):
             digest.update(chunk)
             fs.write(handle, chunk)
         fs.fsync(handle)
@@ -132,17 +136,52 @@ def discard_database(path: Path) -> None:
         older.unlink()
 
 
+@contextlib.contextmanager
+def with_rights_of_owner(state: State) -> Iterator[User | None]:
+    """What root does inside it does as the receiver's user, who is yielded; None when there is no need to."""
+    owner = owner_of(state.db)
+    give_to_owner(state.db, state.models, state.tls)  # so that what root once left can be written
+    try:
+        with acting_as(owner):
+            yield owner
+    except PermissionError as error:
+        if owner is None:
+            raise
+        where = error.filename or state.db.parent
+        raise RecoveryError(
+            f"{where} is closed to user {owner.uid}, in whose name this is done because {state.db.parent} belongs to "
+            f"it; see where that leads (namei -l {where}), remove a link that none of you laid or give the user what "
+            f"is its (chown -hR {owner.uid}:{owner.gid}), and repeat"
+        ) from error
+
+
 def give_to_owner(db: Path, *folders: Path) -> None:
-    """What root wrote becomes the receiver's: its user is the one whom the database's folder belongs to."""
-    if os.name != "posix" or os.geteuid() != 0:
+    """What root wrote becomes the receiver's: its user is the one whom the database's folder belongs to.
+
+    That user may have laid links, and may swap them meanwhile: none is followed, nor is a folder that is one.
+    """
+    owner = owner_of(db)
+    if owner is None:
         return
-    owner = db.parent.stat()
-    if owner.st_uid == 0:
-        return
-    made = [*db.parent.glob(f"{db.name}*")]
+    handle = os.open(db.parent, os.O_RDONLY)
+    try:
+        for path in db.parent.glob(f"{db.name}*"):
+            _give(path.name, handle, owner)
+    finally:
+        os.close(handle)
     for folder in folders:
-        if folder.exists():
-            made += [folder, *folder.rglob("*")]
-    for path in made:
-        if path.lstat().st_uid == 0:
-            os.chown(path, owner.st_uid, owner.st_gid, follow_symlinks=False)
+        if not folder.is_dir():
+            continue
+        for _, _, names, place in os.fwalk(folder, follow_symlinks=False):
+            if os.fstat(place).st_uid == 0:
+                os.fchown(place, owner.uid, owner.gid)
+            for name in names:
+                _give(name, place, owner)
+
+
+def _give(name: str, place: int, owner: User) -> None:
+    """A file of root's alone: one with a second name may be somebody else's, too."""
+    with contextlib.suppress(FileNotFoundError):  # a receiver that runs yet
+        about = os.stat(name, dir_fd=place, follow_symlinks=False)
+        if about.st_uid == 0 and about.st_nlink == 1 and stat.S_ISREG(about.st_mode):
+            os.chown(name, owner.uid, owner.gid, dir_fd=place, follow_symlinks=False)

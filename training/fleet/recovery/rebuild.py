@@ -12,7 +12,12 @@ from training.fleet.database import DatabaseError
 from training.fleet.datasets.shelf import DatasetShelf
 from training.fleet.manifest import default_describer
 from training.fleet.plans.types import ManifestError
-from training.fleet.recovery.files import discard_database, give_to_owner, place_database, plainly
+from training.fleet.recovery.files import (
+    discard_database,
+    place_database,
+    plainly,
+    with_rights_of_owner,
+)
 from training.fleet.recovery.reconcile import Recovery, Unusable, deliveries
 from training.fleet.recovery.restore import UNTOUCHED, Progress, take_back
 from training.fleet.state import RecoveryError, State
@@ -69,7 +74,7 @@ def rebuild(
     fs = LocalFs() if fs is None else fs
     if not state.models.is_dir():
         raise RecoveryError(f"there is no store at {state.models}; name it with --models-dir")
-    with plainly("the rebuild", UNTOUCHED), state.alone():
+    with plainly("the rebuild", UNTOUCHED), with_rights_of_owner(state), state.alone():
         if state.db.exists() and not force:
             raise RecoveryError(
                 f"there is a database at {state.db} already; --force keeps it beside under another name"
@@ -84,7 +89,6 @@ def rebuild(
         finally:
             discard_database(unfinished)
         fs.sync_folder(state.db.parent)
-        give_to_owner(state.db, state.models, state.tls)
     return done
 
 

@@ -28,13 +28,14 @@ from training.fleet.recovery.backup import (
 from training.fleet.recovery.files import (
     copy_file,
     discard_database,
-    give_to_owner,
     holds,
     place_database,
     plainly,
     stamp,
     sync_way,
+    with_rights_of_owner,
 )
+from training.fleet.recovery.owner import acting_as, owner_of, reader_of, reading, refuse_links
 from training.fleet.recovery.reconcile import (
     Delivery,
     Outcome,
@@ -79,12 +80,23 @@ class Restore:
     fs: Fs = field(default_factory=LocalFs)
     progress: Progress = lambda *_: None
 
+    def __post_init__(self) -> None:
+        self._reader = reader_of(self.folder, owner_of(self.state.db))
+        self._from = reading(self._reader, self.fs)
+
     def run(
         self, *, snapshot: str | None = None, force: bool = False, with_keys: bool = False
     ) -> Restored:
         """Raises RecoveryError, and then the database that was there is the one that is there."""
-        with plainly("the restore", UNTOUCHED), self.state.alone():
-            done = self._begin(snapshot, force)
+        with (
+            plainly("the restore", UNTOUCHED),
+            with_rights_of_owner(self.state) as owner,
+            self.state.alone(),
+        ):
+            if owner is not None:  # the data sets are brought back by root itself
+                refuse_links(self.state.datasets)
+            with acting_as(self._reader):
+                done = self._begin(snapshot, force)
             if with_keys:
                 self._check_keys(done, force)
             self._bundles(done)
@@ -99,7 +111,6 @@ class Restore:
             self.fs.sync_folder(self.state.db.parent)
             if with_keys:
                 self._keys(done)
-            give_to_owner(self.state.db, self.state.models, self.state.tls)
         return done
 
     def _begin(self, snapshot: str | None, force: bool) -> Restored:
@@ -146,8 +157,8 @@ class Restore:
         if holds(self.fs, target, file.size, file.sha256):
             done.kept += 1
         elif (
-            self.fs.size(source) is not None
-            and copy_file(self.fs, source, target, sha256=file.sha256) is not None
+            self._from.size(source) is not None
+            and self._copy(source, target, sha256=file.sha256) is not None
         ):
             done.brought += 1
         else:
@@ -160,26 +171,30 @@ class Restore:
         folder = Path(file.path).parent / PROVENANCE
         model, _, mode = folder.parts[0].rpartition("_")
         artifact = Artifact(file.sha256, model, mode, file.size)
-        for name in self.fs.names(self.folder / STORE / folder):
+        for name in self._from.names(self.folder / STORE / folder):
             target = self.state.models / folder / name
-            if self.fs.size(target) is not None and self._sound(artifact, target):
+            if self.fs.size(target) is not None and self._sound(self.fs, artifact, target):
                 continue
-            if self._sound(artifact, self.folder / STORE / folder / name):
-                copy_file(self.fs, self.folder / STORE / folder / name, target)
+            if self._sound(self._from, artifact, self.folder / STORE / folder / name):
+                self._copy(self.folder / STORE / folder / name, target)
             else:
                 done.lost.append(f"the provenance {name} of job {file.job} is damaged")
         if self.fs.names(self.state.models / folder):
             self.fs.sync_folder(self.state.models / folder)
 
-    def _sound(self, artifact: Artifact, path: Path) -> bool:
-        return isinstance(sidecar(artifact, path.name, b"".join(self.fs.read(path))), Delivery)
+    @staticmethod
+    def _sound(fs: Fs, artifact: Artifact, path: Path) -> bool:
+        return isinstance(sidecar(artifact, path.name, b"".join(fs.read(path))), Delivery)
+
+    def _copy(self, source: Path, target: Path, *, sha256: str | None = None) -> str | None:
+        return copy_file(self.fs, source, target, sha256=sha256, source_fs=self._from)
 
     # -- the database -------------------------------------------------------------------------------------------
 
     def _database(self, done: Restored, unfinished: Path) -> None:
         """Make the database that will be put in place: the copy, brought up to date in every sense."""
         discard_database(unfinished)
-        copy_file(self.fs, self.folder / SNAPSHOTS / done.snapshot / DATABASE, unfinished)
+        self._copy(self.folder / SNAPSHOTS / done.snapshot / DATABASE, unfinished)
         queue = Recovery(unfinished, self.clock)
         try:
             queue.void_codes()
@@ -213,7 +228,8 @@ class Restore:
             each
             for each in KEY_FILES
             if self.fs.size(self.state.tls / each) is not None
-            and file_sha256(self.fs, self.state.tls / each) != file_sha256(self.fs, source / each)
+            and file_sha256(self.fs, self.state.tls / each)
+            != file_sha256(self._from, source / each)
         ]
 
     def _keys(self, done: Restored) -> None:
@@ -223,7 +239,7 @@ class Restore:
             aside = tls.with_name(f"{tls.name}.before-{stamp(self.clock.now())}")
             self.fs.replace(tls, aside)
         for each in KEY_FILES:  # the certificate last: it says that all is there
-            copy_file(self.fs, source / each, tls / each)
+            self._copy(source / each, tls / each)
         self.fs.sync_folder(tls)
         self.fs.sync_folder(tls.parent)
         done.keys = True

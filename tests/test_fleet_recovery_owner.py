@@ -1,0 +1,289 @@
+"""What root does to a state is done with its user's rights: links that a taken-over receiver has laid reach nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from fakes import FakeClock
+from receiver_running import job_id
+from recovery_builders import JOBS, a_state, copied, found, tree
+from systems import make_link
+
+from training.clock import SystemClock
+from training.fleet.recovery import owner
+from training.fleet.recovery.backup import Backup
+from training.fleet.recovery.files import give_to_owner
+from training.fleet.recovery.rebuild import Rebuilt, rebuild
+from training.fleet.recovery.restore import Restore, Restored
+from training.fleet.state import RecoveryError, State
+from training.fleet.storage.locking import exclusive
+from training.fleet.trust.authority import Authority
+
+PLAN = [job | {"job_id": job_id(job)} for job in JOBS]
+USER = 12345
+as_root = pytest.mark.skipif(
+    os.name != "posix" or os.geteuid() != 0, reason="only root acts in the name of others"
+)
+
+
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory: pytest.TempPathFactory) -> State:
+    state = a_state(tmp_path_factory.mktemp("sound") / "state")
+    Authority.open(state.tls, FakeClock())
+    return state
+
+
+@pytest.fixture
+def place() -> Iterator[Path]:
+    """A folder whose way is open to everybody; pytest's own are root's alone."""
+    folder = Path(tempfile.mkdtemp(prefix="cis490-owner-"))
+    folder.chmod(0o755)
+    yield folder
+    shutil.rmtree(folder)
+
+
+@pytest.fixture
+def state(sound: State, place: Path) -> State:
+    """Another user's, as a receiver's is."""
+    state = copied(sound, place / "state")
+    give(state.db.parent)
+    return state
+
+
+@pytest.fixture
+def system(place: Path) -> Path:
+    """What is root's, and stands for /etc."""
+    folder = place / "etc"
+    (folder / "cron.d").mkdir(parents=True)
+    (folder / "shadow").write_text("root:$6$secret\nno newline at the end")
+    (folder / "shadow").chmod(0o600)
+    (folder / "cron.d" / "job").write_text("@reboot root true\n")
+    return folder
+
+
+@pytest.fixture
+def untouched(system: Path) -> Iterator[None]:
+    """Whatever was tried, what is root's has the same names, bytes and owners after it."""
+    before = tree(system)
+    yield
+    assert tree(system) == before
+    assert sorted(map(str, system.rglob("*"))) == sorted(
+        str(system / each) for each in ("cron.d", "cron.d/job", "shadow")
+    )
+    assert uids(system) == {0}
+    assert os.geteuid() == os.getegid() == 0
+
+
+def give(folder: Path, user: int = USER) -> None:
+    for path in (folder, *folder.rglob("*")):
+        os.chown(path, user, user, follow_symlinks=False)
+
+
+def uids(folder: Path) -> set[int]:
+    return {path.lstat().st_uid for path in (folder, *folder.rglob("*"))}
+
+
+def lay(link: Path, target: Path, user: int = USER) -> None:
+    """A link in the place of what was there."""
+    if link.is_dir() and not link.is_symlink():
+        shutil.rmtree(link)
+    link.unlink(missing_ok=True)
+    make_link(link, target)
+    os.chown(link, user, user, follow_symlinks=False)
+
+
+def anew(state: State) -> Rebuilt:
+    return rebuild(state, PLAN, SystemClock(), force=True)
+
+
+def back_up(state: State, folder: Path, *, with_keys: bool = True) -> None:
+    Backup(folder).make(state, SystemClock(), with_keys=with_keys)
+
+
+def restore(folder: Path, state: State) -> Restored:
+    return Restore(folder, state, SystemClock()).run(force=True, with_keys=True)
+
+
+@as_root
+@pytest.mark.usefixtures("untouched")
+def test_a_rebuild_gives_nothing_away_behind_a_link(state: State, system: Path) -> None:
+    lay(state.tls, system)
+    lay(state.models / "more", system)
+    assert len(anew(state).completed) == 3
+    assert uids(state.db.parent) == {USER}
+
+
+@as_root
+@pytest.mark.usefixtures("untouched")
+@pytest.mark.parametrize(
+    ("link", "target"),
+    [
+        ("models", ""),
+        ("models/incoming", "cron.d"),
+        ("models/index.jsonl", "shadow"),
+        ("jobs.db", "shadow"),
+        ("jobs.db", "new.db"),
+        ("jobs.db.lock", "new.lock"),
+        ("tls", ""),
+    ],
+)
+def test_root_writes_nothing_through_a_link(
+    state: State, system: Path, sound: State, tmp_path: Path, link: str, target: str
+) -> None:
+    back_up(sound, tmp_path / "backup")
+    lay(state.db.parent / link, system / target)
+    for recover in (anew, lambda state: restore(tmp_path / "backup", state)):
+        with contextlib.suppress(RecoveryError):  # what the link is in the way of cannot be done
+            recover(state)
+    assert (system / "shadow").stat().st_nlink == 1
+
+
+@as_root
+@pytest.mark.usefixtures("untouched")
+def test_nor_through_one_that_is_laid_meanwhile(state: State, system: Path) -> None:
+    def swap(*_: object) -> None:
+        lay_as_user(state.models / "incoming", system / "cron.d")
+        lay_as_user(state.tls, system)
+
+    with pytest.raises(RecoveryError, match=r"[Pp]ermission|closed to user"):
+        rebuild(state, PLAN, SystemClock(), force=True, progress=swap)
+
+
+def lay_as_user(link: Path, target: Path) -> None:
+    if not link.is_symlink():
+        shutil.rmtree(link)
+        make_link(link, target)
+
+
+@as_root
+def test_a_backup_of_root_alone_is_brought_back_as_the_user(
+    sound: State, place: Path, tmp_path: Path
+) -> None:
+    back_up(sound, tmp_path / "backup")
+    (tmp_path / "backup").chmod(0o700)
+    new = State(place / "new" / "jobs.db", place / "new" / "models", place / "new" / "tls")
+    new.db.parent.mkdir()
+    give(new.db.parent)
+    assert restore(tmp_path / "backup", new).keys
+    assert uids(new.db.parent) == {USER}
+    assert tree(new.tls) == tree(sound.tls)
+    assert found(new, deep=True) == []
+
+
+@as_root
+def test_a_backup_that_is_the_users_own_is_read_with_its_rights(
+    state: State, system: Path, place: Path
+) -> None:
+    folder = place / "backup"
+    back_up(state, folder)
+    (keys,) = folder.rglob("keys")
+    give(folder)
+    lay(keys / "ca.key", system / "shadow")
+    with pytest.raises(RecoveryError, match="closed to user 12345"):
+        restore(folder, state)
+    assert b"secret" not in b"".join(tree(state.db.parent).values())
+
+
+@as_root
+def test_a_backup_holds_no_key_that_only_root_can_read(
+    state: State, system: Path, tmp_path: Path
+) -> None:
+    lay(state.tls / "ca.key", system / "shadow")
+    with pytest.raises(RecoveryError, match="Permission denied"):
+        back_up(state, tmp_path / "backup")
+    assert b"secret" not in b"".join(tree(tmp_path / "backup").values())
+
+
+@as_root
+def test_what_root_left_there_is_no_obstacle(state: State) -> None:
+    give(state.db.parent, 0)
+    os.chown(state.db.parent, USER, USER)
+    assert len(anew(state).completed) == 3
+    assert uids(state.db.parent) == {USER}
+
+
+@as_root
+def test_models_on_another_disk_stay_where_they_are(state: State, place: Path) -> None:
+    for user in (0, USER):  # whoever has made the link
+        disk = place / f"disk-{user}"
+        shutil.copytree(state.models, disk)
+        give(disk)
+        lay(state.models, disk, user)
+        assert len(anew(state).completed) == 3
+        assert uids(disk) == {USER}
+        assert state.models.is_symlink()
+
+
+@as_root
+def test_a_folder_that_its_user_cannot_use_is_named(state: State, place: Path) -> None:
+    place.chmod(0o700)
+    with pytest.raises(RecoveryError, match=r"state is closed to user 12345, .* and repeat"):
+        anew(state)
+    assert os.geteuid() == 0
+
+
+@as_root
+def test_data_sets_are_not_brought_back_behind_a_link_of_the_users(
+    state: State, system: Path, sound: State, tmp_path: Path
+) -> None:
+    back_up(sound, tmp_path / "backup")
+    make_link(state.datasets, system)
+    assert restore(tmp_path / "backup", state).keys, "root made it"
+    os.chown(state.datasets, USER, USER, follow_symlinks=False)
+    with pytest.raises(RecoveryError, match=r"datasets is a link that root did not make.*remove"):
+        restore(tmp_path / "backup", state)
+    state.datasets.unlink()
+    state.datasets.mkdir()
+    lay(state.datasets / "pieces", system)
+    with pytest.raises(RecoveryError, match="pieces is a link that root did not make"):
+        restore(tmp_path / "backup", state)
+
+
+@as_root
+@pytest.mark.usefixtures("untouched")
+def test_giving_follows_no_link(state: State, system: Path) -> None:
+    lay(state.models / "below", system / "cron.d")
+    (state.models / "same").hardlink_to(system / "shadow")
+    lay(state.tls, system)
+    (state.models / "ours").write_text("root wrote this")
+    give_to_owner(state.db, state.models, state.tls, state.datasets)
+    assert (state.models / "ours").stat().st_uid == USER
+
+
+@as_root
+def test_rights_come_back_and_nest() -> None:
+    def mine() -> tuple[int, int, list[int]]:
+        return os.geteuid(), os.getegid(), os.getgroups()
+
+    def interrupted() -> None:
+        with owner.acting_as(owner.User(USER, USER + 1)):
+            assert mine() == (USER, USER + 1, [])
+            with owner.acting_as(owner.ROOT):
+                assert mine()[0] == 0
+            assert mine() == (USER, USER + 1, [])
+            raise KeyboardInterrupt
+
+    groups = os.getgroups()
+    os.setgroups([USER + 2])
+    try:
+        before = mine()
+        with pytest.raises(KeyboardInterrupt):
+            interrupted()
+        assert mine() == before == (0, 0, [USER + 2])
+    finally:
+        os.setgroups(groups)
+
+
+def test_a_lock_is_not_taken_through_a_link(tmp_path: Path) -> None:
+    if not hasattr(os, "O_NOFOLLOW"):
+        pytest.skip("this system follows every link")
+    make_link(tmp_path / "lock", tmp_path / "elsewhere")
+    with pytest.raises(OSError, match=r"is a link.*remove it"), exclusive(tmp_path / "lock"):
+        pass
+    assert not (tmp_path / "elsewhere").exists()

@@ -1,0 +1,111 @@
+"""Whose a state is, and doing with that user's rights what root was asked to do there.
+
+The receiver's user may have laid a link wherever it can write, also one to /etc in the place of ``models`` or ``tls``.
+What is written with that user's own rights harms nobody else, however the links lie and whenever they are swapped.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from training.fleet.state import RecoveryError
+from training.fleet.storage.filesystem import CHUNK_BYTES, Fs, LocalFs
+
+
+@dataclass(frozen=True, slots=True)
+class User:
+    """What decides about access: a user, its group, and further groups."""
+
+    uid: int
+    gid: int
+    groups: tuple[int, ...] = ()
+
+
+ROOT = User(0, 0)
+
+
+def owner_of(db: Path) -> User | None:
+    """The receiver's user, whom the database's folder belongs to; None when we are not root, or the user is."""
+    if os.name != "posix" or os.geteuid() != 0 or not db.parent.is_dir():
+        return None
+    folder = db.parent.stat()
+    return None if folder.st_uid == 0 else User(folder.st_uid, folder.st_gid)
+
+
+@contextlib.contextmanager
+def acting_as(user: User | None) -> Iterator[None]:
+    """Have this user's rights and no others; our own without one. All threads of the process have them."""
+    if user is None:
+        yield
+        return
+    before = User(os.geteuid(), os.getegid(), tuple(os.getgroups()))
+    try:
+        _become(user)
+        yield
+    finally:
+        _become(before)
+
+
+def _become(user: User) -> None:
+    os.seteuid(0)  # the real user is root all the time, and only root may choose
+    os.setgroups(user.groups)
+    os.setegid(user.gid)
+    os.seteuid(user.uid)
+
+
+class ReadingAs(LocalFs):
+    """What another user may read: opened with that user's rights, which end with the opening."""
+
+    def __init__(self, user: User) -> None:
+        super().__init__()
+        self._user = user
+
+    def read(self, path: Path) -> Iterator[bytes]:
+        with acting_as(self._user):
+            file = path.open("rb", buffering=0)
+        with file:
+            while chunk := file.read(CHUNK_BYTES):
+                yield chunk
+
+    def size(self, path: Path) -> int | None:
+        with acting_as(self._user):
+            return super().size(path)
+
+    def names(self, path: Path) -> list[str]:
+        with acting_as(self._user):
+            return super().names(path)
+
+
+def reading(user: User | None, fs: Fs) -> Fs:
+    """``fs`` itself, or one that reads with this user's rights."""
+    return fs if user is None else ReadingAs(user)
+
+
+def reader_of(folder: Path, owner: User | None) -> User | None:
+    """Whose rights a folder of backups is read with, while the receiver's user is acted as.
+
+    Backups are mostly root's alone. One that belongs to the receiver's user may hold links of its making.
+    """
+    if owner is None or (folder.is_dir() and folder.stat().st_uid == owner.uid):
+        return None
+    return ROOT
+
+
+def refuse_links(folder: Path) -> None:
+    """Raise RecoveryError when ``folder`` is, or holds, a link that root did not make: root would write behind it."""
+    made = [folder] if folder.is_symlink() else []
+    if folder.is_dir():
+        for place, folders, files in os.walk(folder):
+            made += [
+                each for name in (*folders, *files) if (each := Path(place, name)).is_symlink()
+            ]
+    for link in made:
+        if link.lstat().st_uid != 0:
+            raise RecoveryError(
+                f"{link} is a link that root did not make, and root writes behind none of those: "
+                f"remove it, or make it anew as root (chown -h root {link}) if it is yours"
+            )
