@@ -25,6 +25,7 @@ from urllib.parse import urlsplit
 from training.clock import Clock, SystemClock
 from training.fleet.checkout import ROOT
 from training.fleet.client import ClientError, FleetClient, Refused, Unavailable, Unreachable
+from training.fleet.printable import one_line
 from training.fleet.trust.credentials import Credentials, CredentialsError, new_request, pinned
 from training.fleet.trust.identity import Role, parse_fingerprint
 from training.fleet.words import HOST_ID_PATTERN
@@ -211,7 +212,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _say(error: object, code: int) -> int:
-    print(f"join: {error}", file=sys.stderr)
+    """What went wrong, in one line: it may be in the words of a server that nobody has verified."""
+    print(f"join: {one_line(error, 1000)}", file=sys.stderr)
     return code
 
 

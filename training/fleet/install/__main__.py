@@ -23,7 +23,7 @@ from training.fleet.install import linux as install_linux
 from training.fleet.install import windows as install_windows
 from training.fleet.install.checks import judge, refused
 from training.fleet.install.steps import InstallError, Machine, Site, Step, perform
-from training.fleet.install.system import LocalMachine, look
+from training.fleet.install.system import LocalMachine, look, notes
 from training.fleet.install.types import Facts, Level, Role, System, Wish
 from training.fleet.install.worker import undelivered
 from training.fleet.printable import printable
@@ -54,7 +54,7 @@ def main(
         facts = (look_around or _look)(wish, site.at(_state(wish)))
         return _install(wish, facts, site, dry_run=args.dry_run)
     except InstallError as error:
-        print(f"install: {error}", file=sys.stderr)
+        print(f"install: {printable(error)}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print("\ninstall: stopped; the same line goes on where it stopped", file=sys.stderr)
@@ -187,8 +187,8 @@ def _must_be_administrator(system: System) -> None:
 
 def _must_have_delivered(saved: Path) -> None:
     try:
-        job = undelivered(saved.read_text("utf-8"))
-    except OSError:
+        job = undelivered(notes(saved))
+    except (OSError, UnicodeDecodeError):  # it cannot be read
         return
     if job is not None:
         raise InstallError(

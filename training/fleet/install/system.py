@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
 import importlib
 import importlib.util
 import json
@@ -11,6 +12,7 @@ import os
 import shutil
 import socket
 import ssl
+import stat
 import subprocess
 import sys
 import threading
@@ -26,6 +28,10 @@ from training.fleet.install.types import Facts, ReceiverSeen, Role, System, Wish
 
 COMMAND_TIMEOUT_S = 600.0  # torch on a slow disk takes its time
 ASK_TIMEOUT_S = 10.0
+NOTES_MAX = 1024**2  # bytes
+_PLAINLY = (  # each where there is one: no link is followed, no pipe waited for
+    getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+)
 NEEDED = {
     Role.WORKER: ("msgspec", "psutil", "zstandard"),
     Role.RECEIVER: ("msgspec", "starlette", "uvicorn", "tree_sitter", "tree_sitter_toml"),
@@ -64,10 +70,12 @@ class LocalMachine:
         return Ran(done.returncode, done.stdout.decode("utf-8", "replace"))
 
     def own(self, path: Path, user: str) -> None:
-        shutil.chown(path, user, user)
-        for folder, folders, files in os.walk(path):
+        uid, gid = _ids(user)
+        # By handles, not paths: below the folder itself, which is root's to place, its user may swap links meanwhile.
+        for _, folders, files, place in os.fwalk(path.resolve(), follow_symlinks=False):
+            os.fchown(place, uid, gid)
             for name in (*folders, *files):
-                os.chown(Path(folder, name), *_ids(user), follow_symlinks=False)
+                os.chown(name, uid, gid, dir_fd=place, follow_symlinks=False)
 
     def owns(self, path: Path, user: str) -> bool:
         try:
@@ -104,6 +112,24 @@ def _as_user(name: str) -> dict[str, Any]:
         "env": environment,
         "umask": 0o077,
     }
+
+
+def notes(path: Path) -> str:
+    """The text of a small file that its user may have replaced by anything, for root to read.
+
+    Raises OSError or UnicodeDecodeError for whatever else it is: a link, a pipe, a large file.
+    """
+    handle = os.open(path, os.O_RDONLY | _PLAINLY)
+    try:
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            raise OSError(errno.EINVAL, "is no plain file", str(path))
+        with os.fdopen(handle, "rb", closefd=False) as file:
+            text = file.read(NOTES_MAX + 1)
+    finally:
+        os.close(handle)
+    if len(text) > NOTES_MAX:
+        raise OSError(errno.EFBIG, "is too large", str(path))
+    return text.decode("utf-8")
 
 
 def is_administrator() -> bool:
