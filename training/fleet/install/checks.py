@@ -8,7 +8,7 @@ from pathlib import PurePath, PurePosixPath, PureWindowsPath
 from urllib.parse import urlsplit
 
 from training.fleet.install.types import Facts, Finding, Level, Role, System, Wish
-from training.fleet.words import HOST_ID_PATTERN
+from training.fleet.words import HOST_ID_PATTERN, PLAIN_URL_PATTERN
 
 PYTHON_MIN = (3, 11)
 GIB = 1024**3
@@ -18,10 +18,13 @@ SKEW_REFUSED_S = 60.0  # certificates and logs stop making sense
 SKEW_WARNED_S = 5.0
 
 PLAIN_PATH = re.compile(r"[A-Za-z0-9/._+-]+")  # what needs no quoting in a unit file
-PLAIN_URL = re.compile(r"https?://[A-Za-z0-9.:/_\[\]-]+")
 # The services run without these folders (ProtectHome=, PrivateTmp=), so nothing they need may lie there.
 HIDDEN = tuple(PurePosixPath(path) for path in ("/home", "/root", "/run/user", "/tmp", "/var/tmp"))  # noqa: S108
 PRIVATE = PureWindowsPath("C:/Users")
+# What lies elsewhere on a disk of Windows inherits that every user may change it.
+GUARDED = tuple(
+    PureWindowsPath(path) for path in ("C:/Program Files", "C:/Program Files (x86)", "C:/Windows")
+)
 
 Check = Callable[[Wish, Facts], Iterator[Finding]]
 
@@ -36,7 +39,7 @@ def refused(findings: Sequence[Finding]) -> bool:
 
 
 def words_of_wish(wish: Wish, _facts: Facts) -> Iterator[Finding]:
-    if wish.role is Role.WORKER and not PLAIN_URL.fullmatch(wish.receiver_url):
+    if wish.role is Role.WORKER and not re.fullmatch(PLAIN_URL_PATTERN, wish.receiver_url):
         shown = repr(wish.receiver_url) if wish.receiver_url else "no address"
         yield _refuse(
             f"{shown} was given as the receiver's; it looks like --receiver-url https://pi.lan:8445"
@@ -120,7 +123,11 @@ def places(wish: Wish, facts: Facts) -> Iterator[Finding]:
 
 
 def _places_on_windows(wish: Wish, facts: Facts) -> Iterator[Finding]:
-    if _below(wish.checkout, (PRIVATE,)):
+    if wish.checkout == wish.checkout.parent:
+        yield _refuse(
+            f"{wish.checkout} is a whole disk, whose rights are not ours to change; clone into C:\\cis490 and repeat"
+        )
+    elif _below(wish.checkout, (PRIVATE,)):
         yield _refuse(
             f"the service cannot read {wish.checkout}, which is one person's; clone into C:\\cis490 and repeat"
         )
@@ -131,6 +138,12 @@ def _places_on_windows(wish: Wish, facts: Facts) -> Iterator[Finding]:
         )
     else:
         yield _ok(f"checkout in {wish.checkout}")
+    for path in (wish.python, facts.interpreter):
+        if not _below(path, (wish.checkout, *GUARDED, PRIVATE)):
+            yield _warn(
+                f"every user of this machine may be able to change {path}, which is run as administrator too; install "
+                "Python for all users in C:\\Program Files, and make .venv with it in the checkout"
+            )
     if not facts.long_paths:
         yield _warn(
             "Windows cuts paths at 260 characters here; switch long paths on (LongPathsEnabled = 1 in "

@@ -137,6 +137,29 @@ class MakeFolder:
 
 
 @dataclass(frozen=True, slots=True)
+class NoLink:
+    """Refuse a link or junction: what is done to it would be done to whatever it leads to."""
+
+    path: PurePath
+    changes: ClassVar[bool] = False
+
+    @property
+    def says(self) -> str:
+        return f"see that {self.path} leads nowhere else"
+
+    def is_done(self, site: Site) -> bool:
+        path = site.at(self.path)
+        if not os.path.lexists(path):
+            return True
+        return not path.is_symlink() and getattr(path.lstat(), "st_reparse_tag", 0) == 0
+
+    def do(self, site: Site) -> None:
+        raise InstallError(
+            f"{site.at(self.path)} is a link to another place; remove it (rmdir) and repeat the same line"
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class WriteFile:
     """A file of ours. With ``keep`` one that is there is left as it is: it is the operator's."""
 
@@ -177,7 +200,9 @@ class Command:
 
     says: str
     argv: Sequence[str]
+    then: Sequence[Sequence[str]] = ()  # what belongs to it, each when the one before succeeded
     unless: Sequence[str] | None = None  # a command that succeeds when there is nothing to do
+    unless_says: str = ""  # and what it must print besides, where success alone proves little
     needs: PurePath | None = None  # without this file there is nothing to do
     cwd: PurePath | None = None
     user: str | None = None
@@ -187,16 +212,20 @@ class Command:
 
     @property
     def shown(self) -> str:
-        return f"{self.says}: {shlex.join(self.argv)}"
+        return f"{self.says}: {'; '.join(map(shlex.join, (self.argv, *self.then)))}"
 
     def is_done(self, site: Site) -> bool:
         if self.needs is not None and not site.at(self.needs).exists():
             return True
-        return self.unless is not None and site.machine.run(self.unless).code == 0
+        if self.unless is None:
+            return False
+        ran = site.machine.run(self.unless)
+        return ran.code == 0 and self.unless_says in ran.output
 
     def do(self, site: Site) -> str | None:
-        ran = site.machine.run(self.argv, cwd=self.cwd, user=self.user)
-        _must(ran, self.says, self.remedy)
+        for argv in (self.argv, *self.then):
+            ran = site.machine.run(argv, cwd=self.cwd, user=self.user)
+            _must(ran, self.says, self.remedy)
         return None if self.summary is None else self.summary(ran.output)
 
 

@@ -2,15 +2,19 @@
 
 The task runs as LOCAL SERVICE, which may do little, at the start of the machine. Task Scheduler does not restart what
 ended with an error code, so a second trigger starts the task every five minutes, and does nothing while it runs.
+
+What runs as administrator must not be changeable by others: in C:\\ and C:\\ProgramData every user may make files, and
+what a folder inherits there lets every user change the checkout. So rights come first, then secrets and programs.
 """
 
 from __future__ import annotations
 
 import json
-from pathlib import PureWindowsPath
+import re
+from pathlib import PurePath, PureWindowsPath
 from xml.sax.saxutils import escape
 
-from training.fleet.install.steps import Command, MakeFolder, Remove, Step, WriteFile
+from training.fleet.install.steps import Command, MakeFolder, NoLink, Remove, Step, WriteFile
 from training.fleet.install.types import Wish
 from training.fleet.install.worker import fetching, joining, trying
 
@@ -19,13 +23,24 @@ SETTINGS = BASE / "worker.json"
 TASK_FILE = BASE / "task.xml"
 JOINED = BASE / "joined"
 TLS = BASE / "state" / "tls"  # where the worker looks for it
+DATASETS = BASE / "state" / "datasets"
 LOG = BASE / "logs" / "worker.log"
 SAVED = BASE / "state" / "saved.json"
 TASK = "cis490-trainer-worker"
-LOCAL_SERVICE = "S-1-5-19"
-_FULL, _MODIFY = "(OI)(CI)F", "(OI)(CI)M"
-# SYSTEM and administrators may do all, the service may write, nobody else may read: a key lies here.
-_RIGHTS = (f"*S-1-5-18:{_FULL}", f"*S-1-5-32-544:{_FULL}", f"*{LOCAL_SERVICE}:{_MODIFY}")
+SERVICES_OWN = tuple(BASE / name for name in ("state", "artifacts", "reports", "logs"))
+SYSTEM, ADMINISTRATORS, USERS, LOCAL_SERVICE = (
+    "S-1-5-18",
+    "S-1-5-32-544",
+    "S-1-5-32-545",
+    "S-1-5-19",
+)
+_ABBREVIATED = {SYSTEM: "SY", ADMINISTRATORS: "BA", USERS: "BU", LOCAL_SERVICE: "LS"}  # in SDDL
+_FULL, _MODIFY, _READ = "F", "M", "RX"
+_MASK = {_FULL: "FA", _READ: "0x1200a9"}
+# Who may what. A key lies in BASE, so nobody else reads it; the checkout is no secret.
+CLOSED = {SYSTEM: _FULL, ADMINISTRATORS: _FULL, LOCAL_SERVICE: _READ}
+READABLE = {**CLOSED, USERS: _READ}
+_QUOTES = re.compile("(['\u2018-\u201b])")  # PowerShell takes any of them for the end of a text
 
 _TASK = """\
 <?xml version="1.0" encoding="UTF-16"?>
@@ -81,7 +96,6 @@ _TASK = """\
 
 def prepare(wish: Wish) -> list[Step]:
     """All but starting it."""
-    rights = [part for right in _RIGHTS for part in ("/grant:r", right)]
     settings = {
         "receiver_url": wish.receiver_url,
         "host_id": wish.host_id,
@@ -89,21 +103,76 @@ def prepare(wish: Wish) -> list[Step]:
         "base": str(BASE),
         "log": str(LOG),
     }
-    steps: list[Step] = [MakeFolder(BASE)]
-    if not wish.image:
-        steps.append(
-            Command(
-                f"let only administrators and the service into {BASE}",
-                ["icacls", str(BASE), "/inheritance:r", *rights],
-                changes=False,
-            )
-        )
+    steps: list[Step] = []
+    if wish.image:
+        steps.append(MakeFolder(BASE))
+    else:
+        steps += closing(wish.checkout, READABLE)
+        steps += [MakeFolder(BASE), *closing(BASE, CLOSED)]
+        for folder in SERVICES_OWN:
+            steps += [MakeFolder(folder), NoLink(folder), _letting_write(folder)]
+        # Made here, because a Python of 3.12.4 or later lets nobody else into what it makes with mode 0o700.
+        steps += [MakeFolder(TLS), NoLink(TLS), NoLink(DATASETS)]
         steps += joining(wish, TLS, JOINED, None)
         steps.append(trying(wish, None))
         steps += fetching(wish, TLS, None)
     steps.append(WriteFile(SETTINGS, json.dumps(settings, indent=2) + "\n"))
     steps.append(WriteFile(TASK_FILE, task_xml(wish), encoding="utf-16"))
     return steps
+
+
+def closing(folder: PurePath, rights: dict[str, str]) -> list[Step]:
+    """Give a folder and all in it to the administrators, with no other rights than these.
+
+    Somebody may have made the folder before, with rights of their own: an owner can always give himself more, and
+    ``/grant:r`` keeps what others were given, so owner and entries go first. A closed folder is not touched, because
+    between ``/reset`` and ``/inheritance:r`` those may enter whom its parent lets in.
+    """
+    icacls, everything = ["icacls", str(folder)], ["/T", "/L", "/Q"]  # /L: no link is followed
+    granted = [
+        part for sid, right in rights.items() for part in ("/grant:r", f"*{sid}:(OI)(CI){right}")
+    ]
+    readers = "everybody else may only read" if USERS in rights else "the service may only read"
+    return [
+        NoLink(folder),
+        Command(
+            f"give {folder} and all in it to the administrators; {readers}",
+            [*icacls, "/setowner", f"*{ADMINISTRATORS}", *everything],
+            then=[
+                [*icacls, "/reset", *everything],
+                [*icacls, "/inheritance:r", *granted, "/L", "/Q"],
+            ],
+            unless=is_closed(folder, rights),
+            unless_says="closed",
+            changes=False,
+            remedy=f"if somebody else made {folder} or a part of it, remove it and begin anew",
+        ),
+    ]
+
+
+def is_closed(folder: PurePath, rights: dict[str, str]) -> list[str]:
+    """A command that prints "closed" when the administrators own the folder and nobody has other rights than these.
+
+    It asks .NET: what icacls prints is in the machine's language, and does not name the owner.
+    """
+    entries = "|".join(
+        rf"\(A;OICI;{_MASK[right]};;;{_ABBREVIATED[sid]}\)" for sid, right in rights.items()
+    )
+    pattern = rf"^O:BAD:P(AI)?({entries}){{{len(rights)}}}$"
+    path = _QUOTES.sub(r"\1\1", str(folder))
+    asking = (
+        f"[IO.Directory]::GetAccessControl('{path}').GetSecurityDescriptorSddlForm('Owner,Access')"
+    )
+    script = f"if ({asking} -cmatch '{pattern}') {{ 'closed' }}"
+    return ["powershell", "-NoProfile", "-NonInteractive", "-Command", script]
+
+
+def _letting_write(folder: PurePath) -> Step:
+    return Command(
+        f"let the service write in {folder}",
+        ["icacls", str(folder), "/grant:r", f"*{LOCAL_SERVICE}:(OI)(CI){_MODIFY}", "/L", "/Q"],
+        changes=False,
+    )
 
 
 def start(*, changed: bool) -> list[Step]:
