@@ -17,7 +17,7 @@ from training.fleet.install import __main__ as install
 from training.fleet.install import system as install_system
 from training.fleet.install.steps import Ran
 
-ODD = "\x1b]0;owned\x07\x1b[2J\u202e\u200b\rok"
+ODD = "\x1b]0;owned\x07\x1b[2J\u202e\u200bok"
 JOB = {"delivery": {"assignment": {"job_id": ODD + "0123456789ab"}}}
 on_linux = pytest.mark.skipif(sys.platform != "linux", reason="of Linux alone")
 as_root = pytest.mark.skipif(
@@ -109,9 +109,12 @@ def test_notes_that_are_no_plain_small_file_cannot_be_read(
 
 
 @on_linux
-def test_notes_as_large_as_they_may_be_are_read(tmp_path: Path) -> None:
+def test_notes_as_large_as_they_may_be_are_read_and_no_pipe(tmp_path: Path) -> None:
     (tmp_path / "notes").write_bytes(b"x" * install_system.NOTES_MAX)
     assert len(install_system.notes(tmp_path / "notes")) == install_system.NOTES_MAX
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(OSError, match="no plain file"):
+        install_system.notes(tmp_path / "pipe")
 
 
 def test_no_word_of_a_server_nobody_has_verified_does(
