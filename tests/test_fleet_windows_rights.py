@@ -9,14 +9,14 @@ import itertools
 import json
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path, PurePath, PureWindowsPath
 
 import pytest
-from test_fleet_install import JOINING, ON_WINDOWS
 
 from training.fleet.install import windows, windows_task
 from training.fleet.install.steps import InstallError, NoLink, Ran, Site, perform
+from training.fleet.install.types import Role, System, Wish
 from training.fleet.install.windows import (
     ADMINISTRATORS,
     BASE,
@@ -31,7 +31,17 @@ EVERY_USER, EVIL, ADMIN = "S-1-5-11", "S-1-5-21-666", "S-1-5-21-1000"
 TRUSTED = {SYSTEM, ADMINISTRATORS, ADMIN}
 CHECKOUT = PureWindowsPath("C:/cis490")
 PYTHON = CHECKOUT / ".venv" / "Scripts" / "python.exe"
-WISH = replace(ON_WINDOWS, **JOINING, dataset="four-hosts")
+WISH = Wish(
+    role=Role.WORKER,
+    system=System.WINDOWS,
+    checkout=CHECKOUT,
+    python=PYTHON,
+    receiver_url="https://pi.lan:8445",
+    host_id="desk",
+    code="c0de",
+    fingerprint="sha256:" + "5f" * 32,
+    dataset="four-hosts",
+)
 ABBREVIATED = {SYSTEM: "SY", ADMINISTRATORS: "BA", USERS: "BU", LOCAL_SERVICE: "LS"}
 MASKS = {"F": "FA", "M": "0x1301bf", "RX": "0x1200a9"}
 
