@@ -237,6 +237,8 @@ def test_a_link_is_not_followed(place: PureWindowsPath, tmp_path: Path) -> None:
         link.symlink_to(elsewhere, target_is_directory=True)
     except OSError:
         pytest.skip("links are an administrator's here")
+    if not link.is_symlink():
+        pytest.skip("Wine says that it made one, and made none")
     disk = Disk()
     with pytest.raises(InstallError, match="is a link to another place; remove it"):
         install(disk, tmp_path)
