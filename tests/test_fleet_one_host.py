@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -9,17 +13,19 @@ import pytest
 from builders import a_capability
 from conformance.memory_fs import MemoryFs
 from fakes import FakeClock
-from receiver_running import Receiver, Wire, running
+from receiver_running import Receiver, Wire, in_background, running
 from tls_world import secure
 
 from training.fleet.client import Grant, Unavailable
 from training.fleet.database_sqlite import SqliteDatabase
 from training.fleet.protocol import Refusal
-from training.fleet.storage.errors import StoreFull
+from training.fleet.storage.errors import StoreFull, TooManyParts
+from training.fleet.storage.incoming import PARTS_MAX
 from training.fleet.store import RESERVE_BYTES, ArtifactStore
 from training.fleet.trust.credentials import new_request
 from training.fleet.trust.identity import Role
 from training.fleet.trust.registry import A_DAY_MAX, DAY_S, Certified, Registry
+from training.fleet.web.uploads import BUNDLES_MAX
 
 MIB = 1024**2
 
@@ -82,6 +88,146 @@ def test_what_is_being_written_is_room_no_more() -> None:
     part.write(b"x" * 3000)
     assert not store.has_room(1)
     part.close()
+
+
+# -- bundles ----------------------------------------------------------------------------------------------------
+
+
+def sha(body: bytes) -> str:
+    return hashlib.sha256(body).hexdigest()
+
+
+def answered(receiver: Receiver, grant: Grant, body: bytes, **headers: Any) -> tuple[int, str]:
+    with Wire(receiver) as wire:
+        status, found, _ = put(wire, grant, body, **headers).answer()
+    return status, found.get("x-problem", "")
+
+
+def bundles(receiver: Receiver) -> int:
+    return len(list((receiver.folder / "models").rglob("bundle.tar.zst")))
+
+
+@pytest.mark.parametrize("declared", [True, False])
+def test_an_attempt_brings_only_so_many_bundles(tmp_path: Path, declared: bool) -> None:
+    with running(tmp_path) as receiver:
+        grant = claimed(receiver)
+        bodies = [b"%d" % n * 1000 for n in range(BUNDLES_MAX + 1)]
+        for body in [*bodies[:-1], bodies[0]]:
+            headers = {"X_Content_SHA256": sha(body)} if declared else {}
+            assert answered(receiver, grant, body, **headers) == (200, "")
+        headers = {"X_Content_SHA256": sha(bodies[-1])} if declared else {}
+        assert answered(receiver, grant, bodies[-1], **headers) == (413, "too_large")
+        assert bundles(receiver) == BUNDLES_MAX
+        assert list((tmp_path / "models" / "incoming").iterdir()) == []
+        receipt = receiver.client().complete(
+            grant.job_id, claim_id=grant.claim_id, artifact_id=sha(bodies[1])
+        )
+        assert receipt.status == "completed"
+
+
+def test_who_completed_a_job_brings_no_further_bundle(tmp_path: Path) -> None:
+    with running(tmp_path) as receiver:
+        grant = claimed(receiver)
+        assert answered(receiver, grant, b"good" * 99, X_Content_SHA256=sha(b"good" * 99))[0] == 200
+        receiver.client().complete(
+            grant.job_id, claim_id=grant.claim_id, artifact_id=sha(b"good" * 99)
+        )
+        for n in range(3):
+            assert answered(receiver, grant, b"%d" % n * 99) == (409, "result_conflict")
+        assert bundles(receiver) == 1
+
+
+def test_bundles_at_once_are_counted_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While one is made durable, another of the same claim comes to its end and is told to come again."""
+    with running(tmp_path) as receiver:
+        grant = claimed(receiver)
+        publishing, go = threading.Event(), threading.Event()
+        publish = receiver.store.publish
+
+        def slowly(*args: Any, **how: Any) -> Any:
+            publishing.set()
+            assert go.wait(20)
+            return publish(*args, **how)
+
+        monkeypatch.setattr(receiver.store, "publish", slowly)
+        with in_background(lambda: answered(receiver, grant, b"one")) as first:
+            assert publishing.wait(20)
+            assert answered(receiver, grant, b"two", X_Content_SHA256=sha(b"two")) == (
+                429,
+                "slow_down",
+            )
+            go.set()
+        assert first == [(200, "")]
+        assert receiver.store.offset(grant.claim_id, sha(b"two")) == 3, "nothing is sent twice"
+        tail = {"X_Content_SHA256": sha(b"two"), "Upload_Offset": 3}
+        assert answered(receiver, grant, b"", **tail) == (200, "")
+
+
+def test_a_claim_leaves_only_so_many_unfinished_uploads() -> None:
+    fs = MemoryFs()
+    store = ArtifactStore(Path("/models"), fs)
+    other = store.open_part("b" * 32, sha(b"other"))
+    for n in range(PARTS_MAX + 2):
+        fs.now = float(n)
+        part = store.open_part("a" * 32, sha(b"%d" % n))
+        part.write(b"x")
+        part.close()
+    kept = [n for n in range(PARTS_MAX + 2) if store.offset("a" * 32, sha(b"%d" % n))]
+    assert kept == list(range(2, PARTS_MAX + 2)), "what was written last stays"
+    held = [store.open_part("a" * 32, sha(b"%d" % n), offset=1) for n in kept]
+    with pytest.raises(TooManyParts):
+        store.open_part("a" * 32, None)
+    for each in [*held, other]:
+        each.write(b"goes on")
+        each.close()
+
+
+# -- reading whole bundles --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("what", ["confirm", "open_part", "verify"])
+def test_what_is_read_on_demand_holds_nobody_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    body = b"bundle" * 1000
+    with running(tmp_path) as receiver:
+        grant = claimed(receiver)
+        if what == "open_part":
+            part = receiver.store.open_part(grant.claim_id, sha(body))
+            part.write(body)
+            part.close()
+        else:
+            assert answered(receiver, grant, body, X_Content_SHA256=sha(body))[0] == 200
+        reading, go = threading.Event(), threading.Event()
+        real = getattr(receiver.store, what)
+
+        def slowly(*args: Any, **how: Any) -> Any:
+            reading.set()
+            assert go.wait(20)
+            return real(*args, **how)
+
+        monkeypatch.setattr(receiver.store, what, slowly)
+
+        def ask() -> tuple[int, str]:
+            if what != "verify":
+                tail = {"X_Content_SHA256": sha(body), "Upload_Offset": len(body)}
+                return answered(receiver, grant, b"", **tail)
+            with Wire(receiver) as wire:
+                said = json.dumps({"claim_id": grant.claim_id, "artifact_id": sha(body)}).encode()
+                wire.request("POST", f"/v1/job/{grant.job_id}/complete", said)
+                status, found, _ = wire.answer()
+            return status, found.get("x-problem", "")
+
+        with in_background(ask) as first:
+            assert reading.wait(20)
+            with ThreadPoolExecutor(8) as several:
+                asked = [several.submit(ask) for _ in range(8)]
+                health = receiver.client(timeout_s=5.0).health()
+                go_on = [each.result(10) for each in asked]
+            go.set()
+        assert health["status"] == "ok"
+        assert go_on == [(429, "slow_down")] * 8
+        assert first == [(200, "")]
 
 
 # -- certificates -----------------------------------------------------------------------------------------------

@@ -111,6 +111,11 @@ class Ledger:
             "artifact_of", job_id=attempt.job_id, attempt=attempt.attempt, artifact_id=artifact_id
         )
 
+    def artifacts_of(self, attempt: Attempt) -> set[str]:
+        """The bundles that this attempt delivered."""
+        rows = self.db.all("artifacts_of", job_id=attempt.job_id, attempt=attempt.attempt)
+        return {row["artifact_id"] for row in rows}
+
     def note_progress(self, attempt: Attempt, seq: int, progress: Mapping[str, Any]) -> None:
         """Keep the last progress object of an attempt, live or not; an older one than the last is not taken."""
         self.db.run("beat_attempt", claim_id=attempt.claim_id, seq=seq, progress=as_json(progress))

@@ -11,6 +11,7 @@ The tree::
     ├── NoDataset              no such data set, or no such piece of it
     ├── PiecesMissing          a data set lacks pieces, or some have rotted; pushing it again mends it
     └── UploadError            one upload
+        ├── TooManyParts       as many uploads of this claim as there may be are under way
         ├── Fenced             another connection took this upload over
         ├── OffsetMismatch     the upload cannot go on from there; `.stored` says from where it can
         ├── Incomplete         fewer bytes than announced; they are kept, so that the upload can go on
@@ -62,6 +63,10 @@ class PiecesMissing(StoreError):
 
 class UploadError(StoreError):
     """One upload cannot go on as asked."""
+
+
+class TooManyParts(UploadError):
+    """A claim has as many uploads under way as it may."""
 
 
 class Fenced(UploadError):

@@ -22,6 +22,7 @@ from training.fleet.storage.errors import (
     Incomplete,
     OffsetMismatch,
     StoreError,
+    TooManyParts,
     WrongDigest,
     disk_errors,
 )
@@ -31,6 +32,7 @@ from training.fleet.storage.room import Room
 _CLAIM = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 PART_SUFFIX = ".part"
+PARTS_MAX = 3  # of one claim: a bundle that was made anew may have other bytes than the one before
 
 
 def check_sha256(text: str) -> str:
@@ -171,7 +173,7 @@ class Incoming:
     def open(self, name: str, offset: int) -> Part:
         """Take an upload over from byte ``offset`` on; what is stored beyond is cut off, 0 starts anew.
 
-        Raises OffsetMismatch when fewer bytes are stored. Reads the stored prefix once.
+        Raises OffsetMismatch when fewer bytes are stored, TooManyParts. Reads the stored prefix once.
         """
         path = self.folder / name
         while True:
@@ -185,6 +187,8 @@ class Incoming:
                 if offset > (stored or 0):
                     raise OffsetMismatch(offset, stored or 0)
                 fresh = stored is None
+                if fresh:
+                    self._make_way(name)
                 handle = self.fs.create(path) if fresh else self.fs.reopen(path, offset)
                 part = self._owners[name] = Part(self, name, handle, offset)
                 break
@@ -194,6 +198,17 @@ class Incoming:
             part.close()
             raise
         return part
+
+    def _make_way(self, name: str) -> None:
+        """Remove what a claim began longest ago and nobody writes, so that it never has more than PARTS_MAX parts."""
+        claim = name.rpartition("-")[0]
+        parts = [each for each in self.fs.names(self.folder) if each.rpartition("-")[0] == claim]
+        if len(parts) < PARTS_MAX:
+            return
+        idle = [self.folder / each for each in parts if each not in self._owners]
+        if not idle:
+            raise TooManyParts(f"{len(parts)} uploads of this claim are under way; end one first")
+        self.fs.unlink(min(idle, key=self.fs.modified_at))
 
     @contextlib.contextmanager
     def giving_up(self, name: str, part: Part) -> Iterator[None]:

@@ -161,7 +161,8 @@ async def complete(hub: Hub, request: Request) -> Response:
 
     found = await hub.act(request, look)
     if found is not None:
-        await hub.disk(lambda: lay_down(*found))
+        with hub.turn(found[0].claim_id):
+            await hub.hash(lambda: lay_down(*found))
         crashpoint("receiver.provenance")
     answer = await hub.act(request, lambda: service.complete(job_id, body))
     logger.info("job %s: completed by %s", job_id[:12], answer.artifact_id[:12])

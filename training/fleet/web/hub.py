@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
@@ -31,6 +32,7 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 _DISK_THREADS = 4
+_HASH_THREADS = 4  # gigabytes take minutes there, and nothing else may wait for them
 _TO_PENDING = tuple(row.name for row in TRANSITIONS.values() if row.target is JobStatus.PENDING)
 
 
@@ -113,6 +115,8 @@ class Hub:
         self.audit = AuditLog(self.service.queue.db, self.clock)
         self._reading = ThreadPoolExecutor(1, thread_name_prefix="reader")
         self._disk = ThreadPoolExecutor(_DISK_THREADS, thread_name_prefix="disk")
+        self._hashing = ThreadPoolExecutor(_HASH_THREADS, thread_name_prefix="hash")
+        self._turns: set[str] = set()
         self._fired = self._made_pending()
         self._index_stale = False
 
@@ -148,6 +152,22 @@ class Hub:
     async def disk(self, work: Callable[[], T]) -> T:
         """Run file work off the event loop."""
         return await asyncio.get_running_loop().run_in_executor(self._disk, work)
+
+    async def hash(self, work: Callable[[], T]) -> T:
+        """The same for what reads a whole bundle; within the claim's :meth:`turn`."""
+        return await asyncio.get_running_loop().run_in_executor(self._hashing, work)
+
+    @contextlib.contextmanager
+    def turn(self, claim_id: str) -> Iterator[None]:
+        """One request of a claim at a time; another is refused, so that a few bytes cannot order hours of reading."""
+        if claim_id in self._turns:
+            detail = "another request of this claim has its bundle read now; ask again in a moment"
+            raise Refusal(Slug.SLOW_DOWN, detail)
+        self._turns.add(claim_id)
+        try:
+            yield
+        finally:
+            self._turns.discard(claim_id)
 
     def _notice(self) -> None:
         """Wake those who wait, when a job has become claimable since the last look."""
@@ -211,3 +231,4 @@ class Hub:
         self.room.close()
         self._reading.shutdown(wait=True)
         self._disk.shutdown(wait=True)
+        self._hashing.shutdown(wait=True)

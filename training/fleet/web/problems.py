@@ -27,6 +27,7 @@ from training.fleet.storage.errors import (
     PiecesMissing,
     StoreError,
     StoreFull,
+    TooManyParts,
     WrongDigest,
 )
 
@@ -49,6 +50,7 @@ _STORE_SLUGS: Mapping[type[StoreError], Slug] = {
     StoreFull: Slug.DISK_FULL,
     NotStored: Slug.NO_ARTIFACT,
     Damaged: Slug.NO_ARTIFACT,
+    TooManyParts: Slug.SLOW_DOWN,
     Fenced: Slug.OFFSET_MISMATCH,
     OffsetMismatch: Slug.OFFSET_MISMATCH,
     NoDataset: Slug.UNKNOWN_DATASET,

@@ -11,6 +11,7 @@ from functools import partial
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
+from training.fleet.job import EndReason
 from training.fleet.protocol import (
     HEADER_CLAIM_ID,
     HEADER_HOST_ID,
@@ -20,8 +21,11 @@ from training.fleet.protocol import (
     Slug,
     UploadReply,
 )
+from training.fleet.queue import JobQueue
+from training.fleet.screening import refuse_another
 from training.fleet.service import UploadTicket
 from training.fleet.storage.errors import Damaged, NotStored, OffsetMismatch
+from training.fleet.storage.incoming import Part
 from training.fleet.store import Artifact
 from training.fleet.trust.membership import readable
 from training.fleet.web.access import acting_host
@@ -38,6 +42,8 @@ from training.fleet.web.hub import Hub
 from training.fleet.web.problems import reply
 
 logger = logging.getLogger(__name__)
+
+BUNDLES_MAX = 3  # of one attempt
 
 _RANGE = re.compile(r"bytes=(\d{1,15})-(\d{0,15})")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -84,7 +90,7 @@ def is_probe(request: Request) -> bool:
 async def probe(hub: Hub, request: Request) -> Response:
     """``HEAD`` by a worker: may it upload, and from which byte on?"""
     said = Announced.of(request)
-    ticket = await _ticket(hub, said)
+    ticket = await _leave(hub, said, said.sha256)
     artifact = await _stored(hub, ticket, said.sha256)
     if artifact is not None:
         offset = artifact.size
@@ -96,30 +102,37 @@ async def probe(hub: Hub, request: Request) -> Response:
 async def receive(hub: Hub, request: Request) -> Response:
     """``PUT``: the claim is checked before the body is read, at its end, and in the transaction that accepts it."""
     said = Announced.of(request)
-    ticket = await _ticket(hub, said)
+    ticket = await _leave(hub, said, said.sha256)
     check_size(hub, said.size)
     artifact = await _stored(hub, ticket, said.sha256)
     if artifact is not None and said.size == artifact.size:
         # Delivered before, and the answer was lost: hash what is there instead of taking it once more.
         await read_upload(hub, request, ignore)
-        artifact = await _confirmed(hub, artifact)
+        with hub.turn(ticket.claim_id):
+            await _leave(hub, said, artifact.artifact_id)
+            artifact = await _confirmed(hub, artifact)
+            await _deliver(hub, ticket, artifact)
     else:
         await hub.disk(lambda: hub.store.check_room(said.length or 0))
         artifact = await _take(hub, request, said, ticket)
+    return reply(
+        UploadReply(artifact_id=artifact.artifact_id, job_id=ticket.job_id, size=artifact.size)
+    )
+
+
+async def _deliver(hub: Hub, ticket: UploadTicket, artifact: Artifact) -> None:
+    """Make a bundle that is durable in the store the attempt's."""
     done = hub.service.upload_done
     if await hub.call(lambda: done(ticket, artifact.artifact_id, artifact.size)):
         logger.info("stored %s (%d bytes)", artifact.path, artifact.size)
         await hub.indexed(artifact.artifact_id, job_id=ticket.job_id, attempt=ticket.attempt)
-    return reply(
-        UploadReply(artifact_id=artifact.artifact_id, job_id=ticket.job_id, size=artifact.size)
-    )
 
 
 async def _confirmed(hub: Hub, artifact: Artifact) -> Artifact:
     """Hash what is there; rotten bytes are put aside, and the client is told to send them again."""
     name, model, mode = artifact.artifact_id, artifact.model, artifact.mode
     try:
-        return await hub.disk(lambda: hub.store.confirm(name, model=model, mode=mode))
+        return await hub.hash(lambda: hub.store.confirm(name, model=model, mode=mode))
     except Damaged as damage:
         logger.error("%s; it was put aside", damage)
         await hub.disk(lambda: hub.store.put_aside(artifact))
@@ -127,10 +140,8 @@ async def _confirmed(hub: Hub, artifact: Artifact) -> Artifact:
 
 
 async def _take(hub: Hub, request: Request, said: Announced, ticket: UploadTicket) -> Artifact:
-    """Stream the body into the claim's part, then make it an artifact."""
-    part = await hub.disk(
-        lambda: hub.store.open_part(ticket.claim_id, said.sha256, offset=said.offset)
-    )
+    """Stream the body into the claim's part, then make it an artifact and the attempt's."""
+    part = await _open(hub, said, ticket)
     try:
         blocks = Blocks(hub, part)
         try:
@@ -138,16 +149,29 @@ async def _take(hub: Hub, request: Request, said: Announced, ticket: UploadTicke
         finally:
             await blocks.flush()
         sha256 = await hub.disk(lambda: part.seal(sha256=said.sha256, size=said.size))
-        try:
-            await _ticket(hub, said)
-        except Refusal:
-            await hub.disk(part.drop)
-            raise
-        return await hub.disk(
-            lambda: hub.store.publish(part, sha256, model=ticket.model, mode=ticket.mode)
-        )
+        with hub.turn(ticket.claim_id):  # from the count of the attempt's bundles to its next one
+            try:
+                await _leave(hub, said, sha256)
+            except Refusal:
+                await hub.disk(part.drop)
+                raise
+            artifact = await hub.hash(
+                lambda: hub.store.publish(part, sha256, model=ticket.model, mode=ticket.mode)
+            )
+            await _deliver(hub, ticket, artifact)
+        return artifact
     finally:
         await hub.disk(part.close)
+
+
+async def _open(hub: Hub, said: Announced, ticket: UploadTicket) -> Part:
+    def work() -> Part:
+        return hub.store.open_part(ticket.claim_id, said.sha256, offset=said.offset)
+
+    if said.offset == 0:
+        return await hub.disk(work)
+    with hub.turn(ticket.claim_id):  # what is stored is read once more
+        return await hub.hash(work)
 
 
 async def send(hub: Hub, request: Request) -> Response:
@@ -206,10 +230,30 @@ def _range(request: Request, size: int) -> tuple[int, int]:
     return (first, last) if first <= last else (0, size - 1)
 
 
-async def _ticket(hub: Hub, said: Announced) -> UploadTicket:
-    return await hub.call(
-        lambda: hub.service.upload_ticket(said.job_id, said.claim_id, said.host_id)
-    )
+async def _leave(hub: Hub, said: Announced, sha256: str | None) -> UploadTicket:
+    """Leave to bring this bundle, asked before the body and at its end, when its digest is known for certain."""
+
+    def decide() -> UploadTicket:
+        ticket = hub.service.upload_ticket(said.job_id, said.claim_id, said.host_id)
+        if sha256 is not None:
+            _check_wanted(hub.service.queue, ticket, sha256)
+        return ticket
+
+    return await hub.call(decide)
+
+
+def _check_wanted(queue: JobQueue, ticket: UploadTicket, sha256: str) -> None:
+    """Bundles of an attempt are equal when they are made again, so many different ones are a fault or malice."""
+    attempt = queue.attempt(ticket.claim_id)
+    assert attempt is not None
+    if attempt.end_reason is EndReason.COMPLETED:
+        refuse_another(attempt, sha256)
+    delivered = queue.artifacts_of(attempt)
+    if sha256 not in delivered and len(delivered) >= BUNDLES_MAX:
+        raise Refusal(
+            Slug.TOO_LARGE,
+            f"this attempt brought {BUNDLES_MAX} different bundles already; complete the job by one of them",
+        )
 
 
 async def _stored(hub: Hub, ticket: UploadTicket, sha256: str | None) -> Artifact | None:
