@@ -582,7 +582,11 @@ def test_nobody_there() -> None:
 
 
 @pytest.mark.parametrize(
-    "url", ["receiver:8445", "ftp://receiver", "http://", "http://x:port", "", "http://x?y=1"]
+    "url",
+    [
+        *("receiver:8445", "ftp://receiver", "http://", "http://x:port", "", "http://x?y=1"),
+        *("https://[::1", "https://[pi.lan:8445]:1", "https://pi.lan:84450"),
+    ],
 )
 def test_an_address_that_is_none_is_one_sentence(url: str) -> None:
     with pytest.raises(ValueError, match="it looks like"):

@@ -527,6 +527,8 @@ def test_the_commands_push_list_and_remove(tmp_path: Path, folder: Path) -> None
         assert (code, "cannot name a data set" in err) == (2, True)
         code, _, err = run(receiver, "dataset", "push", str(tmp_path / "nowhere"), "--name", "x")
         assert (code, "is not a folder" in err) == (1, True)
+        code, _, err = run(receiver, "dataset", "push", "")
+        assert (code, "name the folder" in err) == (2, True), "not the folder one is in"
         code, _, err = run(receiver, "dataset", "remove", "nobody")
         assert (code, "there is no data set" in err) == (1, True)
         assert "is gone" in run(receiver, "dataset", "remove", found[0]["dataset_id"][:8])[1]

@@ -124,6 +124,8 @@ def test_the_answer_to_a_join_may_be_lost(receiver: SecureReceiver, person: Pers
         ({"--host-id": "desktop"}, 1, "not for desktop"),
         ({"--host-id": "../etc"}, 2, "cannot be a name"),
         ({"--fingerprint": "sha256:12"}, 2, "not a fingerprint"),
+        ({"--receiver-url": "https://pi.lan:84450"}, 2, "is not a receiver's address"),
+        ({"--receiver-url": "https://[pi.lan]:1"}, 2, "is not a receiver's address"),
         ({"--receiver-url": "http://localhost:1"}, 2, "not an https address"),
         ({"--receiver-url": "https://localhost:1"}, 75, "cannot reach"),
     ],

@@ -20,6 +20,7 @@ import psutil
 import pytest
 from systems import is_wine
 
+from training.fleet.install.system import _behind
 from training.fleet.storage.filesystem import LocalFs
 from training.fleet.supervise import CommandSpec, LocalProcess, LocalRunner, SpawnFailedError
 from training.fleet.work.outcome import EndKind
@@ -149,6 +150,11 @@ def test_a_file_that_somebody_reads_is_replaced_when_he_has_done(tmp_path):
     LocalFs(sleep).replace(new, old)
     assert old.read_text() == "new"
     assert len(refused) == 1
+
+
+def test_the_python_behind_a_virtual_environment_is_looked_at():
+    """Which may be one person's own, that no service can read."""
+    assert _behind(Path(sys.executable)) == Path(sys._base_executable).resolve()
 
 
 # -- the whole way ----------------------------------------------------------------------------------------------------

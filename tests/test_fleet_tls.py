@@ -24,7 +24,7 @@ from training.fleet.trust.admission import HEADER_FINGERPRINT
 from training.fleet.trust.authority import AuthorityError
 from training.fleet.trust.credentials import Credentials
 from training.fleet.trust.identity import Role, urn
-from training.fleet.trust.tls import Security
+from training.fleet.trust.tls import Security, own_names
 
 DAY = timedelta(days=1)
 JOB = job_id(a_job("one"))
@@ -508,6 +508,25 @@ def test_a_proxy_of_the_same_group_reads_what_it_serves_with_and_no_more(tmp_pat
         security.tick()
     Security(tmp_path / "own", ["localhost"], clock)
     assert (tmp_path / "own" / "server.key").stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("name", ["https://pi.lan:8445", "pi.lan:8445", "pi lan", "", "[::1]"])
+def test_a_public_name_that_is_none_is_refused_at_once(name: str) -> None:
+    """And not by the installer of the first machine that pastes a line with it."""
+    with pytest.raises(ValueError, match="without https:// and port"):
+        own_names("127.0.0.1", ["pi.lan", name])
+    assert own_names("127.0.0.1", ["pi.lan", "10.0.0.1", "fd00::1"])[:3] == [
+        "pi.lan",
+        "10.0.0.1",
+        "fd00::1",
+    ]
+
+
+def test_who_speaks_plainly_to_a_tls_receiver_is_told(fresh: SecureReceiver) -> None:
+    client = FleetClient(fresh.url.replace("https:", "http:"), tries=1)
+    with pytest.raises(Unreachable, match="the address begins with https://"):
+        client.health()
+    client.close()
 
 
 def test_the_systems_authorities_say_nothing_of_a_receiver(

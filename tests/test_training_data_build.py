@@ -155,6 +155,16 @@ def test_a_channel_that_many_lack_is_left_out_and_said_to_be(tmp_path, capsys):
     assert summary["quarantined"] == {}
 
 
+def test_a_folder_that_cannot_be_written_is_one_sentence(tmp_path, capsys):
+    made.write_fleet(tmp_path / "in")
+    (tmp_path / "taken").write_text("a file")
+    code, _, err = run(capsys, tmp_path / "in", "--out-dir", tmp_path / "taken" / "out")
+    assert code == building.EXIT_DISK
+    assert err.startswith("build: ")
+    assert "choose another --out-dir" in err
+    assert "Traceback" not in err
+
+
 def refused(capsys, *arguments):
     code, summary, err = run(capsys, *arguments)
     assert code == building.EXIT_DATA

@@ -45,7 +45,7 @@ BASELINES_FILE = "baselines_v1.json"
 MEMORY_FOLDER = ".cache"
 TARGETS = ("malicious", "phase")
 POOL_MIN = 24  # fewer new episodes are read faster than processes start
-EXIT_USAGE, EXIT_DATA = 2, 65
+EXIT_USAGE, EXIT_DATA, EXIT_DISK = 2, 65, 74
 
 Progress = Callable[[int, int], None]
 
@@ -209,6 +209,12 @@ def main(argv: list[str] | None = None) -> int:
     except DataError as error:
         print(f"build: {error}", file=sys.stderr)
         return EXIT_DATA
+    except OSError as error:
+        print(
+            f"build: {error.filename or args.out_dir}: {error.strerror}; choose another --out-dir, or make room",
+            file=sys.stderr,
+        )
+        return EXIT_DISK
     except KeyboardInterrupt:
         print("build: stopped; run it again and it goes on where it was.", file=sys.stderr)
         return 130

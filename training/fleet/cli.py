@@ -71,7 +71,10 @@ JOBS = typer.Argument(
     metavar="JOB...", help="Names, ids, or unique prefixes of ids.", callback=_named
 )
 Jobs = Annotated[list[str], JOBS]
-Url = Annotated[str | None, typer.Option(help=f"Default ${URL_VARIABLE} or {DEFAULT_URL}.")]
+Url = Annotated[
+    str | None,
+    typer.Option(help=f"Default ${URL_VARIABLE}, the one that was joined, or {DEFAULT_URL}."),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="For machines.")]
 
 
@@ -88,7 +91,10 @@ class Status(StrEnum):
 
 @app.callback()
 def common(ctx: typer.Context, receiver_url: Url = None, as_json: AsJson = False) -> None:
-    """Look at the training fleet, and act on it. cancel, requeue and reload need $CIS490_OPERATOR_TOKEN."""
+    """Look at the training fleet, and act on it.
+
+    Whatever changes something, audit, certificates and tokens need an operator's certificate or $CIS490_OPERATOR_TOKEN.
+    """
     ctx.obj = replace(ctx.obj or World(), url=receiver_url, as_json=as_json)
 
 

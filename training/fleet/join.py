@@ -23,6 +23,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from training.clock import Clock, SystemClock
+from training.fleet.calls.transport import HttpTransport
 from training.fleet.checkout import ROOT
 from training.fleet.client import ClientError, FleetClient, Refused, Unavailable, Unreachable
 from training.fleet.printable import one_line
@@ -156,6 +157,7 @@ def _wish(args: argparse.Namespace) -> Wish:
             f"{name!r} cannot be a name: 1 to 64 letters, digits, dots, dashes and underscores; "
             "choose one with --host-id"
         )
+    HttpTransport(args.receiver_url)  # says what an address looks like
     if urlsplit(args.receiver_url).scheme != "https":
         raise ValueError(
             f"{args.receiver_url!r} is not an https address; paste the whole line that enroll printed"

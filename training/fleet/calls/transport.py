@@ -22,6 +22,7 @@ from training.crashpoint import crashpoint
 BLOCK_BYTES = 1024 * 1024
 ANSWER_BYTES_MAX = 64 * 1024**2  # of an answer that is kept in memory
 _FAILURES = (OSError, http.client.HTTPException)
+_MAY_BE_TLS = "if TLS is spoken there, the address begins with https://"
 _HUNG_UP = (http.client.RemoteDisconnected, ConnectionResetError, BrokenPipeError)
 
 
@@ -69,15 +70,17 @@ class HttpTransport:
 
     def __init__(self, base_url: str, *, tls: ssl.SSLContext | None = None) -> None:
         """``base_url`` is ``http[s]://host[:port][/prefix]``; anything else is a ValueError in one sentence."""
-        url = urlsplit(base_url)
         try:
+            url = urlsplit(base_url)
             port = url.port
+            known = url.scheme in ("http", "https") and bool(url.hostname) and not url.query
         except ValueError:
-            port = -1
-        if url.scheme not in ("http", "https") or not url.hostname or port == -1 or url.query:
+            known = False
+        if not known:
             raise ValueError(
                 f"{base_url!r} is not a receiver's address; it looks like http://10.100.0.1:8445"
             )
+        assert url.hostname
         self._host, self._port, self._prefix = url.hostname, port, url.path.rstrip("/")
         self._secure = url.scheme == "https"
         # Without a context nobody is trusted: the system's authorities know nothing of a receiver's own.
@@ -156,8 +159,10 @@ class HttpTransport:
             connection = idle or self._new(timeout_s)
             try:
                 return connection, _exchange(connection, method, self._prefix + path, headers, body)
-            except _HUNG_UP:
+            except _HUNG_UP as error:
                 connection.close()
+                if idle is None and not self._secure:
+                    raise TransportError(f"{_words(error)}; {_MAY_BE_TLS}") from error
                 # The other side may have hung up just when its idle connection was taken up again.
                 if idle is None or not isinstance(body, bytes | None):
                     raise

@@ -27,7 +27,7 @@ def audit(
     receiver_url: Annotated[str | None, typer.Option(help="As for all commands.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="For machines; shows all.")] = False,
 ) -> int:
-    """Who did what: cancel, requeue, reload, joining, revoking, tokens. Exit 1 when the record was changed."""
+    """Who did what: cancel, requeue, release, reload, data sets, joining, tokens. Exit 1 if it was tampered with."""
     world: World = ctx.obj
     rows = _everything(world.client(receiver_url))
     broken = first_broken(msgspec.convert(rows, list[AuditEntry]))

@@ -25,7 +25,7 @@ app = typer.Typer(help="Data sets that workers fetch.", rich_markup_mode=None)
 @app.command("push")
 def push_dataset(
     ctx: typer.Context,
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="As `build` makes it.")],
+    folder: Annotated[str, typer.Argument(metavar="FOLDER", help="As `build` makes it.")],
     name: Annotated[
         str | None, typer.Option("--name", help="What plans call it; default the folder's name.")
     ] = None,
@@ -34,7 +34,10 @@ def push_dataset(
 ) -> int:
     """Bring a folder to the receiver. Only what it lacks travels; a push that broke off goes on."""
     world: World = ctx.obj
-    called = name or folder.resolve().name
+    if not folder.strip():  # as an unset variable of the shell leaves it: not the folder one is in
+        raise CannotError("name the folder, for example data/processed", USAGE)
+    path = Path(folder)
+    called = name or path.resolve().name
     if not re.fullmatch(DATASET_NAME_PATTERN, called):
         raise CannotError(
             f"{called!r} cannot name a data set; choose one of small letters, digits, dots, dashes and "
@@ -44,9 +47,9 @@ def push_dataset(
     calls = world.client(receiver_url).datasets
     try:
         with meter(world, "reading") as progress:
-            listing = read_folder(folder, progress)
+            listing = read_folder(path, progress)
         with meter(world, "sending") as progress:
-            view, sent = push(calls, folder, listing, called, progress)
+            view, sent = push(calls, path, listing, called, progress)
     except FolderError as error:
         raise CannotError(str(error)) from None
     line = (

@@ -146,7 +146,7 @@ def look(wish: Wish, state: Path, clock: Clock) -> Facts:
     training = NEEDED_FOR_TRAINING if wish.role is Role.WORKER else ()
     return Facts(
         python=sys.version_info[:2],
-        interpreter=Path(os.path.realpath(wish.python)),
+        interpreter=_behind(Path(wish.python)),
         missing=_missing(needed),
         missing_for_training=_missing(training),
         free_bytes=_free_bytes(state),
@@ -261,3 +261,11 @@ def _has_long_paths() -> bool:
             return bool(winreg.QueryValueEx(key, "LongPathsEnabled")[0])
     except OSError:
         return False
+
+
+def _behind(python: Path) -> Path:
+    """The file that runs: on Windows a virtual environment's python.exe is no link, but starts the one behind it."""
+    base = getattr(sys, "_base_executable", None)
+    if sys.platform == "win32" and base and python == Path(sys.executable):
+        return Path(os.path.realpath(base))
+    return Path(os.path.realpath(python))

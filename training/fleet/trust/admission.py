@@ -34,7 +34,6 @@ FAILURES_MAX = 5
 FAILURES_S = 60.0
 UNGUESSABLE_CHARS = 24  # a right token of so many is let in whoever else errs at the same address
 _ADDRESSES_MAX = 10_000
-_AGAIN = "`cis490-jobs enroll` on the receiver prints the line that gets a new one"
 
 
 class FailureLimit:
@@ -60,6 +59,12 @@ class FailureLimit:
         self._failures.move_to_end(address)
         if len(self._failures) > _ADDRESSES_MAX:
             self._failures.popitem(last=False)
+
+
+def _again(host: str | None = None, operator: str | None = None) -> str:
+    """What helps somebody whose certificate is not good."""
+    whom = f" {host}" if host else f" --operator {operator}" if operator else ""
+    return f"`cis490-jobs enroll{whom}` on the receiver prints the line that gets a new one"
 
 
 def _caller(principal: Principal | None) -> str | None:
@@ -109,7 +114,7 @@ class Door:
         name = principal.host_id or principal.operator
         raise Refusal(
             Slug.CERTIFICATE_REVOKED,
-            f"{name}'s certificate was revoked; {_AGAIN}",
+            f"{name}'s certificate was revoked; {_again(principal.host_id, principal.operator)}",
         )
 
     def principal(self, request: Request, kind: Access) -> Principal | None:
@@ -149,21 +154,23 @@ class Door:
             if shown is None or (known and urn(known.role, known.name) != urn(*shown)):
                 raise Refusal(
                     Slug.CERTIFICATE_IDENTITY,
-                    f"the certificate does not name one host or operator by one URI; {_AGAIN}",
+                    f"the certificate does not name one host or operator by one URI; {_again()}",
                 )
         if known is None:
             raise Refusal(
-                Slug.CERTIFICATE_UNKNOWN, f"the receiver does not know this certificate; {_AGAIN}"
+                Slug.CERTIFICATE_UNKNOWN, f"the receiver does not know this certificate; {_again()}"
             )
+        operator = known.role is Role.OPERATOR
+        again = _again(*((None, known.name) if operator else (known.name, None)))
         if known.revoked_at is not None:
             raise Refusal(
-                Slug.CERTIFICATE_REVOKED, f"{known.name}'s certificate was revoked; {_AGAIN}"
+                Slug.CERTIFICATE_REVOKED, f"{known.name}'s certificate was revoked; {again}"
             )
         if self.clock.now() >= known.expires_at:
             raise Refusal(
-                Slug.CERTIFICATE_EXPIRED, f"{known.name}'s certificate has expired; {_AGAIN}"
+                Slug.CERTIFICATE_EXPIRED, f"{known.name}'s certificate has expired; {again}"
             )
-        if known.role is Role.OPERATOR:
+        if operator:
             return Principal(Method.CERTIFICATE, operator=known.name, shown=(known.fingerprint,))
         return Principal(Method.CERTIFICATE, host_id=known.name, shown=(known.fingerprint,))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import logging
+import re
 import socket
 import ssl
 from collections.abc import Sequence
@@ -14,6 +15,7 @@ from training.fleet.trust.authority import Authority, AuthorityError
 
 logger = logging.getLogger(__name__)
 
+_NAME = re.compile(r"[A-Za-z0-9._-]{1,253}|[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*")  # DNS or IPv4; IPv6
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
 
 
@@ -112,6 +114,11 @@ def _load_own(context: ssl.SSLContext, folder: Path) -> None:
 
 def own_names(host: str, public: Sequence[str]) -> list[str]:
     """What clients call this receiver: the names given, the address it listens on, else the machine's own name."""
+    for name in public:
+        if not _NAME.fullmatch(name):
+            raise ValueError(
+                f"{name!r} is neither a name nor an address; write --public-name pi.lan, without https:// and port"
+            )
     names = list(public)
     try:
         specific = not ipaddress.ip_address(host).is_unspecified

@@ -82,7 +82,8 @@ def check(access: Access, principal: Principal | None) -> None:
         raise Refusal(
             Slug.NO_CERTIFICATE,
             "this receiver serves hosts and operators who show a certificate (`cis490-jobs enroll` on its machine "
-            "prints the line that gets one) or an operator's token, in $CIS490_OPERATOR_TOKEN",
+            "prints the line that gets one) or an operator's token, in $CIS490_OPERATOR_TOKEN (there it is in "
+            "/etc/cis490/receiver.env)",
         )
     if access is Access.OPERATOR and principal.operator is None:
         raise Refusal(
