@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
+import ssl
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +28,7 @@ from training.fleet.store import RESERVE_BYTES, ArtifactStore
 from training.fleet.trust.credentials import new_request
 from training.fleet.trust.identity import Role
 from training.fleet.trust.registry import A_DAY_MAX, DAY_S, Certified, Registry
+from training.fleet.web.connection import GuardedProtocol
 from training.fleet.web.uploads import BUNDLES_MAX
 
 MIB = 1024**2
@@ -228,6 +232,43 @@ def test_what_is_read_on_demand_holds_nobody_up(
         assert health["status"] == "ok"
         assert go_on == [(429, "slow_down")] * 8
         assert first == [(200, "")]
+
+
+# -- connections ------------------------------------------------------------------------------------------------
+
+
+def test_one_host_has_only_so_many_connections(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(GuardedProtocol, "each_max", 3)
+    with secure(tmp_path) as receiver, ExitStack() as open_ones:
+        pem, _ = receiver.admitted("pi")
+        renewed, _ = receiver.admitted("pi")
+
+        def connected(pem: bytes | None) -> Wire:
+            wire = open_ones.enter_context(Wire(receiver))
+            wire.socket = receiver.context(pem).wrap_socket(
+                wire.socket, server_hostname="localhost"
+            )
+            return wire
+
+        def answers(wire: Wire) -> bool:
+            return wire.request("GET", "/v1/health", Host="localhost").answer()[0] in (200, 403)
+
+        held = [connected(pem), connected(renewed), connected(pem)]
+        assert all(map(answers, held))
+        assert connected(renewed).problem() == (429, "slow_down")
+        nobody = [connected(None) for _ in range(3)]
+        assert all(map(answers, nobody))
+        assert connected(None).problem() == (429, "slow_down")
+        assert answers(connected(receiver.admitted("desktop")[0]))
+        held.pop().socket.close()
+        for _ in range(200):  # until the receiver has noticed
+            with contextlib.suppress(EOFError, ssl.SSLError, ConnectionError):
+                if answers(connected(pem)):
+                    break
+        else:
+            raise AssertionError("the place of a closed connection stays taken")
 
 
 # -- certificates -----------------------------------------------------------------------------------------------

@@ -19,6 +19,7 @@ from training.fleet.web.problems import raw_response
 HEADER_BYTES_MAX = 32 * 1024
 HEADER_S = 10.0  # from the first byte of a request to the end of its header
 UNREAD_BODY_S = 60.0  # for what a client goes on sending after it was answered
+EACH_MAX = 256  # connections of one host, operator or address; a worker needs five
 
 
 class GuardedProtocol(HttpToolsProtocol):
@@ -26,6 +27,7 @@ class GuardedProtocol(HttpToolsProtocol):
 
     header_s = HEADER_S
     unread_body_s = UNREAD_BODY_S
+    each_max = EACH_MAX
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -34,13 +36,18 @@ class GuardedProtocol(HttpToolsProtocol):
         self._deadline: asyncio.TimerHandle | None = None
         self._refused: Refusal | None = None
         self.peer = Peer(Channel.LOCAL)
+        self.whose: str | None = None
 
     # -- asyncio's callbacks ------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self.peer = _peer(transport)
+        self.whose = _whose(self.peer, self.client)
         self._arm(self.header_s)
+        if self.whose is not None and self._as_mine() > self.each_max:
+            self.whose = None  # one that is refused takes no place while it is closed
+            self._hang_up(_too_many(self.each_max))
 
     def data_received(self, data: bytes) -> None:
         if self.transport.is_closing():
@@ -95,6 +102,9 @@ class GuardedProtocol(HttpToolsProtocol):
         if self._in_body:
             self._arm(self.unread_body_s)
 
+    def _as_mine(self) -> int:
+        return sum(getattr(each, "whose", None) == self.whose for each in self.connections)
+
     # -- refusing -----------------------------------------------------------------------------------------------
 
     def send_400_response(self, msg: str) -> None:
@@ -136,6 +146,21 @@ def _peer(transport: asyncio.Transport) -> Peer:
     own = transport.get_extra_info("socket")
     unix = own is not None and own.family == getattr(socket, "AF_UNIX", None)
     return Peer(Channel.PROXY if unix else Channel.LOCAL)
+
+
+def _whose(peer: Peer, client: tuple[str, int] | None) -> str | None:
+    """To whom a connection is counted: its certificate's name, else its address. Not what comes over this machine's
+    loopback or from a proxy, where all would be one."""
+    if peer.channel is not Channel.TLS:
+        return None
+    if peer.uris or peer.fingerprint:
+        return " ".join(peer.uris) or peer.fingerprint
+    return client[0] if client else None
+
+
+def _too_many(most: int) -> Refusal:
+    detail = f"{most} connections are open already from here; close some and try again"
+    return Refusal(Slug.SLOW_DOWN, detail)
 
 
 def _too_large() -> Refusal:
