@@ -152,12 +152,24 @@ def test_a_good_machine_is_not_refused(wish: Wish, facts: Facts) -> None:
     assert words(wish, facts) == words(wish, facts, Level.WARNING) == []
 
 
+@pytest.mark.parametrize("url", ["https://[::1", "https://[pi.lan:8445]:1", "https://pi.lan:84450"])
+def test_an_address_that_is_none_is_one_sentence(
+    url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert install.main(["worker", "--dry-run", "--receiver-url", url, "--host-id", "pc"]) == 1
+    told = capsys.readouterr()
+    assert "is not a receiver's address" in told.err
+    assert told.out == ""
+
+
 REFUSALS: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     ({}, {"python": (3, 10)}, "Python 3.10 is too old"),
     ({}, {"missing": ("msgspec",)}, "msgspec is missing in the virtual environment; install with"),
     ({}, {"free_bytes": GIB // 2}, "only 0.5 GiB of disk are free"),
     ({}, {"administrator": False}, "repeat the same line with sudo"),
     ({}, {"service_manager": False}, "systemd does not run here"),
+    ({}, {"service_manager": False}, "python -m training.fleet.worker --receiver-url"),
+    (JOINING, {"service_manager": False}, "python -m training.fleet.join --receiver-url"),
     ({}, {"checkout_complete": False}, "is not the whole checkout"),
     ({}, {"interpreter": PurePosixPath("/root/.pyenv/bin/python")}, "the Python behind the virtual"),
     ({}, {"receiver": ReceiverSeen(trouble="nobody is there")}, "nobody is there"),

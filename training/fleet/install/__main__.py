@@ -17,6 +17,7 @@ from dataclasses import replace
 from pathlib import Path, PurePath
 
 from training.clock import SystemClock
+from training.fleet.calls.transport import HttpTransport
 from training.fleet.capability import checkout_commit
 from training.fleet.checkout import ROOT
 from training.fleet.install import linux as install_linux
@@ -151,7 +152,14 @@ def _wish_of(args: argparse.Namespace, site: Site) -> Wish:
         image=site.image is not None,
         dry_run=args.dry_run,
     )
-    return wish if role is Role.WORKER else replace(wish, receiver_url="", host_id="receiver")
+    if role is not Role.WORKER:
+        return replace(wish, receiver_url="", host_id="receiver")
+    try:
+        HttpTransport(wish.receiver_url)
+    except ValueError as error:
+        if wish.receiver_url:  # one that is missing is told among the other reasons
+            raise InstallError(f"{error}; paste the whole line that enroll printed") from None
+    return wish
 
 
 def _settings_before(role: Role, system: System, site: Site) -> dict[str, str]:

@@ -195,13 +195,25 @@ def gpu(wish: Wish, facts: Facts) -> Iterator[Finding]:
         yield _ok("no NVIDIA GPU: this host trains on its CPU")
 
 
+def _as_arguments(wish: Wish) -> str:
+    return f"--receiver-url {wish.receiver_url or 'URL'} --host-id {wish.host_id}"
+
+
 def service_manager(wish: Wish, facts: Facts) -> Iterator[Finding]:
     if wish.image or facts.service_manager:
         return
     if wish.system is System.LINUX:
+        start = f"{wish.python} -m training.fleet.{wish.role}"
+        if wish.role is Role.WORKER:
+            start += f" {_as_arguments(wish)}"
+        if wish.joins:
+            start = (
+                f"{wish.python} -m training.fleet.join {_as_arguments(wish)} --code {wish.code} "
+                f"--fingerprint {wish.fingerprint}, and then {start}"
+            )
         yield _refuse(
             "systemd does not run here (a container?), so there is nothing to install into; "
-            f"start it yourself with: {wish.python} -m training.fleet.{wish.role}"
+            f"start it yourself with: {start}"
         )
     else:
         yield _refuse("schtasks.exe is not to be found; is this Windows 10 or newer?")

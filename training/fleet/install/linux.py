@@ -141,6 +141,7 @@ def _of_worker(wish: Wish) -> list[Step]:
         steps += fetching(wish, tls, user(role))
     text = (
         "# Settings of the training worker. After an edit: systemctl restart cis490-trainer-worker\n"
+        "# An upgrade keeps these three; lines of your own (Environment=…): systemctl edit cis490-trainer-worker\n"
         f"CIS490_RECEIVER_URL={wish.receiver_url}\n"
         f"FLEET_HOST_ID={wish.host_id}\n"
         f"CIS490_WORKER_FLAGS={wish.flags}\n"
@@ -151,7 +152,7 @@ def _of_worker(wish: Wish) -> list[Step]:
 def _of_receiver(wish: Wish, example: str, token: str) -> list[Step]:
     text = (
         "# Settings of the training receiver. After an edit: systemctl restart cis490-trainer-receiver\n"
-        "# The token is what cis490-jobs needs for cancel, requeue and reload; only root can read it here.\n"
+        "# The token is what cis490-jobs needs to change something; only root can read it here.\n"
         f"CIS490_OPERATOR_TOKEN={token}\n"
         f"CIS490_RECEIVER_FLAGS={wish.flags}\n"
     )

@@ -84,7 +84,8 @@ def _database(
 ) -> Known | None:
     """What the tables say, looked at on the way; None when nothing can be read of them."""
     if not state.db.exists():
-        report.add([Finding("database", f"there is no database at {state.db}", BACKUP)])
+        elsewhere = f"name the right place with --state-dir or --db; if it was lost, {BACKUP}"
+        report.add([Finding("database", f"there is no database at {state.db}", elsewhere)])
         return None
     try:
         database = SqliteDatabase(state.db, read_only=True)
