@@ -301,6 +301,17 @@ def test_flood_of_output_keeps_beginning_and_end(
     assert sum(path.stat().st_size for path in tmp_path.iterdir()) <= 2_000_000 + 2 * 10_000
 
 
+@pytest.mark.skipif(os.name != "posix", reason="files that are written are cut on POSIX alone")
+def test_a_cut_within_a_line_joins_it_to_no_other(tmp_path: Path) -> None:
+    file = tmp_path / "output.log"
+    file.write_text("x" * 200 + "\nhalf a li")
+    tail = OutputTail(file, file_bytes_max=100, kept_bytes=10)
+    assert tail.poll() == ["x" * 200, "half a li"]
+    assert file.read_text() == ""
+    file.write_text("last words\n")
+    assert tail.poll(final=True) == ["last words"]
+
+
 def test_tail_takes_lines_whole_and_in_order(tmp_path: Path) -> None:
     file = tmp_path / "output.log"
     tail = OutputTail(file)

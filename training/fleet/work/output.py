@@ -66,6 +66,9 @@ class OutputTail:
                 # As late as can be: what is printed between here and the cut is lost.
                 lines += self._read_lines()
                 self._cut()
+                if self._position == 0 and self._rest:  # the end of this line may be lost as well
+                    lines.append(self._rest)
+                    self._rest = b""
         except OSError:  # removed under our feet, or a disk in trouble: the trainer's end will tell
             lines = []
         if final and self._rest:
