@@ -58,6 +58,17 @@ def state(sound: State, tmp_path: Path) -> State:
 # ── what is sound ───────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.parametrize("first", [2, 3, 400])
+def test_output_that_says_what_is_missing_of_it_is_sound(state: State, first: int) -> None:
+    """A worker that could not keep some lines goes on behind them, and the receiver notes how many there were."""
+    queue = JobQueue(state.db)
+    (live,) = (each for each in queue.live_attempts("desk") if each.log_next == 1)
+    queue.append_log(live, first, ["later", "last"])
+    queue.close()
+    report = examine(state, SystemClock())
+    assert [each.sentence for each in report.findings] == []
+
+
 def test_a_sound_state_is_found_sound_and_left_alone(sound: State) -> None:
     before = tree(sound.db.parent)
     report = examine(sound, SystemClock(), deep=True)

@@ -12,6 +12,7 @@ from typing import Any
 
 from training.fleet.database import Database
 from training.fleet.job import KEEPS_STATUS, TRANSITIONS
+from training.fleet.ledger import GAP
 from training.fleet.policy import Policy
 from training.fleet.recovery.findings import Finding, Level
 from training.fleet.trust.audit import PAGE_MAX, first_broken, page
@@ -39,8 +40,7 @@ class Question:
     level: Level = Level.FAULT
 
     def findings(self, database: Database, params: Fields) -> Iterator[Finding]:
-        wanted = params if self.statement == "doctor_budgets" else {}
-        for row in database.all(self.statement, **wanted):
+        for row in database.all(self.statement, **params):
             fields = _readable(row)
             remedy = self.remedy if isinstance(self.remedy, str) else self.remedy(fields)
             check = self.statement.removeprefix("doctor_").replace("_", "-")
@@ -130,11 +130,8 @@ def look_at_rows(
     database: Database, policy: Policy, progress: Callable[[int, int], object] = lambda *_: None
 ) -> Iterator[Finding]:
     """Ask every question. The caller holds a snapshot, so that all of them see one moment."""
-    params = {
-        key: value
-        for key, value in asdict(policy).items()
-        if key in ("max_attempts", "max_host_losses", "max_grants")
-    }
+    limits = ("max_attempts", "max_host_losses", "max_grants")
+    params = {key: value for key, value in asdict(policy).items() if key in limits} | {"gap": GAP}
     for number, question in enumerate(QUESTIONS):
         progress(number, len(QUESTIONS))
         yield from question.findings(database, params)

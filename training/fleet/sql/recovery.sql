@@ -97,10 +97,12 @@ SELECT a.job_id, a.attempt, a.log_next, COALESCE(max(c.first + c.count), 0) AS s
 LEFT JOIN log_chunks AS c ON c.job_id = a.job_id AND c.attempt = a.attempt
 GROUP BY a.job_id, a.attempt, a.log_next HAVING COALESCE(max(c.first + c.count), 0) <> a.log_next
 
--- name: doctor_output_gaps — pieces of output follow one another
+-- name: doctor_output_gaps — pieces of output follow one another; a gap ends in a line that tells its length
 SELECT job_id, attempt, first, before FROM (
-  SELECT job_id, attempt, first, lag(first + count) OVER (PARTITION BY job_id, attempt ORDER BY first) AS before
-  FROM log_chunks) AS pieces WHERE before IS NOT NULL AND before <> first
+  SELECT job_id, attempt, first, text, lag(first + count) OVER (PARTITION BY job_id, attempt ORDER BY first) AS before
+  FROM log_chunks) AS pieces
+WHERE before IS NOT NULL AND before <> first
+  AND (before > first OR text NOT LIKE replace(:gap, '{}', first + 1 - before) || '%')
 
 -- name: doctor_deliveries — what must be in the store, and which of it completed its attempt
 SELECT r.artifact_id, r.job_id, r.attempt, r.model, r.mode, r.size, r.stored_at, j.name,
