@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode
 
+from training.fleet.calls.address import Address
 from training.fleet.calls.answers import (
     Answered,
     Beat,
@@ -110,7 +111,7 @@ class FleetClient:
         if transport is None:
             transport = http = HttpTransport(base_url, tls=tls)
             self._close = http.close
-            if operator_token and not http.private:
+            if operator_token and not Address.of(base_url).private:
                 raise ValueError(
                     f"the operator's token would travel unencrypted to {base_url}; use the receiver's https address, "
                     "or a tunnel to 127.0.0.1"

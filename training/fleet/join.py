@@ -20,10 +20,9 @@ from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from training.clock import Clock, SystemClock
-from training.fleet.calls.transport import HttpTransport
+from training.fleet.calls.address import Address
 from training.fleet.checkout import ROOT
 from training.fleet.client import ClientError, FleetClient, Refused, Unavailable, Unreachable
 from training.fleet.printable import one_line
@@ -157,8 +156,7 @@ def _wish(args: argparse.Namespace) -> Wish:
             f"{name!r} cannot be a name: 1 to 64 letters, digits, dots, dashes and underscores; "
             "choose one with --host-id"
         )
-    HttpTransport(args.receiver_url)  # says what an address looks like
-    if urlsplit(args.receiver_url).scheme != "https":
+    if not Address.of(args.receiver_url).secure:
         raise ValueError(
             f"{args.receiver_url!r} is not an https address; paste the whole line that enroll printed"
         )

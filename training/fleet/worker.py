@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from training.clock import Clock, SystemClock
 from training.fleet import logs
-from training.fleet.calls.transport import HttpTransport
+from training.fleet.calls.address import Address
 from training.fleet.checkout import ROOT
 from training.fleet.client import FleetClient
 from training.fleet.datasets.cache import DatasetCache
@@ -115,7 +115,7 @@ class TrainerWorker:
         """Work until told to stop; the exit code."""
         url = self._options.receiver_url
         log.info("host %s asks %s for work", self._options.host_id, url)
-        if not HttpTransport(url).private:
+        if not Address.of(url).private:
             log.warning(
                 "whoever answers at %s decides what runs here; join over https instead", url
             )

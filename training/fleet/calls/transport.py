@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import contextlib
 import http.client
-import ipaddress
 import select
 import ssl
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
-from urllib.parse import urlsplit
 
 from training.crashpoint import crashpoint
+from training.fleet.calls.address import Address
 
 BLOCK_BYTES = 1024 * 1024
 ANSWER_BYTES_MAX = 64 * 1024**2  # of an answer that is kept in memory
@@ -70,33 +69,13 @@ class HttpTransport:
 
     def __init__(self, base_url: str, *, tls: ssl.SSLContext | None = None) -> None:
         """``base_url`` is ``http[s]://host[:port][/prefix]``; anything else is a ValueError in one sentence."""
-        try:
-            url = urlsplit(base_url)
-            port = url.port
-            known = url.scheme in ("http", "https") and bool(url.hostname) and not url.query
-        except ValueError:
-            known = False
-        if not known:
-            raise ValueError(
-                f"{base_url!r} is not a receiver's address; it looks like http://10.100.0.1:8445"
-            )
-        assert url.hostname
-        self._host, self._port, self._prefix = url.hostname, port, url.path.rstrip("/")
-        self._secure = url.scheme == "https"
+        self._at = Address.of(base_url)
         # Without a context nobody is trusted: the system's authorities know nothing of a receiver's own.
-        self._tls = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT) if self._secure and tls is None else tls
+        self._tls = (
+            ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT) if self._at.secure and tls is None else tls
+        )
         self._idle: list[http.client.HTTPConnection] = []
         self._lock = threading.Lock()
-
-    @property
-    def private(self) -> bool:
-        """Whether nobody on the way can read: it is encrypted, or does not leave this machine."""
-        if self._secure or self._host == "localhost":
-            return True
-        try:
-            return ipaddress.ip_address(self._host).is_loopback
-        except ValueError:
-            return False
 
     def request(
         self,
@@ -158,10 +137,12 @@ class HttpTransport:
             idle = self._take(timeout_s)
             connection = idle or self._new(timeout_s)
             try:
-                return connection, _exchange(connection, method, self._prefix + path, headers, body)
+                return connection, _exchange(
+                    connection, method, self._at.prefix + path, headers, body
+                )
             except _HUNG_UP as error:
                 connection.close()
-                if idle is None and not self._secure:
+                if idle is None and not self._at.secure:
                     raise TransportError(f"{_words(error)}; {_MAY_BE_TLS}") from error
                 # The other side may have hung up just when its idle connection was taken up again.
                 if idle is None or not isinstance(body, bytes | None):
@@ -183,16 +164,16 @@ class HttpTransport:
             connection.close()  # the other side has hung up while it was idle
 
     def _new(self, timeout_s: float) -> http.client.HTTPConnection:
-        if self._secure:
+        if self._at.secure:
             return http.client.HTTPSConnection(
-                self._host,
-                self._port,
+                self._at.host,
+                self._at.port,
                 timeout=timeout_s,
                 blocksize=BLOCK_BYTES,
                 context=self._tls,
             )
         return http.client.HTTPConnection(
-            self._host, self._port, timeout=timeout_s, blocksize=BLOCK_BYTES
+            self._at.host, self._at.port, timeout=timeout_s, blocksize=BLOCK_BYTES
         )
 
 

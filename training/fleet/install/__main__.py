@@ -17,7 +17,7 @@ from dataclasses import replace
 from pathlib import Path, PurePath
 
 from training.clock import SystemClock
-from training.fleet.calls.transport import HttpTransport
+from training.fleet.calls.address import Address
 from training.fleet.capability import checkout_commit
 from training.fleet.checkout import ROOT
 from training.fleet.install import linux as install_linux
@@ -154,10 +154,10 @@ def _wish_of(args: argparse.Namespace, site: Site) -> Wish:
     )
     if role is not Role.WORKER:
         return replace(wish, receiver_url="", host_id="receiver")
-    try:
-        HttpTransport(wish.receiver_url)
-    except ValueError as error:
-        if wish.receiver_url:  # one that is missing is told among the other reasons
+    if wish.receiver_url:  # one that is missing is told among the other reasons
+        try:
+            Address.of(wish.receiver_url)
+        except ValueError as error:
             raise InstallError(f"{error}; paste the whole line that enroll printed") from None
     return wish
 

@@ -18,6 +18,7 @@ from training.fleet.trust.identity import (
     Peer,
     Principal,
     Role,
+    enrolling,
     owner,
     proxied,
     urn,
@@ -61,10 +62,14 @@ class FailureLimit:
             self._failures.popitem(last=False)
 
 
-def _again(host: str | None = None, operator: str | None = None) -> str:
+def _again(command: str = "`cis490-jobs enroll`") -> str:
     """What helps somebody whose certificate is not good."""
-    whom = f" {host}" if host else f" --operator {operator}" if operator else ""
-    return f"`cis490-jobs enroll{whom}` on the receiver prints the line that gets a new one"
+    return f"{command} on the receiver prints the line that gets a new one"
+
+
+def _revoked(role: Role, name: str) -> Refusal:
+    words = f"{name}'s certificate was revoked; {_again(enrolling(role, name))}"
+    return Refusal(Slug.CERTIFICATE_REVOKED, words)
 
 
 def _caller(principal: Principal | None) -> str | None:
@@ -111,11 +116,9 @@ class Door:
             return
         if principal.method is Method.TOKEN:
             raise Refusal(Slug.OPERATOR_TOKEN, "the operator token was taken back meanwhile")
-        name = principal.host_id or principal.operator
-        raise Refusal(
-            Slug.CERTIFICATE_REVOKED,
-            f"{name}'s certificate was revoked; {_again(principal.host_id, principal.operator)}",
-        )
+        if principal.host_id is not None:
+            raise _revoked(Role.HOST, principal.host_id)
+        raise _revoked(Role.OPERATOR, str(principal.operator))
 
     def principal(self, request: Request, kind: Access) -> Principal | None:
         """Who calls; None for nobody. A certificate or token that is not good is refused, not overlooked."""
@@ -160,17 +163,14 @@ class Door:
             raise Refusal(
                 Slug.CERTIFICATE_UNKNOWN, f"the receiver does not know this certificate; {_again()}"
             )
-        operator = known.role is Role.OPERATOR
-        again = _again(*((None, known.name) if operator else (known.name, None)))
         if known.revoked_at is not None:
-            raise Refusal(
-                Slug.CERTIFICATE_REVOKED, f"{known.name}'s certificate was revoked; {again}"
-            )
+            raise _revoked(known.role, known.name)
         if self.clock.now() >= known.expires_at:
+            again = _again(enrolling(known.role, known.name))
             raise Refusal(
                 Slug.CERTIFICATE_EXPIRED, f"{known.name}'s certificate has expired; {again}"
             )
-        if operator:
+        if known.role is Role.OPERATOR:
             return Principal(Method.CERTIFICATE, operator=known.name, shown=(known.fingerprint,))
         return Principal(Method.CERTIFICATE, host_id=known.name, shown=(known.fingerprint,))
 

@@ -75,6 +75,12 @@ class Principal:
 LOCAL = Principal(Method.NONE)
 
 
+def enrolling(role: Role, name: str) -> str:
+    """The command that prints this one's line."""
+    option = "--operator " if role is Role.OPERATOR else ""
+    return f"`cis490-jobs enroll {option}{name}`"
+
+
 def urn(role: Role, name: str) -> str:
     return f"{URN}{role}:{name}"
 

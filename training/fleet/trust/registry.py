@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from training.clock import Clock
 from training.fleet.database import Database, Row
 from training.fleet.protocol import Refusal, Slug
-from training.fleet.trust.identity import Role
+from training.fleet.trust.identity import Role, enrolling
 
 CODE_LIFE_S = 15 * 60.0
 DAY_S = 86_400.0
@@ -144,10 +144,9 @@ class Registry:
             if row["used_by"] is not None:
                 self.check_pace(role, name)
             return digest
-        option = "--operator " if role is Role.OPERATOR else ""
         raise Refusal(
             Slug.JOIN_REFUSED,
-            f"the code is {what}; `cis490-jobs enroll {option}{name}` on the receiver prints a new one",
+            f"the code is {what}; {enrolling(role, name)} on the receiver prints a new one",
         )
 
     # -- certificates -------------------------------------------------------------------------------------------

@@ -47,9 +47,8 @@ class Settings:
         str, ...
     ] = ()  # by which browsers may call the receiver, beside host and this machine's
     public_url: str = ""  # by which new machines reach it
-    proxied: bool = (
-        False  # a proxy holds the connections, so that none can be cut when a host is put out
-    )
+    # A proxy holds the connections, so that none can be cut when a host is put out.
+    proxied: bool = False
     version: str = "unknown"  # of this program
     body_s: float = 10.0  # for a JSON body
     upload_window_s: float = 30.0  # an upload must bring upload_window_bytes in each such span

@@ -1,0 +1,40 @@
+"""Where a receiver is: what an address must look like, and whether others can read what goes there."""
+
+from __future__ import annotations
+
+import ipaddress
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """``http[s]://host[:port][/prefix]`` in its parts."""
+
+    secure: bool
+    host: str
+    port: int | None
+    prefix: str
+
+    @classmethod
+    def of(cls, text: str) -> Address:
+        """Raises ValueError in one sentence for anything else."""
+        try:
+            url = urlsplit(text)
+            if url.scheme in ("http", "https") and url.hostname and not url.query:
+                return cls(url.scheme == "https", url.hostname, url.port, url.path.rstrip("/"))
+        except ValueError:  # a bracket or a port that is none
+            pass
+        raise ValueError(
+            f"{text!r} is not a receiver's address; it looks like http://10.100.0.1:8445"
+        )
+
+    @property
+    def private(self) -> bool:
+        """Whether nobody on the way can read: it is encrypted, or does not leave this machine."""
+        if self.secure or self.host == "localhost":
+            return True
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return False
