@@ -356,6 +356,26 @@ def test_a_model_that_was_being_verified_when_its_host_was_put_out_is_not_taken(
     assert socket_only.queue.get(claim["job_id"]).status is JobStatus.PENDING
 
 
+def test_a_model_that_was_being_stored_when_its_host_was_put_out_is_not_its_attempts(
+    socket_only: Proxied,
+) -> None:
+    _, pi = socket_only.admitted("pi")
+    claim, bundle = claimed(socket_only, pi), b"x" * 1000
+    publish, attempt = socket_only.store.publish, socket_only.queue.attempt(claim["claim_id"])
+
+    def meanwhile(*args: Any, **how: Any) -> Any:
+        operate(socket_only, "/v1/revoke", name="pi")
+        return publish(*args, **how)
+
+    socket_only.store.publish = meanwhile  # type: ignore[method-assign]
+    with opened(socket_only) as wire:
+        bears = {"X_Claim_Id": claim["claim_id"], "X_Client_Fingerprint": pi}
+        bears |= {"X_Content_SHA256": hashlib.sha256(bundle).hexdigest()}
+        wire.request("PUT", f"/v1/model/{claim['job_id']}", bundle, **bears)
+        assert wire.problem() == (403, "certificate_revoked")
+    assert socket_only.queue.artifacts_of(attempt) == set()
+
+
 def test_a_token_that_was_taken_back_while_its_holder_spoke_makes_no_other(
     socket_only: Proxied,
 ) -> None:

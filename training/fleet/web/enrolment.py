@@ -101,7 +101,7 @@ async def renew(hub: Hub, request: Request) -> Response:
     assert name is not None
     role = Role.HOST if principal.host_id else Role.OPERATOR
     body = await read_json(hub, request, RenewRequest)
-    await hub.call(lambda: hub.door.registry.check_pace(role, name))
+    await hub.act(request, lambda: hub.door.registry.check_pace(role, name))
     issued = await _issue(hub, own, body.csr, role, name)
     certified = Certified(issued.fingerprint, role, name, *_times(issued))
     await _enter(hub, request, certified, None, body.csr.encode(), acting(hub, request))

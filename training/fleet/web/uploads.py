@@ -90,7 +90,7 @@ def is_probe(request: Request) -> bool:
 async def probe(hub: Hub, request: Request) -> Response:
     """``HEAD`` by a worker: may it upload, and from which byte on?"""
     said = Announced.of(request)
-    ticket = await _leave(hub, said, said.sha256)
+    ticket = await _leave(hub, request, said, said.sha256)
     artifact = await _stored(hub, ticket, said.sha256)
     if artifact is not None:
         offset = artifact.size
@@ -102,16 +102,16 @@ async def probe(hub: Hub, request: Request) -> Response:
 async def receive(hub: Hub, request: Request) -> Response:
     """``PUT``: the claim is checked before the body is read, at its end, and in the transaction that accepts it."""
     said = Announced.of(request)
-    ticket = await _leave(hub, said, said.sha256)
+    ticket = await _leave(hub, request, said, said.sha256)
     check_size(hub, said.size)
     artifact = await _stored(hub, ticket, said.sha256)
     if artifact is not None and said.size == artifact.size:
         # Delivered before, and the answer was lost: hash what is there instead of taking it once more.
         await read_upload(hub, request, ignore)
         with hub.turn(ticket.claim_id):
-            await _leave(hub, said, artifact.artifact_id)
+            await _leave(hub, request, said, artifact.artifact_id)
             artifact = await _confirmed(hub, artifact)
-            await _deliver(hub, ticket, artifact)
+            await _deliver(hub, request, ticket, artifact)
     else:
         await hub.disk(lambda: hub.store.check_room(said.length or 0))
         artifact = await _take(hub, request, said, ticket)
@@ -120,10 +120,10 @@ async def receive(hub: Hub, request: Request) -> Response:
     )
 
 
-async def _deliver(hub: Hub, ticket: UploadTicket, artifact: Artifact) -> None:
+async def _deliver(hub: Hub, request: Request, ticket: UploadTicket, artifact: Artifact) -> None:
     """Make a bundle that is durable in the store the attempt's."""
     done = hub.service.upload_done
-    if await hub.call(lambda: done(ticket, artifact.artifact_id, artifact.size)):
+    if await hub.act(request, lambda: done(ticket, artifact.artifact_id, artifact.size)):
         logger.info("stored %s (%d bytes)", artifact.path, artifact.size)
         await hub.indexed(artifact.artifact_id, job_id=ticket.job_id, attempt=ticket.attempt)
 
@@ -151,14 +151,14 @@ async def _take(hub: Hub, request: Request, said: Announced, ticket: UploadTicke
         sha256 = await hub.disk(lambda: part.seal(sha256=said.sha256, size=said.size))
         with hub.turn(ticket.claim_id):  # from the count of the attempt's bundles to its next one
             try:
-                await _leave(hub, said, sha256)
+                await _leave(hub, request, said, sha256)
             except Refusal:
                 await hub.disk(part.drop)
                 raise
             artifact = await hub.hash(
                 lambda: hub.store.publish(part, sha256, model=ticket.model, mode=ticket.mode)
             )
-            await _deliver(hub, ticket, artifact)
+            await _deliver(hub, request, ticket, artifact)
         return artifact
     finally:
         await hub.disk(part.close)
@@ -177,7 +177,7 @@ async def _open(hub: Hub, said: Announced, ticket: UploadTicket) -> Part:
 async def send(hub: Hub, request: Request) -> Response:
     """``GET`` and ``HEAD`` by a reader: the bundle of a completed job, or one range of it."""
     ref = request.path_params["job_id"]
-    job_id = await hub.call(lambda: readable(hub.service, ref, proven_host(request)))
+    job_id = await hub.act(request, lambda: readable(hub.service, ref, proven_host(request)))
     job = (await hub.look(lambda: hub.views.job(job_id))).job
     if job.artifact_id is None:
         detail = f"job {job.name} is {job.status}: it has no artifact yet"
@@ -230,7 +230,7 @@ def _range(request: Request, size: int) -> tuple[int, int]:
     return (first, last) if first <= last else (0, size - 1)
 
 
-async def _leave(hub: Hub, said: Announced, sha256: str | None) -> UploadTicket:
+async def _leave(hub: Hub, request: Request, said: Announced, sha256: str | None) -> UploadTicket:
     """Leave to bring this bundle, asked before the body and at its end, when its digest is known for certain."""
 
     def decide() -> UploadTicket:
@@ -239,7 +239,7 @@ async def _leave(hub: Hub, said: Announced, sha256: str | None) -> UploadTicket:
             _check_wanted(hub.service.queue, ticket, sha256)
         return ticket
 
-    return await hub.call(decide)
+    return await hub.act(request, decide)
 
 
 def _check_wanted(queue: JobQueue, ticket: UploadTicket, sha256: str) -> None:
