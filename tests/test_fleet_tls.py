@@ -511,7 +511,7 @@ def test_a_proxy_of_the_same_group_reads_what_it_serves_with_and_no_more(tmp_pat
 
 
 @pytest.mark.parametrize("name", ["https://pi.lan:8445", "pi.lan:8445", "pi lan", "", "[::1]"])
-def test_a_public_name_that_is_none_is_refused_at_once(name: str) -> None:
+def test_a_public_name_that_is_none_is_told_at_once(name: str) -> None:
     """And not by the installer of the first machine that pastes a line with it."""
     with pytest.raises(ValueError, match="without https:// and port"):
         own_names("127.0.0.1", ["pi.lan", name])
