@@ -176,6 +176,17 @@ def test_every_job_ends_as_it_should(fleet: Fleet) -> None:
     assert worker.wait(PATIENCE_S) == 0
 
 
+def test_trainer_that_writes_what_no_parser_takes_is_trained_once(fleet: Fleet) -> None:
+    fleet.plan(mumbler="mumbles")
+    fleet.start_receiver()
+    fleet.start_worker()
+    (attempt,) = until(lambda: [a for a in fleet.job("mumbler")["attempts"] if a["ended_at"]])
+    assert fleet.status("mumbler") == "completed"
+    assert attempt["progress"]["note"] == "half a character: ?"
+    assert "timing" not in attempt["record"], "it is none"
+    assert "refused" not in fleet.log("host")
+
+
 def test_a_host_on_which_everything_dies_is_taken_out_until_it_is_released(fleet: Fleet) -> None:
     """Three jobs in a row that die at once speak against the host; after its release, against themselves."""
     fleet.plan(bad="bad-data", garbled="binary", forgetful="forgets")

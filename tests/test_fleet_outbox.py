@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from builders import a_failure
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from test_fleet_end_to_end import PATIENCE_S, Fleet, until
 from test_fleet_service import POLICY, Receiver, refused
@@ -145,6 +145,8 @@ def test_damage_is_set_aside_with_a_line_and_work_goes_on(
 
 
 @given(st.binary(max_size=300), st.integers(0, 400))
+@example(b"\\ud800", 161)  # half a character in the name of the trainer's file …
+@example(b"\\u0000", 161)  # … and what no name has
 @settings(max_examples=60)
 def test_no_content_of_a_file_is_a_crash(
     tmp_path_factory: pytest.TempPathFactory, junk, at

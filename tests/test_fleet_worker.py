@@ -198,6 +198,7 @@ def test_what_was_saved_comes_back(tmp_path: Path) -> None:
         b"\xff",
         b'{"request_id": 1, "delivery": {"x": 1}}',
         b"[" * 99_999,
+        b'{"request_id": "\\ud800"}',
     ):
         (tmp_path / "saved.json").write_bytes(damaged)
         assert disk.load() == t.Saved()

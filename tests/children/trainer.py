@@ -54,6 +54,11 @@ match args.behave:
             line = {"event": "epoch", "epoch": epoch, "epochs": args.epochs, "loss": 1 / epoch}
             print(json.dumps(line), flush=True)
         leave()
+    case "mumbles":
+        print('{"event": "epoch", "epoch": 1, "note": "half a character: \\ud800"}', flush=True)
+        leave()
+        timing = args.reports_dir / f"{args.model}_{args.mode}_timing.json"
+        timing.write_text('{"fit_s": NaN, "note": "\\ud800"}')
     case "on-file":
         while not Path("go").exists():
             interruptible(0.05)

@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
+from training import strict_json
 from training.clock import Clock, SystemClock
 
 GIB = 1024**3
@@ -193,7 +194,9 @@ class CudaProbe:
 
     def _ask(self) -> TorchFacts:
         try:
-            return _parse(json.loads(self._run([str(self._python), "-c", PROBE]).splitlines()[-1]))
+            return _parse(
+                strict_json.loads(self._run([str(self._python), "-c", PROBE]).splitlines()[-1])
+            )
         except (OSError, ValueError, IndexError, KeyError, TypeError, subprocess.SubprocessError):
             return TorchFacts()
 
@@ -255,9 +258,9 @@ def _read_cache(path: Path | None, key: Mapping[str, Any]) -> TorchFacts | None:
     if path is None:
         return None
     try:
-        kept = json.loads(path.read_text(encoding="utf-8"))
+        kept = strict_json.loads(path.read_text(encoding="utf-8"))
         return _parse(kept["facts"]) if kept["key"] == key else None
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+    except (OSError, ValueError, KeyError, TypeError):
         return None
 
 

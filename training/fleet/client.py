@@ -17,7 +17,6 @@ Superseded, Cancelled, all of them ClientError. A file that cannot be read or wr
 
 from __future__ import annotations
 
-import json
 import os
 import random
 import ssl
@@ -28,6 +27,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode
 
+from training import strict_json
 from training.fleet.calls.address import Address
 from training.fleet.calls.answers import (
     Answered,
@@ -369,7 +369,7 @@ class FleetClient:
 
     def release(self, host: str) -> dict[str, Any]:
         """Give a host work again that was taken out (``ReleaseReply``). Needs the token."""
-        return self._post(f"/v1/workers/{quote(host, safe='')}/release", None)
+        return self._post(f"/v1/workers/{_segment(host)}/release", None)
 
     def reload(self) -> dict[str, Any]:
         """Read the manifest again (``ReloadReply``); a bad one changes nothing. Needs the token."""
@@ -421,7 +421,7 @@ class FleetClient:
         timeout_s: float | None = None,
         tries: int | None = None,
     ) -> dict[str, Any]:
-        content = b"" if body is None else json.dumps(body).encode()
+        content = b"" if body is None else strict_json.dumps(body)
         return json_object(
             self._caller.again(
                 lambda: self._caller.send("POST", path, body=content, timeout_s=timeout_s), tries
@@ -430,11 +430,16 @@ class FleetClient:
 
 
 def _job(ref: str, verb: str = "") -> str:
-    return f"/v1/job/{quote(ref, safe='')}" + (f"/{verb}" if verb else "")
+    return f"/v1/job/{_segment(ref)}" + (f"/{verb}" if verb else "")
 
 
 def _model(ref: str) -> str:
-    return f"/v1/model/{quote(ref, safe='')}"
+    return f"/v1/model/{_segment(ref)}"
+
+
+def _segment(ref: str) -> str:
+    """One segment of an address. Bytes on a command line that are no text name nothing, and become question marks."""
+    return quote(ref, safe="", errors="replace")
 
 
 def _log(lines: Sequence[str], first: int) -> dict[str, Any] | None:

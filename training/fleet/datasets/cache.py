@@ -27,6 +27,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol, TypeVar
 
+from training import strict_json
 from training.crashpoint import crashpoint
 from training.fleet.calls.answers import (
     Damaged,
@@ -224,9 +225,9 @@ class DatasetCache:
     def _untouched(self, dataset_id: str, listing: Listing) -> bool:
         """Whether the whole data set is here and none of its files was written to since."""
         try:
-            stamps = json.loads((self.folder / "stamps" / f"{dataset_id}.json").read_bytes())
+            stamps = strict_json.loads((self.folder / "stamps" / f"{dataset_id}.json").read_bytes())
             return bool(stamps == _stamps(self.folder / "sets" / dataset_id, listing))
-        except (OSError, ValueError, RecursionError):
+        except (OSError, ValueError):
             return False
 
     def _take_down(self, dataset_id: str) -> None:
@@ -282,9 +283,9 @@ class DatasetCache:
 
     def _recent(self) -> list[str]:
         try:
-            found = json.loads((self.folder / "recent.json").read_bytes())
+            found = strict_json.loads((self.folder / "recent.json").read_bytes())
             return [each for each in found if isinstance(each, str)]
-        except (OSError, ValueError, RecursionError, TypeError):
+        except (OSError, ValueError, TypeError):
             return []
 
     def _used(self, dataset_id: str) -> None:

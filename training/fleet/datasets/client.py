@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import io
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from training import strict_json
 from training.fleet.calls.answers import Damaged, json_object
 from training.fleet.calls.calls import Caller
 from training.fleet.datasets.pieces import (
@@ -99,7 +99,7 @@ class DatasetCalls:
         return self._caller.again(once, tries)
 
     def _post(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
-        content = json.dumps(body).encode()
+        content = strict_json.dumps(body)
         answer = self._caller.again(
             lambda: self._caller.send("POST", path, body=content, timeout_s=SLOW_S), None
         )

@@ -7,7 +7,6 @@ import ctypes
 import errno
 import importlib
 import importlib.util
-import json
 import os
 import shutil
 import socket
@@ -21,6 +20,7 @@ from pathlib import Path, PurePath
 from typing import Any
 from urllib.parse import urlsplit
 
+from training import strict_json
 from training.clock import Clock
 from training.fleet.calls.transport import HttpTransport, TransportError
 from training.fleet.install.steps import Ran
@@ -186,10 +186,10 @@ def ask(receiver_url: str, clock: Clock) -> ReceiverSeen:
     here = clock.now()
     try:
         answer = transport.request("GET", path, {}, None, ASK_TIMEOUT_S)
-        now = json.loads(answer.body).get("now") if answer.status == 200 else None
+        now = strict_json.loads(answer.body).get("now") if answer.status == 200 else None
     except TransportError as error:
         return ReceiverSeen(trouble=f"{receiver_url} does not answer as a receiver does: {error}")
-    except (ValueError, AttributeError, RecursionError):
+    except (ValueError, AttributeError):
         return ReceiverSeen(
             trouble=f"{receiver_url} answers, but is no receiver; check the address"
         )

@@ -14,6 +14,7 @@ import re
 from pathlib import PurePath, PureWindowsPath
 from xml.sax.saxutils import escape
 
+from training import strict_json
 from training.fleet.install.steps import Command, MakeFolder, NoLink, Remove, Step, WriteFile
 from training.fleet.install.types import Wish
 from training.fleet.install.worker import fetching, joining, trying
@@ -202,9 +203,9 @@ def uninstall() -> list[Step]:
 def earlier(text: str) -> dict[str, str]:
     """receiver_url, host_id and flags as a settings file of ours says them; empty when it cannot be read."""
     try:
-        said = json.loads(text)
+        said = strict_json.loads(text)
         return {name: str(said[name]) for name in ("receiver_url", "host_id", "flags")}
-    except (ValueError, KeyError, TypeError, RecursionError):
+    except (ValueError, KeyError, TypeError):
         return {}
 
 

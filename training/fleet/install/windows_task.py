@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import io
-import json
 import logging
 import logging.handlers
 import shlex
@@ -17,6 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from training import strict_json
 from training.streams import replace_unprintable
 
 LOG_BYTES = 2 * 1024**2
@@ -78,7 +78,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--settings", type=Path, required=True, help="what the installer wrote")
     args = parser.parse_args(argv)
     try:
-        settings = json.loads(args.settings.read_text("utf-8"))
+        settings = strict_json.loads(args.settings.read_text("utf-8"))
         arguments = worker_arguments(settings)
         log_to(Path(settings["log"]))
     except (OSError, ValueError, KeyError, TypeError) as error:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import PurePath
 
+from training import strict_json
 from training.fleet.install.steps import Command, Join, Step
 from training.fleet.install.types import Wish
 
@@ -15,15 +15,15 @@ FETCH_S = 60  # the worker goes on with what is there, so that no installation t
 def undelivered(saved: str) -> str | None:
     """The job whose finished training still waits to be delivered, from the worker's own notes; None without one."""
     try:
-        return str(json.loads(saved)["delivery"]["assignment"]["job_id"])
-    except (ValueError, KeyError, TypeError, RecursionError):
+        return str(strict_json.loads(saved)["delivery"]["assignment"]["job_id"])
+    except (ValueError, KeyError, TypeError):
         return None
 
 
 def capability_words(output: str) -> str:
     """One line for a person from what ``python -m training.fleet.capability`` prints."""
     try:
-        found: Mapping[str, object] = json.loads(output[output.index("{") :])
+        found: Mapping[str, object] = strict_json.loads(output[output.index("{") :])
         many = "core" if found["cpu_cores"] == 1 else "cores"
         words = f"{found['cpu_cores']} {many}, {float(str(found['ram_total_gib'])):.1f} GiB RAM"
         if found["cuda_available"] and isinstance(devices := found["cuda_devices"], list):

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from training import strict_json
 from training.fleet.database import Row
 from training.fleet.recovery.findings import Finding, Level
 from training.fleet.state import State
@@ -113,7 +113,7 @@ def authority(folder: Path, now: float) -> Iterator[Finding]:
 
 def _server(path: Path, now: float) -> Iterator[Finding]:
     try:
-        ends = float(json.loads(path.read_bytes())["expires_at"])
+        ends = float(strict_json.loads(path.read_bytes())["expires_at"])
     except (OSError, ValueError, KeyError, TypeError):
         return  # made anew at the next start
     if ends < now + SERVER_LEFT_S:

@@ -18,6 +18,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from training import strict_json
 from training.clock import Clock
 from training.fleet.trust.identity import FINGERPRINT_PREFIX, Role, urn
 
@@ -84,7 +85,7 @@ class Authority:
     def server_is_current(self, names: Sequence[str]) -> bool:
         """Whether the receiver's certificate has these names and two thirds of its life are not over."""
         try:
-            known = json.loads((self.folder / "server.json").read_bytes())
+            known = strict_json.loads((self.folder / "server.json").read_bytes())
             begun, ends = float(known["issued_at"]), float(known["expires_at"])
             same = sorted(known["names"]) == sorted(names) and known["ca"] == self.fingerprint
         except (OSError, ValueError, KeyError, TypeError):

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from training import strict_json
 from training.fleet.trust.identity import Role
 
 _CLOCK_BACK_S = 3600.0  # a clock that is put right by less means nothing
@@ -57,7 +58,7 @@ class Credentials:
     def identity(self) -> Identity | None:
         """None when there is only the authority's certificate."""
         try:
-            known = json.loads((self.folder / "identity.json").read_bytes())
+            known = strict_json.loads((self.folder / "identity.json").read_bytes())
             return Identity(
                 Role(known["role"]),
                 str(known["name"]),

@@ -6,7 +6,6 @@ Runs on threads of its own and posts events; every way through ends in the one t
 from __future__ import annotations
 
 import itertools
-import json
 import logging
 import os
 import shutil
@@ -17,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from training import strict_json
 from training.crashpoint import crashpoint
 from training.fleet.datasets.cache import NotGiven, Order
 from training.fleet.job import EndReason
@@ -298,9 +298,9 @@ class Attempt:
     def _timing(self, reports: Path) -> dict[str, Any]:
         """Durations and places that the trainer wrote down outside the bundle, so that equal bundles stay equal."""
         path = reports / f"{self.assignment.model}_{self.assignment.mode}_timing.json"
-        with suppress(OSError, ValueError, RecursionError):
+        with suppress(OSError, ValueError):
             if path.stat().st_size <= TIMING_BYTES_MAX:
-                return {"timing": json.loads(path.read_bytes())}
+                return {"timing": strict_json.loads(path.read_bytes())}
         return {}
 
     def _pack_failed(self, error: Exception) -> None:

@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
+from training import strict_json
 from training.crashpoint import crashpoint
 from training.fleet.job import EndReason
 from training.fleet.storage.filesystem import LocalFs
@@ -55,10 +56,10 @@ class StateFolder:
         """What the last session saved. What cannot be read is set aside, and said."""
         path = self.folder / "saved.json"
         try:
-            return _saved(json.loads(path.read_bytes()))
+            return _saved(strict_json.loads(path.read_bytes()))
         except FileNotFoundError:
             return Saved()
-        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        except (OSError, ValueError, KeyError, TypeError) as error:
             log.warning("%s cannot be read and is set aside: %s", path, error)
             with suppress(OSError):
                 path.replace(path.with_suffix(".corrupt"))

@@ -152,6 +152,10 @@ def options_of(args: argparse.Namespace) -> Options:
         )
     inputs = Inputs(python, root / args.validation, root / args.summary, root / args.tensors)
     artifacts = root / args.artifacts_dir
+    if not _is_text(artifacts):
+        raise ValueError(
+            f"{str(artifacts)!r} is no text in UTF-8, so that no note could name it; use another folder"
+        )
     host_id = args.host_id or os.environ.get("FLEET_HOST_ID") or platform.node()
     if not re.fullmatch(HOST_ID_PATTERN, host_id):
         raise ValueError(
@@ -174,6 +178,13 @@ def options_of(args: argparse.Namespace) -> Options:
             max_silence_s=args.silence_limit,
         ),
     )
+
+
+def _is_text(path: Path) -> bool:
+    try:
+        return bool(str(path).encode())
+    except UnicodeEncodeError:
+        return False
 
 
 def _tls_dir(receiver_url: str, folder: Path, host_id: str) -> Path | None:

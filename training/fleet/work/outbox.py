@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from training import strict_json
 from training.fleet.words import LOG_LINES_MAX
 from training.fleet.work.output import OutputTail
 from training.fleet.work.types import Assignment, Backlog
@@ -203,7 +204,7 @@ class Outbox:
         """Go on with what one file holds; of a torn or damaged one with what is sound before the damage."""
         try:
             content = path.read_bytes()
-            heading = json.loads(content.partition(b"\n")[0])
+            heading = strict_json.loads(content.partition(b"\n")[0])
             owner = Assignment(
                 job_id=str(heading["job_id"]),
                 claim_id=str(heading["claim_id"]),
@@ -213,7 +214,7 @@ class Outbox:
             number, order = int(heading["first"]), int(heading["order"])
             source = str(heading["source"])
             sound = path == self._path(owner.claim_id, number)
-        except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        except (OSError, ValueError, KeyError, TypeError):
             sound = False
         spool = None
         if sound:
@@ -287,11 +288,11 @@ def _records(content: bytes) -> tuple[list[tuple[int, list[str]]], int]:
     for number, line in enumerate(_whole_lines(content)):
         if number:
             try:
-                position, lines = json.loads(line)
+                position, lines = strict_json.loads(line)
                 if not all(isinstance(one, str) for one in lines):
                     break
                 found.append((int(position), list(lines)))
-            except (ValueError, TypeError, RecursionError):
+            except (ValueError, TypeError):
                 break
         good_bytes += len(line)
     return found, good_bytes

@@ -69,7 +69,8 @@ class OutputTail:
                 if self._position == 0 and self._rest:  # the end of this line may be lost as well
                     lines.append(self._rest)
                     self._rest = b""
-        except OSError:  # removed under our feet, or a disk in trouble: the trainer's end will tell
+        except (OSError, ValueError):
+            # Removed under our feet, a disk in trouble, a name no file has: the trainer's end will tell.
             lines = []
         if final and self._rest:
             lines.append(self._rest)
