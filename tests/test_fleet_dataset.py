@@ -542,15 +542,16 @@ def test_a_backup_holds_the_data_sets_and_a_restore_brings_them_back(
     receiver: Receiver, folder: Path, tmp_path: Path
 ) -> None:
     dataset_id, _ = pushed(receiver.client(), folder)
-    here, aside, new = receiver.folder / "datasets", tmp_path / "backup", tmp_path / "new"
+    folders = (receiver.folder / "datasets", tmp_path / "backup", tmp_path / "new")
+    here, aside, new = map(DatasetShelf, folders)
     whole = PIECE_BYTES * 3.75
     assert copy_datasets(here, aside, lambda *_: None).bytes_copied == whole
     assert copy_datasets(here, aside, lambda *_: None).bytes_copied == 0
     assert copy_datasets(aside, new, lambda *_: None).sets == 1
-    (shelved,) = DatasetShelf(new).sets()
+    (shelved,) = new.sets()
     assert (shelved.dataset_id, shelved.names) == (dataset_id, ("processed",))
     for sha256, length in read_folder(folder, QUIET).lengths.items():
-        assert len(DatasetShelf(new).piece(dataset_id, sha256)) == length
+        assert len(new.piece(dataset_id, sha256)) == length
 
 
 def test_a_rotten_piece_does_not_reach_a_backup(
@@ -560,7 +561,8 @@ def test_a_rotten_piece_does_not_reach_a_backup(
     sha256 = next(iter(read_folder(folder, QUIET).lengths))
     path = receiver.folder / "datasets" / "pieces" / sha256[:2] / sha256
     path.write_bytes(b"rot" + path.read_bytes()[3:])
-    done = copy_datasets(receiver.folder / "datasets", tmp_path / "backup", lambda *_: None)
+    here, aside = DatasetShelf(receiver.folder / "datasets"), DatasetShelf(tmp_path / "backup")
+    done = copy_datasets(here, aside, lambda *_: None)
     assert done.sets == 0
     assert "was damaged" in done.lost[0]
-    assert DatasetShelf(tmp_path / "backup").sets() == []
+    assert aside.sets() == []

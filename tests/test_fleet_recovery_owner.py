@@ -16,6 +16,8 @@ from recovery_builders import JOBS, a_state, copied, found, tree
 from systems import make_link
 
 from training.clock import SystemClock
+from training.fleet.datasets.pieces import Listing, cut
+from training.fleet.datasets.shelf import DatasetShelf
 from training.fleet.recovery import owner
 from training.fleet.recovery.backup import Backup
 from training.fleet.recovery.files import give_to_owner
@@ -36,6 +38,7 @@ as_root = pytest.mark.skipif(
 def sound(tmp_path_factory: pytest.TempPathFactory) -> State:
     state = a_state(tmp_path_factory.mktemp("sound") / "state")
     Authority.open(state.tls, FakeClock())
+    push(DatasetShelf(state.datasets), b"window,value")
     return state
 
 
@@ -78,6 +81,13 @@ def untouched(system: Path) -> Iterator[None]:
     )
     assert uids(system) == {0}
     assert os.geteuid() == os.getegid() == 0
+
+
+def push(shelf: DatasetShelf, content: bytes) -> None:
+    listing = Listing((cut("a.csv", [content]),))
+    shelf.begin(listing.dataset_id, listing.document)
+    shelf.put(listing.dataset_id, *listing.files[0].pieces, content)
+    shelf.publish(listing.dataset_id, "processed", 0.0)
 
 
 def give(folder: Path, user: int = USER) -> None:
@@ -229,20 +239,33 @@ def test_a_folder_that_its_user_cannot_use_is_named(state: State, place: Path) -
 
 
 @as_root
-def test_data_sets_are_not_brought_back_behind_a_link_of_the_users(
-    state: State, system: Path, sound: State, tmp_path: Path
+@pytest.mark.usefixtures("untouched")
+@pytest.mark.parametrize("link", ["", "pieces", "names", "sets"])
+def test_data_sets_are_not_brought_back_behind_a_link(
+    state: State, system: Path, sound: State, tmp_path: Path, link: str
 ) -> None:
     back_up(sound, tmp_path / "backup")
-    make_link(state.datasets, system)
-    assert restore(tmp_path / "backup", state).keys, "root made it"
-    os.chown(state.datasets, USER, USER, follow_symlinks=False)
-    with pytest.raises(RecoveryError, match=r"datasets is a link that root did not make.*remove"):
+    lay(state.datasets / link, system)
+    with pytest.raises(RecoveryError, match=r"the data sets were not copied: .*denied"):
         restore(tmp_path / "backup", state)
-    state.datasets.unlink()
-    state.datasets.mkdir()
-    lay(state.datasets / "pieces", system)
-    with pytest.raises(RecoveryError, match="pieces is a link that root did not make"):
-        restore(tmp_path / "backup", state)
+
+
+@as_root
+def test_data_sets_are_brought_back_as_the_user(state: State, sound: State, tmp_path: Path) -> None:
+    """Out of a backup of root's alone, also a rotten piece of which is put aside."""
+    back_up(sound, tmp_path / "backup")
+    (tmp_path / "backup").chmod(0o700)
+    rotten = next(
+        path for path in (tmp_path / "backup/datasets/pieces").rglob("*") if path.is_file()
+    )
+    sound_bytes = rotten.read_bytes()
+    rotten.write_bytes(b"rot")
+    shutil.rmtree(state.datasets)
+    assert "was damaged" in restore(tmp_path / "backup", state).datasets.lost[0]
+    rotten.write_bytes(sound_bytes)
+    assert restore(tmp_path / "backup", state).datasets.sets == 1
+    assert uids(state.db.parent) == {USER}
+    assert [each.names for each in DatasetShelf(state.datasets).sets()] == [("processed",)]
 
 
 @as_root

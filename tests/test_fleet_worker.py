@@ -128,6 +128,7 @@ def test_defaults_are_the_documented_ones(tmp_path: Path, monkeypatch: pytest.Mo
     [
         (["--host-id", "a b"], "cannot be a host id"),
         (["--repo-root", "/nonexistent"], "not a folder"),
+        (["--artifacts-dir", "caf\udce9"], "no text in UTF-8"),
         (["--venv-python", "nowhere/python"], "make the virtual environment first"),
         (["--receiver-url", "10.0.0.1:8445"], "not a receiver's address"),
     ],

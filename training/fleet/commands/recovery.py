@@ -83,7 +83,6 @@ def backup(
     as_json: AsJson = False,
 ) -> int:
     """Copy database and store while the receiver works; again into the same folder copies what is new."""
-    from training.fleet.datasets.copy import copy_datasets
     from training.fleet.recovery.backup import Backup
 
     world: World = ctx.obj
@@ -97,7 +96,7 @@ def backup(
             keep=keep,
             progress=progress,
         )
-        data = copy_datasets(state.datasets, folder / "datasets", progress)
+    data = made.datasets
     lost = [*made.contents.lost, *data.lost]
     shape = {
         "snapshot": made.name,
@@ -140,8 +139,6 @@ def restore(
     as_json: AsJson = False,
 ) -> int:
     """Put a backup in the place of what was lost; the receiver must be stopped."""
-    from training.fleet.datasets.copy import copy_datasets
-    from training.fleet.recovery.files import give_to_owner
     from training.fleet.recovery.restore import Restore
 
     world: World = ctx.obj
@@ -150,9 +147,7 @@ def restore(
         done = Restore(folder, state, SystemClock(), progress=progress).run(
             snapshot=snapshot, force=force, with_keys=with_keys
         )
-        data = copy_datasets(folder / "datasets", state.datasets, progress)
-        give_to_owner(state.db, state.datasets)
-    report = _checked(state)
+    data, report = done.datasets, _checked(state)
     made_at = datetime.fromtimestamp(done.contents.made_at, UTC).strftime("%Y-%m-%d %H:%M UTC")
     shape = {
         "snapshot": done.snapshot,

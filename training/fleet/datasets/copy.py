@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from training.fleet.datasets.shelf import DatasetShelf, Shelved
 from training.fleet.state import RecoveryError
@@ -22,10 +21,10 @@ class Copied:
     lost: list[str] = field(default_factory=list)
 
 
-def copy_datasets(source: Path, target: Path, progress: Progress) -> Copied:
-    """Have every data set of the folder ``source`` in ``target``, under the names it has now. Raises RecoveryError."""
+def copy_datasets(source: DatasetShelf, target: DatasetShelf, progress: Progress) -> Copied:
+    """Have every data set of ``source`` in ``target``, under the names it has now. Raises RecoveryError."""
     try:
-        return _copy_all(DatasetShelf(source), DatasetShelf(target), progress)
+        return _copy_all(source, target, progress)
     except StoreError as error:
         raise RecoveryError(f"the data sets were not copied: {error}") from error
 

@@ -7,6 +7,7 @@
     <folder>/snapshots/<moment>/training_jobs.db the database, as of one moment
     <folder>/snapshots/<moment>/contents.json    what belongs to it, with sizes and digests
     <folder>/snapshots/<moment>/keys/…           the authority, if asked for
+    <folder>/datasets/…                          the data sets and their names, as of the newest backup
 
 The database comes first: a bundle is published before its row is committed and never removed, so whatever that copy
 names can still be copied afterwards. A snapshot gets its name when all of it is durable, so that a half one is never
@@ -25,6 +26,8 @@ import msgspec
 from training.clock import Clock
 from training.fleet.database import DatabaseError
 from training.fleet.database_sqlite import SqliteDatabase
+from training.fleet.datasets.copy import Copied, copy_datasets
+from training.fleet.datasets.shelf import DatasetShelf
 from training.fleet.recovery.doctor import Known, known_of
 from training.fleet.recovery.doctor_store import Delivery
 from training.fleet.recovery.files import (
@@ -43,12 +46,13 @@ from training.fleet.storage.filesystem import Fs, LocalFs, file_sha256
 from training.fleet.storage.locking import LockedError, exclusive
 from training.fleet.store import PROVENANCE
 
-MARK, STORE, SNAPSHOTS, CONTENTS, KEYS = (
+MARK, STORE, SNAPSHOTS, CONTENTS, KEYS, DATASETS = (
     "backup.json",
     "store",
     "snapshots",
     "contents.json",
     "keys",
+    "datasets",
 )
 FORMAT = 1
 KEEP = 10
@@ -87,6 +91,7 @@ class Made:
     known: int = 0  # bundles that an earlier backup had brought
     bytes_copied: int = 0
     mended: list[str] = field(default_factory=list)  # good here, damaged or gone in the store
+    datasets: Copied = field(default_factory=Copied)
 
 
 def snapshots(folder: Path) -> list[str]:
@@ -140,10 +145,15 @@ class Backup:
             try:
                 with exclusive(self.folder / f"{MARK}.lock"):
                     made = self._make(state, clock, with_keys, deep, progress)
+                    made.datasets = self._datasets(state, progress)
                     self._prune(keep)
             except LockedError:
                 raise RecoveryError(f"another backup into {self.folder} is being made") from None
         return made
+
+    def _datasets(self, state: State, progress: Progress) -> Copied:
+        shelved = DatasetShelf(state.datasets, reading(owner_of(state.db), self.fs))
+        return copy_datasets(shelved, DatasetShelf(self.folder / DATASETS, self.fs), progress)
 
     def _open(self) -> None:
         """Make sure that this is a folder of backups, or may become one."""

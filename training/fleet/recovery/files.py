@@ -140,7 +140,9 @@ def discard_database(path: Path) -> None:
 def with_rights_of_owner(state: State) -> Iterator[User | None]:
     """What root does inside it does as the receiver's user, who is yielded; None when there is no need to."""
     owner = owner_of(state.db)
-    give_to_owner(state.db, state.models, state.tls)  # so that what root once left can be written
+    give_to_owner(
+        state.db, state.models, state.tls, state.datasets
+    )  # so that what root once left can be written
     try:
         with acting_as(owner):
             yield owner

@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from training.fleet.state import RecoveryError
 from training.fleet.storage.filesystem import CHUNK_BYTES, Fs, LocalFs
 
 
@@ -58,7 +57,7 @@ def _become(user: User) -> None:
 
 
 class ReadingAs(LocalFs):
-    """What another user may read: opened with that user's rights, which end with the opening."""
+    """What another user may read, and put aside when it is damaged: with that user's rights for each single act."""
 
     def __init__(self, user: User) -> None:
         super().__init__()
@@ -75,9 +74,17 @@ class ReadingAs(LocalFs):
         with acting_as(self._user):
             return super().size(path)
 
+    def modified_at(self, path: Path) -> float:
+        with acting_as(self._user):
+            return super().modified_at(path)
+
     def names(self, path: Path) -> list[str]:
         with acting_as(self._user):
             return super().names(path)
+
+    def replace(self, source: Path, target: Path) -> None:
+        with acting_as(self._user):
+            super().replace(source, target)
 
 
 def reading(user: User | None, fs: Fs) -> Fs:
@@ -93,19 +100,3 @@ def reader_of(folder: Path, owner: User | None) -> User | None:
     if owner is None or (folder.is_dir() and folder.stat().st_uid == owner.uid):
         return None
     return ROOT
-
-
-def refuse_links(folder: Path) -> None:
-    """Raise RecoveryError when ``folder`` is, or holds, a link that root did not make: root would write behind it."""
-    made = [folder] if folder.is_symlink() else []
-    if folder.is_dir():
-        for place, folders, files in os.walk(folder):
-            made += [
-                each for name in (*folders, *files) if (each := Path(place, name)).is_symlink()
-            ]
-    for link in made:
-        if link.lstat().st_uid != 0:
-            raise RecoveryError(
-                f"{link} is a link that root did not make, and root writes behind none of those: "
-                f"remove it, or make it anew as root (chown -h root {link}) if it is yours"
-            )

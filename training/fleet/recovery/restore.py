@@ -14,7 +14,10 @@ from pathlib import Path
 from training.clock import Clock
 from training.fleet.database import DatabaseError
 from training.fleet.database_sqlite import SqliteDatabase
+from training.fleet.datasets.copy import Copied, copy_datasets
+from training.fleet.datasets.shelf import DatasetShelf
 from training.fleet.recovery.backup import (
+    DATASETS,
     KEY_FILES,
     KEYS,
     MARK,
@@ -35,7 +38,7 @@ from training.fleet.recovery.files import (
     sync_way,
     with_rights_of_owner,
 )
-from training.fleet.recovery.owner import acting_as, owner_of, reader_of, reading, refuse_links
+from training.fleet.recovery.owner import acting_as, owner_of, reader_of, reading
 from training.fleet.recovery.reconcile import (
     Delivery,
     Outcome,
@@ -68,6 +71,7 @@ class Restored:
     lost: list[str] = field(default_factory=list)
     aside: Path | None = None  # the database that was there
     keys: bool = False
+    datasets: Copied = field(default_factory=Copied)
 
 
 @dataclass
@@ -87,14 +91,15 @@ class Restore:
     def run(
         self, *, snapshot: str | None = None, force: bool = False, with_keys: bool = False
     ) -> Restored:
-        """Raises RecoveryError, and then the database that was there is the one that is there."""
+        """Raises RecoveryError, and then the database that was there is the one that is there.
+
+        But for the data sets, which come last: without one of them only jobs wait that name it.
+        """
         with (
             plainly("the restore", UNTOUCHED),
-            with_rights_of_owner(self.state) as owner,
+            with_rights_of_owner(self.state),
             self.state.alone(),
         ):
-            if owner is not None:  # the data sets are brought back by root itself
-                refuse_links(self.state.datasets)
             with acting_as(self._reader):
                 done = self._begin(snapshot, force)
             if with_keys:
@@ -111,6 +116,10 @@ class Restore:
             self.fs.sync_folder(self.state.db.parent)
             if with_keys:
                 self._keys(done)
+            shelved = DatasetShelf(self.folder / DATASETS, self._from)
+            done.datasets = copy_datasets(
+                shelved, DatasetShelf(self.state.datasets, self.fs), self.progress
+            )
         return done
 
     def _begin(self, snapshot: str | None, force: bool) -> Restored:
