@@ -883,22 +883,33 @@ def test_an_unreachable_receiver_is_exit_code_75(run):
 
 
 @pytest.mark.parametrize(
-    "argv",
+    ("argv", "begins"),
     [
-        [],
-        ["nope"],
-        ["show"],
-        ["status", "--nope"],
-        ["list", "--status", "x"],
-        ["logs", "x", "--attempt", "0"],
-        ["status", "--receiver-url", "nonsense"],
-        ["status", "--receiver-url", "http://"],
+        ([], ""),
+        (["nope"], "No such command 'nope'"),
+        (["show"], ""),
+        (["status", "--nope"], "No such option: --nope"),
+        (["list", "--status", "x"], "Invalid value for '--status': 'x' is not one of 'pending', "),
+        (["logs", "x", "--attempt", "0"], "Invalid value for '--attempt'"),
+        (["enroll", "my pc"], "Invalid value for 'NAME': 'my pc' is no name: 1 to 64 letters"),
+        (["tokens", "add", "caf\udce9"], "Invalid value for 'NAME': 'caf\\udce9' is no name"),
+        (["status", "--receiver-url", "nonsense"], ""),
+        (["status", "--receiver-url", "http://"], ""),
     ],
 )
-def test_wrong_usage_is_exit_code_2_and_one_sentence(argv):
+def test_wrong_usage_is_exit_code_2_and_one_sentence(argv, begins):
     world = World(out=io.StringIO(), err=io.StringIO(), environ={})
     assert cli.main(argv, world=world) == 2
-    assert world.err.getvalue().count("\n") == 1  # type: ignore[attr-defined]
+    said = world.err.getvalue()  # type: ignore[attr-defined]
+    assert said.startswith(f"cis490-jobs: {begins}")
+    assert said.count("\n") == 1
+
+
+def test_bytes_that_are_no_text_name_no_job(run):
+    refusal = {"type": "unknown_job", "detail": "no job is called '?'"}
+    run.receiver.answers["GET", "/v1/job/%3F"] = Response(404, {}, json.dumps(refusal).encode())
+    assert run("show", "\udcff") == 1
+    assert "no job is called '?'" in run.err
 
 
 def test_the_receivers_address_comes_from_flag_variable_or_default(run):

@@ -97,7 +97,17 @@ def test_a_port_in_use(plan: Path, capsys: pytest.CaptureFixture[str]) -> None:
         code, sentence = refused(capsys, arguments(plan, "--port", str(port)))
     assert code == 1
     assert f"port {port}" in sentence
-    assert "--port" in sentence
+    assert "is a receiver running already? choose another one with --port" in sentence
+
+
+@pytest.mark.parametrize("host", ["nonsense.invalid", "192.0.2.7"])
+def test_an_address_of_another_machine(
+    plan: Path, host: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, sentence = refused(capsys, arguments(plan, "--tls", "--host", host))
+    assert code == 1
+    assert f"cannot listen on {host}" in sentence
+    assert "--host takes an address of this machine" in sentence
 
 
 @pytest.mark.parametrize("port", ["-1", "65536", "http"])

@@ -342,7 +342,8 @@ def main(argv: Sequence[str] | None = None, *, world: World | None = None) -> in
         )
         return code if isinstance(code, int) else DONE
     except typer.TyperException as error:  # wrong usage
-        world.complain(f"{error.format_message().rstrip('.')}; see cis490-jobs --help")
+        said = error.format_message().replace("Value error, ", "", 1).rstrip(".")  # a type's name
+        world.complain(f"{said}; see cis490-jobs --help")
         return USAGE
     except Damaged as error:
         world.complain(error)

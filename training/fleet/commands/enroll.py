@@ -16,7 +16,19 @@ from training.fleet.printable import one_line, printable
 from training.fleet.trust.identity import FINGERPRINT_PREFIX, parse_fingerprint
 from training.fleet.words import HOST_ID_PATTERN, PLAIN_URL_PATTERN
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="Of the host, or of the operator.")]
+
+def _name(text: str) -> str:
+    if not re.fullmatch(HOST_ID_PATTERN, text):
+        raise typer.BadParameter(
+            f"{text!r} is no name: 1 to 64 letters, digits, dots, dashes and underscores, a letter or digit first"
+        )
+    return text
+
+
+Name = Annotated[
+    str,
+    typer.Argument(metavar="NAME", callback=_name, help="Of the host, or of the operator."),
+]
 Operator = Annotated[bool, typer.Option("--operator", help="A person's laptop, not a host.")]
 Url = Annotated[str | None, typer.Option(help="As for all commands.")]
 AsJson = Annotated[bool, typer.Option("--json", help="For machines.")]

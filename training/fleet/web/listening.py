@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import ipaddress
 import os
 import socket
@@ -129,7 +130,9 @@ def _listen(host: str, port: int) -> socket.socket:
         return socket.create_server((host, port), family=family, backlog=1024)
     except OSError as error:
         why = str(error.strerror).partition(" (while")[0]  # Python appends the address once more
-        raise StartError(
-            f"cannot listen on {host} port {port}: {why}; "
+        remedy = (
             "is a receiver running already? choose another one with --port"
-        ) from error
+            if error.errno == errno.EADDRINUSE
+            else "--host takes an address of this machine (0.0.0.0 for all), --port a number from 1024 on"
+        )
+        raise StartError(f"cannot listen on {host} port {port}: {why}; {remedy}") from error
