@@ -37,6 +37,8 @@ from training.fleet.client import (
     file_sha256,
     verdict,
 )
+from training.fleet.work.outbox import fitting
+from training.fleet.work.outcome import error_text, parse_progress, parse_timing
 
 URL = "http://receiver:8445"
 GRANT = {
@@ -93,6 +95,29 @@ def client_of(script: Script, **how: Any) -> tuple[FleetClient, list[float]]:
     slept: list[float] = []
     client = FleetClient(URL, "pi", transport=script, chance=lambda: 0.5, sleep=slept.append, **how)
     return client, slept
+
+
+def test_the_longest_message_of_a_worker_is_not_too_long() -> None:
+    """Also where every character takes four bytes, and numbers are written with a blank between them."""
+    wide = "\N{GRINNING FACE}"
+    lines = fitting(("x" * protocol.LOG_LINE_CHARS_MAX,) * protocol.LOG_LINES_MAX)
+    said = parse_progress(json.dumps({"event": "e", "note": wide * 2000}, ensure_ascii=False))
+    noted = parse_timing(b"[" + b",".join([b"1"] * 5460) + b"]")
+    assert said
+    assert noted
+    assert not parse_timing(b"[" + b",".join([b"1"] * 8000) + b"]")
+    more: dict[str, Any] = {"claim_id": "c" * 128, "seq": 2**53, "progress": said, "lines": lines}
+    script = Script(ok({}), ok({}), ok({}))
+    client, _ = client_of(script)
+    for send in (
+        lambda: client.heartbeat("j" * 64, **more),
+        lambda: client.complete("j" * 64, artifact_id="a" * 64, record=noted, **more),
+        lambda: client.fail("j" * 64, error=error_text(wide * 5000, []), **more),
+    ):
+        with pytest.raises(Unreachable, match="lacks something"):
+            send()
+    sizes = [len(body) for *_, body in script.sent]
+    assert max(sizes) <= protocol.JSON_BODY_MAX, sizes
 
 
 # -- the retry table --------------------------------------------------------------------------------------------

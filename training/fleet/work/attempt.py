@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from training import strict_json
 from training.crashpoint import crashpoint
 from training.fleet.datasets.cache import NotGiven, Order
 from training.fleet.job import EndReason
@@ -32,7 +31,7 @@ from training.fleet.work import types as t
 from training.fleet.work.disk import AttemptFolders, folders_of, make_folders, prune
 from training.fleet.work.environment import trainer_environment
 from training.fleet.work.outbox import Outbox
-from training.fleet.work.outcome import LAST_WORDS, Failure
+from training.fleet.work.outcome import LAST_WORDS, TIMING_BYTES_MAX, Failure, parse_timing
 from training.fleet.work.output import OutputTail
 from training.fleet.work.trainer import MEASURE_S
 from training.fleet.work.trainer_command import (
@@ -50,7 +49,6 @@ LOOK_S = 0.5  # how often new output is looked for
 MIB = 1024**2
 DISK_WANTED_BYTES = 256 * MIB  # with less, no work is asked for and no ended attempt is kept
 DISK_FLOOR_BYTES = 64 * MIB  # with less, a running trainer is stopped before it harms the host
-TIMING_BYTES_MAX = 16 * 1024
 
 Post = Callable[[t.Event], None]
 Fetch = Callable[[str, Order], Path]  # a data set's id → the folder that holds it
@@ -298,9 +296,9 @@ class Attempt:
     def _timing(self, reports: Path) -> dict[str, Any]:
         """Durations and places that the trainer wrote down outside the bundle, so that equal bundles stay equal."""
         path = reports / f"{self.assignment.model}_{self.assignment.mode}_timing.json"
-        with suppress(OSError, ValueError):
+        with suppress(OSError):
             if path.stat().st_size <= TIMING_BYTES_MAX:
-                return {"timing": strict_json.loads(path.read_bytes())}
+                return parse_timing(path.read_bytes())
         return {}
 
     def _pack_failed(self, error: Exception) -> None:

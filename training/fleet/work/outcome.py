@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from training import strict_json
 from training.fleet.job import EndReason
 from training.fleet.words import ERROR_CHARS_MAX
 
@@ -26,6 +27,7 @@ LAST_WORDS = 40  # lines of output that an error text may quote
 LAST_LINES = 5  # in which a trainer that ran out of memory says so; before, it may have got over it
 PROGRESS_BYTES_MAX = 2048
 PROGRESS_FIELDS_MAX = 24
+TIMING_BYTES_MAX = 16 * 1024  # as it is sent
 
 
 class EndKind(StrEnum):
@@ -204,3 +206,12 @@ def parse_progress(line: str) -> dict[str, Any] | None:
         or isinstance(field, bool | str)
         or (isinstance(field, int | float) and abs(field) < 1e300)
     }
+
+
+def parse_timing(content: bytes) -> dict[str, Any]:
+    """A trainer's own account of its durations and places as a record's member; empty when it is none, or too long."""
+    try:
+        timing = strict_json.loads(content)
+    except ValueError:
+        return {}
+    return {"timing": timing} if len(strict_json.dumps(timing)) <= TIMING_BYTES_MAX else {}
