@@ -17,9 +17,12 @@ from hypothesis import strategies as st
 from test_fleet_end_to_end import PATIENCE_S, Fleet, until
 from test_fleet_service import POLICY, Receiver, refused
 
+from training.fleet.calls.transport import Response
+from training.fleet.client import FleetClient
 from training.fleet.ledger import GAP
-from training.fleet.protocol import LogLines, OutputRequest, Slug
-from training.fleet.words import LOG_LINES_MAX
+from training.fleet.protocol import FailRequest, HeartbeatRequest, LogLines, OutputRequest, Slug
+from training.fleet.web.problems import decoded, reply
+from training.fleet.words import JSON_BODY_MAX, LOG_LINES_MAX
 from training.fleet.work.outbox import (
     ATTEMPTS_KEPT,
     CORRUPT_KEPT,
@@ -29,6 +32,8 @@ from training.fleet.work.outbox import (
     Outbox,
     fitting,
 )
+from training.fleet.work.outcome import Ended, EndKind, judge, parse_progress
+from training.fleet.work.output import OutputTail
 from training.fleet.work.types import Assignment, Backlog
 
 JOB = Assignment(job_id="ab" * 32, claim_id="c1", name="gbt", attempt=2)
@@ -323,6 +328,66 @@ def test_report_that_comes_again_keeps_what_it_takes_along(receiver: Receiver) -
     older = a_failure(claim_id, seq=6, progress={"event": "epoch", "epoch": 8})
     receiver.service.fail("id-one", older)
     assert receiver.queue.attempts("id-one")[0].progress == progress
+
+
+class Wire:
+    """What the real client sends is read as the receiver reads it, and given to the service."""
+
+    def __init__(self, receiver: Receiver) -> None:
+        self.receiver = receiver
+
+    def request(self, method: str, path: str, headers: object, body: bytes, *_: object) -> Response:
+        assert len(body) <= JSON_BODY_MAX
+        verb = path.rpartition("/")[2]
+        kind, call = {
+            "heartbeat": (HeartbeatRequest, self.receiver.service.heartbeat),
+            "fail": (FailRequest, self.receiver.service.fail),
+        }[verb]
+        return Response(200, {}, bytes(reply(call("id-one", decoded(body, kind))).body))
+
+
+# st.text() leaves halves of characters out.
+WORDS = st.text(st.characters(exclude_categories=()), max_size=40)
+PROGRESS = st.dictionaries(WORDS, st.none() | st.booleans() | st.integers() | st.floats() | WORDS)
+PRINTED = st.lists(
+    st.binary(max_size=60)
+    | WORDS.map(lambda text: text.encode("utf-8", "surrogatepass"))
+    | st.builds(
+        lambda event, more: json.dumps({"event": event, **more}).encode(),
+        st.sampled_from(["epoch", "error"]),
+        PROGRESS | WORDS.map(lambda text: {"message": text}),
+    ),
+    max_size=12,
+)
+
+
+@given(PRINTED, st.sampled_from([1, 65, 70, 137]))
+@example(
+    [b'{"event": "epoch", "note": "\\ud800"}', b'{"event": "error", "message": "\\udfff\\u0000"}'],
+    70,
+)
+def test_whatever_a_trainer_prints_the_receiver_takes_and_keeps(
+    tmp_path_factory: pytest.TempPathFactory, printed: list[bytes], code: int
+) -> None:
+    path = tmp_path_factory.mktemp("printed") / "trainer.log"
+    path.write_bytes(b"\n".join(printed))
+    lines = fitting(tuple(OutputTail(path).poll(final=True)))
+    said = [fields for line in lines if (fields := parse_progress(line))]
+    complaints = [str(each.get("message")) for each in said if each["event"] == "error"]
+    failure = judge(Ended(EndKind.EXITED, code=code), lines, complaints[-1] if complaints else None)
+    assert failure is not None
+    receiver = Receiver()
+    claim_id = receiver.granted()
+    client = FleetClient("http://receiver:1", "pi", transport=Wire(receiver), tries=1)
+    progress = said[-1] if said else None
+    more = {"claim_id": claim_id, "progress": progress, "lines": lines, "first_line": 0}
+    assert client.heartbeat("id-one", seq=1, **more).log_next == len(lines)
+    client.fail("id-one", error=failure.error, exit_code=code, seq=2, **more)
+    (attempt,) = receiver.queue.attempts("id-one")
+    assert attempt.error == failure.error.encode("utf-8", "replace").decode()
+    assert stored(receiver) == list(lines)
+    assert (attempt.progress is None) == (progress is None)
+    receiver.queue.close()
 
 
 # ── real processes: the receiver away at the worst moments, the worker killed meanwhile ─────
