@@ -37,7 +37,7 @@ from training.fleet.calls.answers import (
     backoff_s,
 )
 from training.fleet.datasets.pieces import ID, BadListing, Listing, Place, parse
-from training.fleet.storage.filesystem import LocalFs
+from training.fleet.storage.filesystem import LocalFs, replace_whole
 from training.fleet.storage.locking import LockedError, exclusive
 
 log = logging.getLogger(__name__)
@@ -366,11 +366,7 @@ def _size(folder: Path) -> int:
 
 def _write_whole(path: Path, content: bytes) -> None:
     """All of it or nothing, also after a power cut."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f"{path.name}.part")
-    with part.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    LocalFs().replace(part, path)
-    LocalFs().sync_folder(path.parent)
+    fs = LocalFs()
+    fs.mkdir(path.parent)
+    replace_whole(fs, path.with_name(f"{path.name}.part"), path, [content])
+    fs.sync_folder(path.parent)
