@@ -314,7 +314,8 @@ VALUES = st.one_of(
 
 def careless() -> argparse.ArgumentParser:
     """A trainer of one's own as people write them: abbreviations, lists, whatever comes."""
-    parser = argparse.ArgumentParser(allow_abbrev=True, exit_on_error=False)
+    # Without --help, which would end it: `h` abbreviates that, and harms nobody.
+    parser = argparse.ArgumentParser(allow_abbrev=True, add_help=False, exit_on_error=False)
     parser.add_argument("--out-dir")
     parser.add_argument("--reports-dir")
     parser.add_argument("--tags", nargs="*")
