@@ -29,7 +29,7 @@ def table(record: Mapping[str, Any]) -> str:
         done, of = len(run["done"]), run["tasks"]
         size = "" if run["full"] else " (quick)"
         size += "" if done == of else f" ({done} of {of} tasks)"
-        took = f"{run['seconds'] / 60:.0f} min at load {run['load']}"
+        took = f"{run['seconds'] / 60:.1f} min at load {run['load']}"
         lines.append(
             f"| {part.name}{size} | {len(run['broken'])} | {figures} | {took} | {run['commit']} |"
         )
