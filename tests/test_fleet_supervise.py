@@ -494,7 +494,19 @@ def test_trainer_that_dies_with_its_worker_leaves_no_record(tmp_path: Path) -> N
     assert end_on_record(tmp_path / "end") is None
 
 
-@pytest.mark.parametrize("content", [b"", b"[]", b'{"ended": null}', b"{}", b"\xff"])
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"[]",
+        b'{"ended": null}',
+        b"{}",
+        b"\xff",
+        b'{"ended": 1e999}',
+        b'{"ended": 99999999999}',
+        b"[" * 9999,
+    ],
+)
 def test_record_that_was_not_written_whole_is_none(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "end").write_bytes(content)
     assert end_on_record(tmp_path / "end") is None

@@ -7,10 +7,12 @@ import json
 import os
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from training.fleet.calls.transport import Response, TransportError
@@ -200,11 +202,39 @@ def test_what_was_saved_comes_back(tmp_path: Path) -> None:
         b'{"request_id": 1, "delivery": {"x": 1}}',
         b"[" * 99_999,
         b'{"request_id": "\\ud800"}',
+        b'{"request_id": 7}',
+        b'{"crashed": [7]}',
     ):
         (tmp_path / "saved.json").write_bytes(damaged)
         assert disk.load() == t.Saved()
         assert (tmp_path / "saved.corrupt").read_bytes() == damaged
         assert not (tmp_path / "saved.json").exists()
+    disk.close()
+
+
+def members_of(document: dict[str, Any]) -> Iterator[tuple[dict[str, Any], str]]:
+    """Every member of every object below: the object, and the member's name."""
+    for name, value in document.items():
+        yield document, name
+        if isinstance(value, dict):
+            yield from members_of(value)
+
+
+@pytest.mark.parametrize("odd", [None, 7, 1.5, "", [], {}, ["x"], {"x": 1}], ids=repr)
+def test_a_member_of_a_wrong_type_is_set_aside(tmp_path: Path, odd: object) -> None:
+    """It would be sent, opened or counted with otherwise."""
+    failure = Failure(EndReason.TRAINER_FAILED, "no memory", 137, Memory.RAM)
+    delivery = t.Delivery(assignment=JOB, path="/b", sha256="ab", size=3)
+    report = t.Report(assignment=JOB, failure=failure)
+    whole = asdict(t.Saved(request_id="r", held=JOB, delivery=delivery, report=report))
+    disk = StateFolder(tmp_path)
+    for number, _ in enumerate(members_of(whole)):
+        document = json.loads(json.dumps(whole))
+        inside, name = list(members_of(document))[number]
+        inside[name] = odd
+        (tmp_path / "saved.json").write_text(json.dumps(document))
+        loaded = disk.load()
+        assert msgspec.convert(asdict(loaded), t.Saved) == loaded, (inside, name)
     disk.close()
 
 

@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any, Protocol
 
+from training import strict_json
 from training.fleet.supervise_memory import memory_state, usable_kib
 from training.fleet.work.outcome import LIKE_KILLED, SIGKILL, Ended, EndKind
 
@@ -205,6 +206,8 @@ class LocalProcess:
 
 def _end_of(report: Mapping[str, Any]) -> Ended:
     code = int(report["ended"])
+    if not -(2**31) <= code < 2**32:
+        raise ValueError("no program ends with such a status")
     cpu_s = float(report.get("cpu_s", 0.0))
     max_rss_kib = int(report.get("max_rss_kib", 0))
     if code < 0:
@@ -314,7 +317,7 @@ class Launcher:
 def end_on_record(path: Path) -> Ended | None:
     """How a trainer ended whose worker was killed about then: see ``CommandSpec.end``."""
     try:
-        return _end_of(json.loads(path.read_bytes()))
+        return _end_of(strict_json.loads(path.read_bytes()))
     except (OSError, ValueError, KeyError, TypeError):
         return None
 

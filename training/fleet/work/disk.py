@@ -99,27 +99,36 @@ class StateFolder:
         return count + 1
 
 
-def _saved(document: Mapping[str, Any]) -> Saved:
+def _saved(document: Any) -> Saved:
     """Members that only a newer version knows are left out; those that an older one did not know are None."""
-    if not isinstance(document, dict):
-        raise TypeError("it is no JSON object")
+    _check(document, dict, "it")
+    request_id, crashed = document.get("request_id"), document.get("crashed") or []
+    _check(request_id, str | None, "request_id")
+    _check(crashed, list, "crashed")
+    for each in crashed:
+        _check(each, str, "one of crashed")
     delivery, report, held = (document.get(name) for name in ("delivery", "report", "held"))
     return Saved(
-        request_id=document.get("request_id"),
-        crashed=tuple(map(str, document.get("crashed") or ())),
+        request_id=request_id,
+        crashed=tuple(crashed),
         held=None if held is None else _known(Assignment, held),
         delivery=None if delivery is None else _known(Delivery, delivery),
         report=None if report is None else _known(Report, report),
     )
 
 
-def _known(kind: type[T], document: Mapping[str, Any]) -> T:
-    """A record of which only the members count that ``kind`` has. Raises TypeError when one is missing."""
-    members: dict[str, Any] = {
-        one.name: document[one.name]
-        for one in fields(kind)  # type: ignore[arg-type]
-        if one.name in document
-    }
+# The types of members, by their annotations: what has another one would be refused by whoever it is sent to.
+_KINDS: Mapping[Any, type] = {"str": str, "int": int, "Mapping[str, Any]": dict}
+
+
+def _known(kind: type[T], document: Any) -> T:
+    """A record of which only the members count that ``kind`` has. Raises TypeError when one is missing or wrong."""
+    _check(document, dict, kind.__name__.lower())
+    members: dict[str, Any] = {}
+    for one in fields(kind):  # type: ignore[arg-type]
+        if one.name in document:
+            members[one.name] = document[one.name]
+            _check(members[one.name], _KINDS.get(one.type, object), one.name)
     if "assignment" in members:
         members["assignment"] = _known(Assignment, members["assignment"])
     if "failure" in members:
@@ -127,14 +136,21 @@ def _known(kind: type[T], document: Mapping[str, Any]) -> T:
     return kind(**members)
 
 
-def _failure(document: Mapping[str, Any]) -> Failure:
-    lacking = document.get("out_of_memory")
+def _failure(document: Any) -> Failure:
+    _check(document, dict, "failure")
+    lacking, exit_code = document.get("out_of_memory"), document.get("exit_code")
+    _check(exit_code, int | None, "exit_code")
     return Failure(
         EndReason(document["reason"]),
         str(document["error"]),
-        document.get("exit_code"),
+        exit_code,
         None if lacking is None else Memory(lacking),
     )
+
+
+def _check(value: object, kind: Any, name: str) -> None:
+    if not isinstance(value, kind):
+        raise TypeError(f"{name} has a wrong type")
 
 
 def write_whole(path: Path, content: bytes, *, durable: bool = True) -> None:
