@@ -44,7 +44,7 @@ from training.fleet.plans.types import (
     TrainerSpec,
     job_identity,
 )
-from training.fleet.printable import say
+from training.fleet.printable import counted, say
 from training.streams import replace_unprintable
 
 __all__ = [
@@ -210,7 +210,8 @@ def _table(plan: Manifest) -> str:
     ]
     if not all(map(_is_known, plan.jobs)):
         lines.append("?: depends on what the receiver has under the data set's name")
-    return "\n".join([f"{plan.name}: {len(plan.jobs)} jobs, {len(plan.hosts)} hosts", *lines])
+    size = f"{counted(len(plan.jobs), 'jobs')}, {counted(len(plan.hosts), 'hosts')}"
+    return "\n".join([f"{plan.name}: {size}", *lines])
 
 
 def _is_known(job: JobSpec) -> bool:

@@ -67,3 +67,8 @@ def say(text: str) -> None:
         if not has_seen_enough(error):
             raise
         write_no_more()
+
+
+def counted(count: int, things: str) -> str:
+    """``1 job``, ``2 jobs``."""
+    return f"{count} {things[:-1] if count == 1 else things}"

@@ -13,7 +13,7 @@ from training.fleet.commands.views import Json, ago, size
 from training.fleet.commands.world import DONE, REFUSED, USAGE, CannotError, World, meter
 from training.fleet.datasets.client import FolderError, push, read_folder
 from training.fleet.datasets.pieces import Catalogue, UnknownDataset
-from training.fleet.printable import printable
+from training.fleet.printable import counted, printable
 from training.fleet.words import DATASET_NAME_PATTERN
 
 Url = Annotated[str | None, typer.Option(help="As for all commands.")]
@@ -53,8 +53,8 @@ def push_dataset(
     except FolderError as error:
         raise CannotError(str(error)) from None
     line = (
-        f"{called} is data set {listing.dataset_id[:12]}: {size(listing.size)} in {len(listing.files)} files, "
-        f"{size(sent)} of which travelled"
+        f"{called} is data set {listing.dataset_id[:12]}: {size(listing.size)} "
+        f"in {counted(len(listing.files), 'files')}, {size(sent)} of which travelled"
     )
     world.show(as_json, {**view, "sent": sent}, lambda: line)
     if not any(file.path == "validation_v1.parquet" for file in listing.files):

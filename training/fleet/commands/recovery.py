@@ -17,7 +17,7 @@ from rich.text import Text
 from training.clock import SystemClock
 from training.fleet.commands.views import size
 from training.fleet.commands.world import DONE, REFUSED, USAGE, CannotError, World
-from training.fleet.printable import printable
+from training.fleet.printable import counted, printable
 from training.fleet.recovery.findings import Finding, Level, Report
 from training.fleet.state import DEFAULT, RecoveryError, State
 
@@ -221,11 +221,6 @@ def _checked(state: State) -> Report:
     from training.fleet.recovery.doctor import examine
 
     return examine(state, SystemClock())
-
-
-def counted(count: int, things: str) -> str:
-    """``1 job``, ``2 jobs``."""
-    return f"{count} {things[:-1] if count == 1 else things}"
 
 
 def printable_text(lines: list[str]) -> Text:

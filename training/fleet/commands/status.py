@@ -19,7 +19,7 @@ from training.fleet.commands.views import (
     state,
     table,
 )
-from training.fleet.printable import one_line
+from training.fleet.printable import counted, one_line
 
 _PENDING_SHOWN = 40
 _NAMED_SHOWN = 40
@@ -80,8 +80,9 @@ def _names(names: Sequence[str]) -> str:
 def _counts(counts: Json) -> Text:
     total = sum(int(number(n) or 0) for n in counts.values())
     said = [f"{int(number(counts.get(s)) or 0)} {s}" for s in STATUSES if counts.get(s)]
-    jobs = "1 job" if total == 1 else f"{total} jobs"
-    return Text(f"{jobs}: {', '.join(said)}" if said else "no jobs yet", style="bold")
+    return Text(
+        f"{counted(total, 'jobs')}: {', '.join(said)}" if said else "no jobs yet", style="bold"
+    )
 
 
 def _status_table(data: Json) -> RenderableType:
