@@ -119,6 +119,9 @@ def test_any_weights_come_back(
         ({"file": "../mlp_oracle.pt"}, "outside its own folder"),
         ({"file": "mlp_oracle.ckpt.json"}, "outside its own folder"),
         ({"bytes": None}, "does not name its sidecar"),
+        ({"bytes": float("inf")}, "does not name its sidecar"),
+        ({"file": "a\0.pt"}, "left no a"),
+        ({"file": "caf\udce9\ud800.pt"}, "left no caf"),
     ],
 )
 def test_broken_promises_are_named_and_leave_nothing(

@@ -105,7 +105,7 @@ def _checkpoint_members(out_dir: Path, model: str, mode: str) -> list[_Member]:
         return [_Member(path), _Member(conventional)]
     try:
         name, size, digest = str(named["file"]), int(named["bytes"]), str(named["sha256"])
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, TypeError, ValueError, OverflowError):
         raise BundleError(f"{path.name} does not name its sidecar with size and SHA-256") from None
     if Path(name).name != name or name in {"", ".", "..", path.name}:
         raise BundleError(f"{path.name} names a sidecar outside its own folder")
@@ -201,5 +201,5 @@ def _open(path: Path) -> IO[bytes]:
             os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)),
             "rb",
         )
-    except FileNotFoundError:
+    except (FileNotFoundError, ValueError):  # the latter: a name that no file can have
         raise BundleError(f"the trainer exited with 0 but left no {path.name}") from None
