@@ -7,13 +7,14 @@ import json
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+from odd_values import variants
 
 from training.fleet.calls.transport import Response, TransportError
 from training.fleet.client import FleetClient
@@ -212,29 +213,17 @@ def test_what_was_saved_comes_back(tmp_path: Path) -> None:
     disk.close()
 
 
-def members_of(document: dict[str, Any]) -> Iterator[tuple[dict[str, Any], str]]:
-    """Every member of every object below: the object, and the member's name."""
-    for name, value in document.items():
-        yield document, name
-        if isinstance(value, dict):
-            yield from members_of(value)
-
-
-@pytest.mark.parametrize("odd", [None, 7, 1.5, "", [], {}, ["x"], {"x": 1}], ids=repr)
-def test_a_member_of_a_wrong_type_is_set_aside(tmp_path: Path, odd: object) -> None:
+def test_a_member_of_a_wrong_type_is_set_aside(tmp_path: Path) -> None:
     """It would be sent, opened or counted with otherwise."""
     failure = Failure(EndReason.TRAINER_FAILED, "no memory", 137, Memory.RAM)
     delivery = t.Delivery(assignment=JOB, path="/b", sha256="ab", size=3)
     report = t.Report(assignment=JOB, failure=failure)
     whole = asdict(t.Saved(request_id="r", held=JOB, delivery=delivery, report=report))
     disk = StateFolder(tmp_path)
-    for number, _ in enumerate(members_of(whole)):
-        document = json.loads(json.dumps(whole))
-        inside, name = list(members_of(document))[number]
-        inside[name] = odd
+    for place, value, document in variants(whole):
         (tmp_path / "saved.json").write_text(json.dumps(document))
         loaded = disk.load()
-        assert msgspec.convert(asdict(loaded), t.Saved) == loaded, (inside, name)
+        assert msgspec.convert(asdict(loaded), t.Saved) == loaded, (place, value)
     disk.close()
 
 

@@ -10,12 +10,14 @@ from pathlib import Path
 
 import pytest
 import torch
+from odd_values import variants
 from trainer_builders import SHORT, arguments, make_data, run
 
 from training.trainer import checkpoint
 from training.trainer.checkpoint import CheckpointError, StateFile
+from training.trainer.compare import compare
 from training.trainer.contract import BadData, Exit
-from training.trainer.score import main, score
+from training.trainer.score import judge, main, score
 
 
 class Ticks:
@@ -143,6 +145,39 @@ def test_a_checkpoint_of_a_later_version_is_refused(tmp_path: Path) -> None:
     path.write_text(json.dumps({"format": checkpoint.FORMAT, "version": 99}))
     with pytest.raises(CheckpointError, match="version 99"):
         checkpoint.read(path)
+
+
+def test_no_member_of_another_kind_is_a_bug_in_the_trainer(
+    trained: tuple[Path, Path], tmp_path: Path
+) -> None:
+    """Whatever scoring and comparing take from a checkpoint's JSON, which has no digest of its own."""
+    path, data = trained
+    sound = json.loads(path.read_bytes())
+    judged = judge(path, data)
+    (tmp_path / "mlp_oracle.pt").write_bytes(path.with_name("mlp_oracle.pt").read_bytes())
+    used = (
+        "facts",
+        "hyper",
+        "label_map",
+        "levels",
+        "mode",
+        "model",
+        "sidecar",
+        "split",
+        "threshold",
+    )
+    refused = 0
+    for place, _, some in variants({name: sound[name] for name in used}):
+        rest = {name: value for name, value in sound.items() if name not in used}
+        (tmp_path / path.name).write_text(json.dumps({**rest, **some}))
+        try:
+            if place[0] == "split":
+                compare(judge(tmp_path / path.name, data), judged, n_resamples=2)
+            else:
+                score(tmp_path / path.name, data)
+        except BadData:
+            refused += 1
+    assert refused > 500
 
 
 def test_nothing_tells_where_or_when_it_was_made(trained: tuple[Path, Path]) -> None:

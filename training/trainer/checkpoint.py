@@ -9,25 +9,65 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
+from argparse import ArgumentTypeError
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
+from training import strict_json
 from training.clock import Clock
 from training.data.errors import SchemaMismatch
 from training.data.schema import FeatureSchema, require_same
 from training.trainer.contract import BadData
+from training.trainer.flags import MODELS
 
 FORMAT = "cis490-checkpoint"
 VERSION = 1
 LARGEST_JSON = 64 << 20
+_FILE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
 
 
 class CheckpointError(BadData):
     """The checkpoint is missing, damaged, changed, or made for other data."""
+
+
+class _Sidecar(msgspec.Struct):
+    file: str
+    bytes: int
+    sha256: str
+
+
+class _Split(msgspec.Struct):
+    recipe: str
+    train_hosts: list[str]
+    seed: Annotated[int, msgspec.Meta(ge=0)]
+    fingerprint: str
+
+
+class _Levels(msgspec.Struct):
+    usual: float | None
+
+
+class _Threshold(msgspec.Struct):
+    threshold: float | None
+
+
+class _Members(msgspec.Struct):
+    """What scoring and comparing need of a checkpoint."""
+
+    model: str
+    mode: str
+    facts: dict[str, Any]
+    hyper: dict[str, Any]
+    label_map: dict[str, int]
+    split: _Split
+    sidecar: _Sidecar
+    levels: _Levels | None = None
+    threshold: _Threshold | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,15 +104,16 @@ def read(path: Path) -> Checkpoint:
     """A checkpoint whose sidecar is the one it names; raises ``CheckpointError`` before reading weights."""
     document = _read_json(path)
     try:
-        named = document["sidecar"]
-        name, size, digest = str(named["file"]), int(named["bytes"]), str(named["sha256"])
-    except (KeyError, TypeError, ValueError):
-        raise CheckpointError(f"{path} names no sidecar: it is damaged") from None
-    if Path(name).name != name or name in {"", ".", ".."}:
+        members = msgspec.convert(document, _Members)
+        _check(members)
+    except ValueError as error:
+        raise CheckpointError(f"{path} is damaged ({error}): fetch the bundle again") from None
+    name, digest = members.sidecar.file, members.sidecar.sha256
+    if not _FILE.fullmatch(name):
         raise CheckpointError(f"{path} names a sidecar outside its own folder: do not trust it")
     beside = path.parent / name
     try:
-        if beside.stat().st_size != size:
+        if beside.stat().st_size != members.sidecar.bytes:
             raise CheckpointError(_changed(beside, path))
         sidecar = beside.read_bytes()
     except OSError as error:
@@ -80,6 +121,18 @@ def read(path: Path) -> Checkpoint:
     if hashlib.sha256(sidecar).hexdigest() != digest:
         raise CheckpointError(_changed(beside, path))
     return Checkpoint(document, sidecar)
+
+
+def _check(members: _Members) -> None:
+    """Raises ValueError when the numbers of the classes, or a hyperparameter, cannot be those of a training."""
+    if sorted(members.label_map.values()) != list(range(len(members.label_map))):
+        raise ValueError("the classes are not numbered from 0 on")
+    for one in MODELS.get(members.model, ()):
+        if one.key in members.hyper:
+            try:
+                one.parse(str(members.hyper[one.key]))
+            except ArgumentTypeError as error:
+                raise ValueError(f"{one.key}: {error}") from None
 
 
 def _changed(beside: Path, path: Path) -> str:
@@ -90,10 +143,10 @@ def _read_json(path: Path) -> dict[str, Any]:
     try:
         if path.stat().st_size > LARGEST_JSON:
             raise CheckpointError(f"{path} is too large for a checkpoint")
-        document = json.loads(path.read_bytes())
+        document = strict_json.loads(path.read_bytes())
     except OSError as error:
         raise CheckpointError(f"{path} cannot be read: {error.strerror}") from None
-    except (ValueError, RecursionError):
+    except ValueError:
         raise CheckpointError(f"{path} is not a checkpoint: it holds no valid JSON") from None
     if not isinstance(document, dict) or document.get("format") != FORMAT:
         raise CheckpointError(f"{path} is not a checkpoint of these trainers")

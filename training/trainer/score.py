@@ -29,7 +29,8 @@ PROGRAM = "training.trainer.score"
 _NOT_WEIGHTS = (
     RuntimeError,
     ValueError,
-    KeyError,
+    LookupError,
+    ArithmeticError,
     TypeError,
     AttributeError,
     EOFError,
@@ -110,20 +111,27 @@ def judge(checkpoint: Path, data: Path, *, threads: int = 1) -> Judged:
         cause = str(error).partition("\n")[0][:200]
         raise BadData(f"{checkpoint} holds no weights of {found.model} ({cause})") from None
     outputs = fitted.predict(inputs.X, np.arange(len(loaded)), features=inputs.features)
+    if outputs.proba is not None and outputs.proba.shape[1] != len(labels):
+        raise BadData(
+            f"{checkpoint} names {len(labels)} classes and knows {outputs.proba.shape[1]}"
+        )
     said, recorded = outputs.score, document.get("levels")
     if said is not None and recorded is not None:
         quiet = baseline_scores(fitted, inputs)
         said = Levels.elsewhere(quiet, inputs.baseline_host, recorded).applied(said, inputs.host)
-    scored = Scored.build(
-        y=inputs.y,
-        episode=inputs.episode,
-        host=inputs.host,
-        t_start=inputs.t_start,
-        t_end=inputs.t_end,
-        proba=outputs.proba,
-        score=said,
-        label_map=labels,
-    )
+    try:
+        scored = Scored.build(
+            y=inputs.y,
+            episode=inputs.episode,
+            host=inputs.host,
+            t_start=inputs.t_start,
+            t_end=inputs.t_end,
+            proba=outputs.proba,
+            score=said,
+            label_map=labels,
+        )
+    except ValueError as error:
+        raise BadData(f"{checkpoint} does not fit {data}: {error}") from None
     return Judged(document, inputs, scored)
 
 

@@ -149,7 +149,7 @@ def _failure(document: Any) -> Failure:
 
 
 def _check(value: object, kind: Any, name: str) -> None:
-    if not isinstance(value, kind):
+    if not isinstance(value, kind) or (isinstance(value, bool) and kind is not object):
         raise TypeError(f"{name} has a wrong type")
 
 
