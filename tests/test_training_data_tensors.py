@@ -284,3 +284,37 @@ def test_validation_is_summed_up(tmp_path):
     (tmp_path / VALIDATION_FILE).write_bytes(b"")
     with pytest.raises(DataError, match="cannot be read"):
         load_validation(tmp_path / VALIDATION_FILE)
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [pl.lit("x"), pl.lit(None), pl.lit(float("nan")), pl.lit(7), pl.lit([1]), "some are missing"],
+    ids=str,
+)
+@pytest.mark.parametrize(
+    "file",
+    [
+        f"{TENSOR_FOLDER}/index.parquet",
+        f"{TENSOR_FOLDER}/baseline.parquet",
+        FEATURES_FILE,
+        VALIDATION_FILE,
+    ],
+)
+def test_a_column_of_another_type_is_bad_data(tmp_path, file, odd):
+    """Or it makes no difference, as in columns that nobody reads; it is never a mistake of the program."""
+    write(tmp_path, baseline=window_set(label=np.full(N, "baseline")))
+    whole = pl.read_parquet(tmp_path / file)
+    before = load(tmp_path)
+    refused = 0
+    for name in whole.columns:
+        some = pl.when(pl.int_range(pl.len()) % 2 == 1).then(pl.col(name))
+        column = some if isinstance(odd, str) else odd
+        whole.with_columns(column.alias(name)).write_parquet(tmp_path / file)
+        try:
+            after, _ = load(tmp_path), load_validation(tmp_path / VALIDATION_FILE)
+        except DataError:
+            refused += 1
+        else:
+            np.testing.assert_array_equal(after.features, before.features)
+            assert after.host.tolist() == before.host.tolist()
+    assert refused >= 2

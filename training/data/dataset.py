@@ -285,14 +285,12 @@ def _read_features(path: Path, manifest: Manifest, index: pl.DataFrame) -> NDArr
         )
     if not table["window_id"].equals(index["window_id"]):
         raise DataError(f"{path} and the tensors hold different windows: build the data set again.")
+    table = table.select(wanted[len(INDEX_COLUMNS) :])
+    numbers = all(dtype.is_numeric() for dtype in table.dtypes)
     # Straight into rows: of a million windows each further copy would be gigabytes.
-    F = (
-        table.select(wanted[len(INDEX_COLUMNS) :])
-        .to_numpy(order="c")
-        .astype(np.float32, copy=False)
-    )
+    F = table.to_numpy(order="c").astype(np.float32, copy=False) if numbers else None
     del table
-    if not np.isfinite(F).all():
+    if F is None or not np.isfinite(F).all():
         raise DataError(
             f"{path} holds a value that is not a finite number: build the data set again."
         )
@@ -320,9 +318,13 @@ def load_validation(path: Path) -> Validation:
         raise DataError(
             f"The validation table {path} cannot be read ({str(error).splitlines()[0]})."
         ) from None
-    missing = [c for c in ("episode_id", "baseline", "ok", "reasons") if c not in table.columns]
-    if missing:
-        raise DataError(f"{path} has no column {missing[0]!r}: build the data set again.")
+    for column in ("episode_id", "baseline", "ok", "reasons"):
+        if table.schema.get(column) != VALIDATION_SCHEMA[column]:
+            raise DataError(
+                f"{path} has no column {column!r} of type {VALIDATION_SCHEMA[column]}: build the data set again."
+            )
+    if any(table.select("episode_id", "ok").null_count().row(0)):
+        raise DataError(f"{path} says nothing of some episodes: build the data set again.")
     bad = table.filter(~pl.col("ok"))
     rows = zip(bad["episode_id"].to_list(), bad["reasons"].to_list(), strict=True)
     return Validation(

@@ -24,7 +24,17 @@ from training.data.schema import FeatureSchema
 
 TENSORS, INDEX, MANIFEST = "tensors.npy", "index.parquet", "manifest.json"
 BASELINE_TENSORS, BASELINE_INDEX = "baseline.npy", "baseline.parquet"
-INDEX_COLUMNS = ("window_id", "episode_id", "host", "t_start", "t_end", "label")
+INDEX_SCHEMA = pl.Schema(
+    {
+        "window_id": pl.String,
+        "episode_id": pl.String,
+        "host": pl.String,
+        "t_start": pl.Float64,
+        "t_end": pl.Float64,
+        "label": pl.String,
+    }
+)
+INDEX_COLUMNS = tuple(INDEX_SCHEMA)
 CHUNK_ROWS = 4096
 
 
@@ -147,7 +157,7 @@ def read_index(folder: Path, manifest: Manifest) -> pl.DataFrame:
         raise DataError(
             f"{path} cannot be read ({_first_line(error)}): build the data set again."
         ) from None
-    if tuple(index.columns) != INDEX_COLUMNS or index_sha256(index) != manifest.index_sha256:
+    if not _is_index(index) or index_sha256(index) != manifest.index_sha256:
         raise DataError(
             f"{path} is not the index that the manifest describes: build the data set again."
         )
@@ -167,12 +177,16 @@ def read_baseline(
         raise DataError(
             f"The baselines in {folder} cannot be read ({_first_line(error)}): build the data set again."
         ) from None
-    known = tuple(index.columns) == INDEX_COLUMNS
-    if not known or (array_sha256(X), index_sha256(index)) != manifest.baseline_sha256:
+    if not _is_index(index) or (array_sha256(X), index_sha256(index)) != manifest.baseline_sha256:
         raise DataError(
             f"The baselines in {folder} are not those of the manifest: build the data set again."
         )
     return X, index
+
+
+def _is_index(table: pl.DataFrame) -> bool:
+    """Whether it has an index's columns, of their types and without gaps; only such a table has a digest."""
+    return table.schema == INDEX_SCHEMA and not any(table.null_count().row(0))
 
 
 def _shape(X: NDArray[np.float32]) -> tuple[int, int, int]:
