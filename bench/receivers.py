@@ -137,9 +137,15 @@ class Served:
         Path(f"/proc/{self.pid}/clear_refs").write_text("5")
 
 
+NOT_TAKEN_OUT = ("--policy", "odd_death_s=0")
+
+
 @contextlib.contextmanager
 def receiver(folder: Path, *, synchronous: str = "FULL", plan: str = MANIFEST) -> Iterator[Served]:
-    """The receiver as it is installed, over ``folder/jobs.db``; with NORMAL only the durability is another."""
+    """The receiver as it is installed, over ``folder/jobs.db``; with NORMAL only the durability is another.
+
+    But for one rule: a host whose jobs end badly at once is taken out, and that is what a client here makes of them.
+    """
     (folder / "manifest.toml").write_text(plan)
     program = (
         "from training.fleet.database_sqlite import SqliteDatabase as S; "
@@ -149,7 +155,17 @@ def receiver(folder: Path, *, synchronous: str = "FULL", plan: str = MANIFEST) -
     places = {"manifest": "manifest.toml", "db": "jobs.db", "models-dir": "models"}
     flags = [each for name, file in places.items() for each in (f"--{name}", str(folder / file))]
     with _started(
-        [sys.executable, "-c", program, "--port", "0", "--log-level", "WARNING", *flags],
+        [
+            sys.executable,
+            "-c",
+            program,
+            "--port",
+            "0",
+            "--log-level",
+            "WARNING",
+            *NOT_TAKEN_OUT,
+            *flags,
+        ],
         folder,
         "/v1/health",
     ) as served:
@@ -309,10 +325,15 @@ def rate(served: Served, step: Step, clients: int, seconds: float) -> tuple[floa
         ready.wait()
         go.wait()
         done, end = 0, time.perf_counter() + seconds
-        while time.perf_counter() < end:
-            step(call, client)
-            done += 1
-        counts.put(done)
+        try:
+            while time.perf_counter() < end:
+                step(call, client)
+                done += 1
+        except BaseException:
+            done = -1
+            raise
+        finally:
+            counts.put(done)
 
     processes = [context.Process(target=work, args=(n,)) for n in range(clients)]
     for process in processes:
@@ -320,8 +341,11 @@ def rate(served: Served, step: Step, clients: int, seconds: float) -> tuple[floa
     ready.wait()
     before, begun = served.cpu_s(), time.perf_counter()
     go.set()
-    done = sum(counts.get() for _ in processes)
+    each = [counts.get() for _ in processes]
     elapsed, cpu = time.perf_counter() - begun, served.cpu_s() - before
+    if min(each) < 0:
+        raise SystemExit("a client failed; what it said stands above")
+    done = sum(each)
     for process in processes:
         process.join()
     return done / elapsed, cpu / max(1, done) * 1e3
