@@ -93,7 +93,8 @@ class Restore:
     ) -> Restored:
         """Raises RecoveryError, and then the database that was there is the one that is there.
 
-        But for the data sets, which come last: without one of them only jobs wait that name it.
+        Only when it says that the data sets were not copied is the backup's in place: they come last, since without
+        one of them nothing fails, and the jobs that name it wait.
         """
         with (
             plainly("the restore", UNTOUCHED),
