@@ -65,6 +65,9 @@ class Proxied(SecureReceiver):
     """A receiver that listens for a proxy only. ``url`` is the proxy's."""
 
     port: int = 0
+    # Caddy cuts about one answer in a thousand: one that is quicker than its own look for the request's end (a race in
+    # Go's HTTP transport, in both versions). Every client asks again then.
+    tries = 5
 
     def listen(self) -> None:
         self.listener.close()

@@ -127,6 +127,8 @@ def host(name: str) -> x509.GeneralName:
 class SecureReceiver(Receiver):
     """The receiver of receiver_running.py, over TLS."""
 
+    tries = 1  # of a client's call
+
     folder: Path
     jobs: list[dict[str, Any]]
     clock: RealTime = field(default_factory=RealTime)
@@ -155,7 +157,7 @@ class SecureReceiver(Receiver):
 
     def showing(self, pem: bytes | None, token: str | None = None, name: str = "pi") -> FleetClient:
         client = FleetClient(
-            self.url, name, operator_token=token, tls=self.context(pem), tries=1, timeout_s=20.0
+            self.url, name, operator_token=token, tls=self.context(pem), tries=self.tries, timeout_s=20.0
         )
         self.clients.append(client)
         return client
