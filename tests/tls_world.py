@@ -157,7 +157,12 @@ class SecureReceiver(Receiver):
 
     def showing(self, pem: bytes | None, token: str | None = None, name: str = "pi") -> FleetClient:
         client = FleetClient(
-            self.url, name, operator_token=token, tls=self.context(pem), tries=self.tries, timeout_s=20.0
+            self.url,
+            name,
+            operator_token=token,
+            tls=self.context(pem),
+            tries=self.tries,
+            timeout_s=20.0,
         )
         self.clients.append(client)
         return client
