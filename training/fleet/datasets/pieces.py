@@ -21,8 +21,6 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from training import strict_json
-
 FORMAT = 1
 PIECE_BYTES = 1024 * 1024
 FILES_MAX = 10_000
@@ -113,8 +111,8 @@ def parse(document: bytes) -> Listing:
     if len(document) > LISTING_BYTES_MAX:
         raise BadListing(f"the listing is larger than {LISTING_BYTES_MAX} bytes")
     try:
-        whole = strict_json.loads(document)
-    except ValueError as error:
+        whole = json.loads(document)
+    except (ValueError, RecursionError) as error:
         raise BadListing(f"the listing is not JSON: {str(error)[:200]}") from None
     if not isinstance(whole, dict) or set(whole) != {"files", "format", "piece_bytes"}:
         raise BadListing("the listing must have files, format and piece_bytes, and nothing else")

@@ -137,15 +137,14 @@ def discard_database(path: Path) -> None:
 
 
 @contextlib.contextmanager
-def with_rights_of_owner(state: State) -> Iterator[User | None]:
-    """What root does inside it does as the receiver's user, who is yielded; None when there is no need to."""
+def with_rights_of_owner(state: State) -> Iterator[None]:
+    """What root does inside it does as the receiver's user."""
     owner = owner_of(state.db)
-    give_to_owner(
-        state.db, state.models, state.tls, state.datasets
-    )  # so that what root once left can be written
+    # So that what root once left can be written.
+    give_to_owner(state.db, state.models, state.tls, state.datasets)
     try:
         with acting_as(owner):
-            yield owner
+            yield
     except PermissionError as error:
         if owner is None:
             raise
