@@ -39,6 +39,7 @@ check: setup ## linters, formatter, strict types, known vulnerabilities
 	@$(PY) -m ruff format --check .
 	@$(PY) -m mypy
 	@$(PY) tools/supply_chain.py audit
+	@cd tests && ../$(PY) -c 'import house, pathlib; print("The longest modules (a report, no limit):", *house.longest(house.modules(pathlib.Path(".."))), sep="\n")'
 
 bench: setup ## every benchmark, each beside a peer or a limit (minutes)
 	@$(PY) -m bench

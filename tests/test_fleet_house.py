@@ -75,7 +75,6 @@ BREAKS: list[tuple[Callable[[Module], object], str, str]] = [
         "training.fleet.store",
         "if True:\n  from resource import getrusage",
     ),
-    (house.is_no_landfill, "training.fleet.service", "pass\n" * 501),
 ]
 
 
