@@ -128,6 +128,8 @@ BROKEN: list[tuple[str, list[str]]] = [
     ("strangers", ["UPDATE events SET job_id = 'nobody' WHERE seq = 9"]),
     ("strangers", [f"UPDATE artifacts SET attempt = 9 WHERE job_id = {DONE}"]),
     ("strangers", [f"UPDATE log_chunks SET attempt = 9 WHERE job_id = {DONE}"]),
+    ("granted", [f"UPDATE attempts SET granted = '{{}}' WHERE job_id = {DONE}"]),
+    ("granted", [f"UPDATE attempts SET granted = 'torn' WHERE job_id = {DONE}"]),
     ("ungranted", [f"DELETE FROM events WHERE job_id = {DONE} AND transition = 'claim'"]),
     ("completed", [f"UPDATE jobs SET artifact_id = NULL WHERE job_id = {DONE}"]),
     ("completed", [f"UPDATE attempts SET end_reason = 'host_lost' WHERE job_id = {DONE}"]),

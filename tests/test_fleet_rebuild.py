@@ -111,6 +111,21 @@ def test_the_history_that_is_known_is_told_with_its_times(state: State) -> None:
     assert json.loads(record) == {"seconds": 3.0}
 
 
+def test_what_was_granted_comes_back_unless_the_file_is_of_before(state: State) -> None:
+    kept = {row for row in rows(state, "SELECT claim_id, granted FROM attempts") if row[1]}
+    older = bundle_of(state, "done").parent / "provenance" / f"{job_id({'name': 'done'})}-1.json"
+    said = unsealed(older.read_bytes())
+    assert said.pop("granted") is True
+    older.write_bytes(sealed(said))
+    lose_database(state)
+    edited = [job | {"n_resamples": 5} for job in PLAN]
+    rebuild(state, edited, SystemClock())
+    back = dict(rows(state, "SELECT claim_id, granted FROM attempts"))
+    assert back.pop(said["claim_id"]) is None
+    assert set(back.items()) <= kept
+    assert len(back) == 3, "same-bytes, and done-twice twice"
+
+
 def test_a_receiver_goes_on_with_it(state: State, tmp_path: Path) -> None:
     lose_database(state)
     anew(state)

@@ -115,7 +115,7 @@ def _attempt_of_no_job() -> dict[str, object]:
     """Breaks the reference to jobs."""
     who = {"instance_id": None, "session_id": None, "slot": None, "request_id": None}
     given = {"job_id": "none", "attempt": 1, "claim_id": "c", "generation": 1, "host": "pi"}
-    return {**who, **given, "now": 0.0}
+    return {**who, **given, "now": 0.0, "granted": None}
 
 
 def check_transactions_of_several_connections_wait_for_each_other(connect: Connect) -> None:

@@ -269,6 +269,9 @@ class Attempt:
     out_of_memory: str | None = None  # "ram" or "vram", when that ended it
     crashed: bool = False  # its host said that it crashed with this attempt in hand
     pardoned: bool = False  # it counts against no budget: the host was to blame
+    granted: dict[str, Any] | None = (
+        None  # the job dict of the grant; None: of before this was kept
+    )
 
     @property
     def live(self) -> bool:
@@ -312,6 +315,14 @@ class Job:
         """What it asks for, and what was learned about its memory."""
         asked = Needs.of(self.spec)
         return replace(asked, ram_above_gib=self.ram_above_gib, vram_above_gib=self.vram_above_gib)
+
+    def granted(self, attempt: Attempt) -> Job:
+        """The job as it was granted to ``attempt``, whatever the plan says by now; as it is when that is not known."""
+        if attempt.granted is None:
+            return self
+        return replace(
+            self, spec=attempt.granted, name=str(attempt.granted.get("name") or self.job_id)
+        )
 
     @property
     def model(self) -> str:

@@ -25,6 +25,7 @@ class AttemptView(Wire, frozen=True, kw_only=True):
     progress: dict[str, Any] | None
     artifact_id: str | None
     record: dict[str, Any] | None = None
+    granted: dict[str, Any] | None = None  # the job dict as it was granted; null: nobody kept it
 
 
 class EventView(Wire, frozen=True, kw_only=True):

@@ -151,7 +151,14 @@ class JobQueue(Healing):
                 chosen if isinstance(chosen, NoJob) else self._write_grant(chosen, host, claimant)
             )
 
-    def _write_grant(self, job_id: str, host: Host, claimant: Claimant) -> Grant:
+    def _write_grant(
+        self,
+        job_id: str,
+        host: Host,
+        claimant: Claimant,
+        granted: Callable[[Job], Mapping[str, Any] | None] = lambda job: job.spec,
+    ) -> Grant:
+        """``granted`` is the job dict that the attempt is kept with; None when nobody knows it."""
         now, claim_id = self.clock.now(), self._new_claim_id()
         row = self.db.one("grant", job_id=job_id, claim_id=claim_id, host=host.name, now=now)
         assert row is not None, "the decision and its write are one transaction"
@@ -168,6 +175,7 @@ class JobQueue(Healing):
             slot=claimant.slot,
             request_id=claimant.request_id,
             now=now,
+            granted=as_json(granted(job)),
         )
         self._event("claim", job_id, JobStatus.PENDING, job.status, row["attempt"], host.name)
         attempt = self.attempt(claim_id)

@@ -67,4 +67,5 @@ def attempt_of(row: Row) -> Attempt:
         out_of_memory=row["out_of_memory"],
         crashed=bool(row["crashed"]),
         pardoned=bool(row["pardoned"]),
+        granted=None if row["granted"] is None else json.loads(row["granted"]),
     )

@@ -172,7 +172,8 @@ class Service:
         if not attempt.live:
             raise ended(attempt)
         self.queue.repeated("claim_repeat", job)
-        return self._granted(Grant(job, attempt), self._remaining_s(job), repeated=True)
+        granted = Grant(job.granted(attempt), attempt)
+        return self._granted(granted, self._remaining_s(job), repeated=True)
 
     def _remaining_s(self, job: Job) -> float:
         """What is left of a live job's lease; nothing may be promised by a clock that stepped a moment ago."""
@@ -319,6 +320,7 @@ class Service:
         )
 
     def _check_result(self, job: Job, attempt: Attempt, request: CompleteRequest) -> None:
+        job = job.granted(attempt)
         if request.spec_hash is not None and request.spec_hash != spec_hash(job.spec):
             raise Refusal(
                 Slug.SPEC_MISMATCH,
@@ -378,6 +380,7 @@ class Service:
             or attempt.end_reason is EndReason.COMPLETED
         ):
             raise ended(attempt)
+        job = job.granted(attempt)
         return UploadTicket(job.job_id, attempt.attempt, attempt.claim_id, job.model, job.mode)
 
     def upload_stored(self, ticket: UploadTicket, artifact_id: str) -> bool:

@@ -99,6 +99,7 @@ class Views:
                     progress=each.progress,
                     artifact_id=each.artifact_id,
                     record=each.record,
+                    granted=each.granted,
                 )
                 for each in attempts
             ],

@@ -57,11 +57,23 @@ def allowed_names(spec: Mapping[str, Any]) -> frozenset[str]:
     return frozenset(name for name in names if _NAME.fullmatch(name))
 
 
+def granted(detail: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What the attempt was granted that completed the job; what the plan says now where nobody kept that."""
+    artifact_id = detail["job"].get("artifact_id")
+    kept = [
+        attempt.get("granted")
+        for attempt in detail.get("attempts") or ()
+        if attempt.get("end_reason") == "completed" and attempt.get("artifact_id") == artifact_id
+    ]
+    spec: Mapping[str, Any] = (kept[-1] if kept else None) or detail["spec"]
+    return spec
+
+
 def fetch_model(
     client: FleetClient, detail: Mapping[str, Any], folder: Path, progress: Progress | None
 ) -> tuple[str, list[Unpacked]]:
     """Fetch the model of the job ``detail`` into ``folder``: its artifact id and its files, all verified."""
-    view, allowed = detail["job"], allowed_names(detail["spec"])
+    view, allowed = detail["job"], allowed_names(granted(detail))
     if not view.get("artifact_id"):
         raise BundleRefused(f"job {view['name']} is {view['status']} and has no model yet")
     if not allowed:

@@ -150,7 +150,7 @@ def render_job(detail: Json) -> RenderableType:
             facts.add_row(Text(label, "bold"), shown)
     parts: list[RenderableType] = [facts]
     if detail.get("attempts"):
-        parts += [Text(), _attempts(detail["attempts"], now)]
+        parts += [Text(), _attempts(detail["attempts"], spec, now)]
     if detail.get("events"):
         parts += [Text(), _events(detail["events"][-15:], now)]
     return Group(*parts)
@@ -180,8 +180,8 @@ def _left(view: Json) -> str:
     return f"about {eta(view)} left" if eta(view) else ""
 
 
-def _attempts(attempts: Sequence[Json], now: object) -> Table:
-    made = table("ATTEMPT", "HOST", "BEGAN", "LASTED", "ENDED", "ERROR")
+def _attempts(attempts: Sequence[Json], spec: Json, now: object) -> Table:
+    made = table("ATTEMPT", "HOST", "BEGAN", "LASTED", "ENDED", "ERROR", "GRANTED WITH")
     for entry in attempts:
         began, ended = number(entry.get("granted_at")), number(entry.get("ended_at"))
         made.add_row(
@@ -191,8 +191,25 @@ def _attempts(attempts: Sequence[Json], now: object) -> Table:
             cell("" if began is None or ended is None else duration(ended - began)),
             cell(entry.get("end_reason") or "still running"),
             cell(entry.get("error"), chars_max=400),
+            cell(_unlike(entry.get("granted"), spec), chars_max=400),
         )
     return made
+
+
+def _unlike(granted: object, spec: Json) -> str:
+    """Where an attempt was granted something else than the plan says now."""
+    if not isinstance(granted, Mapping):
+        return "not known"
+    keys = sorted(key for key in granted.keys() | spec.keys() if granted.get(key) != spec.get(key))
+    return ", ".join(f"{key} = {_plainly(granted.get(key))}" for key in keys)
+
+
+def _plainly(value: object) -> str:
+    if isinstance(value, Mapping):
+        return "; ".join(f"{key} = {_plainly(each)}" for key, each in value.items())
+    if isinstance(value, list):
+        return f"[{', '.join(map(str, value))}]"
+    return "not set" if value is None else str(value)
 
 
 def _events(events: Sequence[Json], now: object) -> Table:

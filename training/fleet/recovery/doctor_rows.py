@@ -93,6 +93,11 @@ QUESTIONS = (
         "a row was changed by hand or lost: " + BACKUP,
     ),
     Question("doctor_strangers", "{what} ({attempt}) is of job {job_id}, which has none such"),
+    Question(
+        "doctor_granted",
+        "what attempt {attempt} of job {job_id} was granted is not a job dict of that job",
+        HISTORY,
+    ),
     Question("doctor_ungranted", "attempt {attempt} of job {job_id} on {host} has no event", HISTORY),
     Question(
         "doctor_completed",

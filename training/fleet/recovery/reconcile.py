@@ -44,6 +44,7 @@ class _Said(msgspec.Struct, frozen=True):
     delivered_at: float
     instance_id: str | None = None
     record: dict[str, Any] | None = None
+    granted: bool = False  # whether the spec is that of the grant; older files do not say
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,7 +230,10 @@ class Recovery(JobQueue):
         self._claim_id = said.claim_id
         moment, self._then.moment = self._then.moment, said.granted_at
         grant = self._write_grant(
-            said.job_id, Host.of(said.host, {}), Claimant(instance_id=said.instance_id)
+            said.job_id,
+            Host.of(said.host, {}),
+            Claimant(instance_id=said.instance_id),
+            lambda _: said.spec if said.granted else None,
         )
         self._then.moment = moment
         self.db.run("rebuilt_mark", job_id=said.job_id, attempt=said.attempt, detail=REBUILT)

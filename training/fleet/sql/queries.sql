@@ -78,8 +78,9 @@ RETURNING attempt
 
 -- name: add_attempt — the grant's own row
 INSERT INTO attempts (job_id, attempt, claim_id, generation, host, instance_id, session_id, slot, request_id,
-  granted_at)
-VALUES (:job_id, :attempt, :claim_id, :generation, :host, :instance_id, :session_id, :slot, :request_id, :now)
+  granted_at, granted)
+VALUES (:job_id, :attempt, :claim_id, :generation, :host, :instance_id, :session_id, :slot, :request_id, :now,
+  :granted)
 
 -- name: attempt_by_claim — whom a claim id names
 SELECT * FROM attempts WHERE claim_id = :claim_id

@@ -66,6 +66,10 @@ WHERE NOT EXISTS (SELECT 1 FROM attempts AS a WHERE a.job_id = r.job_id AND a.at
 UNION ALL SELECT DISTINCT 'output', job_id, attempt FROM log_chunks AS c
 WHERE NOT EXISTS (SELECT 1 FROM attempts AS a WHERE a.job_id = c.job_id AND a.attempt = c.attempt)
 
+-- name: doctor_granted — what an attempt was granted, where that was kept, is its job
+SELECT job_id, attempt FROM attempts WHERE granted IS NOT NULL AND COALESCE(
+  CASE WHEN json_valid(granted) THEN json_extract(granted, '$.job_id') END, '') <> job_id
+
 -- name: doctor_ungranted — every attempt has the event of its grant
 SELECT a.job_id, a.attempt, a.host FROM attempts AS a WHERE NOT EXISTS (
   SELECT 1 FROM events AS e WHERE e.job_id = a.job_id AND e.transition = 'claim' AND e.attempt = a.attempt)

@@ -74,6 +74,7 @@ CREATE TABLE attempts (
   out_of_memory TEXT CHECK (out_of_memory IN ('ram', 'vram')),
   crashed     INTEGER NOT NULL DEFAULT 0 CHECK (crashed IN (0, 1)),   -- its host crashed with it in hand
   pardoned    INTEGER NOT NULL DEFAULT 0 CHECK (pardoned IN (0, 1)),  -- it counts against no budget
+  granted     TEXT,                 -- the job dict as it was granted; NULL: granted before this was kept
   PRIMARY KEY (job_id, attempt),
   CHECK ((ended_at IS NULL) = (end_reason IS NULL))
 ) STRICT;

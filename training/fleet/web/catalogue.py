@@ -33,12 +33,17 @@ def first_delivery(
 def provenance_of(
     job: Job, attempt: Attempt, record: dict[str, Any] | None, *, now: float
 ) -> dict[str, Any]:
-    """How an attempt came to its bundle: enough to rebuild the job's row from the store alone."""
+    """How an attempt came to its bundle: enough to rebuild the job's row from the store alone.
+
+    ``granted`` is false where nobody knows the grant: ``spec`` is then what the plan says at the delivery.
+    """
+    job = job.granted(attempt)
     return {
         "claim_id": attempt.claim_id,
         "name": job.name,
         "spec": job.spec,
         "spec_hash": spec_hash(job.spec),
+        "granted": attempt.granted is not None,
         "generation": attempt.generation,
         "host": attempt.host,
         "instance_id": attempt.instance_id,

@@ -149,6 +149,7 @@ async def complete(hub: Hub, request: Request) -> Response:
         attempt, job = service.queue.attempt(ticket.claim_id), service.queue.get(job_id)
         assert attempt is not None
         assert job is not None
+        job = job.granted(attempt)
         settled = attempt.end_reason is EndReason.COMPLETED
         mismatch = body.spec_hash not in (None, spec_hash(job.spec))
         if settled or mismatch or not service.upload_stored(ticket, body.artifact_id):
