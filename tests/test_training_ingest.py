@@ -16,7 +16,7 @@ from training.data.dataset import load_processed
 from training.data.errors import DataError
 from training.data.ingest_long import window_starts
 from training.data.ingest_pcp import METRICS, Archive, PcpCut, read_archive, read_pcp
-from training.data.ingested import name_labels
+from training.data.ingested import Said, name_labels
 
 N, C, T = 24, 3, 20
 
@@ -193,16 +193,16 @@ def test_missing_values_are_refused_or_left_out(tmp_path, capsys):
     ],
 )
 def test_labels_get_their_names_and_order(y, names, expected, order):
-    labels, found = name_labels(np.array(y), names)
+    labels, found, _ = name_labels(np.array(y), Said(labels=names, no_benign=names == ("b", "a")))
     assert labels.tolist() == expected
     assert found == order
 
 
 def test_labels_beyond_the_names_given_are_refused():
     with pytest.raises(DataError, match="class number 3, but 2 labels are named"):
-        name_labels(np.array([0, 3]), ("a", "b"))
+        name_labels(np.array([0, 3]), Said(labels=("a", "b")))
     with pytest.raises(DataError, match="'c' is not among"):
-        name_labels(np.array(["a", "c"]), ("a", "b"))
+        name_labels(np.array(["a", "c"]), Said(labels=("a", "b")))
 
 
 # -- tables in long form -----------------------------------------------------------------------------------------------

@@ -67,7 +67,7 @@ def make_data(
         sample_hz=5.0,
         window_s=4.0,
         stride_s=2.0,
-        target="malicious",
+        target="malicious" if "benign" in names else "class",
         label_names=names,
         normaliser={"kind": "none"},
         validation_rows=[

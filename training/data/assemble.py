@@ -10,14 +10,13 @@ import numpy as np
 
 from training.data import normalise
 from training.data.channels import CHANNELS
+from training.data.classes import BENIGN, MALICIOUS, benign_of
 from training.data.dataset import BASELINE, WindowSet
 from training.data.episode import Meta
 from training.data.errors import DataError
 from training.data.extract import Extract
 from training.data.schema import ChannelSpec, FeatureSchema
 from training.data.windows import class_spans, plan_windows
-
-BINARY = ("benign", "malicious")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,8 +96,27 @@ def label_names(good: Sequence[Extract], options: Options) -> list[str]:
     if options.like is not None:
         return sorted(options.like.label_map, key=options.like.label_map.__getitem__)
     if options.target == "malicious":
-        return list(BINARY)
+        return [BENIGN, MALICIOUS]
     return sorted({p for e in good if not _meta(e).baseline for p in e.label_phase})
+
+
+def benign_names(good: Sequence[Extract], options: Options) -> tuple[str, ...]:
+    """The classes that raise no alarm, as the recordings declare their phases. Raises DataError where they disagree."""
+    if options.like is not None:
+        return benign_of(options.like)
+    if options.target == "malicious":
+        return (BENIGN,)
+    kinds: dict[str, set[str]] = defaultdict(set)
+    for extracted in good:
+        if not _meta(extracted).baseline:
+            for phase in set(extracted.label_phase):
+                kinds[phase].add(_meta(extracted).phases[phase])
+    if odd := sorted(phase for phase, said in kinds.items() if len(said) > 1):
+        raise DataError(
+            f"The phase {odd[0]!r} is benign in some episodes and malicious in others: "
+            "declare it alike in each meta.json."
+        )
+    return tuple(sorted(phase for phase, said in kinds.items() if said == {BENIGN}))
 
 
 def baseline_windows(
@@ -142,7 +160,7 @@ def cut_windows(
         if meta.baseline is not of_baselines or grid is None:
             continue
         classes = [
-            BASELINE if of_baselines else (p if options.target == "phase" else meta.phases[p])
+            BASELINE if of_baselines else (meta.phases[p] if options.target == "malicious" else p)
             for p in extracted.label_phase
         ]
         spans = class_spans(extracted.label_t, list(classes), extracted.end_s)

@@ -26,12 +26,14 @@ from training.clock import SystemClock
 from training.data.assemble import (
     Options,
     baseline_windows,
+    benign_names,
     choose_channels,
     cut_windows,
     label_names,
     measure_baselines,
 )
 from training.data.channels import Mode
+from training.data.classes import NO_ALARM, Benign
 from training.data.dataset import TENSOR_FOLDER, write_processed
 from training.data.episode import EpisodeError, find_episodes
 from training.data.errors import DataError
@@ -59,6 +61,7 @@ class Summary:
     quarantined: dict[str, list[str]]
     windows: int
     labels: dict[str, int]
+    benign: list[str]
     hosts: dict[str, int]
     hosts_without_baseline: list[str]
     channels: dict[str, int]
@@ -94,7 +97,7 @@ def build(
             if baselines.fleet is None
             else "The schema was made without baselines, so its data cannot be normalised: leave them out."
         )
-    labels = label_names(good, options)
+    labels, benign = label_names(good, options), benign_names(good, options)
     windows, counts = cut_windows(good, channels, baselines, sample_hz, options)
     quiet = baseline_windows(good, channels, baselines, sample_hz, options)
     schema = write_processed(
@@ -104,8 +107,9 @@ def build(
         sample_hz=sample_hz,
         window_s=options.window_s,
         stride_s=options.stride_s,
-        target=options.target,
+        target=options.target if benign else NO_ALARM,
         label_names=labels,
+        benign=benign,
         normaliser=baselines.rule,
         validation_rows=[e.verdict.row(counts[e.verdict.episode_id]) for e in found],
         baseline=quiet,
@@ -121,6 +125,7 @@ def build(
             e.verdict.episode_id: list(e.verdict.reasons) for e in found if not e.verdict.ok
         },
         windows=len(windows.X),
+        benign=list(benign),
         labels={name: int((windows.label == name).sum()) for name in labels},
         hosts=hosts,
         hosts_without_baseline=baselines.without(list(hosts)),
@@ -254,7 +259,9 @@ def _progress(*, quiet: bool) -> Progress:
 
 def describe(summary: Summary) -> str:
     """The summary in words."""
+    why = "as the recordings declare their phases"
     lines = [
+        Benign(names=tuple(summary.benign), why=why).line(),
         f"{summary.episodes} episodes, {summary.baselines} of them baselines, {len(summary.quarantined)} quarantined",
         f"{summary.windows} windows: "
         + ", ".join(f"{n} {name}" for name, n in summary.labels.items()),

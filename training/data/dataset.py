@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from training.data import tensors as tensor_files
 from training.data.channels import Mode
+from training.data.classes import BENIGN, benign_of, stated
 from training.data.errors import DataError
 from training.data.features import extract, feature_specs
 from training.data.schema import (
@@ -87,10 +88,11 @@ def write_processed(
     normaliser: dict[str, Any],
     validation_rows: Sequence[dict[str, Any]],
     baseline: WindowSet | None = None,
+    benign: Sequence[str] = (BENIGN,),
 ) -> FeatureSchema:
     """Write the whole folder and return its schema.
 
-    ``label_names`` in order of their integers (for the target ``malicious``: benign, malicious). ``normaliser``
+    ``label_names`` in order of their integers; ``benign`` are those that raise no alarm. ``normaliser``
     describes the rule by plain JSON values. Channels are put in the order that the files want: realistic first.
     ``validation_rows`` have the columns of VALIDATION_SCHEMA; missing ones become null. ``baseline`` has windows of
     the hosts' baseline recordings: they train and test nothing, and show what is usual on a host.
@@ -114,6 +116,7 @@ def write_processed(
         normaliser=normaliser,
         channels=ordered,
         features=feature_specs(ordered),
+        benign=stated(benign),
     )
     F = extract(X, ordered, sample_hz)
     index = _index(windows)
@@ -179,7 +182,8 @@ class Dataset:
     """What one mode may see of a processed data set. All arrays have N rows, in the same order.
 
     ``features`` float32 (N, F) or None; ``tensors`` float32 (N, C, T), a read-only memory map, or None; ``y`` int64
-    by ``label_map``; ``schema`` is the mode's own, ``schema_hash`` its hash; ``data_digest`` identifies the content.
+    by ``label_map``; ``benign`` names the classes that raise no alarm (empty: nothing does); ``schema`` is the mode's
+    own, ``schema_hash`` its hash; ``data_digest`` identifies the content.
     Baseline recordings are never among the windows: theirs are ``baseline``, float32 (M, C, T), of ``baseline_host``
     (M); M is 0 where there are none.
     """
@@ -189,6 +193,7 @@ class Dataset:
     schema_hash: str
     data_digest: str
     label_map: dict[str, int]
+    benign: tuple[str, ...]
     features: NDArray[np.float32] | None
     feature_names: tuple[str, ...]
     tensors: NDArray[np.float32] | None
@@ -247,6 +252,7 @@ def load_processed(
         schema_hash=reduced.hash(),
         data_digest=manifest.data_digest,
         label_map=dict(whole.label_map),
+        benign=benign_of(whole),
         features=features,
         feature_names=reduced.feature_names,
         tensors=X,

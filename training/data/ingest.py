@@ -23,7 +23,7 @@ from training.data.errors import DataError
 from training.data.ingest_long import Cut, read_long
 from training.data.ingest_npz import read_npz
 from training.data.ingest_pcp import PcpCut, read_pcp
-from training.data.ingested import Ingested, without_missing, write
+from training.data.ingested import Ingested, Said, without_missing, write
 from training.streams import replace_unprintable
 
 EXIT_BAD_ARGUMENTS, EXIT_BAD_DATA = 2, 65
@@ -47,7 +47,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if args.json:
         print(json.dumps(found, allow_nan=False))
     else:
-        _print(found)
+        _print(windows, found)
     return 0
 
 
@@ -72,6 +72,11 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--labels", type=_names, default=(), metavar="NAME,NAME",
                         help="names of the classes, in the order of their numbers")  # fmt: skip
+    parser.add_argument("--benign", type=_names, default=(), metavar="NAME,NAME",
+                        help="the classes that raise no alarm (default: the one with a usual word for it)")  # fmt: skip
+    parser.add_argument(
+        "--no-benign", action="store_true", help="no class is benign: tell them apart"
+    )
     parser.add_argument("--oracle", type=_names, default=(), metavar="CHANNEL,CHANNEL",
                         help="columns that the realistic mode must not see")  # fmt: skip
     parser.add_argument("--every-s", type=_positive, help="--pcp: seconds between samples (60)")
@@ -101,18 +106,21 @@ def _read(args: argparse.Namespace) -> Ingested:
     if (args.file is None) == (not args.pcp):
         _usage("give one file, or one or more archives with --pcp")
     if args.pcp:
-        _without_effect(args, "--pcp", "hz", "window_s", "stride_s", "labels", "oracle")
+        _without_effect(
+            args, "--pcp", "hz", "window_s", "stride_s", "labels", "benign", "no_benign", "oracle"
+        )
         _say(args, f"reading {len(args.pcp)} archives …")
         return read_pcp(args.pcp, PcpCut(every_s=args.every_s) if args.every_s else PcpCut())
     if args.file.suffix not in SUFFIXES:
         _usage(f"{args.file} is none of {', '.join(SUFFIXES)}")
     _say(args, f"reading {args.file} …")
+    said = Said(labels=args.labels, benign=args.benign, no_benign=args.no_benign)
     if args.file.suffix == ".npz":
         _without_effect(args, "a .npz file", "every_s", "window_s", "stride_s", "oracle")
-        return read_npz(args.file, hz=args.hz or 1.0, labels=args.labels)
+        return read_npz(args.file, hz=args.hz or 1.0, said=said)
     _without_effect(args, f"a {args.file.suffix} file", "every_s")
     cut = Cut(window_s=args.window_s, stride_s=args.stride_s, hz=args.hz)
-    return read_long(args.file, cut, oracle=args.oracle, labels=args.labels)
+    return read_long(args.file, cut, said=said, oracle=args.oracle)
 
 
 def _without_effect(args: argparse.Namespace, what: str, *options: str) -> None:
@@ -135,6 +143,7 @@ def _summary(windows: Ingested, out_dir: Path) -> dict[str, object]:
     labels, counts = np.unique(windows.label, return_counts=True)
     hidden = sum("realistic" not in channel.modes for channel in windows.channels)
     return {
+        "benign": {"classes": list(windows.benign.names), "why": windows.benign.why},
         "out_dir": str(out_dir),
         "windows": int(windows.X.shape[0]),
         "episodes": int(np.unique(windows.episode).size),
@@ -147,9 +156,10 @@ def _summary(windows: Ingested, out_dir: Path) -> dict[str, object]:
     }
 
 
-def _print(found: dict[str, object]) -> None:
+def _print(windows: Ingested, found: dict[str, object]) -> None:
+    print(windows.benign.line())
     for key, value in found.items():
-        if key == "notes":
+        if key in ("notes", "benign"):
             continue
         shown = value
         if isinstance(value, dict):

@@ -26,7 +26,14 @@ from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 from training.data.errors import DataError
-from training.data.ingested import UNKNOWN_HOST, Ingested, channel_specs, measured, name_labels
+from training.data.ingested import (
+    UNKNOWN_HOST,
+    Ingested,
+    Said,
+    channel_specs,
+    measured,
+    name_labels,
+)
 
 LABEL_COLUMNS = ("label", "y", "phase")
 MEANING = ("t", "window", "episode", "host", *LABEL_COLUMNS)
@@ -42,9 +49,7 @@ class Cut:
     hz: float | None = None
 
 
-def read_long(
-    path: Path, cut: Cut, *, oracle: Sequence[str] = (), labels: Sequence[str] = ()
-) -> Ingested:
+def read_long(path: Path, cut: Cut, *, said: Said, oracle: Sequence[str] = ()) -> Ingested:
     """Read and cut the table. ``oracle`` names channels hidden from the realistic mode. Raises DataError."""
     table = _read_table(path)
     label_column = next((name for name in LABEL_COLUMNS if name in table.columns), None)
@@ -59,15 +64,16 @@ def read_long(
     else:
         windows = _cut_windows(path, table, label_column, names, cut)
     X, label, episode, host, t_start, hz, stride_s = windows
-    named, label_names = name_labels(label, labels)
+    labels = name_labels(label, said)
     return Ingested(
         X=X,
-        label=named,
+        label=labels.of_window,
         episode=episode,
         host=host,
         t_start=t_start,
         channels=channel_specs(names, [name in oracle for name in names]),
-        label_names=label_names,
+        label_names=labels.names,
+        benign=labels.benign,
         sample_hz=hz,
         stride_s=stride_s,
     )

@@ -12,7 +12,7 @@ t        (N)  optional            start of each window in seconds, on one clock 
 from __future__ import annotations
 
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from training.data.errors import DataError
 from training.data.ingested import (
     UNKNOWN_HOST,
     Ingested,
+    Said,
     channel_specs,
     measured,
     name_labels,
@@ -32,8 +33,8 @@ from training.data.ingested import (
 KEYS = ("X", "y", "episode", "host", "channel", "oracle", "t")
 
 
-def read_npz(path: Path, *, hz: float, labels: Sequence[str] = ()) -> Ingested:
-    """Read the archive. ``hz`` is the sampling rate of X; ``labels`` name the classes by number. Raises DataError."""
+def read_npz(path: Path, *, hz: float, said: Said) -> Ingested:
+    """Read the archive. ``hz`` is the sampling rate of X. Raises DataError."""
     found = _load(path)
     for key in ("X", "y"):
         if key not in found:
@@ -49,7 +50,7 @@ def read_npz(path: Path, *, hz: float, labels: Sequence[str] = ()) -> Ingested:
     host = _column(found, "host", n)
     channel = _column(found, "channel", n_channels)
     oracle = _column(found, "oracle", n_channels)
-    label, names = name_labels(_required(found["y"], n), labels)
+    labels = name_labels(_required(found["y"], n), said)
     episodes = own_episodes(n) if episode is None else episode.astype(str)
     t_start, stride_s, notes = _times(_column(found, "t", n), episodes, X.shape[2] / hz)
     names_of_channels = (
@@ -65,12 +66,13 @@ def read_npz(path: Path, *, hz: float, labels: Sequence[str] = ()) -> Ingested:
     hidden = np.zeros(n_channels, dtype=bool) if oracle is None else oracle.astype(bool)
     return Ingested(
         X=np.ascontiguousarray(X, dtype=np.float32),
-        label=label,
+        label=labels.of_window,
         episode=episodes,
         host=np.full(n, UNKNOWN_HOST) if host is None else host.astype(str),
         t_start=t_start,
         channels=channel_specs(names_of_channels, hidden.tolist()),
-        label_names=names,
+        label_names=labels.names,
+        benign=labels.benign,
         sample_hz=hz,
         stride_s=stride_s,
         notes=tuple(notes),

@@ -27,10 +27,11 @@ from numpy.typing import NDArray
 
 from training.data import normalise
 from training.data.channels import Kind, Mode
+from training.data.classes import BENIGN, MALICIOUS, Benign
 from training.data.dataset import BASELINE, WindowSet
 from training.data.errors import DataError
 from training.data.ingest_long import window_starts
-from training.data.ingested import BENIGN, MALICIOUS, Ingested
+from training.data.ingested import Ingested
 from training.data.schema import ChannelSpec
 
 PMREP_TIMEOUT_S = 600
@@ -139,6 +140,7 @@ def read_pcp(archives: Sequence[Path], cut: PcpCut) -> Ingested:
         t_start=np.concatenate([w.t_start for w in windows]),
         channels=channels,
         label_names=(BENIGN, MALICIOUS),
+        benign=Benign(names=(BENIGN,), why="archives carry no labels: every window counts as it"),
         sample_hz=1 / cut.every_s,
         stride_s=cut.stride_samples * cut.every_s,
         scenario="pcp",

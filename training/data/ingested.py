@@ -6,17 +6,18 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from training.data.channels import Kind, Mode
+from training.data.classes import BENIGN, MALICIOUS, NO_ALARM, Benign, choose_benign
 from training.data.dataset import WindowSet, write_processed
 from training.data.errors import DataError
 from training.data.schema import ChannelSpec, FeatureSchema
 
-BENIGN, MALICIOUS = "benign", "malicious"
+NUMBERS = "0 is benign and 1 malicious-like; --benign or --labels says otherwise"
 SAMPLES_MIN = 4  # shorter windows have no shape to describe
 UNKNOWN_HOST = "unknown"
 
@@ -31,7 +32,8 @@ class Ingested:
     host: NDArray[np.str_]
     t_start: NDArray[np.float64]
     channels: tuple[ChannelSpec, ...]
-    label_names: tuple[str, ...]  # in the order of their class numbers
+    label_names: tuple[str, ...]  # in the order of their class numbers, which means nothing else
+    benign: Benign
     sample_hz: float
     stride_s: float
     scenario: str = "ingested"
@@ -83,13 +85,28 @@ def own_episodes(n: int) -> NDArray[np.str_]:
     return np.array([f"window-{number:07}" for number in range(n)])
 
 
-def name_labels(
-    y: NDArray[Any], names: Sequence[str] = ()
-) -> tuple[NDArray[np.str_], tuple[str, ...]]:
-    """Class names of each window, and all of them in the order of their numbers.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Said:
+    """What the user said of the classes: names by number, and which are benign."""
 
-    Numbers 0 and 1 are benign and malicious-like unless ``names`` (by class number) say otherwise; other numbers
-    become their own names. Names are ordered alphabetically, with benign first. Raises DataError.
+    labels: tuple[str, ...] = ()
+    benign: tuple[str, ...] = ()
+    no_benign: bool = False
+
+
+class Labels(NamedTuple):
+    """The class of each window (or sample), all classes in the order of their numbers, and which are benign."""
+
+    of_window: NDArray[np.str_]
+    names: tuple[str, ...]
+    benign: Benign
+
+
+def name_labels(y: NDArray[Any], said: Said = Said()) -> Labels:
+    """Classes by name. Raises DataError.
+
+    Numbers 0 and 1 are called benign and malicious unless the user said otherwise; other numbers become their own
+    names. Where nobody named the classes in an order, the benign ones come first, then the others alphabetically.
     """
     if y.ndim != 1:
         raise DataError(f"y must have one label a window, but its shape is {y.shape}.")
@@ -97,33 +114,61 @@ def name_labels(
         numbers = y.astype(np.int64)
         if not np.array_equal(numbers, y):
             raise DataError("y holds numbers that are not whole: give class numbers or names.")
-        return _name_numbers(numbers, tuple(names))
-    labels = y.astype(str)
-    if names:
-        unknown = sorted(set(np.unique(labels).tolist()) - set(names))
+        return _name_numbers(numbers, said, is_bool=y.dtype.kind == "b")
+    labels = tidy(y.astype(str), "label")
+    found = np.unique(labels).tolist()
+    if said.labels:
+        unknown = sorted(set(found) - set(said.labels))
         if unknown:
             raise DataError(f"The label {unknown[0]!r} is not among the labels named.")
-        return labels, tuple(names)
-    found = sorted(np.unique(labels).tolist(), key=lambda name: (name != BENIGN, name))
-    return labels, tuple(found)
+        found = list(said.labels)
+    return _with_benign(labels, found, said)
 
 
-def _name_numbers(
-    numbers: NDArray[np.int64], names: tuple[str, ...]
-) -> tuple[NDArray[np.str_], tuple[str, ...]]:
+def _name_numbers(numbers: NDArray[np.int64], said: Said, *, is_bool: bool) -> Labels:
     present = np.unique(numbers)
     if present[0] < 0:
         raise DataError(f"y holds the class number {present[0]}: the lowest one is 0.")
+    names = said.labels
     if not names:
-        if present[-1] <= 1:
-            names = (BENIGN, MALICIOUS)
-        else:
-            return numbers.astype(str), tuple(str(number) for number in present)
+        if present[-1] > 1:
+            return _with_benign(numbers.astype(str), [str(number) for number in present], said)
+        if not said.no_benign and set(said.benign) <= {BENIGN, MALICIOUS}:
+            chosen = Benign(
+                names=said.benign or (BENIGN,),
+                why="--benign" if said.benign else NUMBERS,
+            )
+            return Labels(np.array((BENIGN, MALICIOUS))[numbers], (BENIGN, MALICIOUS), chosen)
+        names = ("false", "true") if is_bool else ("0", "1")
     if present[-1] >= len(names):
         raise DataError(
             f"y holds the class number {present[-1]}, but {len(names)} labels are named."
         )
-    return np.array(names)[numbers], names
+    return _with_benign(np.array(names)[numbers], names, said)
+
+
+def _with_benign(labels: NDArray[np.str_], names: Sequence[str], said: Said) -> Labels:
+    chosen = choose_benign(names, said.benign, none=said.no_benign)
+    if not said.labels:
+        names = sorted(names, key=lambda name: name not in chosen.names)  # stable
+    return Labels(labels, tuple(names), chosen)
+
+
+def tidy(names: NDArray[np.str_], what: str) -> NDArray[np.str_]:
+    """Names without spaces around them. Raises DataError for an empty one, and for two that differ by case only."""
+    found, place = np.unique(names, return_inverse=True)
+    stripped = np.array([name.strip() for name in found.tolist()])
+    spellings: dict[str, str] = {}
+    for name in stripped.tolist():
+        if not name:
+            raise DataError(f"A {what} is empty: name each one, or leave these rows out.")
+        other = spellings.setdefault(name.casefold(), name)
+        if other != name:
+            raise DataError(
+                f"The {what}s {other!r} and {name!r} differ by case only: spell them alike if they are one, "
+                "or rename one of them."
+            )
+    return np.asarray(stripped[place.reshape(names.shape)])
 
 
 def without_missing(windows: Ingested, *, drop: bool) -> Ingested:
@@ -155,7 +200,10 @@ def write(windows: Ingested, out_dir: Path) -> FeatureSchema:
         raise DataError(
             f"The windows have {windows.X.shape[2]} samples; at least {SAMPLES_MIN} are needed."
         )
-    target = "malicious" if windows.label_names == (BENIGN, MALICIOUS) else "phase"
+    binary = windows.label_names == (BENIGN, MALICIOUS) and windows.benign.names == (BENIGN,)
+    target = "malicious" if binary else "phase"
+    if not windows.benign.names:
+        target = NO_ALARM
     return write_processed(
         out_dir,
         WindowSet(
@@ -172,6 +220,7 @@ def write(windows: Ingested, out_dir: Path) -> FeatureSchema:
         stride_s=windows.stride_s,
         target=target,
         label_names=windows.label_names,
+        benign=windows.benign.names,
         normaliser=windows.normaliser,
         validation_rows=_validation_rows(windows),
         baseline=windows.baseline,

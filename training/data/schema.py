@@ -44,8 +44,12 @@ class FeatureSpec(msgspec.Struct, frozen=True, kw_only=True):
     modes: tuple[str, ...]
 
 
-class FeatureSchema(msgspec.Struct, frozen=True, kw_only=True):
-    """``mode`` is None for the whole schema. ``label_map`` gives each class name its integer.
+class FeatureSchema(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """``mode`` is None for the whole schema. ``label_map`` gives each class name its integer; the order means nothing.
+
+    ``target`` is malicious, phase, or class (the owner said that no class is benign). ``benign`` has the owner's names
+    of the classes that raise no alarm; empty, and then no part of canonical JSON and hash: the class called ``benign``,
+    or nobody has said. Read it with `classes.benign_of`.
 
     ``normaliser`` says by which rule values were normalised, never with which hosts' figures: these lie beside the
     data, so that a new host can be scored under the same schema.
@@ -62,6 +66,7 @@ class FeatureSchema(msgspec.Struct, frozen=True, kw_only=True):
     normaliser: dict[str, Any]
     channels: tuple[ChannelSpec, ...]
     features: tuple[FeatureSpec, ...]
+    benign: tuple[str, ...] = ()
 
     def for_mode(self, mode: str) -> FeatureSchema:
         """The part of the schema that ``mode`` may see. Raises DataError when that is nothing."""

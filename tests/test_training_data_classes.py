@@ -1,0 +1,187 @@
+"""Which class is benign: said by the owner or by a usual word, and never by an order."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from types import SimpleNamespace
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.telemetry_builders import write_episode, write_fleet
+from training.data import build, ingest
+from training.data.assemble import Options, benign_names
+from training.data.classes import USUAL, benign_of, choose_benign
+from training.data.dataset import load_processed
+from training.data.errors import DataError
+from training.data.ingested import Said, name_labels
+from training.data.schema import FeatureSchema, parse_schema, read_schema
+
+OLD = FeatureSchema(
+    schema_version=1,
+    mode=None,
+    target="phase",
+    label_map={"attack": 0, "normal": 1},
+    sample_hz=1.0,
+    window_s=4.0,
+    stride_s=4.0,
+    window_samples=4,
+    normaliser={"kind": "none"},
+    channels=(),
+    features=(),
+)
+
+
+def schema(**changes):
+    return msgspec.structs.replace(OLD, **changes)
+
+
+# -- the rule ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("word", [*USUAL, "Benign", "NORMAL", "False"])
+def test_a_usual_word_names_the_benign_class_wherever_it_stands(word):
+    for classes in itertools.permutations(["attack", "zombie", word]):
+        chosen = choose_benign(classes)
+        assert chosen.names == (word,)
+        assert chosen.line().startswith(f"benign: {word} (a usual word")
+
+
+@given(
+    names=st.lists(st.sampled_from(["a", "b", "normal", "dos", "worm"]), min_size=1, unique=True),
+    data=st.data(),
+)
+def test_what_is_said_holds_in_any_order_of_the_classes(names, data):
+    said = data.draw(st.lists(st.sampled_from(names), min_size=1, unique=True))
+    shuffled = data.draw(st.permutations(names))
+    assert set(choose_benign(names, said).names) == set(said)
+    assert set(choose_benign(shuffled, said).names) == set(said)
+
+
+@pytest.mark.parametrize(
+    ("classes", "said", "none", "sentence"),
+    [
+        (["attack", "walk"], (), False, r"none has a usual name for it; the classes are attack, walk\): name it with"),
+        (["1", "2"], (), False, "the classes are 1, 2"),
+        (["background", "dos", "normal"], (), False, "several could be"),
+        (["a", "b"], ("c",), False, "--benign names 'c', which is no class here: the classes are a, b"),
+        (["a", "b"], ("a",), True, "contradict each other"),
+        (["benign", "b"], (), True, "--no-benign contradicts the class 'benign'"),
+        ([f"c{n:02}" for n in range(20)], (), False, "c11 and 8 more"),
+    ],
+)  # fmt: skip
+def test_what_is_ambiguous_is_refused_with_the_flag(classes, said, none, sentence):
+    with pytest.raises(DataError, match=sentence) as refused:
+        choose_benign(classes, said, none=none)
+    assert str(refused.value).count("\n") == 0
+
+
+def test_no_class_may_be_benign():
+    assert choose_benign(["walk", "sit"], none=True).names == ()
+
+
+# -- the schema --------------------------------------------------------------------------------------------------------
+
+
+def test_a_schema_of_before_keeps_its_bytes_and_its_hash():
+    old = b'{"channels":[],"features":[],"label_map":{"benign":0,"malicious":1},"mode":null,'
+    old += b'"normaliser":{"kind":"none"},"sample_hz":1.0,"schema_version":1,"stride_s":4.0,'
+    old += b'"target":"malicious","window_s":4.0,"window_samples":4}'
+    assert parse_schema(old).canonical() == old
+    assert benign_of(parse_schema(old)) == ("benign",)
+
+
+def test_benign_is_read_back_by_the_owners_names():
+    assert benign_of(schema(benign=("normal",))) == ("normal",)
+    assert benign_of(parse_schema(schema(benign=("normal",)).canonical())) == ("normal",)
+    assert schema(benign=("normal",)).hash() != schema(benign=("attack",)).hash()
+    assert benign_of(schema(label_map={"benign": 1, "dos": 0})) == ("benign",)
+    assert benign_of(schema(target="class")) == ()
+
+
+def test_a_data_set_of_before_without_a_class_called_benign_is_refused_with_the_way_out():
+    with pytest.raises(DataError, match=r"\(attack, normal\): make it again with .*--benign NAME"):
+        benign_of(schema())
+    with pytest.raises(DataError, match=r"make it again with python -m training\.data\.build"):
+        benign_of(schema(normaliser={"type": "host_baseline"}))
+    with pytest.raises(DataError, match="'idle' benign, which is none of its classes"):
+        benign_of(schema(benign=("idle",)))
+
+
+# -- the doors ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("y", "said", "names", "benign"),
+    [
+        (["attack", "normal"], Said(), ("normal", "attack"), ("normal",)),
+        (["Attack", "Benign"], Said(), ("Benign", "Attack"), ("Benign",)),
+        (["worm", "normal", "dos"], Said(), ("normal", "dos", "worm"), ("normal",)),
+        (["b", "a"], Said(benign=("b",)), ("b", "a"), ("b",)),
+        (["c", "b", "a"], Said(benign=("c", "b")), ("b", "c", "a"), ("b", "c")),
+        ([0, 1], Said(labels=("attack", "ok")), ("attack", "ok"), ("ok",)),
+        ([0, 1], Said(benign=("1",)), ("1", "0"), ("1",)),
+        ([0, 1], Said(benign=("malicious",)), ("benign", "malicious"), ("malicious",)),
+        ([0, 1], Said(no_benign=True), ("0", "1"), ()),
+        ([True, False], Said(benign=("true",)), ("true", "false"), ("true",)),
+        ([1, 2], Said(benign=("2",)), ("2", "1"), ("2",)),
+        ([0, 2], Said(), ("0", "2"), ("0",)),
+        ([1.0, 0.0], Said(), ("benign", "malicious"), ("benign",)),
+        (["true", "false"], Said(), ("false", "true"), ("false",)),
+    ],
+)
+def test_labels_of_every_type_follow_the_same_rule(y, said, names, benign):
+    found = name_labels(np.array(y), said)
+    assert found.names == names
+    assert found.benign.names == benign
+
+
+def test_numbers_that_start_at_1_need_a_word():
+    with pytest.raises(DataError, match="the classes are 1, 2"):
+        name_labels(np.array([1, 2, 1]))
+
+
+def test_the_first_line_of_ingest_says_which_class_is_benign(tmp_path, capsys):
+    X = np.random.default_rng(0).normal(size=(20, 2, 8))
+    np.savez(tmp_path / "a.npz", X=X, y=np.array(["attack", "normal"] * 10))
+    out = tmp_path / "out"
+    assert ingest.main([str(tmp_path / "a.npz"), "--out-dir", str(out)]) == 0
+    assert capsys.readouterr().out.splitlines()[0].startswith("benign: normal (a usual word")
+    assert load_processed(None, out / "tensor_window_v1", None, "oracle").benign == ("normal",)
+    np.savez(tmp_path / "b.npz", X=X, y=np.array(["run", "walk"] * 10))
+    assert ingest.main([str(tmp_path / "b.npz"), "--out-dir", str(out)]) == 65
+    assert "name it with --benign" in capsys.readouterr().err
+    assert ingest.main([str(tmp_path / "b.npz"), "--out-dir", str(out), "--no-benign"]) == 0
+    assert load_processed(None, out / "tensor_window_v1", None, "oracle").benign == ()
+
+
+def test_phases_declare_which_are_benign(tmp_path, capsys):
+    write_fleet(tmp_path / "e")
+    phases = {"idle": "benign", "aria": "benign", "beacon": "malicious"}
+    labels = [(0.0, "aria"), (8.0, "idle"), (14.0, "beacon")]
+    write_episode(tmp_path / "e", number=20, phases=phases, labels=labels)
+    out = tmp_path / "out"
+    assert (
+        build.main([str(tmp_path / "e"), "--out-dir", str(out), "--target", "phase", "--json"]) == 0
+    )
+    assert json.loads(capsys.readouterr().out)["benign"] == ["aria", "idle"]
+    found = read_schema(out / "feature_schema_v1.json")
+    assert found.benign == ("aria", "idle")
+    again = [str(tmp_path / "e"), "--out-dir", str(tmp_path / "again"), "--like"]
+    assert build.main([*again, str(out / "feature_schema_v1.json")]) == 0
+    assert read_schema(tmp_path / "again" / "feature_schema_v1.json").hash() == found.hash()
+
+
+def test_a_phase_that_is_benign_here_and_malicious_there_decides_nothing():
+    def recording(**phases):
+        verdict = SimpleNamespace(meta=SimpleNamespace(baseline=False, phases=phases))
+        return SimpleNamespace(verdict=verdict, label_phase=("idle", "idle"))
+
+    options = Options(target="phase")
+    assert benign_names([recording(idle="benign", aria="malicious")], options) == ("idle",)
+    with pytest.raises(DataError, match="'idle' is benign in some episodes and malicious in"):
+        benign_names([recording(idle="benign"), recording(idle="malicious")], options)

@@ -1,0 +1,99 @@
+"""Which classes are benign: said by the owner or by a usual word, never guessed from an order.
+
+Every alarm, false alarm and threshold follows from this one choice, so what is ambiguous is refused. The schema keeps
+the owner's names (`FeatureSchema.benign`); `benign_of` reads them back, also from data sets made before there was
+such a field.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from training.data.errors import DataError
+from training.data.schema import FeatureSchema
+
+BENIGN, MALICIOUS = "benign", "malicious"
+USUAL = ("benign", "normal", "ok", "clean", "legitimate", "background", "none", "0", "false")
+NO_ALARM = "class"  # the target of a data set of which its owner said that no class is benign
+SHOWN = 12  # names of classes in one sentence
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Benign:
+    """The benign classes by the owner's names, and why it is these. Without names there is no alarm to raise."""
+
+    names: tuple[str, ...]
+    why: str
+
+    def line(self) -> str:
+        """One line for people, the first that `ingest` prints."""
+        return f"benign: {', '.join(self.names) or 'no class'} ({self.why})"
+
+
+def choose_benign(
+    classes: Sequence[str], said: Sequence[str] = (), *, none: bool = False
+) -> Benign:
+    """Which of ``classes`` are benign. ``said`` is what --benign names, ``none`` is --no-benign. Raises DataError."""
+    if none and said:
+        raise DataError("--benign and --no-benign contradict each other: give one of them.")
+    if none:
+        if BENIGN in classes:
+            raise DataError(
+                f"--no-benign contradicts the class {BENIGN!r}: rename that class, or leave the flag out."
+            )
+        return Benign(names=(), why="--no-benign: classes are told apart, nothing raises an alarm")
+    unknown = [name for name in said if name not in classes]
+    if unknown:
+        raise DataError(
+            f"--benign names {unknown[0]!r}, which is no class here: the classes are {listed(classes)}."
+        )
+    if said:
+        return Benign(names=tuple(sorted(set(said), key=list(classes).index)), why="--benign")
+    usual = [name for name in classes if name.casefold() in USUAL]
+    if len(usual) == 1:
+        return Benign(names=(usual[0],), why="a usual word for it; --benign NAME says otherwise")
+    found = "several could be" if usual else "none has a usual name for it"
+    raise DataError(
+        f"Which class is benign must be said ({found}; the classes are {listed(classes)}): "
+        "name it with --benign NAME[,NAME], or say --no-benign if none is."
+    )
+
+
+def listed(classes: Sequence[str]) -> str:
+    more = f" and {len(classes) - SHOWN} more" if len(classes) > SHOWN else ""
+    return ", ".join(classes[:SHOWN]) + more
+
+
+def stated(benign: Sequence[str]) -> tuple[str, ...]:
+    """The schema's field for these classes: empty where the class called ``benign`` says it itself.
+
+    So the schema hash of such data sets is what it was before the field existed, and their checkpoints fit.
+    """
+    return () if tuple(benign) == (BENIGN,) else tuple(benign)
+
+
+def benign_of(schema: FeatureSchema) -> tuple[str, ...]:
+    """The benign classes of a data set, by the owner's names; none where the owner said that none is.
+
+    A schema of before names none: there the class called ``benign`` is it, and without one nobody has said, which
+    raises DataError with the command that mends it.
+    """
+    odd = [name for name in schema.benign if name not in schema.label_map]
+    if odd:
+        raise DataError(
+            f"The schema calls {odd[0]!r} benign, which is none of its classes: build the data set again."
+        )
+    if schema.benign or schema.target == NO_ALARM:
+        return schema.benign
+    if BENIGN in schema.label_map:
+        return (BENIGN,)
+    classes = listed(sorted(schema.label_map))
+    mend = (
+        "python -m training.data.build"  # its normaliser has a type, that of an ingested table a kind
+        if "type" in schema.normaliser
+        else "python -m training.data.ingest … --benign NAME[,NAME] (or --no-benign)"
+    )
+    raise DataError(
+        f"This data set does not say which of its classes is benign ({classes}): make it again with {mend}."
+    )
