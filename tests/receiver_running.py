@@ -78,6 +78,7 @@ class Receiver:
         self.plan = [job | {"job_id": job_id(job)} for job in jobs]
         self.queue.sync_from_manifest(self.plan)
         self.store = ArtifactStore(folder / "models", self.disk)
+        self.store.mark(self.queue.database_id)
         self.service = Service(self.queue, self.store)
         self.writer = Writer(self.queue.db)
         self.reader = SqliteDatabase(folder / "jobs.db")

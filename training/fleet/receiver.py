@@ -31,6 +31,7 @@ from training.fleet.queue import JobQueue
 from training.fleet.service import Service
 from training.fleet.storage.errors import StoreError
 from training.fleet.storage.locking import LockedError, exclusive
+from training.fleet.storage.mark import MARK, another_database
 from training.fleet.store import ArtifactStore
 from training.fleet.trust.admission import Door
 from training.fleet.trust.audit import AuditLog
@@ -93,6 +94,7 @@ def serve(args: argparse.Namespace) -> int:
         store = _open_store(args.models_dir)
         _forget_nothing(args.db, store)
         queue, reader = _open_database(args.db, policy_of(args.policy), stack)
+        _own(store, queue, args.db)
         lost: list[DatabaseLost] = []
         servers: list[Server] = []
 
@@ -166,6 +168,22 @@ def _open_store(root: Path) -> ArtifactStore:
         return ArtifactStore(root)
     except StoreError as error:
         raise StartError(f"{error}; choose another place with --models-dir") from error
+
+
+def _own(store: ArtifactStore, queue: JobQueue, db: Path) -> None:
+    """Mark the store as this database's; one of another's would lose its index, and its finished work its rows."""
+    try:
+        own, marked = queue.database_id, store.marked()
+        if marked is None:
+            store.mark(own)
+    except (DatabaseError, StoreError) as error:
+        raise StartError(str(error)) from error
+    if marked not in (None, own):
+        raise StartError(
+            f"{another_database(store.root, str(marked), own)} ({db}): name the one's --db or the other's "
+            "--models-dir; `cis490-jobs rebuild --force` makes a database from what lies in the store, and if the two "
+            f"belong together all the same, remove {store.root / MARK}"
+        )
 
 
 def _forget_nothing(db: Path, store: ArtifactStore) -> None:

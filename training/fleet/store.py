@@ -2,6 +2,7 @@
 
 ::
 
+    <root>/database.json                                  the id of the database that it belongs to
     <root>/index.jsonl                                    one line an artifact, derived from the database
     <root>/incoming/<claim>-<sha256>.part                 uploads on their way in
     <root>/<model>_<mode>/<sha256>/bundle.tar.zst         an artifact; its id is the SHA-256 of these bytes
@@ -15,6 +16,7 @@ synchronous file work, safe to call from several threads, and belongs off the ev
 
 from __future__ import annotations
 
+import contextlib
 import re
 import threading
 from collections.abc import Iterator, Mapping
@@ -23,10 +25,11 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from training.crashpoint import crashpoint
-from training.fleet.storage.errors import BadName, Damaged, NotStored, disk_errors
+from training.fleet.storage.errors import BadMark, BadName, Damaged, NotStored, disk_errors
 from training.fleet.storage.filesystem import Fs, LocalFs, file_sha256, replace_whole
 from training.fleet.storage.incoming import PART_SUFFIX, Incoming, Part, check_sha256, part_name
 from training.fleet.storage.index import Index
+from training.fleet.storage.mark import MARK, read_mark, write_mark
 from training.fleet.storage.provenance import BrokenSeal, sealed, unsealed
 from training.fleet.storage.room import Room
 
@@ -82,6 +85,20 @@ class ArtifactStore:
             self._fs.sync_folder(root.parent)
         self._incoming = Incoming(root / INCOMING, self._fs, self._room)
         self.index = Index(root / INDEX, root / INCOMING, self._fs)
+
+    # -- whose it is --------------------------------------------------------------------------------------------
+
+    def marked(self) -> str | None:
+        """The id of the database that this store belongs to, if one ever said so; raises BadMark."""
+        return read_mark(self._fs, self.root)
+
+    def mark(self, database_id: str) -> None:
+        """Have the store belong to this database from now on, durably."""
+        with contextlib.suppress(BadMark):
+            if self.marked() == database_id:
+                return
+        temporary = self.root / INCOMING / f"{MARK}{PART_SUFFIX}"
+        write_mark(self._fs, self.root, temporary, database_id)
 
     # -- room ---------------------------------------------------------------------------------------------------
 

@@ -79,6 +79,7 @@ class Contents(msgspec.Struct, frozen=True, kw_only=True):
     files: list[StoredFile]
     lost: list[str] = []  # what the database names and the store did not have
     keys: bool = False
+    database_id: str | None = None  # None in backups of databases that had none
 
 
 @dataclass
@@ -189,6 +190,7 @@ class Backup:
             files=files,
             lost=lost,
             keys=with_keys and self._keys(state, unfinished),
+            database_id=known.database_id,
         )
         made = Made(name, contents)
         files.extend(self._bundles(state, known.deliveries, deep, made, progress))

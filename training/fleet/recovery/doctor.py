@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from training.clock import Clock
@@ -15,8 +15,9 @@ from training.fleet.recovery.doctor_rows import BACKUP, look_at_rows
 from training.fleet.recovery.doctor_store import Delivery, Store
 from training.fleet.recovery.findings import Finding, Level, Report, some
 from training.fleet.state import State
-from training.fleet.storage.errors import BadName
+from training.fleet.storage.errors import BadName, StoreError
 from training.fleet.storage.filesystem import Fs, LocalFs
+from training.fleet.storage.mark import MARK, another_database, read_mark
 from training.fleet.store import Artifact
 
 # Told what is being looked at, how far that is, and how far it goes.
@@ -30,6 +31,7 @@ class Known:
     deliveries: list[Delivery] = field(default_factory=list)
     claims: frozenset[str] = frozenset()
     nameless: list[tuple[Artifact, str]] = field(default_factory=list)  # with the job's name
+    database_id: str | None = None
 
 
 def examine(
@@ -56,6 +58,8 @@ def examine(
         known = rows or known
         if rows is not None or not state.models.is_dir():
             report.add(store.look(known.deliveries, known.claims, deep=deep, progress=told))
+        if state.models.is_dir() and known.database_id is not None:
+            report.add(whose(fs, state, known.database_id))
         if state.models.is_dir():
             report.add(machine.look_at_machine(state, fs, now))
     except OSError as error:
@@ -70,6 +74,23 @@ def unreadable(error: OSError) -> Finding:
         f"{error.filename or 'something'} cannot be read: {error.strerror}",
         "run the doctor as the receiver's user or root",
     )
+
+
+def whose(fs: Fs, state: State, database_id: str) -> Iterator[Finding]:
+    """The store says which database it belongs to; a receiver opens no other's."""
+    try:
+        marked = read_mark(fs, state.models)
+    except StoreError as error:
+        problem, _, remedy = str(error).rpartition("; ")
+        yield Finding("mark", problem, remedy)
+        return
+    if marked not in (None, database_id):
+        yield Finding(
+            "mark",
+            another_database(state.models, str(marked), database_id),
+            "name the one's database with --db or the other's store with --models-dir; if the two belong together all "
+            f"the same, remove {state.models / MARK}",
+        )
 
 
 def quarantined(row: Row) -> Finding:
@@ -132,6 +153,8 @@ def _rows(
     report.add(machine.certificates(database.all("certificates"), now))
     report.add(machine.tokens(database.all("tokens"), now))
     report.add(map(quarantined, database.all("quarantines")))
+    if database.one("database_id") is None:
+        report.add([Finding("database", f"{database.path} does not say which one it is", BACKUP)])
     counts = {row["status"]: int(row["n"]) for row in database.all("counts")}
     report.looked_at["jobs"] = sum(counts.values())
     known = known_of(database)
@@ -144,7 +167,11 @@ def _rows(
 
 def known_of(database: Database) -> Known:
     """What the database says must be in the store, and whose parts may be there."""
-    known = Known(claims=frozenset(row["claim_id"] for row in database.all("doctor_claims")))
+    identity = database.one("database_id")
+    known = Known(
+        claims=frozenset(row["claim_id"] for row in database.all("doctor_claims")),
+        database_id=None if identity is None else str(identity["database_id"]),
+    )
     for row in database.all("doctor_deliveries"):
         delivery = _delivery(row)
         try:

@@ -103,6 +103,8 @@ def _fill(
     store, done = ArtifactStore(state.models, fs), Rebuilt()
     queue = Recovery(path, clock)
     try:
+        if marked := store.marked():
+            queue.be(marked)
         listed = [dict(job) for job in jobs]
         queue.sync_from_manifest(listed)
 
@@ -114,6 +116,7 @@ def _fill(
         done.unlisted = sorted(set(names) - {str(job.get("name")) for job in listed})
         done.pending = queue.counts()["pending"]
         store.index.repair(index_rows(queue.db))
+        store.mark(queue.database_id)
     finally:
         queue.close()
     return done

@@ -169,6 +169,10 @@ class Recovery(JobQueue):
             new_claim_id=lambda: self._claim_id,
         )
 
+    def be(self, database_id: str) -> None:
+        """Be that database from now on: what workers still hold was granted by it."""
+        self.db.run("be_database", database_id=database_id)
+
     def take_back(self, delivery: Delivery) -> Outcome:
         """Complete a delivery's job by it, unless the database knows better."""
         said = delivery.said

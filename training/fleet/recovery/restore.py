@@ -52,6 +52,7 @@ from training.fleet.recovery.reconcile import (
 from training.fleet.state import DATABASE, RecoveryError, State
 from training.fleet.storage.errors import StoreError
 from training.fleet.storage.filesystem import Fs, LocalFs, file_sha256
+from training.fleet.storage.mark import another_database, read_mark
 from training.fleet.store import PROVENANCE, Artifact, ArtifactStore
 from training.fleet.web.catalogue import index_rows
 
@@ -146,7 +147,21 @@ class Restore:
             older = names[: names.index(name)]
             hint = f"--snapshot {older[-1]} is the one before" if older else "there is no older one"
             raise RecoveryError(f"the database in the backup {name} is damaged; {hint}")
+        if not force:
+            self._check_store(contents)
         return Restored(name, contents)
+
+    def _check_store(self, contents: Contents) -> None:
+        """Bundles of one fleet among another's would be taken for its own."""
+        try:
+            marked = read_mark(self.fs, self.state.models)
+        except StoreError as error:
+            raise RecoveryError(f"{error}; {UNTOUCHED}") from error
+        if marked and contents.database_id not in (None, marked):
+            raise RecoveryError(
+                f"{another_database(self.state.models, marked, str(contents.database_id))} in {self.folder}; name the "
+                "store of the backup with --models-dir, or bring it here all the same with --force"
+            )
 
     # -- bundles ------------------------------------------------------------------------------------------------
 
@@ -209,6 +224,8 @@ class Restore:
         try:
             queue.void_codes()
             store = ArtifactStore(self.state.models, self.fs)
+            if done.contents.database_id is None and (marked := store.marked()):
+                queue.be(marked)  # a copy from before there were ids
             assert isinstance(queue.db, SqliteDatabase)
             known = known_bundles(queue.db)
 
@@ -218,6 +235,7 @@ class Restore:
             names, _ = take_back(queue, deliveries(store, self.fs, told, known))
             done.taken_back += names
             store.index.repair(index_rows(queue.db))
+            store.mark(queue.database_id)
         finally:
             queue.close()
 

@@ -1,5 +1,8 @@
 -- Every statement of the receiver, named, with one line of why. Portable: `:name` parameters, no dialect.
 
+-- name: database_id — which database this is: of everything it grants, and of every answer
+SELECT database_id FROM identity WHERE one = 1
+
 -- name: class_of — the requirement class of these needs, if any job ever had them
 SELECT class_id FROM classes WHERE needs = :needs
 

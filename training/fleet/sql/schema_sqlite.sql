@@ -1,6 +1,12 @@
 -- The queue's tables. Portable where it costs nothing: TEXT with CHECK for statuses, JSON as TEXT,
 -- epoch seconds as REAL in …_at columns, no triggers. STRICT and the partial indexes are SQLite's.
 
+CREATE TABLE identity (             -- one row: which database this is, whatever its file is called and whoever serves it
+  one         INTEGER PRIMARY KEY CHECK (one = 1),
+  database_id TEXT NOT NULL CHECK (length(database_id) = 32)  -- random; copies of the database keep it
+) STRICT;
+INSERT INTO identity (one, database_id) VALUES (1, lower(hex(randomblob(16))));
+
 CREATE TABLE classes (              -- one row per distinct form of what jobs need of a host
   class_id INTEGER PRIMARY KEY,
   needs    TEXT NOT NULL UNIQUE     -- canonical JSON of job.Needs
@@ -103,7 +109,8 @@ CREATE TABLE hosts (
   session_id      TEXT,
   first_seen      REAL NOT NULL,
   last_seen       REAL NOT NULL,
-  trainer_digests TEXT
+  trainer_digests TEXT,
+  set_aside       TEXT              -- finished work that lies there undelivered, as last reported: a JSON list
 ) STRICT;
 
 CREATE TABLE deaths (               -- attempts that died at once, in a row, since anything went well on the host

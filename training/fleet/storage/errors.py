@@ -4,6 +4,7 @@ The tree::
 
     StoreError                 whatever the store cannot or will not do
     ├── BadName                a model, mode, id or digest that may not become part of a path
+    ├── BadMark                the store does not say which database it belongs to
     ├── StoreFull              the disk is full or close to it; what was stored stays, try again later
     ├── StoreUnavailable       the disk failed; nothing was acknowledged, try again
     ├── NotStored              no such artifact
@@ -35,6 +36,10 @@ class StoreError(Exception):
 
 class BadName(StoreError):
     """A name that may not become part of a path."""
+
+
+class BadMark(StoreError):
+    """The file that says which database a store belongs to cannot be understood."""
 
 
 class StoreFull(StoreError):

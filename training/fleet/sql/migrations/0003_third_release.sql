@@ -2,3 +2,11 @@
 
 -- What attempts of before were granted is not known: the plan may have been edited while they ran.
 ALTER TABLE attempts ADD COLUMN granted TEXT;
+
+CREATE TABLE identity (
+  one         INTEGER PRIMARY KEY CHECK (one = 1),
+  database_id TEXT NOT NULL CHECK (length(database_id) = 32)
+) STRICT;
+INSERT INTO identity (one, database_id) VALUES (1, lower(hex(randomblob(16))));
+
+ALTER TABLE hosts ADD COLUMN set_aside TEXT;

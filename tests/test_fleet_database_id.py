@@ -1,0 +1,155 @@
+"""Which database it is: random, kept by every copy and by the store, and asked before anything is believed."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+import re
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from recovery_builders import a_state, change, checks, rows
+from test_fleet_migration import GOLDEN
+
+from training.clock import SystemClock
+from training.fleet.database import DatabaseError
+from training.fleet.database_sqlite import SqliteDatabase
+from training.fleet.queue import JobQueue
+from training.fleet.receiver import _own
+from training.fleet.recovery.backup import Backup
+from training.fleet.recovery.rebuild import rebuild
+from training.fleet.recovery.restore import Restore
+from training.fleet.state import RecoveryError, State
+from training.fleet.storage.errors import BadMark
+from training.fleet.store import ArtifactStore
+from training.fleet.web.listening import StartError
+
+CLOCK = SystemClock()
+
+
+def id_of(db: Path) -> str:
+    with closing(JobQueue(db)) as queue:
+        return queue.database_id
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> State:
+    return a_state(tmp_path / "state")
+
+
+def test_every_new_database_is_one_of_its_own_and_stays_it(tmp_path: Path) -> None:
+    first, second = id_of(tmp_path / "a.db"), id_of(tmp_path / "b.db")
+    assert first != second
+    assert re.fullmatch("[0-9a-f]{32}", first)
+    assert id_of(tmp_path / "a.db") == first
+
+
+def test_one_of_an_older_release_gets_an_id_when_it_is_brought_up_to_date(tmp_path: Path) -> None:
+    old = tmp_path / "jobs.db"
+    old.write_bytes(gzip.decompress(GOLDEN.read_bytes()))
+    assert id_of(old) == id_of(old)
+
+
+def test_a_database_that_lost_its_id_says_so(tmp_path: Path) -> None:
+    path = tmp_path / "jobs.db"
+    with closing(SqliteDatabase(path)) as database:
+        database.connection.execute("DELETE FROM identity")
+    with closing(JobQueue(path)) as queue, pytest.raises(DatabaseError, match="restore FOLDER"):
+        _ = queue.database_id
+
+
+# ── backup, restore, rebuild ────────────────────────────────────────────────────────────────
+
+
+def restored(folder: Path, state: State, *, force: bool = False) -> None:
+    Restore(folder, state, CLOCK).run(force=force)
+
+
+def test_a_restore_brings_the_id_and_marks_the_store(state: State, tmp_path: Path) -> None:
+    Backup(tmp_path / "backups").make(state, CLOCK)
+    new = State.of(tmp_path / "elsewhere")
+    restored(tmp_path / "backups", new)
+    assert id_of(new.db) == id_of(state.db) == ArtifactStore(new.models).marked()
+
+
+def test_a_backup_from_before_there_were_ids_becomes_the_database_of_the_store(
+    state: State, tmp_path: Path
+) -> None:
+    name = Backup(tmp_path / "backups").make(state, CLOCK).name
+    place = tmp_path / "backups" / "snapshots" / name
+    older = gzip.decompress(GOLDEN.read_bytes())
+    (place / "training_jobs.db").write_bytes(older)
+    contents = json.loads((place / "contents.json").read_bytes())
+    contents |= {"database_sha256": hashlib.sha256(older).hexdigest(), "files": []}
+    del contents["database_id"]
+    (place / "contents.json").write_text(json.dumps(contents))
+    before = id_of(state.db)
+    restored(tmp_path / "backups", state, force=True)
+    assert id_of(state.db) == before == ArtifactStore(state.models).marked()
+
+
+def test_a_backup_of_another_database_comes_into_a_marked_store_only_by_force(
+    state: State, tmp_path: Path
+) -> None:
+    Backup(tmp_path / "backups").make(state, CLOCK)
+    other = State.of(tmp_path / "other")
+    ArtifactStore(other.models).mark("f" * 32)
+    with pytest.raises(RecoveryError, match="belongs to the database ffffffffffff"):
+        restored(tmp_path / "backups", other)
+    assert not other.db.exists()
+    restored(tmp_path / "backups", other, force=True)
+    assert ArtifactStore(other.models).marked() == id_of(state.db)
+
+
+def test_a_rebuild_makes_the_database_that_filled_the_store(state: State) -> None:
+    before = id_of(state.db)
+    state.db.unlink()
+    rebuild(state, [], CLOCK)
+    assert id_of(state.db) == before
+
+
+def test_a_rebuild_marks_a_store_of_before(state: State) -> None:
+    (state.models / "database.json").unlink()
+    state.db.unlink()
+    rebuild(state, [], CLOCK)
+    assert ArtifactStore(state.models).marked() == id_of(state.db)
+
+
+# ── the store ───────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_receiver_marks_a_store_and_opens_no_other_databases(tmp_path: Path) -> None:
+    store = ArtifactStore(tmp_path / "models")
+    with (
+        closing(JobQueue(tmp_path / "a.db")) as ours,
+        closing(JobQueue(tmp_path / "b.db")) as other,
+    ):
+        _own(store, ours, tmp_path / "a.db")
+        _own(store, ours, tmp_path / "a.db")
+        assert store.marked() == ours.database_id
+        with pytest.raises(StartError, match=r"belongs to the database .* remove .*database\.json"):
+            _own(store, other, tmp_path / "b.db")
+        assert store.marked() == ours.database_id
+
+
+def test_a_mark_that_says_nothing_is_refused_with_its_remedy(tmp_path: Path) -> None:
+    store = ArtifactStore(tmp_path / "models")
+    for text in ("", "[]", '{"database_id": 7}', '{"database_id": "x"}', "\xff"):
+        (tmp_path / "models" / "database.json").write_text(text, encoding="latin-1")
+        with pytest.raises(BadMark, match="remove that file and start again"):
+            store.marked()
+    store.mark("0" * 32)
+    assert store.marked() == "0" * 32
+
+
+def test_the_doctor_names_a_store_of_another_database(state: State) -> None:
+    assert checks(state) == set()
+    change(state, f"UPDATE identity SET database_id = '{'e' * 32}'")
+    assert checks(state) == {"mark"}
+    (state.models / "database.json").write_text("{")
+    assert checks(state) == {"mark"}
+    change(state, "DELETE FROM identity")
+    assert rows(state, "SELECT count(*) FROM identity") == [(0,)]
+    assert "database" in checks(state)
