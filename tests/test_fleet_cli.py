@@ -99,6 +99,7 @@ class FakeReceiver:
         self.bundle = b""
         self.digest: str | None = None  # what it says of the bundle, when that is not true
         self.page = 1000
+        self.near = 0  # other jobs that a call which changes something nearly hit
 
     def request(
         self,
@@ -145,7 +146,8 @@ class FakeReceiver:
                 )
             case "POST", ["job", ref, verb] if ref in self.views:
                 status = {"cancel": "cancelled", "requeue": "pending"}[verb]
-                return {"job_id": self.views[ref]["job_id"], "status": status}
+                said = {key: self.views[ref][key] for key in ("job_id", "name", "in_manifest")}
+                return {**said, "status": status, "near": self.near}
         detail = f"no job is called '{parts[1]}'; `cis490-jobs list` shows them all"
         return {"status_code": 404, "type": "unknown_job", "detail": detail}
 
@@ -424,9 +426,36 @@ def test_workers_show_what_they_have_and_what_is_wrong(run):
 
 def test_cancel_and_requeue_send_the_token_and_say_what_became_of_each(run):
     assert run("cancel", "gbt-oracle", "mlp-oracle") == 0
-    assert run.out == "gbt-oracle is cancelled\nmlp-oracle is cancelled\n"
+    assert run.out == (
+        f"gbt-oracle ({IDS[1][:8]}…) is cancelled\nmlp-oracle ({IDS[2][:8]}…) is cancelled\n"
+    )
     assert run.receiver.asked[-1] == ("POST", "/v1/job/mlp-oracle/cancel", "secret")
-    assert run.json("requeue", "mlp-oracle") == {"jobs": [{"job_id": IDS[2], "status": "pending"}]}
+    moved = {"job_id": IDS[2], "status": "pending", "name": "mlp-oracle"}
+    assert run.json("requeue", "mlp-oracle") == {"jobs": [moved | {"near": 0, "in_manifest": True}]}
+
+
+def test_what_was_changed_is_named_with_what_it_nearly_hit(run):
+    run.receiver.near = 11
+    run("cancel", "gbt-oracle")
+    assert run.out.endswith("is cancelled; 11 other jobs' names or ids begin with gbt-oracle too\n")
+    run.receiver.near = 1
+    run("cancel", "gbt-oracle")
+    assert run.out.endswith("; 1 other job's name or id begins with gbt-oracle too\n")
+
+
+def test_a_job_off_the_plan_that_is_requeued_is_said_to_be_off_it(run):
+    run.receiver.views["gbt-oracle"] = view("gbt-oracle", "completed", 1, in_manifest=False)
+    run("requeue", "gbt-oracle")
+    assert "the plan does not name it, and it is trained all the same" in run.out
+    run("cancel", "gbt-oracle")
+    assert "the plan" not in run.out
+
+
+def test_an_older_receiver_names_the_id_alone(run):
+    answer = {"job_id": IDS[1], "status": "cancelled"}
+    run.receiver.answers["POST", "/v1/job/gbt-oracle/cancel"] = answer
+    assert run("cancel", "gbt-oracle") == 0
+    assert run.out == f"gbt-oracle ({IDS[1][:8]}…) is cancelled\n"
 
 
 def test_cancel_finds_the_jobs_that_the_plan_no_longer_names(run):
@@ -436,10 +465,14 @@ def test_cancel_finds_the_jobs_that_the_plan_no_longer_names(run):
         IDS[6]: view("mlp", "completed", 6, in_manifest=False),
     }
     assert run("cancel", "--removed") == 0
+    assert run.out == f"gbt ({IDS[4][:8]}…) is cancelled\n", "by its name"
     cancelled = [path for method, path, _ in run.receiver.asked if method == "POST"]
     assert cancelled == [f"/v1/job/{IDS[4]}/cancel"], "what is over stays as it is"
     assert run("cancel") == 2
     assert "name a job" in run.err
+    del run.receiver.views[IDS[4]]
+    assert run("cancel", "--removed") == 0
+    assert "nothing to cancel" in run.err
 
 
 @pytest.mark.parametrize("words", [("requeue", ""), ("cancel", "one", " "), ("show", "")])
@@ -478,7 +511,7 @@ def test_status_and_workers_name_hosts_that_get_no_jobs(run):
 
 def test_one_refused_job_does_not_keep_the_others(run):
     assert run("cancel", "nope", "gbt-oracle") == 1
-    assert run.out == "gbt-oracle is cancelled\n"
+    assert run.out == f"gbt-oracle ({IDS[1][:8]}…) is cancelled\n"
     assert run.err == "cis490-jobs: no job is called 'nope'; `cis490-jobs list` shows them all\n"
 
 

@@ -575,7 +575,7 @@ CLAIM, BEAT = "/v1/job/claim", f"/v1/job/{JOB}/heartbeat"
         ("POST", f"/v1/job/{JOB}/fail", b'{"reason": "bored"}', (400, "bad_request")),
         ("POST", "/v1/job/nobody/heartbeat", b"{}", (404, "unknown_job")),
         ("GET", "/v1/job/nobody", b"", (404, "unknown_job")),
-        ("GET", "/v1/job/%2e%2e%2f/log", b"", (404, "not_found")),
+        ("GET", "/v1/job/%2e%2e%2f/log", b"", (404, "unknown_job")),
         ("GET", "/", b"", (404, "not_found")),
         ("GET", "/v1/jobs/", b"", (404, "not_found")),
         ("DELETE", "/v1/jobs", b"", (405, "method_not_allowed")),

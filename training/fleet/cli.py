@@ -68,7 +68,7 @@ Job = Annotated[
     ),
 ]
 JOBS = typer.Argument(
-    metavar="JOB...", help="Names, ids, or unique prefixes of ids.", callback=_named
+    metavar="JOB...", help="Names, ids, or at least six digits of ids.", callback=_named
 )
 Jobs = Annotated[list[str], JOBS]
 Url = Annotated[
@@ -199,6 +199,8 @@ def cancel(
         everything = world.client(receiver_url).all_jobs()
         unplanned = (each for each in everything if not each["in_manifest"])
         refs += [each["job_id"] for each in unplanned if each["status"] in UNFINISHED]
+        if not refs:
+            world.complain("nothing to cancel: the plan names every job that is not finished")
     return _move(world, refs, receiver_url, as_json, lambda client, ref: client.cancel(ref))
 
 
@@ -224,7 +226,7 @@ def _move(
         "jobs",
         as_json,
         lambda ref: call(client, ref).to_dict(),
-        lambda ref, answer: f"{printable(ref)} is {printable(answer['status'])}",
+        cli_views.moved_line,
     )
 
 

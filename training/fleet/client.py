@@ -438,8 +438,12 @@ def _model(ref: str) -> str:
 
 
 def _segment(ref: str) -> str:
-    """One segment of an address. Bytes on a command line that are no text name nothing, and become question marks."""
-    return quote(ref, safe="", errors="replace")
+    """One segment of an address. Bytes on a command line that are no text name nothing, and become question marks.
+
+    Dots alone mean another address to some proxies.
+    """
+    plain = quote(ref, safe="", errors="replace")
+    return plain.replace(".", "%2E") if ref in (".", "..") else plain
 
 
 def _log(lines: Sequence[str], first: int) -> dict[str, Any] | None:

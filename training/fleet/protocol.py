@@ -223,6 +223,14 @@ class StatusReply(Wire, frozen=True, kw_only=True):
     status: str
 
 
+class MovedReply(StatusReply, frozen=True, kw_only=True):
+    """What an operator's call did, and to which job."""
+
+    name: str
+    near: int  # other jobs whose name or id begins with what was asked for
+    in_manifest: bool  # false: the plan no longer names it
+
+
 class UploadReply(Wire, frozen=True, kw_only=True):
     """``PUT /v1/model/{id}``: the bundle is stored, synced and hashed."""
 

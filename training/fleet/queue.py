@@ -35,6 +35,7 @@ from training.fleet.ledger import as_json
 from training.fleet.policy import NOBODY_ELSE, Fleet, Policy
 
 _UNBOUNDED = 2**62
+_LAST = "\U0010ffff"  # sorts after every text that begins like the one before it
 
 
 @dataclass(frozen=True, slots=True)
@@ -469,8 +470,13 @@ class JobQueue(Healing):
 
     def named(self, ref: str) -> list[tuple[str, str]]:
         """Ids and names of the jobs that ``ref`` may mean: an id, a name, or a prefix of an id."""
-        rows = self.db.all("job_names", ref=ref, ref_end=ref + "\U0010ffff") if ref else []
+        rows = self.db.all("job_names", ref=ref, ref_end=ref + _LAST) if ref else []
         return [(row["job_id"], row["name"]) for row in rows]
+
+    def near(self, ref: str, job_id: str) -> int:
+        """How many jobs but this one have a name or an id that begins with ``ref``."""
+        row = self.db.one("jobs_near", ref=ref, ref_end=ref + _LAST, job_id=job_id)
+        return 0 if row is None else int(row["n"])
 
     # ── inside ──────────────────────────────────────────────────────────────────────────────
 

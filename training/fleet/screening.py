@@ -16,6 +16,7 @@ from training.fleet.protocol import (
     Slug,
 )
 
+CHANGE_DIGITS_LEAST = 6  # of an id, for a call that changes something
 CRASHED_CLAIMS_MAX = 16  # that one claim may name
 _ORDERED_SESSION = re.compile(r"\d{10}-")  # such ids sort by the order of the worker's starts
 
@@ -98,6 +99,19 @@ def the_one_meant(ref: str, found: list[tuple[str, str]]) -> str:
         )
     names = ", ".join(f"{name} ({job_id[:12]})" for job_id, name in found[:5])
     raise Refusal(Slug.UNKNOWN_JOB, f"{ref[:80]!r} may mean {names}; use a longer prefix of the id")
+
+
+def the_one_to_change(ref: str, found: list[tuple[str, str]]) -> str:
+    """The same for a call that changes something: a few digits of an id may be a mistyped name, and hit a stranger."""
+    job_id = the_one_meant(ref, found)
+    name = dict(found)[job_id]
+    if ref not in (job_id, name) and len(ref) < CHANGE_DIGITS_LEAST:
+        raise Refusal(
+            Slug.UNKNOWN_JOB,
+            f"no job is called {ref[:80]!r}, and what changes a job takes its whole name or at least "
+            f"{CHANGE_DIGITS_LEAST} digits of its id; only {name} ({job_id[:12]}) has an id that begins so",
+        )
+    return job_id
 
 
 def check_release(name: str, held: Quarantine | None, *, known: bool) -> str:

@@ -27,6 +27,7 @@ from training.fleet.protocol import (
     FailRequest,
     HeartbeatReply,
     HeartbeatRequest,
+    MovedReply,
     OutputReply,
     OutputRequest,
     Refusal,
@@ -47,6 +48,7 @@ from training.fleet.screening import (
     refuse_another,
     reported_reason,
     the_one_meant,
+    the_one_to_change,
     trained_s,
 )
 from training.fleet.spoken import keep_last_words, keep_lines
@@ -409,20 +411,34 @@ class Service:
         """The id of the job that ``ref`` names: an id, a name, or a unique prefix of an id."""
         return the_one_meant(ref, self.queue.named(ref))
 
-    def cancel(self, ref: str) -> StatusReply:
-        job_id = self.resolve(ref)
+    def resolve_to_change(self, ref: str) -> str:
+        """The same, more strictly: what is changed by mistake is not told by its answer alone."""
+        return the_one_to_change(ref, self.queue.named(ref))
+
+    def cancel(self, ref: str) -> MovedReply:
+        job_id = self.resolve_to_change(ref)
         if not self.queue.cancel(job_id):
             job = self._job(job_id)
             raise Refusal(
                 Slug.WRONG_STATE,
                 f"job {job.name} is {job.status} already; there is nothing to cancel",
             )
-        return StatusReply(job_id=job_id, status=JobStatus.CANCELLED)
+        return self._moved(ref, job_id)
 
-    def requeue(self, ref: str) -> StatusReply:
-        job_id = self.resolve(ref)
+    def requeue(self, ref: str) -> MovedReply:
+        job_id = self.resolve_to_change(ref)
         self.queue.requeue(job_id)
-        return StatusReply(job_id=job_id, status=JobStatus.PENDING)
+        return self._moved(ref, job_id)
+
+    def _moved(self, ref: str, job_id: str) -> MovedReply:
+        job = self._job(job_id)
+        return MovedReply(
+            job_id=job_id,
+            status=job.status,
+            name=job.name,
+            near=self.queue.near(ref, job_id),
+            in_manifest=job.in_manifest,
+        )
 
     def reload(self, jobs: Iterable[Mapping[str, Any]], plan: Plan) -> ReloadReply:
         """Make a checked manifest the plan. Jobs in flight go on."""

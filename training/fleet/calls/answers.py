@@ -167,10 +167,13 @@ class Receipt(_Record):
 
 @dataclass(frozen=True)
 class Moved(_Record):
-    """The job's status after a call that moved it."""
+    """The job's status after a call that moved it. Older receivers say no more than its id and that."""
 
     job_id: str
     status: str
+    name: str = ""
+    near: int = 0  # other jobs whose name or id begins with what was asked for
+    in_manifest: bool = True
 
 
 @dataclass(frozen=True)

@@ -28,6 +28,7 @@ _STYLES = {
     "pending": "",
 }
 _ID_SHOWN = 12
+_ID_IN_LINE = 8
 
 
 def cell(value: object, style: str = "", *, chars_max: int = 200) -> Text:
@@ -279,6 +280,20 @@ def _gpu(capability: Json) -> str:
         for device in devices
         if isinstance(device, Mapping)
     )
+
+
+def moved_line(ref: str, answer: Json) -> str:
+    """What became of which job; ``ref`` is what was typed."""
+    who, near = printable(answer.get("name") or ref), number(answer.get("near")) or 0
+    line = f"{who} ({printable(answer['job_id'])[:_ID_IN_LINE]}…) is {printable(answer['status'])}"
+    if not answer.get("in_manifest", True) and answer["status"] == "pending":
+        line += "; the plan does not name it, and it is trained all the same unless it is cancelled"
+    if near:
+        others = "1 other job's name or id begins"
+        if near > 1:
+            others = f"{near:.0f} other jobs' names or ids begin"
+        line += f"; {others} with {printable(ref)} too"
+    return line
 
 
 def reload_line(counts: Json) -> str:

@@ -38,6 +38,10 @@ WHERE job_id = :ref OR (job_id >= :ref AND job_id < :ref_end) OR (name = :ref AN
   OR NOT EXISTS (SELECT 1 FROM jobs AS planned WHERE planned.name = :ref AND planned.in_manifest = 1)))
 ORDER BY seq LIMIT 20
 
+-- name: jobs_near — the others that a call which names a job by this text nearly hit
+SELECT count(*) AS n FROM jobs
+WHERE job_id <> :job_id AND ((job_id >= :ref AND job_id < :ref_end) OR (name >= :ref AND name < :ref_end))
+
 -- name: jobs_page — a page of jobs in order of arrival, each with the attempt that matters now
 SELECT j.*, a.progress AS progress FROM jobs AS j
 LEFT JOIN attempts AS a ON a.job_id = j.job_id AND a.attempt = j.attempt

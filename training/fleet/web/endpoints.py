@@ -23,11 +23,11 @@ from training.fleet.protocol import (
     FailRequest,
     HealthReply,
     HeartbeatRequest,
+    MovedReply,
     OutputRequest,
     Refusal,
     ReleaseReply,
     Slug,
-    StatusReply,
 )
 from training.fleet.screening import reported_reason
 from training.fleet.service import UploadTicket
@@ -37,6 +37,7 @@ from training.fleet.web import access, browsing, dataset_endpoints, enrolment, u
 from training.fleet.web.bodies import acting, proven_host, read_json
 from training.fleet.web.catalogue import provenance_of
 from training.fleet.web.hub import Hub
+from training.fleet.web.naming import NamingRoute
 from training.fleet.web.problems import reply, response_to
 from training.fleet.words import LOOK_AGAIN_PROXIED_S, LOOK_AGAIN_S
 
@@ -55,7 +56,7 @@ def routes() -> list[Route]:
         _route("POST", f"{job}/complete", complete),
         _route("POST", f"{job}/fail", fail),
         _route("POST", f"{job}/log", output),
-        Route(
+        NamingRoute(
             "/v1/model/{job_id}",
             _endpoint("/v1/model/{job_id}", model),
             methods=["GET", "HEAD", "PUT"],
@@ -260,12 +261,12 @@ async def requeue(hub: Hub, request: Request) -> Response:
 
 
 async def _moved(
-    hub: Hub, request: Request, act: Act, move: Callable[[str], StatusReply]
+    hub: Hub, request: Request, act: Act, move: Callable[[str], MovedReply]
 ) -> Response:
     ref, who = request.path_params["job_id"], acting(hub, request)
 
-    def decide() -> StatusReply:
-        before = hub.service.queue.get(hub.service.resolve(ref))
+    def decide() -> MovedReply:
+        before = hub.service.queue.get(hub.service.resolve_to_change(ref))
         answer = move(ref)
         assert before is not None
         was = {"status": before.status}
@@ -308,7 +309,8 @@ async def audited(hub: Hub, request: Request) -> Response:
 
 
 def _route(method: str, path: str, endpoint: Endpoint) -> Route:
-    return Route(path, _endpoint(path, endpoint), methods=[method])
+    kind = NamingRoute if "{job_id}" in path else Route
+    return kind(path, _endpoint(path, endpoint), methods=[method])
 
 
 def _endpoint(path: str, endpoint: Endpoint) -> Callable[[Request], Awaitable[Response]]:

@@ -191,10 +191,10 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
     ),
     ("GET", "/v1/health"): Operation("health", "is the receiver well?", reply=wire.HealthReply),
     ("POST", f"{_JOB}/cancel"): Operation(
-        "cancel", "never again, until requeued", reply=wire.StatusReply, slugs=_MOVED
+        "cancel", "never again, until requeued", reply=wire.MovedReply, slugs=_MOVED
     ),
     ("POST", f"{_JOB}/requeue"): Operation(
-        "requeue", "train it (again)", reply=wire.StatusReply, slugs=_MOVED
+        "requeue", "train it (again)", reply=wire.MovedReply, slugs=_MOVED
     ),
     ("POST", "/v1/workers/{host_id}/release"): Operation(
         "release",
