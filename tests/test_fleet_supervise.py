@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from training.fleet import supervise, supervise_windows
+from training.fleet import supervise, supervise_posix, supervise_windows
 from training.fleet.supervise import (
     STATE_VARIABLE,
     CommandSpec,
@@ -213,7 +213,7 @@ def test_a_trainer_whose_launcher_died_before_it_said_so_is_not_run_twice(
     orphans: list[subprocess.Popen[bytes]] = []
     run = Launcher.run
 
-    def dies_meanwhile(launcher: Launcher, spec: CommandSpec) -> LocalProcess:
+    def dies_meanwhile(launcher: Launcher, spec: CommandSpec, group: object) -> LocalProcess:
         if orphans:
             return run(launcher, spec)
         hangs = [sys.executable, "-c", "import signal; signal.pause()"]
@@ -253,6 +253,151 @@ def test_kill_9_of_the_worker_leaves_no_trainer(tmp_path: Path) -> None:
         assert all(is_running(pid) for pid in tree)
         worker.kill()
     until(lambda: not any(is_running(pid) for pid in tree), nap)
+
+
+# ── what leaves the process group ───────────────────────────────────────────────────────────
+
+
+@pytest.fixture(params=["control group", "no control group"])
+def contained(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[LocalRunner]:
+    owner = tmp_path if request.param == "control group" else None
+    if owner is not None and not may_make_groups():
+        pytest.skip("no control group can be made here")
+    one = LocalRunner(owner)
+    yield one
+    one.close()
+
+
+def may_make_groups() -> bool:
+    """Whether one with ``cgroup.kill`` can be made here: by trying it."""
+    folder = supervise_posix.group_for(Path("trial"))
+    if folder is None:
+        return False
+    try:
+        folder.mkdir()
+        able = (folder / "cgroup.kill").exists()
+        folder.rmdir()
+    except OSError:
+        return False
+    return able
+
+
+def escaped(folder: Path) -> list[int]:
+    """The numbers that children/escapes.py printed, which are alive."""
+    numbers = [int(number) for number in printed(folder).split()]
+    assert len(numbers) == 2
+    return numbers
+
+
+linux_only = pytest.mark.skipif(sys.platform != "linux", reason="orphans are adopted on Linux only")
+
+
+@linux_only
+@pytest.mark.parametrize("end", ["completion", "cancel", "pause and cancel"])
+def test_what_left_the_process_group_ends_with_the_trainer(
+    contained: LocalRunner, tmp_path: Path, end: str
+) -> None:
+    argv = [sys.executable, str(CHILDREN / "escapes.py"), "hang" if end != "completion" else "end"]
+    process = contained.start(CommandSpec(argv, tmp_path, {}, tmp_path / "output.log"))
+    if end != "completion":
+        until(lambda: printed(tmp_path).endswith("\n"), process.wait)
+        assert all(map(is_running, escaped(tmp_path)))
+        if end == "pause and cancel":
+            process.pause()
+            until(lambda: all(state_of(pid) == "T" for pid in escaped(tmp_path)), process.wait)
+        assert process.stop(0.05).signal == signal.SIGKILL
+    ended = process.wait(PATIENCE_S)
+    assert ended is not None
+    assert ended.left == 0
+    assert not any(map(is_running, escaped(tmp_path))), "reported only when the tree is empty"
+
+
+@linux_only
+@pytest.mark.parametrize("ending", [signal.SIGKILL, signal.SIGTERM])
+@pytest.mark.parametrize("group", ["", "yes"])
+def test_what_left_the_process_group_ends_with_the_worker(
+    tmp_path: Path, ending: signal.Signals, group: str
+) -> None:
+    command = [sys.executable, str(CHILDREN / "worker_alone.py"), str(tmp_path), sys.executable]
+    command += [str(CHILDREN / "escapes.py"), "hang"]
+    environment = os.environ | {"OWN_GROUP": group}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as worker:
+        assert worker.stdout is not None
+        assert int(worker.stdout.readline()) > 0
+        until(lambda: printed(tmp_path).endswith("\n"), nap)
+        tree = escaped(tmp_path)
+        assert all(map(is_running, tree))
+        worker.send_signal(ending)
+    until(lambda: not any(map(is_running, tree)), nap)
+
+
+@linux_only
+def test_chain_of_processes_that_never_stands_still_is_ended(
+    contained: LocalRunner, tmp_path: Path
+) -> None:
+    argv = [sys.executable, "-I", "-S", str(CHILDREN / "hops.py"), "20000"]
+    process = contained.start(CommandSpec(argv, tmp_path, {}, tmp_path / "output.log"))
+    ended = process.wait(PATIENCE_S)
+    assert ended is not None
+    assert (ended.code, ended.left) == (0, 0)
+    assert not (tmp_path / "hopped").exists()
+    for _ in range(20):  # one look may miss a process that is being replaced
+        assert not [entry for entry in Path("/proc").glob("[0-9]*") if works_in(entry, tmp_path)]
+
+
+@linux_only
+def test_control_group_of_a_trainer_is_gone_after_it(
+    contained: LocalRunner, tmp_path: Path
+) -> None:
+    argv = [sys.executable, str(CHILDREN / "hangs.py")]
+    process = contained.start(CommandSpec(argv, tmp_path, {}, tmp_path / "output.log"))
+    until(lambda: printed(tmp_path), process.wait)
+    if process._group is not None:
+        assert str(process.pid) in (process._group / "cgroup.procs").read_text().split()
+    process.stop(PATIENCE_S)
+    assert process._group is None or not process._group.exists()
+
+
+@linux_only
+def test_killed_launcher_lets_nothing_of_a_control_group_go(
+    contained: LocalRunner, tmp_path: Path
+) -> None:
+    if contained._owner is None:
+        pytest.skip("without a group a daemon with an empty environment is not found then")
+    argv = [sys.executable, str(CHILDREN / "escapes.py"), "hang"]
+    process = contained.start(CommandSpec(argv, tmp_path, {}, tmp_path / "output.log"))
+    until(lambda: printed(tmp_path).endswith("\n"), process.wait)
+    contained._launchers[0]._popen.kill()
+    assert process.wait(PATIENCE_S) == Ended(EndKind.LOST)
+    until(lambda: not any(map(is_running, escaped(tmp_path))), nap)
+
+
+@linux_only
+def test_next_worker_ends_the_control_group_that_nobody_holds(tmp_path: Path) -> None:
+    if not may_make_groups():
+        pytest.skip("no control group can be made here")
+    folder = supervise_posix.group_for(tmp_path)
+    assert folder is not None
+    folder.mkdir()
+    argv = [sys.executable, "-c", "import signal; signal.pause()"]
+    with subprocess.Popen(argv, env={}, start_new_session=True) as orphan:
+        (folder / "cgroup.procs").write_text(str(orphan.pid))
+        assert supervise.end_leftovers(tmp_path / "another") == []
+        assert supervise.end_leftovers(tmp_path) == [orphan.pid]
+        assert orphan.wait(PATIENCE_S) == -signal.SIGKILL
+    supervise.end_leftovers(tmp_path)
+    assert not folder.exists()
+
+
+def works_in(process: Path, folder: Path) -> bool:
+    try:
+        return (process / "cwd").readlink() == folder
+    except OSError:
+        return False
+
+
+def state_of(pid: int) -> str:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 
 def test_trainer_gets_a_clean_start(
@@ -361,7 +506,8 @@ def test_environment_is_an_allow_list() -> None:
 
 def test_windows_half_imports_here_and_has_the_same_names() -> None:
     posix = importlib.import_module("training.fleet.supervise_posix")
-    shared = {name for name in vars(posix) if not name.startswith("_")} - {"os", "signal"}
+    own = {"os", "signal", "hashlib", "itertools", "time", "own_group", "REMOVE_TRIES"}
+    shared = {name for name in vars(posix) if not name.startswith("_")} - own
     assert shared <= set(vars(supervise_windows))
 
 
@@ -401,6 +547,15 @@ class FakeWindows:
             os.killpg(int(str(handle)), signal.SIGKILL)
 
     def kill_group(self, pid: int) -> None:
+        pass
+
+    def group_for(self, owner: Path) -> None:
+        pass
+
+    def end_group(self, folder: Path | None) -> None:
+        pass
+
+    def kill_descendants(self, pid: int) -> None:
         pass
 
     def pause_tree(self, pid: int) -> None:

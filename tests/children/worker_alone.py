@@ -1,6 +1,7 @@
-"""A worker in miniature: starts argv[1:] under a launcher, says so, and waits to be killed."""
+"""A worker in miniature: starts argv[2:] under a launcher, says so, and waits to be killed, or for SIGTERM."""
 
 import os
+import signal
 import sys
 import threading
 from pathlib import Path
@@ -8,7 +9,11 @@ from pathlib import Path
 from training.fleet.supervise import CommandSpec, LocalRunner
 
 folder = Path(sys.argv[1])
-runner = LocalRunner()
+runner = LocalRunner(folder if os.environ.get("OWN_GROUP") else None)
+stopped = threading.Event()
+signal.signal(signal.SIGTERM, lambda *_: stopped.set())
 process = runner.start(CommandSpec(sys.argv[2:], folder, dict(os.environ), folder / "output.log"))
 print(process.pid, flush=True)
-threading.Event().wait()
+while not stopped.wait(0.1):
+    pass
+runner.close()

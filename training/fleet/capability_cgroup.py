@@ -60,6 +60,15 @@ def memory_folders(root: Path = Path("/")) -> list[Path]:
     ]
 
 
+def own_group(root: Path = Path("/")) -> tuple[Path, Path] | None:
+    """This process's group in the unified hierarchy, and the top of what is mounted of it; None without one."""
+    groups = dict(_groups(_text(root / "proc/self/cgroup")))
+    for mount in _mounts(_text(root / "proc/self/mountinfo"), root):
+        if not mount.controllers and (levels := list(_levels(mount, groups))):
+            return levels[0], mount.folder
+    return None
+
+
 def _mounts(mountinfo: str, root: Path) -> Iterator[_Mount]:
     """The cgroup hierarchies among the mounts (the fields are those of proc_pid_mountinfo(5))."""
     for line in mountinfo.splitlines():

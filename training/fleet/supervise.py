@@ -1,6 +1,6 @@
 """Starting trainers and ending them, however badly they behave: the only module that owns processes.
 
-The rule for every end is the same: polite signal, grace, kill the whole group, bounded wait, reap. Output goes to a
+The rule for every end is the same: polite signal, grace, kill the whole tree, bounded wait, reap. Output goes to a
 file and never through a pipe, so that neither a dead network can stall a trainer nor a grandchild that keeps a pipe
 open can stall us. A launcher (launcher.py) stands between worker and trainer, so that a killed worker leaves nothing.
 
@@ -98,8 +98,13 @@ class Runner(Protocol):
 class LocalProcess:
     """A trainer under one of our launchers. Safe to use from several threads."""
 
-    def __init__(self, launcher: Launcher) -> None:
+    def __init__(
+        self, launcher: Launcher, folder: str | None = None, group: Path | None = None
+    ) -> None:
+        """``folder``: what its environment calls ``STATE_VARIABLE``; ``group``: its control group's folder."""
         self._launcher = launcher
+        self._folder = folder
+        self._group = group
         self._started = threading.Event()
         self._over = threading.Event()
         self._pid = 0
@@ -127,13 +132,13 @@ class LocalProcess:
         self._order("terminate")
 
     def kill(self) -> None:
-        """Kill the whole group."""
+        """Kill the whole tree."""
         self._order("kill")
         if not self._launcher.reusable:
             self._launcher.destroy()
 
     def pause(self) -> None:
-        """Hold the whole group where it is; memory stays allocated, nothing is computed."""
+        """Hold the whole tree where it is; memory stays allocated, nothing is computed."""
         self._order("pause")
         system.pause_tree(self._pid)
 
@@ -187,11 +192,18 @@ class LocalProcess:
         """The launcher is gone. Whatever it had started must not outlive it."""
         if self._ended is None:
             if self._pid:
-                system.kill_group(self._pid)
+                self.end_without_launcher()
             else:
                 self._failure = LauncherLostError("its launcher ended before it")
             self._finish(Ended(EndKind.LOST))
         self._started.set()
+
+    def end_without_launcher(self) -> None:
+        """Kill all of it that can be found when nobody holds it any more: by its groups, and by its environment."""
+        system.kill_group(self._pid)
+        system.end_group(self._group)
+        if self._folder:
+            system.end_leftovers(STATE_VARIABLE, Path(self._folder))
 
     def _order(self, word: str) -> None:
         if self._ended is None:
@@ -210,9 +222,10 @@ def _end_of(report: Mapping[str, Any]) -> Ended:
         raise ValueError("no program ends with such a status")
     cpu_s = float(report.get("cpu_s", 0.0))
     max_rss_kib = int(report.get("max_rss_kib", 0))
+    left = int(report.get("left", 0))
     if code < 0:
-        return Ended(EndKind.SIGNALLED, signal=-code, cpu_s=cpu_s, max_rss_kib=max_rss_kib)
-    return Ended(EndKind.EXITED, code=code, cpu_s=cpu_s, max_rss_kib=max_rss_kib)
+        return Ended(EndKind.SIGNALLED, None, -code, cpu_s, max_rss_kib, left=left)
+    return Ended(EndKind.EXITED, code, None, cpu_s, max_rss_kib, left=left)
 
 
 class Launcher:
@@ -251,16 +264,19 @@ class Launcher:
         idle = self.process is None or self.process.poll() is not None
         return self.alive and idle and (self.reusable or self.process is None)
 
-    def run(self, spec: CommandSpec) -> LocalProcess:
-        """Start a trainer under this launcher and wait until it runs. Raises SpawnFailedError."""
+    def run(self, spec: CommandSpec, group: Path | None = None) -> LocalProcess:
+        """Start a trainer under this launcher, in the control group ``group`` where that can be made, and wait until
+        it runs. Raises SpawnFailedError.
+        """
         order = {
             "argv": [str(part) for part in spec.argv],
             "cwd": str(spec.cwd.absolute()),
             "env": dict(spec.env),
             "output": str(spec.output.absolute()),
             "end": str(spec.end.absolute()) if spec.end is not None else None,
+            "group": str(group) if group is not None else None,
         }
-        process = LocalProcess(self)
+        process = LocalProcess(self, spec.env.get(STATE_VARIABLE), group)
         with self._lock:
             if not self.alive:
                 raise LauncherLostError("its launcher has ended")
@@ -286,7 +302,8 @@ class Launcher:
     def destroy(self) -> None:
         """Kill the launcher and, without its help, what it runs."""
         if self.process is not None and self.process.pid and self.process.poll() is None:
-            system.kill_group(self.process.pid)
+            system.kill_descendants(self._popen.pid)
+            self.process.end_without_launcher()
         self._open_cage()
         self._popen.kill()
 
@@ -338,7 +355,9 @@ def cpu_of_tree(pid: int) -> float:
 class LocalRunner:
     """Starts trainers on this machine, and keeps a launcher warm from one to the next."""
 
-    def __init__(self) -> None:
+    def __init__(self, owner: Path | None = None) -> None:
+        """``owner``: the state folder that names the control groups; without one there are none."""
+        self._owner = owner
         self._lock = threading.Lock()
         self._launchers: list[Launcher] = []
 
@@ -348,10 +367,10 @@ class LocalRunner:
             try:
                 spec.output.parent.mkdir(parents=True, exist_ok=True)
                 try:
-                    return self._free_launcher().run(spec)
+                    return self._free_launcher().run(spec, self._group())
                 except LauncherLostError:  # a warm one may have died unnoticed
                     _forget_a_start(spec)
-                    return self._free_launcher().run(spec)
+                    return self._free_launcher().run(spec, self._group())
             except (OSError, SpawnFailedError) as error:
                 raise SpawnFailedError(f"{spec.argv[0]} could not be started: {error}") from error
 
@@ -361,6 +380,9 @@ class LocalRunner:
             for launcher in self._launchers:
                 launcher.close()
             self._launchers.clear()
+
+    def _group(self) -> Path | None:
+        return None if self._owner is None else system.group_for(self._owner)
 
     def _free_launcher(self) -> Launcher:
         self._launchers = [launcher for launcher in self._launchers if launcher.alive]

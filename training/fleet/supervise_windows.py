@@ -10,6 +10,9 @@ Stopping politely is Ctrl-Break: Ctrl-C is ignored by a process group of its own
 sender's console, so the launcher gets a hidden console of its own, which its trainer shares, and it is the launcher
 that sends it. A service without a desktop works the same way.
 
+A member that starts a process starts a member (``BREAKAWAY_OK`` is not set, so that no flag gets one out). What does
+stay behind is what another service was asked to start: a task of the scheduler, a process made through WMI.
+
 Nothing here touches a Windows name before a function is called: the module imports everywhere.
 """
 
@@ -69,6 +72,20 @@ def _kernel32() -> Any:
     library.TerminateJobObject.argtypes = (ctypes.c_void_p, ctypes.c_uint32)
     library.CloseHandle.argtypes = (ctypes.c_void_p,)
     return library
+
+
+def group_for(owner: Path) -> Path | None:  # noqa: ARG001 - POSIX needs it
+    """Nothing: the job object holds the tree."""
+    return None
+
+
+def end_group(folder: Path | None) -> list[int]:  # noqa: ARG001 - POSIX needs it
+    """Nothing to do: opening the cage kills the members."""
+    return []
+
+
+def kill_descendants(pid: int) -> None:
+    """Nothing to do: opening the cage kills the members."""
 
 
 def popen_options() -> dict[str, Any]:

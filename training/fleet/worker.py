@@ -98,7 +98,7 @@ class TrainerWorker:
         self._disk = StateFolder(options.state_dir)
         self._datasets = DatasetCache(options.cache_dir, options.cache_bytes)
         self._outbox = Outbox(self._disk.folder / "outbox")
-        self._runner = runner or LocalRunner()
+        self._runner = runner or LocalRunner(self._disk.folder)
         self._inbox: queue.SimpleQueue[t.Event] = queue.SimpleQueue()
         self._state = State(session_id=self._disk.session_id)
         self._attempt: Attempt | None = None

@@ -51,6 +51,7 @@ class Ended:
 
     ``oom_kills``: processes that the kernel killed meanwhile for want of memory, in its control group or on the whole
     machine. ``free_kib``: memory that was free when the trainer was started; 0 when nobody looked.
+    ``left``: processes of its tree that could not be ended.
     """
 
     kind: EndKind
@@ -60,6 +61,7 @@ class Ended:
     max_rss_kib: int = 0
     oom_kills: int = 0
     free_kib: int = 0
+    left: int = 0
 
     @property
     def killed_for_memory(self) -> bool:

@@ -156,6 +156,9 @@ def _ended(turn: Turn, ended: Ended) -> None:
     if work.started_at is not None:
         usage["train_s"] = round(turn.now - work.started_at, 3)
     turn.set_work(usage=usage, stop_by=None, paused=False)
+    if ended.left:
+        words = f"{work.assignment.name}: {ended.left} processes that its trainer started cannot be ended"
+        turn.say(f"{words}; look for them with ps and end them as root", warning=True)
     failure = judge(ended, work.last_words, work.complaint)
     if failure is not None and turn.phase is Phase.STOPPING:
         failure = work.failure or SHUTDOWN  # it ended because we asked, and for that reason
