@@ -142,3 +142,21 @@ def test_a_unit_is_written_for_the_checkout_and_the_interpreter_in_use() -> None
     assert unit["WorkingDirectory"] == ["/opt/cis490-next"]
     assert not re.search(r"/opt/cis490(?!-next)", text)
     assert "c0ffee" in text, "an upgrade is another text, so the service is restarted"
+
+
+def test_documented_template_gives_each_worker_settings_and_state_of_its_own() -> None:
+    page = (ROOT / "docs" / "operations.md").read_text("utf-8")
+    line = next(line for line in page.splitlines() if "cis490-trainer-worker@.service" in line)
+    template = text_of(Role.WORKER)
+    edits = re.findall(r"s\|([^|]+)\|([^|]+)\|", line)
+    assert len(edits) == 2
+    for old, new in edits:
+        assert len(re.findall(old, template)) == 1
+        template = re.sub(old, new, template)
+    one = said(template.replace("%i", "gpu1"))
+    assert one["EnvironmentFile"] == ["/etc/cis490/worker-gpu1.env"]
+    settings = {"CIS490_RECEIVER_URL": "http://pi", "CIS490_WORKER_FLAGS": "--cuda-devices 1"}
+    args = worker_options.parser().parse_args(command(one["ExecStart"][0], settings)[3:])
+    assert args.cuda_devices == "1"
+    assert args.state_dir == Path("/var/lib/cis490-worker/state-gpu1")
+    assert f"--tls-dir {args.state_dir}/tls" in page

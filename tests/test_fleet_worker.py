@@ -29,7 +29,8 @@ from training.fleet.work.disk import (
     make_folders,
     prune,
 )
-from training.fleet.work.options import Options, options_of, parser
+from training.fleet.work.environment import trainer_environment
+from training.fleet.work.options import Options, options_of, parser, show_devices
 from training.fleet.work.outcome import Ended, EndKind, Failure, Memory
 from training.fleet.work.trainer_command import BadSpecError, Inputs, outputs, trainer_command
 from training.fleet.worker import TrainerWorker, main
@@ -688,3 +689,78 @@ def test_session_that_was_replaced_says_so_and_ends(
     receiver = Receiver(claim=lambda _: problem(409, "lease_superseded"))
     assert work(tmp_path, receiver, FakeRunner()).run() == 1
     assert "because lease_superseded" in capsys.readouterr().err
+
+
+# ── several workers on one machine ──────────────────────────────────────────────────────────
+
+
+def test_workers_of_one_machine_have_folders_of_their_own(tmp_path: Path) -> None:
+    one, other = options(tmp_path, "--host-id", "gpu0"), options(tmp_path, "--host-id", "gpu1")
+    assert one.own_places.artifacts == tmp_path / "artifacts" / "gpu0"
+    assert one.own_places.reports == tmp_path / "reports/eval" / "gpu0"
+    folders = {*one.own_folders.values(), one.state_dir, one.cache_dir}
+    assert not folders & {*other.own_folders.values(), other.state_dir, other.cache_dir}
+
+
+def test_short_jobs_of_one_worker_leave_the_running_one_of_another_alone(tmp_path: Path) -> None:
+    ours, theirs = (options(tmp_path, "--host-id", name).own_places for name in ("gpu0", "gpu1"))
+    running = folders_of(ours.artifacts, ours.reports, JOB)
+    make_folders(running)
+    running.log.touch()
+    os.utime(running.out, (1, 1))
+    for number in range(KEPT_ATTEMPTS + 6):
+        short = t.Assignment(
+            job_id=f"{number:012d}", claim_id=f"{number:08d}", spec={"model": "a", "mode": "b"}
+        )
+        make_folders(folders_of(theirs.artifacts, theirs.reports, short))
+        prune(theirs.artifacts, theirs.reports)
+    assert [running.out.is_dir(), running.reports.is_dir(), running.log.exists()] == [True] * 3
+
+
+@pytest.mark.parametrize("flag", ["--artifacts-dir", "--reports-dir", "--cache-dir"])
+def test_second_worker_in_a_folder_in_use_is_refused(tmp_path: Path, flag: str) -> None:
+    def worker(name: str) -> TrainerWorker:
+        own = {
+            each: str(tmp_path / each / name)
+            for each in ("--artifacts-dir", "--reports-dir", "--cache-dir", "--state-dir")
+        }
+        own[flag] = str(tmp_path / "shared")
+        flags = [part for pair in own.items() for part in pair]
+        nobody = Receiver(claim=lambda _: NOTHING)
+        return TrainerWorker(
+            options(tmp_path, "--host-id", "h", *flags),
+            capability=dict,
+            client=lambda timeout_s: FleetClient("http://receiver", "h", transport=nobody),
+        )
+
+    first = worker("a")
+    with pytest.raises(StateError, match=f"another worker uses .*shared.* {flag}"):
+        worker("b")
+    for next_one in (first, None):  # once the first has ended, there is room for another
+        one = next_one or worker("b")
+        one.post(t.SignalReceived())
+        assert one.run() == 0
+
+
+def test_gpus_of_a_worker_are_those_of_its_probe_and_its_trainers() -> None:
+    environment: dict[str, str] = {"CUDA_VISIBLE_DEVICES": "0"}
+    show_devices(parser().parse_args([]).cuda_devices, environment)
+    assert environment == {"CUDA_VISIBLE_DEVICES": "0"}
+    show_devices(parser().parse_args(["--cuda-devices", "1"]).cuda_devices, environment)
+    assert trainer_environment(environment)["CUDA_VISIBLE_DEVICES"] == "1"
+    assert trainer_environment(environment)["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"
+
+
+@pytest.mark.parametrize("text", ["", "gpu1", "0,", "0 1", "GPU-"])
+def test_gpus_that_cannot_be_meant_are_refused(
+    text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        parser().parse_args(["--cuda-devices", text])
+    assert "names no GPUs" in capsys.readouterr().err
+
+
+def test_artifacts_reports_and_state_may_be_one_folder(tmp_path: Path) -> None:
+    flags = ["--artifacts-dir", "all", "--reports-dir", "all", "--state-dir", "all/h"]
+    found = options(tmp_path, "--host-id", "h", *flags)
+    StateFolder(found.state_dir, found.own_folders).close()

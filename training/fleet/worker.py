@@ -10,6 +10,7 @@ Start it with ``python -m training.fleet.worker`` or ``cis490-trainer-worker``.
 from __future__ import annotations
 
 import logging
+import os
 import queue
 import random
 import signal
@@ -21,7 +22,7 @@ from training.fleet import logs
 from training.fleet.calls.address import Address
 from training.fleet.checkout import ROOT
 from training.fleet.client import FleetClient
-from training.fleet.datasets.cache import DatasetCache
+from training.fleet.datasets.cache import CacheInUse, DatasetCache
 from training.fleet.supervise import LocalRunner, Runner, end_leftovers
 from training.fleet.trust.credentials import Credentials, CredentialsError
 from training.fleet.work import types as t
@@ -36,6 +37,7 @@ from training.fleet.work.options import (
     installed_digests,
     options_of,
     parser,
+    show_devices,
 )
 from training.fleet.work.outbox import Outbox
 from training.fleet.work.standing import Standing
@@ -74,7 +76,7 @@ class TrainerWorker:
         self._clock = clock or SystemClock()
         self._chance = chance
         self._capability = capability or (lambda: detect(options))
-        self._self_test = self_test or SelfTest(options.places, options.state_dir, self._clock)
+        self._self_test = self_test or SelfTest(options.own_places, options.state_dir, self._clock)
         self._complaint: str | None = None
         credentials = None if options.tls_dir is None else Credentials(options.tls_dir)
         make = client or (
@@ -95,8 +97,10 @@ class TrainerWorker:
                 on_renewed=self._reconnect,
                 on_revoked=self._put_out,
             )
-        self._disk = StateFolder(options.state_dir)
+        self._disk = StateFolder(options.state_dir, options.own_folders)
         self._datasets = DatasetCache(options.cache_dir, options.cache_bytes)
+        if options.state_dir not in options.cache_dir.parents:  # perhaps another worker's too
+            self._hold_datasets()
         self._outbox = Outbox(self._disk.folder / "outbox")
         self._runner = runner or LocalRunner(self._disk.folder)
         self._inbox: queue.SimpleQueue[t.Event] = queue.SimpleQueue()
@@ -142,6 +146,16 @@ class TrainerWorker:
         if self._exit.sentence:
             print(f"{PROGRAM}: {self._exit.sentence}", file=sys.stderr)
         return self._exit.code
+
+    def _hold_datasets(self) -> None:
+        """Refuse at the start what would fail every job that names a data set."""
+        try:
+            self._datasets.hold()
+        except CacheInUse as error:
+            self._disk.close()
+            raise StateError(str(error)) from None
+        except OSError as error:
+            log.warning("%s cannot be used yet: %s", self._datasets.folder, error.strerror)
 
     def _reconnect(self) -> None:
         """Let idle connections go: further ones, if any, show a renewed certificate."""
@@ -227,7 +241,7 @@ class TrainerWorker:
         resume = self._disk.resume_folder(assignment.job_id)
         return Attempt(
             assignment,
-            self._options.places,
+            self._options.own_places,
             resume,
             self._outbox,
             self._runner,
@@ -284,6 +298,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     replace_unprintable()
     args = parser().parse_args(argv)
     logs.configure(args.log_level)
+    show_devices(args.cuda_devices, os.environ)
     try:
         options = options_of(args)
         own = options.places.repo_root == ROOT

@@ -107,7 +107,7 @@ class DatasetCache:
         if not ID.fullmatch(dataset_id):
             raise FetchError(f"{dataset_id[:80]!r} is not the id of a data set")
         with self._one_at_a_time:
-            self._hold()
+            self.hold()
             listing = self._listing(dataset_id, source, order)
             whole = self.folder / "sets" / dataset_id
             if not self._untouched(dataset_id, listing):
@@ -115,6 +115,20 @@ class DatasetCache:
                 self._fetch(dataset_id, listing, source, order)
             self._used(dataset_id)
             return whole
+
+    def hold(self) -> None:
+        """From now, at the latest from the first data set on, this process alone uses the folder. Raises CacheInUse."""
+        if self._held is not None:
+            return
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with ExitStack() as stack:
+            try:
+                stack.enter_context(exclusive(self.folder / "lock"))
+            except LockedError:
+                raise CacheInUse(
+                    f"another worker uses the data sets in {self.folder}; give this one its own --cache-dir"
+                ) from None
+            self._held = stack.pop_all()
 
     def close(self) -> None:
         """Let another worker have the folder."""
@@ -292,20 +306,6 @@ class DatasetCache:
         there = set(self._ids("sets"))
         recent = [each for each in self._recent() if each in there and each != dataset_id]
         _write_whole(self.folder / "recent.json", json.dumps([*recent, dataset_id]).encode())
-
-    def _hold(self) -> None:
-        """From the first data set on, this process alone uses the folder."""
-        if self._held is not None:
-            return
-        self.folder.mkdir(parents=True, exist_ok=True)
-        with ExitStack() as stack:
-            try:
-                stack.enter_context(exclusive(self.folder / "lock"))
-            except LockedError:
-                raise CacheInUse(
-                    f"another worker uses the data sets in {self.folder}; give this one its own --cache-dir"
-                ) from None
-            self._held = stack.pop_all()
 
 
 # ── files ───────────────────────────────────────────────────────────────────────────────────

@@ -34,10 +34,33 @@ class StateError(Exception):
 class StateFolder:
     """The worker's own small folder. Only one worker may use it at a time."""
 
-    def __init__(self, folder: Path) -> None:
-        """Raises StateError when it cannot be written or another worker uses it."""
+    def __init__(self, folder: Path, others: Mapping[str, Path] | None = None) -> None:
+        """Raises StateError when it cannot be written or another worker uses it.
+
+        ``others`` are further folders that are this worker's alone as long as it runs, by the flags that name them.
+        """
         self.folder = folder
         self._open = ExitStack()
+        self._take(folder)
+        held = {folder}
+        for flag, other in (others or {}).items():
+            if other not in held:
+                held.add(other)
+                self._share_not(other, flag)
+
+    def _share_not(self, folder: Path, flag: str) -> None:
+        """One that cannot be written is left to the host's test of itself, which says so and looks again."""
+        with suppress(OSError):
+            folder.mkdir(parents=True, exist_ok=True)
+            try:
+                self._open.enter_context(exclusive(folder / "lock"))
+            except LockedError:
+                self.close()
+                raise StateError(
+                    f"another worker uses the folder {folder}; stop it, or give this one its own {flag} or --host-id"
+                ) from None
+
+    def _take(self, folder: Path) -> None:
         try:
             folder.mkdir(parents=True, exist_ok=True)
             self._open.enter_context(exclusive(folder / "lock"))
@@ -205,7 +228,10 @@ def make_folders(folders: AttemptFolders) -> None:
 
 
 def prune(*roots: Path) -> None:
-    """Remove all but the newest attempts. Other files and folders are left alone."""
+    """Remove all but the newest attempts, once this worker's own has ended. Other files and folders are left alone.
+
+    The roots are one worker's alone: among those of several, the newest would be of whoever has the shortest jobs.
+    """
     for root in roots:
         attempts = [path for path in root.glob("*-*/attempt-*-*") if path.is_dir()]
         with suppress(OSError):

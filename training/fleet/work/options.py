@@ -8,8 +8,8 @@ import os
 import platform
 import re
 import sys
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, MutableMapping
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -39,6 +39,19 @@ class Options:
     cache_dir: Path
     cache_bytes: int = 20 * GIB
     tls_dir: Path | None = None  # key and certificate, when the receiver is reached over TLS
+
+    @property
+    def own_places(self) -> Places:
+        """The places with folders of this host alone: several workers of one machine may name the same ones."""
+        places = self.places
+        artifacts, reports = (each / self.host_id for each in (places.artifacts, places.reports))
+        return replace(places, artifacts=artifacts, reports=reports)
+
+    @property
+    def own_folders(self) -> Mapping[str, Path]:
+        """What no other worker may use at the same time, by the flag that names another."""
+        places = self.own_places
+        return {"--artifacts-dir": places.artifacts, "--reports-dir": places.reports}
 
 
 def detect(options: Options) -> Mapping[str, Any]:
@@ -97,6 +110,24 @@ def seconds(text: str) -> float:
     return value
 
 
+def devices(text: str) -> str:
+    """What CUDA_VISIBLE_DEVICES takes: numbers, or ids that begin with GPU- or MIG-."""
+    if not re.fullmatch(
+        r"(\d{1,3}|(GPU|MIG)-[0-9A-Za-z-]+)(,(\d{1,3}|(GPU|MIG)-[0-9A-Za-z-]+))*", text
+    ):
+        raise argparse.ArgumentTypeError(
+            f"{text!r} names no GPUs: numbers of nvidia-smi with commas between, such as 1 or 0,1"
+        )
+    return text
+
+
+def show_devices(chosen: str | None, environment: MutableMapping[str, str]) -> None:
+    """Let this process, what it asks of CUDA, and its trainers see these GPUs alone."""
+    if chosen is not None:
+        environment["CUDA_VISIBLE_DEVICES"] = chosen
+        environment.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")  # as nvidia-smi counts them
+
+
 # fmt: off
 _TABLE: tuple[tuple[str, Callable[[str], object], str, object, str], ...] = (
     # flag, type, metavar, default, help
@@ -104,8 +135,8 @@ _TABLE: tuple[tuple[str, Callable[[str], object], str, object, str], ...] = (
     ("--host-id", str, "NAME", None, "name of this host; $FLEET_HOST_ID or the node name"),
     ("--repo-root", Path, "DIR", ROOT, "the checkout; paths below are relative to it"),
     ("--venv-python", Path, "FILE", Path(sys.executable), "the interpreter that starts trainers"),
-    ("--artifacts-dir", Path, "DIR", Path("artifacts"), "what trainers make"),
-    ("--reports-dir", Path, "DIR", Path("reports/eval"), "what trainers report"),
+    ("--artifacts-dir", Path, "DIR", Path("artifacts"), "what trainers make, in a folder for each host id"),
+    ("--reports-dir", Path, "DIR", Path("reports/eval"), "what trainers report, in the same way"),
     ("--validation", Path, "FILE", Path("data/processed/validation_v1.parquet"), "the data set's episodes"),
     ("--summary", Path, "FILE", Path("data/processed/features_window_v1.parquet"), "the data set's features"),
     ("--tensors", Path, "DIR", Path("data/processed/tensor_window_v1"), "the data set's windows"),
@@ -113,6 +144,7 @@ _TABLE: tuple[tuple[str, Callable[[str], object], str, object, str], ...] = (
     ("--tls-dir", Path, "DIR", None, "key and certificate of this host, as join made them; tls in the state directory"),
     ("--cache-dir", Path, "DIR", None, "data sets that were fetched; datasets in the state directory"),
     ("--cache-gib", gib, "GIB", 20.0, "how much of them is kept; what was used longest ago goes first"),
+    ("--cuda-devices", devices, "LIST", None, "the GPUs that are this worker's, as nvidia-smi numbers them: 1, or 0,1"),
     ("--poll-s", seconds, "S", 15.0, "pause after an empty or failed claim when the receiver cannot wait"),
     ("--heartbeat-s", seconds, "S", 30.0, "how often the receiver hears of a running job"),
     ("--silence-limit", seconds_or_none, "S", 1800.0, "a trainer is stopped that says and computes nothing; 0: never"),
