@@ -51,6 +51,7 @@ class Given:
     name: str
     file: Path
     train_hosts: tuple[str, ...]
+    said: tuple[str, ...] = ("--no-benign",)  # the public sets' classes are activities and speakers
 
 
 def main() -> int:
@@ -60,6 +61,7 @@ def main() -> int:
     parser.add_argument("--others", default=",".join((*ON_FEATURES, *ON_WINDOWS)))
     parser.add_argument("--npz", type=Path, help="windows of your own instead of the public sets")
     parser.add_argument("--train-hosts", default="train", help="with --npz: names with commas")
+    parser.add_argument("--benign", help="with --npz: as for training.data.ingest")
     parser.add_argument("--seeds", type=int, default=3)
     args = parser.parse_args()
     among_peers()
@@ -73,11 +75,13 @@ def main() -> int:
             as_json=args.json,
         )
         if args.npz is not None:
-            sets = [Given(args.npz.stem, args.npz.resolve(), tuple(args.train_hosts.split(",")))]
+            said = ("--benign", args.benign) if args.benign else ()
+            hosts = tuple(args.train_hosts.split(","))
+            sets = [Given(args.npz.stem, args.npz.resolve(), hosts, said)]
         else:
             sets = [public(name, folder) for name in args.sets.split(",")]
         for given in sets:
-            ingest(given.file, folder / given.name)
+            ingest(given.file, folder / given.name, *given.said)
             found = {}
             for name in filter(None, args.others.split(",")):
                 found[name] = other(name, given, folder / given.name, args.seeds)

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from telemetry_builders import write_episode, write_fleet
 
-from tests.telemetry_builders import write_episode, write_fleet
 from training.data import build, ingest
 from training.data.assemble import Options, benign_names
 from training.data.classes import USUAL, benign_of, choose_benign
@@ -48,7 +48,7 @@ def test_a_usual_word_names_the_benign_class_wherever_it_stands(word):
     for classes in itertools.permutations(["attack", "zombie", word]):
         chosen = choose_benign(classes)
         assert chosen.names == (word,)
-        assert chosen.line().startswith(f"benign: {word} (a usual word")
+        assert chosen.why.startswith("a usual word")
 
 
 @given(
@@ -150,7 +150,7 @@ def test_the_first_line_of_ingest_says_which_class_is_benign(tmp_path, capsys):
     np.savez(tmp_path / "a.npz", X=X, y=np.array(["attack", "normal"] * 10))
     out = tmp_path / "out"
     assert ingest.main([str(tmp_path / "a.npz"), "--out-dir", str(out)]) == 0
-    assert capsys.readouterr().out.splitlines()[0].startswith("benign: normal (a usual word")
+    assert capsys.readouterr().out.splitlines()[0].startswith("benign      normal (a usual word")
     assert load_processed(None, out / "tensor_window_v1", None, "oracle").benign == ("normal",)
     np.savez(tmp_path / "b.npz", X=X, y=np.array(["run", "walk"] * 10))
     assert ingest.main([str(tmp_path / "b.npz"), "--out-dir", str(out)]) == 65

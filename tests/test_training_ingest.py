@@ -459,5 +459,5 @@ def test_mistakes_on_the_command_line_exit_with_2(capsys, options, sentence):
 def test_people_get_a_table_and_the_notes(tmp_path, capsys):
     assert ingest.main([str(npz(tmp_path)), "--out-dir", str(tmp_path / "out")]) == 0
     said = capsys.readouterr()
-    assert "labels       benign 12, malicious 12" in said.out
+    assert "classes     benign 12, malicious 12" in said.out
     assert "24 windows read" in said.err

@@ -33,13 +33,14 @@ from training.data.assemble import (
     measure_baselines,
 )
 from training.data.channels import Mode
-from training.data.classes import NO_ALARM, Benign
-from training.data.dataset import TENSOR_FOLDER, write_processed
+from training.data.classes import NO_ALARM
+from training.data.dataset import TENSOR_FOLDER, WindowSet, write_processed
 from training.data.episode import EpisodeError, find_episodes
 from training.data.errors import DataError
 from training.data.extract import Extract, extract, remember, remembered
-from training.data.schema import FeatureSchema, read_schema
+from training.data.schema import ChannelSpec, FeatureSchema, read_schema
 from training.data.tensors import read_manifest
+from training.data.understood import Understood, counts_of, recordings_of
 from training.data.validate import judge_together
 from training.streams import replace_unprintable
 
@@ -71,6 +72,7 @@ class Summary:
     data_digest: str
     seconds: float
     out_dir: str
+    understood: Understood
 
 
 def build(
@@ -100,6 +102,8 @@ def build(
     labels, benign = label_names(good, options), benign_names(good, options)
     windows, counts = cut_windows(good, channels, baselines, sample_hz, options)
     quiet = baseline_windows(good, channels, baselines, sample_hz, options)
+    rows = [e.verdict.row(counts[e.verdict.episode_id]) for e in found]
+    understood = understand(windows, channels, dropped, rows, sample_hz, labels, benign, options)
     schema = write_processed(
         out_dir,
         windows,
@@ -111,8 +115,9 @@ def build(
         label_names=labels,
         benign=benign,
         normaliser=baselines.rule,
-        validation_rows=[e.verdict.row(counts[e.verdict.episode_id]) for e in found],
+        validation_rows=rows,
         baseline=quiet,
+        understood=understood,
     )
     (out_dir / BASELINES_FILE).write_bytes(
         msgspec.json.format(msgspec.json.encode(baselines), indent=1) + b"\n"
@@ -136,6 +141,40 @@ def build(
         data_digest=read_manifest(out_dir / TENSOR_FOLDER).data_digest,
         seconds=round(clock.monotonic() - begun, 3),
         out_dir=str(out_dir),
+        understood=understood,
+    )
+
+
+def understand(
+    windows: WindowSet,
+    channels: Sequence[ChannelSpec],
+    dropped: Sequence[str],
+    rows: Sequence[dict[str, Any]],
+    sample_hz: float,
+    labels: Sequence[str],
+    benign: Sequence[str],
+    options: Options,
+) -> Understood:
+    """The table of what was read as what."""
+    hosts = sorted({str(row["host"]) for row in rows if row["ok"] and not row["baseline"]})
+    lacking = ", ".join(dropped)
+    return Understood(
+        source=f"{len(rows):,} recordings",
+        channels=tuple(channel.name for channel in channels),
+        oracle_only=tuple(c.name for c in channels if Mode.REALISTIC not in c.modes),
+        hosts=counts_of(windows.host, hosts),
+        **recordings_of(rows),
+        classes=counts_of(windows.label, labels),
+        benign=tuple(benign),
+        benign_why="as the recordings declare their phases",
+        window_samples=int(windows.X.shape[2]),
+        sample_hz=sample_hz,
+        window_s=options.window_s,
+        stride_s=options.stride_s,
+        rate_why="the schema's" if options.like else "the commonest of the recordings",
+        clock="the recordings' own",
+        span=(float(windows.t_start.min()), float(windows.t_end.max())),
+        left_out=(f"channels that not every recording has: {lacking}",) if dropped else (),
     )
 
 
@@ -259,22 +298,15 @@ def _progress(*, quiet: bool) -> Progress:
 
 def describe(summary: Summary) -> str:
     """The summary in words."""
-    why = "as the recordings declare their phases"
     lines = [
-        Benign(names=tuple(summary.benign), why=why).line(),
+        *summary.understood.lines(),
         f"{summary.episodes} episodes, {summary.baselines} of them baselines, {len(summary.quarantined)} quarantined",
-        f"{summary.windows} windows: "
-        + ", ".join(f"{n} {name}" for name, n in summary.labels.items()),
-        "windows by host: " + ", ".join(f"{host} {n}" for host, n in summary.hosts.items()),
+        f"{summary.windows} windows",
     ]
     for mode, count in summary.channels.items():
         lines.append(f"{mode}: {count} channels, {summary.features[mode]} features")
     for episode, reasons in summary.quarantined.items():
         lines.append(f"quarantined {episode}: {' '.join(reasons)}")
-    if summary.dropped_channels:
-        lines.append(
-            "left out, as not every episode has them: " + ", ".join(summary.dropped_channels)
-        )
     if summary.hosts_without_baseline:
         lines.append(
             "without a baseline of their own: " + ", ".join(summary.hosts_without_baseline)

@@ -26,10 +26,6 @@ class Benign:
     names: tuple[str, ...]
     why: str
 
-    def line(self) -> str:
-        """One line for people, the first that `ingest` prints."""
-        return f"benign: {', '.join(self.names) or 'no class'} ({self.why})"
-
 
 def choose_benign(
     classes: Sequence[str], said: Sequence[str] = (), *, none: bool = False

@@ -33,6 +33,7 @@ from training.data.schema import (
     require_same,
 )
 from training.data.tensors import INDEX_COLUMNS, Manifest
+from training.data.understood import Understood, metadata
 
 VALIDATION_FILE = "validation_v1.parquet"
 FEATURES_FILE = "features_window_v1.parquet"
@@ -89,13 +90,15 @@ def write_processed(
     validation_rows: Sequence[dict[str, Any]],
     baseline: WindowSet | None = None,
     benign: Sequence[str] = (BENIGN,),
+    understood: Understood | None = None,
 ) -> FeatureSchema:
     """Write the whole folder and return its schema.
 
     ``label_names`` in order of their integers; ``benign`` are those that raise no alarm. ``normaliser``
     describes the rule by plain JSON values. Channels are put in the order that the files want: realistic first.
     ``validation_rows`` have the columns of VALIDATION_SCHEMA; missing ones become null. ``baseline`` has windows of
-    the hosts' baseline recordings: they train and test nothing, and show what is usual on a host.
+    the hosts' baseline recordings: they train and test nothing, and show what is usual on a host. ``understood`` is
+    kept beside the validation rows.
     Raises DataError when there are no windows, a value is not finite, or a label is not in ``label_names``.
     """
     _check(windows, channels, label_names)
@@ -122,7 +125,12 @@ def write_processed(
     index = _index(windows)
     (out_dir / SCHEMA_FILE).write_bytes(schema.canonical())
     validation = pl.DataFrame(list(validation_rows), schema=VALIDATION_SCHEMA)
-    validation.write_parquet(out_dir / VALIDATION_FILE, compression="zstd", statistics=False)
+    validation.write_parquet(
+        out_dir / VALIDATION_FILE,
+        compression="zstd",
+        statistics=False,
+        metadata=metadata(understood),
+    )
     columns = {name: F[:, i] for i, name in enumerate(schema.feature_names)}
     table = index.hstack(pl.DataFrame(columns))
     table.write_parquet(out_dir / FEATURES_FILE, compression="zstd", statistics=False)

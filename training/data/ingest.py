@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
+import msgspec
 import numpy as np
 
 from training.data.errors import DataError
@@ -36,18 +37,22 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         windows = without_missing(_read(args), drop=args.drop_nan)
         _say(args, f"{windows.X.shape[0]:,} windows read; describing them …")
-        schema = write(windows, args.out_dir)
+        schema, understood = write(windows, args.out_dir)
     except DataError as error:
         print(f"error: {error}", file=sys.stderr)
         return EXIT_BAD_DATA
     except MemoryError:
         print("error: the windows do not fit into memory: ingest fewer at a time", file=sys.stderr)
         return EXIT_BAD_DATA
-    found = _summary(windows, args.out_dir) | {"schema_hash": schema.hash()}
     if args.json:
+        found = _summary(windows, args.out_dir) | {"schema_hash": schema.hash()}
+        found["understood"] = msgspec.to_builtins(understood)
         print(json.dumps(found, allow_nan=False))
     else:
-        _print(windows, found)
+        print("\n".join(understood.lines()))
+        print(
+            f"{'written':11} {windows.X.shape[0]:,} windows, {args.out_dir}, schema {schema.hash()[:12]}"
+        )
     return 0
 
 
@@ -154,23 +159,6 @@ def _summary(windows: Ingested, out_dir: Path) -> dict[str, object]:
         "labels": dict(zip(labels.tolist(), counts.tolist(), strict=True)),
         "notes": list(windows.notes),
     }
-
-
-def _print(windows: Ingested, found: dict[str, object]) -> None:
-    print(windows.benign.line())
-    for key, value in found.items():
-        if key in ("notes", "benign"):
-            continue
-        shown = value
-        if isinstance(value, dict):
-            shown = ", ".join(f"{name} {count:,}" for name, count in value.items())
-        elif isinstance(value, list):
-            shown = ", ".join(value)
-        print(f"{key.replace('_', ' '):12} {shown}")
-    notes = found["notes"]
-    assert isinstance(notes, list)
-    for note in notes:
-        print(f"note: {note}")
 
 
 if __name__ == "__main__":

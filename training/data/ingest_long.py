@@ -36,7 +36,14 @@ from training.data.ingested import (
 )
 
 LABEL_COLUMNS = ("label", "y", "phase")
-MEANING = ("t", "window", "episode", "host", *LABEL_COLUMNS)
+ROLES = {
+    "t": "time in seconds",
+    "window": "window",
+    "episode": "recording",
+    "host": "host",
+    **dict.fromkeys(LABEL_COLUMNS, "class"),
+}
+MEANING = tuple(ROLES)
 GAP = 1.5  # steps of the usual length that make a gap
 
 
@@ -76,6 +83,9 @@ def read_long(path: Path, cut: Cut, *, said: Said, oracle: Sequence[str] = ()) -
         benign=labels.benign,
         sample_hz=hz,
         stride_s=stride_s,
+        source=f"{path.name}: {table.height:,} rows",
+        roles={name: ROLES[name] for name in table.columns if name in ROLES},
+        clock="t" if "t" in table.columns else "",
     )
 
 

@@ -30,7 +30,16 @@ from training.data.ingested import (
     own_episodes,
 )
 
-KEYS = ("X", "y", "episode", "host", "channel", "oracle", "t")
+ROLES = {
+    "X": "windows",
+    "y": "class",
+    "episode": "recording",
+    "host": "host",
+    "channel": "names of the channels",
+    "oracle": "hidden from realistic",
+    "t": "time in seconds",
+}
+KEYS = tuple(ROLES)
 
 
 def read_npz(path: Path, *, hz: float, said: Said) -> Ingested:
@@ -75,6 +84,9 @@ def read_npz(path: Path, *, hz: float, said: Said) -> Ingested:
         benign=labels.benign,
         sample_hz=hz,
         stride_s=stride_s,
+        source=f"{path.name}: {n:,} windows",
+        roles={key: ROLES[key] for key in KEYS if key in found},
+        clock="t" if "t" in found else "",
         notes=tuple(notes),
     )
 

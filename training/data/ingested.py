@@ -16,6 +16,7 @@ from training.data.classes import BENIGN, MALICIOUS, NO_ALARM, Benign, choose_be
 from training.data.dataset import WindowSet, write_processed
 from training.data.errors import DataError
 from training.data.schema import ChannelSpec, FeatureSchema
+from training.data.understood import Understood, counts_of, recordings_of
 
 NUMBERS = "0 is benign and 1 malicious-like; --benign or --labels says otherwise"
 SAMPLES_MIN = 4  # shorter windows have no shape to describe
@@ -38,7 +39,12 @@ class Ingested:
     stride_s: float
     scenario: str = "ingested"
     normaliser: dict[str, Any] = field(default_factory=lambda: {"kind": "none"})
-    notes: tuple[str, ...] = ()  # what was left out or assumed, one sentence each
+    source: str = ""  # what was read, in a few words
+    roles: dict[str, str] = field(default_factory=dict)  # what columns or arrays mean
+    rate_why: str = ""
+    clock: str = ""  # of t_start; empty: there is none
+    left_out: tuple[str, ...] = ()  # sentences
+    notes: tuple[str, ...] = ()  # what was assumed, one sentence each
     baseline: WindowSet | None = None  # of the hosts' own baselines, which train and test nothing
 
     @property
@@ -190,8 +196,8 @@ def without_missing(windows: Ingested, *, drop: bool) -> Ingested:
     return replace(windows.take(finite), notes=(*windows.notes, note))
 
 
-def write(windows: Ingested, out_dir: Path) -> FeatureSchema:
-    """Write the processed data set. Raises DataError."""
+def write(windows: Ingested, out_dir: Path) -> tuple[FeatureSchema, Understood]:
+    """Write the processed data set, and say what it was understood to be. Raises DataError."""
     if windows.X.ndim != 3 or 0 in windows.X.shape:
         raise DataError(
             f"X must be (windows, channels, samples), but its shape is {windows.X.shape}."
@@ -204,7 +210,9 @@ def write(windows: Ingested, out_dir: Path) -> FeatureSchema:
     target = "malicious" if binary else "phase"
     if not windows.benign.names:
         target = NO_ALARM
-    return write_processed(
+    rows = _validation_rows(windows)
+    understood = understand(windows, rows)
+    schema = write_processed(
         out_dir,
         WindowSet(
             X=windows.X,
@@ -222,8 +230,35 @@ def write(windows: Ingested, out_dir: Path) -> FeatureSchema:
         label_names=windows.label_names,
         benign=windows.benign.names,
         normaliser=windows.normaliser,
-        validation_rows=_validation_rows(windows),
+        validation_rows=rows,
         baseline=windows.baseline,
+        understood=understood,
+    )
+    return schema, understood
+
+
+def understand(windows: Ingested, rows: Sequence[dict[str, Any]]) -> Understood:
+    """The table of what was read as what."""
+    start = windows.t_start
+    return Understood(
+        source=windows.source,
+        roles=windows.roles,
+        channels=tuple(channel.name for channel in windows.channels),
+        oracle_only=tuple(c.name for c in windows.channels if Mode.REALISTIC not in c.modes),
+        hosts=counts_of(windows.host, sorted({str(row["host"]) for row in rows})),
+        **recordings_of(rows),
+        classes=counts_of(windows.label, windows.label_names),
+        benign=windows.benign.names,
+        benign_why=windows.benign.why,
+        window_samples=int(windows.X.shape[2]),
+        sample_hz=windows.sample_hz,
+        window_s=windows.window_s,
+        stride_s=windows.stride_s,
+        rate_why=windows.rate_why,
+        clock=windows.clock,
+        span=(float(start.min()), float(start.max() + windows.window_s)) if windows.clock else None,
+        left_out=windows.left_out,
+        notes=windows.notes,
     )
 
 

@@ -1,0 +1,89 @@
+"""A table of what a data set was understood to be: printed, kept beside the validation rows, read back."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import polars as pl
+import pytest
+from telemetry_builders import write_fleet
+
+from training.data import build, ingest, understood
+from training.data.errors import DataError
+from training.data.understood import Understood
+
+
+def test_lines_name_what_was_read_and_skip_what_is_not_there():
+    found = Understood(
+        source="a.csv: 40 rows",
+        roles={"t": "time in seconds", "label": "class"},
+        channels=tuple(f"c{n:02}" for n in range(14)),
+        oracle_only=("c13",),
+        hosts={"pi": 7, "desk": 0},
+        recordings=20,
+        without_window={"it is shorter than a window": 8},
+        classes={"normal": 5, "attack": 2},
+        benign=("normal",),
+        benign_why="--benign",
+        window_samples=8,
+        sample_hz=2.0,
+        window_s=4.0,
+        stride_s=2.0,
+        span=(1.7e9, 1.7e9 + 3600),
+        clock="t",
+        left_out=("18 of 20 stretches of attack are shorter than a window",),
+    )
+    assert found.lines() == [
+        "benign      normal (--benign)",
+        "read        a.csv: 40 rows",
+        "columns     t: time in seconds, label: class",
+        "channels    14: c00, c01, c02, c03, c04, c05, c06, c07, c08, c09, c10, c11 and 2 more (oracle only: c13)",
+        "hosts       pi 7, desk 0",
+        "recordings  20, 8 of them without a window: it is shorter than a window",
+        "classes     normal 5, attack 2",
+        "rate        2 Hz; windows of 8 samples = 4 s, one each 2 s",
+        "clock       t: 1,700,000,000 to 1,700,003,600 s = "
+        "2023-11-14 22:13 to 2023-11-14 23:13 UTC, if they count from 1970",
+        "left out    18 of 20 stretches of attack are shorter than a window",
+    ]
+    nothing = Understood(source="b.npz", window_samples=4)
+    assert "rate        unknown; windows of 4 samples" in nothing.lines()
+    assert "clock       none" in nothing.lines()
+    assert not any(line.startswith(("columns", "hosts", "note")) for line in nothing.lines())
+
+
+def test_ingest_prints_it_and_keeps_it(tmp_path, capsys):
+    X = np.random.default_rng(0).normal(size=(20, 2, 8))
+    np.savez(tmp_path / "a.npz", X=X, y=np.arange(20) % 2, host=np.repeat(["pi", "desk"], 10))
+    out = tmp_path / "out"
+    assert ingest.main([str(tmp_path / "a.npz"), "--out-dir", str(out)]) == 0
+    printed = capsys.readouterr().out.splitlines()
+    kept = understood.read(out / "validation_v1.parquet")
+    assert kept is not None
+    assert printed[: len(kept.lines())] == kept.lines()
+    assert kept.hosts == {"desk": 10, "pi": 10}
+    assert ingest.main([str(tmp_path / "a.npz"), "--out-dir", str(out), "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)["understood"]
+    assert said["classes"] == {"benign": 10, "malicious": 10}
+
+
+def test_build_prints_it_and_keeps_it(tmp_path, capsys):
+    write_fleet(tmp_path / "e")
+    assert build.main([str(tmp_path / "e"), "--out-dir", str(tmp_path / "out")]) == 0
+    kept = understood.read(tmp_path / "out" / "validation_v1.parquet")
+    assert kept is not None
+    assert capsys.readouterr().out.startswith("\n".join(kept.lines()))
+    assert (kept.recordings, kept.baselines, kept.benign) == (6, 2, ("benign",))
+
+
+def test_a_table_of_before_says_nothing_and_a_torn_one_is_refused(tmp_path):
+    path = tmp_path / "validation_v1.parquet"
+    pl.DataFrame({"episode_id": ["a"]}).write_parquet(path)
+    assert understood.read(path) is None
+    pl.DataFrame({"a": [1]}).write_parquet(path, metadata={understood.KEY: "nonsense"})
+    with pytest.raises(DataError, match="cannot be read"):
+        understood.read(path)
+    path.write_bytes(b"PAR1")
+    with pytest.raises(DataError, match="cannot be read"):
+        understood.read(path)

@@ -1,0 +1,160 @@
+"""A table of what a data set was understood to be, in about ten lines.
+
+Whoever ingests or builds sees it at the end; it lies in the validation table's Parquet metadata, so that a report can
+begin with it. It says what was read as what, and what was left out; nothing is computed from it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from training.data.errors import DataError
+
+KEY = "understood_v1"  # of the Parquet file's metadata
+SHOWN = 12  # names in one line
+EPOCH_FROM, EPOCH_TO = 1e9, 4.1e9  # 2001 to 2099: seconds that read as dates
+NO_WINDOW = "it is shorter than a window"
+
+
+class Understood(msgspec.Struct, frozen=True, kw_only=True):
+    """What was read as what. Times in seconds; ``sample_hz``, ``window_s`` and ``stride_s`` null where unknown.
+
+    ``roles`` says what columns (or arrays) mean, those that are channels left out. ``hosts``, ``classes``: windows of
+    each, 0 included. ``recordings`` counts those that could give windows, ``without_window`` the ones that gave none,
+    by reason. ``left_out`` and ``notes`` are sentences.
+    """
+
+    source: str
+    roles: dict[str, str] = {}
+    channels: tuple[str, ...] = ()
+    oracle_only: tuple[str, ...] = ()
+    hosts: dict[str, int] = {}
+    recordings: int = 0
+    without_window: dict[str, int] = {}
+    baselines: int = 0
+    quarantined: int = 0
+    classes: dict[str, int] = {}
+    benign: tuple[str, ...] = ()
+    benign_why: str = ""
+    window_samples: int = 0
+    sample_hz: float | None = None
+    window_s: float | None = None
+    stride_s: float | None = None
+    rate_why: str = ""
+    span: tuple[float, float] | None = None
+    clock: str = ""
+    left_out: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    def lines(self) -> list[str]:
+        """The table for people; each line begins with what it is about."""
+        rows = [
+            ("benign", self._benign()),
+            ("read", self.source),
+            ("columns", ", ".join(f"{name}: {role}" for name, role in self.roles.items())),
+            ("channels", self._channels()),
+            ("hosts", _counted(self.hosts)),
+            ("recordings", self._recordings()),
+            ("classes", _counted(self.classes)),
+            ("rate", self._rate()),
+            ("clock", self._clock()),
+            *(("left out", text) for text in self.left_out),
+            *(("note", text) for text in self.notes),
+        ]
+        return [f"{name:11} {text}" for name, text in rows if text]
+
+    def _channels(self) -> str:
+        hidden = f" (oracle only: {_names(self.oracle_only)})" if self.oracle_only else ""
+        return f"{len(self.channels)}: {_names(self.channels)}{hidden}"
+
+    def _recordings(self) -> str:
+        parts = [f"{self.recordings:,}"]
+        parts += [
+            f"{n:,} of them without a window: {why}" for why, n in self.without_window.items()
+        ]
+        if self.baselines:
+            parts.append(f"{self.baselines:,} baselines beside them")
+        if self.quarantined:
+            parts.append(f"{self.quarantined:,} quarantined")
+        return ", ".join(parts)
+
+    def _benign(self) -> str:
+        why = f" ({self.benign_why})" if self.benign_why else ""
+        return f"{', '.join(self.benign) or 'no class'}{why}"
+
+    def _rate(self) -> str:
+        known = "unknown" if self.sample_hz is None else f"{self.sample_hz:g} Hz"
+        why = f" ({self.rate_why})" if self.rate_why else ""
+        length = "" if self.window_s is None else f" = {self.window_s:g} s"
+        step = "" if self.stride_s is None else f", one each {self.stride_s:g} s"
+        return f"{known}{why}; windows of {self.window_samples} samples{length}{step}"
+
+    def _clock(self) -> str:
+        if self.span is None:
+            return self.clock or "none"
+        first, last = self.span
+        shown = f"{first:,.10g} to {last:,.10g} s"
+        if EPOCH_FROM <= first <= last <= EPOCH_TO:
+            shown += f" = {_date(first)} to {_date(last)} UTC, if they count from 1970"
+        return f"{self.clock}: {shown}" if self.clock else shown
+
+
+def read(validation: Path) -> Understood | None:
+    """What the data set of this validation table was understood to be; None where it was made before this was kept.
+
+    Raises DataError when the file cannot be read.
+    """
+    try:
+        text = pl.read_parquet_metadata(validation).get(KEY)
+        return None if text is None else msgspec.json.decode(text, type=Understood)
+    except (OSError, pl.exceptions.PolarsError, msgspec.DecodeError) as error:
+        raise DataError(
+            f"The validation table {validation} cannot be read ({str(error).splitlines()[0]})."
+        ) from None
+
+
+def metadata(understood: Understood | None) -> dict[str, str]:
+    """What goes into the validation table's file beside its rows."""
+    return {} if understood is None else {KEY: msgspec.json.encode(understood).decode()}
+
+
+def recordings_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The fields that follow from the rows of the validation table."""
+    usable = [row for row in rows if row["ok"] and not row["baseline"]]
+    empty = Counter(" ".join(row["reasons"]) or NO_WINDOW for row in usable if not row["windows"])
+    return {
+        "recordings": len(usable),
+        "without_window": dict(sorted(empty.items())),
+        "baselines": sum(bool(row["baseline"]) for row in rows),
+        "quarantined": sum(not row["ok"] for row in rows),
+    }
+
+
+def counts_of(values: NDArray[np.str_], names: Sequence[str]) -> dict[str, int]:
+    """How often each of ``names`` occurs, 0 included."""
+    found, counts = np.unique(values, return_counts=True)
+    known = dict(zip(found.tolist(), counts.tolist(), strict=True))
+    return {name: known.get(name, 0) for name in names}
+
+
+def _counted(counts: Mapping[str, int]) -> str:
+    shown = ", ".join(f"{name} {count:,}" for name, count in list(counts.items())[:SHOWN])
+    return f"{shown} and {len(counts) - SHOWN} more" if len(counts) > SHOWN else shown
+
+
+def _names(names: Sequence[str]) -> str:
+    shown = ", ".join(names[:SHOWN])
+    return f"{shown} and {len(names) - SHOWN} more" if len(names) > SHOWN else shown
+
+
+def _date(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M")
