@@ -34,6 +34,7 @@ def test_lines_name_what_was_read_and_skip_what_is_not_there():
         clock="t",
         left_out=("18 of 20 stretches of attack are shorter than a window",),
     )
+    dates = "2023-11-14 22:13 to 2023-11-14 23:13 UTC, if they count from 1970"
     assert found.lines() == [
         "benign      normal (--benign)",
         "read        a.csv: 40 rows",
@@ -43,8 +44,7 @@ def test_lines_name_what_was_read_and_skip_what_is_not_there():
         "recordings  20, 8 of them without a window: it is shorter than a window",
         "classes     normal 5, attack 2",
         "rate        2 Hz; windows of 8 samples = 4 s, one each 2 s",
-        "clock       t: 1,700,000,000 to 1,700,003,600 s = "
-        "2023-11-14 22:13 to 2023-11-14 23:13 UTC, if they count from 1970",
+        f"clock       t: 1,700,000,000 to 1,700,003,600 s = {dates}",
         "left out    18 of 20 stretches of attack are shorter than a window",
     ]
     nothing = Understood(source="b.npz", window_samples=4)
