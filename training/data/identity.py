@@ -1,0 +1,339 @@
+"""Identity of data by content: windows without their numbers, recordings without their names.
+
+A window's digest covers its samples under the channels' names, nothing else: neither its number nor its recording, host
+or time. Two recordings are *kin* when one of their windows begins with samples that the other holds as well, or, on
+one host and one clock, when their windows overlap in time. Kin of one host count as one recording wherever data are
+divided or resampled; kin of two hosts contradict each other, as samples come from one machine.
+
+Equal bytes prove nothing where little happens: an idle hour of zeros resembles every other. So samples count as shared
+only when their being equal by chance is out of the question, judged by how often such steps occur in the data.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import log2
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+Digests = NDArray[np.uint64]
+IntArray = NDArray[np.int64]
+
+CHUNK_VALUES = 1 << 20
+SAMPLED_WINDOWS = 4096  # from which the usual steps of a channel are read off
+SPARE_BITS = 10  # beyond what chance alone could bring about among all windows
+EPOCH = 1e8  # seconds: later times are dates, on a clock that all recordings of a host share
+TOUCHING = 0.01  # of a window: less than this is no overlap in time but rounding
+
+
+class Pair(NamedTuple):
+    """Two recordings that hold equal windows, and how many; ``first`` comes first in the order of names."""
+
+    first: str
+    other: str
+    windows: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kinship:
+    """Which recordings are kin. ``recording`` (N) names, for each window, the one that all its kin count as."""
+
+    recording: NDArray[np.str_]
+    equal: tuple[Pair, ...]  # recordings with equal windows, of any host
+    sharing: int  # windows that share samples with another recording
+    overlapping: int  # windows that overlap in time with another recording of their host
+    strangers: (
+        tuple[str, str, str, str] | None
+    )  # episode, host, episode, host: the same samples on two hosts
+    notes: tuple[str, ...]  # one sentence each, for whoever reads the numbers
+
+
+# -- digests -----------------------------------------------------------------------------------------------------------
+
+
+def window_digests(X: NDArray[np.float32], names: Sequence[str]) -> Digests:
+    """(N,) digests of windows ``X`` (N, C, T) whose channels are ``names``; the channels' order does not matter."""
+    return _whole(_sample_digests(X, names))
+
+
+def digest_of_recording(values: NDArray[Any], names: Sequence[str]) -> str:
+    """SHA-256 over samples (S, C) in the order of the channels' names: neither name, host, time nor label counts."""
+    order = sorted(range(len(names)), key=lambda i: names[i])
+    total = hashlib.sha256("\0".join(names[i] for i in order).encode())
+    total.update(np.ascontiguousarray(values[:, order], dtype="<f8").tobytes())
+    return total.hexdigest()
+
+
+def _sample_digests(X: NDArray[np.float32], names: Sequence[str]) -> Digests:
+    """(N, T) digests of each sample, all channels together; read in chunks, as ``X`` may be larger than memory."""
+    salts = [
+        np.frombuffer(hashlib.sha256(name.encode()).digest()[:8], dtype="<u8")[0].astype(np.uint64)
+        for name in names
+    ]
+    total = np.zeros((len(X), X.shape[2]), dtype=np.uint64)
+    step = max(1, CHUNK_VALUES // max(1, X.shape[1] * X.shape[2]))
+    for start in range(0, len(X), step):
+        part = X[start : start + step]
+        for channel, salt in enumerate(salts):
+            plain = np.ascontiguousarray(part[:, channel], dtype="<f4") + np.float32(0)  # -0 is 0
+            total[start : start + step] += _mixed(plain.view("<u4").astype(np.uint64) + salt)
+    return total
+
+
+def _whole(rows: Digests) -> Digests:
+    return _runs(rows, rows.shape[1])[:, 0]
+
+
+def _mixed(z: Digests) -> Digests:
+    """The finaliser of SplitMix64: every bit of the input moves every bit of the output."""
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return z ^ (z >> np.uint64(31))
+
+
+def _runs(rows: Digests, length: int) -> Digests:
+    """(n, T - length + 1) digests of every run of ``length`` samples, from those of the samples (n, T)."""
+    count = rows.shape[1] - length + 1
+    total = np.zeros((len(rows), count), dtype=np.uint64)
+    for place in range(length):
+        total *= np.uint64(0x9E3779B97F4A7C15)
+        total += rows[:, place : place + count]
+    return _mixed(total)
+
+
+# -- kin ---------------------------------------------------------------------------------------------------------------
+
+
+def find_kin(
+    X: NDArray[np.float32],
+    names: Sequence[str],
+    *,
+    episode: NDArray[np.str_],
+    host: NDArray[np.str_],
+    t_start: NDArray[np.float64],
+    t_end: NDArray[np.float64],
+) -> Kinship:
+    """Find the recordings among windows ``X`` (N, C, T) that are kin; all other arrays have N rows."""
+    ids, first, of = np.unique(episode, return_index=True, return_inverse=True)
+    hosts = host[first]
+    chance = _Chance(X)
+    rows = _sample_digests(X, names)
+    equal = _equal_windows(X, rows, of, chance)
+    links, sharing = _shared_samples(X, rows, of, chance)
+    tree = list(range(len(ids)))
+    stranger: tuple[int, int] | None = None
+    for a, b in sorted(links):
+        if hosts[a] == hosts[b]:
+            _join(tree, a, b)
+        elif stranger is None:
+            stranger = (a, b)
+    timed, overlapping, unclear = _overlaps_in_time(of, hosts, t_start, t_end)
+    for a, b in timed:
+        _join(tree, a, b)
+    root = np.array([_root(tree, number) for number in range(len(ids))], dtype=np.int64)
+    return Kinship(
+        recording=ids[root][of],
+        equal=tuple(Pair(str(ids[a]), str(ids[b]), n) for (a, b), n in sorted(equal.items())),
+        sharing=sharing,
+        overlapping=overlapping,
+        strangers=None
+        if stranger is None
+        else (
+            str(ids[stranger[0]]),
+            str(hosts[stranger[0]]),
+            str(ids[stranger[1]]),
+            str(hosts[stranger[1]]),
+        ),
+        notes=_notes(ids, root, sharing, overlapping, unclear),
+    )
+
+
+def _equal_windows(
+    X: NDArray[np.float32], digests: Digests, of: IntArray, chance: _Chance
+) -> Counter[tuple[int, int]]:
+    """How many telling windows two recordings have in common, by their numbers; each is held against its first one."""
+    whole = _whole(digests)
+    order = np.lexsort((of, whole))
+    same = whole[order][1:] == whole[order][:-1]
+    first = np.maximum.accumulate(np.where(np.r_[True, ~same], np.arange(order.size), 0))
+    here = np.flatnonzero(of[order] != of[order[first]])
+    rows, origin = order[here], order[first[here]]
+    telling = chance.excluded(X, np.unique(origin), 0, X.shape[2])
+    found: Counter[tuple[int, int]] = Counter()
+    for row, begin in zip(rows.tolist(), origin.tolist(), strict=True):
+        if telling[begin]:
+            found[int(of[begin]), int(of[row])] += 1
+    return found
+
+
+def _shared_samples(
+    X: NDArray[np.float32], digests: Digests, of: IntArray, chance: _Chance
+) -> tuple[set[tuple[int, int]], int]:
+    """Pairs of recordings of which one holds the first samples of a window of the other; and how many windows do."""
+    length = max(4, X.shape[2] // 4)
+    begins = _whole(digests[:, :length])
+    order = np.lexsort((of, begins))
+    known, place, group = np.unique(begins[order], return_index=True, return_inverse=True)
+    holder = order[place]  # the first window, by recording, that begins so
+    links: set[tuple[int, int]] = set()
+    shares = np.zeros(len(X), dtype=bool)
+    telling: dict[int, bool] = {}
+
+    def take(rows: IntArray, groups: IntArray) -> None:
+        other = of[rows] != of[holder[groups]]
+        rows, groups = rows[other], groups[other]
+        new = [g for g in np.unique(groups).tolist() if g not in telling]
+        said = chance.excluded(X, holder[np.array(new, dtype=np.int64)], 0, length)
+        telling.update({g: said[int(holder[g])] for g in new})
+        keep = np.array([telling[g] for g in groups.tolist()], dtype=bool)
+        rows, mates = rows[keep], holder[groups[keep]]
+        shares[rows] = shares[mates] = True
+        pairs = np.unique(np.stack([of[mates], of[rows]], axis=1), axis=0)
+        links.update((min(a, b), max(a, b)) for a, b in pairs.tolist())
+
+    take(order, group)
+    mask = np.uint64((1 << max(16, (8 * known.size).bit_length())) - 1)
+    maybe = np.zeros(int(mask) + 1, dtype=bool)
+    maybe[known & mask] = True
+    step = max(1, CHUNK_VALUES // X.shape[2])
+    for start in range(0, len(X), step):
+        runs = _runs(digests[start : start + step, 1:], length)
+        row, offset = np.nonzero(maybe[runs & mask])  # most are not, and a table is read faster
+        wanted = runs[row, offset]
+        found = np.minimum(np.searchsorted(known, wanted), known.size - 1)
+        hit = known[found] == wanted
+        take(row[hit] + start, found[hit])
+    return links, int(shares.sum())
+
+
+class _Chance:
+    """Judges whether samples may be equal by chance: by how often their first value, and each step, occurs."""
+
+    def __init__(self, X: NDArray[np.float32]) -> None:
+        """Keep the windows ``X`` (N, C, T); nothing is counted before something asks."""
+        count, _, samples = X.shape
+        self._X = X
+        self._needed = log2(max(count, 1)) + log2(max(count * samples, 1)) + SPARE_BITS
+        self._usual: list[tuple[_Frequencies, _Frequencies]] | None = None
+
+    def excluded(
+        self, X: NDArray[np.float32], rows: IntArray, start: int, length: int
+    ) -> dict[int, bool]:
+        """By row: are these ``length`` samples more than chance would repeat? In the most telling channel."""
+        if not rows.size:
+            return {}
+        if self._usual is None:
+            self._usual = self._count()
+        best = np.zeros(rows.size)
+        for channel, (values, steps) in enumerate(self._usual):
+            run = np.asarray(X[rows, channel, start : start + length], dtype=np.float32)
+            bits = values.bits(run[:, :1]) + steps.bits(np.diff(run, axis=1))
+            best = np.maximum(best, bits)
+        return dict(zip(rows.tolist(), (best >= self._needed).tolist(), strict=True))
+
+    def _count(self) -> list[tuple[_Frequencies, _Frequencies]]:
+        picked = np.unique(np.linspace(0, len(self._X) - 1, SAMPLED_WINDOWS).astype(np.int64))
+        part = np.asarray(self._X[picked], dtype=np.float32)
+        return [
+            (_Frequencies.of(part[:, channel]), _Frequencies.of(np.diff(part[:, channel], axis=1)))
+            for channel in range(part.shape[1])
+        ]
+
+
+class _Frequencies(NamedTuple):
+    """How often each value occurred; one that did not is held for half as frequent as one seen once."""
+
+    values: NDArray[np.float32]
+    bits_of: NDArray[np.float64]
+    bits_unseen: float
+
+    @classmethod
+    def of(cls, seen: NDArray[np.float32]) -> _Frequencies:
+        values, counts = np.unique(seen, return_counts=True)
+        return cls(values, -np.log2(counts / seen.size), log2(2 * seen.size))
+
+    def bits(self, values: NDArray[np.float32]) -> NDArray[np.float64]:
+        """(n,) information of the rows of ``values`` (n, k), as if each were drawn by itself."""
+        place = np.minimum(np.searchsorted(self.values, values), self.values.size - 1)
+        each = np.where(self.values[place] == values, self.bits_of[place], self.bits_unseen)
+        return np.asarray(each.sum(axis=1))
+
+
+def _overlaps_in_time(
+    of: IntArray, hosts: NDArray[np.str_], t_start: NDArray[np.float64], t_end: NDArray[np.float64]
+) -> tuple[list[tuple[int, int]], int, list[str]]:
+    """Pairs of recordings of one host whose windows overlap in time; how many windows; and whose clock is unclear.
+
+    A host whose times are no dates, and half of whose recordings would overlap, restarts its clock with each: nothing
+    is known then. Where not even their beginnings are the same, that is unclear.
+    """
+    known = np.isfinite(t_start) & np.isfinite(t_end)
+    pairs: list[tuple[int, int]] = []
+    windows, unclear = 0, []
+    for name in np.unique(hosts).tolist():
+        rows = np.flatnonzero((hosts[of] == name) & known)
+        rows = rows[np.lexsort((t_end[rows], t_start[rows]))]
+        if not rows.size:
+            continue
+        slack = TOUCHING * float(np.median(t_end[rows] - t_start[rows]))
+        found, touched, latest = [], set(), int(rows[0])
+        for row in rows[1:].tolist():
+            if t_start[row] < t_end[latest] - slack and of[row] != of[latest]:
+                found.append((int(of[latest]), int(of[row])))
+                touched |= {row, latest}
+            if t_end[row] >= t_end[latest]:
+                latest = row
+        if not found:
+            continue
+        mine, dated = np.unique(of[rows]), float(t_start[rows[0]]) >= EPOCH
+        if not dated and len({one for pair in found for one in pair}) * 2 > mine.size:
+            _, first = np.unique(of[rows], return_index=True)  # rows are in the order of time
+            if np.ptp(t_start[rows[first]]) > slack:
+                unclear.append(str(name))
+            continue
+        pairs += found
+        windows += len(touched)
+    return pairs, windows, unclear
+
+
+def _join(tree: list[int], a: int, b: int) -> None:
+    first, other = sorted((_root(tree, a), _root(tree, b)))
+    tree[other] = first
+
+
+def _root(tree: list[int], number: int) -> int:
+    while tree[number] != number:
+        tree[number] = tree[tree[number]]
+        number = tree[number]
+    return number
+
+
+def _notes(
+    ids: NDArray[np.str_], root: IntArray, sharing: int, overlapping: int, unclear: Sequence[str]
+) -> tuple[str, ...]:
+    notes = []
+    joined = np.flatnonzero(root != np.arange(root.size))
+    if joined.size:
+        one = int(joined[0])
+        why = " and ".join(
+            f"{count:,} windows {what}"
+            for count, what in (
+                (sharing, "share samples with"),
+                (overlapping, "overlap in time with"),
+            )
+            if count
+        )
+        notes.append(
+            f"{why} another recording of their host (the first: {ids[root[one]]} and {ids[one]}): such "
+            f"recordings count as one, so that of {ids.size:,} there are {np.unique(root).size:,}."
+        )
+    notes += [
+        f"The recordings of {host} overlap in time if its times are on one clock, which was not assumed."
+        for host in unclear
+    ]
+    return tuple(notes)
