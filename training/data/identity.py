@@ -26,13 +26,13 @@ IntArray = NDArray[np.int64]
 
 CHUNK_VALUES = 1 << 20
 SAMPLED_WINDOWS = 4096  # from which the usual steps of a channel are read off
-SPARE_BITS = 10  # beyond what chance alone could bring about among all windows
+SPARE_BITS = 4  # beyond what chance alone could bring about among all windows
 EPOCH = 1e8  # seconds: later times are dates, on a clock that all recordings of a host share
 TOUCHING = 0.01  # of a window: less than this is no overlap in time but rounding
 
 
 class Pair(NamedTuple):
-    """Two recordings that hold equal windows, and how many; ``first`` comes first in the order of names."""
+    """Two recordings that hold equal windows, and how many; or one that holds some twice."""
 
     first: str
     other: str
@@ -44,7 +44,7 @@ class Kinship:
     """Which recordings are kin. ``recording`` (N) names, for each window, the one that all its kin count as."""
 
     recording: NDArray[np.str_]
-    equal: tuple[Pair, ...]  # recordings with equal windows, of any host
+    equal: tuple[Pair, ...]  # whose windows are copies of which recording's, of any host
     sharing: int  # windows that share samples with another recording
     overlapping: int  # windows that overlap in time with another recording of their host
     strangers: (
@@ -121,13 +121,15 @@ def find_kin(
     """Find the recordings among windows ``X`` (N, C, T) that are kin; all other arrays have N rows."""
     ids, first, of = np.unique(episode, return_index=True, return_inverse=True)
     hosts = host[first]
-    chance = _Chance(X)
     rows = _sample_digests(X, names)
-    equal = _equal_windows(X, rows, of, chance)
+    whole = _whole(rows)
+    # Copies would make their own samples look usual.
+    chance = _Chance(X, np.sort(np.unique(whole, return_index=True)[1]))
+    equal = _equal_windows(X, whole, of, chance)
     links, sharing = _shared_samples(X, rows, of, chance)
     tree = list(range(len(ids)))
     stranger: tuple[int, int] | None = None
-    for a, b in sorted(links):
+    for a, b in sorted(links | set(equal)):
         if hosts[a] == hosts[b]:
             _join(tree, a, b)
         elif stranger is None:
@@ -149,20 +151,18 @@ def find_kin(
             str(ids[stranger[1]]),
             str(hosts[stranger[1]]),
         ),
-        notes=_notes(ids, root, sharing, overlapping, unclear),
+        notes=_notes(len(X), ids, root, sharing, overlapping, unclear),
     )
 
 
 def _equal_windows(
-    X: NDArray[np.float32], digests: Digests, of: IntArray, chance: _Chance
+    X: NDArray[np.float32], whole: Digests, of: IntArray, chance: _Chance
 ) -> Counter[tuple[int, int]]:
     """How many telling windows two recordings have in common, by their numbers; each is held against its first one."""
-    whole = _whole(digests)
     order = np.lexsort((of, whole))
-    same = whole[order][1:] == whole[order][:-1]
-    first = np.maximum.accumulate(np.where(np.r_[True, ~same], np.arange(order.size), 0))
-    here = np.flatnonzero(of[order] != of[order[first]])
-    rows, origin = order[here], order[first[here]]
+    same = np.r_[False, whole[order][1:] == whole[order][:-1]]
+    first = np.maximum.accumulate(np.where(same, 0, np.arange(order.size)))
+    rows, origin = order[same], order[first[same]]
     telling = chance.excluded(X, np.unique(origin), 0, X.shape[2])
     found: Counter[tuple[int, int]] = Counter()
     for row, begin in zip(rows.tolist(), origin.tolist(), strict=True):
@@ -214,10 +214,10 @@ def _shared_samples(
 class _Chance:
     """Judges whether samples may be equal by chance: by how often their first value, and each step, occurs."""
 
-    def __init__(self, X: NDArray[np.float32]) -> None:
-        """Keep the windows ``X`` (N, C, T); nothing is counted before something asks."""
+    def __init__(self, X: NDArray[np.float32], distinct: IntArray) -> None:
+        """Keep the windows ``X`` (N, C, T), of which ``distinct`` are counted when something asks."""
         count, _, samples = X.shape
-        self._X = X
+        self._X, self._distinct = X, distinct
         self._needed = log2(max(count, 1)) + log2(max(count * samples, 1)) + SPARE_BITS
         self._usual: list[tuple[_Frequencies, _Frequencies]] | None = None
 
@@ -237,8 +237,8 @@ class _Chance:
         return dict(zip(rows.tolist(), (best >= self._needed).tolist(), strict=True))
 
     def _count(self) -> list[tuple[_Frequencies, _Frequencies]]:
-        picked = np.unique(np.linspace(0, len(self._X) - 1, SAMPLED_WINDOWS).astype(np.int64))
-        part = np.asarray(self._X[picked], dtype=np.float32)
+        places = np.linspace(0, self._distinct.size - 1, SAMPLED_WINDOWS).astype(np.int64)
+        part = np.asarray(self._X[self._distinct[np.unique(places)]], dtype=np.float32)
         return [
             (_Frequencies.of(part[:, channel]), _Frequencies.of(np.diff(part[:, channel], axis=1)))
             for channel in range(part.shape[1])
@@ -314,9 +314,18 @@ def _root(tree: list[int], number: int) -> int:
 
 
 def _notes(
-    ids: NDArray[np.str_], root: IntArray, sharing: int, overlapping: int, unclear: Sequence[str]
+    windows: int,
+    ids: NDArray[np.str_],
+    root: IntArray,
+    sharing: int,
+    overlapping: int,
+    unclear: Sequence[str],
 ) -> tuple[str, ...]:
     notes = []
+    if ids.size == windows > 1:
+        notes.append(
+            "Each window counts as a recording of its own: nothing says which belong together."
+        )
     joined = np.flatnonzero(root != np.arange(root.size))
     if joined.size:
         one = int(joined[0])

@@ -21,6 +21,7 @@ import msgspec
 import numpy as np
 
 from training.data.errors import DataError
+from training.data.ingest_copies import without_copies
 from training.data.ingest_long import Cut, read_long
 from training.data.ingest_npz import read_npz
 from training.data.ingest_pcp import PcpCut, read_pcp
@@ -36,6 +37,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = _parser().parse_args(argv)
     try:
         windows = without_missing(_read(args), drop=args.drop_nan)
+        windows = without_copies(windows, allow=args.allow_copies)
         _say(args, f"{windows.X.shape[0]:,} windows read; describing them …")
         schema, understood = write(windows, args.out_dir)
     except DataError as error:
@@ -86,6 +88,8 @@ def _parser() -> argparse.ArgumentParser:
                         help="columns that the realistic mode must not see")  # fmt: skip
     parser.add_argument("--every-s", type=_positive, help="--pcp: seconds between samples (60)")
     parser.add_argument("--drop-nan", action="store_true", help="leave incomplete windows out")
+    parser.add_argument("--allow-copies", action="store_true",
+                        help="take windows that occur twice along, as one recording")  # fmt: skip
     parser.add_argument("--json", action="store_true", help="print what was written as JSON")
     return parser
 

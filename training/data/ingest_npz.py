@@ -60,18 +60,16 @@ def read_npz(path: Path, *, hz: float, said: Said) -> Ingested:
     channel = _column(found, "channel", n_channels)
     oracle = _column(found, "oracle", n_channels)
     labels = name_labels(_required(found["y"], n), said)
-    episodes = own_episodes(n) if episode is None else episode.astype(str)
-    t_start, stride_s, notes = _times(_column(found, "t", n), episodes, X.shape[2] / hz)
     names_of_channels = (
         [f"c{number}" for number in range(n_channels)]
         if channel is None
         else channel.astype(str).tolist()
     )
+    episodes = own_episodes(X, names_of_channels) if episode is None else episode.astype(str)
+    t_start, stride_s, notes = _times(_column(found, "t", n), episodes, X.shape[2] / hz)
     unused = sorted(set(found) - set(KEYS))
     if unused:
         notes.append(f"Arrays that mean nothing here were ignored: {', '.join(unused)}.")
-    if episode is None:
-        notes.append("There is no episode array: each window counts as a recording of its own.")
     hidden = np.zeros(n_channels, dtype=bool) if oracle is None else oracle.astype(bool)
     return Ingested(
         X=np.ascontiguousarray(X, dtype=np.float32),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -15,6 +16,7 @@ from training.data.channels import Kind, Mode
 from training.data.classes import BENIGN, MALICIOUS, NO_ALARM, Benign, choose_benign
 from training.data.dataset import WindowSet, write_processed
 from training.data.errors import DataError
+from training.data.identity import window_digests
 from training.data.schema import ChannelSpec, FeatureSchema
 from training.data.understood import Understood, counts_of, recordings_of
 
@@ -86,9 +88,17 @@ def measured(seconds_or_hz: float) -> float:
     return float(f"{seconds_or_hz:.6g}")
 
 
-def own_episodes(n: int) -> NDArray[np.str_]:
-    """An episode for each window, for data that do not say which windows belong together."""
-    return np.array([f"window-{number:07}" for number in range(n)])
+def own_episodes(X: NDArray[Any], channels: Sequence[str]) -> NDArray[np.str_]:
+    """An episode for each window of ``X`` (N, C, T), for data that do not say which belong together.
+
+    Named by content, as a number would name another window in the next export; copies are numbered.
+    """
+    counts: Counter[int] = Counter()
+    names = []
+    for digest in window_digests(np.asarray(X, dtype=np.float32), channels).tolist():
+        names.append(f"window-{digest:016x}" + (f"-{counts[digest]}" if counts[digest] else ""))
+        counts[digest] += 1
+    return np.array(names)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

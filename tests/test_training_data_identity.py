@@ -1,0 +1,273 @@
+"""Windows and recordings are known by their content, whatever they are called and in whatever order they come."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from training.data import ingest
+from training.data.identity import digest_of_recording, find_kin, window_digests
+
+
+def kin_of(X, episode, host=None, t=None, window_s=1.0, names=None):
+    start = np.zeros(len(X)) if t is None else np.asarray(t, dtype=np.float64)
+    return find_kin(
+        np.asarray(X, dtype=np.float32),
+        names or [f"c{number}" for number in range(X.shape[1])],
+        episode=np.asarray(episode).astype(str),
+        host=np.full(len(X), "h") if host is None else np.asarray(host),
+        t_start=start,
+        t_end=start + window_s,
+    )
+
+
+def noise(windows=40, channels=2, samples=8, seed=0):
+    return np.random.default_rng(seed).normal(size=(windows, channels, samples)).astype(np.float32)
+
+
+def walks(recordings=6, length=60, samples=8, stride=4, seed=0):
+    """(windows, number of each one's recording) of one channel, overlapping by half."""
+    series = np.random.default_rng(seed).normal(size=(recordings, length)).cumsum(axis=1)
+    begins = range(0, length - samples + 1, stride)
+    X = np.stack([line[b : b + samples] for line in series for b in begins])[:, None]
+    return X.astype(np.float32), np.repeat(np.arange(recordings), len(begins))
+
+
+# -- digests -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_digest_is_of_samples_and_channel_names_alone():
+    X, names = noise(), ["cpu", "net"]
+    found = window_digests(X, names)
+    assert np.unique(found).size == len(X)
+    np.testing.assert_array_equal(window_digests(X[:, ::-1], names[::-1]), found)
+    np.testing.assert_array_equal(window_digests(X[::-1], names), found[::-1])
+    assert not np.isin(window_digests(X, names[::-1]), found).any()
+    X[3, 1, 7] += 1e-6
+    assert (window_digests(X, names) != found).sum() == 1
+    assert (
+        window_digests(X * np.float32(0), names)[0] == window_digests(-X * np.float32(0), names)[0]
+    )
+
+
+def test_digests_are_the_same_on_every_machine():
+    X = np.arange(16, dtype=np.float32).reshape(2, 2, 4)
+    assert [f"{d:016x}" for d in window_digests(X, ["a", "b"]).tolist()] == DIGESTS
+
+
+DIGESTS = ["45bad7919c520e08", "a0545fdc655d36ad"]
+
+
+def test_a_recording_is_known_without_its_name():
+    values = np.random.default_rng(0).normal(size=(50, 2))
+    assert digest_of_recording(values, ["a", "b"]) == digest_of_recording(
+        values[:, ::-1], ["b", "a"]
+    )
+    assert digest_of_recording(values, ["a", "b"]) != digest_of_recording(values[:-1], ["a", "b"])
+
+
+# -- kin ---------------------------------------------------------------------------------------------------------------
+
+
+def test_recordings_without_anything_in_common_stay_apart():
+    kin = kin_of(noise(), np.arange(40) // 4)
+    assert np.unique(kin.recording).size == 10
+    assert (kin.equal, kin.sharing, kin.overlapping, kin.strangers, kin.notes) == (
+        (),
+        0,
+        0,
+        None,
+        (),
+    )
+
+
+def test_overlapping_windows_that_nobody_grouped_are_grouped_by_their_samples():
+    X, recording = walks()
+    kin = kin_of(X, np.arange(len(X)))
+    assert np.unique(kin.recording).size == 6
+    assert all(np.unique(kin.recording[recording == n]).size == 1 for n in range(6))
+    assert kin.equal == ()
+    assert kin.sharing == len(X)
+    assert "Each window counts as a recording of its own" in kin.notes[0]
+    assert kin.notes[1].startswith(f"{len(X)} windows share samples with another recording")
+    assert kin.notes[1].endswith("so that of 84 there are 6.")
+
+
+def test_one_recording_cut_into_episodes_is_one():
+    X, _ = walks(recordings=1, length=400)
+    assert np.unique(kin_of(X, np.arange(len(X)) // 10).recording).size == 1
+
+
+@pytest.mark.parametrize("trimmed", [1, 2, 3, 5])
+def test_a_copy_that_begins_or_ends_elsewhere_is_kin(trimmed):
+    line = np.random.default_rng(1).normal(size=200)
+    cut = lambda series: [series[b : b + 8] for b in range(0, series.size - 7, 8)]  # noqa: E731
+    whole, late, early = cut(line), cut(line[trimmed:]), cut(line[:-trimmed])
+    X = np.array(whole + late + early + cut(np.random.default_rng(2).normal(size=200)))[:, None]
+    names = ["a"] * len(whole) + ["b"] * len(late) + ["c"] * len(early) + ["d"] * len(whole)
+    kin = kin_of(X, names)
+    assert sorted(set(kin.recording.tolist())) == ["a", "d"]
+
+
+def test_copies_are_counted_by_recording():
+    X = np.concatenate([noise(), noise()[:12]])
+    kin = kin_of(X, [*(np.arange(40) // 4), *(100 + np.arange(12) // 4)])
+    assert [(p.first, p.other, p.windows) for p in kin.equal] == [
+        ("0", "100", 4),
+        ("1", "101", 4),
+        ("102", "2", 4),
+    ]
+    again = kin_of(np.concatenate([noise(), noise()]), np.r_[np.arange(40), np.arange(40)] // 4)
+    assert sum(p.windows for p in again.equal if p.first == p.other) == 40
+
+
+def test_what_every_idle_hour_looks_like_proves_nothing():
+    rng = np.random.default_rng(0)
+    X = np.zeros((300, 6, 16), dtype=np.float32)
+    X[:, 1] = 3.25
+    X[:, 2, 5] = rng.integers(0, 4, 300)  # now and then something small
+    X[:, 3] = rng.integers(200, 202, (300, 16))
+    kin = kin_of(X[:, :3], np.arange(300) // 3)
+    assert (np.unique(kin.recording).size, kin.equal) == (100, ())
+    assert kin_of(rng.integers(0, 3, (500, 1, 8)), np.arange(500)).equal == ()
+
+
+def test_the_same_samples_on_two_hosts_contradict_each_other():
+    X = np.concatenate([noise(8), noise(8)])
+    kin = kin_of(X, ["a"] * 8 + ["b"] * 8, host=["pi"] * 8 + ["laptop"] * 8)
+    assert kin.strangers == ("a", "pi", "b", "laptop")
+    assert np.unique(kin.recording).size == 2
+
+
+def test_recordings_of_one_host_at_one_time_are_kin():
+    day = 1.7e9 + 10.0 * np.arange(40)
+    episode = np.arange(40) // 4
+    assert np.unique(kin_of(noise(), episode, t=day, window_s=10).recording).size == 10
+    again = day.copy()
+    again[8:12] = day[4:8] + 3  # the third recording, during the second
+    kin = kin_of(noise(), episode, t=again, window_s=10)
+    assert np.unique(kin.recording).size == 9
+    assert kin.overlapping > 0
+    assert (
+        "overlap in time with another recording of their host (the first: 1 and 2)" in kin.notes[0]
+    )
+    apart = kin_of(noise(), episode, t=again, window_s=10, host=np.where(episode == 2, "g", "h"))
+    assert np.unique(apart.recording).size == 10
+
+
+def test_a_clock_that_begins_anew_tells_of_no_overlap():
+    t = 10.0 * (np.arange(40) % 4)
+    kin = kin_of(noise(), np.arange(40) // 4, t=t, window_s=10)
+    assert (np.unique(kin.recording).size, kin.notes) == (10, ())
+    jitter = kin_of(noise(), np.arange(40) // 4, t=t + np.arange(40) // 4, window_s=10)
+    assert np.unique(jitter.recording).size == 10
+    assert "if its times are on one clock, which was not assumed" in jitter.notes[0]
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    order=st.permutations(range(40)),
+    channels=st.permutations(range(3)),
+    copies=st.integers(0, 5),
+    prefix=st.sampled_from(["", "run-", "Z"]),
+)
+def test_order_and_names_change_nothing(order, channels, copies, prefix):
+    X = noise(40, channels=3)
+    X[40 - copies :] = X[:copies]
+    episode, order = np.arange(40) // 4, np.array(order)
+    names = np.array(["a", "b", "c"])
+
+    def together(rows, ids, columns):
+        kin = kin_of(X[rows][:, columns], ids[rows], names=names[columns].tolist())
+        back = np.argsort(rows)
+        return kin.recording[back][:, None] == kin.recording[back][None, :], kin.sharing
+
+    plain = together(np.arange(40), episode.astype(str), [0, 1, 2])
+    renamed = np.array([f"{prefix}{9 - n}" for n in episode])
+    turned = together(order, renamed, list(channels))
+    np.testing.assert_array_equal(turned[0], plain[0])
+    assert turned[1] == plain[1] == 2 * copies
+
+
+# -- what ingest says of it --------------------------------------------------------------------------------------------
+
+
+def ingested(tmp_path, capsys, *options, **arrays):
+    path = tmp_path / "windows.npz"
+    np.savez(path, **arrays)
+    code = ingest.main([str(path), "--out-dir", str(tmp_path / "out"), "--json", *options])
+    said = capsys.readouterr()
+    return code, json.loads(said.out) if said.out else None, said.err
+
+
+def labels_of(windows):
+    return np.arange(windows) % 2
+
+
+def test_copies_are_refused_unless_they_are_wanted(tmp_path, capsys):
+    X = np.concatenate([noise(), *[noise()[:4]] * 9])  # the rarer class nine times more
+    y = labels_of(len(X))
+    code, found, said = ingested(tmp_path, capsys, X=X, y=y)
+    assert (code, found) == (65, None)
+    assert said.startswith("error: 36 windows are copies of others, the first in the recordings")
+    assert said.count("\n") == 1
+    assert "--allow-copies" in said
+    assert not (tmp_path / "out").exists()
+    code, found, _ = ingested(tmp_path, capsys, "--allow-copies", X=X, y=y)
+    assert code == 0
+    assert any(n.endswith("--allow-copies took them along.") for n in found["notes"])
+    assert any("so that of 76 there are 40" in n for n in found["notes"])
+
+
+def test_an_archive_exported_twice_with_shuffled_windows_is_refused(tmp_path, capsys):
+    shuffled = np.random.default_rng(5).permutation(40)
+    X, episode = np.concatenate([noise(), noise()[shuffled]]), np.arange(40) // 4
+    for ids in (np.r_[episode, episode[shuffled]], np.r_[episode, 50 + episode[shuffled]]):
+        code, _, said = ingested(tmp_path, capsys, X=X, y=labels_of(80), episode=ids.astype(str))
+        assert code == 65
+        assert "40 windows are copies of others" in said
+
+
+def test_one_recording_under_two_hosts_is_refused_in_any_case(tmp_path, capsys):
+    arrays = {
+        "X": np.concatenate([noise(8), noise(8)]),
+        "y": labels_of(16),
+        "episode": np.array(["a"] * 8 + ["b"] * 8),
+        "host": np.array(["pi"] * 8 + ["laptop"] * 8),
+    }
+    for options in ((), ("--allow-copies",)):
+        code, _, said = ingested(tmp_path, capsys, *options, **arrays)
+        assert code == 65
+        assert "'a' of pi and 'b' of laptop hold the same samples" in said
+
+
+def test_windows_without_a_recording_are_named_by_their_content(tmp_path, capsys):
+    from training.data.dataset import load_processed
+
+    ids = []
+    for turn in (1, -1):
+        code, found, _ = ingested(tmp_path, capsys, X=noise()[::turn], y=labels_of(40))
+        assert code == 0
+        assert any("Each window counts as a recording of its own" in n for n in found["notes"])
+        data = load_processed(None, tmp_path / "out" / "tensor_window_v1", None, "oracle")
+        ids.append(dict(zip(data.episode.tolist(), data.tensors[:, 0, 0].tolist(), strict=True)))
+    assert ids[0] == ids[1]
+
+
+def test_a_table_of_overlapping_windows_says_that_nobody_grouped_them(tmp_path, capsys):
+    X, _ = walks(recordings=4)
+    rows = [
+        f"{window},{value},{window % 2}"
+        for window, samples in enumerate(X[:, 0].tolist())
+        for value in samples
+    ]
+    path = tmp_path / "windows.csv"
+    path.write_text("\n".join(["window,x,label", *rows]))
+    assert ingest.main([str(path), "--out-dir", str(tmp_path / "out"), "--json"]) == 0
+    notes = json.loads(capsys.readouterr().out)["notes"]
+    assert "Each window counts as a recording of its own" in " ".join(notes)
+    assert "of 56 there are 4" in " ".join(notes)

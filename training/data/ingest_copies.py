@@ -1,0 +1,59 @@
+"""The copies among windows from elsewhere: refused, or taken along as one recording and said to be."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from training.data.errors import DataError
+from training.data.identity import Kinship, find_kin
+from training.data.ingested import SAMPLES_MIN, Ingested
+
+
+def without_copies(windows: Ingested, *, allow: bool) -> Ingested:
+    """The windows with what is to be noted of their recordings. Raises DataError for copies, unless ``allow``.
+
+    Copies under two hosts are refused in any case: nobody but their owner knows whose they are.
+    """
+    if windows.X.ndim != 3 or 0 in windows.X.shape or windows.X.shape[2] < SAMPLES_MIN:
+        return windows  # which is refused, in its own words, when it is written
+    kin = find_kin(
+        windows.X,
+        [channel.name for channel in windows.channels],
+        episode=windows.episode,
+        host=windows.host,
+        t_start=windows.t_start,
+        t_end=windows.t_start + windows.window_s,
+    )
+    if kin.strangers is not None:
+        raise DataError(of_two_hosts(kin.strangers))
+    if kin.equal and not allow:
+        raise DataError(_copies(kin))
+    said = [] if not kin.equal else [f"{_count(kin)}; --allow-copies took them along."]
+    return replace(windows, notes=(*windows.notes, *said, *kin.notes))
+
+
+def of_two_hosts(strangers: tuple[str, str, str, str]) -> str:
+    """The sentence for samples that two hosts claim: episode, host, episode, host."""
+    one, host, other, elsewhere = strangers
+    return (
+        f"The recordings {one!r} of {host} and {other!r} of {elsewhere} hold the same samples, and a sample comes "
+        "from one host: leave one of them out, or name its host rightly."
+    )
+
+
+def _copies(kin: Kinship) -> str:
+    return (
+        f"{_count(kin)}: leave the copies out (a class becomes no more certain by them), or say --allow-copies, "
+        "and what is equal stays on one side of every split."
+    )
+
+
+def _count(kin: Kinship) -> str:
+    total = sum(pair.windows for pair in kin.equal)
+    first = kin.equal[0]
+    where = (
+        f"in the recording {first.first!r}"
+        if first.first == first.other
+        else f"in the recordings {first.first!r} and {first.other!r}"
+    )
+    return f"{total:,} windows are copies of others, the first {where}"
