@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from training import strict_json
+from training.fleet.storage.filesystem import LocalFs
 from training.fleet.trust.identity import Role
 
 _CLOCK_BACK_S = 3600.0  # a clock that is put right by less means nothing
@@ -164,7 +165,8 @@ def write_private(path: Path, content: bytes) -> None:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        part.replace(path)
+        LocalFs().replace(part, path)  # patient with a virus scanner that holds the file
+        LocalFs().sync_folder(path.parent)
     except BaseException:
         part.unlink(missing_ok=True)
         raise
