@@ -1,0 +1,51 @@
+"""The places in which a small bug would break a promise, and the tests that may notice one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+
+# Area → files below training/fleet; a folder stands for all its modules.
+AREAS: dict[str, tuple[str, ...]] = {
+    "scheduling": ("policy.py", "choose.py", "health.py", "job.py"),
+    "sql": ("sql/queries.sql", "sql/recovery.sql"),
+    "queue": ("queue.py", "healing.py", "ledger.py", "roster.py", "spoken.py", "database.py", "database_sqlite.py"),
+    "service": ("service.py", "screening.py", "views.py"),
+    "store": ("store.py", "storage"),
+    "outbox": ("work/outbox.py", "work/disk.py", "work/backlog.py", "work/reports.py"),
+    "worker": ("worker.py", "worker_state.py", "work"),
+    "trust": ("trust",),
+    "recovery": ("recovery",),
+}  # fmt: skip
+
+# Tests that start real programs by the dozen, or other people's: too slow to ask once a mutant.
+LEFT_OUT = (
+    "test_fleet_two_namespaces", "test_fleet_caddy", "test_fleet_many", "test_fleet_install_distrust",
+    "test_fleet_end_to_end", "test_fleet_simulation_seeds", "test_fleet_guarantees", "test_fleet_openapi",
+    "test_fleet_house",
+)  # fmt: skip
+
+
+def files_of(area: str) -> list[str]:
+    """The files of an area as paths from the checkout's top; each file belongs to the first area that names it."""
+    before = {path for name in list(AREAS)[: list(AREAS).index(area)] for path in files_of(name)}
+    found: list[str] = []
+    for name in AREAS[area]:
+        place = ROOT / "training" / "fleet" / name
+        modules = sorted(place.glob("*.py")) if place.is_dir() else [place]
+        found += [each.relative_to(ROOT).as_posix() for each in modules if each.exists()]
+    return [
+        path
+        for path in dict.fromkeys(found)
+        if path not in before and not path.endswith("__init__.py")
+    ]
+
+
+def tests() -> list[str]:
+    """The test files that are asked."""
+    files = [
+        *(ROOT / "tests").glob("test_fleet_*.py"),
+        *(ROOT / "tests" / "conformance").glob("test_*.py"),
+    ]
+    return sorted(str(file.relative_to(ROOT)) for file in files if file.stem not in LEFT_OUT)

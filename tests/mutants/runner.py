@@ -1,0 +1,183 @@
+"""Plant a mutant in a copy of the checkout, run the nearest tests there, and say who noticed."""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any
+
+from mutants import python_operators, sql_operators
+from mutants.areas import AREAS, ROOT, files_of, tests
+from mutants.mutant import Mutant
+from mutants.nearest import Map
+
+BUDGET_S = 60.0  # of nearest tests a mutant, by the time they took when the map was made
+SCHEMA = ROOT / "training" / "fleet" / "sql" / "schema_sqlite.sql"
+_NO_CACHE = shutil.ignore_patterns("__pycache__")
+LEFT_BEHIND = {
+    ".git",
+    ".venv",
+    "build",
+    "demo",
+    "var",
+    ".hypothesis",
+    ".mypy_cache",
+    ".ruff_cache",
+    ".pytest_cache",
+}
+
+
+def all_mutants() -> dict[str, list[Mutant]]:
+    """Every mutant of every area."""
+    schema, found = SCHEMA.read_text(encoding="utf-8"), {}
+    for area in AREAS:
+        found[area] = [each for path in files_of(area) for each in _of(path, schema)]
+    return found
+
+
+def _of(path: str, schema: str) -> list[Mutant]:
+    text = (ROOT / path).read_text(encoding="utf-8")
+    if path.endswith(".sql"):
+        return sql_operators.mutants_of(path, text, schema)
+    return python_operators.mutants_of(path, text)
+
+
+def sample(found: dict[str, list[Mutant]], count: int, seed: int) -> list[tuple[str, Mutant]]:
+    """``count`` mutants, spread evenly over areas, and within an area over its operators."""
+    chance, chosen = random.Random(seed), list[tuple[str, Mutant]]()
+    queues = {area: _mixed(mutants, chance) for area, mutants in found.items()}
+    while len(chosen) < count and any(queues.values()):
+        for area, waiting in queues.items():
+            if waiting and len(chosen) < count:
+                chosen.append((area, waiting.pop()))
+    return chosen
+
+
+def _mixed(mutants: list[Mutant], chance: random.Random) -> list[Mutant]:
+    by_operator: dict[str, list[Mutant]] = defaultdict(list)
+    for each in mutants:
+        by_operator[each.operator].append(each)
+    for group in by_operator.values():
+        chance.shuffle(group)
+    turns: list[Mutant] = []
+    while any(by_operator.values()):
+        turns += [group.pop() for group in by_operator.values() if group]
+    return turns[::-1]
+
+
+def make_map(folder: Path, jobs: int) -> None:
+    """Run the tests once, unchanged, and write who runs what. Raises SystemExit when one fails."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "mutants.nearest", "-n", str(jobs), "--dist", "worksteal",
+               "-p", "no:randomly", "-p", "no:cacheprovider", *tests()]  # fmt: skip
+    done = subprocess.run(command, cwd=ROOT, env=_environment(ROOT) | {"MUTANTS_MAP": str(folder)})
+    if done.returncode:
+        raise SystemExit("the tests fail without any mutant: mend them first")
+
+
+def _environment(root: Path) -> dict[str, str]:
+    path = os.pathsep.join([str(root), str(root / "tests")])
+    return os.environ | {"PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"}
+
+
+@contextmanager
+def copies(count: int) -> Iterator[SimpleQueue[Path]]:
+    """Copies of the checkout to plant mutants in, so that nobody edits while they lie in it."""
+    with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
+        free: SimpleQueue[Path] = SimpleQueue()
+        for number in range(count):
+            root = Path(folder, str(number))
+            root.mkdir()
+            for place in ROOT.iterdir():
+                if place.is_dir() and place.name not in LEFT_BEHIND:
+                    shutil.copytree(place, root / place.name, ignore=_NO_CACHE)
+                elif place.is_file() and place.name not in LEFT_BEHIND:
+                    shutil.copy2(place, root)
+            (root / ".venv").symlink_to(ROOT / ".venv")
+            free.put(root)
+        yield free
+
+
+def nearest(mutant: Mutant, known: Map, texts: dict[str, str]) -> list[str]:
+    """The tests to ask about a mutant, quickest first."""
+    if mutant.path.endswith(".sql"):
+        return known.quickest(known.statements[mutant.owner], BUDGET_S)
+    last = mutant.line + mutant.old.count("\n")
+    reached = known.of_lines(mutant.path, mutant.line, last)
+    if not reached:  # a constant of a module or a class: its line ran at import
+        line = texts[mutant.path].splitlines()[mutant.line - 1]
+        name = re.match(r"\s*(\w+)\s*(?::[^=]*)?=", line)
+        if name:
+            reached = known.of_word(name[1], texts)
+    return known.quickest(reached, BUDGET_S)
+
+
+def judge(
+    mutant: Mutant, asked: list[str], root: Path, seconds: dict[str, float]
+) -> dict[str, Any]:
+    """Run the tests over the planted mutant. ``seen`` tells the first test that failed."""
+    if not asked:
+        return {"seen": None, "why": "no test of the map reaches it", "asked": 0, "seconds": 0.0}
+    place = root / mutant.path
+    text = place.read_text(encoding="utf-8")
+    place.write_text(mutant.applied_to(text), encoding="utf-8")
+    limit = 60.0 + 5.0 * sum(seconds.get(test, 1.0) for test in asked)
+    arguments = root / "asked.txt"
+    arguments.write_text("\n".join(asked), encoding="utf-8")
+    command = [sys.executable, "-m", "pytest", "-x", "-q", "--no-header", "-p", "no:randomly", "-p", "no:cacheprovider",
+               "-p", "no:xdist", "--tb=no", "-rfE", f"@{arguments}"]  # fmt: skip
+    begun = time.monotonic()
+    try:
+        done = subprocess.run(command, cwd=root, env=_environment(root), capture_output=True, text=True,
+                              timeout=limit, start_new_session=True)  # fmt: skip
+        output, code = done.stdout, done.returncode
+    except subprocess.TimeoutExpired:
+        output, code = "", 99
+    finally:
+        place.write_text(text, encoding="utf-8")
+    failed = re.search(r"^(?:FAILED|ERROR) (\S+)", output, re.MULTILINE)
+    seen = failed[1] if failed else {0: None, 99: "(did not end)"}.get(code, f"(exit {code})")
+    return {"seen": seen, "asked": len(asked), "seconds": round(time.monotonic() - begun, 1)}
+
+
+def run(
+    chosen: list[tuple[str, Mutant]], known: Map, jobs: int
+) -> Iterator[tuple[str, Mutant, dict[str, Any]]]:
+    """Judge each mutant, ``jobs`` at a time; they come as they end."""
+    texts = {
+        path: (ROOT / path).read_text(encoding="utf-8")
+        for path in known.lines
+        if (ROOT / path).exists()
+    }
+    done: SimpleQueue[tuple[str, Mutant, dict[str, Any]]] = SimpleQueue()
+    with copies(jobs) as free, ThreadPoolExecutor(jobs) as pool:
+
+        def one(area: str, mutant: Mutant) -> None:
+            root = free.get()
+            try:
+                done.put(
+                    (
+                        area,
+                        mutant,
+                        judge(mutant, nearest(mutant, known, texts), root, known.seconds),
+                    )
+                )
+            finally:
+                free.put(root)
+
+        waiting = [pool.submit(one, area, mutant) for area, mutant in chosen]
+        for _ in waiting:
+            yield done.get()
