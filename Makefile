@@ -9,7 +9,7 @@ WINDOWS_TESTS := on_windows bundle capability cli client crash dataset dataset_f
   worker_health worker_state
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-failure test check bench sim torture torture-inputs windows lock sbom record-sample clean
+.PHONY: help setup demo demo-failure test check bench sim torture torture-inputs mutants windows lock sbom record-sample clean
 
 help: ## list the verbs
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -55,6 +55,9 @@ torture-inputs: setup ## 100,000 made-up calls, and inputs to each parser up to 
 	@$(PY) -m tests.api --calls 100000
 	@for target in wire index unpack manifest renderer; do \
 	  $(PY) -m fuzz $$target --total 10000000 --record fuzz/record.json || exit 1; done
+
+mutants: setup ## plant small bugs in the rules, see which tests notice (an hour): recorded in docs/mutants.json
+	@$(PY) -m tests.mutants --remap --jobs 2 --out docs/mutants.json
 
 windows: ## the worker's tests on Windows' own Python, under Wine 10 (minutes): WINDOWS_PYTHON=DIR/python.exe
 	@test -n '$(WINDOWS_PYTHON)' || { \

@@ -18,11 +18,25 @@ if not shutil.which("strace"):
     pytest.skip("strace is not installed (Debian: apt-get install strace)", allow_module_level=True)
 
 PROGRAM = Path(__file__).with_name("traced_writes.py")
-CALLS = "openat,write,pwrite64,fsync,fdatasync,ftruncate,rename,renameat,renameat2,unlink,unlinkat,mkdir,stat,newfstatat"
-PROMISES = (
-    "store_opened published equal_bundle_found confirmed rotten_bundle_replaced provenance_written index_line_added "
-    "index_rebuilt committed granted worker_state_saved private_key_kept end_of_a_file_cut bundle_packed"
-).split()
+CALLS = (
+    "openat,write,pwrite64,fsync,fdatasync,ftruncate,mkdir,unlink,unlinkat,stat,newfstatat,/^rename"
+)
+PROMISES = [
+    "store_opened",
+    "published",
+    "equal_bundle_found",
+    "confirmed",
+    "rotten_bundle_replaced",
+    "provenance_written",
+    "index_line_added",
+    "index_rebuilt",
+    "committed",
+    "granted",
+    "worker_state_saved",
+    "private_key_kept",
+    "end_of_a_file_cut",
+    "bundle_packed",
+]
 
 
 @dataclass(frozen=True)

@@ -54,8 +54,15 @@ def main(folder: Path) -> None:
     with section("provenance_written"):
         store.write_provenance(artifact, job_id="1" * 64, attempt=1, record={"host": "pi"})
     row = IndexRow(
-        artifact_id=SHA256, job_id="1" * 64, attempt=1, model="gbt", mode="oracle", size=len(CONTENT), stored_at=1.0, path=artifact.path,
-    )  # fmt: skip
+        artifact_id=SHA256,
+        job_id="1" * 64,
+        attempt=1,
+        model="gbt",
+        mode="oracle",
+        size=len(CONTENT),
+        stored_at=1.0,
+        path=artifact.path,
+    )
     with section("index_rebuilt"):
         store.index.repair([row])
     with section("index_line_added"):

@@ -71,9 +71,10 @@ def _mixed(mutants: list[Mutant], chance: random.Random) -> list[Mutant]:
         by_operator[each.operator].append(each)
     for group in by_operator.values():
         chance.shuffle(group)
-    turns: list[Mutant] = []
-    while any(by_operator.values()):
-        turns += [group.pop() for group in by_operator.values() if group]
+    groups, turns = list(by_operator.values()), list[Mutant]()
+    chance.shuffle(groups)
+    while any(groups):
+        turns += [group.pop() for group in groups if group]
     return turns[::-1]
 
 

@@ -86,7 +86,8 @@ def _dropped(body: str) -> Iterator[tuple[str, int, str, str]]:
         for number, (start, stop) in enumerate(parts):
             if comma:
                 first = number == 0
-                cut = (start, parts[1][0]) if first else (parts[number - 1][1], stop)
+                written = start + len(body[start:stop].rstrip())
+                cut = (start, parts[1][0]) if first else (parts[number - 1][1], written)
                 yield "column not set", cut[0], body[cut[0] : cut[1]], " " if first else ""
             else:
                 yield "condition dropped", start, body[start:stop], " true "

@@ -1,0 +1,135 @@
+"""The mutation tests' own net: what an operator changes, who is asked, and that a bug nobody sees is called unseen."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+from mutants import python_operators, sql_operators
+from mutants.areas import AREAS, ROOT, files_of
+from mutants.mutant import Mutant
+from mutants.nearest import Map
+from mutants.runner import SCHEMA, judge, nearest, sample
+
+MODULE = '''
+LIMIT = 5
+
+
+def take(items, held, disk):
+    """Words that nobody plants anything in."""
+    assert items, "nor here"
+    if held and len(items) < LIMIT:
+        return None
+    disk.write(items)
+    disk.sync()
+    disk.held = None
+    while items:
+        items.pop()
+    try:
+        return sorted(items)
+    except ValueError:
+        raise KeyError("gone") from None
+'''
+
+STATEMENTS = """-- name: head — the first
+SELECT job_id FROM jobs WHERE status = 'pending' AND priority < :below
+ORDER BY priority DESC, seq LIMIT 1
+
+-- name: end — the last word
+UPDATE jobs SET claim_id = NULL, error = :error WHERE job_id = :job_id AND claim_id = :claim_id
+"""
+
+
+def changed(mutants: list[Mutant]) -> set[tuple[str, str, str]]:
+    return {
+        (each.operator, " ".join(each.old.split()), " ".join(each.new.split())) for each in mutants
+    }
+
+
+def test_python_is_changed_in_every_way_that_is_named() -> None:
+    found = python_operators.mutants_of("m.py", MODULE)
+    for mutant in found:
+        ast.parse(mutant.applied_to(MODULE))
+    assert changed(found) >= {
+        ("constant", "5", "10"),
+        ("condition dropped", "held and len(items) < LIMIT", "(held)"),
+        ("condition dropped", "held and len(items) < LIMIT", "(len(items) < LIMIT)"),
+        ("relation", "len(items) < LIMIT", "len(items) <= LIMIT"),
+        ("guard never holds", "held and len(items) < LIMIT", "False"),
+        ("call skipped", "disk.sync()", "pass"),
+        ("order reversed", "disk.write(items) disk.sync()", "disk.sync() disk.write(items)"),
+        ("assignment skipped", "disk.held = None", "pass"),
+        ("page not followed", "items.pop()", "items.pop() break"),
+        ("order reversed", "sorted(items)", "sorted(items, reverse=True)"),
+        ("other exception caught", "ValueError", "ZeroDivisionError"),
+    }
+    assert not any("Words" in each.old or "nor here" in each.old for each in found)
+
+
+def test_sql_is_changed_in_every_way_that_is_named() -> None:
+    found = sql_operators.mutants_of("q.sql", STATEMENTS, SCHEMA.read_text(encoding="utf-8"))
+    assert changed(found) >= {
+        ("condition dropped", "status = 'pending'", "true"),
+        ("condition dropped", "priority < :below", "true"),
+        ("condition dropped", "claim_id = :claim_id", "true"),
+        ("column not set", ", error = :error", ""),
+        ("column not set", "claim_id = NULL,", ""),
+        ("relation", "<", "<="),
+        ("order reversed", "DESC", "ASC"),
+        ("order dropped", "ORDER BY priority DESC, seq", ""),
+        ("limit dropped", "LIMIT 1", ""),
+    }
+
+
+@pytest.mark.parametrize("area", AREAS)
+def test_an_area_is_files_that_exist(area: str) -> None:
+    files = files_of(area)
+    assert files
+    assert all((ROOT / each).is_file() for each in files), files
+
+
+def test_keys_are_unique_and_the_draw_is_even_and_repeatable() -> None:
+    found = {
+        "a": python_operators.mutants_of("m.py", MODULE),
+        "b": python_operators.mutants_of("n.py", MODULE),
+    }
+    keys = [each.key for group in found.values() for each in group]
+    assert len(keys) == len(set(keys))
+    drawn = sample(found, 8, seed=3)
+    assert [area for area, _ in drawn] == ["a", "b"] * 4
+    assert drawn == sample(found, 8, seed=3) != sample(found, 8, seed=4)
+
+
+def test_the_nearest_tests_are_the_quickest_that_reach_the_place(tmp_path: Path) -> None:
+    (tmp_path / "1.json").write_text(
+        '{"lines": {"m.py": {"8": ["slow", "quick"], "10": ["other"]}}, "statements": {"end": ["quick"]}, '
+        '"seconds": {"slow": 70, "quick": 0.1, "other": 1}}'
+    )
+    known = Map(tmp_path)
+    relation = next(
+        each for each in python_operators.mutants_of("m.py", MODULE) if each.operator == "relation"
+    )
+    constant = python_operators.mutants_of("m.py", MODULE)[0]
+    assert nearest(relation, known, {"m.py": MODULE}) == [
+        "quick"
+    ]  # the slow one is beyond the budget
+    assert nearest(constant, known, {"m.py": MODULE}) == [
+        "quick"
+    ]  # whoever runs the line that names it
+    ended = sql_operators.mutants_of("q.sql", STATEMENTS, SCHEMA.read_text(encoding="utf-8"))[-1]
+    assert nearest(ended, known, {}) == ["quick"]
+
+
+def test_a_bug_is_seen_by_a_test_that_looks_and_by_no_other(tmp_path: Path) -> None:
+    (tmp_path / "m.py").write_text("def least(a, b):\n    return min(a, b)\n")
+    looks = "from m import least\ndef test_it():\n    assert least(1, 2) == 1\n"
+    (tmp_path / "test_looks.py").write_text(looks)
+    (tmp_path / "test_away.py").write_text("from m import least\ndef test_it():\n    least(1, 2)\n")
+    (mutant,) = python_operators.mutants_of("m.py", (tmp_path / "m.py").read_text())
+    assert (
+        judge(mutant, ["test_looks.py::test_it"], tmp_path, {})["seen"] == "test_looks.py::test_it"
+    )
+    assert judge(mutant, ["test_away.py::test_it"], tmp_path, {})["seen"] is None
+    assert judge(mutant, [], tmp_path, {})["why"] == "no test of the map reaches it"
+    assert "min(a, b)" in (tmp_path / "m.py").read_text(), "and it is taken out again"
