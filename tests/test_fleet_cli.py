@@ -252,6 +252,7 @@ def test_status_has_a_stable_shape_for_machines(run):
         "failed",
         "cannot_run",
         "quarantined",
+        "never_asked",
         "complete",
         "now",
     }
@@ -509,6 +510,14 @@ def test_status_and_workers_name_hosts_that_get_no_jobs(run):
     assert "release desk" in " ".join(run.out.split())
 
 
+def test_hosts_that_the_plan_names_and_that_never_asked_are_shown(run):
+    said = "named in denied_hosts of job x, it has never asked for work; did you mean w1?"
+    run.receiver.answers["GET", "/v1/health"] = {"status": "ok", "never_asked": {"W-1": said}}
+    assert run("status") == 0
+    assert f"Hosts of the plan that never asked for work\n  W-1: {said}\n" in run.out
+    assert run.json("status")["never_asked"] == {"W-1": said}
+
+
 def test_one_refused_job_does_not_keep_the_others(run):
     assert run("cancel", "nope", "gbt-oracle") == 1
     assert run.out == f"gbt-oracle ({IDS[1][:8]}…) is cancelled\n"
@@ -523,6 +532,10 @@ def test_reload_prints_the_counts_or_every_mistake(run):
         "2 new, 1 changed, 11 unchanged, 1 removed; removed jobs stay until they are cancelled "
         "(cis490-jobs cancel --removed)\n"
     )
+    noted = {**counts, "removed": 0, "notes": ["host W-1: did you mean w1?"]}
+    run.receiver.answers["POST", "/v1/manifest/reload"] = noted
+    assert run("reload") == 0
+    assert run.out.splitlines()[1:] == ["note: host W-1: did you mean w1?"]
     mistake = {
         "file": "p.toml",
         "line": 3,

@@ -206,6 +206,15 @@ def test_a_job_that_no_known_host_can_run_says_why_in_the_list(fleet: Looking) -
     assert fleet.job().obstacle is None
 
 
+def test_explain_notes_the_hosts_that_a_job_names_and_that_never_asked(fleet: Looking) -> None:
+    fleet.plan(a_job("one", denied_hosts=["smal"]))
+    fleet.claim("small")
+    fleet.service.roster.plan = Plan(named_hosts={"smal": "denied_hosts of job one", "x": "y"})
+    verdicts = fleet.verdicts()
+    assert verdicts["smal"][1].endswith("never asked for work; did you mean small?")
+    assert "x" not in verdicts, "another job names it"
+
+
 def test_explain_answers_for_every_host(fleet: Looking) -> None:
     fleet.plan(
         a_job("one", require_cuda=True, min_vram_gib=8, denied_hosts=["laptop"]),

@@ -136,7 +136,8 @@ def _status(client: FleetClient) -> tuple[cli_views.Json, cli_views.Json]:
             for view in client.jobs(status=wanted)["jobs"]
         ]
     data = cli_status.status_data(jobs, page["counts"], page.get("now"), whole=whole)
-    return {**data, "quarantined": health.get("quarantined") or {}}, health
+    told = {key: health.get(key) or {} for key in ("quarantined", "never_asked")}
+    return {**data, **told}, health
 
 
 @app.command("list")
@@ -247,7 +248,7 @@ def reload(ctx: typer.Context, receiver_url: Url = None, as_json: AsJson = False
             for mistake in mistakes:
                 print(_mistake(mistake), file=world.err)
         return REFUSED
-    world.show(as_json, counts, lambda: cli_views.reload_line(counts))
+    world.show(as_json, counts, lambda: cli_views.reload_text(counts))
     return DONE
 
 

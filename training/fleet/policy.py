@@ -7,7 +7,7 @@ best (:func:`rank`), what an ended attempt means for its job (:func:`settle`), w
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 
 from training.fleet.job import (
@@ -74,10 +74,15 @@ def fits_for_good(needs: Needs, host: Host) -> str | None:
     return _by_name(needs, host) or _by_model(needs, host) or has_more_memory(needs, host)
 
 
+def is_named(host: str, names: Collection[str]) -> bool:
+    """Whether ``host`` is one of ``names``. Case says nothing: a machine's name comes in either."""
+    return host in names or host.lower() in map(str.lower, names)
+
+
 def _by_name(needs: Needs, host: Host) -> str | None:
-    if host.name in needs.denied_hosts:
+    if needs.denied_hosts and is_named(host.name, needs.denied_hosts):
         return f"host {host.name} is in the job's denied_hosts"
-    if needs.allowed_hosts and host.name not in needs.allowed_hosts:
+    if needs.allowed_hosts and not is_named(host.name, needs.allowed_hosts):
         return f"host {host.name} not in whitelist {_listed(needs.allowed_hosts)} (allowed_hosts)"
     return None
 

@@ -251,6 +251,8 @@ class ReloadReply(Wire, frozen=True, kw_only=True):
     updated: int
     unchanged: int
     removed: int
+    # what is taken as it stands and yet may not be meant; a sentence each
+    notes: list[str] = field(default_factory=list)
 
 
 class AuthorityReply(Wire, frozen=True, kw_only=True):

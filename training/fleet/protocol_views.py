@@ -133,4 +133,5 @@ class HealthReply(Wire, frozen=True, kw_only=True):
     granting: bool  # false while the disk is low
     detail: str | None = None
     quarantined: dict[str, str] = {}  # host → why it gets no jobs, and what ends that
+    never_asked: dict[str, str] = {}  # host that the plan names → where, and whom it may mean
     look_again_s: float = LOOK_AGAIN_S  # a host asks so often whether it may stay

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from training.fleet.job import Host, Needs
-from training.fleet.policy import Fleet
+from training.fleet.plans.reader import closest
+from training.fleet.policy import Fleet, is_named
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +35,13 @@ class Plan:
     trainer_models: Mapping[str, frozenset[str]] = field(default_factory=dict)
     # data set → which models, on which hosts, train on it
     datasets: Mapping[str, frozenset[Needs]] = field(default_factory=dict)
+    # every host that its jobs name → the first that does, and by which key
+    named_hosts: Mapping[str, str] = field(default_factory=dict)
+
+    def declared(self, host: str) -> Mapping[str, Any] | None:
+        """What ``[hosts]`` says of this one, if anything."""
+        names = (name for name in self.hosts if is_named(host, (name,)))
+        return self.hosts.get(next(names, host))
 
 
 class Roster:
@@ -64,6 +72,21 @@ class Roster:
         ):
             self._hosts.pop(known.name, None)
 
+    def called(self, name: str) -> KnownHost | None:
+        """The host of this name, or of one that differs by case only."""
+        alike = (known for each, known in list(self.known.items()) if is_named(name, (each,)))
+        return self.known.get(name) or next(alike, None)
+
+    def never_asked(self) -> dict[str, str]:
+        """The hosts that the plan names and that never asked for work, each with what to do about it."""
+        known = list(self.known)
+        named = {**self.plan.named_hosts, **{name: f"[hosts.{name}]" for name in self.plan.hosts}}
+        return {
+            name: f"named in {named[name]}, it has never asked for work; {_remedy(name, known)}"
+            for name in sorted(named)
+            if not is_named(name, known)
+        }
+
     def heard(self, name: str, now: float) -> None:
         known = self.known.get(name)
         if known is not None:
@@ -84,7 +107,7 @@ class Roster:
             for program, theirs in known.trainer_digests.items():
                 if self.plan.trainer_digests.get(program, theirs) != theirs:
                     outdated |= self.plan.trainer_models.get(program, frozenset())
-            declared = self.plan.hosts.get(known.name)
+            declared = self.plan.declared(known.name)
             host = Host.of(known.name, known.capability, declared, outdated)
             self._hosts[known.name] = host
         return host
@@ -107,3 +130,8 @@ class Roster:
         self._waiting[host] -= 1
         if not self._waiting[host]:
             del self._waiting[host]
+
+
+def _remedy(name: str, known: Collection[str]) -> str:
+    alike = closest(name, known)
+    return f"did you mean {alike}?" if alike else "start its worker, or mend the name"

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Collection
 
 from training.fleet.health import RAM, VRAM, Cause, Quarantine
 from training.fleet.job import REPORTABLE, Attempt, EndReason, Host
+from training.fleet.plans.reader import closest
 from training.fleet.protocol import (
     HOST_ID_PATTERN,
     ID_PATTERN,
@@ -54,6 +56,15 @@ def check_claim(request: ClaimRequest) -> None:
             "$.capability: cpu_cores, ram_available_gib and vram_free_gib are numbers, cuda_devices a list of objects; "
             "`python -m training.fleet.capability` prints what this host should send",
         )
+
+
+def refuse_twin(host_id: str, known: str) -> Refusal:
+    """Two names that differ by case only would be one host to the plan."""
+    return Refusal(
+        Slug.HOST_ID_CONFLICT,
+        f"host {known} is known here, and {host_id} differs from it by case only; start this worker with "
+        f"--host-id {known} if it is the same machine, or with a name of its own",
+    )
 
 
 def reported_reason(request: FailRequest) -> EndReason:
@@ -114,12 +125,15 @@ def the_one_to_change(ref: str, found: list[tuple[str, str]]) -> str:
     return job_id
 
 
-def check_release(name: str, held: Quarantine | None, *, known: bool) -> str:
+def check_release(name: str, held: Quarantine | None, known: Collection[str]) -> str:
     """Why the host was taken out; refuses when it was not, or when no word of the operator can let it in."""
-    if not known:
+    if name not in known:
+        near = closest(name, known)
         raise Refusal(
             Slug.UNKNOWN_NAME,
-            f"no host is called {name[:80]!r}; `cis490-jobs workers` shows them all",
+            f"no host is called {name[:80]!r}; "
+            + (f"did you mean {near}? " if near else "")
+            + "`cis490-jobs workers` shows them all",
         )
     if held is None:
         raise Refusal(Slug.WRONG_STATE, f"host {name} is not quarantined; it gets work")

@@ -46,6 +46,7 @@ from training.fleet.screening import (
     older,
     ran_out_of,
     refuse_another,
+    refuse_twin,
     reported_reason,
     the_one_meant,
     the_one_to_change,
@@ -130,8 +131,10 @@ class Service:
 
     def release(self, name: str, by: str) -> ReleaseReply:
         """Give a host work again that was taken out for what died there."""
+        known = self.roster.called(name)
+        name = name if known is None else known.name
         held = quarantines(self.queue.db).get(name)
-        reason = check_release(name, held, known=name in self.roster.known)
+        reason = check_release(name, held, self.roster.known)
         self.queue.release(name, by)
         return ReleaseReply(host=name, reason=reason)
 
@@ -200,7 +203,10 @@ class Service:
 
     def _guard_identity(self, request: ClaimRequest) -> None:
         """One living installation per host id; of its sessions only the newest may claim."""
-        known = self.roster.known.get(request.host_id)
+        known = self.roster.called(request.host_id)
+        if known is not None and known.name != request.host_id:
+            self.roster.put(replace(known, conflict=f"another asks as {request.host_id}"))
+            raise refuse_twin(request.host_id, known.name)
         if known is None or request.instance_id is None or known.instance_id is None:
             return
         if known.instance_id != request.instance_id:
@@ -444,7 +450,8 @@ class Service:
         """Make a checked manifest the plan. Jobs in flight go on."""
         counts = self.queue.sync_from_manifest(jobs)
         self.roster.plan = plan
-        return ReloadReply(**counts)
+        notes = [f"host {name}: {said}" for name, said in self.roster.never_asked().items()]
+        return ReloadReply(**counts, notes=notes)
 
     # ── time ────────────────────────────────────────────────────────────────────────────────
 

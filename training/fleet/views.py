@@ -138,7 +138,7 @@ class Views:
                 WorkerView(
                     hostname=known.name,
                     capability=dict(known.capability),
-                    declared=_plain(self._service.plan.hosts.get(known.name)),
+                    declared=_plain(self._service.plan.declared(known.name)),
                     first_seen=known.first_seen,
                     last_seen=known.last_seen,
                     alive=self._service.alive(known),
@@ -159,11 +159,11 @@ class Views:
             self._verdict(job, self._service.host_of(known), out, alive=self._service.alive(known))
             for known in self._service.known_hosts()
         ]
+        wanted = {*self._service.plan.hosts, *job.needs.allowed_hosts, *job.needs.denied_hosts}
         hosts += [
-            HostVerdict(
-                host=name, fits=False, reason="it has never asked for work; start its worker"
-            )
-            for name in sorted(set(self._service.plan.hosts) - {each.host for each in hosts})
+            HostVerdict(host=name, fits=False, reason=said)
+            for name, said in self._service.roster.never_asked().items()
+            if name in wanted
         ]
         return ExplainReply(
             job_id=job_id,

@@ -55,6 +55,9 @@ def render_status(data: Json, health: Json) -> RenderableType:
     if isinstance(out, Mapping):
         held = [{"name": host, "reason": out[host]} for host in sorted(out)]
         parts += _named("Hosts that get no jobs", held, "reason", "bold yellow")
+    unheard = data.get("never_asked") or {}
+    named = [{"name": host, "reason": unheard[host]} for host in sorted(unheard)]
+    parts += _named("Hosts of the plan that never asked for work", named, "reason", "bold yellow")
     if not data["complete"]:
         parts.append(Text("The queue is long: see all of it with `cis490-jobs list`.", "dim"))
     parts += _named("Failed", data["failed"], "error", "bold red")

@@ -296,7 +296,13 @@ def moved_line(ref: str, answer: Json) -> str:
     return line
 
 
-def reload_line(counts: Json) -> str:
+def reload_text(counts: Json) -> str:
+    """The counts in a line, then a line for each note."""
+    notes = counts.get("notes") or []
+    return "\n".join([_reload_line(counts), *(f"note: {one_line(note, 600)}" for note in notes)])
+
+
+def _reload_line(counts: Json) -> str:
     said = (("inserted", "new"), ("updated", "changed"), ("unchanged", "unchanged"))
     line = ", ".join(f"{counts.get(key, 0)} {word}" for key, word in said)
     removed = counts.get("removed")

@@ -148,12 +148,16 @@ def check_defaults(root: Table, dataset: Kind[str]) -> Defaults:
 def check_hosts(root: Table, trainers: Trainers) -> dict[str, HostSpec]:
     """``[hosts.<name>]``: what the operator declares of the machines."""
     models = list_of(one_of(trainers.flags, "model"))
-    found = {}
+    found: dict[str, HostSpec] = {}
     for name, table in root.tables("hosts"):
         try:
             _host_name(name)
         except WrongValueError as wrong:
             table.report((), wrong.message)
+        twin = next((other for other in found if other.lower() == name.lower()), None)
+        if twin is not None:
+            message = f"[hosts.{twin}] is the same host: names are compared without case"
+            table.report((), message, "remove one")
         found[name] = HostSpec(
             name=name,
             description=table.take("description", text(500, empty=True), ""),

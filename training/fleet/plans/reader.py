@@ -111,13 +111,19 @@ class Table:
 def nearest(name: str, known: Iterable[str], problems: Sequence[Problem] = ()) -> str:
     """A hint at the right name: the nearest one, or all of them when none is near."""
     names = sorted(known)
-    if len(problems) < _SUGGESTIONS_MAX and len(name) <= 80:
-        plain = {other.replace("_", "").lower(): other for other in names}
-        sought = name.replace("-", "").replace("_", "").lower()
-        close = difflib.get_close_matches(sought, plain, n=1, cutoff=0.6)
-        if close:
-            return f"did you mean `{plain[close[0]]}`?"
+    if len(problems) < _SUGGESTIONS_MAX and (near := closest(name, names)) is not None:
+        return f"did you mean `{near}`?"
     return "known: " + ", ".join(names) if names else ""
+
+
+def closest(name: str, known: Iterable[str]) -> str | None:
+    """The known name that this one may be a misspelling of, if one is near."""
+    if len(name) > 80:
+        return None
+    plain = {other.replace("_", "").lower(): other for other in sorted(known)}
+    sought = name.replace("-", "").replace("_", "").lower()
+    close = difflib.get_close_matches(sought, plain, n=1, cutoff=0.6)
+    return plain[close[0]] if close else None
 
 
 def whole(low: int, high: int) -> Kind[int]:

@@ -24,7 +24,7 @@ def readable(service: Service, ref: str, host_id: str | None) -> str:
 def check_fetch(service: Service, dataset_id: str, host_id: str) -> None:
     """Raise Refusal unless a proven host may fetch this data set: one that it trains on now, or that the lists of the
     plan's hosts and jobs would let it train on. What a host says it can do decides nothing here."""
-    host = Host.of(host_id, {}, service.plan.hosts.get(host_id))
+    host = Host.of(host_id, {}, service.plan.declared(host_id))
     if any(rules.fits(needs, host) is None for needs in service.plan.datasets.get(dataset_id, ())):
         return
     for attempt in service.queue.live_attempts(host_id):

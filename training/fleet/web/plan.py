@@ -14,7 +14,7 @@ from training.fleet.database import Writer
 from training.fleet.datasets.pieces import Catalogue, UnknownDataset
 from training.fleet.datasets.shelf import DatasetShelf
 from training.fleet.job import Needs
-from training.fleet.manifest import JobSpec, ManifestError, load_manifest
+from training.fleet.manifest import JobSpec, Manifest, ManifestError, load_manifest
 from training.fleet.plans.describe import Describer, describe_command
 from training.fleet.protocol import Refusal, ReloadReply, Slug
 from training.fleet.roster import Plan
@@ -63,6 +63,8 @@ class Reloader:
             counts.unchanged,
             counts.removed,
         )
+        for note in counts.notes:
+            logger.warning("manifest %s: %s", self.path, note)
         return counts
 
     def _apply(self, jobs: list[dict[str, Any]], plan: Plan, who: str) -> ReloadReply:
@@ -100,7 +102,18 @@ def load_plan(
         for program in manifest.flag_digests
     }
     hosts = {name: host.to_dict() for name, host in manifest.hosts.items()}
-    return jobs, Plan(hosts, dict(manifest.flag_digests), models, _readers(there))
+    named = _named_hosts(manifest)
+    return jobs, Plan(hosts, dict(manifest.flag_digests), models, _readers(there), named)
+
+
+def _named_hosts(manifest: Manifest) -> dict[str, str]:
+    """Every host that a job names, with the first place where one does."""
+    found: dict[str, str] = {}
+    for job in manifest.jobs:
+        for key, names in (("allowed", job.allowed_hosts), ("denied", job.denied_hosts)):
+            for name in names:
+                found.setdefault(name, f"{key}_hosts of job {job.name}")
+    return found
 
 
 def _readers(jobs: Iterable[JobSpec]) -> dict[str, frozenset[Needs]]:
