@@ -689,6 +689,69 @@ def test_get_of_an_unfinished_job_says_so(finished, tmp_path):
     assert not (tmp_path / "model").exists()
 
 
+def test_get_never_replaces_a_file_that_differs_but_for_force(finished, tmp_path):
+    folder = tmp_path / "models"
+    folder.mkdir()
+    edited = folder / "gbt_oracle_train.json"
+    edited.write_text("mine")
+    assert finished("get", "done", "--out", str(folder)) == 1
+    assert f"{edited} is there already, and is another file" in finished.err
+    assert "--force" in finished.err
+    assert {path.name: path.read_text() for path in folder.iterdir()} == {edited.name: "mine"}
+    assert finished("get", "done", "--out", str(folder), "--force") == 0
+    assert edited.read_text() == "{}"
+
+
+def test_get_puts_no_half_of_another_model_beside_its_own(finished, tmp_path):
+    folder = tmp_path / "models"
+    folder.mkdir()
+    half = folder / "gbt_oracle.pt"
+    half.write_text("of another")
+    assert finished("get", "done", "--out", str(folder)) == 1
+    assert f"{half} belongs to another model" in finished.err
+    assert finished("get", "done", "--out", str(folder), "--force") == 0
+    assert not half.exists()
+
+
+def test_models_whose_files_say_whose_they_are_share_a_folder(finished, tmp_path):
+    folder = tmp_path / "models"
+    folder.mkdir()
+    (folder / "mlp_oracle.pt").write_text("another model")
+    assert finished("get", "done", "--out", str(folder)) == 0
+    assert (folder / "mlp_oracle.pt").read_text() == "another model"
+
+
+def test_a_model_whose_files_do_not_say_whose_they_are_gets_a_folder_of_its_own(tmp_path):
+    spec = {"model": "own", "mode": "oracle", "trainer": {"outputs": ["model.bin"]}}
+    bundle = tmp_path / "b"
+    bundle.write_bytes(zstandard.compress(member("model.bin") + b"\0" * 1024))
+    receiver = FakeReceiver()
+    receiver.bundle = bundle.read_bytes()
+    done = view("own", "completed", artifact_id=hashlib.sha256(receiver.bundle).hexdigest())
+    receiver.answers["GET", "/v1/job/own"] = {"job": done, "spec": spec}
+    run, folder = Session(receiver), tmp_path / "models"
+    for _ in range(2):
+        assert run("get", "own", "--out", str(folder)) == 0, "the same again is no error"
+    (folder / "model.json").write_text("of another job")
+    assert run("get", "own", "--out", str(folder)) == 1
+    assert "holds other files (model.json)" in run.err
+    (folder / "model.bin").unlink()
+    assert run("get", "own", "--out", str(folder)) == 1
+    assert not (folder / "model.bin").exists()
+    assert run("get", "own", "--out", str(folder), "--force") == 0
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="links need rights there")
+def test_a_link_in_a_files_place_is_another_file(finished, tmp_path):
+    folder = tmp_path / "models"
+    assert finished("get", "done", "--out", str(folder)) == 0
+    model = folder / "gbt_oracle.xgb.json"
+    model.rename(tmp_path / "elsewhere")
+    model.symlink_to(tmp_path / "elsewhere")
+    assert finished("get", "done", "--out", str(folder)) == 1
+    assert "is another file" in finished.err
+
+
 def test_get_where_it_may_not_write_is_one_sentence(finished, tmp_path):
     (tmp_path / "file").write_text("")
     assert finished("get", "done", "--out", str(tmp_path / "file" / "x")) == 1

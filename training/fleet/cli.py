@@ -301,6 +301,7 @@ def get(
     ctx: typer.Context,
     job: Job,
     out: Annotated[Path | None, typer.Option(help="Folder; default MODEL_MODE-ID.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace files that differ.")] = False,
     receiver_url: Url = None,
     as_json: AsJson = False,
 ) -> int:
@@ -311,7 +312,7 @@ def get(
     view, spec = detail["job"], detail["spec"]
     folder = out or Path(f"{spec['model']}_{spec['mode']}-{view['job_id'][:12]}").name
     with meter(world, "fetching") as progress:
-        artifact_id, files = fetch_model(client, detail, Path(folder), progress)
+        artifact_id, files = fetch_model(client, detail, Path(folder), progress, force=force)
     shape = {
         "job_id": view["job_id"],
         "name": view["name"],

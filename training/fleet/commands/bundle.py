@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 import shutil
 import tarfile
@@ -17,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from training.fleet.calls.bundles import Progress
+from training.fleet.calls.bundles import Progress, file_sha256
 from training.fleet.client import FleetClient
 from training.fleet.storage.filesystem import LocalFs
 from training.fleet.work.trainer_command import outputs
@@ -70,9 +71,17 @@ def granted(detail: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def fetch_model(
-    client: FleetClient, detail: Mapping[str, Any], folder: Path, progress: Progress | None
+    client: FleetClient,
+    detail: Mapping[str, Any],
+    folder: Path,
+    progress: Progress | None,
+    *,
+    force: bool = False,
 ) -> tuple[str, list[Unpacked]]:
-    """Fetch the model of the job ``detail`` into ``folder``: its artifact id and its files, all verified."""
+    """Fetch the model of the job ``detail`` into ``folder``: its artifact id and its files, all verified.
+
+    What lies there already and is another model is replaced with ``force`` alone.
+    """
     view, allowed = detail["job"], allowed_names(granted(detail))
     if not view.get("artifact_id"):
         raise BundleRefused(f"job {view['name']} is {view['status']} and has no model yet")
@@ -84,15 +93,28 @@ def fetch_model(
         fetched = client.get_model(str(view["job_id"]), bundle, progress=progress)
         if fetched.artifact_id != view["artifact_id"]:
             raise BundleRefused(f"job {view['name']} got another model meanwhile; try again")
-        return fetched.artifact_id, unpack(bundle, folder, allowed)
+        stem = f"{detail['spec'].get('model')}_{detail['spec'].get('mode')}"
+        shared = all(name.startswith(stem) for name in allowed)
+        files = unpack(bundle, folder, allowed, force=force, shared=shared)
+        return fetched.artifact_id, files
     finally:
         bundle.unlink(missing_ok=True)
 
 
-def unpack(bundle: Path, target: Path, allowed: Collection[str]) -> list[Unpacked]:
+def unpack(
+    bundle: Path,
+    target: Path,
+    allowed: Collection[str],
+    *,
+    force: bool = False,
+    shared: bool = True,
+) -> list[Unpacked]:
     """Unpack ``bundle`` into the folder ``target``; files appear only when all of them are good.
 
-    Raises BundleRefused for a bundle that is not as it should be, OSError when the disk fails.
+    ``shared``: the files' names say whose they are, so that other models may stand beside them.
+
+    Raises BundleRefused for a bundle that is not as it should be, and for a folder that holds something else under
+    its names, or would hold two models as if they were one; OSError when the disk fails.
     """
     import zstandard
 
@@ -108,11 +130,50 @@ def unpack(bundle: Path, target: Path, allowed: Collection[str]) -> list[Unpacke
                 except zstandard.ZstdError:
                     raise BundleRefused("the bundle is not a zstd stream") from None
         _check_sidecars(staging, found)
+        if force:
+            _take_away(target, allowed, found)
+        else:
+            _refuse_to_mix(target, allowed, found, shared=shared)
         for member in found:
             LocalFs().replace(staging / member.name, target / member.name)
         return found
     finally:
         shutil.rmtree(staging, ignore_errors=True)
+
+
+def _refuse_to_mix(
+    target: Path, allowed: Collection[str], found: list[Unpacked], *, shared: bool
+) -> None:
+    """Raise BundleRefused unless what is in the folder stays what it is, and nobody takes it for part of this model."""
+    remedy = "name another folder with --out, or replace it with --force"
+    mine = {member.name: member for member in found}
+    for name in sorted(allowed):
+        if name in mine and not _is_the_same(target / name, mine[name]):
+            raise BundleRefused(f"{target / name} is there already, and is another file; {remedy}")
+        if name not in mine and os.path.lexists(target / name):
+            raise BundleRefused(f"{target / name} belongs to another model of this kind; {remedy}")
+    names = (path.name for path in target.iterdir())
+    strangers = sorted(name for name in names if name not in mine and not name.startswith("."))
+    if strangers and not shared:
+        raise BundleRefused(
+            f"{target} holds other files ({strangers[0]}), and those of this model do not say by their names whose "
+            "they are; name a folder of its own with --out, or put them beside with --force"
+        )
+
+
+def _is_the_same(path: Path, member: Unpacked) -> bool:
+    """Whether nothing is at the path, or this very file."""
+    if not os.path.lexists(path):
+        return True
+    if path.is_symlink() or not path.is_file() or path.stat().st_size != member.size:
+        return False
+    return file_sha256(path) == member.sha256
+
+
+def _take_away(target: Path, allowed: Collection[str], found: list[Unpacked]) -> None:
+    """Remove what a job of this kind left and this model has not: two halves would look like one."""
+    for name in sorted(set(allowed) - {member.name for member in found}):
+        (target / name).unlink(missing_ok=True)
 
 
 def _members(
