@@ -175,9 +175,7 @@ STARTS = re.compile(
     r"|asyncio\.create_subprocess_\w+|asyncio\.subprocess(\..*)?"
     r"|concurrent\.futures\.(process(\..*)?|ProcessPoolExecutor)"
 )
-STARTERS = fleet(
-    "supervise supervise_posix supervise_windows launcher capability_cuda plans.describe"
-)
+STARTERS = fleet("supervise supervise_posix supervise_windows launcher capability_cuda")
 STARTERS += " " + fleet("install.system")
 STARTERS += (
     " training.data.record training.data.record_sample training.data.stage training.data.build"

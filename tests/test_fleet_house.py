@@ -88,7 +88,6 @@ ALLOWED = [
     ("training.fleet.supervise_posix", "import fcntl, subprocess"),
     ("training.fleet.storage.locking", "def lock():\n  import fcntl"),
     ("training.fleet.database_sqlite", "import sqlite3\nq = 'PRAGMA foreign_keys = ON'"),
-    ("training.fleet.plans.describe", "import subprocess"),
     ("training.fleet.policy", "from training.fleet.job import Job"),
     ("training.fleet.queue", "from training.fleet.policy import fits\nimport secrets"),
     ("training.trainer.run", "import torch\nfrom training.data.split import split"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
+import os
 import re
 import subprocess
 import sys
@@ -517,7 +518,7 @@ def test_our_trainers_answer_without_an_ml_library():
 def test_an_answer_is_kept_until_the_trainers_change(monkeypatch):
     asked = []
     answer = json.dumps(trainer_flags.describe("p", ["gbt"])).encode()
-    monkeypatch.setattr(describe, "_run", lambda command: asked.append(command) or answer)
+    monkeypatch.setattr(describe, "_run", lambda command, _: asked.append(command) or answer)
     monkeypatch.setattr(describe, "_source_stamp", lambda: len(asked) < 2)
     describer = ProcessDescriber()
     command = describe_command(describe.PROGRAMS[0])
@@ -542,6 +543,34 @@ def test_an_answer_is_kept_until_the_trainers_change(monkeypatch):
 def test_a_trainer_that_does_not_answer_is_one_sentence(command, message):
     with pytest.raises(DescribeError, match=message):
         ProcessDescriber()(command)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals and groups of POSIX")
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        (["yes"], "printed more than 1 MiB;"),
+        (["sh", "-c", "yes >&2"], "more than 1 MiB on standard error"),
+        (["sleep", "1000"], "did not answer within 1 s"),
+    ],
+)
+def test_a_trainer_that_never_ends_its_answer_is_ended(command, message, monkeypatch):
+    monkeypatch.setattr(describe, "DESCRIBE_TIMEOUT_S", 1.0 if command[0] == "sleep" else 60.0)
+    with pytest.raises(DescribeError, match=message):
+        ProcessDescriber()(command)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="orphans are adopted on Linux only")
+@pytest.mark.parametrize("how", ["hang", "end"])
+def test_nothing_that_an_asked_trainer_started_outlives_the_question(how, tmp_path, monkeypatch):
+    monkeypatch.setattr(describe, "DESCRIBE_TIMEOUT_S", 2.0)
+    children = Path(__file__).with_name("children")
+    numbers = tmp_path / "numbers"
+    with pytest.raises(DescribeError, match="did not answer" if how == "hang" else "not JSON"):
+        ProcessDescriber()(["python", str(children / "escapes.py"), how, str(numbers)])
+    started = numbers.read_text().split()
+    assert len(started) == 2
+    assert not [number for number in started if Path("/proc", number).exists()]
 
 
 def test_trainers_that_do_not_answer_are_the_only_mistake():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -18,6 +19,7 @@ import pytest
 from builders import a_capability
 
 from training.clock import SystemClock
+from training.fleet.calls.answers import ClientError
 from training.fleet.client import FleetClient, Grant, NoWork, Refused
 from training.fleet.database_sqlite import SqliteDatabase
 from training.fleet.receiver import main
@@ -213,6 +215,48 @@ def test_start_reload_stop(plan: Path) -> None:
         assert isinstance(answers[0], NoWork)
         client.close()
         assert process.wait(20) == 0
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no SIGHUP and no SIGTERM")
+def test_it_answers_and_stops_while_a_trainer_is_asked_in_vain(plan: Path) -> None:
+    child, asked = Path(__file__).with_name("children") / "describes.py", plan.parent / "asked"
+    describe = json.dumps(["python", str(child), str(asked)])
+    with started(plan) as (process, url):
+        plan.write_text(
+            f'{HEAD}[trainers.own]\ncommand = ["true"]\ndescribe = {describe}\n'
+            + JOB.format("one", 1)
+        )
+        client = FleetClient(url, "pi", operator_token="sesame", tries=1)
+        assert client.health()["status"] == "ok"
+        for _ in range(8):  # more than there are threads for files
+            process.send_signal(signal.SIGHUP)
+        while not asked.exists():
+            assert process.poll() is None
+        reloads = [
+            threading.Thread(target=outcome_of_a_reload, args=(url,), daemon=True) for _ in range(8)
+        ]
+        for each in reloads:
+            each.start()
+        grant = client.claim(a_capability())
+        assert isinstance(grant, Grant)
+        bundle = plan.parent / "bundle"
+        bundle.write_bytes(b"x" * 100)
+        artifact = client.upload_artifact(grant.job_id, bundle)
+        client.complete(grant.job_id, artifact_id=artifact)
+        assert client.job("one")["job"]["status"] == "completed"
+        client.close()
+        pid = int(asked.read_text())
+        assert Path(f"/proc/{pid}").exists() or sys.platform != "linux", "it is asked still"
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 0, "each question would last a minute"
+    assert not Path(f"/proc/{pid}").exists()
+
+
+def outcome_of_a_reload(url: str) -> None:
+    client = FleetClient(url, "desk", operator_token="sesame", tries=1)
+    with contextlib.suppress(ClientError):
+        client.reload()
+    client.close()
 
 
 def test_two_receivers_do_not_share_a_database(plan: Path) -> None:

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 HANGS = (
     "import os, signal, threading; signal.signal(signal.SIGTERM, signal.SIG_IGN);"
@@ -31,7 +32,10 @@ if (middle := os.fork()) == 0:
 os.waitpid(middle, 0)
 os.close(write)
 with os.fdopen(read, "rb") as pipe:
-    print(pipe.read().decode(), flush=True)
-if sys.argv[1:] == ["hang"]:
+    numbers = pipe.read().decode()
+print(numbers, flush=True)
+if sys.argv[2:]:  # a file for them as well
+    Path(sys.argv[2]).write_text(numbers)
+if sys.argv[1:2] == ["hang"]:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     threading.Event().wait()

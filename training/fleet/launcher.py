@@ -18,7 +18,8 @@ It is started as ``python -I -S launcher.py``: without site-packages, and withou
 (the folder holds a ``queue.py``). Commands arrive on standard input, reports leave on standard output, one JSON value
 a line::
 
-    {"run": {"argv": [...], "cwd": "...", "env": {...}, "output": "...", "end": "...", "group": "FOLDER" or null}}
+    {"run": {"argv": [...], "cwd": "...", "env": {...}, "output": "...", "end": "...", "group": "FOLDER" or null,
+             "errors": "FILE" or null, "file_bytes": N or null}}
         -> {"started": PID}  or  {"failed": "why"}
         -> {"ended": CODE, "cpu_s": S, "max_rss_kib": K, "left": N}, some time after "started"
     "terminate" | "kill" | "pause" | "resume"
@@ -304,7 +305,13 @@ def become_trainer(spec: dict[str, Any], fail: int) -> None:
         output = os.open(spec["output"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         os.dup2(output, 1)
+        if spec.get("errors"):
+            output = os.open(spec["errors"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         os.dup2(output, 2)
+        if spec.get("file_bytes"):
+            import resource
+
+            resource.setrlimit(resource.RLIMIT_FSIZE, (spec["file_bytes"], spec["file_bytes"]))
         os.chdir(spec["cwd"])
         signal.set_wakeup_fd(-1)
         for number in range(1, signal.NSIG):
@@ -327,14 +334,18 @@ def serve_windows() -> None:
         return
     spec = json.loads(line)["run"]
     try:
-        with open(spec["output"], "ab") as output:  # noqa: PTH123 - pathlib would double our start-up
+        # pathlib would double our start-up
+        with (
+            open(spec["output"], "ab") as output,  # noqa: PTH123
+            open(spec.get("errors") or os.devnull, "ab") as errors,  # noqa: PTH123
+        ):
             child = subprocess.Popen(
                 spec["argv"],
                 cwd=spec["cwd"],
                 env=spec["env"],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
-                stderr=subprocess.STDOUT,
+                stderr=errors if spec.get("errors") else subprocess.STDOUT,
                 creationflags=getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0),
             )
     except OSError as error:

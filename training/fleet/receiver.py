@@ -23,7 +23,7 @@ from training.fleet import logs
 from training.fleet.database import Database, DatabaseError, DatabaseLost, Writer
 from training.fleet.database_sqlite import SqliteDatabase
 from training.fleet.datasets.shelf import DatasetShelf
-from training.fleet.manifest import default_describer
+from training.fleet.plans.describe import ProcessDescriber
 from training.fleet.policy import Policy
 from training.fleet.policy_options import page, policy_of, setting
 from training.fleet.protocol import Refusal, ReloadReply
@@ -109,7 +109,8 @@ def serve(args: argparse.Namespace) -> int:
         stack.callback(writer.close)
         audit = AuditLog(queue.db, clock)
         shelf = DatasetShelf(args.datasets_dir or args.models_dir.with_name("datasets"))
-        reloader = Reloader(args.manifest, service, writer, default_describer(), audit, shelf)
+        describer = ProcessDescriber()
+        reloader = Reloader(args.manifest, service, writer, describer, audit, shelf)
         _load(reloader)
         settings = Settings(
             operator_token=os.environ.get(TOKEN_VARIABLE) or None,
@@ -133,7 +134,7 @@ def serve(args: argparse.Namespace) -> int:
         )
         stack.callback(app.state.hub.close)
         _repair_index(store, reader)
-        servers.append(Server(configuration(app), app.state.hub, security))
+        servers.append(Server(configuration(app), app.state.hub, security, describer.stop))
         logger.info("listening on %s", address(door, security))
         servers[0].run([door])
     return 1 if lost else 0

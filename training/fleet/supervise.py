@@ -44,6 +44,7 @@ class CommandSpec:
     """What to start: arguments (never a shell line), folder, the whole environment, and the file for its output.
 
     ``end``: the file in which an end that nobody asked for is put down, also when we are killed before it.
+    ``errors``: a file for its standard error alone. ``file_bytes``: no file that it writes may become larger (POSIX).
     """
 
     argv: Sequence[str]
@@ -51,6 +52,8 @@ class CommandSpec:
     env: Mapping[str, str]
     output: Path
     end: Path | None = None
+    errors: Path | None = None
+    file_bytes: int | None = None
 
 
 class SpawnFailedError(Exception):
@@ -275,6 +278,8 @@ class Launcher:
             "output": str(spec.output.absolute()),
             "end": str(spec.end.absolute()) if spec.end is not None else None,
             "group": str(group) if group is not None else None,
+            "errors": str(spec.errors.absolute()) if spec.errors is not None else None,
+            "file_bytes": spec.file_bytes,
         }
         process = LocalProcess(self, spec.env.get(STATE_VARIABLE), group)
         with self._lock:

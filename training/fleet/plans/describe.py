@@ -10,19 +10,26 @@ from __future__ import annotations
 import json
 import math
 import os
-import subprocess
 import sys
+import tempfile
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from pathlib import Path
 from typing import Any, Protocol
 
 from training.fleet.checkout import ROOT
 from training.fleet.printable import printable
+from training.fleet.supervise import CommandSpec, LocalProcess, LocalRunner, SpawnFailedError
 
 DESCRIBE_VERSION = 1
 DESCRIBE_TIMEOUT_S = 60.0
 DESCRIPTION_BYTES_MAX = 1024 * 1024
+COMPLAINTS_BYTES_MAX = 64 * 1024  # of standard error, whose last line is quoted
+# A flood is stopped at the next look; until then no file that the command writes grows beyond this (POSIX).
+FLOOD_BYTES_MAX = 16 * DESCRIPTION_BYTES_MAX
+LOOK_S = 0.05
 TEXT_CHARS_MAX = 256
 PROGRAMS = ("training.trainer.run", "training.trainer.run_ssl")
 
@@ -140,6 +147,11 @@ class ProcessDescriber:
 
     def __init__(self) -> None:
         self._kept: dict[tuple[str, ...], tuple[object, Description]] = {}
+        self._stopped = threading.Event()
+
+    def stop(self) -> None:
+        """End what is being asked now, and ask nobody any more; from any thread or signal handler."""
+        self._stopped.set()
 
     def __call__(self, command: Sequence[str]) -> Description:
         ours = tuple(command) in map(describe_command, PROGRAMS)
@@ -147,7 +159,7 @@ class ProcessDescriber:
         kept = self._kept.get(tuple(command))
         if ours and kept is not None and kept[0] == stamp:
             return kept[1]
-        description = parse_description(_run(command))
+        description = parse_description(_run(command, self._stopped))
         self._kept[tuple(command)] = (stamp, description)
         return description
 
@@ -160,32 +172,66 @@ def _source_stamp() -> object:
     )
 
 
-def _run(command: Sequence[str]) -> bytes:
+def _run(command: Sequence[str], stopped: threading.Event) -> bytes:
+    """What the command prints on standard output; it and all it started have ended by then."""
     name = " ".join(command)
-    if command[0] in (
-        "python",
-        "python3",
-    ):  # as for a trainer's command: the interpreter of this environment
-        command = [sys.executable, *command[1:]]
-    try:
-        done = subprocess.run(
-            list(command),
-            cwd=ROOT,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=DESCRIBE_TIMEOUT_S,
-            env={k: v for k, v in os.environ.items() if not k.startswith("CIS490_")},
-            check=False,
+    argv = list(command)
+    if argv[0] in ("python", "python3"):  # as in a trainer's command: this environment's
+        argv[0] = sys.executable
+    if stopped.is_set():
+        raise DescribeError(f"`{name}` was not asked: the program that asks is ending")
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("CIS490_")}
+    with tempfile.TemporaryDirectory(prefix="cis490-describe-") as folder:
+        output, errors = Path(folder, "output"), Path(folder, "errors")
+        spec = CommandSpec(
+            argv, ROOT, environment, output, errors=errors, file_bytes=FLOOD_BYTES_MAX
         )
-    except subprocess.TimeoutExpired:
-        raise DescribeError(f"`{name}` did not answer within {DESCRIBE_TIMEOUT_S:.0f} s") from None
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise DescribeError(f"`{name}` cannot be started: {reason}") from None
-    if done.returncode != 0:
-        last = (done.stderr.decode(errors="replace").strip().splitlines() or ["no output"])[-1]
-        raise DescribeError(f"`{name}` ended with exit code {done.returncode}: {printable(last)}")
-    return done.stdout
+        runner = LocalRunner()
+        try:
+            code = _code(runner.start(spec), spec, name, stopped)
+        except (SpawnFailedError, ValueError) as error:
+            reason = str(error).rpartition("could not be started: ")[2]
+            raise DescribeError(f"`{printable(name)}` cannot be started: {reason}") from None
+        finally:
+            runner.close()
+        complaints = _last_bytes(errors).decode(errors="replace")
+        answer = output.read_bytes() if code == 0 else b""
+    if code != 0:
+        last = (complaints.strip().splitlines() or ["no output"])[-1]
+        raise DescribeError(f"`{name}` ended with exit code {code}: {printable(last)}")
+    return answer
+
+
+def _code(process: LocalProcess, spec: CommandSpec, name: str, stopped: threading.Event) -> int:
+    """The exit code, or minus the signal's number; DescribeError when it prints, lasts or waits too long."""
+    for _ in range(int(DESCRIBE_TIMEOUT_S / LOOK_S) + 1):
+        ended = process.wait(LOOK_S)
+        for file, where in ((spec.output, ""), (spec.errors, " on standard error")):
+            if file is not None and _size(file) > DESCRIPTION_BYTES_MAX:
+                raise DescribeError(
+                    f"`{name}` printed more than 1 MiB{where}; a description is one JSON object"
+                )
+        if ended is not None:
+            return ended.code if ended.code is not None else -(ended.signal or 0)
+        if stopped.is_set():
+            raise DescribeError(f"`{name}` was stopped with the program that asked it")
+    raise DescribeError(f"`{name}` did not answer within {DESCRIBE_TIMEOUT_S:.0f} s")
+
+
+def _size(file: Path) -> int:
+    try:
+        return file.stat().st_size
+    except OSError:
+        return 0
+
+
+def _last_bytes(file: Path) -> bytes:
+    try:
+        with file.open("rb") as stream:
+            stream.seek(max(0, _size(file) - COMPLAINTS_BYTES_MAX))
+            return stream.read()
+    except OSError:
+        return b""
 
 
 def parse_description(text: str | bytes) -> Description:

@@ -114,6 +114,8 @@ class Hub:
         self.audit = AuditLog(self.service.queue.db, self.clock)
         self._reading = ThreadPoolExecutor(1, thread_name_prefix="reader")
         self._disk = ThreadPoolExecutor(_DISK_THREADS, thread_name_prefix="disk")
+        # A trainer that is asked for its flags may take a minute: nothing else waits for that, plans one for another.
+        self._plans = ThreadPoolExecutor(1, thread_name_prefix="plan")
         self._hashing = ThreadPoolExecutor(_HASH_THREADS, thread_name_prefix="hash")
         self._turns: set[str] = set()
         self._fired = self._made_pending()
@@ -140,7 +142,7 @@ class Hub:
         if self.read_manifest is None:
             raise Refusal(Slug.BAD_MANIFEST, "this receiver was started without a manifest")
         read = self.read_manifest
-        counts = await self.disk(lambda: read(who))
+        counts = await asyncio.get_running_loop().run_in_executor(self._plans, lambda: read(who))
         self._notice()
         return counts
 
@@ -230,4 +232,5 @@ class Hub:
         self.room.close()
         self._reading.shutdown(wait=True)
         self._disk.shutdown(wait=True)
+        self._plans.shutdown(wait=True, cancel_futures=True)
         self._hashing.shutdown(wait=True)

@@ -55,8 +55,16 @@ def configuration(app: Starlette) -> uvicorn.Config:
 class Server(uvicorn.Server):
     """uvicorn's server that wakes only when there is something to do, and lets waiting claims go before it stops."""
 
-    def __init__(self, config: uvicorn.Config, hub: Hub, security: Security | None = None) -> None:
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        hub: Hub,
+        security: Security | None = None,
+        on_stop: Callable[[], None] = lambda: None,
+    ) -> None:
+        """``on_stop`` cuts short whatever else would be waited for; called from any thread or signal handler."""
         super().__init__(config)
+        self._on_stop = on_stop
         self._hub = hub
         self._security = security
         hub.hang_up = self._hang_up
@@ -67,6 +75,7 @@ class Server(uvicorn.Server):
     def stop(self) -> None:
         """From any thread or signal handler: finish what is being answered, then end."""
         self.should_exit = True
+        self._on_stop()
         if self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._stop.set)
 
