@@ -24,6 +24,7 @@ from training.data.channels import Mode
 from training.data.classes import BENIGN, benign_of, stated
 from training.data.errors import DataError
 from training.data.features import extract, feature_specs
+from training.data.identity import Kinship, find_kin
 from training.data.schema import (
     SCHEMA_FILE,
     SCHEMA_VERSION,
@@ -191,7 +192,8 @@ class Dataset:
 
     ``features`` float32 (N, F) or None; ``tensors`` float32 (N, C, T), a read-only memory map, or None; ``y`` int64
     by ``label_map``; ``benign`` names the classes that raise no alarm (empty: nothing does); ``schema`` is the mode's
-    own, ``schema_hash`` its hash; ``data_digest`` identifies the content.
+    own, ``schema_hash`` its hash; ``data_digest`` identifies the content. Episodes that are kin, by the samples of all
+    channels in every mode, are one recording: what is divided or resampled goes by ``kinship.recording``.
     Baseline recordings are never among the windows: theirs are ``baseline``, float32 (M, C, T), of ``baseline_host``
     (M); M is 0 where there are none.
     """
@@ -214,6 +216,7 @@ class Dataset:
     t_end: NDArray[np.float64]
     baseline: NDArray[np.float32]
     baseline_host: NDArray[np.str_]
+    kinship: Kinship
 
     def __len__(self) -> int:
         return len(self.y)
@@ -245,15 +248,18 @@ def load_processed(
         features = _read_features(summary, manifest, index)
         if reduced.feature_names != whole.feature_names:
             features = features[:, _columns(whole, reduced)]
+    everything = tensor_files.open_tensors(tensors, manifest, verify=want_tensors)
     X = None
     if want_tensors:
         # Realistic channels come first, so that this slice of the memory map copies nothing.
-        X = tensor_files.open_tensors(tensors, manifest)[:, : len(reduced.channels)]
+        X = everything[:, : len(reduced.channels)]
         assert whole.channel_names[: len(reduced.channels)] == reduced.channel_names
     y = index["label"].replace_strict(whole.label_map, return_dtype=pl.Int64).to_numpy()
     quiet = tensor_files.read_baseline(tensors, manifest)
     if quiet is None:
         quiet = (np.zeros((0, *manifest.shape[1:]), dtype=np.float32), index.clear())
+    episode, host = _strings(index, "episode_id"), _strings(index, "host")
+    t_start, t_end = index["t_start"].to_numpy(), index["t_end"].to_numpy()
     return Dataset(
         mode=mode,
         schema=reduced,
@@ -267,12 +273,20 @@ def load_processed(
         channel_names=reduced.channel_names,
         y=y.astype(np.int64),
         window_id=_strings(index, "window_id"),
-        episode=_strings(index, "episode_id"),
-        host=_strings(index, "host"),
-        t_start=index["t_start"].to_numpy(),
-        t_end=index["t_end"].to_numpy(),
+        episode=episode,
+        host=host,
+        t_start=t_start,
+        t_end=t_end,
         baseline=quiet[0][:, : len(reduced.channels)],
         baseline_host=_strings(quiet[1], "host"),
+        kinship=find_kin(
+            everything,
+            whole.channel_names,
+            episode=episode,
+            host=host,
+            t_start=t_start,
+            t_end=t_end,
+        ),
     )
 
 

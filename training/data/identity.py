@@ -155,6 +155,15 @@ def find_kin(
     )
 
 
+def of_two_hosts(strangers: tuple[str, str, str, str]) -> str:
+    """The sentence for samples that two hosts claim: episode, host, episode, host."""
+    one, host, other, elsewhere = strangers
+    return (
+        f"The recordings {one!r} of {host} and {other!r} of {elsewhere} hold the same samples, and a sample comes "
+        "from one host: leave one of them out, or name its host rightly."
+    )
+
+
 def _equal_windows(
     X: NDArray[np.float32], whole: Digests, of: IntArray, chance: _Chance
 ) -> Counter[tuple[int, int]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from training.data.errors import DataError
-from training.data.identity import Kinship, find_kin
+from training.data.identity import Kinship, find_kin, of_two_hosts
 from training.data.ingested import SAMPLES_MIN, Ingested
 
 
@@ -30,15 +30,6 @@ def without_copies(windows: Ingested, *, allow: bool) -> Ingested:
         raise DataError(_copies(kin))
     said = [] if not kin.equal else [f"{_count(kin)}; --allow-copies took them along."]
     return replace(windows, notes=(*windows.notes, *said, *kin.notes))
-
-
-def of_two_hosts(strangers: tuple[str, str, str, str]) -> str:
-    """The sentence for samples that two hosts claim: episode, host, episode, host."""
-    one, host, other, elsewhere = strangers
-    return (
-        f"The recordings {one!r} of {host} and {other!r} of {elsewhere} hold the same samples, and a sample comes "
-        "from one host: leave one of them out, or name its host rightly."
-    )
 
 
 def _copies(kin: Kinship) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from training.data.dataset import Dataset, load_processed, load_validation
 from training.data.errors import DataError
 from training.data.features import extract
+from training.data.identity import Kinship, of_two_hosts
 from training.data.split import Split, SplitError, make_split
 from training.trainer.arguments import TrainerArgs
 from training.trainer.contract import BadData
@@ -31,7 +32,8 @@ class Inputs:
     y: NDArray[np.int64]  # (N,)
     label_map: Mapping[str, int]
     window_id: NDArray[np.str_]
-    episode: NDArray[np.str_]
+    episode_id: NDArray[np.str_]
+    episode: NDArray[np.str_]  # which recording it is: episodes that share samples or time are one
     host: NDArray[np.str_]
     t_start: NDArray[np.float64]  # seconds
     t_end: NDArray[np.float64]
@@ -42,6 +44,7 @@ class Inputs:
     baseline: NDArray[np.float32]  # like ``X``, of the hosts' baseline recordings
     baseline_features: NDArray[np.float32]
     baseline_host: NDArray[np.str_]
+    kinship: Kinship
 
 
 def read_inputs(args: TrainerArgs, *, takes: Takes) -> Inputs:
@@ -90,7 +93,8 @@ def from_dataset(
         y=data.y,
         label_map=data.label_map,
         window_id=data.window_id,
-        episode=data.episode,
+        episode_id=data.episode,
+        episode=data.kinship.recording,
         host=data.host,
         t_start=data.t_start,
         t_end=data.t_end,
@@ -101,15 +105,21 @@ def from_dataset(
         baseline=quiet if by_features else data.baseline,
         baseline_features=quiet,
         baseline_host=data.baseline_host,
+        kinship=data.kinship,
     )
 
 
 def split_inputs(
     inputs: Inputs, *, recipe: str, train_hosts: Sequence[str], seed: int, supervised: bool
 ) -> Split:
-    """Which windows train, stop, calibrate and test; the same for equal data and arguments. Raises ``BadData``."""
+    """Which windows train, stop, calibrate and test; the same for equal data and arguments. Raises ``BadData``.
+
+    No recording is on two sides, nor is what it shares with another.
+    """
+    if inputs.kinship.strangers is not None:
+        raise BadData(of_two_hosts(inputs.kinship.strangers))
     try:
-        return make_split(
+        split = make_split(
             inputs.episode,
             inputs.host,
             inputs.t_start,
@@ -123,4 +133,6 @@ def split_inputs(
             **({} if benign_class(inputs.label_map) is not None else {"cal_fraction": 0.0}),
         )
     except SplitError as error:
-        raise BadData(str(error)) from None
+        why = "; ".join(note.removesuffix(".") for note in inputs.kinship.notes)
+        raise BadData(f"{error} ({why})" if why else str(error)) from None
+    return replace(split, notes=(*split.notes, *inputs.kinship.notes))

@@ -143,7 +143,7 @@ def score(checkpoint: Path, data: Path, *, threads: int = 1) -> Any:
     inputs, scored, document = judged.inputs, judged.scored, judged.document
     columns: dict[str, Any] = {
         "window_id": inputs.window_id,
-        "episode_id": inputs.episode,
+        "episode_id": inputs.episode_id,
         "host": inputs.host,
         "t_start": inputs.t_start,
         "t_end": inputs.t_end,
