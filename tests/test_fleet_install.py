@@ -627,6 +627,16 @@ def test_uninstalling_does_not_throw_finished_work_away(tmp_path: Path) -> None:
     assert not saved.exists()
 
 
+def test_a_dry_run_of_uninstalling_says_what_is_gone_already(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told = ["worker", "--uninstall", "--dry-run", "--image", str(tmp_path)]
+    assert install.main([*told, "--system", "linux"], machine=Recorder()) == 0
+    out = capsys.readouterr().out
+    assert "gone    remove " in out
+    assert "done    remove" not in out
+
+
 def test_a_receiver_is_not_installed_on_windows(capsys: pytest.CaptureFixture[str]) -> None:
     assert install.main(["receiver", "--system", "windows"], machine=Recorder()) == 1
     assert "installed on Linux" in capsys.readouterr().err

@@ -10,7 +10,8 @@ SHRINK = {"flag": "--shrink", "type": "float", "min": 0.0, "max": 1.0, "min_open
           "max_open": False, "choices": None, "default": 0.1, "help": "pull of the centre"}  # fmt: skip
 if "--describe" in sys.argv:  # asked by the receiver, which has no NumPy
     models = {"centroid": {"hyper": {"shrink": SHRINK}}}
-    digest = hashlib.sha256(json.dumps(models, sort_keys=True).encode()).hexdigest()
+    text = json.dumps(models, sort_keys=True, separators=(",", ":"))
+    digest = hashlib.sha256(text.encode()).hexdigest()
     told = {"describe_version": 1, "program": "centroid", "models": models, "digest": digest}
     sys.exit(print(json.dumps(told)))
 

@@ -32,7 +32,7 @@ from training.streams import replace_unprintable
 
 SIGNS = {
     Level.OK: "ok", Level.WARNING: "note", Level.REFUSED: "REFUSED",
-    "there": "done", "would": "would", "now": "…", "found": "→",
+    "there": "done", "gone": "gone", "would": "would", "now": "…", "found": "→",
 }  # fmt: skip
 
 Look = Callable[[Wish, Path], Facts]

@@ -288,6 +288,7 @@ class StaysUp:
 class Remove:
     """Remove a file, or a folder with all that is in it."""
 
+    already: ClassVar[str] = "gone"
     path: PurePath
 
     @property
@@ -310,6 +311,7 @@ class Remove:
 class RemoveEmpty:
     """Remove a folder that others may use as well: only when nothing is left in it."""
 
+    already: ClassVar[str] = "gone"
     path: PurePath
 
     @property
@@ -326,6 +328,7 @@ class RemoveEmpty:
 
 @dataclass(frozen=True, slots=True)
 class RemoveUser:
+    already: ClassVar[str] = "gone"
     name: str
 
     @property
@@ -350,7 +353,7 @@ def perform(
     for step in steps:
         try:
             if step.is_done(site):
-                tell("there", step.says)
+                tell(getattr(step, "already", "there"), step.says)
             elif dry_run:
                 changed = changed or getattr(step, "changes", True)
                 tell("would", getattr(step, "shown", step.says))
