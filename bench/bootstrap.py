@@ -17,12 +17,12 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 import numpy as np
 from sklearn.metrics import roc_auc_score
 
-from training.trainer.evaluate import Scored, evaluate, operating_point
+from training.trainer.evaluate import Classes, Scored, evaluate, operating_point
 from training.trainer.resample import RankMeasure, bootstrap, draw_weights
 
 BAR_S = 0.3
 ROUNDS = 3
-LABELS = {"benign": 0, "malicious": 1}
+LABELS = Classes(("benign", "malicious"), ("benign",))
 
 
 def make_windows(n_windows: int, n_episodes: int, seed: int = 0):
@@ -51,10 +51,10 @@ def everything(episode, positive, score, n_resamples):
         host=episode % 3,
         t_start=np.arange(episode.size) * 2.0,
         t_end=np.arange(episode.size) * 2.0 + 4.0,
-        label_map=LABELS,
+        classes=LABELS,
     )
-    point = operating_point(windows, 0.05, label_map=LABELS)
-    return evaluate(windows, label_map=LABELS, operating_point=point, n_resamples=n_resamples)
+    point = operating_point(windows, 0.05, classes=LABELS)
+    return evaluate(windows, classes=LABELS, operating_point=point, n_resamples=n_resamples)
 
 
 def scikit_learn(episode, positive, score, n_resamples):

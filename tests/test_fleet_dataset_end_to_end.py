@@ -28,7 +28,7 @@ name = "bare"
 dataset = "processed"
 split_recipe = "host"
 train_hosts = ["alpha", "beta"]
-n_resamples = 50
+n_resamples = 200
 
 [[jobs]]
 name = "gbt"

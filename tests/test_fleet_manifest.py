@@ -194,7 +194,7 @@ BASE = "hyper.epochs = 60\nhyper.lr = 0.01\nseed = 3"
     [
         "seed   =   3\nhyper = { lr = 1e-2, epochs = 60 }",
         "hyper.epochs = 60.0\nhyper.lr = 0.010\nseed = 3.0",
-        BASE + '\npriority = 9\nmin_ram_gib = 2\nn_resamples = 5\nallowed_hosts = ["x"]',
+        BASE + '\npriority = 9\nmin_ram_gib = 2\nn_resamples = 500\nallowed_hosts = ["x"]',
         BASE + "\nmax_run_s = 3600\nmax_silence_s = 60",
     ],
 )
@@ -275,6 +275,8 @@ def test_the_order_of_hyper_keys_never_matters(order, inline):
         ("min_cores = 0.5", "min_cores", "must be a whole number", ""),
         ("seed = -1", "seed", "from 0 to 2147483647", ""),
         ("n_resamples = 1e9", "n_resamples", "from 0 to 1000000", ""),
+        ("n_resamples = 199", "n_resamples", "must be 0 (no intervals) or from 200", ""),
+        ("n_resamples = 1", "n_resamples", "not 1: the ends of fewer draws", ""),
         ("max_run_s = -1", "max_run_s", "must be a number from 0", ""),
         ('max_silence_s = "1h"', "max_silence_s", "must be a number from 0", ""),
         ('allowed_hosts = "pi"', "allowed_hosts", "must be a list", '["pi"]'),

@@ -21,19 +21,19 @@ from sklearn.metrics import (
 
 from training.trainer import curves, resample
 from training.trainer.compare import paired_gap
-from training.trainer.evaluate import Scored, evaluate, operating_point
+from training.trainer.evaluate import Classes, Scored, evaluate, operating_point
 from training.trainer.measures import CatchMeasure, ClassMeasure, ProbabilityMeasure
 from training.trainer.resample import Estimate, RankMeasure, draw_weights, percentile_interval
-from training.trainer.scored import benign_class, decision_interval_s
+from training.trainer.scored import Pace, pace
 
-BINARY = {"benign": 0, "malicious": 1}
-MANY = {"benign": 0, "grind": 1, "encrypt": 2, "sweep": 3}
+BINARY = Classes(("benign", "malicious"), ("benign",))
+MANY = Classes(("benign", "grind", "encrypt", "sweep"), ("benign",))
 
 
 def scored(
     n_episodes=40,
     per_episode=10,
-    label_map=BINARY,
+    classes=BINARY,
     strength=1.0,
     within=0.5,
     seed=0,
@@ -41,7 +41,7 @@ def scored(
 ) -> Scored:
     """Windows whose scores share a part per episode, as overlapping windows do."""
     rng = np.random.default_rng(seed)
-    n_classes = len(label_map)
+    n_classes = len(classes)
     episode = np.repeat(np.arange(n_episodes), per_episode)
     y = (np.arange(n_episodes) % n_classes)[episode]
     logits = rng.normal(size=(n_episodes, n_classes))[episode]
@@ -56,13 +56,13 @@ def scored(
         t_start=t_start,
         t_end=t_start + 4.0,
         proba=proba / proba.sum(axis=1, keepdims=True),
-        label_map=label_map,
+        classes=classes,
     )
 
 
-def judged(test: Scored, label_map=BINARY, n_resamples=200, target=0.05):
-    point = operating_point(test, target, label_map=label_map)
-    return evaluate(test, label_map=label_map, operating_point=point, n_resamples=n_resamples)
+def judged(test: Scored, classes=BINARY, n_resamples=200, target=0.05):
+    point = operating_point(test, target, classes=classes)
+    return evaluate(test, classes=classes, operating_point=point, n_resamples=n_resamples)
 
 
 # -- values ------------------------------------------------------------------------------------------------------------
@@ -114,31 +114,31 @@ def test_binary_metrics_are_those_of_scikit_learn():
 
 
 def test_many_classes_are_judged_one_against_the_rest():
-    test = scored(label_map=MANY, n_episodes=48)
+    test = scored(classes=MANY, n_episodes=48)
     found = judged(test, MANY)
     auroc = roc_auc_score(test.y, test.proba, multi_class="ovr", average="macro")
     assert found.metrics["auroc"]["value"] == pytest.approx(auroc, abs=1e-6)
     predicted = test.proba.argmax(axis=1)
     f1 = f1_score(test.y, predicted, average="macro")
     assert found.metrics["macro_f1"]["value"] == pytest.approx(f1, abs=1e-6)
-    assert found.confusion["labels"] == list(MANY)
-    assert [curve["label"] for curve in found.curves["roc"]] == list(MANY)
+    assert found.confusion["labels"] == list(MANY.names)
+    assert [curve["label"] for curve in found.curves["roc"]] == list(MANY.names)
     # An alarm is anything that is not benign, whatever it is taken for.
     assert test.score == pytest.approx(1 - test.proba[:, 0])
     assert found.metrics["fpr"]["value"] <= 0.05
 
 
 def test_many_classes_without_a_benign_one_have_no_alarms():
-    names = {"walk": 0, "run": 1, "sit": 2}
-    test = scored(label_map=names, n_episodes=30)
-    point = operating_point(test, 0.05, label_map=names)
+    names = Classes(("walk", "run", "sit"), ())
+    test = scored(classes=names, n_episodes=30)
+    point = operating_point(test, 0.05, classes=names)
     assert point.threshold is None
-    assert point.reason == "no class of the label map is named benign"
-    found = evaluate(test, label_map=names, operating_point=point, n_resamples=50)
+    assert point.reason == "no class is benign"
+    found = evaluate(test, classes=names, operating_point=point, n_resamples=50)
     assert found.metrics["tpr"] == {
         "value": None,
         "ci95": None,
-        "reason": "no class is named benign",
+        "reason": "no class is benign",
     }
     assert found.metrics["auroc"]["value"] > 0.5
 
@@ -154,7 +154,7 @@ def test_calibration_error_by_hand():
 
 def test_absent_classes_do_not_count_as_failures():
     y, predicted = np.array([0, 0, 2, 2]), np.array([0, 0, 2, 0])
-    measure = ClassMeasure(y, predicted, 4, np.zeros(4, dtype=int), 1)
+    measure = ClassMeasure(y, predicted, MANY.names, np.zeros(4, dtype=int), 1)
     found = measure(np.ones((1, 1), dtype=np.int32))
     assert found["balanced_accuracy"][0] == pytest.approx(0.75)
     assert found["macro_f1"][0] == pytest.approx(f1_score(y, predicted, average="macro"))
@@ -166,9 +166,9 @@ def test_absent_classes_do_not_count_as_failures():
 def test_copying_every_window_inside_its_episode_leaves_the_intervals():
     test = scored(seed=3)
     copied = test.take(np.repeat(np.arange(test.y.size), 10))
-    point = operating_point(test, 0.1, label_map=BINARY)
-    once = evaluate(test, label_map=BINARY, operating_point=point, n_resamples=200)
-    tenfold = evaluate(copied, label_map=BINARY, operating_point=point, n_resamples=200)
+    point = operating_point(test, 0.1, classes=BINARY)
+    once = evaluate(test, classes=BINARY, operating_point=point, n_resamples=200)
+    tenfold = evaluate(copied, classes=BINARY, operating_point=point, n_resamples=200)
     for name, metric in once.metrics.items():
         assert tenfold.metrics[name]["value"] == pytest.approx(metric["value"], abs=2e-6), name
         assert tenfold.metrics[name]["ci95"] == pytest.approx(metric["ci95"], abs=2e-6), name
@@ -177,7 +177,7 @@ def test_copying_every_window_inside_its_episode_leaves_the_intervals():
         **{f: getattr(own, f) for f in own.__slots__}
         | {"episode": np.arange(own.y.size).astype(str)}
     )
-    iid = evaluate(windows, label_map=BINARY, operating_point=point, n_resamples=200)
+    iid = evaluate(windows, classes=BINARY, operating_point=point, n_resamples=200)
     assert width(once.metrics["auroc"]) > 1.5 * width(iid.metrics["auroc"])
 
 
@@ -216,12 +216,12 @@ def test_tails_are_widened_for_few_episodes(n_support, tail):
 
 def test_very_many_episodes_share_clusters_without_changing_the_spread(monkeypatch):
     test = scored(n_episodes=2000, per_episode=2, seed=4)
-    alone = evaluate(test, label_map=BINARY, operating_point=None, n_resamples=400)
+    alone = evaluate(test, classes=BINARY, operating_point=None, n_resamples=400)
     monkeypatch.setattr(resample, "MAX_CLUSTERS", 400)
     index, count = resample.clusters(test.episode)
     assert (count, np.unique(index).size) == (400, 400)
     assert all(np.unique(index[test.episode == name]).size == 1 for name in ("e000", "e1999"))
-    grouped = evaluate(test, label_map=BINARY, operating_point=None, n_resamples=400)
+    grouped = evaluate(test, classes=BINARY, operating_point=None, n_resamples=400)
     for name in ("auroc", "accuracy", "brier"):
         assert grouped.metrics[name]["value"] == alone.metrics[name]["value"]
         assert width(grouped.metrics[name]) == pytest.approx(width(alone.metrics[name]), rel=0.2)
@@ -237,7 +237,7 @@ def test_an_interval_needs_half_of_the_resamples():
 def test_the_seed_decides_the_draws():
     test = scored()
     first, again, other = (
-        evaluate(test, label_map=BINARY, operating_point=None, n_resamples=50, seed=seed)
+        evaluate(test, classes=BINARY, operating_point=None, n_resamples=200, seed=seed)
         for seed in (1, 1, 2)
     )
     assert first == again
@@ -273,20 +273,20 @@ def test_a_paired_gap_is_narrower_than_its_parts_and_zero_for_equals():
     test = scored(seed=8)
     rng = np.random.default_rng(0)
     better = test.with_score(test.score + 0.3 * test.y + 0.01 * rng.normal(size=test.y.size))
-    same = paired_gap(test, test, label_map=BINARY, n_resamples=100)
+    same = paired_gap(test, test, classes=BINARY, n_resamples=200)
     assert (same["value"], same["ci95"]) == (0.0, [0.0, 0.0])
-    gap = paired_gap(better, test, label_map=BINARY, n_resamples=300)
+    gap = paired_gap(better, test, classes=BINARY, n_resamples=300)
     assert gap["ci95"][0] > 0
     parts = [
-        evaluate(s, label_map=BINARY, operating_point=None, n_resamples=300) for s in (better, test)
+        evaluate(s, classes=BINARY, operating_point=None, n_resamples=300) for s in (better, test)
     ]
     assert width(gap) < sum(width(part.metrics["auroc"]) for part in parts)
-    many = scored(label_map=MANY)
-    assert paired_gap(many, many, label_map=MANY, n_resamples=20)["value"] == 0.0
+    many = scored(classes=MANY)
+    assert paired_gap(many, many, classes=MANY, n_resamples=20)["value"] == 0.0
     with pytest.raises(ValueError, match="cannot be compared"):
-        paired_gap(many, many.with_score(many.score), label_map=MANY)
+        paired_gap(many, many.with_score(many.score), classes=MANY)
     with pytest.raises(ValueError, match="same windows"):
-        paired_gap(test, test.take(np.arange(test.y.size - 1)), label_map=BINARY)
+        paired_gap(test, test.take(np.arange(test.y.size - 1)), classes=BINARY)
 
 
 # -- the operating point -----------------------------------------------------------------------------------------------
@@ -301,7 +301,7 @@ def test_threshold_is_the_conformal_quantile(n, target, seed):
     score = rng.permutation(n).astype(float)
     episode = [str(k) for k in range(n)]
     cal = Scored.build(y=np.zeros(n), score=score, episode=episode, host=["a"] * n)
-    point = operating_point(cal, target, label_map=BINARY)
+    point = operating_point(cal, target, classes=BINARY)
     wanted = int(np.ceil(round((n + 1) * (1 - target), 9)))
     if wanted > n:
         assert point.threshold is None
@@ -320,7 +320,7 @@ def test_nineteen_windows_carry_a_target_of_five_per_cent(windows, holds):
     cal = Scored.build(
         y=[0] * windows, score=np.arange(windows), episode=["e"] * windows, host=["a"] * windows
     )
-    point = operating_point(cal, 0.05, label_map=BINARY)
+    point = operating_point(cal, 0.05, classes=BINARY)
     assert (point.threshold is not None) is holds
     if holds:
         assert point.threshold == windows - 1
@@ -339,9 +339,7 @@ def test_beta_interval_covers_the_realised_rate():
     n, target, inside, trials = 40, 0.1, 0, 600
     labels = {"y": np.zeros(n), "episode": np.arange(n).astype(str), "host": ["a"] * n}
     for _ in range(trials):
-        point = operating_point(
-            Scored.build(score=rng.random(n), **labels), target, label_map=BINARY
-        )
+        point = operating_point(Scored.build(score=rng.random(n), **labels), target, classes=BINARY)
         low, high = point.interval
         inside += low <= 1 - point.threshold <= high
     assert inside / trials == pytest.approx(0.95, abs=0.04)
@@ -349,9 +347,9 @@ def test_beta_interval_covers_the_realised_rate():
 
 def test_malicious_windows_never_move_the_threshold():
     cal = scored()
-    point = operating_point(cal, 0.1, label_map=BINARY)
+    point = operating_point(cal, 0.1, classes=BINARY)
     louder = cal.with_score(np.where(cal.y == 1, cal.score + 100, cal.score))
-    assert operating_point(louder, 0.1, label_map=BINARY) == point
+    assert operating_point(louder, 0.1, classes=BINARY) == point
 
 
 def test_alarms_are_counted_strictly_above_the_threshold():
@@ -363,9 +361,9 @@ def test_alarms_are_counted_strictly_above_the_threshold():
         t_start=[0.0] * 4,
         t_end=[10.0] * 4,
     )
-    point = operating_point(test.take(np.array([0, 1] * 20)), 0.05, label_map=BINARY)
+    point = operating_point(test.take(np.array([0, 1] * 20)), 0.05, classes=BINARY)
     assert point.threshold == 2.0
-    found = evaluate(test, label_map=BINARY, operating_point=point, n_resamples=20)
+    found = evaluate(test, classes=BINARY, operating_point=point, n_resamples=200)
     assert found.metrics["tpr"]["value"] == 0.5
     assert found.metrics["fpr"]["value"] == 0.0
     assert (
@@ -379,15 +377,15 @@ def test_alarms_are_counted_strictly_above_the_threshold():
 def test_alarms_a_day_count_decisions_not_copies():
     test = scored()
     found = judged(test, target=0.2)
-    assert decision_interval_s(test) == 2.0
+    assert pace(test) == Pace(2.0, "recording")
     per_day = found.metrics["fpr"]["value"] * 43_200
     assert found.metrics["alerts_per_host_day"]["value"] == pytest.approx(per_day)
     copied = test.take(np.repeat(np.arange(test.y.size), 3))
-    assert decision_interval_s(copied) == 2.0
+    assert pace(copied).every_s == 2.0
     own = test.take(
         np.arange(0, test.y.size, 10)
     )  # one window an episode: the window's length is the step
-    assert decision_interval_s(own) == 4.0
+    assert pace(own).every_s == 4.0
 
 
 def test_what_is_caught_at_rare_false_alarms_is_the_roc_curve_there():
@@ -460,7 +458,7 @@ def test_a_test_side_of_one_class_is_no_crash():
 def test_an_anomaly_score_without_a_threshold_ranks_and_no_more():
     test = scored()
     bare = test.with_score(test.score)
-    found = evaluate(bare, label_map=BINARY, operating_point=None, n_resamples=20)
+    found = evaluate(bare, classes=BINARY, operating_point=None, n_resamples=20)
     assert found.metrics["auroc"]["value"] is not None
     assert (
         found.metrics["accuracy"]["reason"]
@@ -489,15 +487,52 @@ def test_shapes_that_disagree_are_refused():
         Scored.build(y=[0], episode=["a"], host=["h"])
     nothing = scored().take(np.arange(0))
     with pytest.raises(ValueError, match="no test windows"):
-        evaluate(nothing, label_map=BINARY, operating_point=None)
+        evaluate(nothing, classes=BINARY, operating_point=None)
     with pytest.raises(ValueError, match=r"between 0 and 0\.5"):
-        operating_point(scored(), 0.5, label_map=BINARY)
+        operating_point(scored(), 0.5, classes=BINARY)
 
 
-def test_benign_is_found_by_name_or_is_the_first_of_two():
-    assert benign_class({"attack": 0, "benign": 1}) == 1
-    assert benign_class({"no": 0, "yes": 1}) == 0
-    assert benign_class({"a": 0, "b": 1, "c": 2}) is None
+def test_the_order_of_the_classes_decides_nothing():
+    """The same windows under every numbering and every name: what is said of them is the same."""
+    test = scored(n_episodes=30, classes=BINARY)
+    first = judged(test, BINARY)
+    turned = Classes(("malicious", "benign"), ("benign",))
+    named = Classes(("attack", "normal"), ("normal",))
+    for classes in (turned, named):
+        proba = test.proba[:, ::-1]
+        other = Scored.build(
+            y=1 - test.y,
+            proba=proba,
+            classes=classes,
+            **{n: getattr(test, n) for n in ("episode", "host", "t_start", "t_end")},
+        )
+        found = judged(other, classes)
+        assert found.metrics == first.metrics
+        bare = other.with_score(other.score)
+        alarms = judged(bare, classes).confusion
+        assert alarms["labels"] == list(classes.benign + classes.malicious)
+        assert alarms["matrix"] == judged(test.with_score(test.score)).confusion["matrix"]
+
+
+def test_several_classes_may_be_benign():
+    two = Classes(("idle", "sweep", "work", "grind"), ("idle", "work"))
+    test = scored(classes=two, n_episodes=48)
+    assert test.score == pytest.approx(test.proba[:, [1, 3]].sum(axis=1))
+    point = operating_point(test, 0.05, classes=two)
+    assert point.n_windows == np.isin(test.y, [0, 2]).sum()
+    found = judged(test, two)
+    alarm = test.score > point.threshold
+    quiet = np.isin(test.y, [0, 2])
+    assert found.metrics["fpr"]["value"] == pytest.approx(alarm[quiet].mean(), abs=1e-6)
+    assert found.metrics["tpr"]["value"] == pytest.approx(alarm[~quiet].mean(), abs=1e-6)
+    assert two.words() == {
+        "benign": "benign (here: idle, work)",
+        "malicious": "malicious-like (here: sweep, grind)",
+    }
+    bare = judged(test.with_score(test.score), two)
+    assert bare.confusion["labels"] == ["benign", "malicious-like"]
+    with pytest.raises(ValueError, match="no class"):
+        Classes(("a", "b"), ("c",))
 
 
 # -- curves ------------------------------------------------------------------------------------------------------------
@@ -524,7 +559,7 @@ def test_curves_keep_their_area_when_thinned(seed, n, levels):
 
 def test_reliability_says_what_was_seen():
     proba = np.array([[0.95, 0.05], [0.92, 0.08], [0.2, 0.8]])
-    rows = curves.reliability(np.array([0, 1, 1]), proba, benign=0)
+    rows = curves.reliability(1 - proba[:, 0], np.array([False, True, True]))
     assert rows == [
         {"claimed": 0.065, "observed": 0.5, "windows": 2},
         {"claimed": 0.8, "observed": 1.0, "windows": 1},

@@ -9,9 +9,9 @@ from sklearn.metrics import roc_auc_score
 from training.data.split import make_split
 from training.trainer import baselines
 from training.trainer.baselines import run_baselines
-from training.trainer.evaluate import Scored
+from training.trainer.evaluate import Classes, Scored
 
-BINARY = {"benign": 0, "malicious": 1}
+BINARY = Classes(("benign", "malicious"), ("benign",))
 NAMES = {"logistic_regression", "isolation_forest", "mahalanobis", "lof"}
 
 
@@ -29,7 +29,7 @@ def data(n_episodes=60, per_episode=8, n_features=12, classes=2, shift=1.5, seed
     return X.astype(np.float32), y, np.array([f"e{n:03d}" for n in episode]), hosts
 
 
-def judged(X, y, episode, host, label_map=BINARY, supervised=True, **options):
+def judged(X, y, episode, host, classes=BINARY, supervised=True, **options):
     split = make_split(
         episode,
         host,
@@ -51,9 +51,9 @@ def judged(X, y, episode, host, label_map=BINARY, supervised=True, **options):
         split,
         test=scored(split.test),
         cal=scored(split.cal),
-        label_map=label_map,
+        classes=classes,
         target_fpr=0.05,
-        n_resamples=50,
+        n_resamples=200,
         **options,
     )
     return found, split
@@ -113,18 +113,18 @@ def test_values_that_are_missing_or_never_change_do_no_harm():
 
 
 def test_many_classes():
-    names = {"benign": 0, "grind": 1, "sweep": 2}
+    names = Classes(("benign", "grind", "sweep"), ("benign",))
     X, y, episode, host = data(classes=3, n_episodes=90)
     X[:, 1] += 2.0 * (y == 2)
-    found, _ = judged(X, y, episode, host, label_map=names)
+    found, _ = judged(X, y, episode, host, classes=names)
     assert found["logistic_regression"]["macro_f1"]["value"] > 0.5
     assert found["logistic_regression"]["auroc"]["value"] > 0.75
     assert found["mahalanobis"]["auroc"]["value"] > 0.5
 
 
 def test_many_classes_without_benign_have_no_outliers():
-    names = {"walk": 0, "run": 1, "sit": 2}
-    found, _ = judged(*data(classes=3, n_episodes=90), label_map=names)
+    names = Classes(("walk", "run", "sit"), ())
+    found, _ = judged(*data(classes=3, n_episodes=90), classes=names)
     assert found["logistic_regression"]["auroc"]["value"] is not None
     assert found["lof"] == {"kind": "anomaly", "note": "no benign training windows to learn from"}
 
@@ -156,7 +156,7 @@ def test_windows_of_another_split_are_refused():
         y=y[rows], episode=episode[rows], host=host[rows], score=np.zeros(rows.size)
     )
     with pytest.raises(ValueError, match="those of the split"):
-        run_baselines(X, y, split, test=wrong, cal=wrong, label_map=BINARY, target_fpr=0.05)
+        run_baselines(X, y, split, test=wrong, cal=wrong, classes=BINARY, target_fpr=0.05)
 
 
 def test_their_auroc_is_that_of_their_score():

@@ -13,19 +13,19 @@ import pytest
 
 from training.data.split import make_split
 from training.trainer import verdict
-from training.trainer.evaluate import Scored, evaluate, operating_point
+from training.trainer.evaluate import Classes, Scored, evaluate, operating_point
 from training.trainer.figures import Series, Whisker, line_chart, nice_range, whisker_chart
 from training.trainer.page import gap, render, share, show
 from training.trainer.report import build_report, plain, to_json, write_report
 
-BINARY = {"benign": 0, "malicious": 1}
+BINARY = Classes(("benign", "malicious"), ("benign",))
 CHROMIUM = Path("/usr/bin/chromium")
 
 
-def report(*, label_map=BINARY, strength=2.0, proba=True, target=0.05, host="lab-c", **changes):
+def report(*, classes=BINARY, strength=2.0, proba=True, target=0.05, host="lab-c", **changes):
     """A complete report on made-up windows of three hosts."""
     rng = np.random.default_rng(1)
-    n_classes = len(label_map)
+    n_classes = len(classes)
     episode = np.repeat(np.arange(90), 10)
     y = (np.arange(90) // 3 % n_classes)[episode]
     hosts = np.array(["lab-a", "lab-b", host])[episode % 3]
@@ -40,12 +40,10 @@ def report(*, label_map=BINARY, strength=2.0, proba=True, target=0.05, host="lab
         said = {"proba": chance[rows]} if proba else {"score": logits[rows, 1]}
         where = {"episode": names[rows], "host": hosts[rows]}
         times = {"t_start": t[rows], "t_end": t[rows] + 4}
-        return Scored.build(y=y[rows], **said, **where, **times, label_map=label_map)
+        return Scored.build(y=y[rows], **said, **where, **times, classes=classes)
 
-    point = operating_point(scored(split.cal), target, label_map=label_map)
-    found = evaluate(
-        scored(split.test), label_map=label_map, operating_point=point, n_resamples=100
-    )
+    point = operating_point(scored(split.cal), target, classes=classes)
+    found = evaluate(scored(split.test), classes=classes, operating_point=point, n_resamples=200)
     arguments = {
         "model": "mlp",
         "mode": "realistic",
@@ -92,7 +90,7 @@ def test_report_has_the_fields_that_were_promised():
     for name, metric in made["metrics"]["test"].items():
         assert {"value", "ci95"} <= set(metric), name
     assert made["quarantined"] == {"n": 0, "episodes": []}
-    assert made["intervals"] == {"confidence": 0.95, "resamples": 100, "unit": "episode"}
+    assert made["intervals"] == {"confidence": 0.95, "resamples": 200, "unit": "episode"}
     assert list(made["per_host"]) == ["lab-c"]
 
 
@@ -163,9 +161,9 @@ class _Balanced(HTMLParser):
             assert self.open.pop() == tag
 
 
-@pytest.mark.parametrize("label_map", [BINARY, {"benign": 0, "grind": 1, "sweep": 2}])
-def test_page_is_whole_and_needs_nothing_from_elsewhere(label_map):
-    page = render(report(label_map=label_map))
+@pytest.mark.parametrize("classes", [BINARY, Classes(("benign", "grind", "sweep"), ("benign",))])
+def test_page_is_whole_and_needs_nothing_from_elsewhere(classes):
+    page = render(report(classes=classes))
     parser = _Balanced()
     parser.feed(page)
     assert parser.open == []
@@ -380,7 +378,7 @@ def test_no_alarm_at_all_is_not_counted_by_the_day():
 def test_little_caught_and_many_classes():
     few = with_metric(quiet_report(), "tpr", 0.12, [0.05, 0.2])
     assert verdict.verdict(few).startswith("Catches only 12 % of malicious-like windows")
-    made = report(label_map={"benign": 0, "grind": 1, "sweep": 2})
+    made = report(classes=Classes(("benign", "grind", "sweep"), ("benign",)))
     assert re.match(r"Names the right one of 3 classes in \d\d % of windows", made["verdict"])
 
 

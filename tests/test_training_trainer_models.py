@@ -162,7 +162,7 @@ def test_the_start_that_explains_validation_better_counts_for_more() -> None:
 def test_the_line_is_the_same_chunk_by_chunk(monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(50, 6)).astype(np.float32), np.arange(50) % 3
-    line = linear.fit_linear(X, y, np.ones(50))
+    line = linear.fit_linear(X, y, np.ones(50), 2)
     whole = line.margins(X)
     monkeypatch.setattr(linear, "CHUNK", 7)
     assert whole.shape == (50, 3)
@@ -299,3 +299,27 @@ def test_auroc_counts_ties_half_and_knows_when_it_is_undefined() -> None:
     assert auroc(np.array([True, False]), np.array([1.0, 1.0])) == 0.5
     assert auroc(np.array([True, True]), np.array([1.0, 0.0])) is None
     assert log_loss(np.array([0]), np.array([[1.0, 0.0]]), np.ones(2)) == pytest.approx(0, abs=1e-6)
+
+
+@pytest.mark.parametrize("shown", [[0, 2], [0, 1], [1, 2], [0, 1, 3]])
+def test_a_line_has_a_margin_for_classes_that_no_window_showed(shown: list[int]) -> None:
+    rng = np.random.default_rng(0)
+    y = np.array(shown)[rng.integers(0, len(shown), 80)]
+    X = (rng.normal(size=(80, 3)) + 6 * np.eye(4, 3)[y]).astype(np.float32)
+    line = linear.fit_linear(X, y, np.ones(80), 4)
+    margins = line.margins(X)
+    assert margins.shape == (80, 4)
+    assert (margins.argmax(axis=1) == y).mean() > 0.9
+    absent = sorted({0, 1, 2, 3} - set(shown))
+    assert (softmax(margins.astype(float))[:, absent] < 0.01).all()
+
+
+@pytest.mark.parametrize("model", ["gbt", "mlp"])
+def test_a_class_that_no_training_window_shows_ends_no_run(model: str, tmp_path: Path) -> None:
+    names = ["benign", "grind", "miner"]
+    data = make_data(
+        tmp_path / "data", classes=3, episodes=36, names=names, only_on={"miner": "gamma"}
+    )
+    asked = ("--split-recipe", "host", "--train-hosts", "alpha", "--train-hosts", "beta")
+    ended = run(arguments(model, data, tmp_path, *SHORT[model], *asked))
+    assert ended.code == Exit.DONE, ended.sentence

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,10 +33,12 @@ def make_data(
     rename: str | None = None,
     unit: str = "1",
     baseline: bool = False,
+    only_on: Mapping[str, str] | None = None,
 ) -> Path:
     """A processed data set of three hosts; class k > 0 swings with period k + 2 and strength ``signal``.
 
-    ``names`` are those of the classes. With ``rare`` only one episode in so many is malicious.
+    ``names`` are those of the classes; ``only_on`` names the one host where a class occurs. With ``rare`` only one
+    episode in so many is malicious.
     """
     rng = np.random.default_rng(seed)
     of_window = np.repeat(np.arange(episodes), windows)
@@ -44,13 +46,16 @@ def make_data(
     if rare:
         label = (np.arange(episodes) % rare == 0).astype(int)[of_window]
     host = (np.arange(episodes) // classes % 3)[of_window]
+    names = list(names) or ["benign", *(f"malicious{k}" for k in range(1, classes))]
+    hosts = np.array(["alpha", "beta", "gamma"])
+    for name, place in (only_on or {}).items():
+        label = np.where((label == names.index(name)) & (hosts[host] != place), 0, label)
     X = rng.normal(size=(of_window.size, channels, samples))
     X += rng.normal(size=(episodes, channels, 1))[of_window] * 0.3
     swing = np.sin(2 * np.pi * np.arange(samples) / (label[:, None] + 2.5))
     X[:, 0] += signal * (label[:, None] > 0) * (swing + 0.5)
     X[:, -1] = 3.25  # constant
     start = (of_window * 100 + np.tile(np.arange(windows) * 2, episodes)).astype(float)
-    names = list(names) or ["benign", *(f"malicious{k}" for k in range(1, classes))]
     ids = [f"e{number:03}" for number in range(episodes)]
     specs = [_channel(number, channels, rename, unit) for number in range(channels)]
     write_processed(
@@ -58,7 +63,7 @@ def make_data(
         WindowSet(
             X=X.astype(np.float32),
             episode=np.array(ids)[of_window],
-            host=np.array(["alpha", "beta", "gamma"])[host],
+            host=hosts[host],
             t_start=start,
             t_end=start + 4,
             label=np.array(names)[label],
@@ -110,7 +115,7 @@ def arguments(model: str, data: Path, out: Path, *more: str, mode: str = "oracle
         *("--tensors", str(data / "tensor_window_v1")),
         *("--out-dir", str(out / "artifacts")),
         *("--reports-dir", str(out / "reports")),
-        *("--n-resamples", "60"),
+        *("--n-resamples", "200"),
         *more,
     ]
 

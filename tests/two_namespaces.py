@@ -42,7 +42,7 @@ name = "two machines"
 dataset = "processed"
 split_recipe = "host"
 train_hosts = ["alpha", "beta"]
-n_resamples = 50
+n_resamples = 200
 
 [trainers.endless]
 command = ["python", "-c", "import time; print('endless', flush=True); time.sleep(4900)"]

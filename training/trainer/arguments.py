@@ -16,7 +16,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import NoReturn
 
-from training.trainer.flags import MODELS, Hyper, Kind, Value, describe
+from training.trainer.flags import FEWEST_RESAMPLES, MODELS, Hyper, Kind, Value, describe
 
 STATE_VARIABLE = "CIS490_STATE_DIR"
 
@@ -150,7 +150,8 @@ def _add_contract(parser: _Parser, *, full: bool) -> None:
     )
     add("--split-recipe", choices=[r.value for r in Recipe], default="sample", help="test side")
     add("--train-hosts", action="append", default=[], metavar="HOST", help="one flag a host")
-    add("--n-resamples", type=_whole(0, 1_000_000), default=1000, help="bootstrap draws")
+    few = f"bootstrap draws (default 1000); fewer than {FEWEST_RESAMPLES} make no intervals"
+    add("--n-resamples", type=_whole(0, 1_000_000), default=1000, help=few)
     add("--seed", type=_whole(0, 2**31 - 1), default=0, help="of all randomness")
     add("--threads", type=_whole(1, 1024), default=1, help="CPU threads (default 1)")
     add("--device", choices=["auto", "cpu", "cuda"], default="auto", help="where networks train")

@@ -23,9 +23,8 @@ from sklearn.preprocessing import QuantileTransformer, StandardScaler
 from training.data.split import Split
 from training.trainer.compare import paired_gap
 from training.trainer.evaluate import (
-    LabelMap,
+    Classes,
     Scored,
-    benign_class,
     by_class,
     evaluate,
     operating_point,
@@ -68,7 +67,7 @@ def run_baselines(
     *,
     test: Scored,
     cal: Scored,
-    label_map: LabelMap,
+    classes: Classes,
     target_fpr: float,
     n_resamples: int = 1000,
     seed: int = 0,
@@ -102,24 +101,23 @@ def run_baselines(
     def judge(kind: str, judged: Scored, calibrated: Scored) -> dict[str, Any]:
         point = None
         if calibrated.y.size:
-            point = operating_point(calibrated, target_fpr, label_map=label_map)
+            point = operating_point(calibrated, target_fpr, classes=classes)
         found = evaluate(
             judged,
-            label_map=label_map,
+            classes=classes,
             operating_point=point,
             n_resamples=n_resamples,
             seed=seed,
         ).metrics
         answer: dict[str, Any] = {"kind": kind, "windows": int(judged.y.size)}
         answer |= {name: found[name] for name in _SHOWN}
-        if by_class(judged, label_map) is by_class(test, label_map):
+        if by_class(judged, classes) is by_class(test, classes):
             draws = {"n_resamples": n_resamples, "seed": seed}
-            answer["gap"] = paired_gap(judged, test, label_map=label_map, **draws)
+            answer["gap"] = paired_gap(judged, test, classes=classes, **draws)
         return answer
 
-    results = {"logistic_regression": _supervised(data, test, cal, label_map, judge)}
-    benign = benign_class(label_map)
-    normal = data.fit[:0] if benign is None else data.fit[data.fit_y == benign]
+    results = {"logistic_regression": _supervised(data, test, cal, classes, judge)}
+    normal = data.fit[classes.quiet(data.fit_y)]
     normal = normal[_thinned(np.arange(normal.shape[0]), MAX_ANOMALY_ROWS)]
     for name, method in ANOMALY_METHODS.items():
         if normal.shape[0] < 2:
@@ -164,20 +162,18 @@ def _supervised(
     data: _Data,
     test: Scored,
     cal: Scored,
-    label_map: LabelMap,
+    classes: Classes,
     judge: Callable[[str, Scored, Scored], dict[str, Any]],
 ) -> dict[str, Any]:
     if np.unique(data.fit_y).size < 2:
         return {"kind": "supervised", "note": "the training side holds a single class"}
     model, transform = _best_logistic(data)
-    benign = benign_class(label_map) or 0
 
     def scored(values: Matrix, windows: Scored) -> Scored:
-        proba = np.zeros((values.shape[0], len(label_map)))
+        proba = np.zeros((values.shape[0], len(classes)))
         if values.shape[0]:
             proba[:, model.classes_] = model.predict_proba(transform(values))
-        others = np.delete(proba, benign, axis=1)
-        return windows.with_score(others.sum(axis=1), proba)
+        return windows.with_score(classes.alarm_score(proba), proba)
 
     return judge("supervised", scored(data.test, test), scored(data.cal, cal))
 

@@ -20,7 +20,8 @@ import msgspec
 
 from training import strict_json
 from training.clock import Clock
-from training.data.errors import SchemaMismatch
+from training.data.classes import benign_of
+from training.data.errors import DataError, SchemaMismatch
 from training.data.schema import FeatureSchema, require_same
 from training.trainer.contract import BadData
 from training.trainer.flags import MODELS
@@ -163,6 +164,13 @@ def require_schema(checkpoint: Checkpoint, found: FeatureSchema) -> None:
         expected = msgspec.convert(learnt["fields"] if learnt else None, FeatureSchema)
     except (msgspec.ValidationError, KeyError, TypeError):
         raise CheckpointError("the checkpoint holds no schema: it is damaged") from None
+    try:
+        benign_of(expected)
+    except DataError:
+        raise CheckpointError(
+            f"when this {checkpoint.model} was trained, its data did not say which class is benign, and the "
+            "first one was taken: make the data set again with --benign, and train the model again"
+        ) from None
     try:
         require_same(expected, found)
     except SchemaMismatch as error:

@@ -16,12 +16,13 @@ from typing import TYPE_CHECKING, Any
 
 from training.streams import replace_unprintable
 from training.trainer.contract import BadData, Progress, Stop, limit_threads, perform
+from training.trainer.flags import FEWEST_RESAMPLES
 from training.trainer.score import Judged, judge
 
 if TYPE_CHECKING:
     from training.data.split import Split
     from training.trainer.resample import FloatArray, Weights
-    from training.trainer.scored import LabelMap, Scored
+    from training.trainer.scored import Classes, Scored
 
 PROGRAM = "training.trainer.compare"
 
@@ -36,7 +37,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("a", type=Path, help="<model>_<mode>.ckpt.json")
     parser.add_argument("b", type=Path, help="the one to compare it with")
     parser.add_argument("data", type=Path, help="folder of the processed data set they share")
-    parser.add_argument("--n-resamples", type=_whole, default=1000, help="(default 1000)")
+    parser.add_argument("--n-resamples", type=_resamples, default=1000, help="(default 1000)")
     parser.add_argument("--seed", type=int, default=0, help="of the resamples (default 0)")
     parser.add_argument("--threads", type=_whole, default=1, help="CPU threads (default 1)")
     parser.add_argument("--json", action="store_true", help="the numbers for a machine")
@@ -62,6 +63,16 @@ def _whole(text: str) -> int:
     return value
 
 
+def _resamples(text: str) -> int:
+    value = _whole(text)
+    if value < FEWEST_RESAMPLES:
+        raise argparse.ArgumentTypeError(
+            f"must be {FEWEST_RESAMPLES} or more, not {text}: fewer make no interval, and without one "
+            "nothing can be said"
+        )
+    return value
+
+
 def compare(a: Judged, b: Judged, *, n_resamples: int = 1000, seed: int = 0) -> dict[str, Any]:
     """The AUROC of both and their gap, as {value, ci95}; JSON values. Raises ``BadData`` where that has no meaning."""
     import numpy as np
@@ -75,16 +86,18 @@ def compare(a: Judged, b: Judged, *, n_resamples: int = 1000, seed: int = 0) -> 
             "the two models were judged on different episodes: train both with the same split "
             "recipe, train hosts and seed"
         )
-    labels = a.document["label_map"]
-    if labels != b.document["label_map"]:
+    classes = a.classes
+    if a.document["label_map"] != b.document["label_map"] or classes != b.classes:
         raise BadData("the two models know different classes: there is nothing to compare")
-    draws: dict[str, int] = {"n_resamples": n_resamples, "seed": seed}
     scored = [one.scored.take(rows) for one in (a, b)]
     try:
-        gap = paired_gap(scored[0], scored[1], label_map=labels, **draws)
+        gap = paired_gap(scored[0], scored[1], classes=classes, n_resamples=n_resamples, seed=seed)
     except ValueError as error:
         raise BadData(f"{error}") from None
-    judged = [evaluate(one, label_map=labels, operating_point=None, **draws) for one in scored]
+    judged = [
+        evaluate(one, classes=classes, operating_point=None, n_resamples=n_resamples, seed=seed)
+        for one in scored
+    ]
     return {
         "models": [
             {
@@ -147,7 +160,7 @@ def _conclusion(gap: dict[str, Any], names: Sequence[str]) -> str:
 
 
 def paired_gap(
-    a: Scored, b: Scored, *, label_map: LabelMap, n_resamples: int = 1000, seed: int = 0
+    a: Scored, b: Scored, *, classes: Classes, n_resamples: int = 1000, seed: int = 0
 ) -> dict[str, Any]:
     """AUROC of ``a`` minus that of ``b``, as {value, ci95}: oracle minus realistic, or a rival minus the model.
 
@@ -159,21 +172,20 @@ def paired_gap(
 
     from training.trainer.evaluate import by_class, rank_measure, shown, support_of
     from training.trainer.resample import bootstrap, clusters
-    from training.trainer.scored import benign_class
 
     if not (np.array_equal(a.episode, b.episode) and np.array_equal(a.y, b.y)):
         raise ValueError("a paired comparison needs the same windows in the same order")
-    if by_class(a, label_map) is not by_class(b, label_map):
+    if by_class(a, classes) is not by_class(b, classes):
         raise ValueError("an AUROC over classes cannot be compared with one of alarms")
     episode, n_clusters = clusters(a.episode)
-    first, second = (rank_measure(one, label_map, episode) for one in (a, b))
+    first, second = (rank_measure(one, classes, episode) for one in (a, b))
 
     def gap(weights: Weights) -> dict[str, FloatArray]:
         return {"gap": first(weights)["auroc"] - second(weights)["auroc"]}
 
     sizes = {"n_episodes": n_clusters, "n_windows": a.y.size}
     estimate = bootstrap([gap], **sizes, n_resamples=n_resamples, seed=seed)["gap"]
-    support = support_of(a, benign_class(label_map))["auroc"]
+    support = support_of(a, classes)["auroc"]
     return shown(estimate, support, bounded=False)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from training.trainer.resample import FloatArray, IntArray
+from training.trainer.resample import FloatArray
 
 MAX_POINTS = 160
 RELIABILITY_BINS = 10
@@ -33,17 +33,8 @@ def precision_recall(score: FloatArray, positive: NDArray[np.bool_]) -> Points:
     return _thinned(np.r_[0.0, recall], np.r_[precision[0], precision])
 
 
-def reliability(y: IntArray, proba: FloatArray | None, benign: int | None) -> list[dict[str, Any]]:
-    """What was claimed against what was observed, in ten equal bins that hold windows.
-
-    With a benign class: the probability of malicious-like; otherwise that of the likeliest class.
-    """
-    if proba is None:
-        return []
-    if benign is not None:
-        claimed, true = 1.0 - proba[:, benign], y != benign
-    else:
-        claimed, true = proba.max(axis=1), proba.argmax(axis=1) == y
+def reliability(claimed: FloatArray, true: NDArray[np.bool_]) -> list[dict[str, Any]]:
+    """The probabilities ``claimed`` against how often they were ``true``, in ten equal bins that hold windows."""
     bins = np.clip((claimed * RELIABILITY_BINS).astype(np.int64), 0, RELIABILITY_BINS - 1)
     rows = []
     for number in np.unique(bins).tolist():

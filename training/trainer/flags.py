@@ -16,6 +16,7 @@ from enum import StrEnum
 from typing import Any
 
 DESCRIBE_VERSION = 1
+FEWEST_RESAMPLES = 200  # that make an interval: the ends of fewer are a matter of the draw
 
 Value = int | float | bool | str
 

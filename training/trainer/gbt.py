@@ -252,7 +252,7 @@ def _linear(task: Task, start: int, rows: IntArray) -> Linear | None:
     if STARTS[start] == "nothing":
         return None
     weights = class_weights(task.y[rows], task.classes)[task.y[rows]]
-    return fit_linear(task.X[rows], task.y[rows], weights)
+    return fit_linear(task.X[rows], task.y[rows], weights, task.classes)
 
 
 def _boost(

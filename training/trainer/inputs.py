@@ -19,7 +19,7 @@ from training.trainer.arguments import TrainerArgs
 from training.trainer.contract import BadData
 from training.trainer.families import Takes
 from training.trainer.flags import RUN_MODELS
-from training.trainer.scored import benign_class
+from training.trainer.scored import Classes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +30,7 @@ class Inputs:
     names: tuple[str, ...]  # of the features, or of the channels
     features: NDArray[np.float32]  # (N, F), for the baselines
     y: NDArray[np.int64]  # (N,)
-    label_map: Mapping[str, int]
+    classes: Classes
     window_id: NDArray[np.str_]
     episode_id: NDArray[np.str_]
     episode: NDArray[np.str_]  # which recording it is: episodes that share samples or time are one
@@ -91,7 +91,7 @@ def from_dataset(
         names=data.feature_names if by_features else data.channel_names,
         features=features,
         y=data.y,
-        label_map=data.label_map,
+        classes=Classes.of(data.label_map, data.benign),
         window_id=data.window_id,
         episode_id=data.episode,
         episode=data.kinship.recording,
@@ -130,7 +130,7 @@ def split_inputs(
             t_end=inputs.t_end,
             supervised=supervised,
             # Where no class is benign there is no alarm to calibrate: nothing is set aside for it.
-            **({} if benign_class(inputs.label_map) is not None else {"cal_fraction": 0.0}),
+            **({} if inputs.classes.benign else {"cal_fraction": 0.0}),
         )
     except SplitError as error:
         why = "; ".join(note.removesuffix(".") for note in inputs.kinship.notes)

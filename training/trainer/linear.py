@@ -16,6 +16,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 
 STRENGTH = 0.1  # inverse of the penalty
+ABSENT = -12.0  # the margin of a class that no window showed: there is no line to it
 MOST_FITTED = 20_000  # windows
 CHUNK = 16_384  # windows
 
@@ -31,7 +32,7 @@ class Linear:
     mean: Vector
     gain: Vector  # 0 for a feature that was constant in training
     weights: Vector  # (F, 1) for two classes, else (F, K)
-    bias: Vector  # (1,) or (K,)
+    bias: Vector  # (1,) or (K,); ABSENT for a class without a window
 
     def margins(self, X: NDArray[np.float32]) -> NDArray[np.float32]:
         """(n,) log odds for two classes, else (n, K)."""
@@ -51,8 +52,13 @@ class Linear:
         return cls(**{name: np.asarray(value) for name, value in json.loads(text).items()})
 
 
-def fit_linear(X: NDArray[np.float32], y: NDArray[np.int64], weights: Vector) -> Linear:
-    """Logistic regression on robustly scaled features; ``weights`` (n,) are those of the windows."""
+def fit_linear(
+    X: NDArray[np.float32], y: NDArray[np.int64], weights: Vector, classes: int
+) -> Linear:
+    """Logistic regression on robustly scaled features; ``weights`` (n,) are those of the windows.
+
+    Of more than two ``classes`` some may have no window: their margins are there, and rule them out.
+    """
     chosen = np.linspace(0, len(X) - 1, min(len(X), MOST_FITTED)).astype(np.int64)
     values = X[chosen].astype(np.float64)
     low, center, high = np.quantile(values, (0.25, 0.5, 0.75), axis=0)
@@ -68,4 +74,12 @@ def fit_linear(X: NDArray[np.float32], y: NDArray[np.int64], weights: Vector) ->
         warnings.simplefilter("ignore", ConvergenceWarning)
         model = LogisticRegression(C=STRENGTH, max_iter=200)
         model.fit((squashed - mean) * gain, y[chosen], sample_weight=weights[chosen])
-    return Linear(center, scale, mean, gain, model.coef_.T.copy(), model.intercept_.copy())
+    slopes, offsets = model.coef_.T.copy(), model.intercept_.copy()
+    if classes > 2 and model.classes_.size < classes:
+        if offsets.size == 1:  # of two classes only the second one has a line of its own
+            slopes = np.concatenate((np.zeros_like(slopes), slopes), axis=1)
+            offsets = np.concatenate((np.zeros(1), offsets))
+        all_slopes, all_offsets = np.zeros((slopes.shape[0], classes)), np.full(classes, ABSENT)
+        all_slopes[:, model.classes_], all_offsets[model.classes_] = slopes, offsets
+        slopes, offsets = all_slopes, all_offsets
+    return Linear(center, scale, mean, gain, slopes, offsets)

@@ -6,12 +6,12 @@ Each class holds an (E, …) table of sums and answers, for episode weights (R, 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from training.trainer.resample import FloatArray, IntArray, Weights
+from training.trainer.resample import FloatArray, IntArray, Measure, Weights
 
 ECE_BINS = 15
 
@@ -32,8 +32,15 @@ class ClassMeasure:
     """Accuracy, balanced accuracy and macro-F1 of predicted classes."""
 
     def __init__(
-        self, y: IntArray, predicted: IntArray, n_classes: int, episode: IntArray, n_episodes: int
+        self,
+        y: IntArray,
+        predicted: IntArray,
+        names: Sequence[str],
+        episode: IntArray,
+        n_episodes: int,
     ) -> None:
+        self.names = tuple(names)  # by number, of what it was asked to tell apart
+        n_classes = len(names)
         cells = np.bincount(y * n_classes + predicted, minlength=n_classes**2)
         self.confusion = cells.reshape(n_classes, n_classes)  # counts; rows are the truth
         size = n_episodes * n_classes
@@ -43,6 +50,16 @@ class ClassMeasure:
         ]
         hits, truth, claimed = (table.reshape(n_episodes, n_classes) for table in tables)
         self._table = np.concatenate([hits, truth, claimed], axis=1).astype(np.float64)
+
+    def among(self, classes: Sequence[int]) -> Measure:
+        """Balanced accuracy over these classes alone."""
+
+        def measure(weights: Weights) -> dict[str, FloatArray]:
+            hits, truth, _ = np.split(weights.astype(np.float64) @ self._table, 3, axis=1)
+            recall = ratio(hits[:, list(classes)], truth[:, list(classes)])
+            return {"balanced_accuracy": mean_of_present(recall)}
+
+        return measure
 
     def __call__(self, weights: Weights) -> dict[str, FloatArray]:
         hits, truth, claimed = np.split(weights.astype(np.float64) @ self._table, 3, axis=1)
@@ -56,7 +73,7 @@ class ClassMeasure:
 
 
 class AlarmMeasure:
-    """Rates of alarms among malicious-like windows (tpr) and benign ones (fpr), and the share of the former."""
+    """The share of malicious-like windows, and the counts behind the rates of alarms among them and benign ones."""
 
     def __init__(
         self,
@@ -72,12 +89,14 @@ class AlarmMeasure:
             np.stack(columns, axis=1).astype(np.float64), episode, n_episodes
         )
 
+    def counts(self) -> dict[str, tuple[FloatArray, FloatArray]]:
+        """Of each rate the alarms and the windows (E,) by episode."""
+        malicious, benign, caught, false = self._table.T
+        return {"tpr": (caught, malicious), "fpr": (false, benign)} if self._has_alarms else {}
+
     def __call__(self, weights: Weights) -> dict[str, FloatArray]:
-        malicious, benign, caught, false = (weights.astype(np.float64) @ self._table).T
-        rates = {"prevalence": ratio(malicious, malicious + benign)}
-        if self._has_alarms:
-            rates |= {"tpr": ratio(caught, malicious), "fpr": ratio(false, benign)}
-        return rates
+        malicious, benign, _, _ = (weights.astype(np.float64) @ self._table).T
+        return {"prevalence": ratio(malicious, malicious + benign)}
 
 
 class CatchMeasure:

@@ -15,6 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
+from training.trainer.flags import FEWEST_RESAMPLES
+
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 Weights = NDArray[np.int32]  # (R, E): how often each episode stands in each resample
@@ -141,6 +143,15 @@ def _cumulated(counts: Weights) -> Weights:
 def _dot(left: Weights, right: Weights) -> FloatArray:
     product: FloatArray = np.einsum("rn,rn->r", left, right, dtype=np.float64)
     return product
+
+
+def why_no_interval(n_resamples: int) -> str | None:
+    """Why so many resamples make no interval; None when they do."""
+    if n_resamples == 0:
+        return "no interval was asked for (0 resamples)"
+    if n_resamples < FEWEST_RESAMPLES:
+        return f"{n_resamples} resamples are too few for an interval: {FEWEST_RESAMPLES} are needed"
+    return None
 
 
 def percentile_interval(

@@ -20,7 +20,7 @@ from training.trainer.contract import BadArguments, BadData, Progress, Stop, lim
 
 if TYPE_CHECKING:
     from training.trainer.inputs import Inputs
-    from training.trainer.scored import Scored
+    from training.trainer.scored import Classes, Scored
 
 FORMATS = (".csv", ".parquet", ".json")
 PROGRAM = "training.trainer.score"
@@ -66,6 +66,7 @@ class Judged:
     document: Mapping[str, Any]
     inputs: Inputs
     scored: Scored
+    classes: Classes
 
 
 def judge(checkpoint: Path, data: Path, *, threads: int = 1) -> Judged:
@@ -80,7 +81,7 @@ def judge(checkpoint: Path, data: Path, *, threads: int = 1) -> Judged:
     from training.trainer.flags import MODELS
     from training.trainer.inputs import from_dataset
     from training.trainer.levels import Levels, baseline_scores
-    from training.trainer.scored import Scored
+    from training.trainer.scored import Classes, Scored
 
     found = read(checkpoint)
     if found.model not in MODELS:
@@ -120,6 +121,7 @@ def judge(checkpoint: Path, data: Path, *, threads: int = 1) -> Judged:
         quiet = baseline_scores(fitted, inputs)
         said = Levels.elsewhere(quiet, inputs.baseline_host, recorded).applied(said, inputs.host)
     try:
+        classes = Classes.of(labels, loaded.benign)
         scored = Scored.build(
             y=inputs.y,
             episode=inputs.episode,
@@ -128,11 +130,11 @@ def judge(checkpoint: Path, data: Path, *, threads: int = 1) -> Judged:
             t_end=inputs.t_end,
             proba=outputs.proba,
             score=said,
-            label_map=labels,
+            classes=classes,
         )
     except ValueError as error:
         raise BadData(f"{checkpoint} does not fit {data}: {error}") from None
-    return Judged(document, inputs, scored)
+    return Judged(document, inputs, scored, classes)
 
 
 def score(checkpoint: Path, data: Path, *, threads: int = 1) -> Any:

@@ -2,17 +2,87 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
-LabelMap = Mapping[str, int]  # class name -> class number, 0..K-1 without gaps
+BENIGN, MALICIOUS, LIKE = "benign", "malicious", "malicious-like"  # our words for the two kinds
+SHOWN = 3  # names of classes in one pair of brackets
 
-BENIGN = "benign"  # the class that raises no alarm, by its name in the label map
+
+@dataclass(frozen=True, slots=True)
+class Classes:
+    """The classes' names by their numbers, and which of them are benign; the order means nothing else.
+
+    A window of any other class than the benign ones should raise an alarm. Without benign ones there are no alarms:
+    classes are told apart.
+    """
+
+    names: tuple[str, ...]
+    benign: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        """Refuse a benign class that is none of the classes."""
+        unknown = sorted(set(self.benign) - set(self.names))
+        if unknown:
+            raise ValueError(f"{unknown[0]!r} is called benign and is no class")
+
+    @classmethod
+    def of(cls, label_map: Mapping[str, int], benign: Sequence[str]) -> Classes:
+        """``label_map`` has a number, 0..K-1 without gaps, for each name."""
+        return cls(tuple(sorted(label_map, key=lambda name: label_map[name])), tuple(benign))
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    @property
+    def malicious(self) -> tuple[str, ...]:
+        return tuple(name for name in self.names if name not in self.benign)
+
+    def quiet(self, y: IntArray) -> NDArray[np.bool_]:
+        """Which of the windows of classes ``y`` are benign."""
+        return np.isin(y, [self.names.index(name) for name in self.benign])
+
+    def alarm_score(self, proba: FloatArray) -> FloatArray:
+        """(N,) 1 - P(benign) of probabilities (N, K); 1 - P(class 0) where none is benign: then nothing ranks by it."""
+        quiet = self.benign or self.names[:1]
+        # Summing the others instead of 1 - P keeps the digits of probabilities close to zero.
+        others = [k for k, name in enumerate(self.names) if name not in quiet]
+        score: FloatArray = proba[:, others].sum(axis=1)
+        return score
+
+    def words(self) -> dict[str, str]:
+        """Our word for each kind with the owner's beside it, where that is another."""
+        return {
+            BENIGN: _beside(BENIGN, self.benign, BENIGN),
+            MALICIOUS: _beside(LIKE, self.malicious, MALICIOUS),
+        }
+
+    def kinds(self) -> list[str]:
+        """The two kinds as an alarm tells them apart, benign first: the owner's word where one class is all of it."""
+        pairs = ((self.benign, BENIGN), (self.malicious, LIKE))
+        return [names[0] if len(names) == 1 else ours for names, ours in pairs]
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON values for reports."""
+        return {
+            "names": list(self.names),
+            "benign": list(self.benign),
+            "malicious": list(self.malicious) if self.benign else [],
+            "words": self.words() if self.benign else {},
+        }
+
+
+def _beside(ours: str, names: Sequence[str], plain: str) -> str:
+    if tuple(names) in ((plain,), ()):
+        return ours
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return f"{ours} (here: {', '.join(names[:SHOWN])}{more})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,19 +126,16 @@ class Scored:
         t_end: ArrayLike | None = None,
         score: ArrayLike | None = None,
         proba: ArrayLike | None = None,
-        label_map: LabelMap | None = None,
+        classes: Classes | None = None,
     ) -> Scored:
-        """From plain arrays. With ``proba`` (N, K) and no ``score``, the score is 1 - P(benign) by ``label_map``.
-
-        Where no class is benign the score is 1 - P(class 0): it only ever ranks, and nothing ranks by it then.
-        """
+        """From plain arrays. With ``proba`` (N, K) and no ``score``, the score is 1 - P(benign) by ``classes``."""
         truth = np.asarray(y, dtype=np.int64)
         unknown = np.full(truth.shape, np.nan)
         probabilities = None if proba is None else np.asarray(proba, dtype=np.float64)
         if score is None:
-            if probabilities is None:
-                raise ValueError("scored windows need a score or probabilities")
-            score = _alarm_score(probabilities, benign_class(label_map or {}) or 0)
+            if probabilities is None or classes is None:
+                raise ValueError("scored windows need a score, or probabilities with their classes")
+            score = classes.alarm_score(probabilities)
         return cls(
             y=truth,
             score=np.asarray(score, dtype=np.float64),
@@ -97,29 +164,70 @@ class Scored:
         return replace(self, score=np.asarray(score, dtype=np.float64), proba=probabilities)
 
 
-def _alarm_score(proba: FloatArray, benign: int) -> FloatArray:
-    # Summing the others instead of 1 - P keeps the digits of probabilities close to zero.
-    others = [k for k in range(proba.shape[1]) if k != benign]
-    score: FloatArray = proba[:, others].sum(axis=1)
-    return score
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How often a host decides: seconds from one decision to the next.
+
+    ``of`` is "host", or "recording" where recordings of one host overlap on a clock that may begin anew with each of
+    them: whether they ran side by side cannot be known then, and the pace is that of one.
+    """
+
+    every_s: float
+    of: str
 
 
-def benign_class(label_map: LabelMap) -> int | None:
-    """The class that must raise no alarm: the one named benign, or the first of two; None where no class is."""
-    if BENIGN in label_map:
-        return label_map[BENIGN]
-    return 0 if len(label_map) == 2 else None
+EPOCH = 1e8  # seconds: a clock beyond 1973 is no recording's own
 
 
-def decision_interval_s(scored: Scored) -> float | None:
-    """Seconds from one decision to the next: the median step between window starts of an episode, else their length."""
+def pace(scored: Scored) -> Pace | None:
+    """From the windows' times: the time that a host's windows cover, by their number; None where times are unknown.
+
+    Windows that are all there is of their episode belong together, by host. Recordings that overlap ran side by side,
+    and all of them decide.
+    """
     known = np.isfinite(scored.t_start) & np.isfinite(scored.t_end)
     if not known.any():
         return None
-    order = np.lexsort((scored.t_start[known], scored.episode[known]))
-    start, episode = scored.t_start[known][order], scored.episode[known][order]
-    steps = np.diff(start)[(episode[1:] == episode[:-1])]
-    steps = steps[steps > 0]
-    length = float(np.median(scored.t_end[known] - scored.t_start[known]))
-    step = float(np.median(steps)) if steps.size else length
-    return step if step > 0 else None
+    if not known.all():
+        scored = scored.take(np.flatnonzero(known))
+    decisions, covered, alone = 0, 0.0, 0.0
+    beside = False
+    for name in np.unique(scored.host):
+        here = _one_host(scored.take(np.flatnonzero(scored.host == name)))
+        decisions += here.decisions
+        covered += here.covered
+        alone += here.alone
+        beside |= here.overlaps and not here.one_clock
+    total = alone if beside else covered
+    return Pace(total / decisions, "recording" if beside else "host") if total > 0 else None
+
+
+@dataclass(frozen=True, slots=True)
+class _OneHost:
+    decisions: int
+    covered: float  # seconds of its clock
+    alone: float  # seconds of all recordings, one after the other
+    one_clock: bool
+
+    @property
+    def overlaps(self) -> bool:
+        return self.covered < 0.99 * self.alone
+
+
+def _one_host(scored: Scored) -> _OneHost:
+    _, stream, size = np.unique(scored.episode, return_inverse=True, return_counts=True)
+    stream = np.where(size[stream] == 1, -1, stream)
+    order = np.lexsort((scored.t_start, stream))
+    start, stream = scored.t_start[order], stream[order]
+    steps, same = np.diff(start), stream[1:] == stream[:-1]
+    length = float(np.median(scored.t_end - scored.t_start))
+    new = np.r_[True, (steps > 0) | ~same]  # a copy is no decision of its own
+    regular = steps[same & (steps > 0) & (stream[1:] >= 0)]
+    single = steps[same & (steps > 0) & (stream[1:] < 0)]
+    if regular.size:
+        step = float(np.median(regular))
+    else:
+        step = min([length, *([float(np.median(single))] if single.size else [])])
+    decided = np.sort(start[new])
+    covered = step + float(np.minimum(np.diff(decided), step).sum())
+    return _OneHost(decided.size, covered, decided.size * step, bool(start.min() >= EPOCH))

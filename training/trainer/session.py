@@ -18,7 +18,6 @@ from training.trainer.contract import BadArguments, Interrupted, Progress, Stop
 from training.trainer.evaluate import (
     OperatingPoint,
     Scored,
-    benign_class,
     evaluate,
     operating_point,
 )
@@ -59,8 +58,8 @@ def train(args: TrainerArgs, progress: Progress, stop: Stop, clock: Clock | None
         features=inputs.features,
         names=inputs.names,
         y=inputs.y,
-        classes=len(inputs.label_map),
-        benign=benign_class(inputs.label_map),
+        classes=len(inputs.classes),
+        quiet=inputs.classes.quiet(inputs.y),
         split=split,
         hyper=args.hyper,
         seed=args.seed,
@@ -124,17 +123,17 @@ def _judge(
     key: machine.RunKey,
 ) -> tuple[OperatingPoint | None, dict[str, Any]]:
     """The threshold from the calibration side, and the report on the test side."""
-    split, labels = task.split, inputs.label_map
+    split, classes = task.split, inputs.classes
     test = _scored(inputs, fitted, levels, split.test)
     cal = _scored(inputs, fitted, levels, split.cal)
     task.stop.check()
     target = float(args.hyper["target_fpr"])
     point = None
-    if task.benign is not None:
-        point = operating_point(cal, target, label_map=labels)
+    if classes.benign:
+        point = operating_point(cal, target, classes=classes)
     evaluation = evaluate(
         test,
-        label_map=labels,
+        classes=classes,
         operating_point=point,
         n_resamples=args.n_resamples,
         seed=args.seed,
@@ -146,7 +145,7 @@ def _judge(
         split,
         test=test,
         cal=cal,
-        label_map=labels,
+        classes=classes,
         target_fpr=target,
         n_resamples=args.n_resamples,
         seed=args.seed,
@@ -185,7 +184,7 @@ def _scored(inputs: Inputs, fitted: Fitted, levels: Levels | None, rows: IntArra
         t_end=inputs.t_end[rows],
         proba=outputs.proba,
         score=said if levels is not None else None,
-        label_map=inputs.label_map,
+        classes=inputs.classes,
     )
 
 
@@ -204,7 +203,8 @@ def _document(
         "model": args.model,
         "mode": args.mode.value,
         "schema": {"hash": inputs.schema_hash, "fields": inputs.schema_fields},
-        "label_map": dict(inputs.label_map),
+        "label_map": {name: number for number, name in enumerate(inputs.classes.names)},
+        "benign": list(inputs.classes.benign),
         "normaliser": facts.pop("normaliser"),
         "facts": facts,
         "threshold": threshold,

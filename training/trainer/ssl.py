@@ -175,8 +175,7 @@ class Anomaly:
 
 def fit(task: Task) -> Anomaly:
     """Pre-train on the benign training windows, then fit the scores and choose among them."""
-    benign = task.y == task.benign
-    learn, judge = (side[benign[side]] for side in (task.split.train, task.split.val))
+    learn, judge = (side[task.quiet[side]] for side in (task.split.train, task.split.val))
     if learn.size < LEAST_BENIGN or judge.size < LEAST_JUDGED:
         raise BadData(
             f"transformer_ssl needs {LEAST_BENIGN} benign windows to learn from and {LEAST_JUDGED} "
@@ -213,7 +212,7 @@ def fit(task: Task) -> Anomaly:
 def _strange(task: Task) -> IntArray:
     """Windows of the training side that are not benign; nothing was fitted on them."""
     sides = np.concatenate((task.split.train, task.split.val))
-    return spread(sides[task.y[sides] != task.benign], MOST_REFERENCES)
+    return spread(sides[~task.quiet[sides]], MOST_REFERENCES)
 
 
 def _pretrain(task: Task, body: MaskedModel, train: Windows, val: Windows) -> History:

@@ -30,7 +30,7 @@ class Task:
     names: tuple[str, ...]  # of the features, or of the channels
     y: IntArray  # (N,) class numbers
     classes: int
-    benign: int | None  # its class number; None when no class is called benign
+    quiet: NDArray[np.bool_]  # (N,) windows of a benign class; none where no class is benign
     split: Split
     hyper: Mapping[str, Value]
     seed: int

@@ -10,7 +10,7 @@ import numpy as np
 from scipy import stats
 
 from training.trainer.resample import CONFIDENCE
-from training.trainer.scored import LabelMap, Scored, benign_class
+from training.trainer.scored import Classes, Scored
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class OperatingPoint:
         }
 
 
-def operating_point(cal: Scored, target_fpr: float, *, label_map: LabelMap) -> OperatingPoint:
+def operating_point(cal: Scored, target_fpr: float, *, classes: Classes) -> OperatingPoint:
     """Choose the threshold on benign calibration windows so that a fraction ``target_fpr`` (0..0.5) exceeds it.
 
     Split-conformal: of n benign scores the ceil((n + 1)(1 - target))-th smallest. Where that number exceeds n, no
@@ -47,12 +47,9 @@ def operating_point(cal: Scored, target_fpr: float, *, label_map: LabelMap) -> O
     """
     if not 0 < target_fpr < 0.5:
         raise ValueError(f"target_fpr must lie between 0 and 0.5, not {target_fpr}")
-    benign = benign_class(label_map)
-    if benign is None:
-        return OperatingPoint(
-            target_fpr, None, 0, 0, None, reason="no class of the label map is named benign"
-        )
-    quiet = cal.y == benign
+    if not classes.benign:
+        return OperatingPoint(target_fpr, None, 0, 0, None, reason="no class is benign")
+    quiet = classes.quiet(cal.y)
     n, n_episodes = int(quiet.sum()), int(np.unique(cal.episode[quiet]).size)
     allowed = _allowed_alarms(n, target_fpr)
     if allowed < 1:

@@ -42,7 +42,10 @@ from training.fleet.protocol import HOST_ID_PATTERN
 
 PRIORITY_MAX = 1_000_000
 SEED_MAX = 2**31 - 1
-N_RESAMPLES_MAX = 1_000_000
+N_RESAMPLES_MIN, N_RESAMPLES_MAX = (
+    200,
+    1_000_000,
+)  # 0 makes no intervals; fewer than 200 make none to believe
 MEMORY_GIB_MAX = 1_000_000.0
 CORES_MAX = 100_000
 SECONDS_MAX = 1e8  # three years
@@ -64,13 +67,22 @@ _output = matching(_OUTPUT, "a file's name without folders; {model} and {mode} a
 _host_names = list_of(_host_name)
 _priority = whole(-PRIORITY_MAX, PRIORITY_MAX)
 _seed = whole(0, SEED_MAX)
-_n_resamples = whole(0, N_RESAMPLES_MAX)
 _gib = real(0.0, MEMORY_GIB_MAX)
 _cores = whole(0, CORES_MAX)
 _seconds = real(0.0, SECONDS_MAX)
 _recipe = one_of([recipe.value for recipe in SplitRecipe], "split recipe")
 _mode = one_of([mode.value for mode in Mode], "mode")
 _command = list_of(text(4096), least=1, most=100)
+
+
+def _n_resamples(value: Any) -> int:
+    number = whole(0, N_RESAMPLES_MAX)(value)
+    if 0 < number < N_RESAMPLES_MIN:
+        raise WrongValueError(
+            f"must be 0 (no intervals) or from {N_RESAMPLES_MIN} to {N_RESAMPLES_MAX}, not {number}: "
+            "the ends of fewer draws are a matter of luck"
+        )
+    return number
 
 
 @dataclass(frozen=True, slots=True)

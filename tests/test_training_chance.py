@@ -1,0 +1,195 @@
+"""Would chance do as well, and what may a small rate really be: against second opinions and simulated truth."""
+
+from __future__ import annotations
+
+from itertools import permutations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.metrics import roc_auc_score
+
+from training.trainer import chance, flags, resample
+from training.trainer.chance import chance_test
+from training.trainer.evaluate import Classes, Scored, evaluate, operating_point
+from training.trainer.rates import exact_interval, rate_interval
+
+BINARY = Classes(("benign", "malicious"), ("benign",))
+
+
+def one_label_each(labels, scores, per_episode=4):
+    """Windows of recordings that hold one class each."""
+    y = np.repeat(labels, per_episode)
+    episode = np.repeat([f"e{n:02}" for n in range(len(labels))], per_episode)
+    score = np.repeat(np.asarray(scores, dtype=float), per_episode)
+    return score + 0.01 * np.tile(np.arange(per_episode), len(labels)), y, episode
+
+
+def test_a_perfect_model_on_five_episodes_a_class_is_one_of_252_ways():
+    score, y, episode = one_label_each([0] * 5 + [1] * 5, range(10))
+    found = chance_test([score], [1], y, episode)
+    assert found.to_dict() == {"p": round(1 / 252, 6), "ways": 252, "counted": True}
+    assert found.refused
+    turned = chance_test([-score], [1], y, episode)  # as far on the other side
+    assert turned.p == found.p
+
+
+@pytest.mark.parametrize(("of_each", "refused"), [(3, False), (4, True)])
+def test_three_episodes_a_class_can_refuse_nothing(of_each, refused):
+    score, y, episode = one_label_each([0] * of_each + [1] * of_each, range(2 * of_each))
+    assert chance_test([score], [1], y, episode).refused is refused
+
+
+@settings(max_examples=40, deadline=None)
+@given(data=st.data())
+def test_it_counts_what_all_permutations_count(data):
+    """By hand: every permutation of the recordings' labels, and scikit-learn's AUROC of each."""
+    n = data.draw(st.integers(2, 5))
+    sizes = data.draw(st.lists(st.integers(1, 4), min_size=n, max_size=n))
+    courses = [
+        data.draw(st.lists(st.integers(0, 1), min_size=size, max_size=size)) for size in sizes
+    ]
+    scores = [
+        data.draw(st.lists(st.integers(0, 5), min_size=size, max_size=size)) for size in sizes
+    ]
+    y, score = np.concatenate(courses), np.concatenate(scores).astype(float)
+    episode = np.repeat([f"e{k}" for k in range(n)], sizes)
+    found = chance_test([score], [1], y, episode)
+    if len(set(y.tolist())) < 2:
+        assert found is None
+        return
+
+    def auroc(way):
+        labels = np.concatenate(
+            [
+                [courses[k][place * len(courses[k]) // size] for place in range(size)]
+                for k, size in zip(way, sizes, strict=True)
+            ]
+        )
+        return roc_auc_score(labels, score) if len(set(labels.tolist())) == 2 else None
+
+    seen = roc_auc_score(y, score)
+    ways = [auroc(way) for way in permutations(range(n))]
+    sign = 1 if seen >= 0.5 else -1
+    as_far = [value is None or sign * (value - seen) >= -1e-9 for value in ways]
+    if found is not None:  # a course may be the same as another one stretched
+        assert found.p == pytest.approx(np.mean(as_far), abs=1e-9)
+
+
+def test_many_ways_are_drawn_and_the_test_stays_exact():
+    """Labels drawn by chance: a test at 2.5 % a side refuses in no more than about 5 % of draws."""
+    rng = np.random.default_rng(3)
+    refused = 0
+    for _ in range(200):
+        labels = rng.permutation(np.arange(24) % 2)
+        score, y, episode = one_label_each(labels, rng.normal(size=24), 2)
+        found = chance_test([score], [1], y, episode)
+        assert not found.counted
+        assert found.ways == chance.DRAWN + 1
+        refused += found.refused
+    assert refused / 200 < 0.09
+
+
+def test_several_classes_are_exchanged_together():
+    rng = np.random.default_rng(0)
+    labels = np.arange(9) % 3
+    episode = np.repeat([f"e{n}" for n in range(9)], 3)
+    y = np.repeat(labels, 3)
+    proba = np.eye(3)[y] + 0.1 * rng.random((27, 3))
+    found = chance_test([proba[:, k] for k in range(3)], [0, 1, 2], y, episode)
+    assert found.ways == 1680
+    assert found.p == pytest.approx(1 / 1680)
+
+
+def test_what_cannot_be_asked_is_not_answered(monkeypatch):
+    score, y, episode = one_label_each([0, 0, 0], range(3))
+    assert chance_test([score], [1], y, episode) is None
+    score, y, episode = one_label_each([0, 1, 1], range(3))
+    monkeypatch.setattr(chance, "MOST_CELLS", 5)
+    assert chance_test([score], [1], y, episode) is None
+
+
+def test_a_report_asks_only_where_the_interval_leaves_the_question():
+    few = Scored.build(
+        **dict(zip(("score", "y", "episode"), one_label_each([0, 1] * 4, [0, 5] * 4), strict=True)),
+        host=["h"] * 32,
+    )
+    found = evaluate(few, classes=BINARY, operating_point=None, n_resamples=200)
+    low, high = found.metrics["auroc"]["ci95"]
+    assert low <= 0.5 <= high
+    assert found.metrics["auroc"]["chance"]["p"] == pytest.approx(1 / 70, abs=1e-6)
+    score, y, episode = one_label_each([0, 1] * 20, [0, 5] * 20)
+    many = Scored.build(score=score, y=y, episode=episode, host=["h"] * y.size)
+    assert "chance" not in evaluate(many, classes=BINARY, operating_point=None).metrics["auroc"]
+
+
+# -- rates -------------------------------------------------------------------------------------------------------------
+
+
+def test_the_exact_interval_is_that_of_the_tables():
+    assert exact_interval(0, 20) == (0.0, pytest.approx(0.1684, abs=1e-4))
+    assert exact_interval(20, 20) == (pytest.approx(0.8316, abs=1e-4), 1.0)
+    assert exact_interval(3, 40) == (
+        pytest.approx(0.0157, abs=1e-4),
+        pytest.approx(0.2039, abs=1e-4),
+    )
+
+
+def test_windows_that_repeat_each_other_count_as_one():
+    """Whole episodes that alarm or do not: so many windows carry no more than so many episodes, and less for few."""
+    low, high = rate_interval(np.array([15.0] * 4 + [0.0] * 36), np.full(40, 15.0))
+    alone = exact_interval(4, 40)
+    assert low < alone[0] + 0.01
+    assert high > alone[1]
+    assert rate_interval(np.array([3.0]), np.array([10.0])) is None
+    assert rate_interval(np.zeros(20), np.full(20, 15.0)) == exact_interval(0, 20)
+    low, high = rate_interval(
+        np.full(20, 3.0), np.full(20, 15.0)
+    )  # no episode differs from another
+    assert 0.1 < low < 0.2 < high < 0.3
+
+
+@pytest.mark.parametrize(
+    ("episodes", "truth", "alike"), [(20, 0.05, 0.2), (40, 0.02, 0.2), (40, 0.1, 0.6)]
+)
+def test_small_rates_seldom_lie_above_their_interval(episodes, truth, alike):
+    """Rates of episodes are drawn from a beta distribution: alarms come in bursts."""
+    rng = np.random.default_rng(1)
+    trials, above, below = 300, 0, 0
+    windows = np.full(episodes, 15.0)
+    a, b = truth * (1 / alike - 1), (1 - truth) * (1 / alike - 1)
+    for _ in range(trials):
+        low, high = rate_interval(rng.binomial(15, rng.beta(a, b, size=episodes)), windows)
+        above += high < truth
+        below += low > truth
+    assert above / trials < 0.07
+    assert below / trials < 0.03
+
+
+# -- resamples ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("n", "reason"),
+    [
+        (0, "no interval was asked for (0 resamples)"),
+        (1, "1 resamples are too few for an interval: 200 are needed"),
+        (199, "199 resamples are too few for an interval: 200 are needed"),
+        (200, None),
+    ],
+)
+def test_few_resamples_make_no_interval_and_say_so(n, reason):
+    score, y, episode = one_label_each([0, 1] * 10, np.arange(20) % 7)
+    test = Scored.build(score=score, y=y, episode=episode, host=["h"] * y.size)
+    point = operating_point(test, 0.1, classes=BINARY)
+    found = evaluate(test, classes=BINARY, operating_point=point, n_resamples=n).metrics["auroc"]
+    assert (found["ci95"] is None) is (reason is not None)
+    assert found.get("reason") == reason
+    assert resample.why_no_interval(n) == reason
+
+
+def test_the_manifest_and_the_trainers_agree_on_the_fewest():
+    from training.fleet.plans import checks
+
+    assert checks.N_RESAMPLES_MIN == flags.FEWEST_RESAMPLES
