@@ -250,6 +250,7 @@ def test_status_has_a_stable_shape_for_machines(run):
         "counts",
         "jobs",
         "failed",
+        "cancelled_in_plan",
         "cannot_run",
         "quarantined",
         "never_asked",
@@ -468,7 +469,7 @@ def test_cancel_finds_the_jobs_that_the_plan_no_longer_names(run):
     assert run("cancel", "--removed") == 0
     assert run.out == f"gbt ({IDS[4][:8]}…) is cancelled\n", "by its name"
     cancelled = [path for method, path, _ in run.receiver.asked if method == "POST"]
-    assert cancelled == [f"/v1/job/{IDS[4]}/cancel"], "what is over stays as it is"
+    assert cancelled == [f"/v1/job/{IDS[4]}/cancel?removed=true"], "what is over stays as it is"
     assert run("cancel") == 2
     assert "name a job" in run.err
     del run.receiver.views[IDS[4]]
@@ -536,6 +537,20 @@ def test_reload_prints_the_counts_or_every_mistake(run):
     run.receiver.answers["POST", "/v1/manifest/reload"] = noted
     assert run("reload") == 0
     assert run.out.splitlines()[1:] == ["note: host W-1: did you mean w1?"]
+    edit = {"kind": "job", "name": "a\x1b", "keys": ["max_run_s"], "holds": "at once"}
+    stands = {"kind": "stands", "name": "b", "holds": "it stays cancelled", "since": 1000.0}
+    renamed = {"kind": "rename", "name": "new", "was": "old", "holds": "at once"}
+    details = {"file": "p.toml", "saved_at": 988.0, "now": 1060.0, "cancelled": 1, "renamed": 1}
+    details["edits"] = [renamed, stands, edit]
+    run.receiver.answers["POST", "/v1/manifest/reload"] = counts | details | {"removed": 0}
+    assert run("reload") == 0
+    assert run.out.splitlines() == [
+        "p.toml, saved 1 min ago: 2 new, 1 changed, 11 unchanged, 0 removed, 1 renamed",
+        "1 job of the plan is cancelled: requeue it",
+        "  old is called new now",
+        "  b: it stays cancelled, since 1 min ago",
+        "  a\\x1b, max_run_s: at once",
+    ]
     mistake = {
         "file": "p.toml",
         "line": 3,

@@ -7,14 +7,17 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from builders import a_completion, a_job, a_worker_claim
+from builders import a_completion, a_failure, a_job, a_worker_claim
 from fakes import Counting, FakeClock, FakeShelf
 from msgspec import to_builtins
 from rich.console import Console
 
 from training.fleet.commands.bundle import allowed_names, granted
+from training.fleet.commands.status import render_status, status_data
 from training.fleet.commands.views import render_job
+from training.fleet.edits import LISTED_MAX, Edit, Kind, changed, first, sentence
 from training.fleet.job import Attempt, Job, spec_hash
+from training.fleet.protocol import Refusal
 from training.fleet.queue import JobQueue
 from training.fleet.service import Plan, Service
 from training.fleet.views import Views
@@ -127,6 +130,165 @@ def test_show_says_where_an_attempt_was_granted_something_else(receiver: Receive
     assert "denied_hosts = [], max_run_s = 5.0" in said
     receiver.queue._conn.execute("UPDATE attempts SET granted = NULL")
     assert "not known" in shown(render_job(to_builtins(receiver.views.job("id-one"))))
+
+
+# ── a reload takes the plan over whole ──────────────────────────────────────────────────────
+
+
+def test_names_that_were_swapped_are_swapped_whatever_became_of_the_jobs(
+    receiver: Receiver,
+) -> None:
+    receiver.plan(a_job("small", seed=1), a_job("large", seed=2))
+    receiver.deliver(receiver.take(), "small")
+    reply = receiver.plan(
+        a_job("small", seed=1) | {"name": "large"}, a_job("large", seed=2) | {"name": "small"}
+    )
+    assert (reply.updated, reply.renamed) == (2, 2)
+    assert receiver.service.resolve("small") == "id-large"
+    assert receiver.service.resolve("large") == "id-small"
+
+
+def test_a_finished_jobs_name_may_be_given_to_another(receiver: Receiver) -> None:
+    receiver.plan(a_job("small", seed=1))
+    receiver.deliver(receiver.take(), "small")
+    receiver.plan(a_job("small", seed=1) | {"name": "small-old"}, a_job("new") | {"name": "small"})
+    assert receiver.service.resolve("small") == "id-new"
+    assert receiver.service.resolve("small-old") == "id-small"
+
+
+@pytest.mark.parametrize("end", ["failed", "completed", "cancelled"])
+def test_a_requeue_trains_with_what_the_plan_says_now(receiver: Receiver, end: str) -> None:
+    receiver.plan(a_job("one", max_run_s=2.0))
+    claim_id = receiver.take()
+    if end == "failed":
+        receiver.service.fail("id-one", a_failure(claim_id, exit_code=65))
+    elif end == "cancelled":
+        receiver.service.cancel("one")
+    else:
+        receiver.deliver(claim_id)
+    reply = receiver.plan(a_job("one", max_run_s=60.0, denied_hosts=["pi"]))
+    (edit,) = [each for each in reply.edits if each.kind == "job"]
+    assert (edit.keys, edit.job_id) == (["denied_hosts", "max_run_s"], "id-one")
+    assert edit.holds == f"when it is requeued; it is {end} with what it was granted"
+    receiver.service.requeue("one")
+    assert receiver.service.claim(a_worker_claim("pi")).job_id is None, "denied now"
+    again = receiver.service.claim(a_worker_claim("desktop"))
+    assert again.spec is not None
+    assert again.spec["max_run_s"] == 60.0
+
+
+def test_what_runs_goes_on_as_granted_and_the_reload_says_so(receiver: Receiver) -> None:
+    receiver.plan(a_job("one", max_run_s=6.0), hosts={"pi": {"priority": 1}})
+    receiver.take()
+    hosts = {"pi": {"priority": 1, "deny_jobs": ["gbt"]}}
+    reply = receiver.plan(a_job("one", max_run_s=60.0), hosts=hosts)
+    assert (reply.updated, reply.hosts) == (1, 1)
+    said = [sentence(to_builtins(edit)) for edit in reply.edits]
+    assert said == [
+        "[hosts.pi] deny_jobs: from its next claim; one goes on there",
+        "one, max_run_s: from the next attempt; attempt 1 on pi goes on with what it was granted",
+    ]
+    assert receiver.plan(a_job("one", max_run_s=60.0), hosts=hosts).edits == []
+
+
+def test_edits_of_trainers_are_told(receiver: Receiver) -> None:
+    def plan(**own: Any) -> Any:
+        return receiver.plan(a_job("one", trainer=OWN | own), trainers={"own": OWN | own})
+
+    plan(outputs=["a.bin"])
+    said = [sentence(to_builtins(edit)) for edit in plan(outputs=["b.bin"]).edits]
+    assert said == [
+        "[trainers.own] outputs: from the next attempt of each job",
+        "one, trainer.outputs: at once",
+    ]
+
+
+def test_the_first_plan_after_a_start_is_no_edit_of_hosts(receiver: Receiver) -> None:
+    plan = {"hosts": {"pi": {"priority": 1}}, "trainers": {"own": OWN}}
+    assert receiver.plan(a_job("one"), **plan).edits == []
+    receiver.service = Service(receiver.queue, receiver.shelf)
+    assert receiver.plan(a_job("one"), **plan).edits == []
+
+
+def test_an_empty_list_says_as_much_as_none() -> None:
+    before = {"allow_jobs": [], "cuda": None, "description": ""}
+    assert changed(before, {}) == ()
+    assert changed({}, {"cuda": False, "priority": 0}) == ("cuda", "priority")
+    assert changed({"trainer": {"a": 1}}, {"trainer": {"a": 2}}) == ("trainer.a",)
+
+
+def test_of_many_edits_the_first_are_those_that_need_somebody() -> None:
+    edits = [Edit(Kind.JOB, f"{n}", "at once") for n in range(300)]
+    edits += [Edit(Kind.STANDS, "stands", "requeue it"), Edit(Kind.RENAME, "renamed", "at once")]
+    assert [edit.name for edit in first(edits)][:3] == ["renamed", "stands", "0"]
+    assert len(first(edits)) == LISTED_MAX
+
+
+# ── undo undoes ─────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("taken", [False, True])
+def test_a_job_that_was_cancelled_because_it_had_left_waits_again(
+    receiver: Receiver, *, taken: bool
+) -> None:
+    receiver.plan(a_job("one"))
+    if taken:
+        receiver.take()
+    receiver.plan(a_job("two"))
+    receiver.service.cancel("id-one", by="operator ada", as_removed=True)
+    assert receiver.job().ended_by == "operator ada: cancelled, because the plan no longer named it"
+    reply = receiver.plan(a_job("one"))
+    assert (reply.revived, reply.cancelled) == (1, 0)
+    assert [sentence(to_builtins(edit)) for edit in reply.edits] == [
+        "one is in the plan again: it waits again"
+    ]
+    assert receiver.job().status == "pending"
+    assert receiver.service.claim(a_worker_claim("desktop")).job_id == "id-one"
+
+
+def test_a_job_that_somebody_cancelled_stays_so_and_every_reload_says_it(
+    receiver: Receiver,
+) -> None:
+    receiver.plan(a_job("one"), a_job("two"))
+    receiver.service.cancel("one", by="operator ada")
+    for jobs in (["two"], ["one", "two"], ["one", "two"]):
+        reply = receiver.plan(*map(a_job, jobs))
+    assert receiver.job().status == "cancelled"
+    assert (reply.cancelled, reply.revived) == (1, 0)
+    (edit,) = reply.edits
+    assert (edit.kind, edit.since) == ("stands", receiver.clock.now())
+    assert "it stays cancelled (operator ada: cancelled): requeue it" in edit.holds
+
+
+def test_what_comes_back_failed_is_told(receiver: Receiver) -> None:
+    receiver.plan(a_job("one"))
+    receiver.service.fail("id-one", a_failure(receiver.take(), exit_code=65))
+    receiver.plan(a_job("two"))
+    reply = receiver.plan(a_job("one"))
+    (edit,) = reply.edits
+    assert edit.kind == "revived"
+    assert edit.holds.startswith("it stays failed (trainer: exit code 65")
+
+
+def test_what_is_in_the_plan_is_not_cancelled_because_it_had_left(receiver: Receiver) -> None:
+    """It came back between the question and the order."""
+    receiver.plan(a_job("one"))
+    with pytest.raises(Refusal, match="is in the plan; cancel it by its name"):
+        receiver.service.cancel("id-one", as_removed=True)
+    assert receiver.job().status == "pending"
+
+
+def test_status_says_what_the_plan_names_and_nobody_trains() -> None:
+    cancelled = {"status": "cancelled", "ended_by": "operator ada: cancelled", "finished_at": 40.0}
+    views = [
+        {**cancelled, "name": "small", "job_id": "1" * 64, "in_manifest": True},
+        {**cancelled, "name": "left", "job_id": "2" * 64, "in_manifest": False},
+    ]
+    data = status_data(views, {"cancelled": 2}, 100.0, whole=True)
+    assert [each["name"] for each in data["cancelled_in_plan"]] == ["small"]
+    said = shown(render_status(data, {}))
+    assert "1 job of the plan is cancelled: requeue it" in said
+    assert "small: operator ada: cancelled, 1 min ago" in said
 
 
 def shown(renderable: Any) -> str:

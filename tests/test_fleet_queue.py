@@ -86,14 +86,18 @@ def test_known_jobs_keep_their_state(queue: JobQueue, status: str) -> None:
     assert status_of(queue, "id-one") == status
 
 
-def test_a_reload_updates_what_is_not_finished_and_nothing_else(queue: JobQueue) -> None:
-    queue.sync_from_manifest([a_job("one", priority=1), a_job("two", priority=1)])
-    claim(queue)
-    queue.complete("id-one", "pi", artifact_id="x")
-    counts = queue.sync_from_manifest([a_job("one", priority=9), a_job("two", priority=9)])
-    assert (counts["updated"], counts["unchanged"]) == (1, 1)
-    priorities = {job_id: queue.get(job_id).priority for job_id in ("id-one", "id-two")}  # type: ignore[union-attr]
-    assert priorities == {"id-one": 1, "id-two": 9}
+@pytest.mark.parametrize("status", STATUSES)
+def test_a_reload_updates_a_job_of_every_status_and_leaves_its_state(
+    queue: JobQueue, status: str
+) -> None:
+    queue.sync_from_manifest([a_job("one", priority=1)])
+    bring_to(queue, "id-one", status)
+    before = queue.get("id-one")
+    edited = a_job("one", priority=9, denied_hosts=["pi"]) | {"name": "other"}
+    counts = queue.sync_from_manifest([edited])
+    assert (counts["updated"], counts["renamed"]) == (1, 1)
+    assert before is not None
+    assert queue.get("id-one") == replace(before, name="other", priority=9, spec=edited)
 
 
 def test_changed_needs_take_effect_on_a_waiting_job(queue: JobQueue) -> None:

@@ -132,7 +132,7 @@ def _status(client: FleetClient) -> tuple[cli_views.Json, cli_views.Json]:
     if not whole:
         jobs = [
             view
-            for wanted in ("running", "claimed", "failed", "pending")
+            for wanted in ("running", "claimed", "failed", "cancelled", "pending")
             for view in client.jobs(status=wanted)["jobs"]
         ]
     data = cli_status.status_data(jobs, page["counts"], page.get("now"), whole=whole)
@@ -196,13 +196,18 @@ def cancel(
     if not (jobs or removed):
         raise CannotError(f"{NAME_A_JOB}; or all that the plan no longer names: --removed", USAGE)
     refs = list(jobs or ())
+    gone: list[str] = []
     if removed:
         everything = world.client(receiver_url).all_jobs()
         unplanned = (each for each in everything if not each["in_manifest"])
-        refs += [each["job_id"] for each in unplanned if each["status"] in UNFINISHED]
-        if not refs:
+        gone = [each["job_id"] for each in unplanned if each["status"] in UNFINISHED]
+        if not refs + gone:
             world.complain("nothing to cancel: the plan names every job that is not finished")
-    return _move(world, refs, receiver_url, as_json, lambda client, ref: client.cancel(ref))
+
+    def call(client: FleetClient, ref: str) -> Any:
+        return client.cancel(ref, as_removed=ref in gone)
+
+    return _move(world, [*refs, *gone], receiver_url, as_json, call)
 
 
 @app.command()
@@ -248,7 +253,7 @@ def reload(ctx: typer.Context, receiver_url: Url = None, as_json: AsJson = False
             for mistake in mistakes:
                 print(_mistake(mistake), file=world.err)
         return REFUSED
-    world.show(as_json, counts, lambda: cli_views.reload_text(counts))
+    world.show(as_json, counts, lambda: cli_views.render_reload(counts))
     return DONE
 
 

@@ -359,9 +359,13 @@ class FleetClient:
         """The receiver's own state (``HealthReply``)."""
         return self._get("/v1/health")
 
-    def cancel(self, ref: str) -> Moved:
-        """Cancel a job for good; its trainer stops at its worker's next heartbeat. Needs the token."""
-        return typed(Moved, self._post(_job(ref, "cancel"), None))
+    def cancel(self, ref: str, *, as_removed: bool = False) -> Moved:
+        """Cancel a job for good; its trainer stops at its worker's next heartbeat. Needs the token.
+
+        ``as_removed``: only because the plan no longer names it; it waits again when a plan does. Refused if one does.
+        """
+        removed = "?removed=true" if as_removed else ""
+        return typed(Moved, self._post(_job(ref, "cancel") + removed, None))
 
     def requeue(self, ref: str) -> Moved:
         """Have a job trained again, from whatever state. Needs the token."""

@@ -75,6 +75,10 @@ REPORTABLE = frozenset(
     }
 )
 
+# Why a job is cancelled, behind the name of who did it.
+CANCELLED = "cancelled"
+CANCELLED_AS_REMOVED = "cancelled, because the plan no longer named it"
+
 # Exit codes of a trainer after which trying again cannot help: bad arguments and bad data.
 FINAL_EXIT_CODES = frozenset({2, 65})
 
@@ -315,6 +319,12 @@ class Job:
         """What it asks for, and what was learned about its memory."""
         asked = Needs.of(self.spec)
         return replace(asked, ram_above_gib=self.ram_above_gib, vram_above_gib=self.vram_above_gib)
+
+    @property
+    def cancelled_as_removed(self) -> bool:
+        """Whether it was cancelled for no other reason than that the plan no longer named it."""
+        said = (self.ended_by or "").endswith(f": {CANCELLED_AS_REMOVED}")
+        return said and self.status is JobStatus.CANCELLED
 
     def granted(self, attempt: Attempt) -> Job:
         """The job as it was granted to ``attempt``, whatever the plan says by now; as it is when that is not known."""

@@ -246,13 +246,42 @@ class ReleaseReply(Wire, frozen=True, kw_only=True):
     reason: str  # why it had been taken out
 
 
+class EditView(Wire, frozen=True, kw_only=True):
+    """One thing that a reload found other than before; see edits.Edit."""
+
+    kind: str  # rename, job, host, trainer, revived, stands
+    name: str
+    holds: str  # from when on, or what becomes of it
+    keys: list[str] = field(default_factory=list)
+    job_id: str | None = None
+    was: str | None = None  # the name before a rename
+    since: float | None = None  # when a job ended that stays so
+
+
 class ReloadReply(Wire, frozen=True, kw_only=True):
+    """``POST /v1/manifest/reload``: every job of the plan is one of the first three."""
+
     inserted: int
     updated: int
     unchanged: int
     removed: int
+    renamed: int = 0
+    revived: int = 0  # named again after they had left the plan
+    hosts: int = 0  # whose table says something else
+    trainers: int = 0
+    cancelled: int = 0  # jobs of the plan that stay cancelled until they are requeued
+    edits: list[EditView] = field(default_factory=list)  # the first hundred
     # what is taken as it stands and yet may not be meant; a sentence each
     notes: list[str] = field(default_factory=list)
+    file: str | None = None
+    saved_at: float | None = None  # when that file was last changed
+    now: float | None = None
+
+    @property
+    def changed(self) -> bool:
+        """Whether anything is other than before."""
+        counts = (self.inserted, self.updated, self.removed, self.revived)
+        return any((*counts, self.hosts, self.trainers))
 
 
 class AuthorityReply(Wire, frozen=True, kw_only=True):

@@ -20,8 +20,11 @@ from training.fleet import policy as rules
 from training.fleet.choose import Chooser, NoJob, eligible
 from training.fleet.database import Database
 from training.fleet.database_sqlite import SqliteDatabase
+from training.fleet.edits import Edit, Kind, job_edits, revival, standing
 from training.fleet.healing import Healing
 from training.fleet.job import (
+    CANCELLED,
+    CANCELLED_AS_REMOVED,
     LIVE,
     Attempt,
     EndReason,
@@ -33,6 +36,7 @@ from training.fleet.job import (
 )
 from training.fleet.ledger import as_json
 from training.fleet.policy import NOBODY_ELSE, Fleet, Policy
+from training.fleet.rows import job_of
 
 _UNBOUNDED = 2**62
 _LAST = "\U0010ffff"  # sorts after every text that begins like the one before it
@@ -52,6 +56,15 @@ class Claimant:
 class Grant:
     job: Job
     attempt: Attempt
+
+
+@dataclass(frozen=True, slots=True)
+class Synced:
+    """What a plan changed in the queue."""
+
+    counts: dict[str, int]
+    edits: list[Edit]
+    cancelled: int  # jobs of the plan that stay so
 
 
 class JobQueue(Healing):
@@ -84,27 +97,40 @@ class JobQueue(Healing):
     # ── the manifest ────────────────────────────────────────────────────────────────────────
 
     def sync_from_manifest(self, jobs: Iterable[Mapping[str, Any]]) -> dict[str, int]:
-        """Make the queue hold these job dicts. Idempotent: known jobs keep their state.
+        """Make the queue hold these job dicts, whatever became of the jobs. Idempotent: known jobs keep their state.
 
-        Returns how many were ``inserted``, ``updated`` (name, priority or constraints of a job that is not
-        finished), ``unchanged`` and ``removed`` (no longer named; they stay until cancelled).
+        Returns how many were ``inserted``, ``updated`` (anything but the identity), ``unchanged``, ``removed`` (no
+        longer named; they stay until cancelled); of these, how many were ``renamed``, and ``revived`` (named again).
         """
+        return self.sync(jobs).counts
+
+    def sync(self, jobs: Iterable[Mapping[str, Any]]) -> Synced:
+        """:meth:`sync_from_manifest`, with each edit it found."""
         counts = {"inserted": 0, "updated": 0, "unchanged": 0, "removed": 0}
+        found: list[Edit] = []
         with self.db.transaction():
             gone = {row["job_id"] for row in self.db.all("manifest_job_ids")}
             for spec in jobs:
-                counts[self._sync_one(dict(spec))] += 1
+                outcome, edits = self._sync_one(dict(spec))
+                counts[outcome] += 1
+                found += edits
                 gone.discard(spec["job_id"])
             for job_id in sorted(gone):
                 self.db.run("mark_removed", job_id=job_id)
-            counts["removed"] = len(gone)
-        return counts
+            told = {edit.job_id for edit in found if edit.kind is Kind.REVIVED}
+            cancelled = [job_of(row) for row in self.db.all("cancelled_in_plan")]
+            found += [standing(job) for job in cancelled if job.job_id not in told]
+        counts["removed"] = len(gone)
+        for kind, word in ((Kind.RENAME, "renamed"), (Kind.REVIVED, "revived")):
+            counts[word] = sum(edit.kind is kind for edit in found)
+        return Synced(counts, found, len(cancelled))
 
-    def _sync_one(self, spec: dict[str, Any]) -> str:
-        known = self.db.one("job_text", job_id=spec["job_id"])
-        text, name = canonical_json(spec), str(spec.get("name") or spec["job_id"])
+    def _sync_one(self, spec: dict[str, Any]) -> tuple[str, list[Edit]]:
+        job_id = spec["job_id"]
+        known = self.db.one("job_text", job_id=job_id)
+        text, name = canonical_json(spec), str(spec.get("name") or job_id)
         params = {
-            "job_id": spec["job_id"],
+            "job_id": job_id,
             "name": name,
             "spec": text,
             "priority": int(spec.get("priority") or 0),
@@ -112,15 +138,20 @@ class JobQueue(Healing):
         if known is None:
             now = self.clock.now()
             self.db.run("add_job", **params, class_id=self._class_of(Needs.of(spec)), now=now)
-            self._event("insert", spec["job_id"], None, JobStatus.PENDING)
-            return "inserted"
-        if JobStatus(known["status"]) in {JobStatus.PENDING, *LIVE} and known["spec"] != text:
-            needs = replace(self._require(spec["job_id"]), spec=spec).needs
+            self._event("insert", job_id, None, JobStatus.PENDING)
+            return "inserted", []
+        outcome, edits = "unchanged", []
+        if (known["name"], known["spec"]) != (name, text):
+            job = self._require(job_id)
+            needs = replace(job, spec=spec).needs
             self.db.run("amend_job", **params, class_id=self._class_of(needs))
-            return "updated"
+            outcome, edits = "updated", job_edits(job, spec)
         if not known["in_manifest"]:
-            self.db.run("mark_in_manifest", job_id=spec["job_id"])
-        return "unchanged"
+            self.db.run("mark_in_manifest", job_id=job_id)
+            if self._require(job_id).cancelled_as_removed:
+                self.requeue(job_id, detail="the plan names it again")
+            edits.append(revival(self._require(job_id), name))
+        return outcome, edits
 
     # ── granting ────────────────────────────────────────────────────────────────────────────
 
@@ -358,19 +389,25 @@ class JobQueue(Healing):
 
     # ── the operator ────────────────────────────────────────────────────────────────────────
 
-    def cancel(self, job_id: str) -> bool:
-        """``True`` when the job was pending, claimed or running; it never returns to pending by itself."""
+    def cancel(self, job_id: str, *, by: str = "operator", as_removed: bool = False) -> bool:
+        """``True`` when the job was pending, claimed or running; it never returns to pending by itself.
+
+        ``as_removed`` cancels only because the plan no longer names it: when a plan names it again, it waits again.
+        """
+        ended_by = f"{by}: {CANCELLED_AS_REMOVED if as_removed else CANCELLED}"
         with self.db.transaction():
             job = self.get(job_id)
-            if job is None or not self.db.run("cancel_job", job_id=job_id, now=self.clock.now()):
+            if job is None or not self.db.run(
+                "cancel_job", job_id=job_id, ended_by=ended_by, now=self.clock.now()
+            ):
                 return False
             attempt = self._live(job) if job.status in LIVE else None
             if attempt is not None:
                 self._end(attempt, EndReason.CANCELLED)
-            self._move("cancel", job, JobStatus.CANCELLED, attempt)
+            self._move("cancel", job, JobStatus.CANCELLED, attempt, detail=ended_by)
             return True
 
-    def requeue(self, job_id: str) -> bool:
+    def requeue(self, job_id: str, *, detail: str | None = None) -> bool:
         """Train it (again), from whatever state: budgets reset, a live attempt superseded, history kept."""
         with self.db.transaction():
             job = self.get(job_id)
@@ -381,7 +418,7 @@ class JobQueue(Healing):
             self.db.run("requeue_job", job_id=job_id, now=self.clock.now(), class_id=class_id)
             if attempt is not None:
                 self._end(attempt, EndReason.SUPERSEDED)
-            self._move("requeue", job, JobStatus.PENDING, attempt)
+            self._move("requeue", job, JobStatus.PENDING, attempt, detail)
             return True
 
     # ── time ────────────────────────────────────────────────────────────────────────────────
@@ -450,6 +487,13 @@ class JobQueue(Healing):
             }
             for row in self.db.all("hosts")
         ]
+
+    def held(self) -> dict[str, list[str]]:
+        """Host → the names of the jobs that it holds now."""
+        held: dict[str, list[str]] = {}
+        for row in self.db.all("live_jobs_by_host"):
+            held.setdefault(row["host"], []).append(row["name"])
+        return held
 
     def note_host(
         self,

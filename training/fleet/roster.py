@@ -33,6 +33,7 @@ class Plan:
     hosts: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     trainer_digests: Mapping[str, str] = field(default_factory=dict)
     trainer_models: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    trainers: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # of one's own
     # data set → which models, on which hosts, train on it
     datasets: Mapping[str, frozenset[Needs]] = field(default_factory=dict)
     # every host that its jobs name → the first that does, and by which key

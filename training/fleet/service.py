@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Protocol
+
+import msgspec
 
 from training.fleet import health
 from training.fleet import policy as rules
 from training.fleet.choose import NoJob
+from training.fleet.edits import first, host_edits, trainer_edits
 from training.fleet.healing import quarantines
 from training.fleet.job import LIVE, Attempt, EndReason, Host, Job, JobStatus, spec_hash
 from training.fleet.policy import Fleet, Watch
@@ -24,6 +27,7 @@ from training.fleet.protocol import (
     ClaimRequest,
     CompleteReply,
     CompleteRequest,
+    EditView,
     FailRequest,
     HeartbeatReply,
     HeartbeatRequest,
@@ -79,6 +83,7 @@ class Service:
 
     def __init__(self, queue: JobQueue, shelf: Shelf, plan: Plan | None = None) -> None:
         self.queue = queue
+        self._planned = plan is not None  # until then there is nothing to compare a plan with
         self.policy = queue.policy
         self._shelf = shelf
         self._clock = queue.clock
@@ -421,10 +426,15 @@ class Service:
         """The same, more strictly: what is changed by mistake is not told by its answer alone."""
         return the_one_to_change(ref, self.queue.named(ref))
 
-    def cancel(self, ref: str) -> MovedReply:
+    def cancel(self, ref: str, *, by: str = "operator", as_removed: bool = False) -> MovedReply:
+        """For good; but ``as_removed``, because the plan no longer names it, until a plan names it again."""
         job_id = self.resolve_to_change(ref)
-        if not self.queue.cancel(job_id):
-            job = self._job(job_id)
+        job = self._job(job_id)
+        if as_removed and job.in_manifest:
+            raise Refusal(
+                Slug.WRONG_STATE, f"job {job.name} is in the plan; cancel it by its name or its id"
+            )
+        if not self.queue.cancel(job_id, by=by, as_removed=as_removed):
             raise Refusal(
                 Slug.WRONG_STATE,
                 f"job {job.name} is {job.status} already; there is nothing to cancel",
@@ -432,6 +442,7 @@ class Service:
         return self._moved(ref, job_id)
 
     def requeue(self, ref: str) -> MovedReply:
+        """Train it (again) with what the plan says now, or said last when it no longer names the job."""
         job_id = self.resolve_to_change(ref)
         self.queue.requeue(job_id)
         return self._moved(ref, job_id)
@@ -447,11 +458,27 @@ class Service:
         )
 
     def reload(self, jobs: Iterable[Mapping[str, Any]], plan: Plan) -> ReloadReply:
-        """Make a checked manifest the plan. Jobs in flight go on."""
-        counts = self.queue.sync_from_manifest(jobs)
-        self.roster.plan = plan
+        """Make a checked manifest the plan. Jobs in flight go on with what they were granted."""
+        before, known = self.plan, self._planned
+        synced = self.queue.sync(jobs)
+        self.roster.plan, self._planned = plan, True
+        hosts = host_edits(before.hosts, plan.hosts, self.queue.held()) if known else []
+        trainers = trainer_edits(before.trainers, plan.trainers) if known else []
         notes = [f"host {name}: {said}" for name, said in self.roster.never_asked().items()]
-        return ReloadReply(**counts, notes=notes)
+        counts, told = synced.counts, first([*synced.edits, *hosts, *trainers])
+        return ReloadReply(
+            inserted=counts["inserted"],
+            updated=counts["updated"],
+            unchanged=counts["unchanged"],
+            removed=counts["removed"],
+            renamed=counts["renamed"],
+            revived=counts["revived"],
+            hosts=len(hosts),
+            trainers=len(trainers),
+            cancelled=synced.cancelled,
+            notes=notes,
+            edits=msgspec.convert([asdict(edit) for edit in told], list[EditView]),
+        )
 
     # ── time ────────────────────────────────────────────────────────────────────────────────
 

@@ -12,6 +12,7 @@ from training.fleet.commands.views import (
     STATUSES,
     Json,
     ago,
+    cancelled_line,
     cell,
     eta,
     number,
@@ -31,11 +32,15 @@ def status_data(views: Iterable[Json], counts: Json, now: float | None, *, whole
     """The shape behind ``status``, for people and for ``--json``."""
     jobs = list(views)
     failed = [view for view in jobs if view.get("status") == "failed"]
+    cancelled = [
+        view for view in jobs if view.get("status") == "cancelled" and view.get("in_manifest", True)
+    ]
     stuck = [view for view in jobs if view.get("status") == "pending" and view.get("obstacle")]
     return {
         "counts": dict(counts),
         "jobs": jobs,
         "failed": [_entry(view, "error", "ended_by") for view in failed],
+        "cancelled_in_plan": [_entry(view, "ended_by", "finished_at") for view in cancelled],
         "cannot_run": [_entry(view, "obstacle") for view in stuck],
         "complete": whole,  # false: the queue is long, and only a part of it is listed here
         "now": now,
@@ -61,8 +66,24 @@ def render_status(data: Json, health: Json) -> RenderableType:
     if not data["complete"]:
         parts.append(Text("The queue is long: see all of it with `cis490-jobs list`.", "dim"))
     parts += _named("Failed", data["failed"], "error", "bold red")
+    parts += _cancelled(data["cancelled_in_plan"], data["now"])
     parts += _named("Cannot run anywhere", _grouped(data["cannot_run"]), "obstacle", "bold yellow")
     return Group(*parts)
+
+
+def _cancelled(entries: Sequence[Json], now: object) -> list[RenderableType]:
+    """Jobs that the plan names and nobody trains."""
+    if not entries:
+        return []
+    told = [
+        {
+            "name": each.get("name"),
+            "why": f"{each.get('ended_by')}, {ago(each.get('finished_at'), now)}",
+        }
+        for each in entries
+    ]
+    line = cancelled_line(len(entries))
+    return _named(line[0].upper() + line[1:], told, "why", "bold yellow")
 
 
 def _grouped(stuck: Sequence[Json]) -> list[Json]:

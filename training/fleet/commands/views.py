@@ -14,7 +14,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from training.fleet.printable import one_line, printable
+from training.fleet.edits import LISTED_MAX, sentence
+from training.fleet.printable import counted, one_line, printable
 
 Json = Mapping[str, Any]
 
@@ -296,15 +297,40 @@ def moved_line(ref: str, answer: Json) -> str:
     return line
 
 
-def reload_text(counts: Json) -> str:
-    """The counts in a line, then a line for each note."""
-    notes = counts.get("notes") or []
-    return "\n".join([_reload_line(counts), *(f"note: {one_line(note, 600)}" for note in notes)])
+def render_reload(answer: Json) -> str:
+    """What a reload changed: the counts in one line, then each edit with when it holds."""
+    now, edits = answer.get("now"), answer.get("edits") or []
+    saved = ago(answer.get("saved_at"), now)
+    file = (
+        f"{answer['file']}, saved {saved or 'at an unknown time'}: " if answer.get("file") else ""
+    )
+    said = [("inserted", "new"), ("updated", "changed"), ("unchanged", "unchanged")]
+    line = ", ".join(f"{answer.get(key) or 0} {word}" for key, word in said)
+    line += f", {answer.get('removed') or 0} removed"
+    more = (
+        ("renamed", "renamed"),
+        ("revived", "in the plan again"),
+        ("hosts", "edits of hosts"),
+        ("trainers", "edits of trainers"),
+    )
+    line += "".join(f", {answer[key]} {word}" for key, word in more if answer.get(key))
+    if answer.get("removed"):
+        line += "; removed jobs stay until they are cancelled (cis490-jobs cancel --removed)"
+    lines = [file + line]
+    if answer.get("cancelled"):
+        lines.append(cancelled_line(answer["cancelled"]))
+    for edit in edits:
+        since = f", since {ago(edit['since'], now)}" if edit.get("since") else ""
+        lines.append(f"  {sentence(edit)}{since}")
+    if len(edits) >= LISTED_MAX:
+        lines.append(f"  … these are the first {LISTED_MAX}")
+    lines += [f"note: {one_line(note, 600)}" for note in answer.get("notes") or []]
+    return "\n".join(printable(each) for each in lines)
 
 
-def _reload_line(counts: Json) -> str:
-    said = (("inserted", "new"), ("updated", "changed"), ("unchanged", "unchanged"))
-    line = ", ".join(f"{counts.get(key, 0)} {word}" for key, word in said)
-    removed = counts.get("removed")
-    note = "; removed jobs stay until they are cancelled (cis490-jobs cancel --removed)"
-    return printable(f"{line}, {removed or 0} removed{note if removed else ''}")
+def cancelled_line(count: object) -> str:
+    """Nobody trains these, although the plan names them."""
+    known = int(number(count) or 0)
+    verb = "is" if known == 1 else "are"
+    pronoun = "it" if known == 1 else "them"
+    return f"{counted(known, 'jobs')} of the plan {verb} cancelled: requeue {pronoun}"

@@ -63,12 +63,15 @@ ON CONFLICT (job_id) DO NOTHING
 -- name: job_text — what a reload compares
 SELECT name, spec, status, in_manifest FROM jobs WHERE job_id = :job_id
 
--- name: amend_job — a reload changes name, priority and constraints of a job that is not finished
+-- name: amend_job — a reload changes whatever is not a job's identity
 UPDATE jobs SET name = :name, spec = :spec, class_id = :class_id, priority = :priority, in_manifest = 1
 WHERE job_id = :job_id
 
 -- name: mark_in_manifest — a job that had been removed is back
 UPDATE jobs SET in_manifest = 1 WHERE job_id = :job_id
+
+-- name: cancelled_in_plan — jobs of the plan that nobody will train before they are requeued
+SELECT * FROM jobs WHERE status = 'cancelled' AND in_manifest = 1 ORDER BY seq
 
 -- name: manifest_job_ids — what the last manifest held
 SELECT job_id FROM jobs WHERE in_manifest = 1
@@ -161,7 +164,7 @@ WHERE claim_id = :claim_id AND end_reason = 'host_lost'
 
 -- name: cancel_job — the operator's word; final
 UPDATE jobs SET status = 'cancelled', claim_id = NULL, finished_at = :now, error = NULL,
-  ended_by = 'operator: cancelled', avoid_host = '', avoid_until = NULL
+  ended_by = :ended_by, avoid_host = '', avoid_until = NULL
 WHERE job_id = :job_id AND status IN ('pending', 'claimed', 'running')
 
 -- name: requeue_job — a new generation: budgets reset, history kept

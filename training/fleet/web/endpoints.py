@@ -254,7 +254,13 @@ async def openapi(hub: Hub, _request: Request) -> Response:
 
 
 async def cancel(hub: Hub, request: Request) -> Response:
-    return await _moved(hub, request, Act.CANCEL, hub.service.cancel)
+    """For good; with ``?removed=true`` only because the plan no longer names the job, until a plan does again."""
+    by, as_removed = acting(hub, request), request.query_params.get("removed") == "true"
+
+    def move(ref: str) -> MovedReply:
+        return hub.service.cancel(ref, by=by, as_removed=as_removed)
+
+    return await _moved(hub, request, Act.CANCEL, move)
 
 
 async def requeue(hub: Hub, request: Request) -> Response:

@@ -64,6 +64,12 @@ _IN_PATH = (
 _STATUS = _parameter(
     "query", "status", {"enum": [*JobStatus], "type": "string"}, "only jobs of this status"
 )
+_REMOVED = _parameter(
+    "query",
+    "removed",
+    {"type": "string"},
+    "true: only because the plan no longer names the job; it waits again when a plan names it again",
+)
 _ATTEMPT = _parameter("query", "attempt", _NUMBER, "0 is the last one")
 
 # -- the table --------------------------------------------------------------------------------------------------
@@ -191,7 +197,7 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
     ),
     ("GET", "/v1/health"): Operation("health", "is the receiver well?", reply=wire.HealthReply),
     ("POST", f"{_JOB}/cancel"): Operation(
-        "cancel", "never again, until requeued", reply=wire.MovedReply, slugs=_MOVED
+        "cancel", "never again, until requeued", reply=wire.MovedReply, slugs=_MOVED, parameters=(_REMOVED,)
     ),
     ("POST", f"{_JOB}/requeue"): Operation(
         "requeue", "train it (again)", reply=wire.MovedReply, slugs=_MOVED

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ import msgspec
 from training.fleet.database import Writer
 from training.fleet.datasets.pieces import Catalogue, UnknownDataset
 from training.fleet.datasets.shelf import DatasetShelf
+from training.fleet.edits import sentence
 from training.fleet.job import Needs
 from training.fleet.manifest import JobSpec, Manifest, ManifestError, load_manifest
 from training.fleet.plans.describe import Describer, describe_command
@@ -65,12 +67,21 @@ class Reloader:
         )
         for note in counts.notes:
             logger.warning("manifest %s: %s", self.path, note)
-        return counts
+        for edit in counts.edits:
+            logger.info("%s", sentence(msgspec.to_builtins(edit)))
+        saved_at, now = self._saved_at(), self.service.queue.clock.now()
+        return msgspec.structs.replace(counts, file=str(self.path), saved_at=saved_at, now=now)
+
+    def _saved_at(self) -> float | None:
+        with contextlib.suppress(OSError):
+            return self.path.stat().st_mtime
+        return None
 
     def _apply(self, jobs: list[dict[str, Any]], plan: Plan, who: str) -> ReloadReply:
         counts = self.service.reload(jobs, plan)
-        if counts.inserted or counts.updated or counts.removed:
-            self.audit.write(who, Act.RELOAD, str(self.path), after=msgspec.to_builtins(counts))
+        if counts.changed:
+            after = {key: n for key, n in msgspec.to_builtins(counts).items() if isinstance(n, int)}
+            self.audit.write(who, Act.RELOAD, str(self.path), after=after)
         return counts
 
 
@@ -103,7 +114,9 @@ def load_plan(
     }
     hosts = {name: host.to_dict() for name, host in manifest.hosts.items()}
     named = _named_hosts(manifest)
-    return jobs, Plan(hosts, dict(manifest.flag_digests), models, _readers(there), named)
+    own_trainers = {name: trainer.to_dict() for name, trainer in manifest.trainers.items()}
+    digests = dict(manifest.flag_digests)
+    return jobs, Plan(hosts, digests, models, own_trainers, _readers(there), named)
 
 
 def _named_hosts(manifest: Manifest) -> dict[str, str]:
