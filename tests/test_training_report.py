@@ -16,6 +16,7 @@ from training.trainer import verdict
 from training.trainer.evaluate import Classes, Scored, evaluate, operating_point
 from training.trainer.figures import Series, Whisker, line_chart, nice_range, whisker_chart
 from training.trainer.page import gap, render, share, show
+from training.trainer.page import main as page_of
 from training.trainer.report import build_report, plain, to_json, write_report
 
 BINARY = Classes(("benign", "malicious"), ("benign",))
@@ -192,6 +193,21 @@ def test_page_without_threshold_scores_or_history_still_stands():
     page = render(made)
     assert "No threshold:" in page
     assert "–" in page
+
+
+def test_the_page_of_a_fetched_report_is_made_again(tmp_path, capsys):
+    data, made = write_report(report(), tmp_path, "mlp_realistic_train")
+    there = made.read_text()
+    made.unlink()
+    assert page_of([str(data)]) == 0
+    assert capsys.readouterr().out.strip() == str(made)
+    assert made.read_text() == there
+    (tmp_path / "other.json").write_text('{"model": "mlp"}')
+    assert page_of([str(tmp_path / "other.json")]) == 65
+    assert page_of([str(tmp_path / "gone.json")]) == 2
+    said = capsys.readouterr().err.splitlines()
+    assert len(said) == 2
+    assert "other.json is not a report" in said[0]
 
 
 def test_page_in_a_browser_fits_a_phone(tmp_path):

@@ -1,15 +1,23 @@
-"""The HTML page of a report: from its JSON values to what the template shows."""
+"""The HTML page of a report: from its JSON values to what the template shows.
+
+``python -m training.trainer.page REPORT.json`` makes the page of a report that came from another machine in a bundle.
+"""
 
 from __future__ import annotations
 
+import argparse
+import json
+import sys
 from collections.abc import Mapping, Sequence
 from functools import cache
 from math import sqrt
+from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined, Template
+from jinja2 import Environment, PackageLoader, StrictUndefined, Template, UndefinedError
 from markupsafe import Markup
 
+from training.streams import replace_unprintable
 from training.trainer import verdict
 from training.trainer.figures import Series, Whisker, line_chart, nice_range, whisker_chart
 
@@ -296,3 +304,39 @@ def _hosts(report: Mapping[str, Any]) -> list[dict[str, Any]]:
         times = None if false is None or not target else false / target
         rows.append({"name": name, "found": found, "times": times})
     return rows
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Write the page beside the report, or where ``--out`` says. Exit codes: 0 done, 2 bad arguments, 65 no report."""
+    replace_unprintable()
+    parser = argparse.ArgumentParser(
+        prog="python -m training.trainer.page",
+        allow_abbrev=False,
+        description="The HTML page of a report, with its curves.",
+    )
+    parser.add_argument("report", type=Path, help="<model>_<mode>_train.json")
+    parser.add_argument("--out", type=Path, help="the page (default: the report's name with .html)")
+    names = parser.parse_args(argv)
+    out = names.out or names.report.with_suffix(".html")
+    try:
+        text = render(json.loads(names.report.read_text(encoding="utf-8")))
+    except OSError as error:
+        print(f"{names.report} cannot be read ({error.strerror}).", file=sys.stderr)
+        return 2
+    except (ValueError, LookupError, TypeError, AttributeError, UndefinedError):
+        print(
+            f"{names.report} is not a report of this version: name a <model>_<mode>_train.json, or train it again.",
+            file=sys.stderr,
+        )
+        return 65
+    try:
+        out.write_text(text, encoding="utf-8")
+    except OSError as error:
+        print(f"{out} cannot be written ({error.strerror}).", file=sys.stderr)
+        return 2
+    print(out)
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
