@@ -93,7 +93,7 @@ def test_where_and_when_leave_no_trace(tmp_path: Path) -> None:
 
 
 @settings(max_examples=40)
-@given(st.binary(max_size=3000), st.integers(1, 700))
+@given(st.binary(min_size=1, max_size=3000), st.integers(1, 700))
 def test_any_weights_come_back(
     tmp_path_factory: pytest.TempPathFactory, seed: bytes, times: int
 ) -> None:
@@ -108,6 +108,17 @@ def test_any_weights_come_back(
     )
     again = pack_mlp(folder, folder / "c")
     assert again.sha256 == packed.sha256
+
+
+def test_an_empty_output_is_none(tmp_path: Path) -> None:
+    leave(tmp_path / "out", b"")
+    with pytest.raises(BundleError, match=r"exited with 0 but left mlp_oracle\.pt empty"):
+        pack_mlp(tmp_path / "out", tmp_path / "b.tar.zst")
+    (tmp_path / "out" / "model.bin").touch()
+    folder, own = tmp_path / "out", ["model.bin", "mlp_oracle.ckpt.json"]
+    with pytest.raises(BundleError, match=r"left model\.bin empty"):
+        pack(folder, folder, tmp_path / "b", model="own", mode="oracle", outputs=own)
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
 @pytest.mark.parametrize(

@@ -252,6 +252,7 @@ def test_status_has_a_stable_shape_for_machines(run):
         "failed",
         "cancelled_in_plan",
         "cannot_run",
+        "notes",
         "quarantined",
         "never_asked",
         "complete",
@@ -291,6 +292,35 @@ def test_status_of_an_empty_fleet():
     run = Session(FakeReceiver())
     assert run("status") == 0
     assert run.out == "no jobs yet\n"
+
+
+def test_a_silent_hosts_job_shows_its_silence_in_place_of_the_time_left(run):
+    run.receiver.views["gbt-oracle"] = RUNNING | {"heartbeat_at": NOW - 720}
+    run("status")
+    (row,) = [line for line in run.out.splitlines() if line.startswith("gbt-oracle")]
+    assert "12/60 (20%)  not heard for 12 min" in row
+    assert "3 min" not in row
+    run("show", "gbt-oracle")
+    assert "12/60 (20%), not heard for 12 min" in run.out
+    for silence, shown in ((61, "not heard for 1 min"), (60, "3 min"), (-5, "3 min")):
+        run.receiver.views["gbt-oracle"] = RUNNING | {"heartbeat_at": NOW - silence}
+        run("status")
+        assert f"12/60 (20%)  {shown}" in " ".join(run.out.split(" " * 3)).replace("   ", "  ")
+    over = RUNNING | {"heartbeat_at": NOW - 720, "status": "completed"}
+    run.receiver.views["gbt-oracle"] = over
+    run("status")
+    assert "not heard" not in run.out
+
+
+def test_status_notes_what_is_worth_knowing_of_a_job(run):
+    said = "waits for w1, not heard for 31 d 0 h"
+    run.receiver.views["cnn-oracle"] = STUCK | {"obstacle": None, "note": said}
+    run("status")
+    assert f"Worth knowing\n  cnn-oracle: {said}\n" in run.out
+    noted = [{"name": "cnn-oracle", "job_id": IDS[3], "note": said}]
+    assert run.json("status")["notes"] == noted
+    run("show", "cnn-oracle")
+    assert said in run.out
 
 
 def test_a_degraded_receiver_says_so(run):

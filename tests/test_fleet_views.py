@@ -268,7 +268,48 @@ def test_explain_says_when_a_fitting_host_is_silent(fleet: Looking) -> None:
     fleet.claim("pi")
     fleet.service.requeue("one")
     fleet.clock.advance(POLICY.stale_after_s + 1)
-    assert fleet.verdicts()["pi"][1] == "it fits, but was not heard for a lease"
+    assert fleet.verdicts()["pi"][1] == "it fits, but was not heard for 10 min"
+
+
+def test_a_job_whose_only_fitting_host_is_gone_says_so(fleet: Looking) -> None:
+    fleet.plan(a_job("one", require_cuda=True), a_job("two", require_cuda=True, seed=8))
+    fleet.claim("w1", capability=a_capability(cuda=True))
+    assert fleet.job("two").note is None
+    fleet.clock.advance(POLICY.stale_after_s + 1)
+    fleet.claim("pi")
+    waits = "waits for w1, not heard for 10 min"
+    assert [job.note for job in fleet.views.jobs(status="pending").jobs] == [waits]
+    assert (fleet.job("two").note, fleet.job("two").obstacle) == (waits, None)
+    fleet.clock.advance(31 * 86400)
+    fleet.claim("pi")
+    assert fleet.job("two").note == "waits for w1, not heard for 31 d 0 h"
+    fleet.claim("desk", capability=a_capability(cuda=True))
+    assert fleet.job("two").note is None
+
+
+def test_silent_hosts_are_named_the_last_one_heard_first(fleet: Looking) -> None:
+    fleet.plan(a_job("one", min_ram_gib=99))
+    for number in range(5):
+        fleet.claim(f"w{number}", capability=a_capability(ram=100.0 * (number > 0)))
+        fleet.service.requeue("one")
+        fleet.clock.advance(60)
+    fleet.clock.advance(POLICY.stale_after_s)
+    assert fleet.job().note == (
+        "waits for w4, not heard for 11 min or w3, not heard for 12 min or w2, not heard for 13 min or 1 more"
+    )
+
+
+def test_a_job_that_runs_where_it_would_not_get_again_says_so(fleet: Looking) -> None:
+    fleet.plan(a_job("one"))
+    fleet.claim("pi")
+    assert fleet.job().note is None
+    fleet.plan(a_job("one"), pi={"deny_jobs": ["gbt"]})
+    assert fleet.job().note == (
+        "it goes on on pi, which would not get it again (model gbt is in the deny_jobs of host pi); "
+        "requeue it to move it"
+    )
+    fleet.service.requeue("one")
+    assert fleet.job().note is None
 
 
 SPECS = st.fixed_dictionaries(

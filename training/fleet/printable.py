@@ -54,6 +54,18 @@ def printable_lines(text: object) -> list[str]:
     return [printable(line.rstrip("\r").expandtabs(8)) for line in str(text).split("\n")]
 
 
+def duration(seconds: float) -> str:
+    """A length of time in the two largest units that matter."""
+    left = max(0, round(seconds))
+    if left < 60:
+        return f"{left} s"
+    if left < 3600:
+        return f"{left // 60} min"
+    if left < 86400:
+        return f"{left // 3600} h {left % 3600 // 60:02d} min"
+    return f"{left // 86400} d {left % 86400 // 3600} h"
+
+
 def json_text(value: Any) -> str:
     """JSON for machines that is also safe on a terminal: everything beyond plain ASCII is escaped."""
     return json.dumps(value, indent=2, ensure_ascii=True)

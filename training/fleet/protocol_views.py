@@ -65,6 +65,7 @@ class JobView(Wire, frozen=True, kw_only=True):
     finished_at: float | None
     obstacle: str | None  # why no known host can run a pending job; null when one can
     in_manifest: bool
+    note: str | None = None  # what else an operator should know: whom it waits for, for example
 
 
 class JobsReply(Wire, frozen=True, kw_only=True):

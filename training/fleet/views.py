@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from training.fleet import policy as rules
@@ -16,6 +17,7 @@ from training.fleet.healing import quarantines
 from training.fleet.health import Quarantine
 from training.fleet.job import LIVE, Host, Job, JobStatus, Needs
 from training.fleet.policy import Fleet, Policy
+from training.fleet.printable import duration
 from training.fleet.protocol import (
     AttemptView,
     EventView,
@@ -69,9 +71,9 @@ class Views:
             rows = self._db.all("jobs_page", **page)
         else:
             rows = self._db.all("jobs_page_status", status=status, **page)
-        obstacles = self._obstacles()
+        looks = self._looks()
         return JobsReply(
-            jobs=[self._view(row, obstacles) for row in rows[:most]],
+            jobs=[self._view(row, looks) for row in rows[:most]],
             counts=self.counts(),
             now=self._clock.now(),
             next_after=rows[most - 1]["seq"] if len(rows) > most else None,
@@ -81,7 +83,7 @@ class Views:
         row = self._row(job_id)
         attempts = [attempt_of(each) for each in self._db.all("attempts_of_job", job_id=job_id)]
         progress = attempts[-1].progress if attempts else None
-        view = self._view({**row, "progress": json.dumps(progress)}, self._obstacles())
+        view = self._view({**row, "progress": json.dumps(progress)}, self._looks())
         events = [EventView(**dict(each)) for each in self._db.all("events_of_job", job_id=job_id)]
         return JobDetail(
             job=view,
@@ -156,8 +158,7 @@ class Views:
         """For every known host: does the job fit it, and if so, what does it wait for?"""
         job, out = job_of(self._row(job_id)), quarantines(self._db)
         hosts = [
-            self._verdict(job, self._service.host_of(known), out, alive=self._service.alive(known))
-            for known in self._service.known_hosts()
+            self._verdict(job, host, out, unheard_s) for host, unheard_s in self._unheard().items()
         ]
         wanted = {*self._service.plan.hosts, *job.needs.allowed_hosts, *job.needs.denied_hosts}
         hosts += [
@@ -181,20 +182,28 @@ class Views:
             raise Refusal(Slug.UNKNOWN_JOB, f"no job has the id {job_id[:80]!r}")
         return row
 
-    def _obstacles(self) -> dict[str, str]:
-        """Canonical needs → why no known host can meet them; only for classes that somebody waits in."""
-        hosts = [self._service.host_of(known) for known in self._service.known_hosts()]
-        out = quarantines(self._db)
-        found: dict[str, str] = {}
-        for row in self._db.all("pending_classes"):
-            obstacle = _obstacle(Needs.of(json.loads(row["needs"])), hosts, out)
-            if obstacle is not None:
-                found[row["needs"]] = obstacle
-        return found
+    def _looks(self) -> dict[str, Outlook]:
+        """Canonical needs → what those who have them wait for; only for classes that somebody waits in."""
+        hosts, out = self._unheard(), quarantines(self._db)
+        return {
+            row["needs"]: _outlook(Needs.of(json.loads(row["needs"])), hosts, out)
+            for row in self._db.all("pending_classes")
+        }
 
-    def _view(self, row: Mapping[str, Any], obstacles: Mapping[str, str]) -> JobView:
+    def _unheard(self) -> dict[Host, float | None]:
+        """Every known host, with how long it was not heard when that is longer than a lease."""
+        now = self._clock.now()
+        return {
+            self._service.host_of(known): None
+            if self._service.alive(known)
+            else now - known.last_seen
+            for known in self._service.known_hosts()
+        }
+
+    def _view(self, row: Mapping[str, Any], looks: Mapping[str, Outlook]) -> JobView:
         job = job_of(row)
         pending = job.status is JobStatus.PENDING
+        look = looks.get(job.needs.canonical(), Outlook()) if pending else Outlook()
         return JobView(
             job_id=job.job_id,
             name=job.name,
@@ -216,12 +225,23 @@ class Views:
             claimed_at=job.claimed_at,
             heartbeat_at=job.heartbeat_at,
             finished_at=job.finished_at,
-            obstacle=obstacles.get(job.needs.canonical()) if pending else None,
+            obstacle=look.obstacle,
             in_manifest=job.in_manifest,
+            note=look.waits_for if pending else self._goes_on(job),
         )
 
+    def _goes_on(self, job: Job) -> str | None:
+        """Say of a live job that its host would not be given it again: the plan has changed meanwhile."""
+        known = self._service.roster.known.get(job.worker_hostname or "")
+        if job.status not in LIVE or known is None:
+            return None
+        misfit = rules.fits_for_good(job.needs, self._service.host_of(known))
+        if misfit is None:
+            return None
+        return f"it goes on on {known.name}, which would not get it again ({misfit}); requeue it to move it"
+
     def _verdict(
-        self, job: Job, host: Host, out: Mapping[str, Quarantine], *, alive: bool
+        self, job: Job, host: Host, out: Mapping[str, Quarantine], unheard_s: float | None
     ) -> HostVerdict:
         needs, now = job.needs, self._clock.now()
         misfit = rules.fits(needs, host)
@@ -229,10 +249,9 @@ class Views:
             return HostVerdict(host=host.name, fits=False, reason=misfit)
         if host.name in out:
             return HostVerdict(host=host.name, fits=False, reason=out[host.name].sentence())
-        if not alive:
-            return HostVerdict(
-                host=host.name, fits=True, reason="it fits, but was not heard for a lease"
-            )
+        if unheard_s is not None:
+            silent = f"it fits, but was not heard for {duration(unheard_s)}"
+            return HostVerdict(host=host.name, fits=True, reason=silent)
         if job.status is not JobStatus.PENDING:
             return HostVerdict(host=host.name, fits=True, reason="ok")
         wait_s, reason = _waits(
@@ -267,17 +286,33 @@ def _waits(
     return None, "ok"
 
 
-def _obstacle(needs: Needs, hosts: list[Host], out: Mapping[str, Quarantine]) -> str | None:
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """What stands before the pending jobs of a class, if anything but their turn."""
+
+    obstacle: str | None = None  # no known host can run them
+    waits_for: str | None = None  # who could is silent
+
+
+def _outlook(
+    needs: Needs, hosts: Mapping[Host, float | None], out: Mapping[str, Quarantine]
+) -> Outlook:
     if not hosts:
-        return "no worker has asked for work yet; start one"
-    reasons = []
-    for host in hosts:
+        return Outlook("no worker has asked for work yet; start one")
+    reasons, silent = [], []
+    for host, unheard_s in hosts.items():
         misfit = rules.fits(needs, host)
-        if misfit is None and host.name not in out:
-            return None
-        misfit = misfit or out[host.name].sentence()
-        reasons.append(f"{host.name}: {misfit}")
-    return "; ".join(reasons)
+        if misfit is not None or host.name in out:
+            reasons.append(f"{host.name}: {misfit or out[host.name].sentence()}")
+        elif unheard_s is None:
+            return Outlook()
+        else:
+            silent.append((unheard_s, host.name))
+    if not silent:
+        return Outlook("; ".join(reasons))
+    named = [f"{name}, not heard for {duration(unheard_s)}" for unheard_s, name in sorted(silent)]
+    more = f" or {len(named) - 3} more" if len(named) > 3 else ""
+    return Outlook(waits_for=f"waits for {' or '.join(named[:3])}{more}")
 
 
 def _outdated(host: Host) -> str | None:

@@ -16,6 +16,8 @@ LOG_LINES_MAX = 200  # lines in one message
 LOG_LINE_CHARS_MAX = 500
 WAIT_S_MAX = 30.0
 
+HEARTBEAT_S = 30.0  # how often a worker speaks of what it trains, unless it was told otherwise
+
 # How often a host that trains asks whether it may stay.
 LOOK_AGAIN_S = 60.0  # less than the receiver keeps a silent connection, which it cuts when it puts the host out
 LOOK_AGAIN_PROXIED_S = 3.0  # nobody cuts a proxy's

@@ -42,6 +42,7 @@ def status_data(views: Iterable[Json], counts: Json, now: float | None, *, whole
         "failed": [_entry(view, "error", "ended_by") for view in failed],
         "cancelled_in_plan": [_entry(view, "ended_by", "finished_at") for view in cancelled],
         "cannot_run": [_entry(view, "obstacle") for view in stuck],
+        "notes": [_entry(view, "note") for view in jobs if view.get("note")],
         "complete": whole,  # false: the queue is long, and only a part of it is listed here
         "now": now,
     }
@@ -67,7 +68,10 @@ def render_status(data: Json, health: Json) -> RenderableType:
         parts.append(Text("The queue is long: see all of it with `cis490-jobs list`.", "dim"))
     parts += _named("Failed", data["failed"], "error", "bold red")
     parts += _cancelled(data["cancelled_in_plan"], data["now"])
-    parts += _named("Cannot run anywhere", _grouped(data["cannot_run"]), "obstacle", "bold yellow")
+    parts += _named(
+        "Cannot run anywhere", _grouped(data["cannot_run"], "obstacle"), "obstacle", "bold yellow"
+    )
+    parts += _named("Worth knowing", _grouped(data["notes"], "note"), "note", "bold yellow")
     return Group(*parts)
 
 
@@ -86,13 +90,13 @@ def _cancelled(entries: Sequence[Json], now: object) -> list[RenderableType]:
     return _named(line[0].upper() + line[1:], told, "why", "bold yellow")
 
 
-def _grouped(stuck: Sequence[Json]) -> list[Json]:
-    """Jobs with the same obstacle in one line, however many they are."""
+def _grouped(entries: Sequence[Json], key: str) -> list[Json]:
+    """Jobs with the same word under ``key`` in one line, however many they are."""
     groups: dict[str, list[str]] = {}
-    for entry in stuck:
+    for entry in entries:
         name = one_line(entry.get("name"), _NAME_SHOWN)
-        groups.setdefault(str(entry.get("obstacle")), []).append(name)
-    return [{"name": _names(names), "obstacle": obstacle} for obstacle, names in groups.items()]
+        groups.setdefault(str(entry.get(key)), []).append(name)
+    return [{"name": _names(names), key: said} for said, names in groups.items()]
 
 
 def _names(names: Sequence[str]) -> str:
@@ -125,7 +129,7 @@ def _status_table(data: Json) -> RenderableType:
             state(view),
             cell(view.get("host")),
             cell(progress(view)),
-            cell(eta(view)),
+            cell(eta(view, data["now"])),
             cell(ago(view.get("created_at") if waits else since, data["now"])),
         )
     if pending <= _PENDING_SHOWN:

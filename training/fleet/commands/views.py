@@ -16,6 +16,8 @@ from rich.text import Text
 
 from training.fleet.edits import LISTED_MAX, sentence
 from training.fleet.printable import counted, one_line, printable
+from training.fleet.printable import duration as long_time
+from training.fleet.words import HEARTBEAT_S
 
 Json = Mapping[str, Any]
 
@@ -44,18 +46,9 @@ def number(value: object) -> float | None:
 
 
 def duration(seconds: object) -> str:
-    """A length of time in the two largest units that matter; empty when it is not known."""
+    """A length of time; empty when it is not known."""
     known = number(seconds)
-    if known is None:
-        return ""
-    left = max(0, round(known))
-    if left < 60:
-        return f"{left} s"
-    if left < 3600:
-        return f"{left // 60} min"
-    if left < 86400:
-        return f"{left // 3600} h {left % 3600 // 60:02d} min"
-    return f"{left // 86400} d {left % 86400 // 3600} h"
+    return "" if known is None else long_time(known)
 
 
 def ago(then: object, now: object) -> str:
@@ -94,7 +87,19 @@ def progress(view: Json) -> str:
     return one_line(said.get("event") or "", 40)
 
 
-def eta(view: Json) -> str:
+def silence(view: Json, now: object) -> str:
+    """How long the host of a running job was not heard, once that is longer than two heartbeats; else nothing."""
+    heard, present = number(view.get("heartbeat_at")), number(now)
+    live = view.get("status") in ("running", "claimed")
+    if not live or heard is None or present is None or present - heard <= 2 * HEARTBEAT_S:
+        return ""
+    return f"not heard for {duration(present - heard)}"
+
+
+def eta(view: Json, now: object) -> str:
+    """The time left as the trainer sees it, or that nobody knows, because its host is silent."""
+    if unheard := silence(view, now):
+        return unheard
     said = view.get("progress")
     running = view.get("status") == "running" and isinstance(said, Mapping)
     return duration(said.get("eta_s")) if running and isinstance(said, Mapping) else ""
@@ -140,11 +145,12 @@ def render_job(detail: Json) -> RenderableType:
         ("hyper", ", ".join(f"{k} = {v}" for k, v in (spec.get("hyper") or {}).items())),
         ("needs", _needs(spec)),
         ("host", view.get("host")),
-        ("progress", " ".join(part for part in (progress(view), _left(view)) if part)),
+        ("progress", ", ".join(part for part in (progress(view), _left(view, now)) if part)),
         ("artifact", view.get("artifact_id")),
         ("error", view.get("error")),
         ("ended by", view.get("ended_by")),
         ("obstacle", view.get("obstacle")),
+        ("note", view.get("note")),
     ]
     for label, value in rows:
         if value not in (None, ""):
@@ -178,8 +184,9 @@ def _needs(spec: Json) -> str:
     return ", ".join(filter(None, said))
 
 
-def _left(view: Json) -> str:
-    return f"about {eta(view)} left" if eta(view) else ""
+def _left(view: Json, now: object) -> str:
+    left = eta(view, now)
+    return f"about {left} left" if left and not silence(view, now) else left
 
 
 def _attempts(attempts: Sequence[Json], spec: Json, now: object) -> Table:

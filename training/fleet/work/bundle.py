@@ -150,6 +150,8 @@ class _Writer:
     def add(self, member: _Member) -> None:
         with _open(member.path) as source:
             size = os.fstat(source.fileno()).st_size
+            if size == 0:
+                raise BundleError(f"the trainer exited with 0 but left {member.path.name} empty")
             if size > MEMBER_BYTES_MAX:
                 raise BundleError(f"{member.path.name} is larger than 8 GiB; save less in it")
             if member.size not in (None, size):

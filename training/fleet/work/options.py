@@ -16,7 +16,7 @@ from typing import Any
 
 from training.fleet.checkout import ROOT
 from training.fleet.datasets.cache import GIB
-from training.fleet.words import HOST_ID_PATTERN
+from training.fleet.words import HEARTBEAT_S, HOST_ID_PATTERN
 from training.fleet.work.attempt import Places
 from training.fleet.work.trainer_command import Inputs
 from training.fleet.work.types import OnSilence, Settings
@@ -146,7 +146,7 @@ _TABLE: tuple[tuple[str, Callable[[str], object], str, object, str], ...] = (
     ("--cache-gib", gib, "GIB", 20.0, "how much of them is kept; what was used longest ago goes first"),
     ("--cuda-devices", devices, "LIST", None, "the GPUs that are this worker's, as nvidia-smi numbers them: 1, or 0,1"),
     ("--poll-s", seconds, "S", 15.0, "pause after an empty or failed claim when the receiver cannot wait"),
-    ("--heartbeat-s", seconds, "S", 30.0, "how often the receiver hears of a running job"),
+    ("--heartbeat-s", seconds, "S", HEARTBEAT_S, "how often the receiver hears of a running job"),
     ("--silence-limit", seconds_or_none, "S", 1800.0, "a trainer is stopped that says and computes nothing; 0: never"),
 )
 # fmt: on
