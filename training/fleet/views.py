@@ -182,11 +182,11 @@ class Views:
             raise Refusal(Slug.UNKNOWN_JOB, f"no job has the id {job_id[:80]!r}")
         return row
 
-    def _looks(self) -> dict[str, Outlook]:
-        """Canonical needs → what those who have them wait for; only for classes that somebody waits in."""
+    def _looks(self) -> dict[int, Outlook]:
+        """Class of needs → what those who have them wait for; only for classes that somebody waits in."""
         hosts, out = self._unheard(), quarantines(self._db)
         return {
-            row["needs"]: _outlook(Needs.of(json.loads(row["needs"])), hosts, out)
+            row["class_id"]: _outlook(Needs.of(json.loads(row["needs"])), hosts, out)
             for row in self._db.all("pending_classes")
         }
 
@@ -200,10 +200,10 @@ class Views:
             for known in self._service.known_hosts()
         }
 
-    def _view(self, row: Mapping[str, Any], looks: Mapping[str, Outlook]) -> JobView:
+    def _view(self, row: Mapping[str, Any], looks: Mapping[int, Outlook]) -> JobView:
         job = job_of(row)
         pending = job.status is JobStatus.PENDING
-        look = looks.get(job.needs.canonical(), Outlook()) if pending else Outlook()
+        look = looks.get(row["class_id"], Outlook()) if pending else Outlook()
         return JobView(
             job_id=job.job_id,
             name=job.name,

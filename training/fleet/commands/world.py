@@ -105,7 +105,7 @@ class World:
         if as_json or self.as_json:
             print(json_text(data), file=self.out)
         else:
-            self.console().print(rendered())
+            self.console().print(rendered(), crop=False)  # a line too long for a list goes on below
 
     def each(
         self,
