@@ -162,6 +162,8 @@ def test_no_member_of_another_kind_is_a_bug_in_the_trainer(
         "levels",
         "mode",
         "model",
+        "ranges",
+        "seen",
         "sidecar",
         "split",
         "threshold",

@@ -64,7 +64,7 @@ def test_data_that_were_split_otherwise_are_refused(
     _, oracle, realistic = trained
     more = make_data(tmp_path / "more", episodes=42)
     assert command.main([str(oracle), str(realistic), str(more)]) == Exit.BAD_DATA
-    assert "its own windows might be judged" in capsys.readouterr().err
+    assert "may have seen some of these windows" in capsys.readouterr().err
 
 
 def test_models_judged_on_different_episodes_are_refused(

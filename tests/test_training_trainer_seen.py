@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 import pytest
-from trainer_builders import arguments
+from trainer_builders import SHORT, arguments, run
 
 from training.data.dataset import WindowSet, write_processed
 from training.data.schema import ChannelSpec
-from training.trainer import flags
+from training.data.split import Side
+from training.trainer import compare as comparing
+from training.trainer import flags, seen
+from training.trainer import score as scoring
 from training.trainer.arguments import parse
-from training.trainer.contract import BadData
+from training.trainer.contract import BadData, Exit
 from training.trainer.families import Takes
 from training.trainer.inputs import Inputs, read_inputs, split_inputs
 
@@ -134,3 +139,226 @@ def test_one_recording_under_two_hosts_is_refused(tmp_path: Path) -> None:
     data = write(tmp_path / "d", X, np.arange(80) // 4, host=host)
     with pytest.raises(BadData, match="'0' of a and '19' of b hold the same samples"):
         sides(data)
+
+
+# -- checkpoints, scores -----------------------------------------------------------------------------------------------
+
+
+def walks(seed: int = 3, recordings: int = 40, each: int = 4) -> tuple[np.ndarray, np.ndarray]:
+    """(windows, number of each one's recording): random walks, as telemetry is; nothing overlaps."""
+    steps = np.random.default_rng(seed).normal(size=(recordings, 2, 8 * each))
+    lines = steps.cumsum(axis=2)
+    X = np.stack([line[:, b * 8 : b * 8 + 8] for line in lines for b in range(each)])
+    return X, np.repeat(np.arange(recordings), each)
+
+
+def trained_on(data: Path, out: Path) -> Path:
+    assert run(arguments("gbt", data, out, *SHORT["gbt"])).code == Exit.DONE
+    return out / "artifacts" / "gbt_oracle.ckpt.json"
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """(data, checkpoint)"""
+    folder = tmp_path_factory.mktemp("seen")
+    X, recording = walks()
+    data = write(folder / "data", X, recording, label=recording % 2)
+    return data, trained_on(data, folder)
+
+
+def of_before(checkpoint: Path, folder: Path) -> Path:
+    """The checkpoint as an earlier version would have written it."""
+    document = json.loads(checkpoint.read_text())
+    del document["seen"], document["ranges"]
+    folder.mkdir()
+    (folder / "gbt_oracle.xgb.json").write_bytes(
+        checkpoint.with_name("gbt_oracle.xgb.json").read_bytes()
+    )
+    path = folder / checkpoint.name
+    path.write_text(json.dumps(document))
+    return path
+
+
+def scored(
+    checkpoint: Path, data: Path, capsys: pytest.CaptureFixture[str]
+) -> tuple[pl.DataFrame, str]:
+    """The rows, and what was said beside them."""
+    assert scoring.main([str(checkpoint), str(data), "--format", "json"]) == Exit.DONE
+    said = capsys.readouterr()
+    return pl.read_json(said.out.encode(), infer_schema_length=None), said.err
+
+
+def test_scores_of_the_training_data_say_the_side_of_each_row(
+    trained: tuple[Path, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    data, checkpoint = trained
+    rows, said = scored(checkpoint, data, capsys)
+    report = json.loads((checkpoint.parents[1] / "reports" / "gbt_oracle_train.json").read_text())
+    counts = dict(rows["side"].value_counts().iter_rows())
+    assert counts == {side: n["windows"] for side, n in report["split"]["n"].items()}
+    assert "only test and new ones tell how good the model is" in said
+    assert "lie outside" not in said
+
+
+def test_sides_are_known_by_content_in_other_data(
+    trained: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The windows again in another order, under other recordings and hosts, with others between them."""
+    data, checkpoint = trained
+    known, _ = scored(checkpoint, data, capsys)
+    X, _ = walks()
+    fresh, _ = walks(seed=9, recordings=10)
+    turn = np.random.default_rng(0).permutation(200)
+    both = np.concatenate([X, fresh])[turn]
+    other = write(tmp_path / "other", both, 100 + np.arange(200) // 4, host=np.full(200, "g"))
+    rows, _ = scored(checkpoint, other, capsys)
+    expected = np.array([*known["side"].to_list(), *["new"] * 40])[turn]
+    assert rows["side"].to_list() == expected.tolist()
+
+
+def test_a_checkpoint_of_before_says_that_it_cannot_know(
+    trained: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data, checkpoint = trained
+    old = of_before(checkpoint, tmp_path / "old")
+    rows, said = scored(old, data, capsys)
+    assert rows["side"].to_list() == scored(checkpoint, data, capsys)[0]["side"].to_list()
+    assert "keeps no ranges" in said
+    X, _ = walks(seed=9)
+    rows, said = scored(old, write(tmp_path / "other", X, np.arange(160) // 4), capsys)
+    assert rows["side"].null_count() == 160
+    assert "has seen is not known: its checkpoint does not keep" in said
+
+
+@pytest.mark.parametrize(
+    ("change", "share"),
+    [
+        (lambda X: X * 1000, 90),
+        (lambda X: X / 1000, 90),
+        (lambda X: X * 0, 100),
+        (lambda X: X + 1e4, 100),
+        (lambda X: np.where(np.arange(2)[None, :, None] == 0, 0, X), 100),  # one dead sensor
+    ],
+    ids=["larger", "smaller", "zero", "shifted", "dead"],
+)
+def test_values_beyond_those_of_the_training_are_said_by_host(
+    trained: tuple[Path, Path],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    change: object,
+    share: int,
+) -> None:
+    assert callable(change)
+    X, recording = walks(seed=9)
+    host = np.where(recording % 2 == 0, "odd", "usual")
+    X = np.where((host == "odd")[:, None, None], change(X), X)
+    data = write(tmp_path / "d", X, recording, host=host)
+    _, said = scored(trained[1], data, capsys)
+    lines = [line for line in said.splitlines() if "lie outside" in line]
+    assert len(lines) == 1, said
+    assert " of odd lie" in lines[0]
+    assert int(lines[0].split("%")[0].rsplit(" ", 1)[1]) >= share
+
+
+def test_samples_of_another_rate_are_said_to_lie_outside(
+    trained: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = np.random.default_rng(9).normal(size=(20, 2, 8 * 64)).cumsum(axis=2)[:, :, ::16]
+    X = np.stack([line[:, b * 8 : b * 8 + 8] for line in lines for b in range(4)])
+    _, said = scored(trained[1], write(tmp_path / "d", X, np.arange(80) // 4), capsys)
+    assert "of the windows of h lie outside of what the model was trained on" in said
+
+
+def test_what_is_kept_of_windows_is_small_sorted_and_bounded(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    found = inputs_of(write(tmp_path / "d", noise(), np.arange(80) // 4))
+    split = split_inputs(found, recipe="sample", train_hosts=(), seed=0, supervised=False)
+    kept = seen.keep(found.window_digests, split)
+    assert kept.sides is not None
+    assert sum(len(text) for text in kept.sides.values()) < 80 * 8 + 4 * 4
+    train = kept.digests(Side.TRAIN)
+    assert train.size == split.train.size
+    assert (np.diff(train.astype(np.int64)) > 0).all()
+    monkeypatch.setattr(seen, "MOST_WINDOWS", 79)
+    assert seen.keep(found.window_digests, split) == seen.Seen(sides=None)
+    assert seen.sides_by_content({"seen": {"sides": None}}, found.window_digests) is None
+    assert seen.why_unknown({"seen": {"sides": None}}) == seen.TOO_MANY
+
+
+# -- comparisons -------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def exported_twice(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, Path, Path]:
+    """(data, checkpoint) of an export and of the same windows again, shuffled inside the classes: the ids stay."""
+    folder = tmp_path_factory.mktemp("twice")
+    X, rng = noise(160, seed=4), np.random.default_rng(1)
+    label = np.arange(160) % 2
+    turn = np.arange(160)
+    for one in (0, 1):
+        turn[label == one] = rng.permutation(turn[label == one])
+    found = []
+    for name, order in (("a", np.arange(160)), ("b", turn)):
+        data = write(folder / name, X[order], np.arange(160), label=label)
+        found += [data, trained_on(data, folder / f"{name}-out")]
+    return (found[0], found[1], found[2], found[3])
+
+
+def test_a_model_trained_on_another_export_is_refused_though_the_names_are_equal(
+    exported_twice: tuple[Path, Path, Path, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, a, data, b = exported_twice
+    fingerprints = [json.loads(path.read_text())["split"]["fingerprint"] for path in (a, b)]
+    assert fingerprints[0] == fingerprints[1]
+    assert comparing.main([str(a), str(b), str(data)]) == Exit.BAD_DATA
+    said = capsys.readouterr()
+    assert "neither saw" not in said.out
+    assert "gbt oracle was trained on other data than these" in said.err
+
+
+def test_other_data_are_judged_where_neither_has_learnt(
+    exported_twice: tuple[Path, Path, Path, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, a, data, b = exported_twice
+    judged = [scoring.judge(one, data) for one in (a, b)]
+    found = comparing.compare(*judged, other_data=True)
+    side = [scoring.sides(one) for one in judged]
+    assert side[0] is not None
+    assert side[1] is not None
+    unseen = (side[0] == "test") & (side[1] == "test")
+    assert (found["windows"], found["left_out"]) == (int(unseen.sum()), int((~unseen).sum()))
+    assert 0 < found["windows"] < 40
+    assert comparing.main([str(a), str(b), str(data), "--other-data"]) == Exit.DONE
+    said = capsys.readouterr().out
+    assert "that neither saw" in said
+    assert "windows were left out: one of the two has seen part of their recordings." in said
+
+
+def test_nothing_is_concluded_where_a_checkpoint_does_not_know(
+    exported_twice: tuple[Path, Path, Path, Path],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    first, a, data, b = exported_twice
+    old = of_before(a, tmp_path / "old")
+    assert comparing.main([str(old), str(a), str(first)]) == Exit.DONE, "its own data it knows"
+    assert "that neither saw" in capsys.readouterr().out
+    assert comparing.main([str(old), str(b), str(data), "--other-data"]) == Exit.DONE
+    said = capsys.readouterr().out
+    assert "neither saw" not in said
+    assert "Which is better cannot be said: gbt oracle may have been trained on these" in said
+    assert "is better, and" not in said
+
+
+def test_data_of_which_everything_was_seen_are_refused(
+    trained: tuple[Path, Path], tmp_path: Path
+) -> None:
+    data, checkpoint = trained
+    rows = scoring.score(checkpoint, data)
+    learnt = (rows["side"] == "train").to_numpy()
+    X, recording = walks()
+    again = write(tmp_path / "d", X[learnt], recording[learnt], label=recording[learnt] % 2)
+    one = scoring.judge(checkpoint, again)
+    with pytest.raises(BadData, match="nothing is left to judge them on"):
+        comparing.compare(one, one, other_data=True)

@@ -23,8 +23,11 @@ from training.clock import Clock
 from training.data.classes import benign_of
 from training.data.errors import DataError, SchemaMismatch
 from training.data.schema import FeatureSchema, require_same
+from training.data.split import Side
 from training.trainer.contract import BadData
 from training.trainer.flags import MODELS
+from training.trainer.ranges import Range
+from training.trainer.seen import Seen
 
 FORMAT = "cis490-checkpoint"
 VERSION = 1
@@ -67,8 +70,12 @@ class _Members(msgspec.Struct):
     label_map: dict[str, int]
     split: _Split
     sidecar: _Sidecar
+    run_key: dict[str, Any] = {}
     levels: _Levels | None = None
     threshold: _Threshold | None = None
+    # Checkpoints of earlier versions are without these.
+    seen: Seen | None = None
+    ranges: dict[str, Range] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +135,9 @@ def _check(members: _Members) -> None:
     """Raises ValueError when the numbers of the classes, or a hyperparameter, cannot be those of a training."""
     if sorted(members.label_map.values()) != list(range(len(members.label_map))):
         raise ValueError("the classes are not numbered from 0 on")
+    if members.seen is not None:
+        for side in Side:
+            members.seen.digests(side)
     for one in MODELS.get(members.model, ()):
         if one.key in members.hyper:
             try:

@@ -1,8 +1,9 @@
 """``python -m training.trainer.compare A.ckpt.json B.ckpt.json DATA``: is one really better, or was it the draw?
 
 Both models score the windows that neither of them saw: the test side of the split that their
-checkpoints name, made again from ``DATA`` and checked against its fingerprint. What oracle channels
-are worth is the gap between an oracle model and a realistic one.
+checkpoints name, made again from ``DATA``, the data set that both were trained on, and checked against
+its fingerprint. Other data are refused, or with ``--other-data`` judged where neither has learnt, by
+content. What oracle channels are worth is the gap between an oracle model and a realistic one.
 """
 
 from __future__ import annotations
@@ -11,16 +12,19 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from training.streams import replace_unprintable
 from training.trainer.contract import BadData, Progress, Stop, limit_threads, perform
 from training.trainer.flags import FEWEST_RESAMPLES
-from training.trainer.score import Judged, judge
+from training.trainer.score import Judged, judge, sides, split_again
 
 if TYPE_CHECKING:
-    from training.data.split import Split
+    import numpy as np
+    from numpy.typing import NDArray
+
     from training.trainer.resample import FloatArray, Weights
     from training.trainer.scored import Classes, Scored
 
@@ -40,6 +44,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--n-resamples", type=_resamples, default=1000, help="(default 1000)")
     parser.add_argument("--seed", type=int, default=0, help="of the resamples (default 0)")
     parser.add_argument("--threads", type=_whole, default=1, help="CPU threads (default 1)")
+    parser.add_argument(
+        "--other-data", action="store_true",
+        help="data that neither need have been trained on: what one of them has seen is left out",
+    )  # fmt: skip
     parser.add_argument("--json", action="store_true", help="the numbers for a machine")
     names = parser.parse_args(argv)
     limit_threads(names.threads)
@@ -50,6 +58,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             judge(names.b, names.data, threads=names.threads),
             n_resamples=names.n_resamples,
             seed=names.seed,
+            other_data=names.other_data,
         )
         print(json.dumps(found, allow_nan=False) if names.json else _in_words(found))
 
@@ -73,19 +82,19 @@ def _resamples(text: str) -> int:
     return value
 
 
-def compare(a: Judged, b: Judged, *, n_resamples: int = 1000, seed: int = 0) -> dict[str, Any]:
-    """The AUROC of both and their gap, as {value, ci95}; JSON values. Raises ``BadData`` where that has no meaning."""
+def compare(
+    a: Judged, b: Judged, *, n_resamples: int = 1000, seed: int = 0, other_data: bool = False
+) -> dict[str, Any]:
+    """The AUROC of both and their gap, as {value, ci95}; JSON values. Raises ``BadData`` where that has no meaning.
+
+    Both must have been trained on the data judged; ``other_data`` allows others, and leaves out what either has seen.
+    """
     import numpy as np
 
     from training.trainer.evaluate import evaluate
 
-    sides = [_split_again(one) for one in (a, b)]
-    rows = sides[0].test
-    if not np.array_equal(rows, sides[1].test):
-        raise BadData(
-            "the two models were judged on different episodes: train both with the same split "
-            "recipe, train hosts and seed"
-        )
+    judged_on = _unseen_rows(a, b, other_data=other_data)
+    rows = judged_on.rows
     classes = a.classes
     if a.document["label_map"] != b.document["label_map"] or classes != b.classes:
         raise BadData("the two models know different classes: there is nothing to compare")
@@ -111,26 +120,74 @@ def compare(a: Judged, b: Judged, *, n_resamples: int = 1000, seed: int = 0) -> 
         "windows": int(rows.size),
         "episodes": int(np.unique(scored[0].episode).size),
         "hosts": sorted(set(scored[0].host.tolist())),
+        "left_out": judged_on.left_out,
+        "unknown": list(judged_on.unknown),
     }
 
 
-def _split_again(judged: Judged) -> Split:
-    from training.trainer.inputs import split_inputs
+@dataclass(frozen=True, slots=True)
+class _JudgedOn:
+    """The windows that are judged; how many were not, as a model had seen them; and models of which that is unknown."""
 
-    recorded = judged.document["split"]
-    split = split_inputs(
-        judged.inputs,
-        recipe=recorded["recipe"],
-        train_hosts=recorded["train_hosts"],
-        seed=recorded["seed"],
-        supervised=False,
-    )
-    if split.fingerprint != recorded["fingerprint"]:
+    rows: NDArray[np.int64]
+    left_out: int = 0
+    unknown: tuple[str, ...] = ()
+
+
+def _unseen_rows(a: Judged, b: Judged, *, other_data: bool) -> _JudgedOn:
+    from training.trainer.seen import same_data
+
+    strange = [one for one in (a, b) if not same_data(one.document, one.inputs)]
+    if not strange:
+        return _JudgedOn(_shared_test(a, b))
+    if not other_data:
         raise BadData(
-            f"this is not the data set that {judged.document['model']} in mode "
-            f"{judged.document['mode']} was trained on: its own windows might be judged"
+            f"{strange[0].name} was trained on other data than these, and may have seen some of these windows: name "
+            "the data set it was trained on, or say --other-data to compare on what neither saw, by content"
         )
-    return split
+    return _unseen_by_content(a, b)
+
+
+def _shared_test(a: Judged, b: Judged) -> NDArray[np.int64]:
+    """The test side of both, which must be one: of the data set that both were trained on."""
+    import numpy as np
+
+    splits = [split_again(one) for one in (a, b)]
+    for one, split in zip((a, b), splits, strict=True):
+        if split.fingerprint != one.document["split"]["fingerprint"]:
+            raise BadData(
+                f"{one.name} was trained on these data, divided by other rules (of an earlier version), so its own "
+                "windows might be judged: train it again"
+            )
+    if not np.array_equal(splits[0].test, splits[1].test):
+        raise BadData(
+            "the two models were judged on different episodes: train both with the same split "
+            "recipe, train hosts and seed"
+        )
+    return splits[0].test
+
+
+def _unseen_by_content(a: Judged, b: Judged) -> _JudgedOn:
+    """Of any data: windows of recordings of which neither model has learnt, stopped or calibrated by any part."""
+    import numpy as np
+
+    from training.trainer.seen import NEW
+
+    recording = a.inputs.episode
+    used, unknown = np.zeros(recording.size, dtype=bool), []
+    for one in (a, b):
+        side = sides(one)
+        if side is None:
+            unknown.append(one.name)
+        else:
+            used |= ~np.isin(side, (NEW, "test"))
+    used = np.isin(recording, recording[used])
+    rows = np.flatnonzero(~used)
+    if not rows.size:
+        raise BadData(
+            "one of the two models has learnt from every recording here: nothing is left to judge them on"
+        )
+    return _JudgedOn(rows, int(used.sum()), tuple(unknown))
 
 
 def _in_words(found: dict[str, Any]) -> str:
@@ -144,9 +201,19 @@ def _in_words(found: dict[str, Any]) -> str:
     ]
     lines.append(f"{'gap':{wide}}        {gap(found['gap'])}")
     lines.append(
-        f"{found['windows']:,} windows of {found['episodes']} episodes that neither saw, "
-        f"of {', '.join(found['hosts'])}; 95 % intervals."
+        f"{found['windows']:,} windows of {found['episodes']} episodes"
+        f"{'' if found['unknown'] else ' that neither saw'}, of {', '.join(found['hosts'])}; 95 % intervals."
     )
+    if found["left_out"]:
+        lines.append(
+            f"{found['left_out']:,} windows were left out: one of the two has seen part of their recordings."
+        )
+    if found["unknown"]:
+        lines.append(
+            f"Which is better cannot be said: {' and '.join(found['unknown'])} may have been trained on these "
+            "windows; the checkpoint does not keep what it has seen."
+        )
+        return "\n".join(lines)
     return "\n".join([*lines, _conclusion(found["gap"], names)])
 
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from training.data.dataset import Dataset, load_processed, load_validation
 from training.data.errors import DataError
 from training.data.features import extract
-from training.data.identity import Kinship, of_two_hosts
+from training.data.identity import Kinship, of_two_hosts, window_digests
 from training.data.split import Split, SplitError, make_split
 from training.trainer.arguments import TrainerArgs
 from training.trainer.contract import BadData
@@ -40,6 +40,7 @@ class Inputs:
     schema_hash: str
     schema_fields: Mapping[str, Any]  # what the hash covers
     digest: str  # of the data set
+    window_digests: NDArray[np.uint64]  # (N,) of the samples that the mode may see
     quarantined: tuple[Mapping[str, Any], ...]
     baseline: NDArray[np.float32]  # like ``X``, of the hosts' baseline recordings
     baseline_features: NDArray[np.float32]
@@ -101,6 +102,7 @@ def from_dataset(
         schema_hash=data.schema_hash,
         schema_fields=msgspec.to_builtins(data.schema),
         digest=data.data_digest,
+        window_digests=window_digests(data.tensors, data.channel_names),
         quarantined=quarantined,
         baseline=quiet if by_features else data.baseline,
         baseline_features=quiet,

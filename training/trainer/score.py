@@ -2,7 +2,8 @@
 
 ``DATA`` is a processed data set (a folder like ``data/processed``) of the schema that the model was
 trained on; anything else is refused before a weight is read. Each window gets its score, the
-probability of each class where the model has classes, and whether it raises an alarm.
+probability of each class where the model has classes, whether it raises an alarm, and the side it was
+on when the model was trained (``new``: on none). What a reader of the scores must know stands on standard error.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import argparse
 import pickle
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +21,10 @@ from training.streams import replace_unprintable
 from training.trainer.contract import BadArguments, BadData, Progress, Stop, limit_threads, perform
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from training.data.split import Split
     from training.trainer.inputs import Inputs
     from training.trainer.scored import Classes, Scored
 
@@ -54,7 +60,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     def work(_progress: Progress, _stop: Stop) -> None:
         if names.out is not None and names.out.suffix not in FORMATS:
             raise BadArguments(f"--out {names.out} must end in {', '.join(FORMATS)}")
-        write(score(names.checkpoint, names.data, threads=max(names.threads, 1)), names)
+        judged = judge(names.checkpoint, names.data, threads=max(names.threads, 1))
+        side = sides(judged)
+        write(table(judged, side), names)
+        for remark in remarks(judged, side):
+            print(f"note: {remark}", file=sys.stderr)
 
     return perform(work, out=sys.stderr)
 
@@ -67,6 +77,11 @@ class Judged:
     inputs: Inputs
     scored: Scored
     classes: Classes
+    notes: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        return f"{self.document['model']} {self.document['mode']}"
 
 
 def judge(checkpoint: Path, data: Path, *, threads: int = 1) -> Judged:
@@ -117,9 +132,11 @@ def judge(checkpoint: Path, data: Path, *, threads: int = 1) -> Judged:
             f"{checkpoint} names {len(labels)} classes and knows {outputs.proba.shape[1]}"
         )
     said, recorded = outputs.score, document.get("levels")
+    notes: list[str] = []
     if said is not None and recorded is not None:
         quiet = baseline_scores(fitted, inputs)
-        said = Levels.elsewhere(quiet, inputs.baseline_host, recorded).applied(said, inputs.host)
+        levels = Levels.elsewhere(quiet, inputs.baseline_host, recorded)
+        said, notes = levels.applied(said, inputs.host), levels.notes(inputs.host)
     try:
         classes = Classes.of(labels, loaded.benign)
         scored = Scored.build(
@@ -134,14 +151,19 @@ def judge(checkpoint: Path, data: Path, *, threads: int = 1) -> Judged:
         )
     except ValueError as error:
         raise BadData(f"{checkpoint} does not fit {data}: {error}") from None
-    return Judged(document, inputs, scored, classes)
+    return Judged(document, inputs, scored, classes, tuple(notes))
 
 
 def score(checkpoint: Path, data: Path, *, threads: int = 1) -> Any:
     """A polars frame with a row a window; raises ``BadData`` for a bad checkpoint or other data."""
+    judged = judge(checkpoint, data, threads=threads)
+    return table(judged, sides(judged))
+
+
+def table(judged: Judged, side: NDArray[np.str_] | None) -> Any:
+    """A polars frame with a row a window."""
     import polars as pl
 
-    judged = judge(checkpoint, data, threads=threads)
     inputs, scored, document = judged.inputs, judged.scored, judged.document
     columns: dict[str, Any] = {
         "window_id": inputs.window_id,
@@ -149,6 +171,7 @@ def score(checkpoint: Path, data: Path, *, threads: int = 1) -> Any:
         "host": inputs.host,
         "t_start": inputs.t_start,
         "t_end": inputs.t_end,
+        "side": [None] * inputs.y.size if side is None else side,
         "score": scored.score,
     }
     labels = document["label_map"]
@@ -158,7 +181,58 @@ def score(checkpoint: Path, data: Path, *, threads: int = 1) -> Any:
         columns["class"] = [by_number[k] for k in scored.proba.argmax(axis=1)]
     threshold = (document.get("threshold") or {}).get("threshold")
     columns["alarm"] = [None] * scored.y.size if threshold is None else scored.score > threshold
-    return pl.DataFrame(columns, schema_overrides={"alarm": pl.Boolean})
+    return pl.DataFrame(columns, schema_overrides={"alarm": pl.Boolean, "side": pl.String})
+
+
+def sides(judged: Judged) -> NDArray[np.str_] | None:
+    """The side (N) of each window when the model was trained; None where the checkpoint cannot say.
+
+    Of the data set it was trained on by the split itself, which is exact; of another one by content.
+    """
+    from training.trainer.seen import same_data, sides_by_content, sides_of_split
+
+    inputs = judged.inputs
+    if same_data(judged.document, inputs):
+        with suppress(BadData):  # what cannot be divided today was divided by earlier rules
+            split = split_again(judged)
+            if split.fingerprint == judged.document["split"]["fingerprint"]:
+                return sides_of_split(split, inputs.y.size)
+    return sides_by_content(judged.document, inputs.window_digests)
+
+
+def split_again(judged: Judged) -> Split:
+    """The split that the checkpoint names, of the data that were judged. Raises ``BadData``."""
+    from training.trainer.inputs import split_inputs
+
+    recorded = judged.document["split"]
+    return split_inputs(
+        judged.inputs,
+        recipe=recorded["recipe"],
+        train_hosts=recorded["train_hosts"],
+        seed=recorded["seed"],
+        supervised=False,
+    )
+
+
+def remarks(judged: Judged, side: NDArray[np.str_] | None) -> list[str]:
+    """What a reader of the scores must know, a sentence each: which rows are no test, and how unlike the data are."""
+    from training.trainer import ranges
+    from training.trainer.seen import why_unknown
+
+    if side is None:
+        first = f"Which of these windows {judged.name} has seen is not known: {why_unknown(judged.document)}."
+    else:
+        listed = side.tolist()
+        shown = ", ".join(f"{name} {listed.count(name):,}" for name in dict.fromkeys(listed))
+        first = f"Windows by side: {shown}; only test and new ones tell how good the model is."
+    inputs, said = judged.inputs, [first, *ranges.said_of(judged.inputs, judged.document)]
+    if inputs.schema_fields["normaliser"].get("type") == "host_baseline":
+        without = sorted(set(inputs.host.tolist()) - set(inputs.baseline_host.tolist()))
+        said += [
+            f"{host} has no baseline recording here: its values are measured from the usual level of the others."
+            for host in without
+        ]
+    return [*said, *judged.notes]
 
 
 def write(frame: Any, names: argparse.Namespace) -> None:

@@ -7,6 +7,7 @@ import platform
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from training.clock import Clock, SystemClock
@@ -23,7 +24,9 @@ from training.trainer.evaluate import (
 )
 from training.trainer.inputs import Inputs, read_inputs, split_inputs
 from training.trainer.levels import Levels, baseline_scores
+from training.trainer.ranges import ranges_of
 from training.trainer.report import build_report, write_report
+from training.trainer.seen import keep
 from training.trainer.task import Fitted, IntArray, Task
 
 CALIBRATED_ON = "benign windows of the calibration side, which trained and stopped nothing"
@@ -211,6 +214,8 @@ def _document(
         "levels": None if levels is None else levels.to_dict(),
         "hyper": dict(args.hyper),
         "split": split.to_dict(),
+        "seen": msgspec.to_builtins(keep(inputs.window_digests, split)),
+        "ranges": msgspec.to_builtins(ranges_of(inputs, split.train)),
         "run_key": key.to_dict(),
     }
 

@@ -1,0 +1,98 @@
+"""The range of values that a model was trained on: kept in its checkpoint, held against the windows it scores.
+
+Of each channel: the lowest and highest value, and how rough its quietest and its liveliest window is (the mean size of
+the steps from sample to sample). A window lies outside when some channel leaves its range by more than half of it, or
+is less than half as rough as the quietest window in training, or more than twice as rough as the liveliest: a sensor
+that died, a unit that changed, samples of another rate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from training.data.features import STATISTICS
+from training.trainer.inputs import Inputs
+
+MARGIN = 0.5  # of the range, on either side
+FACTOR = 2.0  # of the roughness, on either side
+ROUNDING = 1e-5  # of a value: what single precision may add
+WORTH_SAYING = 0.01  # of a host's windows
+KEPT = ("min", "max", "diff_abs_mean")
+UNKNOWN = (
+    "The checkpoint keeps no ranges of what the model was trained on (an earlier version made it): values far from "
+    "these go unnoticed."
+)
+
+
+class Range(msgspec.Struct, frozen=True):
+    """Of one channel, over all training windows."""
+
+    low: float
+    high: float
+    quietest: float
+    liveliest: float
+
+
+def ranges_of(inputs: Inputs, rows: NDArray[np.int64]) -> dict[str, Range]:
+    """By channel, over the windows ``rows``."""
+    low, high, rough = (column[rows] for column in _statistics(inputs))
+    edges = (low.min(axis=0), high.max(axis=0), rough.min(axis=0), rough.max(axis=0))
+    return {
+        channel: Range(*(float(f"{edge[number]:.6g}") for edge in edges))
+        for number, channel in enumerate(_channels(inputs))
+    }
+
+
+def outside(inputs: Inputs, ranges: Mapping[str, Range]) -> NDArray[np.bool_]:
+    """(N, C): which windows leave the range of which channel."""
+    low, high, rough = _statistics(inputs)
+    odd = np.zeros(low.shape, dtype=bool)
+    for number, channel in enumerate(_channels(inputs)):
+        one = ranges.get(channel)
+        if one is None:
+            continue
+        noise = ROUNDING * max(abs(one.low), abs(one.high))
+        slack = MARGIN * (one.high - one.low) + noise
+        odd[:, number] = (
+            (low[:, number] < one.low - slack)
+            | (high[:, number] > one.high + slack)
+            | (rough[:, number] < one.quietest / FACTOR)
+            | (rough[:, number] > one.liveliest * FACTOR + noise)
+        )
+    return odd
+
+
+def said_of(inputs: Inputs, document: Mapping[str, Any]) -> list[str]:
+    """A sentence for each host of whose windows a notable share lies outside; or that nothing is known."""
+    if document.get("ranges") is None:
+        return [UNKNOWN]
+    odd = outside(inputs, msgspec.convert(document["ranges"], dict[str, Range]))
+    names, said = _channels(inputs), []
+    for host in np.unique(inputs.host).tolist():
+        here = odd[inputs.host == host]
+        share = float(here.any(axis=1).mean())
+        if share >= WORTH_SAYING:
+            often = np.argsort(-here.sum(axis=0), kind="stable")[:3].tolist()
+            worst = ", ".join(names[number] for number in often if here[:, number].any())
+            said.append(
+                f"{share:.0%} of the windows of {host} lie outside of what the model was trained on (most often in "
+                f"{worst}): what it says of them is a guess."
+            )
+    return said
+
+
+def _channels(inputs: Inputs) -> list[str]:
+    return [str(channel["name"]) for channel in inputs.schema_fields["channels"]]
+
+
+def _statistics(inputs: Inputs) -> list[NDArray[np.float64]]:
+    """Each of ``KEPT``, (N, C), from the features: these begin with all statistics of each channel in turn."""
+    channels = len(inputs.schema_fields["channels"])
+    width = channels * len(STATISTICS)
+    by_channel = inputs.features[:, :width].reshape(-1, channels, len(STATISTICS))
+    return [by_channel[:, :, STATISTICS.index(name)].astype(np.float64) for name in KEPT]

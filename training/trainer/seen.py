@@ -1,0 +1,100 @@
+"""Which windows a model has seen, by content: kept in its checkpoint, asked by ``score`` and ``compare``.
+
+The checkpoint has, for each side of its split, the sorted digests of the windows, six bytes each (of a million windows
+one in 280 million others would be mistaken for one of them). A digest covers the channels that the model's mode may
+see, and neither number, name, host nor time.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from training.data.split import Side, Split
+from training.trainer.inputs import Inputs
+
+BYTES = 6
+MOST_WINDOWS = 4_000_000  # beyond, a checkpoint would be larger than what is read of one
+NEW = "new"  # the side of a window that is on none
+WITHOUT = (
+    "its checkpoint does not keep which windows it has seen: it was made by an earlier version"
+)
+TOO_MANY = f"a checkpoint keeps the digests of at most {MOST_WINDOWS:,} windows, and it saw more"
+
+Digests = NDArray[np.uint64]
+_Text = Annotated[str, msgspec.Meta(max_length=MOST_WINDOWS * BYTES * 4 // 3 + 4)]
+
+
+class Seen(msgspec.Struct, frozen=True):
+    """The member ``seen`` of a checkpoint. ``sides`` is None where there were too many windows to keep."""
+
+    sides: dict[Side, _Text] | None
+
+    def digests(self, side: Side) -> Digests:
+        """Of one side, sorted, shortened to their first ``BYTES``. Raises ValueError where these are none."""
+        try:
+            data = base64.b64decode((self.sides or {}).get(side, ""), validate=True)
+        except binascii.Error as error:
+            raise ValueError(f"seen.sides.{side} is no Base64 ({error})") from None
+        if len(data) % BYTES:
+            raise ValueError(f"seen.sides.{side} holds no digests of {BYTES} bytes")
+        whole = np.zeros((len(data) // BYTES, 8), dtype=np.uint8)
+        whole[:, 8 - BYTES :] = np.frombuffer(data, dtype=np.uint8).reshape(-1, BYTES)
+        found: Digests = whole.view(">u8")[:, 0].astype(np.uint64)
+        return found
+
+
+def keep(digests: Digests, split: Split) -> Seen:
+    """What a checkpoint keeps of the windows (N digests) on each side."""
+    if digests.size > MOST_WINDOWS:
+        return Seen(sides=None)
+    return Seen(sides={side: _packed(digests[split.side(side)]) for side in Side})
+
+
+def _packed(digests: Digests) -> str:
+    short = np.unique(_short(digests)).astype(">u8").view(np.uint8).reshape(-1, 8)
+    return base64.b64encode(short[:, 8 - BYTES :].tobytes()).decode()
+
+
+def _short(digests: Digests) -> Digests:
+    return digests >> np.uint64(8 * (8 - BYTES))
+
+
+def sides_by_content(document: Mapping[str, Any], digests: Digests) -> NDArray[np.str_] | None:
+    """The side (N) that each window was on in training, or ``new``; None where the checkpoint does not know.
+
+    A window that was on two sides counts for the first: what trained a model is no test of it.
+    """
+    seen = None if document.get("seen") is None else msgspec.convert(document["seen"], Seen)
+    if seen is None or seen.sides is None:
+        return None
+    side = np.full(digests.size, NEW, dtype="U5")
+    short = _short(digests)
+    for name in reversed(Side):
+        side[np.isin(short, seen.digests(name))] = name.value
+    return side
+
+
+def same_data(document: Mapping[str, Any], inputs: Inputs) -> bool:
+    """Whether the model was trained on this very data set."""
+    key = document.get("run_key")
+    return isinstance(key, dict) and key.get("data") == inputs.digest
+
+
+def why_unknown(document: Mapping[str, Any]) -> str:
+    """Why a checkpoint cannot say what its model has seen."""
+    return WITHOUT if document.get("seen") is None else TOO_MANY
+
+
+def sides_of_split(split: Split, windows: int) -> NDArray[np.str_]:
+    """The side (N) of each window of the data set that ``split`` divides; what was purged is ``new``."""
+    side = np.full(windows, NEW, dtype="U5")
+    for name in Side:
+        side[split.side(name)] = name.value
+    return side
