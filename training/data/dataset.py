@@ -30,6 +30,7 @@ from training.data.schema import (
     SCHEMA_VERSION,
     ChannelSpec,
     FeatureSchema,
+    Timing,
     read_schema,
     require_same,
 )
@@ -91,11 +92,13 @@ def write_processed(
     validation_rows: Sequence[dict[str, Any]],
     baseline: WindowSet | None = None,
     benign: Sequence[str] = (BENIGN,),
+    time: Timing = Timing.SECONDS,
     understood: Understood | None = None,
 ) -> FeatureSchema:
     """Write the whole folder and return its schema.
 
-    ``label_names`` in order of their integers; ``benign`` are those that raise no alarm. ``normaliser``
+    ``label_names`` in order of their integers; ``benign`` are those that raise no alarm. ``time`` says which times mean
+    seconds. ``normaliser``
     describes the rule by plain JSON values. Channels are put in the order that the files want: realistic first.
     ``validation_rows`` have the columns of VALIDATION_SCHEMA; missing ones become null. ``baseline`` has windows of
     the hosts' baseline recordings: they train and test nothing, and show what is usual on a host. ``understood`` is
@@ -121,6 +124,7 @@ def write_processed(
         channels=ordered,
         features=feature_specs(ordered),
         benign=stated(benign),
+        time=time,
     )
     F = extract(X, ordered, sample_hz)
     index = _index(windows)

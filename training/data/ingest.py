@@ -14,18 +14,21 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn
 
 import msgspec
 import numpy as np
 
+from training.data.columns import Wanted, judge, suspects
 from training.data.errors import DataError
 from training.data.ingest_copies import without_copies
 from training.data.ingest_long import Cut, read_long
 from training.data.ingest_npz import read_npz
 from training.data.ingest_pcp import PcpCut, read_pcp
 from training.data.ingested import Ingested, Said, without_missing, write
+from training.data.times import UNITS
 from training.streams import replace_unprintable
 
 EXIT_BAD_ARGUMENTS, EXIT_BAD_DATA = 2, 65
@@ -37,6 +40,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = _parser().parse_args(argv)
     try:
         windows = without_missing(_read(args), drop=args.drop_nan)
+        if not args.pcp:
+            windows = _judged(windows, _wanted(args))
         windows = without_copies(windows, allow=args.allow_copies)
         _say(args, f"{windows.X.shape[0]:,} windows read; describing them …")
         schema, understood = write(windows, args.out_dir)
@@ -86,6 +91,13 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--oracle", type=_names, default=(), metavar="CHANNEL,CHANNEL",
                         help="columns that the realistic mode must not see")  # fmt: skip
+    parser.add_argument("--ignore", type=_names, default=(), metavar="NAME,NAME",
+                        help="columns or channels to leave out")  # fmt: skip
+    parser.add_argument("--counter", type=_names, default=(), metavar="CHANNEL,CHANNEL",
+                        help="channels that are running totals: their growth by the second counts")  # fmt: skip
+    parser.add_argument("--level", type=_names, default=(), metavar="CHANNEL,CHANNEL",
+                        help="channels that are measured, though they look like an id or a total")  # fmt: skip
+    parser.add_argument("--t-unit", choices=tuple(UNITS), help="unit of t (default: seconds)")
     parser.add_argument("--every-s", type=_positive, help="--pcp: seconds between samples (60)")
     parser.add_argument("--drop-nan", action="store_true", help="leave incomplete windows out")
     parser.add_argument("--allow-copies", action="store_true",
@@ -116,7 +128,19 @@ def _read(args: argparse.Namespace) -> Ingested:
         _usage("give one file, or one or more archives with --pcp")
     if args.pcp:
         _without_effect(
-            args, "--pcp", "hz", "window_s", "stride_s", "labels", "benign", "no_benign", "oracle"
+            args,
+            "--pcp",
+            "hz",
+            "window_s",
+            "stride_s",
+            "labels",
+            "benign",
+            "no_benign",
+            "oracle",
+            "ignore",
+            "counter",
+            "level",
+            "t_unit",
         )
         _say(args, f"reading {len(args.pcp)} archives …")
         return read_pcp(args.pcp, PcpCut(every_s=args.every_s) if args.every_s else PcpCut())
@@ -126,10 +150,27 @@ def _read(args: argparse.Namespace) -> Ingested:
     said = Said(labels=args.labels, benign=args.benign, no_benign=args.no_benign)
     if args.file.suffix == ".npz":
         _without_effect(args, "a .npz file", "every_s", "window_s", "stride_s", "oracle")
-        return read_npz(args.file, hz=args.hz or 1.0, said=said)
+        return read_npz(args.file, hz=args.hz, t_unit=args.t_unit, said=said, wanted=_wanted(args))
     _without_effect(args, f"a {args.file.suffix} file", "every_s")
-    cut = Cut(window_s=args.window_s, stride_s=args.stride_s, hz=args.hz)
-    return read_long(args.file, cut, said=said, oracle=args.oracle)
+    cut = Cut(window_s=args.window_s, stride_s=args.stride_s, hz=args.hz, t_unit=args.t_unit)
+    return read_long(args.file, cut, said=said, wanted=_wanted(args))
+
+
+def _wanted(args: argparse.Namespace) -> Wanted:
+    return Wanted(oracle=args.oracle, ignore=args.ignore, counter=args.counter, level=args.level)
+
+
+def _judged(windows: Ingested, wanted: Wanted) -> Ingested:
+    """The windows, with notes on channels that look like none; the worst are refused."""
+    found = suspects(
+        windows.X,
+        [channel.name for channel in windows.channels],
+        label=windows.label,
+        episode=windows.episode,
+        host=windows.host,
+        t_start=windows.t_start,
+    )
+    return replace(windows, notes=(*windows.notes, *judge(found, wanted)))
 
 
 def _without_effect(args: argparse.Namespace, what: str, *options: str) -> None:

@@ -22,7 +22,7 @@ def without_copies(windows: Ingested, *, allow: bool) -> Ingested:
         episode=windows.episode,
         host=windows.host,
         t_start=windows.t_start,
-        t_end=windows.t_start + windows.window_s,
+        t_end=windows.t_end,
     )
     if kin.strangers is not None:
         raise DataError(of_two_hosts(kin.strangers))

@@ -1,12 +1,12 @@
 """Windows from a NumPy archive: arrays X and y, and whatever else is known of them.
 
 X        (N, C, T) numbers        the windows
-y        (N)  numbers or names    their classes; 0 and 1 are benign and malicious-like
+y        (N)  numbers or names    their classes; 0 and 1 are benign and malicious
 episode  (N)  optional            which windows belong to one recording; absent: each is its own
 host     (N)  optional            which machine recorded it
 channel  (C)  optional            names; absent: c0, c1, …
 oracle   (C)  optional booleans   channels that the realistic mode must not see
-t        (N)  optional            start of each window in seconds, on one clock for all
+t        (N)  optional            start of each window in seconds or as a date, on one clock for all
 """
 
 from __future__ import annotations
@@ -19,16 +19,22 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from training.data import times
+from training.data.columns import Wanted, check_named, check_rounding
 from training.data.errors import DataError
 from training.data.ingested import (
     UNKNOWN_HOST,
     Ingested,
     Said,
     channel_specs,
+    following,
     measured,
     name_labels,
     own_episodes,
+    tidy,
+    unite,
 )
+from training.data.schema import Timing
 
 ROLES = {
     "X": "windows",
@@ -42,8 +48,10 @@ ROLES = {
 KEYS = tuple(ROLES)
 
 
-def read_npz(path: Path, *, hz: float, said: Said) -> Ingested:
-    """Read the archive. ``hz`` is the sampling rate of X. Raises DataError."""
+def read_npz(
+    path: Path, *, hz: float | None, t_unit: str | None, said: Said, wanted: Wanted
+) -> Ingested:
+    """Read the archive. ``hz`` is the sampling rate of X, None where nobody said it. Raises DataError."""
     found = _load(path)
     for key in ("X", "y"):
         if key not in found:
@@ -54,39 +62,146 @@ def read_npz(path: Path, *, hz: float, said: Said) -> Ingested:
             f"X must hold numbers in the shape (windows, channels, samples), "
             f"but it is {X.dtype} {X.shape}."
         )
-    n, n_channels, _ = X.shape
-    episode = _column(found, "episode", n)
-    host = _column(found, "host", n)
-    channel = _column(found, "channel", n_channels)
-    oracle = _column(found, "oracle", n_channels)
+    n, n_channels, samples = X.shape
+    columns = {
+        key: _column(found, key, n_channels if key in ("channel", "oracle") else n)
+        for key in KEYS[1:]
+    }
     labels = name_labels(_required(found["y"], n), said)
-    names_of_channels = (
-        [f"c{number}" for number in range(n_channels)]
-        if channel is None
-        else channel.astype(str).tolist()
+    names = [f"c{number}" for number in range(n_channels)]
+    if columns["channel"] is not None:
+        names = columns["channel"].astype(str).tolist()
+    host = np.full(n, UNKNOWN_HOST)
+    if columns["host"] is not None:
+        host = tidy(columns["host"].astype(str), "host")
+    episode = own_episodes(X, names)
+    if columns["episode"] is not None:
+        episode = unite(host, tidy(columns["episode"].astype(str), "episode"))
+    hidden = (
+        np.zeros(n_channels, dtype=bool)
+        if columns["oracle"] is None
+        else _booleans(columns["oracle"])
     )
-    episodes = own_episodes(X, names_of_channels) if episode is None else episode.astype(str)
-    t_start, stride_s, notes = _times(_column(found, "t", n), episodes, X.shape[2] / hz)
+    X, names, hidden = _chosen(X, names, hidden, hz, wanted, str(path))
+    check_rounding(_in_rows(X), names, np.repeat(host, samples))
+    roles = dict(ROLES)
+    t_start, timing, stride_s = (
+        following(episode, samples / (hz or 1.0)),
+        Timing.NONE,
+        samples / (hz or 1.0),
+    )
+    notes = []
+    if columns["t"] is None:
+        if t_unit is not None:
+            raise DataError(f"{path} has no array 't', so --t-unit has nothing to say.")
+        timing = Timing.NONE if hz is None else Timing.SECONDS
+        notes.append("There is no array t: a split by time is not possible.")
+    else:
+        timing = Timing.STARTS if hz is None else Timing.SECONDS
+        t_start, roles["t"] = times.from_array(columns["t"], t_unit, str(path))
+        stride_s = _step(t_start, episode, host, samples, hz, t_unit) or stride_s
     unused = sorted(set(found) - set(KEYS))
     if unused:
         notes.append(f"Arrays that mean nothing here were ignored: {', '.join(unused)}.")
-    hidden = np.zeros(n_channels, dtype=bool) if oracle is None else oracle.astype(bool)
+    if n_channels > samples and columns["channel"] is None:
+        notes.append(
+            f"X has {n_channels} channels of {samples} samples: if it is (windows, samples, channels), turn it with "
+            "X.transpose(0, 2, 1)."
+        )
     return Ingested(
         X=np.ascontiguousarray(X, dtype=np.float32),
         label=labels.of_window,
-        episode=episodes,
-        host=np.full(n, UNKNOWN_HOST) if host is None else host.astype(str),
+        episode=episode,
+        host=host,
         t_start=t_start,
-        channels=channel_specs(names_of_channels, hidden.tolist()),
+        channels=channel_specs(names, hidden.tolist(), counters=wanted.counter),
         label_names=labels.names,
         benign=labels.benign,
-        sample_hz=hz,
+        sample_hz=hz or 1.0,
         stride_s=stride_s,
+        timing=timing,
         source=f"{path.name}: {n:,} windows",
-        roles={key: ROLES[key] for key in KEYS if key in found},
+        roles={key: roles[key] for key in KEYS if key in found},
+        rate_why="nobody said it: --hz" if hz is None else "--hz",
         clock="t" if "t" in found else "",
+        left_out=tuple(f"channel {name}: --ignore" for name in wanted.ignore),
         notes=tuple(notes),
     )
+
+
+def _chosen(
+    X: NDArray[Any],
+    names: list[str],
+    hidden: NDArray[np.bool_],
+    hz: float | None,
+    wanted: Wanted,
+    where: str,
+) -> tuple[NDArray[Any], list[str], NDArray[np.bool_]]:
+    """The channels that stay, running totals as rates."""
+    unknown = [name for name in wanted.ignore if name not in names]
+    if unknown:
+        raise DataError(f"--ignore names {unknown[0]!r}, which is no channel of {where}.")
+    keep = [number for number, name in enumerate(names) if name not in wanted.ignore]
+    if not keep:
+        raise DataError("--ignore leaves no channel.")
+    names = [names[number] for number in keep]
+    check_named(names, wanted, where)
+    if len(keep) < X.shape[1]:
+        X = X[:, keep]
+    if wanted.counter:
+        if hz is None:
+            raise DataError("--counter needs --hz: a rate is a change by the second.")
+        X = X.astype(np.float64)
+        for name in wanted.counter:
+            grown = np.maximum(np.diff(X[:, names.index(name)], axis=1), 0.0) * hz
+            X[:, names.index(name)] = np.concatenate([grown[:, :1], grown], axis=1)
+    return X, names, hidden[keep]
+
+
+def _in_rows(X: NDArray[Any]) -> NDArray[np.float64]:
+    """(N, C, T) to (N T, C); float32 has nothing left to lose."""
+    if X.dtype.kind == "f" and X.dtype.itemsize <= 4:
+        return np.zeros((0, X.shape[1]))
+    return X.transpose(0, 2, 1).reshape(-1, X.shape[1]).astype(np.float64)
+
+
+def _booleans(values: NDArray[Any]) -> NDArray[np.bool_]:
+    """Which channels are hidden; text says true or false, as ``bool("False")`` would be true."""
+    if values.dtype.kind in "fiub" and np.isin(values, (0, 1)).all():
+        return values.astype(bool)
+    words = [str(value).strip().casefold() for value in values.astype(str).tolist()]
+    odd = [word for word in words if word not in ("true", "false", "1", "0")]
+    if odd:
+        raise DataError(
+            f"The array 'oracle' holds {odd[0]!r}: each value must be true or false, or 1 or 0."
+        )
+    return np.array([word in ("true", "1") for word in words])
+
+
+def _step(
+    t: NDArray[np.float64],
+    episode: NDArray[np.str_],
+    host: NDArray[np.str_],
+    samples: int,
+    hz: float | None,
+    t_unit: str | None,
+) -> float | None:
+    """The usual step from window to window, inside episodes or, where these are single windows, inside hosts."""
+    times.check_one_clock(t, host)
+    hosts, of_host = np.unique(host, return_inverse=True)
+    ids, of_episode = np.unique(episode, return_inverse=True)
+    single = ids.size == episode.size
+    by_host = times.usual_steps(t, of_host, hosts.tolist())
+    times.check_unlike_hosts(by_host)
+    steps = by_host if single else times.usual_steps(t, of_episode, ids.tolist(), least=1)
+    if not steps:
+        return None
+    step = measured(float(np.median(list(steps.values()))))
+    if hz is None:
+        times.check_step(step / samples, t_unit, "The samples of windows that follow each other")
+    elif not single:
+        times.check_length(samples / hz, step, t_unit)
+    return step
 
 
 def _load(path: Path) -> Mapping[str, NDArray[Any]]:
@@ -114,29 +229,3 @@ def _required(y: NDArray[Any], n: int) -> NDArray[Any]:
     if y.shape != (n,):
         raise DataError(f"The array 'y' has the shape {y.shape} where ({n},) is needed.")
     return y
-
-
-def _times(
-    t: NDArray[Any] | None, episode: NDArray[np.str_], window_s: float
-) -> tuple[NDArray[np.float64], float, list[str]]:
-    """Start of each window, the usual step between them, and what had to be assumed.
-
-    Without times the windows of an episode are taken to follow each other without overlap, and every episode to start
-    at 0: a split by time then has nothing to go by and says so.
-    """
-    order = np.lexsort((np.arange(episode.size), episode))
-    same = episode[order][1:] == episode[order][:-1]
-    if t is None:
-        run = np.arange(episode.size) - np.maximum.accumulate(
-            np.where(np.r_[True, ~same], np.arange(episode.size), 0)
-        )
-        t_start = np.empty(episode.size)
-        t_start[order] = run * window_s
-        return t_start, window_s, ["There is no array t: a split by time is not possible."]
-    t_start = t.astype(np.float64)
-    if not np.isfinite(t_start).all():
-        raise DataError("The array 't' holds values that are not finite numbers.")
-    by_time = np.lexsort((t_start, episode))
-    steps = np.diff(t_start[by_time])[episode[by_time][1:] == episode[by_time][:-1]]
-    steps = steps[steps > 0]
-    return t_start, measured(float(np.median(steps))) if steps.size else window_s, []

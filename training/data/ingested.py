@@ -17,12 +17,23 @@ from training.data.classes import BENIGN, MALICIOUS, NO_ALARM, Benign, choose_be
 from training.data.dataset import WindowSet, write_processed
 from training.data.errors import DataError
 from training.data.identity import window_digests
-from training.data.schema import ChannelSpec, FeatureSchema
-from training.data.understood import Understood, counts_of, recordings_of
+from training.data.schema import ChannelSpec, FeatureSchema, Timing
+from training.data.understood import NO_WINDOW, Understood, counts_of, recordings_of
 
 NUMBERS = "0 is benign and 1 malicious-like; --benign or --labels says otherwise"
 SAMPLES_MIN = 4  # shorter windows have no shape to describe
 UNKNOWN_HOST = "unknown"
+
+
+class Empty(NamedTuple):
+    """A recording that gave no window."""
+
+    episode: str
+    host: str
+    started_at: float
+    duration_s: float
+    samples: int
+    reason: str = NO_WINDOW
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +50,7 @@ class Ingested:
     benign: Benign
     sample_hz: float
     stride_s: float
+    timing: Timing = Timing.SECONDS
     scenario: str = "ingested"
     normaliser: dict[str, Any] = field(default_factory=lambda: {"kind": "none"})
     source: str = ""  # what was read, in a few words
@@ -46,12 +58,20 @@ class Ingested:
     rate_why: str = ""
     clock: str = ""  # of t_start; empty: there is none
     left_out: tuple[str, ...] = ()  # sentences
+    empty: tuple[Empty, ...] = ()  # recordings that gave no window
     notes: tuple[str, ...] = ()  # what was assumed, one sentence each
     baseline: WindowSet | None = None  # of the hosts' own baselines, which train and test nothing
 
     @property
     def window_s(self) -> float:
         return int(self.X.shape[2]) / self.sample_hz
+
+    @property
+    def t_end(self) -> NDArray[np.float64]:
+        """NaN without a clock and a rate; the start where only the rate is unknown."""
+        if self.timing is Timing.SECONDS:
+            return self.t_start + self.window_s
+        return self.t_start + (np.nan if self.timing is Timing.NONE else 0.0)
 
     def take(self, keep: NDArray[np.bool_]) -> Ingested:
         """The windows that ``keep`` (N booleans) selects."""
@@ -66,14 +86,17 @@ class Ingested:
 
 
 def channel_specs(
-    names: Sequence[str], oracle: Sequence[bool], units: Sequence[str] | None = None
+    names: Sequence[str],
+    oracle: Sequence[bool],
+    units: Sequence[str] | None = None,
+    counters: Sequence[str] = (),
 ) -> tuple[ChannelSpec, ...]:
-    """Channels by name; those that are ``oracle`` are hidden from the realistic mode."""
+    """Channels by name; those that are ``oracle`` are hidden from the realistic mode, ``counters`` are rates."""
     return tuple(
         ChannelSpec(
             name=name,
-            unit="" if units is None else units[number],
-            kind=str(Kind.GAUGE),
+            unit=("1/s" if name in counters else "") if units is None else units[number],
+            kind=str(Kind.COUNTER if name in counters else Kind.GAUGE),
             modes=(str(Mode.ORACLE),) if hidden else (str(Mode.ORACLE), str(Mode.REALISTIC)),
         )
         for number, (name, hidden) in enumerate(zip(names, oracle, strict=True))
@@ -187,6 +210,25 @@ def tidy(names: NDArray[np.str_], what: str) -> NDArray[np.str_]:
     return np.asarray(stripped[place.reshape(names.shape)])
 
 
+def unite(host: NDArray[np.str_], episode: NDArray[np.str_]) -> NDArray[np.str_]:
+    """Names of recordings that are known by host and episode: with the host's where ids occur on several."""
+    pairs = np.unique(np.stack([host, episode]), axis=1)
+    if np.unique(pairs[1]).size == pairs.shape[1]:
+        return episode
+    return np.array([f"{h}/{e}" for h, e in zip(host.tolist(), episode.tolist(), strict=True)])
+
+
+def following(episode: NDArray[np.str_], window_s: float) -> NDArray[np.float64]:
+    """Starts of windows without times: inside an episode they follow each other, and each episode starts at 0."""
+    order = np.lexsort((np.arange(episode.size), episode))
+    same = episode[order][1:] == episode[order][:-1]
+    place = np.arange(episode.size)
+    run = place - np.maximum.accumulate(np.where(np.r_[True, ~same], place, 0))
+    start = np.empty(episode.size)
+    start[order] = run * window_s
+    return start
+
+
 def without_missing(windows: Ingested, *, drop: bool) -> Ingested:
     """Refuse windows that hold NaN or infinity, or leave them out and say how many. Raises DataError."""
     finite = np.array([np.isfinite(window).all() for window in windows.X], dtype=np.bool_)
@@ -229,7 +271,7 @@ def write(windows: Ingested, out_dir: Path) -> tuple[FeatureSchema, Understood]:
             episode=windows.episode,
             host=windows.host,
             t_start=windows.t_start,
-            t_end=windows.t_start + windows.window_s,
+            t_end=windows.t_end,
             label=windows.label,
         ),
         channels=windows.channels,
@@ -237,6 +279,7 @@ def write(windows: Ingested, out_dir: Path) -> tuple[FeatureSchema, Understood]:
         window_s=windows.window_s,
         stride_s=windows.stride_s,
         target=target,
+        time=windows.timing,
         label_names=windows.label_names,
         benign=windows.benign.names,
         normaliser=windows.normaliser,
@@ -249,7 +292,8 @@ def write(windows: Ingested, out_dir: Path) -> tuple[FeatureSchema, Understood]:
 
 def understand(windows: Ingested, rows: Sequence[dict[str, Any]]) -> Understood:
     """The table of what was read as what."""
-    start = windows.t_start
+    start, timed = windows.t_start, windows.timing is Timing.SECONDS
+    end = float((start if windows.timing is Timing.NONE else windows.t_end).max())
     return Understood(
         source=windows.source,
         roles=windows.roles,
@@ -261,12 +305,12 @@ def understand(windows: Ingested, rows: Sequence[dict[str, Any]]) -> Understood:
         benign=windows.benign.names,
         benign_why=windows.benign.why,
         window_samples=int(windows.X.shape[2]),
-        sample_hz=windows.sample_hz,
-        window_s=windows.window_s,
-        stride_s=windows.stride_s,
+        sample_hz=windows.sample_hz if timed else None,
+        window_s=windows.window_s if timed else None,
+        stride_s=None if windows.timing is Timing.NONE else windows.stride_s,
         rate_why=windows.rate_why,
         clock=windows.clock,
-        span=(float(start.min()), float(start.max() + windows.window_s)) if windows.clock else None,
+        span=(float(start.min()), end) if windows.clock else None,
         left_out=windows.left_out,
         notes=windows.notes,
     )
@@ -275,6 +319,7 @@ def understand(windows: Ingested, rows: Sequence[dict[str, Any]]) -> Understood:
 def _validation_rows(windows: Ingested) -> list[dict[str, Any]]:
     ids, first, of_window = np.unique(windows.episode, return_index=True, return_inverse=True)
     order = np.argsort(of_window, kind="stable")
+    timed = windows.timing is Timing.SECONDS
     rows = []
     for number, members in enumerate(np.split(order, np.cumsum(np.bincount(of_window))[:-1])):
         start = windows.t_start[members]
@@ -287,8 +332,8 @@ def _validation_rows(windows: Ingested) -> list[dict[str, Any]]:
                 "scenario": windows.scenario,
                 "baseline": False,
                 "started_at": float(start.min()),
-                "duration_s": float(start.max() - start.min() + windows.window_s),
-                "sample_hz": windows.sample_hz,
+                "duration_s": float(windows.t_end[members].max() - start.min()) if timed else None,
+                "sample_hz": windows.sample_hz if timed else None,
                 "samples": int(members.size * windows.X.shape[2]),
                 "gaps": 0,
                 "longest_gap_s": 0.0,
@@ -300,4 +345,20 @@ def _validation_rows(windows: Ingested) -> list[dict[str, Any]]:
                 "digest": digest.hexdigest(),
             }
         )
-    return rows
+    return rows + [_empty_row(windows, one) for one in windows.empty]
+
+
+def _empty_row(windows: Ingested, one: Empty) -> dict[str, Any]:
+    return {
+        "episode_id": one.episode,
+        "host": one.host,
+        "scenario": windows.scenario,
+        "baseline": False,
+        "started_at": one.started_at,
+        "duration_s": one.duration_s,
+        "sample_hz": windows.sample_hz,
+        "samples": one.samples,
+        "windows": 0,
+        "ok": True,
+        "reasons": [one.reason],
+    }

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,14 @@ from training.data.errors import DataError, SchemaMismatch
 
 SCHEMA_VERSION = 1
 SCHEMA_FILE = "feature_schema_v1.json"
+
+
+class Timing(StrEnum):
+    """Which times of a data set are seconds; what is not is nominal, at one sample a second."""
+
+    SECONDS = "seconds"  # all
+    STARTS = "starts"  # when windows begin; how long they are nobody said
+    NONE = "none"  # neither a clock nor a rate was given
 
 
 class ChannelSpec(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,7 +58,7 @@ class FeatureSchema(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
     ``target`` is malicious, phase, or class (the owner said that no class is benign). ``benign`` has the owner's names
     of the classes that raise no alarm; empty, and then no part of canonical JSON and hash: the class called ``benign``,
-    or nobody has said. Read it with `classes.benign_of`.
+    or nobody has said. Read it with `classes.benign_of`. ``time`` says which times mean seconds; left out for all.
 
     ``normaliser`` says by which rule values were normalised, never with which hosts' figures: these lie beside the
     data, so that a new host can be scored under the same schema.
@@ -67,6 +76,7 @@ class FeatureSchema(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     channels: tuple[ChannelSpec, ...]
     features: tuple[FeatureSpec, ...]
     benign: tuple[str, ...] = ()
+    time: Timing = Timing.SECONDS
 
     def for_mode(self, mode: str) -> FeatureSchema:
         """The part of the schema that ``mode`` may see. Raises DataError when that is nothing."""

@@ -1,0 +1,488 @@
+"""Tables and archives that once went wrong without a word: each is right now, noted, or refused with the way out."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from training.data import ingest, understood
+from training.data.columns import Suspects, Wanted, channel_names, check_rounding, judge, suspects
+from training.data.dataset import load_processed
+from training.data.errors import DataError
+from training.data.ingest_long import rates
+from training.data.schema import read_schema
+
+CUT = ("--window-s", "8")
+
+
+def noise(count, seed=0):
+    return np.random.default_rng(seed).normal(size=count)
+
+
+def recordings(hosts="abcd", each=2, samples=40, hz=1.0, seed=0):
+    """Rows of some recordings of some hosts, on one clock; the second half of each is an attack."""
+    n = len(hosts) * each
+    t = np.concatenate([1000 * number + np.arange(samples) / hz for number in range(n)])
+    return pl.DataFrame(
+        {
+            "t": t,
+            "host": np.repeat(list(hosts), each * samples),
+            "episode": np.repeat([f"e{number}" for number in range(n)], samples),
+            "label": np.tile(np.repeat(["normal", "attack"], samples // 2), n),
+            "x": noise(t.size, seed),
+        }
+    )
+
+
+class Ingested:
+    def __init__(self, tmp_path, capsys):
+        self.tmp_path, self.capsys = tmp_path, capsys
+        self.out = tmp_path / "out"
+
+    def __call__(self, source, *options):
+        """Exit code and what was said: as JSON, or the sentence."""
+        if isinstance(source, pl.DataFrame):
+            source.write_csv(self.tmp_path / "a.csv")
+            path = self.tmp_path / "a.csv"
+        else:
+            np.savez(self.tmp_path / "a.npz", **source)
+            path = self.tmp_path / "a.npz"
+        code = ingest.main([str(path), "--out-dir", str(self.out), "--json", *options])
+        said = self.capsys.readouterr()
+        return code, json.loads(said.out) if code == 0 else said.err
+
+    def refused(self, source, *options):
+        code, said = self(source, *options)
+        assert code == 65, said
+        assert said.count("\n") == 1
+        return said
+
+    def taken(self, source, *options):
+        code, found = self(source, *options)
+        assert code == 0, found
+        return found
+
+    def load(self):
+        return load_processed(None, self.out / "tensor_window_v1", None, "oracle")
+
+    @property
+    def validation(self):
+        return pl.read_parquet(self.out / "validation_v1.parquet")
+
+
+@pytest.fixture
+def ingested(tmp_path, capsys):
+    return Ingested(tmp_path, capsys)
+
+
+# -- ids that begin anew on each host ----------------------------------------------------------------------------------
+
+
+def test_windows_that_begin_anew_on_each_host_are_different_windows(ingested):
+    rows = pl.DataFrame(
+        {
+            "t": np.tile(np.arange(480.0), 4),
+            "window": np.tile(np.arange(480) // 8, 4),
+            "host": np.repeat(list("abcd"), 480),
+            "label": np.tile(np.arange(480) // 8 % 2, 4),
+            "x": np.repeat([0.0, 100.0, 200.0, 300.0], 480) + noise(4 * 480),
+        }
+    )
+    found = ingested.taken(rows)
+    assert (found["windows"], found["samples"], found["hosts"]) == (240, 8, ["a", "b", "c", "d"])
+    data = ingested.load()
+    assert np.ptp(data.tensors, axis=2).max() < 50  # no window holds samples of two hosts
+    assert np.unique(data.episode).size == 240
+
+
+def test_episodes_that_begin_anew_on_each_host_are_different_recordings(ingested):
+    a = recordings("a", 3).with_columns(episode=pl.col("episode").str.slice(1).cast(pl.Int64))
+    b = a.with_columns(host=pl.lit("b"), t=pl.col("t") + 0.5, x=pl.Series(noise(120, 1)) + 50)
+    found = ingested.taken(pl.concat([a, b]), *CUT)
+    assert found["hosts"] == ["a", "b"]
+    assert found["understood"]["sample_hz"] == 1.0
+    assert found["understood"]["recordings"] == 6
+    assert set(ingested.load().episode.tolist()) == {f"{h}/{n}" for h in "ab" for n in range(3)}
+
+
+def test_npz_episodes_that_begin_anew_on_each_host_are_different_recordings(ingested):
+    rng = np.random.default_rng(0)
+    arrays = {"X": rng.normal(size=(24, 2, 8)), "y": np.arange(24) % 2}
+    arrays |= {"episode": np.arange(24) // 3 % 4, "host": np.repeat(["a", "b"], 12)}
+    assert ingested.taken(arrays)["episodes"] == 8
+    assert "a/0" in ingested.load().episode
+
+
+def test_two_runs_under_one_name_are_refused(ingested):
+    one = recordings("a", 1).drop("episode")
+    jittered = one.with_columns(t=pl.col("t") + 0.37, x=pl.Series(noise(40, 5)))
+    assert "begin anew at row 41 and overlap" in ingested.refused(pl.concat([one, jittered]), *CUT)
+    same = one.with_columns(x=pl.Series(noise(40, 5)))
+    said = ingested.refused(pl.concat([one, same]), *CUT)
+    assert "Two rows of the host 'a' have the time 0" in said
+    assert "add a column 'episode'" in said
+
+
+@pytest.mark.parametrize("with_t", [True, False])
+def test_a_table_appended_to_itself_is_refused(ingested, with_t):
+    rows = recordings("ab", 1).with_columns(window=pl.Series(np.arange(80) // 10)).drop("episode")
+    rows = rows if with_t else rows.drop("t")
+    said = ingested.refused(pl.concat([rows, rows]))
+    assert "holds a copy" in said or "table hold a copy" in said
+    assert "window '0' of the host 'a'" in said
+
+
+@settings(max_examples=15, deadline=None)
+@given(data=st.data())
+def test_order_of_rows_and_columns_and_names_of_episodes_change_nothing(tmp_path_factory, data):
+    folder = tmp_path_factory.mktemp("order")
+    rows = recordings("ab", 2)
+    columns = data.draw(st.permutations(rows.columns))
+    names = data.draw(st.permutations([f"run {n}" for n in range(4)]))
+    changed = rows.select(columns).with_columns(
+        episode=pl.col("episode").replace_strict(dict(zip(["e0", "e1", "e2", "e3"], names, strict=True)))
+    )  # fmt: skip
+    changed = changed.sample(fraction=1.0, shuffle=data.draw(st.booleans()), seed=3)
+    found = []
+    for number, table in enumerate((rows, changed)):
+        table.write_parquet(folder / f"{number}.parquet")
+        out = folder / str(number)
+        assert (
+            ingest.main([str(folder / f"{number}.parquet"), "--out-dir", str(out), "--json", *CUT])
+            == 0
+        )
+        load = load_processed(None, out / "tensor_window_v1", None, "oracle")
+        found.append(
+            sorted(zip(load.t_start, load.host, load.y, map(bytes, load.tensors), strict=True))
+        )
+    assert found[0] == found[1]
+
+
+# -- columns that are no channels --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "word"),
+    [
+        ("episode_id", "call it 'episode'"),
+        ("Host", "call it 'host'"),
+        ("window id", "call it 'window'"),
+        ("Session", "call it 'episode'"),
+        ("timestamp", "call it 't'"),
+        ("time", "call it 't'"),
+        ("T", "call it 't'"),
+        ("target", "call it 'label'"),
+        ("class", "call it 'label'"),
+        ("label_id", "call it 'label'"),
+        ("", "row number or an id"),
+        ("Unnamed: 0", "row number or an id"),
+        ("__index_level_0__", "row number or an id"),
+        ("index", "row number or an id"),
+    ],
+)
+def test_names_that_nearly_mean_something_are_refused_with_the_right_word(name, word):
+    with pytest.raises(DataError, match=word):
+        channel_names(["t", "label", name, "x"], Wanted(), "a.csv")
+    assert channel_names(["t", "label", name, "x"], Wanted(ignore=(name,)), "a.csv") == ["x"]
+
+
+def test_an_index_that_pandas_wrote_is_refused(ingested):
+    rows = recordings().with_row_index("").select("", "t", "host", "episode", "label", "x")
+    assert "(pandas: index=False)" in ingested.refused(rows, *CUT)
+
+
+def test_two_columns_of_one_name_are_refused(ingested, tmp_path, capsys):
+    (tmp_path / "b.csv").write_text(
+        "t,label,x,x\n" + "".join(f"{n},0,{n % 3},1\n" for n in range(20))
+    )
+    assert ingest.main([str(tmp_path / "b.csv"), "--out-dir", str(tmp_path / "o"), *CUT]) == 65
+    assert "Two columns are called 'x'" in capsys.readouterr().err
+
+
+def test_a_running_total_is_refused_or_made_a_rate(ingested):
+    total = np.cumsum(np.abs(noise(320))) * 7
+    rows = recordings().with_columns(net_total=pl.Series(total))
+    said = ingested.refused(rows, *CUT)
+    assert "Never falling inside a recording: net_total" in said
+    assert "--counter NAME" in said
+    ingested.taken(rows, *CUT, "--counter", "net_total")
+    channel = ingested.load().schema.channels[1]
+    assert (channel.kind, channel.unit) == ("counter", "1/s")
+    assert ingested.load().tensors[:, 1].max() < 7 * 5
+    assert (
+        "net_total"
+        not in ingested.taken(rows, *CUT, "--ignore", "net_total")["understood"]["channels"]
+    )
+    assert ingested.taken(rows, *CUT, "--level", "net_total")["channels"]["oracle"] == 2
+    assert "needs the column 't'" in ingested.refused(
+        rows.with_columns(window=pl.Series(np.arange(320) // 20)).drop("t"),
+        "--counter",
+        "net_total",
+    )
+
+
+def test_a_total_that_is_reset_did_not_grow():
+    total, t = np.array([5.0, 7.0, 1.0, 4.0, 100.0, 104.0]), np.array([0.0, 1, 2, 4, 0, 2])
+    group = np.array([0, 0, 0, 0, 1, 1])
+    assert rates(total, t, group).tolist() == [2.0, 2.0, 0.0, 1.5, 2.0, 2.0]
+    back = np.array([5, 4, 3, 2, 1, 0])
+    assert rates(total[back], t[back], group[back])[back].tolist() == [2.0, 2.0, 0.0, 1.5, 2.0, 2.0]
+
+
+def test_an_id_or_the_label_among_the_channels_is_refused(ingested):
+    rows = recordings()
+    batch = rows.with_columns(batch=pl.Series(np.repeat([3, 9, 4, 8, 1, 7, 5, 6], 40)))
+    assert "another in the next of the same host: batch" in ingested.refused(batch, *CUT)
+    assert ingested.taken(batch, *CUT, "--level", "batch")["channels"]["oracle"] == 2
+    again = rows.with_columns(kind=(pl.col("label") == "attack").cast(pl.Int64))
+    assert "'kind' has one value for each class" in ingested.refused(again, *CUT)
+
+
+def test_what_is_constant_is_named(ingested):
+    rows = recordings().with_columns(
+        zero=pl.lit(0.0), size=pl.col("host").replace_strict({"a": 1, "b": 2, "c": 4, "d": 8})
+    )
+    notes = ingested.taken(rows, *CUT)["notes"]
+    assert "Channels that never change: zero." in notes
+    assert any(note.endswith("name the host and no more: size.") for note in notes)
+
+
+@given(seed=st.integers(0, 50))
+def test_noise_is_never_suspected(seed):
+    X = np.random.default_rng(seed).normal(size=(12, 2, 8)).astype(np.float32)
+    where = {"label": np.array(["a", "b"] * 6), "episode": np.repeat(list("wxyz"), 3)}
+    where |= {"host": np.repeat(["h", "i"], 6), "t_start": np.arange(12.0)}
+    found = suspects(X, ["p", "q"], **where)
+    assert found == Suspects()
+    assert judge(found, Wanted()) == []
+
+
+def test_a_second_label_is_no_channel_and_is_said(ingested):
+    found = ingested.taken(recordings().with_columns(y=pl.lit(1)), *CUT)
+    assert found["channels"]["oracle"] == 1
+    assert "column y: a second label" in found["understood"]["left_out"]
+
+
+# -- rates -------------------------------------------------------------------------------------------------------------
+
+
+def test_hosts_with_unlike_rates_are_refused_by_name(ingested):
+    slow, fast = recordings("a", 4), recordings("b", 4, hz=10.0)
+    fast = fast.with_columns(episode=pl.col("episode") + "b")
+    said = ingested.refused(pl.concat([slow, slow.with_columns(host=pl.lit("c")), fast]), *CUT)
+    assert "The host 'b': sampled at 10 Hz, but the usual rate is 1" in said
+    one = recordings("a", 2, hz=10.0)
+    said = ingested.refused(one, "--window-s", "2", "--hz", "1")
+    assert "The host 'a': sampled at 10 Hz, but --hz says 1" in said
+    assert ingested.taken(one, "--window-s", "1", "--hz", "10.2")["windows"] > 0
+    windows = pl.concat([recordings("a", 1), recordings("b", 1, hz=10.0)]).drop("episode")
+    windows = windows.with_columns(window=pl.Series(np.arange(80) // 10))
+    assert "sampled at" in ingested.refused(windows)
+
+
+# -- what gives no window ----------------------------------------------------------------------------------------------
+
+
+def test_recordings_and_stretches_too_short_for_a_window_are_said_and_stored(ingested):
+    long = recordings("abc", 2)
+    short = recordings("s", 2, samples=6).with_columns(episode=pl.col("episode") + "s")
+    few = pl.when(pl.col("t") % 1000 < 34).then(pl.lit("normal")).otherwise(pl.lit("attack"))
+    rows = pl.concat([long.with_columns(label=few), short])
+    found = ingested.taken(rows, *CUT)["understood"]
+    assert found["recordings"] == 8
+    assert found["without_window"] == {"it is shorter than a window": 2}
+    assert found["hosts"] == {"a": 16, "b": 16, "c": 16, "s": 0} | {
+        h: found["hosts"][h] for h in "abc"
+    }
+    assert found["classes"]["attack"] == 0
+    assert "8 of 8 stretches of attack: shorter than a window of 8 s" in found["left_out"]
+    none = ingested.validation.filter(pl.col("windows") == 0)
+    assert none["episode_id"].to_list() == ["e0s", "e1s"]
+    assert none["host"].unique().to_list() == ["s"]
+    assert none["ok"].all()
+    assert none["reasons"].to_list() == [["it is shorter than a window"]] * 2
+    kept = understood.read(ingested.out / "validation_v1.parquet")
+    assert "recordings  8, 2 of them without a window: it is shorter than a window" in kept.lines()
+
+
+# -- spelling ----------------------------------------------------------------------------------------------------------
+
+
+def test_labels_hosts_and_episodes_are_stripped_and_may_not_differ_by_case_only(ingested):
+    rows = recordings("ab", 2)
+    odd = pl.int_range(pl.len()) % 40 > 30
+    spaced = rows.with_columns(
+        label=pl.when(odd).then(pl.lit("attack ")).otherwise(pl.col("label"))
+    )
+    found = ingested.taken(spaced, *CUT)["understood"]
+    assert list(found["classes"]) == ["normal", "attack"]
+    for column, one, other in (
+        ("label", "normal", "Normal"),
+        ("host", "a", "A"),
+        ("episode", "e0", "E0"),
+    ):
+        cased = rows.with_columns(
+            pl.when(odd & (pl.col(column) == one)).then(pl.lit(other)).otherwise(pl.col(column)).alias(column)
+        )  # fmt: skip
+        if column == "label":
+            cased = rows.with_columns(
+                label=pl.when(odd).then(pl.lit("Normal")).otherwise(pl.col("label"))
+            )
+        said = ingested.refused(cased, *CUT)
+        assert f"The {column}s {other!r} and {one!r} differ by case only" in said
+
+
+# -- float32 -----------------------------------------------------------------------------------------------------------
+
+
+def test_changes_that_32_bits_swallow_are_refused(ingested):
+    rows = recordings().with_columns(memory=16e9 + 20 * pl.Series(noise(320, 3)))
+    said = ingested.refused(rows, *CUT)
+    assert "'memory' changes by about" in said
+    assert "subtract a constant" in said
+    fine = rows.with_columns(memory=pl.col("memory") - 16e9)
+    assert ingested.taken(fine, *CUT)["windows"] > 0
+    X = 1e9 + noise(24 * 2 * 8).reshape(24, 2, 8)
+    assert "'c0' changes by" in ingested.refused({"X": X, "y": np.arange(24) % 2})
+
+
+def test_levels_of_hosts_hide_no_rounding():
+    host = np.repeat(["a", "b"], 100)
+    values = np.where(host == "a", 8e9, 16e9) + 20 * noise(200)
+    with pytest.raises(DataError, match="changes by about"):
+        check_rounding(values[:, None], ["m"], host)
+    check_rounding((values - np.where(host == "a", 8e9, 16e9))[:, None], ["m"], host)
+
+
+# -- clocks ------------------------------------------------------------------------------------------------------------
+
+
+def arrays(**changes):
+    rng = np.random.default_rng(0)
+    found = {"X": rng.normal(size=(24, 2, 8)), "y": np.arange(24) % 2}
+    found |= {"episode": np.arange(24) // 6, "host": np.repeat(["a", "b"], 12)}
+    return found | changes
+
+
+def test_without_clock_and_rate_no_time_is_made_up(ingested):
+    found = ingested.taken(arrays())["understood"]
+    assert (found["sample_hz"], found["window_s"], found["stride_s"]) == (None, None, None)
+    schema = read_schema(ingested.out / "feature_schema_v1.json")
+    assert schema.time == "none"
+    assert np.isnan(ingested.load().t_end).all()
+    assert ingested.load().t_start[:6].tolist() == [0.0, 8.0, 16.0, 24.0, 32.0, 40.0]
+    ingested.taken(arrays(), "--hz", "10")
+    assert read_schema(ingested.out / "feature_schema_v1.json").time == "seconds"
+    assert b'"time"' not in (ingested.out / "feature_schema_v1.json").read_bytes()
+    ingested.taken(arrays(t=np.arange(24) * 2.0))
+    assert read_schema(ingested.out / "feature_schema_v1.json").time == "starts"
+    assert ingested.load().schema.stride_s == 2.0
+    assert (ingested.load().t_end == ingested.load().t_start).all()
+    rows = recordings("ab", 1).with_columns(window=pl.Series(np.arange(80) // 10)).drop("t")
+    ingested.taken(rows)
+    assert read_schema(ingested.out / "feature_schema_v1.json").time == "none"
+
+
+def test_dates_become_seconds(ingested):
+    begin = dt.datetime(2026, 11, 20, tzinfo=dt.UTC)
+    rows = recordings()
+    expected = (rows["t"] + begin.timestamp()).to_list()
+    for unit in ("ms", "us", "ns"):
+        dates = (rows["t"] * 1000).cast(pl.Int64).cast(pl.Duration("ms")) + pl.Series(
+            [begin.replace(tzinfo=None)]
+        )
+        rows.with_columns(t=dates.cast(pl.Datetime(unit))).write_parquet(
+            ingested.tmp_path / "a.parquet"
+        )
+        path = str(ingested.tmp_path / "a.parquet")
+        assert ingest.main([path, "--out-dir", str(ingested.out), *CUT]) == 0
+        assert ingested.load().schema.window_s == 8.0
+        assert ingested.load().t_start.min() == expected[0]
+    ingested.capsys.readouterr()
+    texts = rows.with_columns(t=dates.dt.strftime("%Y-%m-%d %H:%M:%S"))
+    assert ingested.taken(texts, *CUT)["understood"]["roles"]["t"] == "dates, read as UTC"
+    assert ingested.load().t_start.min() == expected[0]
+    assert "must hold seconds, or dates such as" in ingested.refused(
+        rows.with_columns(t=dates.dt.strftime("%d/%m/%Y %H:%M:%S")), *CUT
+    )
+    stamps = np.datetime64("2026-11-20") + np.arange(24) * np.timedelta64(800, "ms")
+    ingested.taken(arrays(t=stamps), "--hz", "10")
+    assert ingested.load().t_start[0] == expected[0]
+    assert ingested.load().schema.stride_s == 0.8
+
+
+@pytest.mark.parametrize(
+    ("t", "options", "sentence"),
+    [
+        (np.arange(24) * 800.0, ("--hz", "10"), "By --hz a window is 0.8 s long, but by t one begins each 800 s"),
+        (1.7e12 + np.arange(24) * 800.0, ("--hz", "10"), "reads as ms since 1970"),
+        (np.arange(24) * 8000.0, (), "are 1,000 apart, if t counts seconds"),
+        (np.r_[np.arange(12) * 2.0, np.arange(12) * 2000.0], (), "milliseconds? Bring all times to seconds"),
+        (np.r_[np.arange(12) * 2.0, 1.7e9 + np.arange(12) * 2], (), "bring all hosts to one clock"),
+        (np.full(24, "x"), (), "must hold seconds"),
+    ],
+)  # fmt: skip
+def test_times_that_may_be_milliseconds_are_refused(ingested, t, options, sentence):
+    assert sentence in ingested.refused(arrays(t=t), *options)
+
+
+def test_the_unit_of_time_can_be_said(ingested):
+    found = ingested.taken(arrays(t=np.arange(24) * 800.0), "--hz", "10", "--t-unit", "ms")
+    assert found["understood"]["stride_s"] == 0.8
+    found = ingested.taken(arrays(t=np.arange(24) * 800.0), "--hz", "10", "--t-unit", "s")
+    assert found["understood"]["stride_s"] == 800
+    rows = recordings().with_columns(t=pl.col("t") * 1000)
+    assert "say its unit with --t-unit" in ingested.refused(rows, *CUT)
+    ingested.taken(rows, *CUT, "--t-unit", "ms")
+    assert ingested.load().schema.sample_hz == 1.0
+    assert "so --t-unit has nothing to say" in ingested.refused(arrays(), "--t-unit", "ms")
+
+
+def test_one_host_in_milliseconds_is_refused(ingested):
+    t = pl.when(pl.col("host") == "c").then(pl.col("t") * 1000).otherwise(pl.col("t"))
+    assert "The host 'c': sampled at 0.001 Hz" in ingested.refused(
+        recordings().with_columns(t=t), *CUT
+    )
+
+
+def test_the_step_of_windows_without_episodes_is_that_of_their_host(ingested):
+    rows = recordings("ab", 1, samples=80).drop("episode")
+    overlapping = [
+        rows.filter(pl.col("host") == host).slice(begin, 8).with_columns(window=pl.lit(begin))
+        for host in "ab"
+        for begin in (*range(32), *range(40, 70))
+    ]
+    found = ingested.taken(pl.concat(overlapping))
+    assert found["understood"]["stride_s"] == 1.0
+    assert ingested.load().schema.window_s == 8.0
+
+
+# -- small ones --------------------------------------------------------------------------------------------------------
+
+
+def test_more_channels_than_samples_are_asked_about(ingested):
+    X = noise(24 * 128 * 9).reshape(24, 128, 9)
+    notes = ingested.taken({"X": X, "y": np.arange(24) % 2})["notes"]
+    assert any("128 channels of 9 samples" in note for note in notes)
+    named = {"channel": np.array([f"c{n}" for n in range(128)])}
+    notes = ingested.taken({"X": X, "y": np.arange(24) % 2} | named)["notes"]
+    assert not any("128 channels" in note for note in notes)
+
+
+@pytest.mark.parametrize(
+    "oracle", [["False", "True"], ["0", "1"], [0, 1], [False, True], [0.0, 1.0]]
+)
+def test_oracle_may_be_text(ingested, oracle):
+    found = ingested.taken(arrays(oracle=np.array(oracle)))
+    assert found["channels"] == {"realistic": 1, "oracle": 2}
+
+
+def test_oracle_that_is_neither_true_nor_false_is_refused(ingested):
+    assert "holds 'yes'" in ingested.refused(arrays(oracle=np.array(["yes", "no"])))
+    assert "holds '2'" in ingested.refused(arrays(oracle=np.array([2, 0])))

@@ -1,0 +1,220 @@
+"""Which columns of a table are channels, and which of the channels are not what a detector should see.
+
+A row number, an id or a running total among the channels makes a perfect detector of noise. So a name that is nearly
+one with a meaning is refused with the right word, and values that look like an id or a total are refused with the flags
+that say otherwise. All functions are pure.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from training.data.classes import listed
+from training.data.errors import DataError
+
+LABEL_COLUMNS = ("label", "y", "phase")
+MEANING = ("t", "window", "episode", "host", *LABEL_COLUMNS)
+# What people call the same things, without case, spaces, underscores and a closing "id".
+ALSO = {name: name for name in MEANING} | {
+    **dict.fromkeys(("session", "recording", "run", "trial"), "episode"),
+    **dict.fromkeys(("timestamp", "time", "datetime", "date", "ts"), "t"),
+    **dict.fromkeys(("target", "class", "category"), "label"),
+    **dict.fromkeys(("hostname", "machine", "computer"), "host"),
+}
+ROW_NUMBERS = ("index", "row", "rownumber", "rowindex", "id", "")
+RISES_MIN = 10
+ROUNDING_MAX = 0.01  # of a channel's standard deviation
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """What the user said: columns hidden from realistic, left out, running totals, or levels all the same."""
+
+    oracle: tuple[str, ...] = ()
+    ignore: tuple[str, ...] = ()
+    counter: tuple[str, ...] = ()
+    level: tuple[str, ...] = ()
+
+
+def channel_names(names: Sequence[str], wanted: Wanted, where: str) -> list[str]:
+    """The columns that are channels. Raises DataError for a name that is nearly one with a meaning."""
+    unknown = [name for name in wanted.ignore if name not in names]
+    if unknown:
+        raise DataError(f"--ignore names {unknown[0]!r}, which is no column of {where}.")
+    channels = [name for name in names if name not in MEANING and name not in wanted.ignore]
+    for name in channels:
+        _check_name(name, names)
+    check_named(channels, wanted, where)
+    return channels
+
+
+def check_named(channels: Sequence[str], wanted: Wanted, where: str) -> None:
+    """Refuse a flag that names no channel. Raises DataError."""
+    for flag, said in (
+        ("--oracle", wanted.oracle),
+        ("--counter", wanted.counter),
+        ("--level", wanted.level),
+    ):
+        unknown = sorted(set(said) - set(channels))
+        if unknown:
+            raise DataError(f"{flag} names {unknown[0]!r}, which is no channel of {where}.")
+
+
+def _check_name(name: str, names: Sequence[str]) -> None:
+    out = f"leave it out with --ignore {name!r}" if name.strip() else "write the table without it"
+    plain = re.sub(r"[\s_\-.]", "", name.casefold())
+    if plain.startswith(("unnamed", "indexlevel")) or plain in ROW_NUMBERS:
+        raise DataError(
+            f"The column {name!r} is a row number or an id, which is no channel (pandas: index=False): {out}."
+        )
+    twin = re.fullmatch(r"(.*)_duplicated_\d+", name)
+    if twin and twin[1] in names:
+        raise DataError(f"Two columns are called {twin[1]!r}: give each a name of its own.")
+    meant = ALSO.get(plain) or ALSO.get(plain.removesuffix("id"))
+    if meant is not None:
+        raise DataError(
+            f"The column {name!r} is no channel by its name: call it {meant!r} if it is that, {out}, "
+            "or give a channel another name."
+        )
+
+
+# -- values ------------------------------------------------------------------------------------------------------------
+
+
+def check_rounding(
+    values: NDArray[np.float64], names: Sequence[str], host: NDArray[np.str_]
+) -> None:
+    """Refuse channels (columns of ``values``) whose changes are lost in 32 bits. Raises DataError."""
+    for number, name in enumerate(names):
+        column = values[:, number]
+        known = np.isfinite(column)
+        if not known.any():
+            continue
+        largest = np.abs(column[known]).max()
+        if not np.isfinite(np.float32(largest)):
+            continue  # refused elsewhere, as a value that is not finite
+        rounding = float(np.spacing(np.float32(largest))) / 2
+        spread = _within(column[known], host[known])
+        if spread > 0 and rounding > ROUNDING_MAX * spread:
+            raise DataError(
+                f"The channel {name!r} changes by about {spread:.3g} around values of {largest:.3g}, which 32 bits "
+                f"round to {2 * rounding:.3g}: subtract a constant, or bring rates (--counter)."
+            )
+
+
+def _within(column: NDArray[np.float64], group: NDArray[np.str_]) -> float:
+    """Standard deviation inside the groups, whose own levels are no signal."""
+    squares = 0.0
+    for name in np.unique(group).tolist():
+        mine = column[group == name]
+        squares += float(((mine - mine.mean()) ** 2).sum())
+    return float(np.sqrt(squares / column.size))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Suspects:
+    """Channels by what their values look like."""
+
+    totals: tuple[str, ...] = ()  # never fall inside a recording
+    ids: tuple[str, ...] = ()  # one value a recording, another in the next of the same host
+    labels: tuple[str, ...] = ()  # one value a class
+    of_hosts: tuple[str, ...] = ()  # one value a host
+    of_recordings: tuple[str, ...] = ()  # one value a recording, though not each another
+    constant: tuple[str, ...] = ()
+
+
+def suspects(
+    X: NDArray[np.float32],
+    names: Sequence[str],
+    *,
+    label: NDArray[np.str_],
+    episode: NDArray[np.str_],
+    host: NDArray[np.str_],
+    t_start: NDArray[np.float64],
+) -> Suspects:
+    """What the channels of windows X (N, C, T) look like."""
+    found: dict[str, list[str]] = {kind: [] for kind in Suspects.__dataclass_fields__}
+    of_class, of_host, recording = (
+        np.unique(column, return_inverse=True)[1] for column in (label, host, episode)
+    )
+    several = recording.max() + 1 < len(X)  # windows a recording
+    order = np.lexsort((t_start, recording))
+    follows = recording[order][1:] == recording[order][:-1]
+    for number, name in enumerate(names):
+        values = X[:, number]
+        low, high = values.min(axis=1), values.max(axis=1)
+        inside = _values_of(low, high, recording)
+        if low.min() == high.max():
+            found["constant"].append(name)
+        elif _each_its_own(_values_of(low, high, of_class)):
+            found["labels"].append(name)
+        elif _each_its_own(_values_of(low, high, of_host)):
+            found["of_hosts"].append(name)
+        elif several and _each_its_own(inside):
+            found["ids"].append(name)
+        elif inside is not None:
+            found["of_recordings"].append(name)
+        elif _never_falls(values[order], follows):
+            found["totals"].append(name)
+    return Suspects(**{kind: tuple(names) for kind, names in found.items()})
+
+
+def _values_of(
+    low: NDArray[np.float32], high: NDArray[np.float32], group: NDArray[np.intp]
+) -> NDArray[np.float64] | None:
+    """The value of each group, where every group has a single one."""
+    least = np.full(group.max() + 1, np.inf)
+    most = np.full(group.max() + 1, -np.inf)
+    np.minimum.at(least, group, low)
+    np.maximum.at(most, group, high)
+    return least if (least == most).all() else None
+
+
+def _each_its_own(values: NDArray[np.float64] | None) -> bool:
+    return values is not None and np.unique(values).size == values.size > 1
+
+
+def _never_falls(values: NDArray[np.float32], follows: NDArray[np.bool_]) -> bool:
+    """Of windows (N, T) in the order of recordings and time; ``follows``: the next one is of the same recording."""
+    steps = np.diff(values, axis=1)
+    if (steps < 0).any() or (np.diff(values[:, 0])[follows] < 0).any():
+        return False
+    return int((steps > 0).sum()) >= RISES_MIN
+
+
+def judge(found: Suspects, wanted: Wanted) -> list[str]:
+    """Notes on the channels; raises DataError for one that is nearly surely no channel and was not said to be one."""
+    labels, totals, ids = (
+        [name for name in kind if name not in wanted.level]
+        for kind in (found.labels, found.totals, found.ids)
+    )
+    if labels:
+        raise DataError(
+            f"The channel {labels[0]!r} has one value for each class: it is the label again; leave it out with "
+            f"--ignore {labels[0]}, or say that it is measured with --level {labels[0]}."
+        )
+    if totals:
+        raise DataError(
+            f"Never falling inside a recording: {listed(totals)}: a row number or a running total tells when, not "
+            "what; make it a rate with --counter NAME, leave it out with --ignore NAME, or keep it with --level NAME."
+        )
+    if ids:
+        raise DataError(
+            f"One value a recording, and another in the next of the same host: {listed(ids)}: an id? Leave it out with "
+            "--ignore NAME, or keep it with --level NAME."
+        )
+    notes = []
+    if found.constant:
+        notes.append(f"Channels that never change: {listed(found.constant)}.")
+    if found.of_hosts:
+        notes.append(
+            f"Channels with one value a host, which name the host and no more: {listed(found.of_hosts)}."
+        )
+    if found.of_recordings:
+        notes.append(f"Channels with one value a recording: {listed(found.of_recordings)}: ids?")
+    return notes

@@ -1,0 +1,161 @@
+"""Times from elsewhere in seconds, or refused: a guessed unit makes every number of alarms a day a lie.
+
+Dates become seconds since 1970. Numbers count as seconds unless they cannot sensibly be (milliseconds since 1970, one
+sample a quarter of an hour), which is refused with the flag that says the unit. All functions are pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from training.data.errors import DataError
+
+Floats = NDArray[np.float64]
+
+UNITS = {"s": 1.0, "ms": 1e3, "us": 1e6, "ns": 1e9}
+DATES = r"^\d{4}-\d{2}-\d{2}"  # year first: of 03/04/2026 nobody knows the month
+EPOCH_S = (1e9, 4.1e9)  # 2001 to 2099
+STEP_MAX_S = 60.0  # between samples: more may be milliseconds
+UNLIKE = 10.0  # times by which two ways to the same length may differ
+RATE_LEAVE = 0.10  # share by which a recording's own rate may differ from the data set's
+STEPS_MIN = 3  # fewer show no rate
+
+
+def from_column(column: pl.Series, unit: str | None, where: str) -> tuple[Floats, str]:
+    """Seconds of a table's column ``t``, and what it was read as. ``unit`` as the user said it. Raises DataError."""
+    if column.null_count():
+        raise DataError(f"The column 't' of {where} has empty cells or values that are no times.")
+    if column.dtype == pl.String:
+        numbers = column.cast(pl.Float64, strict=False)
+        if numbers.null_count() == 0:
+            column = numbers
+        elif column.str.contains(DATES).all():
+            try:
+                column = column.str.to_datetime(time_zone="UTC")
+            except pl.exceptions.PolarsError:
+                raise DataError(
+                    f"The column 't' of {where} holds values that are no dates."
+                ) from None
+        else:
+            raise DataError(
+                f"The column 't' of {where} must hold seconds, or dates such as 2026-11-20 07:29:03."
+            )
+    if column.dtype == pl.Date:
+        column = column.cast(pl.Datetime("us"))
+    if isinstance(column.dtype, pl.Datetime | pl.Duration):
+        _no_unit(unit, where)
+        count = column.to_physical().cast(pl.Float64).to_numpy()
+        role = "dates, read as UTC" if isinstance(column.dtype, pl.Datetime) else "durations"
+        return count / UNITS[column.dtype.time_unit], role
+    if not column.dtype.is_numeric():
+        raise DataError(f"The column 't' of {where} must hold seconds, not {column.dtype}.")
+    return _numbers(column.cast(pl.Float64).to_numpy(), unit, f"The column 't' of {where}")
+
+
+def from_array(values: NDArray[Any], unit: str | None, where: str) -> tuple[Floats, str]:
+    """The same for an archive's array ``t``."""
+    if values.dtype.kind in "Mm":
+        _no_unit(unit, where)
+        if np.isnat(values).any():
+            raise DataError("The array 't' holds values that are not finite numbers.")
+        kind = "datetime64[ns]" if values.dtype.kind == "M" else "timedelta64[ns]"
+        role = "dates, read as UTC" if values.dtype.kind == "M" else "durations"
+        return values.astype(kind).astype(np.int64) / 1e9, role
+    if values.dtype.kind not in "fiu":
+        raise DataError(f"The array 't' must hold seconds, not {values.dtype}.")
+    return _numbers(values.astype(np.float64), unit, "The array 't'")
+
+
+def _no_unit(unit: str | None, where: str) -> None:
+    if unit is not None:
+        raise DataError(f"--t-unit has no effect on the dates of {where}: leave it out.")
+
+
+def _numbers(t: Floats, unit: str | None, what: str) -> tuple[Floats, str]:
+    if not np.isfinite(t).all():
+        raise DataError(f"{what} holds values that are not finite numbers.")
+    if unit is None and t.size and np.median(np.abs(t)) > 10 * EPOCH_S[1]:
+        since = float(np.median(np.abs(t)))
+        fits = [u for u, by in UNITS.items() if EPOCH_S[0] <= since / by <= EPOCH_S[1]]
+        reads = f"reads as {fits[0]} since 1970" if fits else "holds no usual seconds"
+        raise DataError(f"{what} {reads}: say its unit with --t-unit s, ms, us or ns.")
+    return t / UNITS[unit or "s"], f"time in {unit or 's'}"
+
+
+def check_one_clock(t: Floats, host: NDArray[np.str_]) -> None:
+    """Refuse hosts of which some count from 1970 and others from elsewhere. Raises DataError."""
+    first: dict[bool, str] = {}
+    for name in np.unique(host).tolist():
+        middle = float(np.median(t[host == name]))
+        first.setdefault(EPOCH_S[0] <= middle <= EPOCH_S[1], name)
+    if len(first) > 1:
+        raise DataError(
+            f"The clock of the host {first[True]!r} counts seconds from 1970 and that of {first[False]!r} does not: "
+            "bring all hosts to one clock."
+        )
+
+
+def check_step(step_s: float, unit: str | None, what: str) -> None:
+    """Refuse a step between samples that may be milliseconds. Raises DataError."""
+    if unit is None and step_s > STEP_MAX_S:
+        raise DataError(
+            f"{what} are {step_s:,.6g} apart, if t counts seconds: say its unit with --t-unit s, ms, us or ns."
+        )
+
+
+def check_length(window_s: float, step_s: float, unit: str | None) -> None:
+    """Refuse windows that are far shorter or longer than the step from one to the next. Raises DataError."""
+    if unit is None and not window_s / UNLIKE <= step_s <= window_s * UNLIKE:
+        raise DataError(
+            f"By --hz a window is {window_s:g} s long, but by t one begins each {step_s:g} s: "
+            "mend --hz, or say the unit of t with --t-unit s, ms, us or ns."
+        )
+
+
+def check_rates(steps: Mapping[str, float], hz: float, said: bool) -> None:
+    """Refuse recordings whose own step is not that of the data set. ``steps`` by name. Raises DataError."""
+    odd = [name for name, step in steps.items() if abs(step * hz - 1) > RATE_LEAVE]
+    if not odd:
+        return
+    others = f"--hz says {hz:g}" if said else f"the usual rate is {hz:g}"
+    more = f" and {len(odd) - 3} more" if len(odd) > 3 else ""
+    raise DataError(
+        f"{', '.join(odd[:3])}{more}: sampled at {1 / steps[odd[0]]:.4g} Hz, but {others}: "
+        "bring all to one rate, or ingest them apart."
+    )
+
+
+def check_unlike_hosts(steps: Mapping[str, float]) -> None:
+    """Refuse hosts whose windows follow each other at wholly unlike steps. Raises DataError."""
+    if not steps:
+        return
+    slow, fast = max(steps, key=steps.__getitem__), min(steps, key=steps.__getitem__)
+    if steps[slow] >= UNLIKE**2 * steps[fast]:
+        raise DataError(
+            f"The windows of the host {slow!r} are {steps[slow]:g} s apart and those of {fast!r} {steps[fast]:g} s: "
+            "milliseconds? Bring all times to seconds."
+        )
+
+
+def usual_steps(
+    t: Floats, group: NDArray[Any], names: Sequence[str], *, least: int = STEPS_MIN
+) -> dict[str, float]:
+    """The median step of each group's sorted times, by name, where there are enough steps to tell.
+
+    ``group`` has a number into ``names`` for each time.
+    """
+    order = np.lexsort((t, group))
+    steps, of = np.diff(t[order]), group[order][1:]
+    keep = (of == group[order][:-1]) & (steps > 0)
+    steps, of = steps[keep], of[keep]
+    edges = np.searchsorted(of, np.arange(len(names) + 1))
+    return {
+        name: float(np.median(steps[edges[n] : edges[n + 1]]))
+        for n, name in enumerate(names)
+        if edges[n + 1] - edges[n] >= least
+    }
