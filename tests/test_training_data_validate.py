@@ -7,7 +7,8 @@ import pytest
 import telemetry_builders as made
 
 from training.data.episode import read
-from training.data.validate import judge, judge_together, unreadable
+from training.data.together import judge_together
+from training.data.validate import judge, unreadable
 
 
 def verdict_of(tmp_path, **changes):

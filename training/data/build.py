@@ -38,10 +38,11 @@ from training.data.dataset import TENSOR_FOLDER, WindowSet, write_processed
 from training.data.episode import EpisodeError, find_episodes
 from training.data.errors import DataError
 from training.data.extract import Extract, extract, remember, remembered
+from training.data.identity import find_kin
 from training.data.schema import ChannelSpec, FeatureSchema, read_schema
 from training.data.tensors import read_manifest
+from training.data.together import judge_together
 from training.data.understood import Understood, counts_of, recordings_of
-from training.data.validate import judge_together
 from training.streams import replace_unprintable
 
 BASELINES_FILE = "baselines_v1.json"
@@ -86,7 +87,9 @@ def build(
     except EpisodeError as error:
         raise DataError(str(error)) from None
     found = _gather(paths, out_dir / MEMORY_FOLDER, options.jobs, progress)
-    found, sample_hz = _one_rate(_together(found), paths, out_dir / MEMORY_FOLDER, options.like)
+    found, sample_hz = _one_rate(
+        _together(found, options.like), paths, out_dir / MEMORY_FOLDER, options.like
+    )
     good = [e for e in found if e.verdict.ok and e.grid is not None]
     if not good:
         raise DataError(_nothing_good(found))
@@ -104,6 +107,15 @@ def build(
     quiet = baseline_windows(good, channels, baselines, sample_hz, options)
     rows = [e.verdict.row(counts[e.verdict.episode_id]) for e in found]
     understood = understand(windows, channels, dropped, rows, sample_hz, labels, benign, options)
+    kin = find_kin(
+        windows.X,
+        [channel.name for channel in channels],
+        episode=windows.episode,
+        host=windows.host,
+        t_start=windows.t_start,
+        t_end=windows.t_end,
+    )
+    understood = msgspec.structs.replace(understood, notes=(*understood.notes, *kin.notes))
     schema = write_processed(
         out_dir,
         windows,
@@ -208,8 +220,8 @@ class _mapper:  # noqa: N801 - reads as the context it opens
             self._pool.shutdown(cancel_futures=True)
 
 
-def _together(found: Sequence[Extract]) -> list[Extract]:
-    verdicts = judge_together([e.verdict for e in found])
+def _together(found: Sequence[Extract], like: FeatureSchema | None) -> list[Extract]:
+    verdicts = judge_together([e.verdict for e in found], like)
     return [replace(e, verdict=v) for e, v in zip(found, verdicts, strict=True)]
 
 

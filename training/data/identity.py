@@ -26,6 +26,7 @@ IntArray = NDArray[np.int64]
 
 CHUNK_VALUES = 1 << 20
 SAMPLED_WINDOWS = 4096  # from which the usual steps of a channel are read off
+RUN, SKETCH = 8, 256  # steps in a run of a recording, and runs that are remembered of it
 SPARE_BITS = 4  # beyond what chance alone could bring about among all windows
 EPOCH = 1e8  # seconds: later times are dates, on a clock that all recordings of a host share
 TOUCHING = 0.01  # of a window: less than this is no overlap in time but rounding
@@ -67,6 +68,27 @@ def digest_of_recording(values: NDArray[Any], names: Sequence[str]) -> str:
     total = hashlib.sha256("\0".join(names[i] for i in order).encode())
     total.update(np.ascontiguousarray(values[:, order], dtype="<f8").tobytes())
     return total.hexdigest()
+
+
+def sketch_of_recording(values: NDArray[Any], names: Sequence[str]) -> tuple[int, ...]:
+    """The lowest digests among all runs of ``RUN`` steps of samples (S, C), ascending: a fair draw of the content.
+
+    Recordings that overlap share entries, wherever they begin and whatever level their counters begin at. A run in
+    which too little changes proves nothing and is left out.
+    """
+    with np.errstate(over="ignore", invalid="ignore"):  # who judges values says so of infinite ones
+        steps = np.nan_to_num(np.diff(values, axis=0).astype(np.float32))
+    if len(steps) < RUN or not steps.shape[1]:
+        return ()
+    digests = _runs(_sample_digests(steps.T[None], names), RUN)[0]
+    found: dict[int, None] = {}
+    for row in np.argsort(digests, kind="stable")[: 16 * SKETCH].tolist():
+        seen = np.unique(steps[row : row + RUN])
+        if (seen != 0).sum() >= RUN:
+            found[int(digests[row])] = None
+        if len(found) == SKETCH:
+            break
+    return tuple(found)
 
 
 def _sample_digests(X: NDArray[np.float32], names: Sequence[str]) -> Digests:

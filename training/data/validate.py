@@ -1,21 +1,22 @@
 """Judging episodes before anything is learnt from them.
 
 Each finding is a small function: an episode in, reasons out, one sentence each (none: it has nothing to say). An
-episode with a reason is quarantined: it is never trained on, and every report says how many there were. Findings of
-the second kind look at all episodes together: what is odd only beside the others.
+episode with a reason is quarantined: it is never trained on, and every report says how many there were. What is odd
+only beside the others is looked for in `together`.
 """
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+import hashlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from training.data.channels import Kind, Mode
-from training.data.episode import SCHEMA_VERSION, ChannelInfo, Episode, Meta
+from training.data.episode import SCHEMA_VERSION, Episode, Meta
+from training.data.identity import digest_of_recording, sketch_of_recording
 from training.data.windows import gap_limit_s
 
 NAN_SHARE_MAX = 0.05
@@ -24,7 +25,6 @@ RATE_SHARE_MIN = 0.80
 LABEL_COVERAGE_MIN = 0.95
 FALLING_SHARE_MAX = 0.01
 SAMPLES_MIN = 16
-COMMON_SHARE = 0.90
 CLASSES = ("benign", "malicious")
 
 Finding = Callable[[Episode], Iterator[str]]
@@ -38,6 +38,9 @@ class Verdict:
     meta: Meta | None
     reasons: tuple[str, ...]
     digest: str = ""
+    content: str = ""  # digest of the samples alone
+    sketch: tuple[int, ...] = ()  # of the samples' steps, by which parts of recordings are known
+    labelling: str = ""  # digest of the labels alone
     samples: int = 0
     gaps: int = 0
     longest_gap_s: float = 0.0
@@ -89,11 +92,15 @@ def judge(episode: Episode, name: str) -> Verdict:
     for finding in FINDINGS:
         reasons += finding(episode)
     steps = np.diff(episode.t)
+    names = [channel.name for channel in episode.meta.channels]
     return Verdict(
         episode_id=name,
         meta=episode.meta,
         reasons=tuple(reasons),
         digest=episode.digest,
+        content=digest_of_recording(episode.values, names),
+        sketch=sketch_of_recording(episode.values, names),
+        labelling=_labelling(episode),
         samples=len(episode.t),
         gaps=int((steps > gap_limit_s(episode.meta.sample_hz)).sum()),
         longest_gap_s=float(steps.max()),
@@ -188,6 +195,12 @@ def _labels(episode: Episode) -> Iterator[str]:
         yield "It is a baseline, yet it has a malicious phase."
 
 
+def _labelling(episode: Episode) -> str:
+    """Digest of what the labels say, each phase by the class that it is declared to be."""
+    said = [(p, episode.meta.phases.get(p)) for p in episode.label_phase]
+    return hashlib.sha256(f"{episode.label_t.tolist()}{said}".encode()).hexdigest()
+
+
 FINDINGS: tuple[Finding, ...] = (_sampling, _values, _counters, _labels)
 
 
@@ -200,60 +213,3 @@ def _label_coverage(episode: Episode) -> float:
         return 0.0
     first, last = episode.t[0], episode.t[-1]
     return float(min(1.0, max(0.0, (last - episode.label_t[0]) / (last - first))))
-
-
-def judge_together(verdicts: Sequence[Verdict]) -> list[Verdict]:
-    """Add what only the company of the other episodes shows."""
-    return list(_odd_channels(list(_odd_declarations(list(_duplicates(verdicts))))))
-
-
-def _duplicates(verdicts: Iterable[Verdict]) -> Iterator[Verdict]:
-    seen: dict[str, str] = {}
-    for verdict in verdicts:
-        first = (
-            seen.setdefault(verdict.digest, verdict.episode_id)
-            if verdict.digest
-            else verdict.episode_id
-        )
-        if first != verdict.episode_id:
-            yield replace(verdict, reasons=(*verdict.reasons, f"It is a copy of {first}."))
-        else:
-            yield verdict
-
-
-def _odd_declarations(verdicts: Sequence[Verdict]) -> Iterator[Verdict]:
-    """Two episodes that call different things by one name cannot be in one data set; the majority decides."""
-    votes: dict[str, Counter[str]] = defaultdict(Counter)
-    for verdict in verdicts:
-        if verdict.ok and verdict.meta:
-            for channel in verdict.meta.channels:
-                votes[channel.name][_declaration(channel)] += 1
-    usual = {name: max(sorted(found), key=lambda d: found[d]) for name, found in votes.items()}
-    for verdict in verdicts:
-        channels = verdict.meta.channels if verdict.ok and verdict.meta else []
-        odd = [c for c in channels if _declaration(c) != usual[c.name]]
-        if odd:
-            reason = f"Its channel {odd[0].name} is {_declaration(odd[0])}; elsewhere it is {usual[odd[0].name]}."
-            yield replace(verdict, reasons=(*verdict.reasons, reason))
-        else:
-            yield verdict
-
-
-def _declaration(channel: ChannelInfo) -> str:
-    return f"a {channel.kind} in {channel.unit} for {' and '.join(sorted(channel.modes))}"
-
-
-def _odd_channels(verdicts: Sequence[Verdict]) -> Iterator[Verdict]:
-    """One episode with few channels must not take these channels from all others; channels go when many lack them."""
-    good = [v for v in verdicts if v.ok and v.meta]
-    counts = Counter(c.name for v in good if v.meta for c in v.meta.channels)
-    common = {name for name, n in counts.items() if n >= COMMON_SHARE * len(good)}
-    for verdict in verdicts:
-        own = {c.name for c in verdict.meta.channels} if verdict.meta else common
-        lacking = sorted(common - own)
-        if verdict.ok and lacking:
-            share = counts[lacking[0]] / len(good)
-            reason = f"It lacks the channel {lacking[0]}, which {share:.0%} of the episodes have."
-            yield replace(verdict, reasons=(*verdict.reasons, reason))
-        else:
-            yield verdict

@@ -1,0 +1,167 @@
+"""Judging episodes beside each other: copies, parts of each other, and who calls different things by one name.
+
+Each finding takes all verdicts and gives them back, those that are odd with one reason more. Where most of the others
+agree, the odd one is at fault; where no side has the majority, nobody knows, and all of them are.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from training.data.channels import Kind
+from training.data.episode import ChannelInfo
+from training.data.schema import ChannelSpec, FeatureSchema
+from training.data.validate import CLASSES, Verdict
+
+COMMON_SHARE = 0.90
+FEWEST_SHARED = 3  # entries of a sketch: fewer could be two hosts that did the same for a second
+COPY_SHARE = 0.5  # of a recording's sketch, from which it counts as a copy
+
+Said = dict[str, str]  # what an episode calls something, by its name
+
+
+def judge_together(verdicts: Sequence[Verdict], like: FeatureSchema | None = None) -> list[Verdict]:
+    """Add what only the company of the other episodes shows; ``like`` is the schema that the result must have."""
+    judged = _without_copies(verdicts)
+    usual = {} if like is None else {c.name: _of_schema(c) for c in like.channels}
+    where = "elsewhere" if like is None else "in the schema"
+    judged = _odd_ones_out(
+        judged, _declarations, usual, f"Its channel {{}} is {{}}; {where} it is {{}}."
+    )
+    judged = _odd_ones_out(judged, _phases, {}, "Its phase {!r} is {}; elsewhere it is {}.")
+    return list(_odd_channels(judged))
+
+
+# -- copies ------------------------------------------------------------------------------------------------------------
+
+
+def _without_copies(verdicts: Sequence[Verdict]) -> list[Verdict]:
+    """Names decide nothing: a recording is known by its samples, and by parts of them."""
+    known: dict[int, Verdict] = {}
+    by_content: dict[str, Verdict] = {}
+    result = []
+    for verdict in verdicts:
+        reason = None
+        if verdict.ok and verdict.content:
+            first = by_content.setdefault(verdict.content, verdict)
+            shared = Counter(known[one].episode_id for one in verdict.sketch if one in known)
+            if first is not verdict:
+                reason = _copy_of(first, verdict)
+            elif shared:
+                other, count = min(shared.items(), key=lambda item: (-item[1], item[0]))
+                first = next(
+                    known[one]
+                    for one in verdict.sketch
+                    if one in known and known[one].episode_id == other
+                )
+                reason = _part_of(first, verdict, count)
+            if reason is None:
+                for one in verdict.sketch:
+                    known.setdefault(one, verdict)
+        result.append(verdict if reason is None else _with(verdict, reason))
+    return result
+
+
+def _copy_of(first: Verdict, verdict: Verdict) -> str:
+    otherwise = "" if first.labelling == verdict.labelling else ", with other labels"
+    return f"It is a copy of {first.episode_id}{_elsewhere(first, verdict)}{otherwise}."
+
+
+def _part_of(first: Verdict, verdict: Verdict, count: int) -> str | None:
+    """Recordings of one host may overlap a little: they are kept on one side, where data are divided."""
+    # What lies beyond the other's last entry it may hold as well, and does not list.
+    comparable = sum(one <= first.sketch[-1] for one in verdict.sketch)
+    if count < FEWEST_SHARED:
+        return None
+    share = count / max(comparable, count)
+    if share < COPY_SHARE and not _elsewhere(first, verdict):
+        return None
+    return f"About {share:.0%} of its samples are those of {first.episode_id}{_elsewhere(first, verdict)}."
+
+
+def _elsewhere(first: Verdict, verdict: Verdict) -> str:
+    if first.meta is None or verdict.meta is None or first.meta.host == verdict.meta.host:
+        return ""
+    return f" on {first.meta.host}, and a sample comes from one host"
+
+
+# -- one name for different things -------------------------------------------------------------------------------------
+
+
+def _odd_ones_out(
+    verdicts: Sequence[Verdict],
+    said_by: Callable[[Verdict], Said],
+    usual: Mapping[str, str],
+    sentence: str,
+) -> list[Verdict]:
+    """Two episodes that call different things by one name cannot be in one data set; the majority decides.
+
+    ``usual`` is beyond dispute; ``sentence`` takes the name, what the odd one says and what it should.
+    """
+    votes: dict[str, Counter[str]] = defaultdict(Counter)
+    for verdict in verdicts:
+        for name, said in said_by(verdict).items() if verdict.ok else ():
+            votes[name][said] += 1
+    decided = {**{name: _majority(found) for name, found in votes.items()}, **usual}
+    result = []
+    for verdict in verdicts:
+        saying = said_by(verdict) if verdict.ok else {}
+        odd = [name for name, said in saying.items() if said != decided[name]]
+        if odd:
+            name = odd[0]
+            others = sorted(set(votes[name]) - {saying[name]})
+            right = decided[name] or f"{' or '.join(others)} as often"
+            verdict = _with(verdict, sentence.format(name, saying[name], right))
+        result.append(verdict)
+    return result
+
+
+def _majority(votes: Counter[str]) -> str | None:
+    """What most say; None where as many say something else."""
+    ranked = votes.most_common(2)
+    return None if len(ranked) > 1 and ranked[0][1] == ranked[1][1] else ranked[0][0]
+
+
+def _declarations(verdict: Verdict) -> Said:
+    channels = verdict.meta.channels if verdict.meta else []
+    return {channel.name: _declaration(channel) for channel in channels}
+
+
+def _declaration(channel: ChannelInfo) -> str:
+    return f"a {channel.kind} in {channel.unit} for {' and '.join(sorted(channel.modes))}"
+
+
+def _of_schema(channel: ChannelSpec) -> str:
+    """What a recording has to declare; the schema's unit of a counter is that of its rate."""
+    unit = channel.unit.removesuffix("/s") if channel.kind == Kind.COUNTER else channel.unit
+    return f"a {channel.kind} in {unit} for {' and '.join(sorted(channel.modes))}"
+
+
+def _phases(verdict: Verdict) -> Said:
+    phases = verdict.meta.phases if verdict.meta else {}
+    return {name: said for name, said in phases.items() if said in CLASSES}
+
+
+# -- channels ----------------------------------------------------------------------------------------------------------
+
+
+def _odd_channels(verdicts: Sequence[Verdict]) -> Iterator[Verdict]:
+    """One episode with few channels must not take these channels from all others; channels go when many lack them."""
+    good = [v for v in verdicts if v.ok and v.meta]
+    counts = Counter(c.name for v in good if v.meta for c in v.meta.channels)
+    common = {name for name, n in counts.items() if n >= COMMON_SHARE * len(good)}
+    for verdict in verdicts:
+        own = {c.name for c in verdict.meta.channels} if verdict.meta else common
+        lacking = sorted(common - own)
+        if verdict.ok and lacking:
+            share = counts[lacking[0]] / len(good)
+            reason = f"It lacks the channel {lacking[0]}, which {share:.0%} of the episodes have."
+            yield _with(verdict, reason)
+        else:
+            yield verdict
+
+
+def _with(verdict: Verdict, reason: str) -> Verdict:
+    return replace(verdict, reasons=(*verdict.reasons, reason))
