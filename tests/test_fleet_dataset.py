@@ -523,6 +523,17 @@ def test_the_commands_push_list_and_remove(tmp_path: Path, folder: Path) -> None
         assert "processed" in run(receiver, "dataset", "list")[1]
         found = json.loads(run(receiver, "dataset", "list", "--json")[1])["datasets"]
         assert found[0]["names"] == ["processed"]
+        first = found[0]["dataset_id"]
+        a_folder(folder, empty_d_json=b"not any more")
+        out = run(receiver, "dataset", "push", str(folder))[1]
+        assert f"processed was {first[:12]}, which stays under its id" in out
+        assert "reload" not in out, "the plan names no data set"
+        run(receiver, "dataset", "push", str(folder), "--name", "again")
+        code, _, err = run(receiver, "dataset", "remove", "again")
+        assert (code, "is also called processed" in err) == (1, True), "both names would go"
+        second = json.loads(run(receiver, "dataset", "list", "--json")[1])["datasets"][0]
+        out = run(receiver, "dataset", "remove", second["dataset_id"])[1]
+        assert f"again, processed ({second['dataset_id'][:12]}) is gone" in out
         code, _, err = run(receiver, "dataset", "push", str(folder), "--name", "No Name")
         assert (code, "cannot name a data set" in err) == (2, True)
         code, _, err = run(receiver, "dataset", "push", str(tmp_path / "nowhere"), "--name", "x")

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from concurrent.futures import Future
 from pathlib import Path
+from typing import Any
 
 import pytest
 from builders import a_job, a_worker_claim
@@ -12,12 +15,16 @@ from test_fleet_manifest import HEAD, TableDescriber, job, only
 
 from training.fleet import policy as rules
 from training.fleet.client import Refused
+from training.fleet.commands.dataset import moved_lines
+from training.fleet.data_use import NameMoved, check_unused, name_moved
 from training.fleet.datasets.pieces import Catalogue
 from training.fleet.job import Host, Needs
+from training.fleet.manifest import ManifestError
 from training.fleet.protocol import Refusal, Slug
 from training.fleet.queue import JobQueue
 from training.fleet.service import Plan, Service
-from training.fleet.web.plan import load_plan
+from training.fleet.trust.audit import AuditLog
+from training.fleet.web.plan import Reloader, load_plan
 
 # ── jobs ────────────────────────────────────────────────────────────────────────────────────
 
@@ -145,3 +152,105 @@ def test_two_tables_for_one_host_are_refused() -> None:
     mistake = only(HEAD + "[hosts.w1]\n[hosts.W1]\n" + job())
     assert (mistake.key, mistake.line) == ("hosts.W1", 4)
     assert "[hosts.w1] is the same host" in mistake.message
+
+
+# ── data sets ───────────────────────────────────────────────────────────────────────────────
+
+OLD, NEW = "d" * 64, "e" * 64
+
+
+class FakeDatasets:
+    """A shelf with two data sets, of which only the catalogue is asked for."""
+
+    def __init__(self, names: dict[str, str]) -> None:
+        self.ids, self.names = {OLD, NEW}, names
+
+    def catalogue(self) -> Catalogue:
+        return Catalogue(frozenset(self.ids), dict(self.names))
+
+
+class AtOnce:
+    """A writer without a thread."""
+
+    def submit(self, call: Callable[[], Any]) -> Future[Any]:
+        future: Future[Any] = Future()
+        future.set_result(call())
+        return future
+
+
+def a_plan_of_data(names: dict[str, str]) -> Plan:
+    return Plan(datasets=dict.fromkeys(names.values(), frozenset()), dataset_names=names)
+
+
+def test_a_push_under_a_used_name_says_what_follows() -> None:
+    service = a_service()
+    jobs = [a_job(name, dataset=data) for name, data in (("a", OLD), ("b", OLD), ("c", NEW))]
+    service.reload(jobs, a_plan_of_data({"processed": OLD}))
+    service.cancel("b")
+    assert name_moved(service, "processed", NEW) == NameMoved(jobs_anew=2, jobs_waiting=1)
+    assert name_moved(service, "processed", OLD) == NameMoved(), "it stays"
+    assert name_moved(service, "other", NEW) == NameMoved(), "the plan does not name it"
+    assert name_moved(service, None, NEW) == NameMoved()
+    service.reload(jobs, a_plan_of_data({}))
+    assert name_moved(service, "processed", NEW) == NameMoved(), "named by ids alone"
+
+
+def test_the_data_of_an_unfinished_job_stays_though_the_plan_does_not_name_it() -> None:
+    service = a_service()
+    service.reload([a_job("a", dataset=OLD), a_job("b", dataset=OLD)], a_plan_of_data({"x": OLD}))
+    with pytest.raises(Refusal, match="jobs of the plan name"):
+        check_unused(service, OLD)
+    service.reload([], Plan())
+    left = r"2 jobs that the plan no longer names would still train on this data set \(a, b\)"
+    with pytest.raises(Refusal, match=left):
+        check_unused(service, OLD)
+    check_unused(service, NEW)
+    service.cancel("a")
+    with pytest.raises(Refusal, match=r"1 job that the plan no longer names .*\(b\)"):
+        check_unused(service, OLD)
+    service.cancel("b")
+    check_unused(service, OLD)
+
+
+def test_a_push_is_told_what_its_name_was_and_what_that_means() -> None:
+    view = {"was": OLD, "jobs_anew": 14, "jobs_waiting": 1}
+    assert moved_lines(view, "processed") == [
+        "processed was dddddddddddd, which stays under its id",
+        "the plan names processed: the next reload makes 14 jobs anew, trained on this one",
+        (
+            "1 job not finished will train on dddddddddddd all the same; after the reload "
+            "`cis490-jobs cancel --removed` takes such jobs out"
+        ),
+    ]
+    assert moved_lines({"was": None, "jobs_anew": 0}, "processed") == []
+    assert moved_lines({}, "processed") == [], "an older receiver does not tell"
+
+
+def test_a_plan_notes_the_names_of_data_sets_that_it_was_written_with(tmp_path: Path) -> None:
+    path = tmp_path / "plan.toml"
+    text = HEAD + job('dataset = "processed"') + job(f'dataset = "{NEW[:8]}"', name="b")
+    path.write_text(text)
+    known = Catalogue(frozenset((OLD, NEW)), {"processed": OLD, "unused": NEW})
+    _, plan = load_plan(path, TableDescriber(), known)
+    assert plan.dataset_names == {"processed": OLD}
+    path.write_text(text.replace("processed", "procesed"))
+    with pytest.raises(ManifestError, match="known: processed, unused"):
+        load_plan(path, TableDescriber(), known)
+
+
+def test_a_start_alone_makes_no_job_anew(tmp_path: Path) -> None:
+    path, shelf = tmp_path / "plan.toml", FakeDatasets({"processed": OLD})
+    path.write_text(HEAD + job('dataset = "processed"'))
+    service = a_service()
+    audit = AuditLog(service.queue.db, service.queue.clock)
+    read = Reloader(path, service, AtOnce(), TableDescriber(), audit, shelf)  # type: ignore[arg-type]
+    assert read("ada").inserted == 1
+    shelf.names["processed"] = NEW
+    started = read("the receiver at its start", hopeful=True)
+    assert (started.inserted, started.removed) == (0, 0)
+    assert service.plan.dataset_names == {"processed": OLD}
+    assert (read("ada").inserted, service.plan.dataset_names["processed"]) == (1, NEW)
+    shelf.names["processed"] = OLD
+    shelf.ids.remove(NEW)
+    assert read("at its start", hopeful=True).inserted == 0
+    assert service.plan.dataset_names == {"processed": OLD}, "what is gone is not clung to"

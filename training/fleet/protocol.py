@@ -432,6 +432,16 @@ class DatasetView(Wire, frozen=True, kw_only=True):
     pushed_at: float
 
 
+class DatasetPublishReply(DatasetView, frozen=True, kw_only=True):
+    """``POST /v1/dataset/{id}/publish``: it can be fetched, and what its name meant before."""
+
+    was: str | None = None  # the data set that the name stood for, when that was another
+    jobs_anew: int = 0  # of the plan, that the next reload makes because the name moved
+    jobs_waiting: int = (
+        0  # of those that they replace: not finished, and trained on the old data all the same
+    )
+
+
 class DatasetsReply(Wire, frozen=True, kw_only=True):
     datasets: list[DatasetView]
     now: float

@@ -517,6 +517,21 @@ class JobQueue(Healing):
         rows = self.db.all("job_names", ref=ref, ref_end=ref + _LAST) if ref else []
         return [(row["job_id"], row["name"]) for row in rows]
 
+    def plan_datasets(self) -> dict[str, str]:
+        """What the names of data sets stood for when the plan was taken over."""
+        return {row["name"]: row["dataset_id"] for row in self.db.all("plan_datasets")}
+
+    def keep_plan_datasets(self, names: Mapping[str, str]) -> None:
+        with self.db.transaction():
+            self.db.run("forget_plan_datasets")
+            for name, dataset_id in names.items():
+                self.db.run("add_plan_dataset", name=name, dataset_id=dataset_id)
+
+    def trained_on(self, dataset_id: str) -> list[Job]:
+        """The jobs that name this data set, but for those that are finished and off the plan."""
+        jobs = map(job_of, self.db.all("jobs_that_matter"))
+        return [job for job in jobs if job.spec.get("dataset") == dataset_id]
+
     def near(self, ref: str, job_id: str) -> int:
         """How many jobs but this one have a name or an id that begins with ``ref``."""
         row = self.db.one("jobs_near", ref=ref, ref_end=ref + _LAST, job_id=job_id)

@@ -36,6 +36,8 @@ class Plan:
     trainers: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # of one's own
     # data set → which models, on which hosts, train on it
     datasets: Mapping[str, frozenset[Needs]] = field(default_factory=dict)
+    # name of a data set, as the plan writes it → the one that it stood for when the plan was read
+    dataset_names: Mapping[str, str] = field(default_factory=dict)
     # every host that its jobs name → the first that does, and by which key
     named_hosts: Mapping[str, str] = field(default_factory=dict)
 

@@ -462,6 +462,7 @@ class Service:
         before, known = self.plan, self._planned
         synced = self.queue.sync(jobs)
         self.roster.plan, self._planned = plan, True
+        self.queue.keep_plan_datasets(plan.dataset_names)
         hosts = host_edits(before.hosts, plan.hosts, self.queue.held()) if known else []
         trainers = trainer_edits(before.trainers, plan.trainers) if known else []
         notes = [f"host {name}: {said}" for name, said in self.roster.never_asked().items()]

@@ -56,13 +56,36 @@ def push_dataset(
         f"{called} is data set {listing.dataset_id[:12]}: {size(listing.size)} "
         f"in {counted(len(listing.files), 'files')}, {size(sent)} of which travelled"
     )
-    world.show(as_json, {**view, "sent": sent}, lambda: line)
+    world.show(
+        as_json, {**view, "sent": sent}, lambda: "\n".join([line, *moved_lines(view, called)])
+    )
     if not any(file.path == "validation_v1.parquet" for file in listing.files):
         world.complain(
             "there is no validation_v1.parquet in it, so only trainers of your own can use it; "
             "`python -m training.data.build` makes a folder for ours"
         )
     return DONE
+
+
+def moved_lines(view: Json, name: str) -> list[str]:
+    """What it means that the name stood for another data set before."""
+    if not view.get("was"):
+        return []
+    was = printable(view["was"])[:12]
+    lines = [f"{name} was {was}, which stays under its id"]
+    anew, waiting = int(view.get("jobs_anew") or 0), int(view.get("jobs_waiting") or 0)
+    if anew:
+        jobs = counted(anew, "jobs")
+        lines.append(
+            f"the plan names {name}: the next reload makes {jobs} anew, trained on this one"
+        )
+    if waiting:
+        jobs = counted(waiting, "jobs")
+        lines.append(
+            f"{jobs} not finished will train on {was} all the same; after the reload "
+            "`cis490-jobs cancel --removed` takes such jobs out"
+        )
+    return lines
 
 
 @app.command("list")
@@ -83,7 +106,7 @@ def remove_dataset(
     receiver_url: Url = None,
     as_json: AsJson = False,
 ) -> int:
-    """Forget a data set that no job of the plan names."""
+    """Forget a data set that no job needs."""
     world: World = ctx.obj
     calls = world.client(receiver_url).datasets
     rows = calls.datasets()["datasets"]
@@ -92,8 +115,14 @@ def remove_dataset(
         found = Catalogue(frozenset(row["dataset_id"] for row in rows), names).resolve(dataset)
     except UnknownDataset as error:
         raise CannotError(f"{error}; `cis490-jobs dataset list` shows all", REFUSED) from None
+    others = sorted(name for name, each in names.items() if each == found and name != dataset)
+    if dataset in names and others:
+        raise CannotError(
+            f"{dataset} is also called {', '.join(others)}, and all would go; remove it by its id: {found[:12]}"
+        )
     answer = calls.remove(found)
-    line = f"{printable(dataset)} is gone, {size(answer['freed'])} are free"
+    called = ", ".join(name for name in sorted(names) if names[name] == found) or "data set"
+    line = f"{printable(called)} ({found[:12]}) is gone, {size(answer['freed'])} are free"
     world.show(as_json, answer, lambda: line)
     return DONE
 

@@ -52,6 +52,18 @@ SELECT j.*, a.progress AS progress FROM jobs AS j
 LEFT JOIN attempts AS a ON a.job_id = j.job_id AND a.attempt = j.attempt
 WHERE j.status = :status AND j.seq > :after ORDER BY j.seq LIMIT :most
 
+-- name: plan_datasets — what the names of data sets stood for when the plan was taken over
+SELECT name, dataset_id FROM plan_datasets ORDER BY name
+
+-- name: forget_plan_datasets — a plan is taken over
+DELETE FROM plan_datasets
+
+-- name: add_plan_dataset — it names this one
+INSERT INTO plan_datasets (name, dataset_id) VALUES (:name, :dataset_id)
+
+-- name: jobs_that_matter — those of the plan, and others that are not finished
+SELECT * FROM jobs WHERE in_manifest = 1 OR status IN ('pending', 'claimed', 'running') ORDER BY seq
+
 -- name: counts — how many jobs stand where
 SELECT status, count(*) AS n FROM jobs GROUP BY status
 

@@ -192,3 +192,8 @@ CREATE TABLE audit (                -- acts of operators and joinings; append-on
   after   TEXT,                     -- JSON
   digest  TEXT NOT NULL             -- SHA-256 over the row and the digest before, hexadecimal
 ) STRICT;
+
+CREATE TABLE plan_datasets (        -- what the names of data sets in the plan stood for at its last reload
+  name       TEXT PRIMARY KEY,
+  dataset_id TEXT NOT NULL
+) STRICT;

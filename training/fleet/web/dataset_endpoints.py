@@ -8,14 +8,17 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from training.fleet.data_use import NameMoved, check_unused, name_moved
 from training.fleet.datasets.pieces import LISTING_BYTES_MAX, PIECE_BYTES
 from training.fleet.datasets.shelf import DatasetShelf, Shelved
 from training.fleet.protocol import (
     HEADER_SHA256,
     DatasetDraftReply,
+    DatasetPublishReply,
     DatasetPublishRequest,
     DatasetRemoveReply,
     DatasetsReply,
@@ -82,22 +85,31 @@ async def publish(hub: Hub, request: Request) -> Response:
     shelf, dataset_id = _shelf(hub), _id(request)
     body = await read_json(hub, request, DatasetPublishRequest)
     now = hub.clock.now()
+    was = (await hub.disk(shelf.catalogue)).names.get(body.name or "", dataset_id)
     shelved = await hub.disk(lambda: shelf.publish(dataset_id, body.name, now))
     view, who = _view(shelved), acting(hub, request)
     after = {"name": body.name, "size": view.size}
-    await hub.act(request, lambda: hub.audit.write(who, Act.DATASET_PUSH, dataset_id, after=after))
+
+    def note() -> NameMoved:
+        hub.audit.write(who, Act.DATASET_PUSH, dataset_id, after=after)
+        return name_moved(hub.service, body.name, dataset_id)
+
+    moved = await hub.act(request, note)
     logger.info("data set %s (%s) is published", dataset_id[:12], body.name or "without a name")
-    return reply(view)
+    return reply(
+        DatasetPublishReply(
+            **msgspec.structs.asdict(view),
+            was=None if was == dataset_id else was,
+            jobs_anew=moved.jobs_anew,
+            jobs_waiting=moved.jobs_waiting,
+        )
+    )
 
 
 async def remove(hub: Hub, request: Request) -> Response:
-    """Forget a data set that no job of the plan names."""
+    """Forget a data set that no job needs."""
     shelf, dataset_id = _shelf(hub), _id(request)
-    if dataset_id in hub.service.plan.datasets:
-        raise Refusal(
-            Slug.WRONG_STATE,
-            "jobs of the plan name this data set; change the plan and reload first",
-        )
+    await hub.act(request, lambda: check_unused(hub.service, dataset_id))
     freed = await hub.disk(lambda: shelf.remove(dataset_id))
     who, before = acting(hub, request), {"freed": freed}
     await hub.act(

@@ -264,7 +264,7 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
     ),
     ("POST", f"{_SET}/publish"): Operation(
         "publish_dataset", "let it be fetched, under this name too", wire.DatasetPublishRequest,
-        wire.DatasetView, _FETCHED,
+        wire.DatasetPublishReply, _FETCHED,
     ),
     ("POST", f"{_SET}/remove"): Operation(
         "remove_dataset", "forget it", reply=wire.DatasetRemoveReply,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -43,12 +43,14 @@ class Reloader:
     def __call__(self, who: str, *, hopeful: bool = False) -> ReloadReply:
         """Raises Refusal(bad_manifest) with every mistake. The audit names ``who`` when something changed.
 
-        ``hopeful`` leaves out the jobs whose data set is not there: a receiver must run for it to be pushed.
+        ``hopeful``, at a start, leaves out the jobs whose data set is not there, because a receiver must run for it
+        to be pushed; and names of data sets stand for what they stood for: a start alone makes no job anew.
         """
         try:
             known = Catalogue() if self.shelf is None else self.shelf.catalogue()
-            kind = Hopeful if hopeful else Catalogue
-            jobs, plan = load_plan(self.path, self.describer, kind(known.ids, known.names))
+            if hopeful:
+                known = Hopeful(known.ids, {**known.names, **self._as_before(known)})
+            jobs, plan = load_plan(self.path, self.describer, known)
         except StoreError as error:
             raise Refusal(Slug.UNAVAILABLE, str(error)) from error
         except ManifestError as error:
@@ -71,6 +73,20 @@ class Reloader:
             logger.info("%s", sentence(msgspec.to_builtins(edit)))
         saved_at, now = self._saved_at(), self.service.queue.clock.now()
         return msgspec.structs.replace(counts, file=str(self.path), saved_at=saved_at, now=now)
+
+    def _as_before(self, known: Catalogue) -> dict[str, str]:
+        """What names of data sets stood for when the plan was read last, as far as that is still there."""
+        before = self.writer.submit(self.service.queue.plan_datasets).result()
+        kept = {name: each for name, each in before.items() if each in known.ids}
+        for name, dataset_id in kept.items():
+            if known.names.get(name, dataset_id) != dataset_id:
+                logger.warning(
+                    "data set %s stands for %s since the plan was read; until a reload its jobs train on %s",
+                    name,
+                    known.names[name][:12],
+                    dataset_id[:12],
+                )
+        return kept
 
     def _saved_at(self) -> float | None:
         with contextlib.suppress(OSError):
@@ -98,11 +114,29 @@ class Hopeful(Catalogue):
             return f"{_NOT_THERE}{reference}"
 
 
+@dataclass(frozen=True, slots=True)
+class Noting(Catalogue):
+    """A catalogue that remembers the names it was asked for, and what they stand for."""
+
+    of: Catalogue = field(default_factory=Catalogue)
+    named: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "names", self.of.names)  # a refusal shows them
+
+    def resolve(self, reference: str) -> str:
+        found = self.of.resolve(reference)
+        if self.of.names.get(reference) == found:
+            self.named[reference] = found
+        return found
+
+
 def load_plan(
     path: Path, describer: Describer, datasets: Catalogue
 ) -> tuple[list[dict[str, Any]], Plan]:
     """The manifest as job dicts and as the service's plan; raises ManifestError."""
-    manifest = load_manifest(path, describer=describer, datasets=datasets)
+    asked = Noting(of=datasets)
+    manifest = load_manifest(path, describer=describer, datasets=asked)
     jobs = []
     there = [job for job in manifest.jobs if not (job.dataset or "").startswith(_NOT_THERE)]
     for job in there:
@@ -113,10 +147,17 @@ def load_plan(
         for program in manifest.flag_digests
     }
     hosts = {name: host.to_dict() for name, host in manifest.hosts.items()}
-    named = _named_hosts(manifest)
     own_trainers = {name: trainer.to_dict() for name, trainer in manifest.trainers.items()}
     digests = dict(manifest.flag_digests)
-    return jobs, Plan(hosts, digests, models, own_trainers, _readers(there), named)
+    return jobs, Plan(
+        hosts,
+        digests,
+        models,
+        own_trainers,
+        _readers(there),
+        dataset_names=asked.named,
+        named_hosts=_named_hosts(manifest),
+    )
 
 
 def _named_hosts(manifest: Manifest) -> dict[str, str]:

@@ -10,3 +10,8 @@ CREATE TABLE identity (
 INSERT INTO identity (one, database_id) VALUES (1, lower(hex(randomblob(16))));
 
 ALTER TABLE hosts ADD COLUMN set_aside TEXT;
+
+CREATE TABLE plan_datasets (
+  name       TEXT PRIMARY KEY,
+  dataset_id TEXT NOT NULL
+) STRICT;
