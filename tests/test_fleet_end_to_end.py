@@ -119,7 +119,7 @@ class Fleet:
 
         def look() -> re.Match[str] | None:
             logs = sorted(
-                self.folder.glob("artifacts/*/*.log"), key=lambda log: log.stat().st_mtime
+                self.folder.glob("artifacts/**/*.log"), key=lambda log: log.stat().st_mtime
             )
             return re.search(r"running as (\d+)", logs[-1].read_text()) if logs else None
 

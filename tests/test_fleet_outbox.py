@@ -22,7 +22,7 @@ from training.fleet.client import FleetClient
 from training.fleet.ledger import GAP
 from training.fleet.protocol import FailRequest, HeartbeatRequest, LogLines, OutputRequest, Slug
 from training.fleet.web.problems import decoded, reply
-from training.fleet.words import JSON_BODY_MAX, LOG_LINES_MAX
+from training.fleet.words import JSON_BODY_MAX, LOG_LINE_CHARS_MAX, LOG_LINES_MAX
 from training.fleet.work.outbox import (
     ATTEMPTS_KEPT,
     CORRUPT_KEPT,
@@ -371,8 +371,9 @@ def test_whatever_a_trainer_prints_the_receiver_takes_and_keeps(
 ) -> None:
     path = tmp_path_factory.mktemp("printed") / "trainer.log"
     path.write_bytes(b"\n".join(printed))
-    lines = fitting(tuple(OutputTail(path).poll(final=True)))
-    said = [fields for line in lines if (fields := parse_progress(line))]
+    found = OutputTail(path).poll(final=True)
+    said = [fields for line in found if (fields := parse_progress(line))]
+    lines = fitting(tuple(line[:LOG_LINE_CHARS_MAX] for line in found))
     complaints = [str(each.get("message")) for each in said if each["event"] == "error"]
     failure = judge(Ended(EndKind.EXITED, code=code), lines, complaints[-1] if complaints else None)
     assert failure is not None
@@ -478,7 +479,7 @@ def test_training_that_dies_with_its_worker_costs_time_alone(fleet: Fleet, crash
     last = job["job"]["attempt"]
     until(lambda: output(fleet, last) == EARLY + LATE)
     for attempt in range(1, last):  # all that those trainers had the time for
-        logs = fleet.folder.glob(f"artifacts/*/attempt-{attempt}-*.log")
+        logs = fleet.folder.glob(f"artifacts/**/attempt-{attempt}-*.log")
         printed = [line for log in logs for line in log.read_text().splitlines()]
         assert printed == EARLY[: len(printed)]
         until(lambda: output(fleet, attempt) == printed)  # noqa: B023 - called at once

@@ -12,7 +12,15 @@ from hypothesis import strategies as st
 
 from training.fleet.job import EndReason
 from training.fleet.words import ERROR_CHARS_MAX
-from training.fleet.work.outcome import Ended, EndKind, Memory, error_text, judge, parse_progress
+from training.fleet.work.outcome import (
+    Ended,
+    EndKind,
+    Memory,
+    error_text,
+    judge,
+    parse_progress,
+    taken,
+)
 
 TRACEBACK = [
     "loading 120 episodes",
@@ -156,6 +164,22 @@ def test_error_text_is_bounded_and_keeps_the_end(first: str, lines: list[str]) -
 def test_any_line_is_progress_or_none(line: str) -> None:
     parse_progress(line)
     parse_progress('{"event": "x", "v": ' + line + "}")
+
+
+def test_long_progress_is_taken_and_what_is_not_is_said() -> None:
+    long = (
+        {"event": "epoch"} | {f"loss_{number}": number / 7 for number in range(100)} | {"epoch": 9}
+    )
+    assert len(json.dumps(long)) > 2048
+    assert taken(json.dumps(long)) == (long, "")
+    fields, complaint = taken(
+        json.dumps({"note": "x" * 5000, "more": "x" * 5000, "event": "e", "loss": 1})
+    )
+    assert fields == {"note": "x" * 5000, "event": "e", "loss": 1}
+    assert "1 of 4 fields are not taken" in complaint
+    fields, complaint = taken(json.dumps({"event": "x" * 9000}))
+    assert fields is None
+    assert "not taken" in complaint
 
 
 def test_progress_keeps_only_what_can_be_shown() -> None:

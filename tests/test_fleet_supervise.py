@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import itertools
 import json
 import os
 import signal
@@ -29,7 +30,7 @@ from training.fleet.supervise import (
 from training.fleet.supervise_memory import MemoryState, memory_state, usable_kib
 from training.fleet.work.environment import trainer_environment
 from training.fleet.work.outcome import Ended, EndKind
-from training.fleet.work.output import KEPT_BYTES, OutputTail, clean_line
+from training.fleet.work.output import KEPT_BYTES, QUEUE_BYTES, READ_BYTES, OutputTail, clean_line
 
 CHILDREN = Path(__file__).with_name("children")
 PATIENCE_S = 30.0
@@ -435,7 +436,9 @@ def test_flood_of_output_keeps_beginning_and_end(
     start: Callable[..., LocalProcess], tmp_path: Path
 ) -> None:
     process = start("floods", 40_000_000)
-    tail = OutputTail(tmp_path / "output.log", file_bytes_max=2_000_000, kept_bytes=10_000)
+    tail = OutputTail(
+        tmp_path / "output.log", file_bytes_max=2_000_000, kept_bytes=10_000, queue_bytes=300_000
+    )
     until(lambda: tail.poll() and (tmp_path / "flooded").exists(), process.wait)
     tail.poll()
     process.terminate()
@@ -472,12 +475,47 @@ def test_tail_takes_lines_whole_and_in_order(tmp_path: Path) -> None:
 
 def test_tail_skips_what_is_too_much_and_says_so(tmp_path: Path) -> None:
     file = tmp_path / "output.log"
-    file.write_bytes(b"".join(b"line %d\n" % number for number in range(100_000)))
-    lines = OutputTail(file).poll()
-    assert "left out" in lines[0]
-    assert lines[-1] == "line 99999"
+    file.write_bytes(b"".join(b"line %d\n" % number for number in range(400_000)))
+    tail = OutputTail(file)
+    assert file.stat().st_size > QUEUE_BYTES
+    lines = tail.poll()
+    assert lines[0] == f"[… {file.stat().st_size - READ_BYTES:,} bytes of output left out …]"
+    assert lines[-1] == "line 399999"
     assert len(lines) < 50_000
+    assert tail.total_bytes == tail.position == file.stat().st_size
     assert file.stat().st_size > KEPT_BYTES
+
+
+def test_burst_of_output_is_read_whole_piece_by_piece(tmp_path: Path) -> None:
+    file = tmp_path / "output.log"
+    printed = [f"line {number} " + "x" * 200 for number in range(4_000)]
+    file.write_text("\n".join(printed) + "\nno end")
+    assert 2 * READ_BYTES < file.stat().st_size < QUEUE_BYTES
+    tail = OutputTail(file)
+    pieces = []
+    while lines := tail.poll():
+        pieces.append(lines)
+        again = OutputTail(file, position=tail.position).poll(final=True)
+        assert printed == [*itertools.chain(*pieces), *again][:-1], "a worker that starts again"
+    assert len(pieces) > 2
+    assert [line for lines in pieces for line in lines] == printed
+    assert tail.poll(final=True) == ["no end"]
+    assert OutputTail(file).poll(final=True) == [*printed, "no end"]
+
+
+def test_long_progress_comes_whole_and_too_much_of_it_is_said_once(tmp_path: Path) -> None:
+    file = tmp_path / "output.log"
+    good = json.dumps({"event": "epoch", "note": "x" * 3000})
+    much = json.dumps({"event": "epoch", "note": "x" * 10_000})
+    more = json.dumps({"event": "epoch", "note": "x" * 100_000})
+    file.write_text(f"{good}\n{much}\n{more}\n{'{' * 3000}\n")
+    lines = OutputTail(file).poll()
+    assert lines[0] == good
+    assert lines[1] == much
+    assert "1 of 2 fields are not taken" in lines[2]
+    assert lines[3:] == [more[:500], "{" * 500]
+    file.write_text(f"{more}\n")
+    assert OutputTail(file).poll()[1] == "[… a progress line of more than 16 KiB is not taken …]"
 
 
 def test_tail_survives_a_vanished_and_a_cut_file(tmp_path: Path) -> None:

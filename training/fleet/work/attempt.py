@@ -32,7 +32,7 @@ from training.fleet.work.disk import AttemptFolders, folders_of, make_folders, p
 from training.fleet.work.environment import trainer_environment
 from training.fleet.work.outbox import Outbox
 from training.fleet.work.outcome import LAST_WORDS, TIMING_BYTES_MAX, Failure, parse_timing
-from training.fleet.work.output import OutputTail
+from training.fleet.work.output import POLLS_A_LOOK, OutputTail
 from training.fleet.work.trainer import MEASURE_S
 from training.fleet.work.trainer_command import (
     SELF_SUPERVISED,
@@ -230,7 +230,7 @@ class Attempt:
         for look in itertools.count():
             if process.wait(LOOK_S) is not None:
                 break
-            self._print(tail, tail.poll())
+            self._print(tail)
             if look % measure_every == 0:
                 cpu_s = process.cpu_s()
                 self._post(t.Measured(claim_id=self.assignment.claim_id, cpu_s=cpu_s))
@@ -238,9 +238,17 @@ class Attempt:
             if harm is not None:
                 stopped = True
                 self._post(t.Unbearable(claim_id=self.assignment.claim_id, failure=harm))
-        self._print(tail, tail.poll(final=True))
+        self._print(tail)
+        self._pass_on(tail, tail.poll(final=True))
 
-    def _print(self, tail: OutputTail, lines: list[str]) -> None:
+    def _print(self, tail: OutputTail) -> None:
+        """All that waits, a piece at a time; bounded, because the trainer may print on for ever."""
+        for _ in range(POLLS_A_LOOK):
+            if not (lines := tail.poll()):
+                break
+            self._pass_on(tail, lines)
+
+    def _pass_on(self, tail: OutputTail, lines: list[str]) -> None:
         if lines:
             self._outbox.append(self.assignment, tail.path, lines, tail.position)
             crashpoint("worker.printed")

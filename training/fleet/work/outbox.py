@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from training import strict_json
-from training.fleet.words import LOG_LINES_MAX
+from training.fleet.words import LOG_LINE_CHARS_MAX, LOG_LINES_MAX
 from training.fleet.work.output import OutputTail
 from training.fleet.work.types import Assignment, Backlog
 
@@ -75,6 +75,7 @@ class Outbox:
                 spool = self._new(owner, str(source))
             spool.total += len(lines)
             spool.position = position
+            lines = [line[:LOG_LINE_CHARS_MAX] for line in lines]
             spool.unwritten = [*spool.unwritten, *lines][-FILES_KEPT * FILE_LINES :]
             with suppress(OSError):
                 self._write(spool)

@@ -25,8 +25,16 @@ RSS_SHARE = 0.8  # of the memory that was free; who is killed with that much was
 ASKED_TO_STOP = frozenset({1, 2, 15})  # SIGHUP, SIGINT, SIGTERM: a session or a service that ends
 LAST_WORDS = 40  # lines of output that an error text may quote
 LAST_LINES = 5  # in which a trainer that ran out of memory says so; before, it may have got over it
-PROGRESS_BYTES_MAX = 2048
-PROGRESS_FIELDS_MAX = 24
+PROGRESS_BYTES_MAX = 8192  # of its fields, as they are sent
+PROGRESS_FIRST = (
+    "event",
+    "epoch",
+    "epochs",
+    "loss",
+    "metric",
+    "eta_s",
+    "message",
+)  # the known ones
 TIMING_BYTES_MAX = 16 * 1024  # as it is sent
 
 
@@ -192,22 +200,47 @@ def _memory_words(ended: Ended, lacking: Memory | None) -> str:
 
 
 def parse_progress(line: str) -> dict[str, Any] | None:
-    """The progress object that a line of output is, or None. Only finite numbers, short texts and truth values stay."""
-    if not line.startswith("{") or len(line) > PROGRESS_BYTES_MAX:
-        return None
+    """The progress object that a line of output is, or None. Only finite numbers, texts and truth values stay."""
+    return taken(line)[0]
+
+
+def taken(line: str) -> tuple[dict[str, Any] | None, str]:
+    """What is taken of a line as progress, and what is to be said of the rest: the known fields first, then in order
+    as many as a message holds."""
+    if not line.startswith("{"):
+        return None, ""
     try:
         value = json.loads(line)
     except (ValueError, RecursionError):
-        return None
+        return None, ""
     if not isinstance(value, dict) or not isinstance(value.get("event"), str):
-        return None
-    return {
+        return None, ""
+    fields = {
         key: field
-        for key, field in list(value.items())[:PROGRESS_FIELDS_MAX]
+        for key, field in value.items()
         if field is None
         or isinstance(field, bool | str)
         or (isinstance(field, int | float) and abs(field) < 1e300)
     }
+    room, kept = PROGRESS_BYTES_MAX, set[str]()
+    for key in sorted(fields, key=lambda key: key not in PROGRESS_FIRST):
+        size = len(json.dumps({key: fields[key]}, ensure_ascii=False).encode(errors="replace"))
+        if size <= room:
+            room -= size
+            kept.add(key)
+    if "event" not in kept:
+        return (
+            None,
+            f"a progress line whose event has more than {PROGRESS_BYTES_MAX:,} bytes is not taken",
+        )
+    left = [key for key in fields if key not in kept]
+    complaint = ""
+    if left:
+        complaint = (
+            f"of the progress line before this one {len(left)} of {len(fields)} fields are not taken: "
+            f"{PROGRESS_BYTES_MAX:,} bytes are"
+        )
+    return {key: field for key, field in fields.items() if key in kept}, complaint
 
 
 def parse_timing(content: bytes) -> dict[str, Any]:

@@ -1,7 +1,9 @@
 """Following the file that a trainer prints into, and keeping that file small.
 
-A trainer may print nothing, bytes that are no text, one endless line, or a terabyte. What comes out of here is always
-a bounded number of bounded lines, and the disk holds the beginning and the end of what was printed.
+A trainer may print nothing, bytes that are no text, one endless line, or a terabyte. What comes out of one look is
+always a bounded number of bounded lines, and the disk holds the beginning and the end of what was printed. The file is
+the queue: a burst is read piece by piece and in order. Only of what waits beyond ``QUEUE_BYTES`` the older part is left
+out, and a line says how much.
 """
 
 from __future__ import annotations
@@ -10,21 +12,26 @@ import os
 from pathlib import Path
 
 from training.fleet.words import LOG_LINE_CHARS_MAX
+from training.fleet.work.outcome import taken
 
-READ_BYTES = 256 * 1024  # at one poll; what a trainer printed beyond that is skipped, not queued
+READ_BYTES = 256 * 1024  # at one poll; the rest waits for the next, which may follow at once
+QUEUE_BYTES = 4 * 1024**2  # that may wait to be read: more than a worker keeps of an attempt
+POLLS_A_LOOK = QUEUE_BYTES // READ_BYTES + 1  # who prints faster than that is read for ever
 LINE_BYTES_MAX = 16 * 1024  # of a line whose end was not printed yet; more is taken as a line
 FILE_BYTES_MAX = 16 * 1024**2
 KEPT_BYTES = 1024**2  # of the beginning, and of the end before a cut
 
+TOO_LONG = f"a progress line of more than {LINE_BYTES_MAX // 1024} KiB is not taken"
+
 _CONTROLS = {code: None for code in (*range(32), *range(127, 160)) if code != 9} | {9: "    "}
 
 
-def clean_line(raw: bytes) -> str:
+def clean_line(raw: bytes, chars_max: int = LOG_LINE_CHARS_MAX) -> str:
     """One printed line as harmless text: no control characters, of a progress bar only its last state."""
     last_state = raw.rstrip(b"\r\n").rpartition(b"\r")[2]
-    raw_max = 4 * LOG_LINE_CHARS_MAX  # a character has four bytes at most
+    raw_max = 4 * chars_max  # a character has four bytes at most
     text = last_state[:raw_max].decode("utf-8", "replace")
-    return text.translate(_CONTROLS)[:LOG_LINE_CHARS_MAX]
+    return text.translate(_CONTROLS)[:chars_max]
 
 
 class OutputTail:
@@ -42,6 +49,7 @@ class OutputTail:
         position: int = 0,
         file_bytes_max: int = FILE_BYTES_MAX,
         kept_bytes: int = KEPT_BYTES,
+        queue_bytes: int = QUEUE_BYTES,
     ) -> None:
         """``position``: where an earlier look at the same file ended."""
         self.path = path
@@ -49,6 +57,8 @@ class OutputTail:
         self.overflowing = False
         self._file_bytes_max = file_bytes_max
         self._kept_bytes = kept_bytes
+        self._queue_bytes = queue_bytes
+        self._complained = False
         self._position = position
         self._rest = b""  # the beginning of a line whose end was not printed yet
 
@@ -58,10 +68,16 @@ class OutputTail:
         return max(0, self._position - len(self._rest))
 
     def poll(self, *, final: bool = False) -> list[str]:
-        """New complete lines, oldest first; with ``final`` also a last line without an end. Never raises OSError."""
+        """The next lines, oldest first, of a piece of the file; none when all of it was read. Never raises OSError.
+
+        Lines are cut to what a log holds, but for progress, which whoever stores lines cuts. ``final`` reads all that
+        is left, and takes a last line without an end.
+        """
         try:
             lines = self._read_lines()
-            if self._position > self._file_bytes_max:
+            while final and self._waiting():
+                lines += self._read_lines()
+            if self._position > self._file_bytes_max and self._waiting() <= READ_BYTES:
                 self._keep_ends()
                 # As late as can be: what is printed between here and the cut is lost.
                 lines += self._read_lines()
@@ -75,27 +91,44 @@ class OutputTail:
         if final and self._rest:
             lines.append(self._rest)
             self._rest = b""
-        return [clean_line(line) for line in lines]
+        return [text for line in lines for text in self._texts(line)]
+
+    def _texts(self, raw: bytes) -> list[str]:
+        """A line as it is passed on; behind the first progress that was too much, a line that says so."""
+        if len(raw) <= LOG_LINE_CHARS_MAX or not raw.startswith(b"{"):
+            return [clean_line(raw)]
+        text = clean_line(raw, LINE_BYTES_MAX)
+        fields, complaint = taken(text) if len(raw) <= LINE_BYTES_MAX else (None, TOO_LONG)
+        lines = [text if fields is not None else text[:LOG_LINE_CHARS_MAX]]
+        if complaint and not self._complained and b'"event"' in raw:
+            self._complained = True
+            lines.append(f"[… {complaint} …]")
+        return lines
+
+    def _waiting(self) -> int:
+        """Bytes that were printed and not read."""
+        return self.path.stat().st_size - self._position
 
     def _read_lines(self) -> list[bytes]:
         size = self.path.stat().st_size
         if size < self._position:
             self._position = 0  # somebody else cut the file
-        printed = size - self._position
-        if printed <= 0:
+        waiting = size - self._position
+        if waiting <= 0:
             return []
-        self.total_bytes += printed
         lines = []
+        if waiting > self._queue_bytes:
+            left_out = waiting - READ_BYTES
+            self._position += left_out
+            self.total_bytes += left_out
+            self._rest = b""
+            lines.append(f"[… {left_out:,} bytes of output left out …]".encode())
         with self.path.open("rb") as file:
-            if printed > READ_BYTES:
-                skipped = printed - READ_BYTES
-                file.seek(size - READ_BYTES)
-                self._rest = b""
-                lines.append(f"[… {skipped:,} bytes of output left out …]".encode())
-            else:
-                file.seek(self._position)
-            data = self._rest + file.read(min(printed, READ_BYTES))
-        self._position = size
+            file.seek(self._position)
+            piece = file.read(min(waiting, READ_BYTES))
+        data = self._rest + piece
+        self._position += len(piece)
+        self.total_bytes += len(piece)
         *complete, self._rest = data.split(b"\n")
         if len(self._rest) > LINE_BYTES_MAX:
             complete.append(self._rest)

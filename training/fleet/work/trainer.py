@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from training.fleet.job import EndReason
+from training.fleet.words import LOG_LINE_CHARS_MAX
 from training.fleet.work import types as t
 from training.fleet.work.outcome import LAST_WORDS, Ended, EndKind, Failure, judge, parse_progress
 from training.fleet.work.turn import SHUTDOWN, WITH_TRAINER, Phase, Turn, is_due
@@ -146,7 +147,9 @@ def heed(turn: Turn, lines: tuple[str, ...]) -> None:
     turn.set_work(
         progress=progress,
         complaint=complaint,
-        last_words=(work.last_words + lines)[-LAST_WORDS:],
+        last_words=tuple(
+            line[:LOG_LINE_CHARS_MAX] for line in (work.last_words + lines)[-LAST_WORDS:]
+        ),
     )
 
 
