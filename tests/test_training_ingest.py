@@ -407,6 +407,42 @@ def test_pcp_windows_never_reach_into_the_next_episode_or_over_a_gap(monkeypatch
     assert windows.t_start.min() >= 60.0 * 100  # a quarter is the baseline
 
 
+def test_pcp_is_not_read_finer_than_it_was_recorded(tmp_path, capsys, monkeypatch):
+    answered(monkeypatch, csv_of())
+    inner = ingest_pcp._run
+    stamps = "".join(f"23:{50 + n}:10.6{n}0000 1 metric\n    x: value 1\n" for n in range(10))
+    stamps += "00:00:10.6 1 metric\n00:01:10.6 1 metric\n"
+
+    def run_tool(command, path):
+        return (
+            stamps if command[-1] in METRICS and "pmdumplog" in command[0] else inner(command, path)
+        )
+
+    monkeypatch.setattr(ingest_pcp, "_run", run_tool)
+    code, _, said = run(tmp_path, capsys, None, "--pcp", "archive", "--every-s", "5")
+    assert code == 65
+    assert "archive holds a sample each 60 s: --every-s 5 would draw straight lines" in said
+    assert run(tmp_path, capsys, None, "--pcp", "archive", "--every-s", "60")[0] == 0
+
+
+def test_an_archive_without_windows_is_counted(monkeypatch):
+    t = 60.0 * np.arange(60)
+    archives = {
+        name: Archive(
+            name, t + gap * np.arange(60), np.random.default_rng(0).random((60, len(METRICS)))
+        )
+        for name, gap in (("pi", 0.0), ("torn", 600.0))
+    }
+    monkeypatch.setattr(ingest_pcp, "_find", lambda name: name)
+    monkeypatch.setattr(ingest_pcp, "read_archive", lambda _tool, path, _every: archives[path])
+    windows = read_pcp(
+        ["pi", "torn"], PcpCut(window_samples=8, stride_samples=2, episode_windows=4)
+    )
+    assert [(one.episode, one.host, one.samples) for one in windows.empty] == [
+        ("torn-1", "torn", 60)
+    ]
+
+
 def test_pcp_that_cannot_be_used_is_refused(tmp_path, capsys, monkeypatch):
     cases = [
         (csv_of(), "nonsense", "is not an archive of Performance Co-Pilot"),

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import shutil
 import subprocess
 from collections.abc import Sequence
@@ -31,12 +32,16 @@ from training.data.classes import BENIGN, MALICIOUS, Benign
 from training.data.dataset import BASELINE, WindowSet
 from training.data.errors import DataError
 from training.data.ingest_long import window_starts
-from training.data.ingested import Ingested
+from training.data.ingested import Empty, Ingested
 from training.data.schema import ChannelSpec
 
 PMREP_TIMEOUT_S = 600
+STAMP = re.compile(r"\d{2}:\d{2}:\d{2}\.\d+\s")
 # By unit: differences below these are noise of the measurement.
 SCALES = {"ms/s": 10.0, "KiB": 64.0, "B/s": 1024.0}
+# Recorded by practically every archive, and at one interval.
+OWN_STEP_METRICS = ("kernel.all.nprocs", "kernel.all.cpu.user")
+FINER = 0.9  # of an archive's own step: reading below it draws straight lines
 # From this share of rows without a value on, a host counts as not recording a metric.
 TOO_MUCH_MISSING = 0.5
 
@@ -128,8 +133,6 @@ def read_pcp(archives: Sequence[Path], cut: PcpCut) -> Ingested:
     if len(kept) < len(METRICS):
         missing = ", ".join(name for name in METRICS if name not in kept)
         notes.append(f"Metrics that some archive lacks were left out: {missing}.")
-    pairs = zip(recorded, windows, strict=True)
-    notes += [f"{archive.host} has no windows." for archive, w in pairs if not w.t_start.size]
     notes.append("Archives carry no labels: every window counts as benign.")
     X = np.concatenate([w.X for w in windows])
     return Ingested(
@@ -149,7 +152,26 @@ def read_pcp(archives: Sequence[Path], cut: PcpCut) -> Ingested:
         rate_why="--every-s",
         normaliser={**baselines.rule, "baseline": f"first {cut.baseline_share:.0%} of the archive"},
         notes=tuple(notes),
+        empty=_empty(recorded, windows, cut),
         baseline=_baseline_windows(recorded, stretches, baselines, cut),
+    )
+
+
+def _empty(
+    recorded: Sequence[Archive], windows: Sequence[_Windows], cut: PcpCut
+) -> tuple[Empty, ...]:
+    why = f"it has no {cut.window_samples} samples in a row behind its baseline"
+    return tuple(
+        Empty(
+            f"{archive.host}-{number}",
+            archive.host,
+            float(archive.t[0]),
+            float(archive.t[-1] - archive.t[0] + cut.every_s),
+            archive.t.size,
+            why,
+        )
+        for number, (archive, found) in enumerate(zip(recorded, windows, strict=True))
+        if not found.t_start.size
     )
 
 
@@ -191,6 +213,12 @@ def read_archive(pmrep: str, path: Path, every_s: float) -> Archive:
     )
     if host is None:
         raise DataError(f"{path} is not an archive of Performance Co-Pilot.")
+    own = own_step_s(path)
+    if own is not None and every_s < FINER * own:
+        raise DataError(
+            f"{path} holds a sample each {own:.3g} s: --every-s {every_s:g} would draw straight lines between them, "
+            f"so say --every-s {own:.0f} or more."
+        )
     options = [
         "--ignore-unknown",
         "--timezone",
@@ -208,6 +236,25 @@ def read_archive(pmrep: str, path: Path, every_s: float) -> Archive:
     table = _parse(_run(command, path), path)
     columns = [_metric(table, name) for name in METRICS]
     return Archive(host, table["Time"].to_numpy().astype(np.float64), np.stack(columns, axis=1))
+
+
+def own_step_s(path: Path) -> float | None:
+    """Seconds from sample to sample in the archive itself, or None where it holds none of the metrics asked for."""
+    steps = []
+    for metric in OWN_STEP_METRICS:
+        try:
+            said = _run([_find("pmdumplog"), str(path), metric], path)
+        except DataError:  # it lacks the metric
+            continue
+        times = np.array([_of_day(line) for line in said.splitlines() if STAMP.match(line)])
+        if times.size > 1:
+            steps.append(float(np.median(np.diff(times) % 86_400)))
+    return max(steps, default=None)
+
+
+def _of_day(line: str) -> float:
+    hours, minutes, seconds = line.split()[0].split(":")
+    return 3600 * float(hours) + 60 * float(minutes) + float(seconds)
 
 
 def _run(command: Sequence[str], path: Path) -> str:
