@@ -14,10 +14,12 @@ import pytest
 from training.data.split import make_split
 from training.trainer import verdict
 from training.trainer.evaluate import Classes, Scored, evaluate, operating_point
+from training.trainer.facts import percent
 from training.trainer.figures import Series, Whisker, line_chart, nice_range, whisker_chart
 from training.trainer.page import gap, render, share, show
 from training.trainer.page import main as page_of
 from training.trainer.report import build_report, plain, to_json, write_report
+from training.trainer.sides import sides_of
 
 BINARY = Classes(("benign", "malicious"), ("benign",))
 CHROMIUM = Path("/usr/bin/chromium")
@@ -49,6 +51,8 @@ def report(*, classes=BINARY, strength=2.0, proba=True, target=0.05, host="lab-c
         "model": "mlp",
         "mode": "realistic",
         "split": split,
+        "sides": sides_of(split, hosts, y, classes),
+        "classes": classes,
         "evaluation": found,
         "operating_point": point,
         "baselines": {
@@ -273,7 +277,7 @@ def quiet_report():
     made = report()
     made = with_metric(made, "auroc", 0.9, [0.85, 0.94])
     made = with_metric(made, "tpr", 0.81, [0.7, 0.9])
-    made = with_metric(made, "fpr", 0.052, [0.02, 0.09])
+    made = with_metric(made, "fpr", 0.052, [0.02, 0.074])
     made = with_metric(made, "alerts_per_host_day", 2246.4, [900.0, 3900.0])
     made["baselines"]["logistic_regression"]["auroc"] = {"value": 0.8, "ci95": [0.7, 0.88]}
     made["operating_point"]["warning"] = None
@@ -411,4 +415,4 @@ def test_little_caught_and_many_classes():
     ],
 )
 def test_per_cents_never_round_to_nothing_or_everything(share, text):
-    assert verdict._percent(share) == text
+    assert percent(share) == text

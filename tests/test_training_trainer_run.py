@@ -140,7 +140,9 @@ def test_permuted_labels_teach_nothing(model: str, tmp_path: Path) -> None:
     for seed in range(6):
         out = tmp_path / str(seed)
         data = make_data(out / "data", episodes=60, signal=0.0, seed=seed)
-        ended = run(arguments(model, data, out, *brief, "--seed", str(seed)))
+        ended = run(
+            arguments(model, data, out, *brief, "--seed", str(seed), "--n-resamples", "1000")
+        )
         assert ended.code == Exit.DONE
         report = json.loads((out / "reports" / f"{model}_oracle_train.json").read_text())
         auroc = report["metrics"]["test"]["auroc"]

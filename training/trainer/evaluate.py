@@ -78,20 +78,19 @@ def evaluate(
     n_resamples: int = 1000,
     seed: int = 0,
     never_trained: Collection[str] = (),
-    no_clock: str | None = None,
 ) -> Evaluation:
     """Judge the test side.
 
     Metrics: accuracy, balanced_accuracy, macro_f1, auroc, auprc, prevalence, ece, brier, tpr, fpr, alerts_per_host_day,
     tpr_at_1_percent_fpr, tpr_at_0.1_percent_fpr; with more than two classes auroc and auprc are macro one-vs-rest, and
     where the test holds classes that were ``never_trained``, auroc_trained and balanced_accuracy_trained are the means
-    without these. A metric that cannot be had is null with a reason; ``no_clock`` says why alarms a day cannot.
+    without these. A metric that cannot be had is null with a reason.
     Where an interval of auroc does not exclude 0.5, ``chance`` beside it is what the exact test says (see `chance`).
     """
     if test.y.size == 0:
         raise ValueError("there are no test windows to judge")
     threshold = None if operating_point is None else operating_point.threshold
-    judge = _Judge(classes, threshold, n_resamples, seed, frozenset(never_trained), no_clock)
+    judge = _Judge(classes, threshold, n_resamples, seed, frozenset(never_trained))
     metrics, measure = judge.metrics(test)
     judge.ask_chance(metrics, test)
     per_host = {}
@@ -114,7 +113,6 @@ class _Judge:
     n_resamples: int
     seed: int
     never_trained: frozenset[str] = frozenset()
-    no_clock: str | None = None
 
     def counts(self, scored: Scored) -> dict[str, Any]:
         present = np.unique(scored.y)
@@ -206,11 +204,10 @@ class _Judge:
         """Alarms a day on a host that does nothing wrong: the realised FPR times the decisions of a day."""
         if "fpr" not in found:
             return {}
-        if self.no_clock is not None:
-            return {"alerts_per_host_day": _missing(self.no_clock)}
         step = pace(scored)
         if step is None:
-            return {"alerts_per_host_day": _missing("the windows carry no times")}
+            why = "the data do not say how far apart their windows are (no times, or no rate)"
+            return {"alerts_per_host_day": _missing(why)}
         rate, per_day = found["fpr"], DAY_S / step.every_s
         value, ci95 = rate["value"], rate["ci95"]
         return {

@@ -10,11 +10,13 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from training.data import understood
 from training.data.dataset import Dataset, load_processed, load_validation
 from training.data.errors import DataError
 from training.data.features import extract
 from training.data.identity import Kinship, of_two_hosts, window_digests
 from training.data.split import Split, SplitError, make_split
+from training.data.understood import Understood
 from training.trainer.arguments import TrainerArgs
 from training.trainer.contract import BadData
 from training.trainer.families import Takes
@@ -42,10 +44,28 @@ class Inputs:
     digest: str  # of the data set
     window_digests: NDArray[np.uint64]  # (N,) of the samples that the mode may see
     quarantined: tuple[Mapping[str, Any], ...]
+    understood: (
+        Understood | None
+    )  # None for data sets of before it was kept, and where no validation table was read
     baseline: NDArray[np.float32]  # like ``X``, of the hosts' baseline recordings
     baseline_features: NDArray[np.float32]
     baseline_host: NDArray[np.str_]
     kinship: Kinship
+
+    @property
+    def when(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Start and end of each window in seconds; NaN where the schema says that nobody told."""
+        timing = self.schema_fields.get("time", "seconds")
+        unknown = np.full(self.y.shape, np.nan)
+        return (
+            unknown if timing == "none" else self.t_start,
+            self.t_end if timing == "seconds" else unknown,
+        )
+
+    @property
+    def hides_nothing(self) -> bool:
+        """Both modes see the same channels: a model of one is a model of the other."""
+        return all(len(channel["modes"]) > 1 for channel in self.schema_fields["channels"])
 
 
 def read_inputs(args: TrainerArgs, *, takes: Takes) -> Inputs:
@@ -53,6 +73,7 @@ def read_inputs(args: TrainerArgs, *, takes: Takes) -> Inputs:
     named = args.model in RUN_MODELS
     try:
         validation = load_validation(args.validation)
+        found = understood.read(args.validation)
         # The self-supervised trainer may be given no more than the tensors.
         data = load_processed(
             args.summary if named or args.summary.exists() else None,
@@ -72,11 +93,15 @@ def read_inputs(args: TrainerArgs, *, takes: Takes) -> Inputs:
         {"episode_id": episode, "reasons": list(reasons)}
         for episode, reasons in sorted(validation.quarantined.items())
     )
-    return from_dataset(data, takes=takes, quarantined=quarantined)
+    return from_dataset(data, takes=takes, quarantined=quarantined, understood=found)
 
 
 def from_dataset(
-    data: Dataset, *, takes: Takes, quarantined: tuple[Mapping[str, Any], ...] = ()
+    data: Dataset,
+    *,
+    takes: Takes,
+    quarantined: tuple[Mapping[str, Any], ...] = (),
+    understood: Understood | None = None,
 ) -> Inputs:
     """What a family takes of a loaded data set; features are made from the windows where none were read."""
     assert data.tensors is not None, "trainers always load the tensors"
@@ -104,6 +129,7 @@ def from_dataset(
         digest=data.data_digest,
         window_digests=window_digests(data.tensors, data.channel_names),
         quarantined=quarantined,
+        understood=understood,
         baseline=quiet if by_features else data.baseline,
         baseline_features=quiet,
         baseline_host=data.baseline_host,
@@ -120,16 +146,17 @@ def split_inputs(
     """
     if inputs.kinship.strangers is not None:
         raise BadData(of_two_hosts(inputs.kinship.strangers))
+    t_start, t_end = inputs.when
     try:
         split = make_split(
             inputs.episode,
             inputs.host,
-            inputs.t_start,
+            t_start,
             inputs.y,
             recipe=recipe,
             train_hosts=train_hosts,
             seed=seed,
-            t_end=inputs.t_end,
+            t_end=t_end,
             supervised=supervised,
             # Where no class is benign there is no alarm to calibrate: nothing is set aside for it.
             **({} if inputs.classes.benign else {"cal_fraction": 0.0}),

@@ -18,10 +18,11 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, Template, Undefi
 from markupsafe import Markup
 
 from training.streams import replace_unprintable
-from training.trainer import verdict
 from training.trainer.figures import Series, Whisker, line_chart, nice_range, whisker_chart
 
 NAMES = {
+    "auroc_trained": "AUROC over the classes that trained",
+    "balanced_accuracy_trained": "Balanced accuracy over the classes that trained",
     "accuracy": "Accuracy",
     "balanced_accuracy": "Balanced accuracy",
     "macro_f1": "Macro-F1",
@@ -51,10 +52,12 @@ _SHADES = 8  # of a confusion cell, as classes c0 … c8
 
 
 def render(report: Mapping[str, Any]) -> str:
-    """A self-contained page, equal bytes for equal reports."""
+    """A self-contained page, equal bytes for equal reports; what a report of before does not say is left out."""
+    report = {"understood": [], "classes": {"words": {}}, **report}
     return _template().render(
         report=report,
-        level=verdict.level(report),
+        level=report["verdict_level"],
+        judged_on=judged_on(report),
         names=NAMES,
         sides=SIDES,
         figures=_figures(report),
@@ -78,6 +81,24 @@ def _template() -> Template:
         keep_trailing_newline=True,
     )
     return environment.get_template("report.html")
+
+
+RECIPES = {
+    "host": "Trained on {train}; judged on {test}.",
+    "time": "Trained on earlier episodes, judged on later ones of {test}.",
+    "sample": "Trained and judged on different episodes; the test is of {test}.",
+}
+
+
+def judged_on(report: Mapping[str, Any]) -> str:
+    """How the test was set apart, with machines as they really stand in the split."""
+    split = report["split"]
+    unseen, seen = split.get("unseen_hosts", []), split.get("seen_hosts", [])
+    test = [f"machines it has not seen: {', '.join(unseen)}"] if unseen else []
+    test += [f"machines it was trained on: {', '.join(seen)}"] if seen else []
+    train = ", ".join(sorted(split["hosts"]["train"] if "hosts" in split else split["train_hosts"]))
+    there = "; and ".join(test) or ", ".join(sorted(report["per_host"]))
+    return RECIPES[split["recipe"]].format(train=train, test=there)
 
 
 def show(metric: Mapping[str, Any], digits: int = 3) -> str:

@@ -16,8 +16,9 @@ import numpy as np
 
 from training.data.split import Split
 from training.trainer import verdict as words
-from training.trainer.evaluate import Evaluation, OperatingPoint
+from training.trainer.evaluate import Classes, Evaluation, OperatingPoint
 from training.trainer.page import render
+from training.trainer.sides import Sides
 
 SCHEMA_VERSION = 1
 
@@ -27,6 +28,8 @@ def build_report(
     model: str,
     mode: str,
     split: Split,
+    sides: Sides,
+    classes: Classes,
     evaluation: Evaluation,
     operating_point: OperatingPoint | None,
     baselines: Mapping[str, Mapping[str, Any]],
@@ -36,19 +39,23 @@ def build_report(
     hyper: Mapping[str, Any] | None = None,
     schema_hash: str | None = None,
     notes: Sequence[str] = (),
+    understood: Sequence[str] = (),
     extra: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """The report as JSON values, verdict included.
 
     ``history`` has one mapping an epoch or round: {"epoch": 1, "train_loss": …, "val_loss": …, …}, numbers only and no
     durations. ``quarantined`` has {"episode_id": …, "reasons": […]} for each episode that validation kept out.
-    ``run_key`` is any JSON value. ``extra`` is shown under its own keys (transformer_ssl: its scores).
+    ``run_key`` is any JSON value. ``understood`` are the lines of what the data were read as. ``extra`` is shown under
+    its own keys (transformer_ssl: its scores).
     """
     report: dict[str, Any] = {
         "schema_version": SCHEMA_VERSION,
         "model": model,
         "mode": mode,
-        "split": split.to_dict(),
+        "understood": understood,
+        "classes": classes.to_dict(),
+        "split": split.to_dict() | sides.to_dict(),
         "metrics": {"test": evaluation.metrics},
         "confusion": evaluation.confusion,
         "operating_point": None if operating_point is None else operating_point.to_dict(),
@@ -61,7 +68,7 @@ def build_report(
         "schema_hash": schema_hash,
         "run_key": run_key,
         "quarantined": {"n": len(quarantined), "episodes": quarantined},
-        "notes": notes,
+        "notes": [*sides.notes(), *notes],
     }
     taken = sorted(set(report) & set(extra or {}))
     if taken:

@@ -101,6 +101,7 @@ class Scored:
     t_start: FloatArray
     t_end: FloatArray
     proba: FloatArray | None = None
+    stream: NDArray[np.str_] | None = None  # the recording, where several share their episode
 
     def __post_init__(self) -> None:
         """Refuse shapes that disagree and scores that are not finite: a NaN would silently rank somewhere."""
@@ -127,6 +128,7 @@ class Scored:
         score: ArrayLike | None = None,
         proba: ArrayLike | None = None,
         classes: Classes | None = None,
+        stream: ArrayLike | None = None,
     ) -> Scored:
         """From plain arrays. With ``proba`` (N, K) and no ``score``, the score is 1 - P(benign) by ``classes``."""
         truth = np.asarray(y, dtype=np.int64)
@@ -144,6 +146,7 @@ class Scored:
             t_start=unknown if t_start is None else np.asarray(t_start, dtype=np.float64),
             t_end=unknown if t_end is None else np.asarray(t_end, dtype=np.float64),
             proba=probabilities,
+            stream=None if stream is None else np.asarray(stream).astype(str),
         )
 
     def take(self, rows: IntArray) -> Scored:
@@ -156,6 +159,7 @@ class Scored:
             t_start=self.t_start[rows],
             t_end=self.t_end[rows],
             proba=None if self.proba is None else self.proba[rows],
+            stream=None if self.stream is None else self.stream[rows],
         )
 
     def with_score(self, score: ArrayLike, proba: ArrayLike | None = None) -> Scored:
@@ -182,10 +186,10 @@ EPOCH = 1e8  # seconds: a clock beyond 1973 is no recording's own
 def pace(scored: Scored) -> Pace | None:
     """From the windows' times: the time that a host's windows cover, by their number; None where times are unknown.
 
-    Windows that are all there is of their episode belong together, by host. Recordings that overlap ran side by side,
-    and all of them decide.
+    The end of a window only matters where nothing else tells how far it is to the next. Windows that are all there is
+    of their recording belong together, by host. Recordings that overlap ran side by side, and all of them decide.
     """
-    known = np.isfinite(scored.t_start) & np.isfinite(scored.t_end)
+    known = np.isfinite(scored.t_start)
     if not known.any():
         return None
     if not known.all():
@@ -194,6 +198,8 @@ def pace(scored: Scored) -> Pace | None:
     beside = False
     for name in np.unique(scored.host):
         here = _one_host(scored.take(np.flatnonzero(scored.host == name)))
+        if here is None:
+            return None
         decisions += here.decisions
         covered += here.covered
         alone += here.alone
@@ -214,8 +220,10 @@ class _OneHost:
         return self.covered < 0.99 * self.alone
 
 
-def _one_host(scored: Scored) -> _OneHost:
-    _, stream, size = np.unique(scored.episode, return_inverse=True, return_counts=True)
+def _one_host(scored: Scored) -> _OneHost | None:
+    """None where neither a second window nor the length of one says how far it is to the next."""
+    names = scored.episode if scored.stream is None else scored.stream
+    _, stream, size = np.unique(names, return_inverse=True, return_counts=True)
     stream = np.where(size[stream] == 1, -1, stream)
     order = np.lexsort((scored.t_start, stream))
     start, stream = scored.t_start[order], stream[order]
@@ -227,7 +235,10 @@ def _one_host(scored: Scored) -> _OneHost:
     if regular.size:
         step = float(np.median(regular))
     else:
-        step = min([length, *([float(np.median(single))] if single.size else [])])
+        steps = np.array([length, *([np.median(single)] if single.size else [])])
+        if not np.isfinite(steps).any():
+            return None
+        step = float(np.nanmin(steps))
     decided = np.sort(start[new])
     covered = step + float(np.minimum(np.diff(decided), step).sum())
     return _OneHost(decided.size, covered, decided.size * step, bool(start.min() >= EPOCH))

@@ -13,7 +13,7 @@ import numpy as np
 from training.clock import Clock, SystemClock
 from training.data.split import Recipe, Split
 from training.trainer import checkpoint, families, machine
-from training.trainer.arguments import TrainerArgs
+from training.trainer.arguments import Mode, TrainerArgs
 from training.trainer.baselines import run_baselines
 from training.trainer.contract import BadArguments, Interrupted, Progress, Stop
 from training.trainer.evaluate import (
@@ -27,8 +27,13 @@ from training.trainer.levels import Levels, baseline_scores
 from training.trainer.ranges import ranges_of
 from training.trainer.report import build_report, write_report
 from training.trainer.seen import keep
+from training.trainer.sides import sides_of
 from training.trainer.task import Fitted, IntArray, Task
 
+NOTHING_HIDDEN = (
+    "No channel of these data is for the oracle mode alone: this model has seen what a realistic one sees, and their "
+    "difference says nothing about oracle channels."
+)
 CALIBRATED_ON = "benign windows of the calibration side, which trained and stopped nothing"
 
 
@@ -134,12 +139,14 @@ def _judge(
     point = None
     if classes.benign:
         point = operating_point(cal, target, classes=classes)
+    sides = sides_of(split, inputs.host, inputs.y, classes)
     evaluation = evaluate(
         test,
         classes=classes,
         operating_point=point,
         n_resamples=args.n_resamples,
         seed=args.seed,
+        never_trained=sides.never_trained,
     )
     task.stop.check()
     baselines = run_baselines(
@@ -158,6 +165,8 @@ def _judge(
         model=args.model,
         mode=args.mode.value,
         split=split,
+        sides=sides,
+        classes=classes,
         evaluation=evaluation,
         operating_point=point,
         baselines=baselines,
@@ -166,10 +175,19 @@ def _judge(
         quarantined=inputs.quarantined,
         hyper=args.hyper,
         schema_hash=inputs.schema_hash,
-        notes=[] if levels is None else levels.notes(inputs.host),
+        notes=_notes(args, inputs, levels),
+        understood=() if inputs.understood is None else inputs.understood.lines(),
         extra={"scores": facts["judgement"]} if "judgement" in facts else None,
     )
     return point, report
+
+
+def _notes(args: TrainerArgs, inputs: Inputs, levels: Levels | None) -> list[str]:
+    """What a reader of the numbers must know beside the split, one sentence each."""
+    notes = [] if levels is None else levels.notes(inputs.host)
+    if args.mode is Mode.ORACLE and inputs.hides_nothing:
+        notes.append(NOTHING_HIDDEN)
+    return notes
 
 
 def _scored(inputs: Inputs, fitted: Fitted, levels: Levels | None, rows: IntArray) -> Scored:
@@ -179,12 +197,14 @@ def _scored(inputs: Inputs, fitted: Fitted, levels: Levels | None, rows: IntArra
         raise BadArguments("the model answers with numbers that are not finite: choose a lower lr")
     if levels is not None:
         said = levels.applied(said, inputs.host[rows])
+    t_start, t_end = inputs.when
     return Scored.build(
         y=inputs.y[rows],
         episode=inputs.episode[rows],
+        stream=inputs.episode_id[rows],
         host=inputs.host[rows],
-        t_start=inputs.t_start[rows],
-        t_end=inputs.t_end[rows],
+        t_start=t_start[rows],
+        t_end=t_end[rows],
         proba=outputs.proba,
         score=said if levels is not None else None,
         classes=inputs.classes,

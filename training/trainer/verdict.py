@@ -1,29 +1,22 @@
-"""A report in plain words: what the model catches, what its alarms cost, and whether to believe it.
+"""A report in plain words, by one table of rules: what the model catches, what alarms cost, whether to believe it.
 
-Pure: from the report's JSON values to sentences. The figures behind each sentence stand in the report.
+Each rule is a condition on figures and their intervals, a level and a sentence. Of each subject the first rule that
+applies speaks; the worst level counts. `table` is what docs/evaluation.md shows of it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any
 
-Report = Mapping[str, Any]
+from training.trainer.facts import CHANCE, Facts, Metric, Report
 
-CHANCE = 0.5
 TOO_GOOD = 0.99
-BROKEN_PROMISE = 1.5  # realised over promised false alarms from which the promise counts as broken
+KEPT = 1.5  # times the promised false alarms: what the interval of a kept promise may reach
 LITTLE = 0.3  # of the malicious-like windows: what is caught below this is called little
 AS_GOOD = 0.005  # AUROC: closer than this is no difference
 CLEARLY_BELOW = 0.02  # AUROC by which an anomaly detector may stay below the best plain one
-PLAIN = {
-    "logistic_regression": "A logistic regression",
-    "isolation_forest": "An isolation forest",
-    "mahalanobis": "The Mahalanobis distance",
-    "lof": "The local outlier factor",
-}
 
 
 class Level(IntEnum):
@@ -34,229 +27,333 @@ class Level(IntEnum):
     POOR = 2
 
 
-@dataclass(slots=True)
-class _Words:
-    sentences: list[str] = field(default_factory=list)
-    level: Level = Level.GOOD
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One line of the table. ``says`` is a sentence with the names of `Facts` in it; empty: nothing needs saying."""
 
-    def say(self, sentence: str, level: Level = Level.GOOD) -> None:
-        self.sentences.append(sentence)
-        self.level = max(self.level, level)
+    about: str
+    when: str
+    level: Level
+    says: str
+    applies: Callable[[Facts], bool]
+    ends: bool = False  # nothing of classes and alarms is worth saying after this
+
+
+def _low(metric: Metric) -> float | None:
+    return None if metric["ci95"] is None else float(metric["ci95"][0])
+
+
+def _high(metric: Metric) -> float | None:
+    return None if metric["ci95"] is None else float(metric["ci95"][1])
+
+
+def _below_chance(f: Facts) -> bool:
+    return f.rank["value"] < CHANCE and (
+        f.chance_refused or (f.rank["ci95"] is not None and f.rank["ci95"][1] < CHANCE)
+    )
+
+
+def _surely_above(f: Facts) -> bool:
+    return f.rank["ci95"] is not None and f.rank["ci95"][0] > CHANCE
+
+
+def _promised(f: Facts) -> bool:
+    return f.threshold is not None and f.fpr["value"] is not None
+
+
+def _loud(f: Facts) -> bool:
+    """The rate itself, whatever is certain of it."""
+    return bool(f.fpr["value"] >= KEPT * f.target_fpr)
+
+
+def _surely_loud(f: Facts) -> bool:
+    return (_low(f.fpr) or 0.0) > f.target_fpr
+
+
+def _slack(f: Facts) -> float:
+    return AS_GOOD if f.supervised else CLEARLY_BELOW
+
+
+RANKING, NAMES, CLASSES = "ranking", "classes that never trained", "classes"
+ALARMS, CAUGHT, PROMISE, PER_DAY = "threshold", "caught", "false alarms", "alarms a day"
+LONELY, WORST, RIVAL = "hosts of one class", "hosts", "plain methods"
+LEAKAGE, WARNING, LEFT_OUT = "leakage", "calibration", "quarantine"
+AFTER_CHANCE = (
+    NAMES,
+    LONELY,
+    RIVAL,
+    LEAKAGE,
+    WARNING,
+    LEFT_OUT,
+)  # what is said even where the ranking ended it
+
+RULES: tuple[Rule, ...] = (
+    Rule(
+        RANKING,
+        "there is no AUROC",
+        Level.CAUTION,
+        "How well it tells the classes apart cannot be said: {no_auroc}.",
+        lambda f: f.rank["value"] is None,
+    ),
+    Rule(
+        RANKING,
+        "AUROC below 0.5, and its interval too or chance refused by the exact test",
+        Level.POOR,
+        "Worse than chance (AUROC {auroc}): its scores point the wrong way: do not use it.",
+        _below_chance,
+        ends=True,
+    ),
+    Rule(RANKING, "interval of the AUROC above 0.5", Level.GOOD, "", _surely_above),
+    Rule(
+        RANKING,
+        "interval contains 0.5 or there is none; AUROC above 0.5 and chance refused by the exact test",
+        Level.CAUTION,
+        "Better than chance (AUROC {auroc}; by chance 1 test in {odds} is as good), but on too few "
+        "episodes to say by how much.",
+        lambda f: f.chance_refused,
+    ),
+    Rule(
+        RANKING,
+        "interval contains 0.5, and the exact test does not refuse chance",
+        Level.POOR,
+        "Cannot be told from chance on this test (AUROC {auroc}, 95 % interval {auroc_interval}): "
+        "do not use it.",
+        lambda f: f.rank["ci95"] is not None,
+        ends=True,
+    ),
+    Rule(
+        RANKING,
+        "no interval, AUROC 0.5 or below",
+        Level.POOR,
+        "AUROC {auroc} on this test: nothing speaks for it, and {not_certain}.",
+        lambda f: f.rank["value"] <= CHANCE,
+        ends=True,
+    ),
+    Rule(
+        RANKING,
+        "no interval",
+        Level.CAUTION,
+        "AUROC {auroc}, but {not_certain}.",
+        lambda _: True,
+    ),
+    Rule(
+        NAMES,
+        "the test has classes of which no window trained",
+        Level.CAUTION,
+        "No window of {never_trained} trained: it cannot know what it never saw, and figures over all classes "
+        "suffer from it.",
+        lambda f: bool(f.never_trained),
+    ),
+    Rule(
+        CLASSES,
+        "more than two classes",
+        Level.GOOD,
+        "Names the right one of {n_classes} classes in {accuracy} of windows ({balanced} when every "
+        "class counts the same).",
+        lambda f: f.n_classes > 2 and f.named,
+    ),
+    Rule(
+        ALARMS,
+        "a class is benign, and there is no threshold",
+        Level.CAUTION,
+        "It has no alarm threshold: {no_threshold}.",
+        lambda f: f.alarms_wanted and f.threshold is None,
+    ),
+    Rule(
+        CAUGHT,
+        "caught below 30 %",
+        Level.CAUTION,
+        "Catches only {caught} of {malicious} windows{and_false}.",
+        lambda f: f.tpr["value"] is not None and f.tpr["value"] < LITTLE,
+    ),
+    Rule(
+        CAUGHT,
+        "no interval of what is caught",
+        Level.CAUTION,
+        "Catches {caught} of {malicious} windows{and_false}, on too few episodes to say how certain that is.",
+        lambda f: f.tpr["value"] is not None and f.tpr["ci95"] is None,
+    ),
+    Rule(
+        CAUGHT,
+        "the interval reaches below 30 %",
+        Level.CAUTION,
+        "Catches {caught} (95 % interval {caught_interval}) of {malicious} windows{and_false}.",
+        lambda f: f.tpr["value"] is not None and (_low(f.tpr) or 0.0) < LITTLE,
+    ),
+    Rule(
+        CAUGHT,
+        "otherwise",
+        Level.GOOD,
+        "Catches {caught} of {malicious} windows{and_false}.",
+        lambda f: f.tpr["value"] is not None,
+    ),
+    Rule(
+        PROMISE,
+        "no interval of the rate of false alarms",
+        Level.CAUTION,
+        "Whether it keeps its promise of {target} false alarms {where} cannot be said: too few benign episodes.",
+        lambda f: _promised(f) and f.fpr["ci95"] is None,
+    ),
+    Rule(
+        PROMISE,
+        "interval above the promise, rate 1.5 times the promise or more",
+        Level.POOR,
+        "{Where} it raises {times} times the alarms it promised: do not rely on it there.",
+        lambda f: _promised(f) and _surely_loud(f) and _loud(f),
+    ),
+    Rule(
+        PROMISE,
+        "interval above the promise",
+        Level.CAUTION,
+        "{Where} it raises somewhat more false alarms than promised: {false} ({false_interval}) instead of {target}.",
+        lambda f: _promised(f) and _surely_loud(f),
+    ),
+    Rule(
+        PROMISE,
+        "interval ends at 1.5 times the promise or below",
+        Level.GOOD,
+        "It keeps its promise of {target} false alarms {where}.",
+        lambda f: _promised(f) and (_high(f.fpr) or 0.0) <= KEPT * f.target_fpr,
+    ),
+    Rule(
+        PROMISE,
+        "interval contains the promise, rate 1.5 times the promise or more",
+        Level.CAUTION,
+        "{Where} it seems to raise {times} times the alarms it promised, but the test is too small to be sure.",
+        lambda f: _promised(f) and _loud(f),
+    ),
+    Rule(
+        PROMISE,
+        "interval contains the promise and reaches further",
+        Level.CAUTION,
+        "Too few benign episodes to say whether it keeps its promise of {target} false alarms {where}: "
+        "{false}, but perhaps {false_interval}.",
+        _promised,
+    ),
+    Rule(
+        PER_DAY,
+        "there are alarms, and the clock is known",
+        Level.GOOD,
+        "On a quiet host that is about {alarms} alarms a day{stream}.",
+        lambda f: bool(f.alarms_a_day["value"]),
+    ),
+    Rule(
+        PER_DAY,
+        "there is a rate of false alarms, and the clock is not known",
+        Level.GOOD,
+        "How many alarms a day that is cannot be said: {no_alarms_a_day}.",
+        lambda f: _promised(f) and f.alarms_a_day["value"] is None,
+    ),
+    Rule(
+        LONELY,
+        "some hosts, and not all, recorded a single class",
+        Level.CAUTION,
+        "{lonely}, and so cannot show both catches and false alarms.",
+        lambda f: bool(f.lonely),
+    ),
+    Rule(
+        WORST,
+        "interval of a host above the promise, rate 1.5 times the promise or more",
+        Level.CAUTION,
+        "Worst on {worst_host}: {worst_times} times the promised alarms.",
+        lambda f: f.worst is not None and f.worst[1] >= KEPT,
+    ),
+    Rule(
+        RIVAL,
+        "better than the model by more than 0.005 (anomaly scores: 0.02), interval of the gap above 0",
+        Level.CAUTION,
+        "{plain} on the same features does better ({against}): prefer it.",
+        lambda f: f.rival is not None and f.ahead > _slack(f) and f.surely_ahead,
+    ),
+    Rule(
+        RIVAL,
+        "better by as much, interval contains 0",
+        Level.CAUTION,
+        "{plain} on the same features does better ({against}), though the test is too small to be sure.",
+        lambda f: f.rival is not None and f.ahead > _slack(f),
+    ),
+    Rule(
+        RIVAL,
+        "within 0.005",
+        Level.GOOD,
+        "{plain} on the same features does as well ({against}).",
+        lambda f: f.rival is not None and f.ahead > -AS_GOOD,
+    ),
+    Rule(
+        LEAKAGE,
+        "AUROC above 0.99",
+        Level.CAUTION,
+        "An AUROC of {auroc_exactly} smells of leakage: look for a channel that gives the label away "
+        "before believing it.",
+        lambda f: f.rank["value"] is not None and f.rank["value"] > TOO_GOOD,
+    ),
+    Rule(
+        WARNING,
+        "too few calibration episodes for the promise",
+        Level.CAUTION,
+        "The threshold is uncertain: {warning}.",
+        lambda f: bool(f.warning),
+    ),
+    Rule(
+        LEFT_OUT,
+        "episodes failed validation",
+        Level.GOOD,
+        "{quarantined}.",
+        lambda f: bool(f.quarantined),
+    ),
+)
 
 
 def verdict(report: Report) -> str:
     """The sentences, joined; the first one stands for itself."""
-    return " ".join(_judge(report).sentences)
+    named = _Named(Facts(report))
+    return " ".join(rule.says.format_map(named) for rule in judged(report) if rule.says)
 
 
 def level(report: Report) -> str:
     """``good``, ``caution`` or ``poor``."""
-    return _judge(report).level.name.lower()
+    return max(rule.level for rule in judged(report)).name.lower()
 
 
-def _judge(report: Report) -> _Words:
-    words = _Words()
-    metrics = report["metrics"]["test"]
-    _say_ranking(words, metrics)
-    if words.level is not Level.POOR:
-        _say_classes(words, report)
-        _say_alarms(words, report)
-    _say_hosts(words, report)
-    _say_baselines(words, report)
-    _say_too_good(words, report)
-    _say_data(words, report)
-    return words
+def judged(report: Report) -> list[Rule]:
+    """The rules that apply, the first of each subject, in the order of the table."""
+    facts, found, ended = Facts(report), dict[str, Rule](), False
+    for rule in RULES:
+        if rule.about in found or (ended and rule.about not in AFTER_CHANCE):
+            continue
+        if rule.applies(facts):
+            found[rule.about] = rule
+            ended |= rule.ends
+    return list(found.values())
 
 
-def _say_ranking(words: _Words, metrics: Mapping[str, Any]) -> None:
-    """Only what ends the discussion: a missing class, chance, and worse than chance."""
-    value, ci95 = metrics["auroc"]["value"], metrics["auroc"]["ci95"]
-    if value is None:
-        why = metrics["auroc"].get("reason", "a class is missing")
-        words.say(f"How well it tells the classes apart cannot be said: {why}.", Level.CAUTION)
-    elif ci95 is not None and ci95[0] <= CHANCE <= ci95[1]:
-        words.say(
-            f"Cannot be told from chance on this test (AUROC {value:.2f}, 95 % interval "
-            f"{ci95[0]:.2f} to {ci95[1]:.2f}): do not use it.",
-            Level.POOR,
-        )
-    elif value < CHANCE:
-        words.say(
-            f"Worse than chance (AUROC {value:.2f}): it ranks benign windows above malicious-like "
-            "ones: do not use it.",
-            Level.POOR,
-        )
-    elif ci95 is None:
-        words.say(
-            f"AUROC {value:.2f}, but too few episodes to say how certain that is.", Level.CAUTION
-        )
+def table() -> str:
+    """The rules as a Markdown table."""
+    return "\n".join(_rows())
 
 
-def _say_classes(words: _Words, report: Report) -> None:
-    confusion = report.get("confusion")
-    if confusion is None or len(confusion["labels"]) <= 2:
-        return
-    metrics = report["metrics"]["test"]
-    accuracy, balanced = metrics["accuracy"]["value"], metrics["balanced_accuracy"]["value"]
-    if accuracy is not None and balanced is not None:
-        words.say(
-            f"Names the right one of {len(confusion['labels'])} classes in {_percent(accuracy)} of "
-            f"windows ({_percent(balanced)} when every class counts the same)."
-        )
+def _rows() -> Iterator[str]:
+    yield "| about | when (the first line of a subject that applies) | level | says |"
+    yield "|---|---|---|---|"
+    subject = ""
+    for rule in RULES:
+        about = rule.about if rule.about != subject else ""
+        subject = rule.about
+        says = rule.says or "(nothing)"
+        yield f"| {about} | {rule.when} | {rule.level.name.lower()} | {says} |"
 
 
-def _say_alarms(words: _Words, report: Report) -> None:
-    point = report.get("operating_point")
-    metrics = report["metrics"]["test"]
-    caught, false = metrics["tpr"]["value"], metrics["fpr"]["value"]
-    if point is None or point["threshold"] is None:
-        reason = (point or {}).get("reason") or "none was calibrated"
-        if "no class" not in reason:
-            words.say(f"It has no alarm threshold: {reason}.", Level.CAUTION)
-        return
-    if caught is not None:
-        much = Level.GOOD if caught >= LITTLE else Level.CAUTION
-        only = "Catches only" if caught < LITTLE else "Catches"
-        words.say(f"{only} {_percent(caught)} of malicious-like windows{_and_false(false)}.", much)
-    if false is not None:
-        _say_promise(words, report, metrics["fpr"])
-    alerts = metrics["alerts_per_host_day"]["value"]
-    if alerts:
-        words.say(f"On a quiet host that is about {_about(alerts)} alarms a day.")
+class _Named(Mapping[str, object]):
+    """Facts as `format_map` asks for them: only those that a sentence names are worked out."""
 
+    def __init__(self, facts: Facts) -> None:
+        self._facts = facts
 
-def _and_false(false: float | None) -> str:
-    return "" if false is None else f" and raises an alarm in {_percent(false)} of benign ones"
+    def __getitem__(self, name: str) -> object:
+        return getattr(self._facts, name)
 
+    def __iter__(self) -> Iterator[str]:
+        raise TypeError("facts are asked for by name")
 
-def _say_promise(words: _Words, report: Report, fpr: Mapping[str, Any]) -> None:
-    target = report["operating_point"]["target_fpr"]
-    unseen = report["split"]["recipe"] == "host"
-    where = "on machines it has not seen" if unseen else "on the machines it was trained on"
-    times = fpr["value"] / target
-    certain = fpr["ci95"] is not None and fpr["ci95"][0] > target
-    if times < BROKEN_PROMISE:
-        words.say(f"It keeps its promise of {_percent(target)} false alarms {where}.")
-    elif certain:
-        words.say(
-            f"{where.capitalize()} it raises {times:.1f} times the alarms it promised: "
-            "do not rely on it there.",
-            Level.POOR,
-        )
-    else:
-        words.say(
-            f"{where.capitalize()} it seems to raise {times:.1f} times the alarms it promised, "
-            "but the test is too small to be sure.",
-            Level.CAUTION,
-        )
-
-
-def _say_hosts(words: _Words, report: Report) -> None:
-    hosts = report["per_host"]
-    point = report.get("operating_point") or {}
-    alone: dict[str, list[str]] = {}
-    for name, found in sorted(hosts.items()):
-        if found["one_class"] is not None:
-            alone.setdefault(found["one_class"], []).append(name)
-    for label, names in alone.items():
-        if len(names) < len(
-            hosts
-        ):  # where it is all of them, the missing class has been named already
-            words.say(
-                f"{_listed(names)} recorded only {label} windows, and so cannot show both catches "
-                "and false alarms.",
-                Level.CAUTION,
-            )
-    rates = {name: found["fpr"]["value"] for name, found in hosts.items()}
-    known = {name: rate for name, rate in rates.items() if rate is not None}
-    if len(known) < 2 or words.level is Level.POOR:
-        return
-    worst = max(known, key=lambda name: known[name])
-    interval, target = hosts[worst]["fpr"]["ci95"], point["target_fpr"]
-    if known[worst] >= BROKEN_PROMISE * target and interval is not None and interval[0] > target:
-        words.say(
-            f"Worst on {worst}: {known[worst] / target:.1f} times the promised alarms.",
-            Level.CAUTION,
-        )
-
-
-def _say_baselines(words: _Words, report: Report) -> None:
-    """A supervised model is held against the logistic regression, an anomaly score against its own kind."""
-    mine = report["metrics"]["test"]["auroc"]["value"]
-    if mine is None:
-        return
-    supervised = report["metrics"]["test"]["ece"]["value"] is not None
-    kind, slack = ("supervised", AS_GOOD) if supervised else ("anomaly", CLEARLY_BELOW)
-    rivals = {
-        name: found
-        for name, found in report["baselines"].items()
-        if found["kind"] == kind and _better_than_chance(found.get("auroc"))
-    }
-    if not rivals:
-        return
-    best = max(rivals, key=lambda name: rivals[name]["auroc"]["value"])
-    name, value = PLAIN.get(best, best), rivals[best]["auroc"]["value"]
-    against = f"(AUROC {value:.3f} against {mine:.3f})"
-    gap = (rivals[best].get("gap") or {}).get("ci95")
-    if value > mine + slack and gap is not None and gap[0] > 0:
-        words.say(f"{name} on the same features does better {against}: prefer it.", Level.CAUTION)
-    elif value > mine + slack:
-        words.say(
-            f"{name} on the same features does better {against}, though the test is too small to be sure.",
-            Level.CAUTION,
-        )
-    elif value > mine - AS_GOOD:
-        words.say(f"{name} on the same features does as well {against}.")
-
-
-def _better_than_chance(auroc: Mapping[str, Any] | None) -> bool:
-    """Surely so: something at chance itself is no rival, whatever its third digit."""
-    return auroc is not None and auroc["ci95"] is not None and auroc["ci95"][0] > CHANCE
-
-
-def _say_too_good(words: _Words, report: Report) -> None:
-    value = report["metrics"]["test"]["auroc"]["value"]
-    if value is not None and value > TOO_GOOD:
-        words.say(
-            f"An AUROC of {value:.3f} smells of leakage: look for a channel that gives the label "
-            "away before believing it.",
-            Level.CAUTION,
-        )
-
-
-def _say_data(words: _Words, report: Report) -> None:
-    warning = (report.get("operating_point") or {}).get("warning")
-    if warning:
-        words.say(f"The threshold is uncertain: {warning}.", Level.CAUTION)
-    quarantined = report["quarantined"]["n"]
-    if quarantined:
-        words.say(
-            f"{_count(quarantined, 'episode')} failed validation and {_was(quarantined)} left out."
-        )
-
-
-def _percent(share: float) -> str:
-    """Whole per cents, but no rounding to nothing or everything."""
-    whole = round(100 * share)
-    if (whole == 0 and share > 0) or (whole == 100 and share < 1) or 0.5 < 100 * share < 9.95:
-        return f"{100 * share:.1f} %".replace(".0 %", " %")
-    return f"{whole} %"
-
-
-def _about(number: float) -> str:
-    if number < 10:
-        return f"{number:.1f}".removesuffix(".0")
-    magnitude = 10 ** (len(str(int(number))) - 2)
-    return f"{round(number / magnitude) * magnitude:,}"
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
-
-
-def _listed(names: list[str]) -> str:
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
-
-
-def _was(number: int) -> str:
-    return "was" if number == 1 else "were"
+    def __len__(self) -> int:
+        raise TypeError("facts are asked for by name")

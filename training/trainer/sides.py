@@ -1,0 +1,96 @@
+"""Who stands where: the hosts and classes of each side, counted from the split itself, whatever its recipe was called.
+
+A recipe is an intention. Which machines a model has not seen, and which classes never trained, follows from the rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from training.data.split import Recipe, Side, Split
+from training.trainer.scored import Classes, IntArray
+
+NAMELESS = "unknown"  # the host of data that name none
+SHOWN = 5  # names in one sentence
+
+
+@dataclass(frozen=True, slots=True)
+class Sides:
+    """Windows by side and host, and by side and class; sides, hosts and classes in a fixed order."""
+
+    recipe: str
+    hosts: Mapping[str, Mapping[str, int]]
+    classes: Mapping[str, Mapping[str, int]]
+
+    @property
+    def seen(self) -> list[str]:
+        """Hosts of the test that also trained, stopped or calibrated."""
+        return [name for name in self.hosts[Side.TEST] if name in self._before()]
+
+    @property
+    def unseen(self) -> list[str]:
+        return [name for name in self.hosts[Side.TEST] if name not in self._before()]
+
+    def _before(self) -> set[str]:
+        return {name for side in Side if side is not Side.TEST for name in self.hosts[side]}
+
+    @property
+    def never_trained(self) -> list[str]:
+        """Classes that the test holds and no window showed that a model learns from or stops by."""
+        learnt = (self.classes[Side.TRAIN], self.classes[Side.VAL])
+        return [
+            name
+            for name, n in self.classes[Side.TEST].items()
+            if n and not any(side[name] for side in learnt)
+        ]
+
+    def notes(self) -> list[str]:
+        """One sentence for each thing that a reader of the numbers must know."""
+        notes = []
+        for side in Side:
+            lacking = [name for name, n in self.classes[side].items() if not n]
+            if lacking and sum(self.classes[side].values()):
+                notes.append(f"The {side} side has no window of {_listed(lacking)}.")
+        if self.recipe == Recipe.TIME:
+            if self.unseen:
+                notes.append(
+                    f"All windows of {_listed(self.unseen)} are later than those that trained: these machines are "
+                    "new to the model, or their clocks are ahead."
+                )
+            left = sorted(self._before() - set(self.hosts[Side.TEST]))
+            if left:
+                notes.append(f"The test has no window of {_listed(left)}: they recorded earlier.")
+        return notes
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON values for the report's ``split``."""
+        return {
+            "hosts": {side: dict(counts) for side, counts in self.hosts.items()},
+            "classes": {side: dict(counts) for side, counts in self.classes.items()},
+            "unseen_hosts": self.unseen,
+            "seen_hosts": self.seen,
+            "never_trained": self.never_trained,
+        }
+
+
+def sides_of(split: Split, host: NDArray[np.str_], y: IntArray, classes: Classes) -> Sides:
+    """From the rows of a split; ``host`` and ``y`` are those of all windows."""
+    hosts, counts = {}, {}
+    for side in Side:
+        rows = split.side(side)
+        names, number = np.unique(host[rows], return_counts=True)
+        hosts[side.value] = dict(zip(names.tolist(), number.tolist(), strict=True))
+        each = np.bincount(y[rows], minlength=len(classes)).tolist()
+        counts[side.value] = dict(zip(classes.names, each, strict=True))
+    return Sides(split.recipe.value, hosts, counts)
+
+
+def _listed(names: Sequence[str]) -> str:
+    if len(names) > SHOWN:
+        return f"{', '.join(names[:SHOWN])} and {len(names) - SHOWN} more"
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
