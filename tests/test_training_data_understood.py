@@ -7,7 +7,7 @@ import json
 import numpy as np
 import polars as pl
 import pytest
-from telemetry_builders import write_fleet
+from telemetry_builders import write_episode, write_fleet
 
 from training.data import build, ingest, understood
 from training.data.errors import DataError
@@ -75,6 +75,20 @@ def test_build_prints_it_and_keeps_it(tmp_path, capsys):
     assert kept is not None
     assert capsys.readouterr().out.startswith("\n".join(kept.lines()))
     assert (kept.recordings, kept.baselines, kept.benign) == (6, 2, ("benign",))
+
+
+def test_build_says_which_stretches_and_recordings_gave_no_window(tmp_path, capsys):
+    write_fleet(tmp_path / "e")
+    brief = [(0.0, "idle"), (18.0, "beacon")]  # two seconds of it, where a window takes four
+    write_episode(tmp_path / "e", number=30, host="h2", labels=brief, started_at=9000.0)
+    write_episode(tmp_path / "e", number=31, host="h3", duration_s=3.0, started_at=9500.0)
+    out = tmp_path / "out"
+    assert build.main([str(tmp_path / "e"), "--out-dir", str(out)]) == 0
+    kept = understood.read(out / "validation_v1.parquet")
+    assert kept.hosts == {"h0": 21, "h1": 21, "h2": 8, "h3": 0}
+    assert kept.recordings == 8
+    assert kept.without_window == {"it is shorter than a window": 1}
+    assert "2 of 8 stretches of malicious: shorter than a window of 4 s" in kept.left_out
 
 
 def test_a_table_of_before_says_nothing_and_a_torn_one_is_refused(tmp_path):

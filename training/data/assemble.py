@@ -134,6 +134,35 @@ def baseline_windows(
         return None
 
 
+def _spans(
+    extracted: Extract, options: Options, *, of_baselines: bool = False
+) -> list[tuple[float, float, str | None]]:
+    phases = _meta(extracted).phases
+    classes: list[str | None] = [
+        BASELINE if of_baselines else (phases[p] if options.target == "malicious" else p)
+        for p in extracted.label_phase
+    ]
+    return class_spans(extracted.label_t, classes, extracted.end_s)
+
+
+def too_short(good: Sequence[Extract], sample_hz: float, options: Options) -> list[str]:
+    """Sentences on the stretches of each class that no window fits into."""
+    all_of: Counter[str] = Counter()
+    short: Counter[str] = Counter()
+    for extracted in good:
+        if _meta(extracted).baseline:
+            continue
+        for begin, end, name in _spans(extracted, options):
+            if name is not None:
+                all_of[name] += 1
+                short[name] += end - begin < options.window_s - 1 / sample_hz
+    return [
+        f"{short[name]:,} of {all_of[name]:,} stretches of {name}: shorter than a window of {options.window_s:g} s"
+        for name in sorted(short)
+        if short[name]
+    ]
+
+
 def cut_windows(
     good: Sequence[Extract],
     channels: Sequence[ChannelSpec],
@@ -159,11 +188,7 @@ def cut_windows(
         meta, grid = _meta(extracted), extracted.grid
         if meta.baseline is not of_baselines or grid is None:
             continue
-        classes = [
-            BASELINE if of_baselines else (meta.phases[p] if options.target == "malicious" else p)
-            for p in extracted.label_phase
-        ]
-        spans = class_spans(extracted.label_t, list(classes), extracted.end_s)
+        spans = _spans(extracted, options, of_baselines=of_baselines)
         values = normalise.apply(_values(extracted, channels), meta.host, baselines)
         for place in plan_windows(grid, spans, window, stride):
             parts.append(values[place.row : place.row + window].T)

@@ -31,6 +31,7 @@ from training.data.assemble import (
     cut_windows,
     label_names,
     measure_baselines,
+    too_short,
 )
 from training.data.channels import Mode
 from training.data.classes import NO_ALARM
@@ -106,7 +107,10 @@ def build(
     windows, counts = cut_windows(good, channels, baselines, sample_hz, options)
     quiet = baseline_windows(good, channels, baselines, sample_hz, options)
     rows = [e.verdict.row(counts[e.verdict.episode_id]) for e in found]
-    understood = understand(windows, channels, dropped, rows, sample_hz, labels, benign, options)
+    left_out = too_short(good, sample_hz, options)
+    if dropped:
+        left_out.insert(0, f"channels that not every recording has: {', '.join(dropped)}")
+    understood = understand(windows, channels, left_out, rows, sample_hz, labels, benign, options)
     kin = find_kin(
         windows.X,
         [channel.name for channel in channels],
@@ -160,7 +164,7 @@ def build(
 def understand(
     windows: WindowSet,
     channels: Sequence[ChannelSpec],
-    dropped: Sequence[str],
+    left_out: Sequence[str],
     rows: Sequence[dict[str, Any]],
     sample_hz: float,
     labels: Sequence[str],
@@ -168,8 +172,7 @@ def understand(
     options: Options,
 ) -> Understood:
     """The table of what was read as what."""
-    hosts = sorted({str(row["host"]) for row in rows if row["ok"] and not row["baseline"]})
-    lacking = ", ".join(dropped)
+    hosts = sorted({str(row["host"]) for row in rows if row["host"] and not row["baseline"]})
     return Understood(
         source=f"{len(rows):,} recordings",
         channels=tuple(channel.name for channel in channels),
@@ -186,7 +189,7 @@ def understand(
         rate_why="the schema's" if options.like else "the commonest of the recordings",
         clock="the recordings' own",
         span=(float(windows.t_start.min()), float(windows.t_end.max())),
-        left_out=(f"channels that not every recording has: {lacking}",) if dropped else (),
+        left_out=tuple(left_out),
     )
 
 

@@ -107,6 +107,8 @@ def read_pcp(archives: Sequence[Path], cut: PcpCut) -> Ingested:
     """Windows of all archives together. Raises DataError."""
     tool = _find("pmrep")
     recorded = [read_archive(tool, path, cut.every_s) for path in archives]
+    # Numbered by host and time: the order in which they were named must not name their episodes.
+    recorded.sort(key=lambda archive: (archive.host, float(archive.t[0]), archive.t.size))
     kept = [
         name
         for number, name in enumerate(METRICS)
