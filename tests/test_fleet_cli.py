@@ -254,6 +254,7 @@ def test_status_has_a_stable_shape_for_machines(run):
         "cannot_run",
         "notes",
         "quarantined",
+        "missing_datasets",
         "never_asked",
         "complete",
         "now",

@@ -18,6 +18,7 @@ from training.fleet.client import Refused
 from training.fleet.commands.dataset import moved_lines
 from training.fleet.data_use import NameMoved, check_unused, name_moved
 from training.fleet.datasets.pieces import Catalogue
+from training.fleet.datasets.references import References
 from training.fleet.job import Host, Needs
 from training.fleet.manifest import ManifestError
 from training.fleet.protocol import Refusal, Slug
@@ -144,7 +145,7 @@ def test_the_hosts_that_a_plan_file_names_are_those_of_its_jobs_too(tmp_path: Pa
     path = tmp_path / "plan.toml"
     lists = 'allowed_hosts = ["pi"]\ndenied_hosts = ["W-1"]'
     path.write_text(HEAD + job(lists) + "[hosts.desk]\n")
-    _, plan = load_plan(path, TableDescriber(), Catalogue())
+    _, plan = load_plan(path, TableDescriber(), References())
     assert plan.named_hosts == {"pi": "allowed_hosts of job a", "W-1": "denied_hosts of job a"}
 
 
@@ -230,9 +231,9 @@ def test_a_plan_notes_the_names_of_data_sets_that_it_was_written_with(tmp_path: 
     path = tmp_path / "plan.toml"
     text = HEAD + job('dataset = "processed"') + job(f'dataset = "{NEW[:8]}"', name="b")
     path.write_text(text)
-    known = Catalogue(frozenset((OLD, NEW)), {"processed": OLD, "unused": NEW})
+    known = References(frozenset((OLD, NEW)), {"processed": OLD, "unused": NEW})
     _, plan = load_plan(path, TableDescriber(), known)
-    assert plan.dataset_names == {"processed": OLD}
+    assert plan.dataset_names == {"processed": OLD, NEW[:8]: NEW}
     path.write_text(text.replace("processed", "procesed"))
     with pytest.raises(ManifestError, match="known: processed, unused"):
         load_plan(path, TableDescriber(), known)
@@ -246,11 +247,11 @@ def test_a_start_alone_makes_no_job_anew(tmp_path: Path) -> None:
     read = Reloader(path, service, AtOnce(), TableDescriber(), audit, shelf)  # type: ignore[arg-type]
     assert read("ada").inserted == 1
     shelf.names["processed"] = NEW
-    started = read("the receiver at its start", hopeful=True)
+    started = read("the receiver at its start", starting=True)
     assert (started.inserted, started.removed) == (0, 0)
     assert service.plan.dataset_names == {"processed": OLD}
     assert (read("ada").inserted, service.plan.dataset_names["processed"]) == (1, NEW)
     shelf.names["processed"] = OLD
     shelf.ids.remove(NEW)
-    assert read("at its start", hopeful=True).inserted == 0
-    assert service.plan.dataset_names == {"processed": OLD}, "what is gone is not clung to"
+    assert read("at its start", starting=True).inserted == 0
+    assert service.plan.dataset_names == {"processed": NEW}, "its jobs wait for it to be pushed"

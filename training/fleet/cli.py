@@ -136,7 +136,9 @@ def _status(client: FleetClient) -> tuple[cli_views.Json, cli_views.Json]:
             for view in client.jobs(status=wanted)["jobs"]
         ]
     data = cli_status.status_data(jobs, page["counts"], page.get("now"), whole=whole)
-    told = {key: health.get(key) or {} for key in ("quarantined", "never_asked")}
+    told = {
+        key: health.get(key) or {} for key in ("quarantined", "missing_datasets", "never_asked")
+    }
     return {**data, **told}, health
 
 

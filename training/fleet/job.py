@@ -156,6 +156,7 @@ class Needs:
     denied_hosts: frozenset[str] = frozenset()
     ram_above_gib: float = 0.0  # it ran out of memory where there was so much …
     vram_above_gib: float = 0.0  # … or so much of a GPU's
+    dataset: str = ""  # its id; empty: what the host has locally
 
     @classmethod
     def of(cls, spec: Mapping[str, Any]) -> Needs:
@@ -171,6 +172,7 @@ class Needs:
             denied_hosts=frozenset(spec.get("denied_hosts") or ()),
             ram_above_gib=float(spec.get("ram_above_gib") or 0.0),
             vram_above_gib=float(spec.get("vram_above_gib") or 0.0),
+            dataset=str(spec.get("dataset") or ""),
         )
 
     def canonical(self) -> str:
@@ -178,6 +180,7 @@ class Needs:
         learned = {"ram_above_gib": self.ram_above_gib, "vram_above_gib": self.vram_above_gib}
         return canonical_json(
             {key: gib for key, gib in learned.items() if gib > 0}
+            | ({"dataset": self.dataset} if self.dataset else {})
             | {
                 "model": self.model,
                 "require_cuda": self.require_cuda,
@@ -206,6 +209,7 @@ class Host:
     allow_jobs: frozenset[str] = frozenset()  # model names; empty allows all
     deny_jobs: frozenset[str] = frozenset()  # model names; deny wins
     outdated: frozenset[str] = frozenset()  # models whose trainer has other flags there
+    datasets: frozenset[str] | None = None  # those that it can be given; None: nobody asks
 
     @classmethod
     def of(

@@ -66,7 +66,14 @@ NOBODY_ELSE = Fleet()
 
 def fits(needs: Needs, host: Host) -> str | None:
     """The only statement of "fits": ``None``, or what stands in the way, with figures."""
-    return fits_for_good(needs, host) or _by_size(needs, host)
+    return lacks_data(needs, host.datasets) or fits_for_good(needs, host) or _by_size(needs, host)
+
+
+def lacks_data(needs: Needs, here: Collection[str] | None) -> str | None:
+    """What stands in the way of a job whose data set is not among those that the receiver has."""
+    if not needs.dataset or here is None or needs.dataset in here:
+        return None
+    return f"its data set {needs.dataset[:12]} is not here: push it"
 
 
 def fits_for_good(needs: Needs, host: Host) -> str | None:

@@ -134,5 +134,8 @@ class HealthReply(Wire, frozen=True, kw_only=True):
     granting: bool  # false while the disk is low
     detail: str | None = None
     quarantined: dict[str, str] = {}  # host → why it gets no jobs, and what ends that
+    missing_datasets: dict[
+        str, str
+    ] = {}  # data set of the plan that is not here → what that holds up
     never_asked: dict[str, str] = {}  # host that the plan names → where, and whom it may mean
     look_again_s: float = LOOK_AGAIN_S  # a host asks so often whether it may stay

@@ -109,6 +109,9 @@ class JobQueue(Healing):
         counts = {"inserted": 0, "updated": 0, "unchanged": 0, "removed": 0}
         found: list[Edit] = []
         with self.db.transaction():
+            for row in self.db.all("unclassed"):
+                needs = job_of(row).needs
+                self.db.run("class_job", job_id=row["job_id"], class_id=self._class_of(needs))
             gone = {row["job_id"] for row in self.db.all("manifest_job_ids")}
             for spec in jobs:
                 outcome, edits = self._sync_one(dict(spec))

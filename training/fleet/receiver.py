@@ -201,7 +201,7 @@ def _forget_nothing(db: Path, store: ArtifactStore) -> None:
 
 def _load(reloader: Reloader) -> None:
     try:
-        reloader("the receiver at its start", hopeful=True)
+        reloader("the receiver at its start", starting=True)
     except Refusal as refusal:
         raise StartError(refusal.detail, 2) from refusal
     except DatabaseError as error:

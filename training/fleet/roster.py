@@ -9,6 +9,7 @@ from typing import Any
 from training.fleet.job import Host, Needs
 from training.fleet.plans.reader import closest
 from training.fleet.policy import Fleet, is_named
+from training.fleet.printable import counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +41,21 @@ class Plan:
     dataset_names: Mapping[str, str] = field(default_factory=dict)
     # every host that its jobs name → the first that does, and by which key
     named_hosts: Mapping[str, str] = field(default_factory=dict)
+    # data set, or the name of one that nobody knows → how the plan names it, and how many of its jobs
+    dataset_jobs: Mapping[str, tuple[str, int]] = field(default_factory=dict)
+
+    def missing(self, here: Collection[str] | None) -> dict[str, str]:
+        """The data sets that jobs of the plan need and the receiver does not have, each with what that holds up."""
+        found = {}
+        for each, (called, jobs) in sorted(self.dataset_jobs.items()):
+            if here is not None and each not in here:
+                held = counted(jobs, "jobs of the plan") if jobs > 1 else "1 job of the plan"
+                found[called] = (
+                    f"it is not here ({each[:12]}): push it; {held} must wait"
+                    if each in self.datasets
+                    else f"nobody knows this name: push it and reload; until then {held} cannot be entered"
+                )
+        return found
 
     def declared(self, host: str) -> Mapping[str, Any] | None:
         """What ``[hosts]`` says of this one, if anything."""
@@ -53,6 +69,7 @@ class Roster:
     def __init__(self, known: list[KnownHost], plan: Plan) -> None:
         self.known = {each.name: each for each in known}
         self._plan = plan
+        self._datasets: frozenset[str] | None = None
         self._hosts: dict[str, Host] = {}
         self._waiting: dict[str, int] = {}  # host → its open polls
 
@@ -63,6 +80,16 @@ class Roster:
     @plan.setter
     def plan(self, plan: Plan) -> None:
         self._plan = plan
+        self._hosts.clear()
+
+    @property
+    def datasets(self) -> frozenset[str] | None:
+        """The data sets that the receiver can give; ``None`` while nobody has said which."""
+        return self._datasets
+
+    @datasets.setter
+    def datasets(self, here: frozenset[str] | None) -> None:
+        self._datasets = here
         self._hosts.clear()
 
     def put(self, known: KnownHost) -> None:
@@ -112,7 +139,7 @@ class Roster:
                     outdated |= self.plan.trainer_models.get(program, frozenset())
             declared = self.plan.declared(known.name)
             host = Host.of(known.name, known.capability, declared, outdated)
-            self._hosts[known.name] = host
+            host = self._hosts[known.name] = replace(host, datasets=self._datasets)
         return host
 
     def fleet(self, *, heard_since: float, without: frozenset[str]) -> Fleet:

@@ -466,6 +466,7 @@ class Service:
         hosts = host_edits(before.hosts, plan.hosts, self.queue.held()) if known else []
         trainers = trainer_edits(before.trainers, plan.trainers) if known else []
         notes = [f"host {name}: {said}" for name, said in self.roster.never_asked().items()]
+        notes += [f"data set {name}: {said}" for name, said in self.missing_datasets().items()]
         counts, told = synced.counts, first([*synced.edits, *hosts, *trainers])
         return ReloadReply(
             inserted=counts["inserted"],
@@ -480,6 +481,14 @@ class Service:
             notes=notes,
             edits=msgspec.convert([asdict(edit) for edit in told], list[EditView]),
         )
+
+    def datasets_here(self, here: frozenset[str]) -> None:
+        """These data sets can be given to hosts from now on, and no others: jobs that need another one wait."""
+        self.roster.datasets = here
+
+    def missing_datasets(self) -> dict[str, str]:
+        """What jobs of the plan wait for, by the names that the plan has for it."""
+        return self.plan.missing(self.roster.datasets)
 
     # ── time ────────────────────────────────────────────────────────────────────────────────
 

@@ -185,10 +185,12 @@ class Views:
     def _looks(self) -> dict[int, Outlook]:
         """Class of needs → what those who have them wait for; only for classes that somebody waits in."""
         hosts, out = self._unheard(), quarantines(self._db)
-        return {
-            row["class_id"]: _outlook(Needs.of(json.loads(row["needs"])), hosts, out)
-            for row in self._db.all("pending_classes")
-        }
+        found = {}
+        for row in self._db.all("pending_classes"):
+            needs = Needs.of(json.loads(row["needs"]))
+            lacks = rules.lacks_data(needs, self._service.roster.datasets)
+            found[row["class_id"]] = Outlook(lacks) if lacks else _outlook(needs, hosts, out)
+        return found
 
     def _unheard(self) -> dict[Host, float | None]:
         """Every known host, with how long it was not heard when that is longer than a lease."""
@@ -264,7 +266,8 @@ class Views:
             return f"the job is {job.status}" + (f": {job.ended_by}" if job.ended_by else "")
         fitting = [each for each in hosts if each.fits]
         if not fitting:
-            return "no known host can run it"
+            lacks = rules.lacks_data(job.needs, self._service.roster.datasets)
+            return lacks or "no known host can run it"
         ready = [each.host for each in fitting if each.reason == "ok"]
         if ready:
             return f"it waits for {', '.join(ready)} to ask for work, behind jobs of higher priority or age"

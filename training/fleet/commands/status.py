@@ -61,6 +61,9 @@ def render_status(data: Json, health: Json) -> RenderableType:
     if isinstance(out, Mapping):
         held = [{"name": host, "reason": out[host]} for host in sorted(out)]
         parts += _named("Hosts that get no jobs", held, "reason", "bold yellow")
+    absent = data.get("missing_datasets") or {}
+    lost = [{"name": name, "reason": absent[name]} for name in sorted(absent)]
+    parts += _named("Data sets that are not here", lost, "reason", "bold yellow")
     unheard = data.get("never_asked") or {}
     named = [{"name": host, "reason": unheard[host]} for host in sorted(unheard)]
     parts += _named("Hosts of the plan that never asked for work", named, "reason", "bold yellow")

@@ -9,6 +9,7 @@ from typing import Any
 
 from training.clock import Clock
 from training.fleet.database import DatabaseError
+from training.fleet.datasets.references import References
 from training.fleet.datasets.shelf import DatasetShelf
 from training.fleet.manifest import default_describer
 from training.fleet.plans.types import ManifestError
@@ -25,7 +26,7 @@ from training.fleet.storage.errors import StoreError
 from training.fleet.storage.filesystem import Fs, LocalFs
 from training.fleet.store import ArtifactStore
 from training.fleet.web.catalogue import index_rows
-from training.fleet.web.plan import Hopeful, load_plan
+from training.fleet.web.plan import load_plan
 
 # What no provenance file tells.
 FORGOTTEN = (
@@ -50,10 +51,12 @@ class Rebuilt:
 
 
 def planned(manifest: Path, state: State) -> list[dict[str, Any]]:
-    """The manifest's jobs, but those whose data set is not there; RecoveryError when it has a mistake."""
+    """The manifest's jobs, but those whose data set nobody knows; RecoveryError when it has a mistake."""
     try:
         known = DatasetShelf(state.datasets).catalogue()
-        return load_plan(manifest, default_describer(), Hopeful(known.ids, known.names))[0]
+        return load_plan(
+            manifest, default_describer(), References(known.ids, known.names, starting=True)
+        )[0]
     except ManifestError as error:
         raise RecoveryError(f"{error}; name the plan with --manifest") from None
 

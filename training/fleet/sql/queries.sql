@@ -82,6 +82,14 @@ WHERE job_id = :job_id
 -- name: mark_in_manifest — a job that had been removed is back
 UPDATE jobs SET in_manifest = 1 WHERE job_id = :job_id
 
+-- name: unclassed — jobs of before whose class does not say which data set they need
+SELECT j.* FROM jobs AS j JOIN classes AS c ON c.class_id = j.class_id
+WHERE j.status = 'pending' AND json_extract(j.spec, '$.dataset') IS NOT NULL
+  AND json_extract(c.needs, '$.dataset') IS NULL
+
+-- name: class_job — of another requirement class
+UPDATE jobs SET class_id = :class_id WHERE job_id = :job_id
+
 -- name: cancelled_in_plan — jobs of the plan that nobody will train before they are requeued
 SELECT * FROM jobs WHERE status = 'cancelled' AND in_manifest = 1 ORDER BY seq
 

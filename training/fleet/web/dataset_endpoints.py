@@ -92,9 +92,11 @@ async def publish(hub: Hub, request: Request) -> Response:
 
     def note() -> NameMoved:
         hub.audit.write(who, Act.DATASET_PUSH, dataset_id, after=after)
+        hub.service.datasets_here(shelf.catalogue().ids)
         return name_moved(hub.service, body.name, dataset_id)
 
     moved = await hub.act(request, note)
+    hub.room.wake()  # somebody may have waited for this
     logger.info("data set %s (%s) is published", dataset_id[:12], body.name or "without a name")
     return reply(
         DatasetPublishReply(
@@ -112,9 +114,12 @@ async def remove(hub: Hub, request: Request) -> Response:
     await hub.act(request, lambda: check_unused(hub.service, dataset_id))
     freed = await hub.disk(lambda: shelf.remove(dataset_id))
     who, before = acting(hub, request), {"freed": freed}
-    await hub.act(
-        request, lambda: hub.audit.write(who, Act.DATASET_REMOVE, dataset_id, before=before)
-    )
+
+    def noted() -> None:
+        hub.audit.write(who, Act.DATASET_REMOVE, dataset_id, before=before)
+        hub.service.datasets_here(shelf.catalogue().ids)
+
+    await hub.act(request, noted)
     logger.info("data set %s is removed, %d bytes are free", dataset_id[:12], freed)
     return reply(DatasetRemoveReply(dataset_id=dataset_id, freed=freed))
 

@@ -234,6 +234,7 @@ async def health(hub: Hub, _request: Request) -> Response:
             counts=counts,
             granting=granting,
             quarantined=quarantined,
+            missing_datasets=hub.service.missing_datasets(),
             never_asked=hub.service.roster.never_asked(),
             look_again_s=LOOK_AGAIN_PROXIED_S if hub.settings.proxied else LOOK_AGAIN_S,
             detail=None

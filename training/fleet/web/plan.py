@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from training.fleet.database import Writer
-from training.fleet.datasets.pieces import Catalogue, UnknownDataset
+from training.fleet.datasets.pieces import Catalogue
+from training.fleet.datasets.references import References, unknown
 from training.fleet.datasets.shelf import DatasetShelf
 from training.fleet.edits import sentence
 from training.fleet.job import Needs
@@ -26,8 +28,6 @@ from training.fleet.trust.audit import Act, AuditLog
 
 logger = logging.getLogger(__name__)
 
-_NOT_THERE = "not there: "
-
 
 @dataclass(frozen=True)
 class Reloader:
@@ -40,17 +40,16 @@ class Reloader:
     audit: AuditLog
     shelf: DatasetShelf | None = None  # None: the plan may name data sets by their ids alone
 
-    def __call__(self, who: str, *, hopeful: bool = False) -> ReloadReply:
+    def __call__(self, who: str, *, starting: bool = False) -> ReloadReply:
         """Raises Refusal(bad_manifest) with every mistake. The audit names ``who`` when something changed.
 
-        ``hopeful``, at a start, leaves out the jobs whose data set is not there, because a receiver must run for it
-        to be pushed; and names of data sets stand for what they stood for: a start alone makes no job anew.
+        ``starting`` looks up no data set anew that a reload has looked up, so that a restart changes nothing.
         """
         try:
             known = Catalogue() if self.shelf is None else self.shelf.catalogue()
-            if hopeful:
-                known = Hopeful(known.ids, {**known.names, **self._as_before(known)})
-            jobs, plan = load_plan(self.path, self.describer, known)
+            remembered = self.writer.submit(self.service.queue.plan_datasets).result()
+            references = References(known.ids, known.names, remembered, starting)
+            jobs, plan = load_plan(self.path, self.describer, references)
         except StoreError as error:
             raise Refusal(Slug.UNAVAILABLE, str(error)) from error
         except ManifestError as error:
@@ -58,7 +57,11 @@ class Reloader:
             raise Refusal(
                 Slug.BAD_MANIFEST, f"the manifest was not taken: {error}", mistakes=mistakes
             ) from None
-        counts = self.writer.submit(lambda: self._apply(jobs, plan, who)).result()
+        here = None if self.shelf is None else known.ids
+        counts = self.writer.submit(lambda: self._apply(jobs, plan, here, who)).result()
+        for name, dataset_id in references.moved().items():
+            ids = (dataset_id[:12], references.found[name][:12])
+            logger.warning("data set %s is %s by now; until a reload the plan has %s", name, *ids)
         logger.info(
             "manifest %s: %d new, %d changed, %d unchanged, %d removed",
             self.path,
@@ -74,26 +77,16 @@ class Reloader:
         saved_at, now = self._saved_at(), self.service.queue.clock.now()
         return msgspec.structs.replace(counts, file=str(self.path), saved_at=saved_at, now=now)
 
-    def _as_before(self, known: Catalogue) -> dict[str, str]:
-        """What names of data sets stood for when the plan was read last, as far as that is still there."""
-        before = self.writer.submit(self.service.queue.plan_datasets).result()
-        kept = {name: each for name, each in before.items() if each in known.ids}
-        for name, dataset_id in kept.items():
-            if known.names.get(name, dataset_id) != dataset_id:
-                logger.warning(
-                    "data set %s stands for %s since the plan was read; until a reload its jobs train on %s",
-                    name,
-                    known.names[name][:12],
-                    dataset_id[:12],
-                )
-        return kept
-
     def _saved_at(self) -> float | None:
         with contextlib.suppress(OSError):
             return self.path.stat().st_mtime
         return None
 
-    def _apply(self, jobs: list[dict[str, Any]], plan: Plan, who: str) -> ReloadReply:
+    def _apply(
+        self, jobs: list[dict[str, Any]], plan: Plan, here: frozenset[str] | None, who: str
+    ) -> ReloadReply:
+        if here is not None:
+            self.service.datasets_here(here)
         counts = self.service.reload(jobs, plan)
         if counts.changed:
             after = {key: n for key, n in msgspec.to_builtins(counts).items() if isinstance(n, int)}
@@ -101,44 +94,16 @@ class Reloader:
         return counts
 
 
-class Hopeful(Catalogue):
-    """A catalogue for which every data set that could be pushed one day is there, under an id that none has."""
-
-    __slots__ = ()
-
-    def resolve(self, reference: str) -> str:
-        try:
-            return Catalogue.resolve(self, reference)
-        except UnknownDataset as unknown:
-            logger.warning("%s: push it and reload; until then its jobs are left out", unknown)
-            return f"{_NOT_THERE}{reference}"
-
-
-@dataclass(frozen=True, slots=True)
-class Noting(Catalogue):
-    """A catalogue that remembers the names it was asked for, and what they stand for."""
-
-    of: Catalogue = field(default_factory=Catalogue)
-    named: dict[str, str] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "names", self.of.names)  # a refusal shows them
-
-    def resolve(self, reference: str) -> str:
-        found = self.of.resolve(reference)
-        if self.of.names.get(reference) == found:
-            self.named[reference] = found
-        return found
-
-
 def load_plan(
-    path: Path, describer: Describer, datasets: Catalogue
+    path: Path, describer: Describer, datasets: References
 ) -> tuple[list[dict[str, Any]], Plan]:
-    """The manifest as job dicts and as the service's plan; raises ManifestError."""
-    asked = Noting(of=datasets)
-    manifest = load_manifest(path, describer=describer, datasets=asked)
+    """The manifest as job dicts and as the service's plan; raises ManifestError.
+
+    Jobs of which nobody can say on which data set they train have no id, and are left out.
+    """
+    manifest = load_manifest(path, describer=describer, datasets=datasets)
     jobs = []
-    there = [job for job in manifest.jobs if not (job.dataset or "").startswith(_NOT_THERE)]
+    there = [job for job in manifest.jobs if unknown(job.dataset) is None]
     for job in there:
         own = manifest.trainers.get(job.model)
         jobs.append(job.to_dict() | ({} if own is None else {"trainer": own.to_dict()}))
@@ -155,9 +120,17 @@ def load_plan(
         models,
         own_trainers,
         _readers(there),
-        dataset_names=asked.named,
+        dataset_names=dict(datasets.found),
+        dataset_jobs=_dataset_jobs(manifest.jobs, datasets.found),
         named_hosts=_named_hosts(manifest),
     )
+
+
+def _dataset_jobs(jobs: Iterable[JobSpec], found: Mapping[str, str]) -> dict[str, tuple[str, int]]:
+    """Data set, or the name of one that nobody knows → how the plan names it, and how many of its jobs."""
+    called = {dataset_id: reference for reference, dataset_id in found.items()}
+    counts = Counter(job.dataset for job in jobs if job.dataset is not None)
+    return {each: (called.get(each, unknown(each) or each), n) for each, n in counts.items()}
 
 
 def _named_hosts(manifest: Manifest) -> dict[str, str]:

@@ -1,0 +1,244 @@
+"""Data sets that the plan names and the receiver lacks, or whose names have moved."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from builders import a_worker_claim
+from fakes import Counting, FakeClock, FakeShelf
+from test_fleet_manifest import TableDescriber
+
+from training.fleet.data_use import check_unused
+from training.fleet.database import Writer
+from training.fleet.datasets.pieces import Catalogue, Listing, UnknownDataset, cut
+from training.fleet.datasets.references import References, unknown
+from training.fleet.datasets.shelf import DatasetShelf
+from training.fleet.job import Job
+from training.fleet.policy import lacks_data
+from training.fleet.protocol import Refusal, ReloadReply
+from training.fleet.queue import JobQueue
+from training.fleet.service import Service
+from training.fleet.trust.audit import AuditLog
+from training.fleet.views import Views
+from training.fleet.web.plan import Reloader
+
+A, B = "a" * 64, "b" * 64
+PLAN = """\
+schema_version = 1
+
+[[jobs]]
+name = "one"
+model = "gbt"
+mode = "realistic"
+dataset = "processed"
+"""
+
+
+class Fleet:
+    """A receiver's decisions with a manifest and a shelf on the disk; may be started again, also elsewhere."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.clock = folder, FakeClock()
+        self.plan = folder / "plan.toml"
+        self.plan.write_text(PLAN)
+        self.queue = JobQueue(folder / "jobs.db", clock=self.clock, new_claim_id=Counting())
+        self.writer = Writer(self.queue.db)
+
+    def push(self, content: bytes, name: str = "processed") -> str:
+        listing = Listing((cut("data", [content]),))
+        self.shelf.begin(listing.dataset_id, listing.document)
+        for piece in listing.lengths:
+            self.shelf.put(listing.dataset_id, piece, content)
+        self.shelf.publish(listing.dataset_id, name, 0.0)
+        self.service.datasets_here(self.shelf.catalogue().ids)
+        return listing.dataset_id
+
+    def start(self, datasets: str = "datasets") -> ReloadReply:
+        self.shelf = DatasetShelf(self.folder / datasets, reserve_bytes=0)
+        self.service = Service(self.queue, FakeShelf())
+        self.views = Views(self.queue.db, self.service)
+        audit = AuditLog(self.queue.db, self.clock)
+        self._reload = Reloader(
+            self.plan, self.service, self.writer, TableDescriber(), audit, self.shelf
+        )
+        return self._reload("the receiver at its start", starting=True)
+
+    def reload(self) -> ReloadReply:
+        return self._reload("ada")
+
+    def jobs(self) -> list[Job]:
+        ids = [view.job_id for view in self.views.jobs().jobs if view.in_manifest]
+        return [job for job in map(self.queue.get, ids) if job is not None]
+
+    def obstacles(self) -> list[str | None]:
+        return [view.obstacle for view in self.views.jobs().jobs if view.in_manifest]
+
+
+@pytest.fixture
+def fleet(tmp_path: Path) -> Iterator[Fleet]:
+    made = Fleet(tmp_path)
+    yield made
+    made.writer.close()
+    made.queue.close()
+
+
+# ── what references mean ────────────────────────────────────────────────────────────────────
+
+
+def test_a_start_goes_by_what_a_reload_found_and_a_reload_looks_anew() -> None:
+    here, remembered = frozenset({A, B}), {"processed": A}
+    start = References(here, {"processed": B}, remembered, starting=True)
+    assert (start.resolve("processed"), start.moved()) == (A, {"processed": B})
+    again = References(here, {"processed": B}, remembered)
+    assert (again.resolve("processed"), again.moved(), again.found) == (B, {}, {"processed": B})
+
+
+def test_what_was_found_once_is_no_mistake_when_it_is_gone() -> None:
+    gone = References(frozenset(), {}, {"processed": A})
+    assert gone.resolve("processed") == A
+    assert gone.found == {"processed": A}
+    for typo in ("prcessed", B):
+        with pytest.raises(UnknownDataset):
+            gone.resolve(typo)
+
+
+def test_at_a_start_an_id_means_itself_and_a_name_that_nobody_knows_nothing() -> None:
+    start = References(frozenset(), {}, {}, starting=True)
+    assert start.resolve(B) == B
+    assert unknown(start.resolve("processed")) == "processed"
+    assert unknown(B) is None
+    assert start.found == {}, "neither is remembered: a reload may still call it a mistake"
+
+
+def test_without_memory_it_is_a_catalogue() -> None:
+    plain, asked = Catalogue(frozenset({A}), {"x": A}), References(frozenset({A}), {"x": A})
+    assert [asked.resolve(each) for each in (A, "x", "aaaaaa")] == [
+        plain.resolve(each) for each in (A, "x", "aaaaaa")
+    ]
+
+
+# ── a data set that is not here is an obstacle ──────────────────────────────────────────────
+
+
+def test_a_start_without_the_folder_of_data_sets_takes_no_job_out_of_the_plan(fleet: Fleet) -> None:
+    fleet.start()
+    dataset_id = fleet.push(b"data")
+    fleet.reload()
+    (job,) = fleet.jobs()
+    lost = fleet.start("elsewhere")
+    assert (lost.removed, lost.unchanged) == (0, 1)
+    why = f"its data set {dataset_id[:12]} is not here: push it"
+    assert fleet.obstacles() == [why]
+    assert fleet.views.explain(job.job_id).summary == why
+    reply = fleet.service.claim(a_worker_claim("pi"))
+    assert (reply.job_id, reply.reason) == (
+        None,
+        f"none of the pending jobs fits this host: {why}",
+    )
+    assert fleet.service.missing_datasets() == {
+        "processed": f"it is not here ({dataset_id[:12]}): push it; 1 job of the plan must wait"
+    }
+    assert fleet.reload().notes == [
+        f"data set processed: {fleet.service.missing_datasets()['processed']}"
+    ]
+    assert (fleet.start().unchanged, fleet.obstacles()) == (1, [None])
+    assert fleet.service.claim(a_worker_claim("pi")).job_id == job.job_id
+
+
+def test_a_push_ends_the_obstacle(fleet: Fleet) -> None:
+    fleet.start()
+    fleet.push(b"data")
+    fleet.reload()
+    fleet.start("elsewhere")
+    assert fleet.service.claim(a_worker_claim("pi")).job_id is None
+    fleet.push(b"data")
+    assert fleet.obstacles() == [None]
+    assert fleet.service.claim(a_worker_claim("pi")).job_id is not None
+
+
+def test_a_requeued_job_whose_data_set_was_removed_waits_for_it_instead_of_failing(
+    fleet: Fleet,
+) -> None:
+    fleet.start()
+    dataset_id = fleet.push(b"data")
+    fleet.reload()
+    (job,) = fleet.jobs()
+    fleet.queue.cancel(job.job_id)
+    fleet.plan.write_text("schema_version = 1\n")
+    fleet.reload()
+    check_unused(fleet.service, dataset_id)
+    fleet.shelf.remove(dataset_id)
+    fleet.service.datasets_here(fleet.shelf.catalogue().ids)
+    fleet.service.requeue(job.name)
+    assert fleet.service.claim(a_worker_claim("pi")).job_id is None
+    assert "is not here" in (fleet.views.jobs().jobs[0].obstacle or "")
+
+
+def test_a_data_set_is_kept_while_an_unfinished_job_needs_it(fleet: Fleet) -> None:
+    fleet.start()
+    dataset_id = fleet.push(b"data")
+    fleet.reload()
+    with pytest.raises(Refusal, match="jobs of the plan name this data set"):
+        check_unused(fleet.service, dataset_id)
+    fleet.plan.write_text("schema_version = 1\n")
+    fleet.reload()
+    with pytest.raises(Refusal, match=r"1 job that the plan no longer names .* \(one\)") as refused:
+        check_unused(fleet.service, dataset_id)
+    assert "cis490-jobs cancel --removed" in refused.value.detail
+    fleet.queue.cancel(fleet.views.jobs().jobs[0].job_id)
+    check_unused(fleet.service, dataset_id)
+
+
+def test_jobs_of_before_learn_which_data_set_they_need(fleet: Fleet) -> None:
+    """Their class was made when no class said it."""
+    fleet.start()
+    dataset_id = fleet.push(b"data")
+    fleet.reload()
+    (job,) = fleet.jobs()
+    fleet.queue.db.run(
+        "class_job", job_id=job.job_id, class_id=fleet.queue._class_of(type(job.needs)(model="gbt"))
+    )
+    fleet.start("elsewhere")
+    assert fleet.service.claim(a_worker_claim("pi")).job_id is None
+    assert lacks_data(job.needs, frozenset()) == fleet.obstacles()[0]
+    assert lacks_data(job.needs, {dataset_id}) is lacks_data(job.needs, None) is None
+
+
+# ── a restart alone changes nothing ─────────────────────────────────────────────────────────
+
+
+def test_a_name_that_moved_makes_other_jobs_at_a_reload_and_not_at_a_start(
+    fleet: Fleet, caplog: pytest.LogCaptureFixture
+) -> None:
+    fleet.start()
+    was = fleet.push(b"data")
+    fleet.reload()
+    (job,) = fleet.jobs()
+    now = fleet.push(b"other data")
+    with caplog.at_level(logging.WARNING):
+        again = fleet.start()
+    assert (again.inserted, again.removed, again.unchanged) == (0, 0, 1)
+    assert fleet.jobs() == [job]
+    said = f"data set processed is {now[:12]} by now; until a reload the plan has {was[:12]}"
+    assert said in caplog.text
+    reply = fleet.reload()
+    assert (reply.inserted, reply.removed) == (1, 1)
+    assert fleet.jobs()[0].spec["dataset"] == now
+    assert fleet.start().unchanged == 1
+    assert fleet.jobs()[0].spec["dataset"] == now
+
+
+def test_a_name_that_nobody_knew_at_the_start_is_said_and_entered_by_a_reload(fleet: Fleet) -> None:
+    fleet.start()
+    assert fleet.jobs() == []
+    assert "processed: nobody knows this name: push it and reload" in ": ".join(
+        next(iter(fleet.service.missing_datasets().items()))
+    )
+    with pytest.raises(Refusal, match="there is no data set `processed`"):
+        fleet.reload()
+    fleet.push(b"data")
+    assert fleet.reload().inserted == 1
+    assert fleet.service.missing_datasets() == {}
