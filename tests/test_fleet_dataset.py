@@ -35,6 +35,8 @@ from training.fleet.datasets.pieces import (
     File,
     Listing,
     UnknownDataset,
+    batch,
+    batched,
     check_paths,
     cut,
     parse,
@@ -154,7 +156,7 @@ def test_a_listing_of_a_million_files_is_refused() -> None:
     with pytest.raises(BadListing):
         parse(b'{"files":[%b],"format":1,"piece_bytes":1048576}' % files.encode())
     few = tuple(File(f"f{n:05}", 0, ()) for n in range(FILES_MAX + 1))
-    with pytest.raises(BadListing, match="10000 files"):
+    with pytest.raises(BadListing, match="10,000 files"):
         parse(Listing(few).document)
 
 
@@ -294,16 +296,113 @@ def test_a_push_that_was_cut_goes_on(
     again.close()
 
 
+def test_many_small_files_travel_together_and_an_older_receiver_gets_them_one_by_one(
+    receiver: Receiver, tmp_path: Path
+) -> None:
+    many = {f"small{n:03}": b"x" * n for n in range(1, 601)}
+    folder, token = a_folder(tmp_path / "many", **many), receiver.hub.settings.operator_token
+    listing, wire = read_folder(folder, QUIET), Cut(receiver.url, 0)
+    client = FleetClient(receiver.url, operator_token=token, transport=wire, tries=1)
+    _, sent = push(client.datasets, folder, listing, "many", QUIET)
+    assert sent == sum(map(len, many.values()))
+    assert [path.rpartition("/")[2] for path in wire.sent] == [
+        listing.dataset_id, "pieces", "pieces", "pieces", "publish",
+    ]  # fmt: skip
+    for sha256 in listing.lengths:
+        assert len(client.datasets.piece(listing.dataset_id, sha256)) == listing.lengths[sha256]
+
+    class Older(Cut):
+        def request(self, method: str, path: str, *rest: Any) -> Any:
+            return super().request(method, path.replace("/pieces", "/no-such-address"), *rest)
+
+    client.datasets.remove(listing.dataset_id)
+    wire.close()
+    older = Older(receiver.url, 0)
+    client = FleetClient(receiver.url, operator_token=token, transport=older, tries=1)
+    assert push(client.datasets, folder, listing, "many", QUIET)[1] == sent
+    assert sum("/piece/" in path for path in older.sent) == 600
+    older.close()
+
+
+@pytest.mark.parametrize("wrong", ["another", "short", "cut", "too many", "no piece of it"])
+def test_of_pieces_that_come_together_all_are_taken_or_none(
+    receiver: Receiver, tmp_path: Path, wrong: str
+) -> None:
+    folder = a_folder(tmp_path / "many", a=b"aaaa", b=b"bb", c=b"c")
+    calls, listing = receiver.client().datasets, read_folder(folder, QUIET)
+    calls.announce(listing)
+    contents = (b"aaaa", b"bb", b"c")
+    good = [(hashlib.sha256(each).hexdigest(), each) for each in contents]
+    body = {
+        "another": batch([*good[:2], (good[2][0], b"d")]),
+        "short": batch([*good[:2], (good[2][0], b"")]),
+        "cut": batch(good)[:-1],
+        "too many": batch(good * 86),
+        "no piece of it": batch([*good, (hashlib.sha256(b"d").hexdigest(), b"d")]),
+    }[wrong]
+    with pytest.raises(Refused):
+        calls._put(f"/v1/dataset/{listing.dataset_id}/pieces", body, 1, answers=False)
+    assert set(calls.announce(listing)["missing"]) == {sha256 for sha256, _ in good}
+    calls.bring(listing.dataset_id, good)
+    assert calls.announce(listing)["missing"] == []
+
+
+@given(st.lists(st.binary(max_size=300), max_size=8))
+def test_pieces_come_out_of_a_body_as_they_went_in(contents: list[bytes]) -> None:
+    pieces = [(hashlib.sha256(each).hexdigest(), each) for each in contents]
+    assert batched(batch(pieces)) == pieces
+
+
+@given(st.binary(max_size=200))
+def test_no_body_of_pieces_is_a_traceback(body: bytes) -> None:
+    with contextlib.suppress(BadListing):
+        assert batch(batched(body)) == body
+
+
+def test_limits_are_told_before_a_byte_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def reads(*_: Any) -> None:
+        raise AssertionError("a file was read")
+
+    monkeypatch.setattr(client_datasets, "_read", reads)
+    large = a_folder(tmp_path / "large", file=b"")
+    os.truncate(large / "file", 300 * 1024**3)
+    with pytest.raises(FolderError, match="at most 256 GiB, not 300"):
+        read_folder(large, QUIET)
+    many = tmp_path / "many"
+    many.mkdir()
+    for n in range(FILES_MAX + 1):
+        (many / f"f{n}").touch()
+    with pytest.raises(FolderError, match="more than 10,000 files"):
+        read_folder(many, QUIET)
+
+
+def test_a_folder_that_cannot_be_read_is_named(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scan = os.scandir
+
+    def refuses(path: Any = ".") -> Any:
+        if str(path).endswith("tensors"):
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return scan(path)
+
+    monkeypatch.setattr(os, "scandir", refuses)
+    with pytest.raises(PermissionError, match="tensors"):
+        read_folder(folder, QUIET)
+
+
 def test_a_piece_with_a_flipped_bit_is_refused(receiver: Receiver, folder: Path) -> None:
     calls, listing = receiver.client().datasets, read_folder(folder, QUIET)
     calls.announce(listing)
     sha256 = next(iter(listing.lengths))
     for wrong in (b"short", block("z")):
         with pytest.raises(Refused) as refused:
-            calls.bring(listing.dataset_id, sha256, wrong)
+            calls.bring(listing.dataset_id, [(sha256, wrong)])
         assert refused.value.slug == "wrong_digest"
     with pytest.raises(Refused) as refused:
-        calls.bring(listing.dataset_id, "0" * 64, b"not part of it")
+        calls.bring(listing.dataset_id, [("0" * 64, b"not part of it")])
     assert refused.value.slug == "unknown_dataset"
     with pytest.raises(Refused) as refused:
         calls.publish(listing.dataset_id, "processed")
@@ -365,7 +464,7 @@ def test_only_operators_push(receiver: Receiver, folder: Path) -> None:
     calls, listing = receiver.client(token=None).datasets, read_folder(folder, QUIET)
     for call in (
         lambda: calls.announce(listing),
-        lambda: calls.bring(dataset_id, next(iter(listing.lengths)), b""),
+        lambda: calls.bring(dataset_id, [(next(iter(listing.lengths)), b"")]),
         lambda: calls.publish(dataset_id, "mine"),
         lambda: calls.remove(dataset_id),
     ):
@@ -405,7 +504,7 @@ def test_the_sweep_takes_what_nobody_lists(receiver: Receiver, folder: Path) -> 
     a_folder(folder, more=block("m"))
     draft = read_folder(folder, QUIET)
     calls.announce(draft)
-    calls.bring(draft.dataset_id, draft.files[1].pieces[0], block("m"))
+    calls.bring(draft.dataset_id, [(draft.files[1].pieces[0], block("m"))])
     assert shelf.sweep(0.0) == 0, "a push that is under way is left alone"
     assert shelf.sweep(1e12) == 2, "the draft, and the piece that it alone lists"
     shelf.publish(dataset_id, "still-whole", 0.0)
@@ -421,9 +520,11 @@ ROOT = Path("/datasets")
 
 def push_to(shelf: DatasetShelf, acknowledged: set[str]) -> None:
     """A whole push, noting what the receiver would have acknowledged."""
-    for sha256 in shelf.begin(LISTING.dataset_id, LISTING.document).missing:
-        shelf.put(LISTING.dataset_id, sha256, CONTENT[sha256])
-        acknowledged.add(sha256)
+    missing = shelf.begin(LISTING.dataset_id, LISTING.document).missing
+    for group in (missing[:1], missing[1:]):  # one alone, the others in one request
+        if group:
+            shelf.put(LISTING.dataset_id, [(sha256, CONTENT[sha256]) for sha256 in group])
+            acknowledged.update(group)
     shelf.publish(LISTING.dataset_id, "small", 7.0)
     acknowledged.add("published")
 

@@ -86,7 +86,7 @@ def untouched(system: Path) -> Iterator[None]:
 def push(shelf: DatasetShelf, content: bytes) -> None:
     listing = Listing((cut("a.csv", [content]),))
     shelf.begin(listing.dataset_id, listing.document)
-    shelf.put(listing.dataset_id, *listing.files[0].pieces, content)
+    shelf.put(listing.dataset_id, [(listing.files[0].pieces[0], content)])
     shelf.publish(listing.dataset_id, "processed", 0.0)
 
 

@@ -4,23 +4,29 @@ from __future__ import annotations
 
 import hashlib
 import io
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from training import strict_json
-from training.fleet.calls.answers import Damaged, json_object
+from training.fleet.calls.answers import Damaged, Refused, json_object
 from training.fleet.calls.calls import Caller
 from training.fleet.datasets.pieces import (
+    FILES_MAX,
     PIECE_BYTES,
     BadListing,
     File,
     Listing,
     Place,
+    batch,
     check_paths,
+    check_size,
     cut,
     parse,
+    together,
 )
+from training.fleet.words import Slug
 
 SLOW_S = 120.0  # a small board checks a long listing, or syncs, for a while
 PUSH_TRIES = 5  # in a row, of one piece
@@ -37,6 +43,7 @@ class DatasetCalls:
 
     def __init__(self, caller: Caller) -> None:
         self._caller = caller
+        self._takes_many = True
 
     def datasets(self) -> dict[str, Any]:
         """What there is (``DatasetsReply``)."""
@@ -48,9 +55,21 @@ class DatasetCalls:
         """Bring the listing (``DatasetDraftReply``)."""
         return self._put(_set(listing.dataset_id), listing.document, tries)
 
-    def bring(self, dataset_id: str, sha256: str, data: bytes, *, tries: int | None = None) -> None:
-        """Bring one piece of an announced data set."""
-        self._put(_piece(dataset_id, sha256), data, tries, answers=False)
+    def bring(
+        self, dataset_id: str, pieces: Sequence[tuple[str, bytes]], *, tries: int | None = None
+    ) -> None:
+        """Bring pieces (SHA-256, bytes) of an announced data set; several of them in one request."""
+        if len(pieces) > 1 and self._takes_many:
+            try:
+                self._put(f"{_set(dataset_id)}/pieces", batch(pieces), tries, answers=False)
+            except Refused as refusal:
+                if refusal.slug != Slug.NOT_FOUND:
+                    raise
+                self._takes_many = False  # an older receiver has no such address
+            else:
+                return
+        for sha256, data in pieces:
+            self._put(_piece(dataset_id, sha256), data, tries, answers=False)
 
     def publish(self, dataset_id: str, name: str | None) -> dict[str, Any]:
         """Let it be fetched (``DatasetView``)."""
@@ -113,20 +132,13 @@ def read_folder(root: Path, progress: Progress) -> Listing:
     """
     if not root.is_dir():
         raise FolderError(f"{root} is not a folder; name the one that holds the data set")
-    paths = sorted(
-        path
-        for path in root.rglob("*")
-        if not any(part.startswith(".") for part in path.relative_to(root).parts)
-    )
-    for path in paths:
-        if path.is_symlink() or not (path.is_file() or path.is_dir()):
-            raise FolderError(f"{path} is a link or a device; put the file itself there")
-    files = [path for path in paths if path.is_file()]
+    files = sorted(_files(root))
     if not files:
         raise FolderError(f"there is no file in {root}; name the folder that holds the data set")
     try:
         check_paths(path.relative_to(root).as_posix() for path in files)
         whole, done, found = sum(path.stat().st_size for path in files), 0, []
+        check_size(len(files), whole)  # before a byte is read
         for path in files:
             found.append(_read(path, path.relative_to(root).as_posix()))
             done += found[-1].size
@@ -134,6 +146,28 @@ def read_folder(root: Path, progress: Progress) -> Listing:
         return parse(Listing(tuple(found)).document)  # held to the rules before anything travels
     except BadListing as error:
         raise FolderError(str(error)) from None
+
+
+def _files(root: Path) -> Iterator[Path]:
+    """Every file that belongs to the data set; a folder that cannot be read is an error, not an empty one."""
+
+    def fails(error: OSError) -> None:
+        raise error
+
+    count = 0
+    for folder, folders, names in os.walk(root, onerror=fails):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        for name in [*folders, *names]:
+            path = Path(folder, name)
+            if name.startswith("."):
+                continue
+            if path.is_symlink() or not (path.is_file() or path.is_dir()):
+                raise FolderError(f"{path} is a link or a device; put the file itself there")
+            if path.is_file():
+                count += 1
+                yield path
+        if count > FILES_MAX:
+            raise FolderError(f"{root} holds more than {FILES_MAX:,} files: pack them into fewer")
 
 
 def _read(path: Path, name: str) -> File:
@@ -151,15 +185,19 @@ def push(
     draft = calls.announce(listing, tries=PUSH_TRIES)
     missing = set(draft["missing"])
     whole, done = sum(listing.lengths[each] for each in missing), 0
+    first: dict[str, Place] = {}  # a piece may have several places
     for place in listing.places():
-        if place.sha256 not in missing:
-            continue
-        missing.remove(place.sha256)
-        data = _bytes_at(root, place)
-        if hashlib.sha256(data).hexdigest() != place.sha256:
-            raise FolderError(f"{root / place.path} changed while it was pushed; push again")
-        calls.bring(listing.dataset_id, place.sha256, data, tries=PUSH_TRIES)
-        done += len(data)
+        if place.sha256 in missing:
+            first.setdefault(place.sha256, place)
+    for places in together(first.values(), lambda place: place.length):
+        pieces = []
+        for place in places:
+            data = _bytes_at(root, place)
+            if hashlib.sha256(data).hexdigest() != place.sha256:
+                raise FolderError(f"{root / place.path} changed while it was pushed; push again")
+            pieces.append((place.sha256, data))
+        calls.bring(listing.dataset_id, pieces, tries=PUSH_TRIES)
+        done += sum(len(data) for _, data in pieces)
         progress(done, whole)
     return calls.publish(listing.dataset_id, name), done
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from training.fleet.datasets.pieces import parse, together
 from training.fleet.datasets.shelf import DatasetShelf, Shelved
 from training.fleet.state import RecoveryError
 from training.fleet.storage.errors import NoDataset, PiecesMissing, StoreError
@@ -44,10 +45,12 @@ def _copy_all(source: DatasetShelf, target: DatasetShelf, progress: Progress) ->
 
 def _copy(source: DatasetShelf, target: DatasetShelf, shelved: Shelved) -> int:
     dataset_id, copied = shelved.dataset_id, 0
-    for sha256 in target.begin(dataset_id, source.listing(dataset_id)).missing:
-        data = source.piece(dataset_id, sha256)
-        target.put(dataset_id, sha256, data)
-        copied += len(data)
+    listing = parse(source.listing(dataset_id))
+    missing = target.begin(dataset_id, listing.document).missing
+    for group in together(missing, listing.lengths.__getitem__):
+        pieces = [(sha256, source.piece(dataset_id, sha256)) for sha256 in group]
+        target.put(dataset_id, pieces)
+        copied += sum(len(data) for _, data in pieces)
     for name in shelved.names or (None,):
         target.publish(dataset_id, name, shelved.about.pushed_at)
     return copied

@@ -16,15 +16,20 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 FORMAT = 1
 PIECE_BYTES = 1024 * 1024
 FILES_MAX = 10_000
 BYTES_MAX = 256 * 1024**3
+BATCH_BYTES = PIECE_BYTES  # of the pieces that one request brings together
+BATCH_PIECES = 256
+BATCH_HEAD_BYTES = 32 + 4  # before each piece: its digest, its length
 LISTING_BYTES_MAX = 32 * 1024**2  # of the document
 PATH_CHARS_MAX = 240
 FOLDERS_MAX = 8
@@ -106,6 +111,50 @@ class Listing:
         return found
 
 
+def check_size(files: int, size: int) -> None:
+    """Raise BadListing for more files or bytes than a data set may have."""
+    if not 1 <= files <= FILES_MAX:
+        raise BadListing(f"a data set has 1 to {FILES_MAX:,} files, not {files:,}")
+    if size > BYTES_MAX:
+        raise BadListing(
+            f"a data set has at most {BYTES_MAX // 1024**3} GiB, not {size / 1024**3:.1f}"
+        )
+
+
+def together(things: Iterable[T], length: Callable[[T], int]) -> Iterator[list[T]]:
+    """Pieces in groups that fit into one request, in their order; a large one alone."""
+    group, size = list[T](), 0
+    for thing in things:
+        if group and (size + length(thing) > BATCH_BYTES or len(group) == BATCH_PIECES):
+            yield group
+            group, size = [], 0
+        group.append(thing)
+        size += length(thing)
+    if group:
+        yield group
+
+
+def batch(pieces: Iterable[tuple[str, bytes]]) -> bytes:
+    """Small pieces as one body: of each its SHA-256 (32 bytes), its length (4, big-endian), its bytes."""
+    return b"".join(
+        bytes.fromhex(sha256) + len(data).to_bytes(4, "big") + data for sha256, data in pieces
+    )
+
+
+def batched(body: bytes) -> list[tuple[str, bytes]]:
+    """The pieces of such a body; raises BadListing when it is none."""
+    found, at = list[tuple[str, bytes]](), 0
+    while at < len(body):
+        begin = at + BATCH_HEAD_BYTES
+        at = begin + int.from_bytes(body[begin - 4 : begin], "big")
+        if begin > len(body) or at > len(body) or len(found) == BATCH_PIECES:
+            raise BadListing(
+                f"the body must hold at most {BATCH_PIECES} pieces, each behind its digest and its length"
+            )
+        found.append((body[begin - BATCH_HEAD_BYTES : begin - 4].hex(), body[begin:at]))
+    return found
+
+
 def parse(document: bytes) -> Listing:
     """The listing that ``document`` is; raises BadListing unless it has the one form and its paths are harmless."""
     if len(document) > LISTING_BYTES_MAX:
@@ -122,12 +171,12 @@ def parse(document: bytes) -> Listing:
             f"{str(whole['piece_bytes'])[:20]} bytes, this program knows {FORMAT} and {PIECE_BYTES}"
         )
     files = whole["files"]
-    if not isinstance(files, list) or not 1 <= len(files) <= FILES_MAX:
-        raise BadListing(f"a data set has 1 to {FILES_MAX} files")
+    if not isinstance(files, list):
+        raise BadListing("the listing's files must be a list")
+    check_size(len(files), 0)
     listing = Listing(tuple(_file(entry) for entry in files))
     check_paths(file.path for file in listing.files)
-    if listing.size > BYTES_MAX:
-        raise BadListing(f"a data set has at most {BYTES_MAX} bytes")
+    check_size(len(files), listing.size)
     if not _agree(listing):
         raise BadListing("one piece is listed with two lengths")
     if listing.document != document:

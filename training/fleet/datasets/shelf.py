@@ -19,7 +19,7 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -34,7 +34,7 @@ from training.fleet.storage.errors import (
     WrongDigest,
     disk_errors,
 )
-from training.fleet.storage.filesystem import Fs, LocalFs, replace_whole
+from training.fleet.storage.filesystem import Fs, LocalFs, replace_all
 from training.fleet.store import RESERVE_BYTES
 
 _SUFFIX = ".json"
@@ -137,20 +137,29 @@ class DatasetShelf:
             self._remember(dataset_id, listing)
         return Draft(dataset_id, listing.size, missing, published)
 
-    def put(self, dataset_id: str, sha256: str, data: bytes) -> None:
-        """Take a piece of an announced data set, durably. Raises NoDataset, WrongDigest, StoreFull."""
-        wanted = self._announced(dataset_id).lengths.get(sha256)
-        if wanted is None:
-            raise NoDataset(f"data set {dataset_id[:12]} has no piece {sha256[:80]}")
-        if len(data) != wanted or hashlib.sha256(data).hexdigest() != sha256:
-            raise WrongDigest(f"{len(data)} bytes that are not piece {sha256[:12]} arrived")
+    def put(self, dataset_id: str, pieces: Sequence[tuple[str, bytes]]) -> None:
+        """Take pieces (SHA-256, bytes) of an announced data set, durably; all of them or, when one is wrong, none.
+
+        Raises NoDataset, WrongDigest, StoreFull.
+        """
+        lengths = self._announced(dataset_id).lengths
+        for sha256, data in pieces:
+            wanted = lengths.get(sha256)
+            if wanted is None:
+                raise NoDataset(f"data set {dataset_id[:12]} has no piece {sha256[:80]}")
+            if len(data) != wanted or hashlib.sha256(data).hexdigest() != sha256:
+                raise WrongDigest(f"{len(data)} bytes that are not piece {sha256[:12]} arrived")
         with self._lock, disk_errors("writing a piece"):
-            self._check_room(len(data))
-            path = self._piece(sha256)
-            if self._fs.size(path) == wanted:  # a crash may have cut its first writing short
-                self._sync_way_to(path)
-            else:
-                self._write(path, data)
+            self._check_room(sum(len(data) for _, data in pieces))
+            self._write_all(
+                {
+                    self._piece(sha256): data
+                    for sha256, data in pieces
+                    if self._fs.size(self._piece(sha256)) != len(data)
+                }
+            )
+            # Also of what was there: a crash may have cut its first writing short.
+            self._sync_ways_to([self._piece(sha256) for sha256, _ in pieces])
 
     def publish(self, dataset_id: str, name: str | None, now: float) -> Shelved:
         """Make an announced data set one that can be fetched, and let ``name`` stand for it. May be repeated.
@@ -320,19 +329,29 @@ class DatasetShelf:
         for kind in ("pieces", "about", "sets"):
             if self._fs.names(self.root / kind):
                 self._fs.sync_folder(self.root / kind)
-        self._sync_way_to(self.root / "sets")
+        self._sync_ways_to([self.root / "sets"])
 
     def _write(self, target: Path, data: bytes) -> None:
         """Give ``data`` its name durably: written aside, synced, renamed, every folder on the way synced."""
-        incoming = self.root / "incoming"
-        self._fs.mkdir(incoming)
-        self._fs.mkdir(target.parent)
-        replace_whole(self._fs, incoming / f"{target.name}.part", target, [data])
-        self._sync_way_to(target)
+        self._write_all({target: data})
+        self._sync_ways_to([target])
 
-    def _sync_way_to(self, target: Path) -> None:
-        folder = target.parent
-        while folder != self.root.parent:
+    def _write_all(self, wanted: Mapping[Path, bytes]) -> None:
+        incoming = self.root / "incoming"
+        for folder in sorted({incoming, *(target.parent for target in wanted)}):
+            self._fs.mkdir(folder)
+        replace_all(
+            self._fs,
+            [(incoming / f"{target.name}.part", target, data) for target, data in wanted.items()],
+        )
+
+    def _sync_ways_to(self, targets: Iterable[Path]) -> None:
+        """Sync every folder from these files up to the one that holds the root, each once, the deepest first."""
+        above = {self.root.parent, self.root}
+        for target in targets:
+            folder = target.parent
+            while folder not in above:
+                above.add(folder)
+                folder = folder.parent
+        for folder in sorted(above, key=lambda each: -len(each.parts)):
             self._fs.sync_folder(folder)
-            folder = folder.parent
-        self._fs.sync_folder(folder)

@@ -13,7 +13,15 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from training.fleet.data_use import NameMoved, check_unused, name_moved
-from training.fleet.datasets.pieces import LISTING_BYTES_MAX, PIECE_BYTES
+from training.fleet.datasets.pieces import (
+    BATCH_BYTES,
+    BATCH_HEAD_BYTES,
+    BATCH_PIECES,
+    LISTING_BYTES_MAX,
+    PIECE_BYTES,
+    BadListing,
+    batched,
+)
 from training.fleet.datasets.shelf import DatasetShelf, Shelved
 from training.fleet.protocol import (
     HEADER_SHA256,
@@ -45,6 +53,7 @@ def addresses() -> list[tuple[str, str, Endpoint]]:
         ("PUT", _SET, announce),
         ("GET", _SET, listing),
         ("PUT", f"{_SET}/piece/{{sha256}}", take_piece),
+        ("PUT", f"{_SET}/pieces", take_pieces),
         ("GET", f"{_SET}/piece/{{sha256}}", piece),
         ("POST", f"{_SET}/publish", publish),
         ("POST", f"{_SET}/remove", remove),
@@ -77,7 +86,19 @@ async def announce(hub: Hub, request: Request) -> Response:
 async def take_piece(hub: Hub, request: Request) -> Response:
     shelf, dataset_id, sha256 = _shelf(hub), _id(request), request.path_params["sha256"]
     data = await _body(hub, request, PIECE_BYTES)
-    await hub.disk(lambda: shelf.put(dataset_id, sha256, data))
+    await hub.disk(lambda: shelf.put(dataset_id, [(sha256, data)]))
+    return Response()
+
+
+async def take_pieces(hub: Hub, request: Request) -> Response:
+    """Take many small pieces at once: a folder of ten thousand files would ask as often otherwise."""
+    shelf, dataset_id = _shelf(hub), _id(request)
+    body = await _body(hub, request, BATCH_BYTES + BATCH_PIECES * BATCH_HEAD_BYTES)
+    try:
+        pieces = batched(body)
+    except BadListing as error:
+        raise Refusal(Slug.WRONG_DIGEST, str(error)) from None
+    await hub.disk(lambda: shelf.put(dataset_id, pieces))
     return Response()
 
 

@@ -259,6 +259,10 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
     ("PUT", _PIECE): Operation(
         "bring_piece", "bring a piece", slugs=(*_FETCHED, Slug.WRONG_DIGEST), upload=True, media=""
     ),
+    ("PUT", f"{_SET}/pieces"): Operation(
+        "bring_pieces", "bring many small pieces in one body", slugs=(*_FETCHED, Slug.WRONG_DIGEST),
+        upload=True, media="",
+    ),
     ("GET", _PIECE): Operation(
         "piece", "a piece's bytes", slugs=_FETCHED, media="application/octet-stream"
     ),
