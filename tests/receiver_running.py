@@ -169,6 +169,7 @@ class Wire:
 
     def __init__(self, receiver: Receiver) -> None:
         self.socket = socket.create_connection(receiver.address, timeout=30)
+        self.database_id = receiver.hub.database_id
 
     def __enter__(self) -> Wire:
         return self
@@ -199,6 +200,7 @@ class Wire:
         head, _, body = data.partition(b"\r\n\r\n")
         first, *rest = head.decode("latin-1").split("\r\n")
         headers = {n.lower(): v for n, _, v in (line.partition(": ") for line in rest)}
+        assert headers.get("x-database-id") == self.database_id, f"an answer of nobody: {head!r}"
         while len(body) < int(headers.get("content-length", 0)):
             body += self._more()
         return int(first.split()[1]), headers, body

@@ -258,6 +258,7 @@ def socket_only(tmp_path: Path) -> Iterator[Proxied]:
 def opened(receiver: Proxied) -> Wire:
     """A connection of somebody who may open the socket."""
     wire = Wire.__new__(Wire)
+    wire.database_id = receiver.hub.database_id
     wire.socket = socket.socket(socket.AF_UNIX)
     wire.socket.settimeout(20)
     wire.socket.connect(str(receiver.socket_path))

@@ -29,8 +29,8 @@ from training.fleet.client import (
     Grant,
     NoWork,
     Refused,
+    Stranger,
     Superseded,
-    Unavailable,
     Unreachable,
     Verdict,
     backoff_s,
@@ -229,7 +229,7 @@ def test_what_is_not_json_counts_as_nobody_there(body: bytes) -> None:
 @pytest.mark.parametrize("body", [b"", b"<html>busy</html>", b"[1, 2]", b"\xff\xfe"])
 def test_a_proxys_error_page_is_understood(body: bytes) -> None:
     client, _ = client_of(Script(Response(502, {}, body)), tries=1)
-    with pytest.raises(Unavailable, match="answered 502"):
+    with pytest.raises(Stranger, match=r"502 from .* does not reach the receiver behind it"):
         client.health()
 
 
@@ -404,7 +404,10 @@ def test_what_the_receiver_has_beyond_the_file_is_not_of_the_file(bundle: Path) 
 
 @pytest.mark.parametrize(
     ("answer", "kind"),
-    [(Response(409, {"x-problem": "lease_superseded"}), Superseded), (Response(410), Cancelled)],
+    [
+        (Response(409, {"x-problem": "lease_superseded"}), Superseded),
+        (Response(410, {"x-problem": "job_cancelled"}), Cancelled),
+    ],
 )
 def test_a_dead_claim_costs_no_byte(
     bundle: Path, answer: Response, kind: type[ClientError]

@@ -149,11 +149,29 @@ def configuration(target: Receiver, folder: Path, examples: int, seed: int) -> A
     return SchemathesisConfig.from_dict(given)
 
 
+def as_served(target: Receiver) -> Any:
+    """The application with the headers that its server puts before every answer."""
+    app = target.server.config.app
+
+    async def served(scope: Any, receive: Any, send: Any) -> None:
+        async def with_headers(message: Any) -> None:
+            if message["type"] == "http.response.start":
+                message = {
+                    **message,
+                    "headers": [*target.server.config.encoded_headers, *message["headers"]],
+                }
+            await send(message)
+
+        await app(scope, receive, with_headers)
+
+    return served
+
+
 def load(config: Any, target: Receiver, kind: Target) -> Any:
     from schemathesis import openapi
 
     if kind is Target.APP:
-        return openapi.from_asgi(PATH, target.server.config.app, config=config)
+        return openapi.from_asgi(PATH, as_served(target), config=config)
     return openapi.from_url(f"{target.url}{PATH}", config=config)
 
 

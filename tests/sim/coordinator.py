@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import Future
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -32,6 +33,7 @@ from training.fleet.web.catalogue import index_rows
 from training.fleet.web.problems import body_of, headers_of, refusal_of
 
 ROOT = Path("/models")
+DATABASE = protocol.HEADER_DATABASE.lower()
 TO_PENDING = (
     "insert",
     "retry",
@@ -287,6 +289,7 @@ class Coordinator:
         answer = result if isinstance(result, Response) else response(result)
         if process.call.request is not None:
             self.world.say("receiver", f"→ {connection.sender}: {answer.status}{_words(answer)}")
+        answer = replace(answer, headers={**answer.headers, DATABASE: self.queue.database_id})
         self._watcher.answered(process.call, answer)
         connection.answer(answer)
 

@@ -11,12 +11,16 @@ first how much is there and goes on from it::
 
 Transport, chance and sleep are injected. Safe to call from several threads.
 
+An answer about a claim counts only when it comes from the database that granted it: the client remembers that of its
+own claims, and is told of others' with ``client.about(database_id)``.
+
 What a call raises is drawn at the top of :mod:`training.fleet.calls.answers`: Unreachable, Unavailable, Refused,
 Superseded, Cancelled, all of them ClientError. A file that cannot be read or written is the OSError it is.
 """
 
 from __future__ import annotations
 
+import copy
 import os
 import random
 import ssl
@@ -42,6 +46,7 @@ from training.fleet.calls.answers import (
     OutputKept,
     Receipt,
     Refused,
+    Stranger,
     Superseded,
     Unavailable,
     Unreachable,
@@ -53,6 +58,7 @@ from training.fleet.calls.answers import (
 )
 from training.fleet.calls.bundles import SLOW_S, Progress, Upload, fetch, file_sha256
 from training.fleet.calls.calls import Caller
+from training.fleet.calls.strangers import shown_by
 from training.fleet.calls.transport import HttpTransport, Transport
 from training.fleet.datasets.client import DatasetCalls
 from training.fleet.words import (
@@ -76,6 +82,7 @@ __all__ = [
     "OutputKept",
     "Receipt",
     "Refused",
+    "Stranger",
     "Superseded",
     "Unavailable",
     "Unreachable",
@@ -128,12 +135,19 @@ class FleetClient:
         )
         self._lock = threading.Lock()
         self._claims: dict[str, str] = {}  # job → claim
+        self._granted_by: dict[str, str | None] = {}  # job → database
         self._seq: dict[str, int] = {}  # claim → number of its last heartbeat
         self._log_next: dict[str, int] = {}  # claim → number of its next output line
 
     def close(self) -> None:
         """Close the idle connections; the client stays usable."""
         self._close()
+
+    def about(self, database_id: str | None) -> FleetClient:
+        """The same client for calls about what this database granted: no other answer counts."""
+        new = copy.copy(self)
+        new._caller = self._caller.about(database_id)  # noqa: SLF001 - one of the same class
+        return new
 
     # -- workers ------------------------------------------------------------------------------------------------
 
@@ -172,14 +186,18 @@ class FleetClient:
             "trainer_digests": dict(trainer_digests or {}),
             "crashed_claims": list(crashed_claims),
         }
-        answer = self._post(
-            "/v1/job/claim", body, timeout_s=self._caller.timeout_s + wait_s, tries=tries
+        content, timeout_s = strict_json.dumps(body), self._caller.timeout_s + wait_s
+        came = self._caller.again(
+            lambda: self._caller.send("POST", "/v1/job/claim", body=content, timeout_s=timeout_s),
+            tries,
         )
+        answer = json_object(came)
         if answer.get("job_id") is None:
             return NoWork(str(answer.get("reason") or "no job"), answer.get("retry_after_s"))
-        grant = typed(Grant, answer)
+        grant = typed(Grant, {**answer, "database_id": shown_by(came)})
         with self._lock:
             self._claims[grant.job_id] = grant.claim_id
+            self._granted_by[grant.job_id] = grant.database_id
         return grant
 
     def heartbeat(
@@ -206,7 +224,8 @@ class FleetClient:
             "progress": None if progress is None else dict(progress),
             "log": _log(lines, first),
         }
-        beat = typed(Beat, self._post(_job(job_id, "heartbeat"), body, tries=tries))
+        caller = self._about(job_id)
+        beat = typed(Beat, self._post(_job(job_id, "heartbeat"), body, tries=tries, caller=caller))
         with self._lock:
             self._log_next[key] = beat.log_next
         return beat
@@ -242,7 +261,8 @@ class FleetClient:
             "progress": None if progress is None else dict(progress),
             "log": _log(lines, first_line),
         }
-        moved = typed(Moved, self._post(_job(job_id, "fail"), body, tries=tries))
+        caller = self._about(job_id)
+        moved = typed(Moved, self._post(_job(job_id, "fail"), body, tries=tries, caller=caller))
         self._forget(job_id)
         return moved
 
@@ -270,8 +290,12 @@ class FleetClient:
             "progress": None if progress is None else dict(progress),
             "log": _log(lines, first_line),
         }
+        caller = self._about(job_id)
         receipt = typed(
-            Receipt, self._post(_job(job_id, "complete"), body, timeout_s=SLOW_S, tries=tries)
+            Receipt,
+            self._post(
+                _job(job_id, "complete"), body, timeout_s=SLOW_S, tries=tries, caller=caller
+            ),
         )
         self._forget(job_id)
         return receipt
@@ -287,7 +311,8 @@ class FleetClient:
     ) -> OutputKept:
         """Bring what an attempt printed, also when it is over; without lines, ask which the receiver lacks."""
         body = {**self._who(claim_id), "log": _log(lines, first_line)}
-        return typed(OutputKept, self._post(_job(job_id, "log"), body, tries=tries))
+        caller = self._about(job_id)
+        return typed(OutputKept, self._post(_job(job_id, "log"), body, tries=tries, caller=caller))
 
     def upload_artifact(
         self,
@@ -308,10 +333,11 @@ class FleetClient:
         named = {HEADER_CLAIM_ID: self._claim_of(job_id, claim_id), HEADER_HOST_ID: self.host_id}
         headers = {name: value for name, value in named.items() if value is not None}
         headers[HEADER_SHA256] = sha256
-        upload = Upload(self._caller, _model(job_id), headers, file, progress)
+        caller = self._about(job_id)
+        upload = Upload(caller, _model(job_id), headers, file, progress)
         while True:
             try:
-                return self._caller.again(upload.once, tries, upload.advanced)
+                return caller.again(upload.once, tries, upload.advanced)
             except Refused as refusal:
                 if not upload.may_begin_anew(refusal):
                     raise
@@ -406,9 +432,14 @@ class FleetClient:
         with self._lock:
             return claim_id or self._claims.get(job_id)
 
+    def _about(self, job_id: str) -> Caller:
+        with self._lock:
+            return self._caller.about(self._caller.granted_by or self._granted_by.get(job_id))
+
     def _forget(self, job_id: str) -> None:
         with self._lock:
             claim = self._claims.pop(job_id, job_id)
+            self._granted_by.pop(job_id, None)
             self._seq.pop(claim, None)
             self._log_next.pop(claim, None)
 
@@ -424,12 +455,11 @@ class FleetClient:
         *,
         timeout_s: float | None = None,
         tries: int | None = None,
+        caller: Caller | None = None,
     ) -> dict[str, Any]:
-        content = b"" if body is None else strict_json.dumps(body)
+        content, by = b"" if body is None else strict_json.dumps(body), caller or self._caller
         return json_object(
-            self._caller.again(
-                lambda: self._caller.send("POST", path, body=content, timeout_s=timeout_s), tries
-            )
+            by.again(lambda: by.send("POST", path, body=content, timeout_s=timeout_s), tries)
         )
 
 

@@ -58,6 +58,17 @@ class Database(Protocol):
     def close(self) -> None: ...
 
 
+def id_of(database: Database) -> str:
+    """Which database this is; DatabaseError when it does not say."""
+    row = database.one("database_id")
+    if row is None:
+        raise DatabaseError(
+            "the database does not say which one it is; bring it back with `cis490-jobs restore FOLDER --force` or "
+            "`cis490-jobs rebuild --force`"
+        )
+    return str(row["database_id"])
+
+
 @cache
 def statements() -> Mapping[str, str]:
     """The named statements of ``sql/``, each with its comment cut off."""

@@ -13,7 +13,7 @@ from typing import Any
 
 from training.clock import Clock
 from training.crashpoint import crashpoint
-from training.fleet.database import Database, DatabaseError, Row
+from training.fleet.database import Database, Row, id_of
 from training.fleet.job import Attempt, EndReason, Job, JobStatus, check_transition
 from training.fleet.rows import attempt_of, job_of
 
@@ -36,13 +36,7 @@ class Ledger:
     @property
     def database_id(self) -> str:
         """Which database this is: random, made with it, and kept by every copy."""
-        row = self.db.one("database_id")
-        if row is None:
-            raise DatabaseError(
-                "the database does not say which one it is; bring it back with `cis490-jobs restore FOLDER --force` or "
-                "`cis490-jobs rebuild --force`"
-            )
-        return str(row["database_id"])
+        return id_of(self.db)
 
     # ── jobs ────────────────────────────────────────────────────────────────────────────────
 

@@ -27,9 +27,11 @@ from training.fleet.protocol_views import (
 )
 from training.fleet.words import (
     ARTIFACT_BYTES_MAX,
+    DATABASE_ID_PATTERN,
     DATASET_NAME_PATTERN,
     ERROR_CHARS_MAX,
     HEADER_CLAIM_ID,
+    HEADER_DATABASE,
     HEADER_HOST_ID,
     HEADER_OFFSET,
     HEADER_OPERATOR_TOKEN,
@@ -49,8 +51,10 @@ from training.fleet.words import (
 # What the rest of the package finds here although it is written there.
 __all__ = [
     "ARTIFACT_BYTES_MAX",
+    "DATABASE_ID_PATTERN",
     "ERROR_CHARS_MAX",
     "HEADER_CLAIM_ID",
+    "HEADER_DATABASE",
     "HEADER_HOST_ID",
     "HEADER_OFFSET",
     "HEADER_OPERATOR_TOKEN",

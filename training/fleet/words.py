@@ -23,6 +23,7 @@ LOOK_AGAIN_S = 60.0  # less than the receiver keeps a silent connection, which i
 LOOK_AGAIN_PROXIED_S = 3.0  # nobody cuts a proxy's
 
 ID_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$"  # claim, request, session and instance ids
+DATABASE_ID_PATTERN = r"^[0-9a-f]{32}$"
 DATASET_NAME_PATTERN = r"^[a-z0-9][a-z0-9_.-]{0,63}$"
 HOST_ID_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
 # Nothing in it means anything to a shell or in a settings file.
@@ -34,6 +35,7 @@ HEADER_HOST_ID = "X-Host-Id"
 HEADER_SHA256 = "X-Content-SHA256"
 HEADER_OFFSET = "Upload-Offset"
 HEADER_PROBLEM = "X-Problem"  # the slug once more, for answers that have no body
+HEADER_DATABASE = "X-Database-Id"  # of every answer: which database it comes from
 HEADER_OPERATOR_TOKEN = "X-Operator-Token"  # noqa: S105 - the header's name
 
 

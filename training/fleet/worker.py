@@ -96,6 +96,7 @@ class TrainerWorker:
                 self._clock,
                 on_renewed=self._reconnect,
                 on_revoked=self._put_out,
+                granted_by=self._granted_by,
             )
         self._disk = StateFolder(options.state_dir, options.own_folders)
         self._datasets = DatasetCache(options.cache_dir, options.cache_bytes)
@@ -166,6 +167,11 @@ class TrainerWorker:
         """The operator revoked this host: stop as if told to by a signal, trainer and all."""
         log.error("%s", sentence)
         self.post(t.SignalReceived())
+
+    def _granted_by(self) -> str | None:
+        """The database whose work is in hand; called on other threads, too."""
+        work = self._state.work
+        return None if work is None else work.assignment.database_id
 
     def _asleep_s(self) -> float:
         return self._clock.monotonic() - self._clock.awake()
@@ -247,7 +253,7 @@ class TrainerWorker:
             self._runner,
             self.post,
             fetch=lambda dataset_id, order: self._datasets.provide(
-                dataset_id, self._clients[0].datasets, order
+                dataset_id, self._clients[0].about(assignment.database_id).datasets, order
             ),
             measure_s=measure_s(assignment, self._options.settings),
         )

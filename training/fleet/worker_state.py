@@ -43,6 +43,8 @@ fail and upload are repeated for as long as the worker lives.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import TypeVar
 
 from training.fleet.work import backlog as worker_backlog
 from training.fleet.work import beats as worker_beats
@@ -64,6 +66,7 @@ from training.fleet.work.turn import (
 
 __all__ = ["Chance", "Phase", "State", "Work", "step"]
 
+Granted = TypeVar("Granted", t.Assignment, t.Backlog)
 UNKNOWN_LEASE_S = (
     600.0  # of a delivery that an earlier session left; the first heartbeat brings the truth
 )
@@ -157,8 +160,10 @@ def _answered(turn: Turn, answer: t.Answer) -> None:
 
 def _begin(turn: Turn, begin: t.Begin) -> None:
     """Ask first the claim whose answer was lost; deliver first what is finished, or failed."""
-    saved, found = begin.saved, begin.found
-    turn.set(saved=saved, call_at=turn.now, output_at=turn.now, backlog=begin.backlog)
+    saved, found = _accepting(begin.saved, turn.settings.accept_database), begin.found
+    turn.set(saved=begin.saved, call_at=turn.now, output_at=turn.now)
+    turn.set(backlog=tuple(_now_for(one, turn.settings.accept_database) for one in begin.backlog))
+    turn.persist(saved)
     turn.set(crashed=saved.crashed)
     if saved.request_id is not None:
         turn.set(request_id=saved.request_id, request_is_fresh=False)
@@ -188,6 +193,22 @@ def _begin(turn: Turn, begin: t.Begin) -> None:
         turn.set(phase=Phase.RUNNING, call_at=None)
         worker_trainer.heed(turn, found.last_words)
         worker_trainer.news(turn, t.TrainerEnded(claim_id=assignment.claim_id, ended=found.ended))
+
+
+def _accepting(saved: t.Saved, database_id: str | None) -> t.Saved:
+    """What is undelivered, as granted by the database that the operator wants it brought to."""
+    held, delivery, report = saved.held, saved.delivery, saved.report
+    return replace(
+        saved,
+        held=held and _now_for(held, database_id),
+        delivery=delivery
+        and replace(delivery, assignment=_now_for(delivery.assignment, database_id)),
+        report=report and replace(report, assignment=_now_for(report.assignment, database_id)),
+    )
+
+
+def _now_for(record: Granted, database_id: str | None) -> Granted:
+    return record if database_id is None else replace(record, database_id=database_id)
 
 
 def _sessions(session_id: str) -> int:

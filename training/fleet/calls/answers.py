@@ -4,6 +4,7 @@ What a call raises::
 
     ClientError
     ├── Unreachable        nobody answered; the request may have had its effect     ┐ trying again can help, and is
+    │   ├── Stranger       somebody answered who is not the receiver, or not with the database that this is about
     │   └── Damaged        what came is not what was promised                       │
     ├── Unavailable        the receiver said "not now" (busy, starting, disk full)  ┘ safe: every request is repeatable
     └── Refused            the receiver said no, and will say so again
@@ -31,6 +32,10 @@ class ClientError(Exception):
 
 class Unreachable(ClientError):  # noqa: N818 - named for what happened, like the refusals
     """Nobody answered, or the answer broke off."""
+
+
+class Stranger(Unreachable):
+    """Somebody answered who is not the receiver, or not with the database that granted what this is about."""
 
 
 class Damaged(Unreachable):
@@ -129,6 +134,7 @@ class Grant(_Record):
     attempt: int
     lease_s: float
     repeated: bool = False  # the answer to a request that had been answered before
+    database_id: str | None = None  # that granted it; None by a receiver of before there were ids
 
 
 @dataclass(frozen=True)

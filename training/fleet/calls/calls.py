@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
-from training.fleet.calls.answers import Unavailable, Unreachable, backoff_s, problem
+from training.fleet.calls.answers import Stranger, Unavailable, Unreachable, backoff_s, problem
+from training.fleet.calls.strangers import stranger
 from training.fleet.calls.transport import Readable, Response, Transport, TransportError
 
 T = TypeVar("T")
@@ -32,6 +34,13 @@ class Caller:
         self._chance = chance
         self._sleep = sleep
         self.timeout_s = timeout_s
+        self.granted_by: str | None = None
+
+    def about(self, granted_by: str | None) -> Caller:
+        """For calls about what this database granted: no other one's answer counts, nor anybody else's."""
+        new = copy.copy(self)
+        new.granted_by = granted_by
+        return new
 
     def again(
         self,
@@ -72,6 +81,9 @@ class Caller:
             )
         except TransportError as error:
             raise Unreachable(f"cannot reach the receiver at {self._base_url}: {error}") from error
+        who = stranger(answer, self.granted_by)
+        if who is not None:
+            raise Stranger(f"not the receiver answered at {self._base_url} but {who}")
         if 200 <= answer.status < 300:
             return answer
         raise problem(answer)

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from training.fleet.storage.errors import BadMark, disk_errors
 from training.fleet.storage.filesystem import Fs, replace_whole
+from training.fleet.words import DATABASE_ID_PATTERN
 
 MARK = "database.json"
-_ID = re.compile(r"[0-9a-f]{32}")
 
 
 def read_mark(fs: Fs, root: Path) -> str | None:
@@ -25,7 +25,7 @@ def read_mark(fs: Fs, root: Path) -> str | None:
         text = b"".join(fs.read(path))
     try:
         found = json.loads(text)["database_id"]
-        if _ID.fullmatch(found):
+        if re.fullmatch(DATABASE_ID_PATTERN, found):
             return str(found)
     except (ValueError, KeyError, TypeError, RecursionError):
         pass

@@ -117,7 +117,7 @@ class GuardedProtocol(HttpToolsProtocol):
         self._disarm()
         if not self.transport.is_closing():
             if not begun:
-                self.transport.write(raw_response(refusal))
+                self.transport.write(raw_response(refusal, self.server_state.default_headers))
             self.transport.close()
 
     def _too_slow(self) -> None:

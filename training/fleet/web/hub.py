@@ -15,7 +15,7 @@ from starlette.requests import Request
 
 from training.clock import Clock
 from training.crashpoint import crashpoint
-from training.fleet.database import Database, DatabaseError, Writer
+from training.fleet.database import Database, DatabaseError, Writer, id_of
 from training.fleet.datasets.shelf import DatasetShelf
 from training.fleet.job import TRANSITIONS, JobStatus
 from training.fleet.protocol import ARTIFACT_BYTES_MAX, Refusal, ReloadReply, Slug
@@ -110,6 +110,7 @@ class Hub:
     hang_up: Callable[[Callable[[str], bool]], None] = field(default=lambda _revoked: None)
 
     def __post_init__(self) -> None:
+        self.database_id = id_of(self.reader)
         self.views = Views(self.reader, self.service)
         self.audit = AuditLog(self.service.queue.db, self.clock)
         self._reading = ThreadPoolExecutor(1, thread_name_prefix="reader")

@@ -389,7 +389,7 @@ def _responses(method: str, path: str, operation: Operation, refusals: dict[str,
 
 
 def _success(method: str, operation: Operation) -> Json:
-    found: Json = {"description": operation.summary}
+    found: Json = {"description": operation.summary, "headers": dict(_DATABASE)}
     if operation.reply is not None:
         found["content"] = {"application/json": {"schema": _schema(operation.reply)}}
     elif method != "HEAD" and operation.media:
@@ -397,6 +397,16 @@ def _success(method: str, operation: Operation) -> Json:
     if operation.links:
         found["links"] = {name: _link(name) for name in operation.links}
     return found
+
+
+# Of every answer, whoever makes it; without it, or with another one, it is no answer.
+_DATABASE: Json = {
+    wire.HEADER_DATABASE: {
+        "required": True,
+        "description": "the database that answers",
+        "schema": {"type": "string", "pattern": wire.DATABASE_ID_PATTERN},
+    }
+}
 
 
 def _link(operation: str) -> Json:
@@ -412,7 +422,9 @@ def _link(operation: str) -> Json:
 
 def _refusal(method: str, status: int, slugs: list[str]) -> Json:
     text = {"type": "string"}
-    headers = {wire.HEADER_PROBLEM: {"required": True, "schema": text | {"enum": slugs}}}
+    headers = _DATABASE | {
+        wire.HEADER_PROBLEM: {"required": True, "schema": text | {"enum": slugs}}
+    }
     if status in (408, 429, 503, 507):
         needed = status != 429  # after wrong tokens, no asking again helps before a person does
         headers["Retry-After"] = {"required": needed, "schema": text | {"pattern": "^[0-9]+$"}}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from http import HTTPStatus
 from typing import Any, TypeVar
 
@@ -104,7 +104,7 @@ def response_of(refusal: Refusal, extra_headers: Mapping[str, str] | None = None
     return Response(body_of(refusal), refusal.slug.status, headers, MEDIA_TYPE)
 
 
-def raw_response(refusal: Refusal) -> bytes:
+def raw_response(refusal: Refusal, more: Iterable[tuple[bytes, bytes]] = ()) -> bytes:
     """The same as bytes for a connection that has not got as far as a request; it is closed afterwards."""
     status, body = HTTPStatus(refusal.slug.status), body_of(refusal)
     headers = {
@@ -115,6 +115,7 @@ def raw_response(refusal: Refusal) -> bytes:
     }
     lines = [f"HTTP/1.1 {status.value} {status.phrase}"]
     lines += [f"{name}: {value}" for name, value in headers.items()]
+    lines += [f"{name.decode('ascii')}: {value.decode('ascii')}" for name, value in more]
     return "\r\n".join([*lines, "", ""]).encode("ascii") + body
 
 

@@ -16,7 +16,7 @@ import uvicorn
 from starlette.applications import Starlette
 
 from training.fleet.database import DatabaseError
-from training.fleet.protocol import Refusal
+from training.fleet.protocol import HEADER_DATABASE, Refusal
 from training.fleet.storage.errors import StoreError
 from training.fleet.trust.tls import Security
 from training.fleet.web.connection import GuardedProtocol
@@ -35,7 +35,10 @@ GRACE_S = 10  # for requests that are being answered when the receiver is told t
 
 
 def configuration(app: Starlette) -> uvicorn.Config:
-    """uvicorn's settings: quiet, bounded, without what nobody needs; above all not believing forwarded addresses."""
+    """uvicorn's settings: quiet, bounded, without what nobody needs; above all not believing forwarded addresses.
+
+    Every answer, whoever makes it, says which database it comes from.
+    """
     return uvicorn.Config(
         app,
         http=GuardedProtocol,
@@ -44,6 +47,7 @@ def configuration(app: Starlette) -> uvicorn.Config:
         log_config=None,
         access_log=False,
         server_header=False,
+        headers=[(HEADER_DATABASE, app.state.hub.database_id)],
         date_header=False,
         proxy_headers=False,
         timeout_keep_alive=KEEP_ALIVE_S,
@@ -100,6 +104,9 @@ class Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """As uvicorn does for sockets that are open already, with a deadline for handshakes, and for a proxy's too."""
         loop = asyncio.get_running_loop()
+        self.server_state.default_headers = (
+            self.config.encoded_headers
+        )  # uvicorn's own loop is not ours
 
         def protocol() -> asyncio.Protocol:
             return self.config.http_protocol_class(  # type: ignore[call-arg]

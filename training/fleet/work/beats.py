@@ -5,7 +5,7 @@ from __future__ import annotations
 from training.fleet.words import Action as Order
 from training.fleet.words import Slug
 from training.fleet.work import types as t
-from training.fleet.work.turn import FINISHED, Phase, Turn, is_due
+from training.fleet.work.turn import FINISHED, REPORTING, Phase, Turn, is_due
 
 BACKLOG_S = 1.0  # until the next heartbeat while more lines wait than one message holds
 
@@ -102,8 +102,9 @@ def answered(turn: Turn, answer: t.BeatAnswered | t.Refused | t.NotAnswered) -> 
 
 def _not_answered(turn: Turn, answer: t.NotAnswered) -> None:
     tries = turn.work.beat_tries + 1
-    if tries == 1:
-        turn.say(f"a heartbeat was not answered: {answer.detail}", warning=True)
+    if turn.phase not in REPORTING or not answer.stranger:  # else what is reported tells the same
+        text = f"a heartbeat was not answered: {answer.detail}"
+        turn.say_unanswered(text, answer, first=tries == 1)
     ceiling = min(interval_s(turn, turn.work.lease_s), 2.0 ** min(tries, 16))
     wait_s = max(turn.chance() * ceiling, answer.retry_after_s or 0.0)
     turn.set_work(beat_tries=tries, beat_at=turn.now + wait_s)

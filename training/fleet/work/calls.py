@@ -16,7 +16,15 @@ from queue import SimpleQueue
 from typing import Any
 
 from training.crashpoint import crashpoint
-from training.fleet.client import Cancelled, FleetClient, Grant, Refused, Superseded, Unavailable
+from training.fleet.client import (
+    Cancelled,
+    FleetClient,
+    Grant,
+    Refused,
+    Stranger,
+    Superseded,
+    Unavailable,
+)
 from training.fleet.job import spec_hash
 from training.fleet.words import ID_PATTERN, Slug
 from training.fleet.words import Action as Order
@@ -107,6 +115,8 @@ class Calls:
             return t.Refused(call=call, slug=Slug.JOB_CANCELLED, detail=str(error))
         except Refused as error:
             return t.Refused(call=call, slug=error.slug, detail=str(error))
+        except Stranger as error:
+            return t.NotAnswered(call=call, detail=str(error), stranger=True)
         except Unavailable as error:
             return t.NotAnswered(call=call, detail=str(error), retry_after_s=error.retry_after_s)
         except OSError as error:
@@ -153,7 +163,7 @@ class Calls:
         )
 
     def _beat(self, request: t.SendBeat) -> t.Event:
-        beat = self._beat_client.heartbeat(
+        beat = self._beat_client.about(request.assignment.database_id).heartbeat(
             request.assignment.job_id,
             claim_id=request.assignment.claim_id,
             seq=request.seq,
@@ -176,7 +186,7 @@ class Calls:
                 raise AbortedError
 
         delivery = request.delivery
-        artifact_id = self._client.upload_artifact(
+        artifact_id = self._client.about(delivery.assignment.database_id).upload_artifact(
             delivery.assignment.job_id,
             delivery.path,
             claim_id=delivery.assignment.claim_id,
@@ -188,7 +198,7 @@ class Calls:
 
     def _complete(self, request: t.SendComplete) -> t.Event:
         delivery = request.delivery
-        self._client.complete(
+        self._client.about(delivery.assignment.database_id).complete(
             delivery.assignment.job_id,
             artifact_id=delivery.sha256,
             claim_id=delivery.assignment.claim_id,
@@ -203,7 +213,7 @@ class Calls:
         return t.Completed(call=request.call, log_next=_after(request))
 
     def _fail(self, request: t.SendFail) -> t.Event:
-        moved = self._client.fail(
+        moved = self._client.about(request.assignment.database_id).fail(
             request.assignment.job_id,
             error=request.failure.error,
             reason=request.failure.reason,
@@ -223,7 +233,7 @@ class Calls:
         backlog = request.backlog
         if not request.lines:  # the disk lost them
             return t.OutputTaken(call=request.call, log_next=backlog.total)
-        taken = self._beat_client.output(
+        taken = self._beat_client.about(backlog.database_id).output(
             backlog.job_id,
             claim_id=backlog.claim_id,
             lines=request.lines,
@@ -265,6 +275,7 @@ def _assignment(grant: Grant) -> t.Assignment:
         claim_id=grant.claim_id,
         name=grant.name,
         attempt=int(grant.attempt),
+        database_id=grant.database_id,
         spec=grant.spec,
     )
 

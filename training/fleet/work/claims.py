@@ -52,8 +52,8 @@ def answered(turn: Turn, answer: t.Event) -> None:
             _granted(turn, answer)
         case t.NotAnswered():
             turn.set(tries=turn.state.tries + 1)
-            if turn.state.tries == 1:
-                turn.say(f"no work: {answer.detail}", warning=True)
+            first = turn.state.tries == 1
+            turn.say_unanswered(f"no work: {answer.detail}", answer, first=first)
             turn.again_later(turn.settings.poll_s, answer.retry_after_s)
         case t.Refused():
             _refused(turn, answer, fresh=fresh)

@@ -141,7 +141,12 @@ def _saved(document: Any) -> Saved:
 
 
 # The types of members, by their annotations: what has another one would be refused by whoever it is sent to.
-_KINDS: Mapping[Any, type] = {"str": str, "int": int, "Mapping[str, Any]": dict}
+_KINDS: Mapping[Any, Any] = {
+    "str": str,
+    "str | None": str | None,
+    "int": int,
+    "Mapping[str, Any]": dict,
+}
 
 
 def _known(kind: type[T], document: Any) -> T:

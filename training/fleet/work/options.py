@@ -16,7 +16,7 @@ from typing import Any
 
 from training.fleet.checkout import ROOT
 from training.fleet.datasets.cache import GIB
-from training.fleet.words import HEARTBEAT_S, HOST_ID_PATTERN
+from training.fleet.words import DATABASE_ID_PATTERN, HEARTBEAT_S, HOST_ID_PATTERN
 from training.fleet.work.attempt import Places
 from training.fleet.work.trainer_command import Inputs
 from training.fleet.work.types import OnSilence, Settings
@@ -128,6 +128,14 @@ def show_devices(chosen: str | None, environment: MutableMapping[str, str]) -> N
         environment.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")  # as nvidia-smi counts them
 
 
+def database_id(text: str) -> str:
+    if not re.fullmatch(DATABASE_ID_PATTERN, text):
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no database's id, which has 32 hexadecimal digits; the worker's log names those that answered"
+        )
+    return text
+
+
 # fmt: off
 _TABLE: tuple[tuple[str, Callable[[str], object], str, object, str], ...] = (
     # flag, type, metavar, default, help
@@ -145,6 +153,7 @@ _TABLE: tuple[tuple[str, Callable[[str], object], str, object, str], ...] = (
     ("--cache-dir", Path, "DIR", None, "data sets that were fetched; datasets in the state directory"),
     ("--cache-gib", gib, "GIB", 20.0, "how much of them is kept; what was used longest ago goes first"),
     ("--cuda-devices", devices, "LIST", None, "the GPUs that are this worker's, as nvidia-smi numbers them: 1, or 0,1"),
+    ("--accept-database", database_id, "ID", None, "once: what is undelivered is brought to this database"),
     ("--poll-s", seconds, "S", 15.0, "pause after an empty or failed claim when the receiver cannot wait"),
     ("--heartbeat-s", seconds, "S", HEARTBEAT_S, "how often the receiver hears of a running job"),
     ("--silence-limit", seconds_or_none, "S", 1800.0, "a trainer is stopped that says and computes nothing; 0: never"),
@@ -208,6 +217,7 @@ def options_of(args: argparse.Namespace) -> Options:
             poll_s=args.poll_s,
             on_silence=OnSilence(args.on_silence),
             max_silence_s=args.silence_limit,
+            accept_database=args.accept_database,
         ),
     )
 

@@ -178,6 +178,7 @@ class Outbox:
             "job_id": owner.job_id,
             "claim_id": claim_id,
             "attempt": owner.attempt,
+            "database_id": owner.database_id,
             "name": owner.name,
             "order": spool.order,
             "first": number,
@@ -206,16 +207,18 @@ class Outbox:
         try:
             content = path.read_bytes()
             heading = strict_json.loads(content.partition(b"\n")[0])
+            granted_by = heading.get("database_id")  # none in what an older release put down
             owner = Assignment(
                 job_id=str(heading["job_id"]),
                 claim_id=str(heading["claim_id"]),
                 name=str(heading["name"]),
                 attempt=int(heading["attempt"]),
+                database_id=None if granted_by is None else str(granted_by),
             )
             number, order = int(heading["first"]), int(heading["order"])
             source = str(heading["source"])
             sound = path == self._path(owner.claim_id, number)
-        except (OSError, ValueError, KeyError, TypeError):
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
             sound = False
         spool = None
         if sound:

@@ -61,13 +61,21 @@ def answered(turn: Turn, answer: t.Event) -> None:
             turn.finish(job_over=answer.status == JobStatus.FAILED)
         case t.NotAnswered():
             turn.set(tries=turn.state.tries + 1)
-            if turn.state.tries == 1:
-                turn.say(f"{turn.phase}: {answer.detail}; trying again", warning=True)
+            turn.say_unanswered(_kept(turn, answer), answer, first=turn.state.tries == 1)
             turn.again_later(turn.settings.retry_first_s, answer.retry_after_s)
         case t.DeliveryBroken():
             turn.fail(Failure(EndReason.UPLOAD_FAILED, answer.detail))
         case t.Refused():
             _refused(turn, answer)
+
+
+def _kept(turn: Turn, answer: t.NotAnswered) -> str:
+    """What is undelivered waits for the database that granted it, and no other one is asked for work meanwhile."""
+    assignment = turn.work.assignment
+    if answer.stranger and assignment.database_id is not None:
+        waits = f"{assignment.name} is kept for the database {assignment.database_id}"
+        return f"{waits}: {answer.detail}; trying again"
+    return f"{turn.phase}: {answer.detail}; trying again"
 
 
 def _refused(turn: Turn, answer: t.Refused) -> None:

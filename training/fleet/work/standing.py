@@ -36,11 +36,14 @@ class Standing:
         *,
         on_renewed: Callable[[], None],
         on_revoked: Callable[[str], None],
+        granted_by: Callable[[], str | None] = lambda: None,
     ) -> None:
+        """``granted_by`` is the database whose work is in hand: while there is any, nobody else can put us out."""
         self._credentials = credentials
         self._clock = clock
         self._on_renewed = on_renewed
         self._on_revoked = on_revoked
+        self._granted_by = granted_by
         self._transport = HttpTransport(receiver_url, tls=credentials.context())
         self._client = FleetClient(receiver_url, transport=self._transport, tries=1, timeout_s=10.0)
         self._quiet_s = LOOK_AGAIN_S
@@ -64,7 +67,7 @@ class Standing:
         """Renew if it is time, and ask whether we still may; False when the receiver revoked us."""
         try:
             self._renew()
-            self._quiet_s = _within_reason(self._client.health().get("look_again_s"))
+            self._quiet_s = _within_reason(self._asked().health().get("look_again_s"))
         except Refused as refusal:
             if refusal.slug == Slug.CERTIFICATE_REVOKED:
                 self._on_revoked(str(refusal))
@@ -84,12 +87,15 @@ class Standing:
             self._end.wait(pause_s)
         self.close()
 
+    def _asked(self) -> FleetClient:
+        return self._client.about(self._granted_by())
+
     def _renew(self) -> None:
         now = self._clock.monotonic()
         if now < self._renew_at:
             return
         try:
-            renewed = renew_if_due(self._credentials, self._client, self._clock.now())
+            renewed = renew_if_due(self._credentials, self._asked(), self._clock.now())
         except (ClientError, CredentialsError, OSError) as error:
             if isinstance(error, Refused) and error.slug == Slug.CERTIFICATE_REVOKED:
                 raise

@@ -111,6 +111,7 @@ class State:
     call_sent_at: float = 0.0  # … since then
     call_at: float | None = None  # when the next may be sent
     tries: int = 0  # in a row, without an answer
+    told: str = ""  # what was said last of who answers in the receiver's place
     # output of attempts that are over, and the message that carries some of it
     backlog: tuple[t.Backlog, ...] = ()
     output_call: int | None = None
@@ -175,6 +176,12 @@ class Turn:
         call = self.new_call()
         self.set(call=call, call_sent_at=self.now, call_at=None)
         return call
+
+    def say_unanswered(self, text: str, answer: t.NotAnswered, *, first: bool) -> None:
+        """Tell of an answer that did not come, once; of somebody else's, once more when it is another's."""
+        if first or (answer.stranger and answer.detail != self.state.told):
+            self.say(text, warning=True)
+        self.set(told=answer.detail if answer.stranger else "")
 
     def again_later(self, first_s: float, retry_after_s: float | None = None) -> None:
         """Send it once more: full jitter under a ceiling that doubles, never before the receiver wants it."""

@@ -42,6 +42,9 @@ class Settings:
     retry_first_s: float = 1.0
     retry_max_s: float = 60.0
     faults_max: int = 5  # refused uploads of one bundle before the attempt is given up
+    accept_database: str | None = (
+        None  # has taken the place of the one that granted what is undelivered
+    )
     max_silence_s: float = (
         1800.0  # a trainer that neither says nor computes anything for so long hangs; 0: for ever
     )
@@ -55,6 +58,7 @@ class Assignment:
     claim_id: str
     name: str = ""
     attempt: int = 1
+    database_id: str | None = None  # that granted it: nobody else's word on it counts
     spec: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -120,6 +124,7 @@ class Backlog:
     name: str = ""
     first: int = 0
     total: int = 0
+    database_id: str | None = None
 
     @classmethod
     def of(cls, assignment: Assignment, total: int, first: int = 0) -> Backlog:
@@ -129,6 +134,7 @@ class Backlog:
             name=assignment.name,
             first=first,
             total=total,
+            database_id=assignment.database_id,
         )
 
 
@@ -221,6 +227,7 @@ class NotAnswered:
     call: int
     detail: str = ""
     retry_after_s: float | None = None
+    stranger: bool = False  # somebody answered, but not the receiver
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

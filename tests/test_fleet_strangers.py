@@ -1,0 +1,258 @@
+"""Whoever is not the receiver is not believed, whatever it says; and nobody is left to guess who it was."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from test_fleet_client import GRANT, Script, client_of, ok, problem
+from test_fleet_worker_state import JOB, Worker
+
+from training.fleet.calls.strangers import stranger
+from training.fleet.calls.transport import Response
+from training.fleet.client import FleetClient, Refused, Stranger, Unreachable
+from training.fleet.job import EndReason
+from training.fleet.protocol import HEADER_DATABASE, Slug
+from training.fleet.work import types as t
+from training.fleet.work.disk import StateFolder
+from training.fleet.work.options import parser
+from training.fleet.work.outbox import Outbox
+from training.fleet.work.outcome import Failure
+
+OURS, OTHER = "a" * 32, "b" * 32
+ID = HEADER_DATABASE.lower()
+PORTAL = {"content-type": "text/html", "location": "https://login.hotel.example/?for=you"}
+KINDS = [200, 302, 400, 401, 403, 404, 409, 410, 413, 429, 502, 503]
+STRANGERS = [Response(status, PORTAL, b"<html>hello</html>") for status in KINDS]
+# The worst that a stranger may say: what the receiver would.
+WORST = [problem(slug) for slug in Slug] + [
+    problem(slug, **{ID: OTHER}) for slug in (Slug.LEASE_SUPERSEDED, Slug.UNKNOWN_JOB)
+]
+
+Call = Callable[[FleetClient, Path], Any]
+CALLS: dict[str, Call] = {
+    "heartbeat": lambda client, _: client.about(OURS).heartbeat("j", claim_id="c"),
+    "complete": lambda client, _: client.about(OURS).complete("j", artifact_id="a", claim_id="c"),
+    "fail": lambda client, _: client.about(OURS).fail("j", error="e", claim_id="c"),
+    "output": lambda client, _: client.about(OURS).output("j", claim_id="c"),
+    "upload": lambda client, bundle: client.about(OURS).upload_artifact("j", bundle, claim_id="c"),
+    "listing": lambda client, _: client.about(OURS).datasets.listing("d" * 64),
+    "piece": lambda client, _: client.about(OURS).datasets.piece("d" * 64, "e" * 64),
+}
+
+
+@pytest.fixture
+def bundle(tmp_path: Path) -> Path:
+    path = tmp_path / "b.tar.zst"
+    path.write_bytes(b"bytes")
+    return path
+
+
+@pytest.mark.parametrize("name", CALLS)
+@pytest.mark.parametrize("answer", [*STRANGERS, *WORST], ids=lambda one: str(one.status))
+def test_nobody_elses_answer_is_an_answer(name: str, answer: Response, bundle: Path) -> None:
+    client, _ = client_of(Script(answer), tries=1)
+    with pytest.raises(Stranger) as caught:
+        CALLS[name](client, bundle)
+    assert isinstance(caught.value, Unreachable), "so it is tried again, like a dead network"
+
+
+@pytest.mark.parametrize("answer", STRANGERS, ids=lambda one: str(one.status))
+def test_nor_in_the_middle_of_an_upload(answer: Response, bundle: Path) -> None:
+    asked = Response(200, {"upload-offset": "0", ID: OURS})
+    client, _ = client_of(Script(asked, answer), tries=1)
+    with pytest.raises(Stranger):
+        CALLS["upload"](client, bundle)
+
+
+@pytest.mark.parametrize("slug", [Slug.LEASE_SUPERSEDED, Slug.JOB_CANCELLED, Slug.TOO_LARGE])
+def test_the_database_that_granted_is_believed(slug: Slug) -> None:
+    client, _ = client_of(Script(problem(slug, **{ID: OURS})), tries=1)
+    with pytest.raises(Refused) as caught:
+        CALLS["heartbeat"](client, Path())
+    assert caught.value.slug == slug
+
+
+def test_a_client_remembers_who_granted(bundle: Path) -> None:
+    client, _ = client_of(Script(ok(GRANT, **{ID: OURS}), problem(Slug.JOB_CANCELLED)), tries=1)
+    grant = client.claim({})
+    assert grant is not None
+    assert grant.database_id == OURS
+    with pytest.raises(Stranger):
+        client.heartbeat(grant.job_id)
+
+
+def test_a_body_names_no_database(bundle: Path) -> None:
+    client, _ = client_of(Script(ok({**GRANT, "database_id": OTHER}, **{ID: OURS})), tries=1)
+    grant = client.claim({})
+    assert grant is not None
+    assert grant.database_id == OURS
+
+
+# -- receivers of before ----------------------------------------------------------------------------------------
+
+
+def test_a_receiver_without_ids_is_spoken_with_as_ever() -> None:
+    client, _ = client_of(Script(ok(GRANT), problem(Slug.LEASE_SUPERSEDED)), tries=1)
+    grant = client.claim({})
+    assert grant is not None
+    assert grant.database_id is None
+    with pytest.raises(Refused):
+        client.heartbeat(grant.job_id)
+
+
+def test_one_that_got_an_id_meanwhile_is_believed_too() -> None:
+    answer = problem(Slug.LEASE_SUPERSEDED, **{ID: OTHER})
+    assert stranger(answer, None) is None
+
+
+@pytest.mark.parametrize("answer", STRANGERS[1:], ids=lambda one: str(one.status))
+def test_without_ids_a_refusal_must_at_least_look_like_ours(answer: Response) -> None:
+    client, _ = client_of(Script(ok(GRANT), answer), tries=1)
+    grant = client.claim({})
+    assert grant is not None
+    with pytest.raises(Stranger):
+        client.heartbeat(grant.job_id)
+
+
+@pytest.mark.parametrize("body", [b'{"type": "about:blank"}', b'{"type": 7}', b"[1]", b"\xff"])
+def test_other_services_problem_documents_are_not_ours(body: bytes) -> None:
+    assert stranger(Response(404, {}, body), None) is not None
+
+
+# -- the words --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (Response(413, {"server": "nginx/1.24"}), "413 from nginx/1.24: .*client_max_body_size"),
+        (Response(413, {"server": "Caddy"}), "413 from Caddy: .*max_size of its request_body"),
+        (Response(413), "413 from somebody who is not the receiver: .*raise it there"),
+        (Response(302, PORTAL), "redirection to login.hotel.example, as of a captive portal"),
+        (Response(302, {"location": "http://[x"}), "redirection, as of a captive portal"),
+        (Response(502, {"server": "nginx"}), "502 from nginx: .*start the receiver"),
+        (Response(503, {"via": "1.1 proxy"}), "503 from 1.1 proxy: .*start the receiver"),
+        (Response(401), "wants a login"),
+        (Response(418), "another service on that port"),
+        (Response(200, PORTAL), r"a page \(text/html\) without the id of a database"),
+        (ok({}), "an answer without the id of a database"),
+        (problem(Slug.UNKNOWN_JOB, **{ID: OTHER}), f"{OTHER} answered and {OURS} granted this"),
+        (problem(Slug.UNKNOWN_JOB, **{ID: OTHER}), f"--accept-database {OTHER}"),
+    ],
+)
+def test_the_sentence_says_who_answered_and_what_helps(answer: Response, words: str) -> None:
+    client, _ = client_of(Script(answer), tries=1)
+    with pytest.raises(Stranger, match=words):
+        CALLS["heartbeat"](client, Path())
+
+
+def test_a_portals_query_is_nobodys_business() -> None:
+    assert "for=you" not in str(stranger(Response(302, PORTAL), OURS))
+
+
+text = st.text(max_size=60)
+answers = st.builds(
+    Response,
+    st.integers(100, 599),
+    st.dictionaries(st.sampled_from(["server", "via", "location", "content-type"]), text),
+    st.one_of(st.binary(max_size=40), st.builds(lambda one: json.dumps(one).encode(), text)),
+)
+
+
+@given(answers)
+def test_whatever_comes_without_an_id_is_told_in_one_printable_sentence(answer: Response) -> None:
+    said = stranger(answer, OURS)
+    assert said is not None
+    assert said.isprintable()
+    assert len(said) < 400
+
+
+# -- what a worker does about it ----------------------------------------------------------------------------------
+
+
+def said(worker: Worker) -> list[str]:
+    return [action.text for action in worker.actions if isinstance(action, t.Say)]
+
+
+def not_ours(worker: Worker, detail: str) -> list[str]:
+    worker.take(t.NotAnswered(call=worker.call, detail=detail, stranger=True))
+    return said(worker)
+
+
+def test_finished_work_waits_for_its_database_and_nobody_is_asked_for_other_work() -> None:
+    worker = Worker()
+    granted = replace(JOB, database_id=OURS)
+    delivery = t.Delivery(assignment=granted, path="/b", sha256="ab", size=3)
+    worker.take(t.Begin(t.Saved(delivery=delivery)))
+    (told,) = not_ours(worker, "413 from nginx")
+    assert f"gbt is kept for the database {OURS}: 413 from nginx" in told
+    for _ in range(20):
+        while worker.state.call is None:
+            worker.wake()
+            assert not worker.wants(t.SendClaim)
+            assert not worker.wants(t.Discard)
+        assert not_ours(worker, "413 from nginx") == [], "once is enough"
+    worker.wake()
+    while worker.state.call is None:
+        worker.wake()
+    (told,) = not_ours(worker, "502 from nginx")
+    assert "502" in told, "somebody else is news"
+    assert worker.state.saved.delivery == delivery
+
+
+@pytest.mark.parametrize("kind", ["held", "delivery", "report"])
+def test_told_to_accept_another_database_it_brings_everything_there(kind: str) -> None:
+    granted = replace(JOB, database_id=OURS)
+    failure = Failure(EndReason.TRAINER_FAILED, "it broke")
+    saved = {
+        "held": t.Saved(held=granted),
+        "delivery": t.Saved(
+            delivery=t.Delivery(assignment=granted, path="/b", sha256="ab", size=3)
+        ),
+        "report": t.Saved(report=t.Report(assignment=granted, failure=failure)),
+    }[kind]
+    lines = t.Backlog(job_id="job", claim_id="c2", first=0, total=4, database_id=OURS)
+    worker = Worker(accept_database=OTHER)
+    worker.take(t.Begin(saved, t.Found(printed=3), (lines,)))
+    assert {one.database_id for one in worker.state.backlog} == {OTHER}
+    if kind != "held":
+        assert worker.state.work is not None
+        assert worker.state.work.assignment.database_id == OTHER
+        assert worker.state.saved.assignment == worker.state.work.assignment, "after a crash, too"
+    plain = Worker()
+    plain.take(t.Begin(saved, t.Found(printed=3), (lines,)))
+    assert {one.database_id for one in plain.state.backlog} == {OURS}
+
+
+def test_what_a_worker_was_granted_is_noted_with_its_database(tmp_path: Path) -> None:
+    granted = replace(JOB, database_id=OURS)
+    folder = StateFolder(tmp_path / "state")
+    folder.save(t.Saved(held=granted))
+    assert folder.load().held == granted
+    before = json.loads((tmp_path / "state" / "saved.json").read_text())
+    del before["held"]["database_id"]
+    (tmp_path / "state" / "saved.json").write_text(json.dumps(before))
+    held = folder.load().held
+    assert held is not None
+    assert held.database_id is None, "of a worker of before"
+    outbox = Outbox(tmp_path / "outbox")
+    outbox.append(granted, tmp_path / "log", ["a line"])
+    (found,) = Outbox(tmp_path / "outbox").recover()
+    assert found.database_id == OURS
+    folder.close()
+
+
+@pytest.mark.parametrize("flag", ["", "x", "a" * 31, "A" * 32])
+def test_what_cannot_be_a_databases_id_is_refused(
+    flag: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        parser().parse_args(["--accept-database", flag])
+    assert "no database's id" in capsys.readouterr().err
