@@ -529,6 +529,15 @@ def test_heartbeats_go_on_during_a_fetch_and_say_how_far_it_is() -> None:
     assert worker.state.phase is Phase.STARTING
 
 
+def test_a_trainer_that_says_nothing_is_not_shown_as_fetching_its_data() -> None:
+    worker = Worker()
+    worker.take(t.Fetching(claim_id="c", done=100, size=100))
+    worker.take(t.Spawned(claim_id="c"))
+    worker.now = 60.0
+    worker.take(t.Tick())
+    assert worker.last(t.SendBeat).progress == {"event": "training"}
+
+
 def test_a_signal_breaks_a_fetch_off_and_hands_the_job_back() -> None:
     worker = Worker()
     worker.take(t.SignalReceived())

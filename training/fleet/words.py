@@ -100,4 +100,4 @@ class Action(StrEnum):
 
     CONTINUE = "continue"
     STOP = "stop"  # cancelled: stop the trainer, hand nothing in
-    DRAIN = "drain"  # finish this job, then claim no more
+    DRAIN = "drain"  # finish this job, then claim no more; reserved, no receiver sends it yet

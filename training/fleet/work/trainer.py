@@ -66,6 +66,10 @@ def _spawned(turn: Turn) -> None:
         turn.kill()
         return
     turn.set_work(beat_at=turn.now)
+    if (
+        turn.work.progress is not None
+    ):  # of the data on its way, which is over; a silent trainer says nothing newer
+        turn.set_work(progress={"event": "training"})
     if turn.state.signals:
         turn.stop()
 
