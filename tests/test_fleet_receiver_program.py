@@ -80,6 +80,17 @@ def test_beyond_loopback_it_speaks_tls_and_knows_its_clients(plan: Path, flags: 
     assert (folder / "ca.key").stat().st_mode & 0o777 == 0o600
 
 
+@pytest.mark.parametrize("name", ["10.100.0.1", "[fd00::1]"])
+def test_behind_a_proxy_an_address_is_no_name(
+    plan: Path, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    behind = ("--proxy-socket", str(plan.parent / "s"), "--public-name", name)
+    code, sentence = refused(capsys, arguments(plan, *behind))
+    assert code == 2
+    assert "give the machine a name" in sentence
+    assert not (plan.parent / "jobs.db").exists()
+
+
 def test_certificates_that_cannot_be_used(plan: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (plan.parent / "tls").mkdir()
     (plan.parent / "tls" / "ca.pem").write_text("garbage")

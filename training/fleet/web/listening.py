@@ -32,6 +32,13 @@ def secure(args: argparse.Namespace, clock: Clock) -> Security | None:
     if not (args.tls or proxied or _holds_authority(folder)):
         _check_loopback(args.host)
         return None
+    if proxied and args.public_name and all(_is_address(name) for name in args.public_name):
+        raise StartError(
+            f"behind a proxy {args.public_name[0]} cannot be the receiver's name: for an address a TLS client sends no "
+            "server name, and Caddy answers a bare 421; give the machine a name (DNS, or /etc/hosts on every host) and "
+            "put that behind --public-name",
+            2,
+        )
     try:
         names = own_names(args.host, args.public_name)
         return Security(folder, names, clock, for_proxy=proxied)
@@ -42,6 +49,14 @@ def secure(args: argparse.Namespace, clock: Clock) -> Security | None:
             f"cannot keep certificates in {folder}: {error.strerror}; choose another folder with --tls-dir",
             2,
         ) from error
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name.strip("[]"))
+    except ValueError:
+        return False
+    return True
 
 
 def _holds_authority(folder: Path) -> bool:
