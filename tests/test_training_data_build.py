@@ -11,7 +11,7 @@ import telemetry_builders as made
 
 from training.data import build as building
 from training.data import extract as extracting
-from training.data import normalise
+from training.data import ingest, normalise
 from training.data.dataset import (
     FEATURES_FILE,
     TENSOR_FOLDER,
@@ -284,3 +284,38 @@ def test_normalising_constant_and_extreme_channels_stays_finite():
     assert normalise.measure({"h": [compressed[:5]]}, specs, 8.0).fleet is None, (
         "too short to know a day by"
     )
+
+
+def test_a_build_and_an_ingest_into_one_folder_say_so_and_leave_nothing_of_each_other(
+    tmp_path, capsys
+):
+    out = tmp_path / "out"
+    made.write_fleet(tmp_path / "in")
+    assert run(capsys, tmp_path / "in", "--out-dir", out)[2] == ""
+    (out / building.MEMORY_FOLDER / "mine.txt").write_text("not the build's")
+    X = np.random.default_rng(0).normal(size=(8, 2, 16))
+    np.savez(tmp_path / "windows.npz", X=X, y=np.arange(8) % 2)
+    bring = [str(tmp_path / "windows.npz"), "--out-dir", str(out), "--json"]
+    assert ingest.main(bring) == 0
+    said = capsys.readouterr().err
+    assert f"{out} held a data set that training.data.build had made: it was replaced" in said
+    assert not (out / building.BASELINES_FILE).exists()
+    assert [p.name for p in (out / building.MEMORY_FOLDER).iterdir()] == ["mine.txt"]
+    (out / building.MEMORY_FOLDER / "mine.txt").unlink()
+    assert ingest.main(bring) == 0
+    assert "replaced" not in capsys.readouterr().err
+    assert not (out / building.MEMORY_FOLDER).exists()
+    assert (
+        "brought in by training.data.ingest: it was replaced"
+        in (run(capsys, tmp_path / "in", "--out-dir", out)[2])
+    )
+
+
+def test_a_refused_ingest_leaves_the_build_as_it_was(tmp_path, capsys):
+    made.write_fleet(tmp_path / "in")
+    run(capsys, tmp_path / "in", "--out-dir", tmp_path / "out")
+    before = outputs(tmp_path / "out")
+    X = np.random.default_rng(0).normal(size=(8, 2, 16))
+    np.savez(tmp_path / "windows.npz", X=np.concatenate([X, X]), y=np.arange(16) % 2)
+    assert ingest.main([str(tmp_path / "windows.npz"), "--out-dir", str(tmp_path / "out")]) == 65
+    assert outputs(tmp_path / "out") == before

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
-from trainer_builders import SHORT, arguments, run
+from trainer_builders import SHORT, StopAfter, arguments, run
 
 from training.data.dataset import WindowSet, write_processed
 from training.data.schema import ChannelSpec
@@ -362,3 +362,56 @@ def test_data_of_which_everything_was_seen_are_refused(
     one = scoring.judge(checkpoint, again)
     with pytest.raises(BadData, match="nothing is left to judge them on"):
         comparing.compare(one, one, other_data=True)
+
+
+# -- what belongs together ---------------------------------------------------------------------------------------------
+
+
+def test_the_validation_table_of_another_data_set_is_refused(tmp_path: Path) -> None:
+    X, recording = walks()
+    data = write(tmp_path / "d", X, recording, label=recording % 2)
+    other = write(tmp_path / "o", X, 100 + recording, label=recording % 2)
+    argv = arguments("gbt", data, tmp_path, *SHORT["gbt"])
+    argv[argv.index("--validation") + 1] = str(other / "validation_v1.parquet")
+    ended = run(argv)
+    assert ended.code == Exit.BAD_DATA
+    assert "of another data set (it does not know the recording '0')" in ended.sentence
+    # Of equal recordings, with another one quarantined: names do not show it, the digest does.
+    table = pl.read_parquet(data / "validation_v1.parquet")
+    torn = pl.concat([table, table.head(1)]).with_row_index()
+    torn = torn.with_columns(
+        episode_id=pl.when(pl.col("index") == table.height)
+        .then(pl.lit("torn"))
+        .otherwise("episode_id"),
+        ok=pl.col("index") != table.height,
+    )
+    torn.drop("index").write_parquet(other / "validation_v1.parquet")
+    ended = run(argv)
+    assert ended.code == Exit.BAD_DATA
+    assert "is the validation table of another data set: name the one" in ended.sentence
+
+
+def test_a_data_set_of_before_knows_no_validation_digest_and_is_read(tmp_path: Path) -> None:
+    X, recording = walks()
+    data = write(tmp_path / "d", X, recording, label=recording % 2)
+    manifest = data / "tensor_window_v1" / "manifest.json"
+    document = json.loads(manifest.read_text())
+    assert document.pop("validation_digest")
+    manifest.write_text(json.dumps(document))
+    assert inputs_of(data).validation_digest is None
+
+
+def test_a_run_whose_data_changed_says_that_it_starts_afresh(tmp_path: Path) -> None:
+    X, recording = walks()
+    first = write(tmp_path / "a", X, recording, label=recording % 2)
+    other = write(tmp_path / "b", X + 1, recording, label=recording % 2)
+    stopped = run(arguments("gbt", first, tmp_path, *SHORT["gbt"]), stop=StopAfter(9))
+    assert stopped.code == Exit.INTERRUPTED
+    ended = run(arguments("gbt", other, tmp_path, *SHORT["gbt"], "--seed", "4"))
+    assert ended.code == Exit.DONE
+    said = [event["reason"] for event in ended.events if event["event"] == "afresh"]
+    assert said == [
+        "a run that was interrupted here cannot go on: the data, what was asked for changed since"
+    ]
+    again = run(arguments("gbt", other, tmp_path, *SHORT["gbt"]))
+    assert not [event for event in again.events if event["event"] == "afresh"]

@@ -35,7 +35,14 @@ from training.data.assemble import (
 )
 from training.data.channels import Mode
 from training.data.classes import NO_ALARM
-from training.data.dataset import TENSOR_FOLDER, WindowSet, write_processed
+from training.data.dataset import (
+    BASELINES_FILE,
+    MEMORY_FOLDER,
+    TENSOR_FOLDER,
+    WindowSet,
+    other_data_set,
+    write_processed,
+)
 from training.data.episode import EpisodeError, find_episodes
 from training.data.errors import DataError
 from training.data.extract import Extract, extract, remember, remembered
@@ -46,8 +53,6 @@ from training.data.together import judge_together
 from training.data.understood import Understood, counts_of, recordings_of
 from training.streams import replace_unprintable
 
-BASELINES_FILE = "baselines_v1.json"
-MEMORY_FOLDER = ".cache"
 TARGETS = ("malicious", "phase")
 POOL_MIN = 24  # fewer new episodes are read faster than processes start
 EXIT_USAGE, EXIT_DATA, EXIT_DISK = 2, 65, 74
@@ -264,6 +269,7 @@ def main(argv: list[str] | None = None) -> int:
     args = _parser().parse_args(argv)
     try:
         options = _options(args)
+        replaced = other_data_set(args.out_dir, built=True)
         summary = build(args.episodes, args.out_dir, options, _progress(quiet=args.json))
     except DataError as error:
         print(f"build: {error}", file=sys.stderr)
@@ -277,6 +283,8 @@ def main(argv: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("build: stopped; run it again and it goes on where it was.", file=sys.stderr)
         return 130
+    if replaced is not None:
+        print(f"note: {replaced}", file=sys.stderr)
     print(json.dumps(msgspec.to_builtins(summary)) if args.json else describe(summary))
     return 0
 

@@ -10,7 +10,10 @@
 
 from __future__ import annotations
 
+import hashlib
+import re
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,15 +34,20 @@ from training.data.schema import (
     ChannelSpec,
     FeatureSchema,
     Timing,
+    canonical_json,
     read_schema,
     require_same,
 )
 from training.data.tensors import INDEX_COLUMNS, Manifest
 from training.data.understood import Understood, metadata
+from training.data.understood import read as read_understood
 
 VALIDATION_FILE = "validation_v1.parquet"
 FEATURES_FILE = "features_window_v1.parquet"
 TENSOR_FOLDER = "tensor_window_v1"
+BASELINES_FILE = "baselines_v1.json"  # beside them where they were built from episodes; and what was read of each:
+MEMORY_FOLDER = ".cache"
+MEMORY_NAME = re.compile(r"[0-9a-f]{40}\.(npz|part)")
 BASELINE = "baseline"  # the label of baseline windows: they belong to no class
 
 VALIDATION_SCHEMA: dict[str, Any] = {
@@ -144,8 +152,30 @@ def write_processed(
         name = tensor_files.BASELINE_TENSORS
         placed = tensor_files.place_tensors(folder, baseline.X, order, name=name)
         quiet = (placed, _index(baseline))
-    tensor_files.write_manifest(folder, X, index, schema, tensor_files.array_sha256(F), quiet)
+    features, judged = tensor_files.array_sha256(F), validation_digest(validation, understood)
+    tensor_files.write_manifest(folder, X, index, schema, features, quiet, validation_digest=judged)
     return schema
+
+
+def other_data_set(out_dir: Path, *, built: bool) -> str | None:
+    """A sentence where the folder holds a data set of the other kind (built from episodes, or brought in ready)."""
+    if not (out_dir / TENSOR_FOLDER / tensor_files.MANIFEST).exists():
+        return None
+    if (out_dir / BASELINES_FILE).exists() is built:
+        return None
+    kind = "was brought in by training.data.ingest" if built else "training.data.build had made"
+    return f"{out_dir} held a data set that {kind}: it was replaced, and nothing of it is left."
+
+
+def remove_leftovers_of_build(out_dir: Path) -> None:
+    """Remove what only a build leaves; of its memory no file that has another's name."""
+    (out_dir / BASELINES_FILE).unlink(missing_ok=True)
+    memory = out_dir / MEMORY_FOLDER
+    for path in memory.iterdir() if memory.is_dir() else ():
+        if MEMORY_NAME.fullmatch(path.name):
+            path.unlink()
+    with suppress(OSError):  # not empty: it holds something of somebody else
+        memory.rmdir()
 
 
 def _check(windows: WindowSet, channels: Sequence[ChannelSpec], label_names: Sequence[str]) -> None:
@@ -221,6 +251,9 @@ class Dataset:
     baseline: NDArray[np.float32]
     baseline_host: NDArray[np.str_]
     kinship: Kinship
+    validation_digest: (
+        str | None
+    )  # of its validation table; None where an earlier version made the data set
 
     def __len__(self) -> int:
         return len(self.y)
@@ -291,6 +324,7 @@ def load_processed(
             t_start=t_start,
             t_end=t_end,
         ),
+        validation_digest=manifest.validation_digest,
     )
 
 
@@ -340,6 +374,8 @@ class Validation:
     episodes: int
     baselines: int
     quarantined: dict[str, tuple[str, ...]]
+    good: frozenset[str]  # ids of the others
+    digest: str
 
 
 def load_validation(path: Path) -> Validation:
@@ -363,4 +399,17 @@ def load_validation(path: Path) -> Validation:
         episodes=table.height,
         baselines=int(table["baseline"].fill_null(False).sum()),
         quarantined={episode: tuple(reasons or ()) for episode, reasons in rows},
+        good=frozenset(table.filter("ok")["episode_id"].to_list()),
+        digest=validation_digest(table, read_understood(path)),
     )
+
+
+def validation_digest(table: pl.DataFrame, understood: Understood | None) -> str:
+    """SHA-256 of what reports take from a validation table: its episodes, those that are out, what was understood."""
+    rows = table.select("episode_id", "baseline", "ok", "reasons").sort("episode_id")
+    total = hashlib.sha256("\0".join(rows["episode_id"].to_list()).encode())
+    for column in ("baseline", "ok"):
+        total.update(rows[column].fill_null(False).to_numpy().tobytes())
+    total.update(canonical_json(rows.filter(~pl.col("ok"))["reasons"].to_list()))
+    total.update(canonical_json(metadata(understood)))
+    return total.hexdigest()

@@ -22,6 +22,7 @@ import msgspec
 import numpy as np
 
 from training.data.columns import Wanted, judge, suspects
+from training.data.dataset import other_data_set, remove_leftovers_of_build
 from training.data.errors import DataError
 from training.data.ingest_copies import without_copies
 from training.data.ingest_long import Cut, read_long
@@ -44,13 +45,17 @@ def main(argv: Sequence[str] | None = None) -> int:
             windows = _judged(windows, _wanted(args))
         windows = without_copies(windows, allow=args.allow_copies)
         _say(args, f"{windows.X.shape[0]:,} windows read; describing them …")
+        replaced = other_data_set(args.out_dir, built=False)
         schema, understood = write(windows, args.out_dir)
+        remove_leftovers_of_build(args.out_dir)
     except DataError as error:
         print(f"error: {error}", file=sys.stderr)
         return EXIT_BAD_DATA
     except MemoryError:
         print("error: the windows do not fit into memory: ingest fewer at a time", file=sys.stderr)
         return EXIT_BAD_DATA
+    if replaced is not None:
+        print(f"note: {replaced}", file=sys.stderr)
     if args.json:
         found = _summary(windows, args.out_dir) | {"schema_hash": schema.hash()}
         found["understood"] = msgspec.to_builtins(understood)

@@ -52,6 +52,9 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     schema: FeatureSchema
     baseline_shape: tuple[int, int, int] | None = None
     baseline_sha256: tuple[str, str] | None = None  # of the windows, of their index
+    validation_digest: str | None = (
+        None  # of the validation table; None: written by an earlier version
+    )
 
 
 def place_tensors(
@@ -79,6 +82,8 @@ def write_manifest(
     schema: FeatureSchema,
     features_sha256: str,
     baseline: tuple[NDArray[np.float32], pl.DataFrame] | None = None,
+    *,
+    validation_digest: str | None = None,
 ) -> Manifest:
     """Write index and manifest beside the windows ``X`` (as placed); the manifest comes last and makes it whole."""
     index.write_parquet(folder / INDEX, compression="zstd", statistics=False)
@@ -107,6 +112,7 @@ def write_manifest(
         schema=schema,
         baseline_shape=None if baseline is None else _shape(baseline[0]),
         baseline_sha256=quiet,
+        validation_digest=validation_digest,
     )
     partial = folder / f"{MANIFEST}.part"
     partial.write_bytes(msgspec.json.format(msgspec.json.encode(manifest), indent=1) + b"\n")

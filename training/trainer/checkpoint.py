@@ -35,6 +35,20 @@ LARGEST_JSON = 64 << 20
 _FILE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
 
 
+# The facts of a run key as a person calls them, in the order of interest.
+FACTS = {
+    "data": "the data",
+    "validation": "the validation table",
+    "schema": "the schema",
+    "spec": "what was asked for",
+    "code": "the trainers' sources",
+    "versions": "a library's version",
+    "threads": "the number of threads",
+    "cpu": "the processor",
+    "device": "the device",
+}
+
+
 class CheckpointError(BadData):
     """The checkpoint is missing, damaged, changed, or made for other data."""
 
@@ -202,14 +216,17 @@ def replace(path: Path, content: bytes) -> None:
 class StateFile:
     """Keeps an interrupted run's state; it belongs to one run key and is refused by any other.
 
-    One line of JSON (run key, length and SHA-256), then the state. It is renewed every
+    One line of JSON (run key, its facts and SHA-256), then the state. It is renewed every
     ``EVERY_S``, so that a power cut costs minutes, and removed when the run is done.
     """
 
     EVERY_S = 60.0
 
-    def __init__(self, path: Path, run_key: str, clock: Clock) -> None:
+    def __init__(
+        self, path: Path, run_key: str, clock: Clock, *, facts: Mapping[str, Any] | None = None
+    ) -> None:
         self._path = path
+        self._facts = dict(facts or {})
         self._run_key = run_key
         self._clock = clock
         self._snapshot: Callable[[], bytes] | None = None
@@ -218,17 +235,35 @@ class StateFile:
 
     def load(self) -> bytes | None:
         """The state of this run, or None: a torn file or another run's counts as none."""
+        header, state = self._read()
+        if header.get("run_key") != self._run_key:
+            return None
+        if header.get("sha256") != hashlib.sha256(state).hexdigest():
+            return None
+        self.resumed = True
+        return state
+
+    def stranger(self) -> str | None:
+        """Why a state that lies here is another run's, so that this one starts afresh; None where none does."""
+        header, _ = self._read()
+        if header.get("run_key") in (None, self._run_key):
+            return None
+        theirs = header.get("facts")
+        odd = [
+            words
+            for name, words in FACTS.items()
+            if isinstance(theirs, dict) and theirs.get(name) != self._facts.get(name)
+        ]
+        return f"a run that was interrupted here cannot go on: {', '.join(odd) or 'something'} changed since"
+
+    def _read(self) -> tuple[dict[str, Any], bytes]:
+        """Header and state; nothing where there is none, or a torn one."""
         try:
             header, _, state = self._path.read_bytes().partition(b"\n")
             facts = json.loads(header)
         except (OSError, ValueError):
-            return None
-        if not isinstance(facts, dict) or facts.get("run_key") != self._run_key:
-            return None
-        if facts.get("sha256") != hashlib.sha256(state).hexdigest():
-            return None
-        self.resumed = True
-        return state
+            return {}, b""
+        return (facts, state) if isinstance(facts, dict) else ({}, b"")
 
     def watch(self, snapshot: Callable[[], bytes]) -> None:
         self._snapshot = snapshot
@@ -242,7 +277,11 @@ class StateFile:
         if self._snapshot is None:
             return
         state = self._snapshot()
-        facts = {"run_key": self._run_key, "sha256": hashlib.sha256(state).hexdigest()}
+        facts = {
+            "run_key": self._run_key,
+            "facts": self._facts,
+            "sha256": hashlib.sha256(state).hexdigest(),
+        }
         self._path.parent.mkdir(parents=True, exist_ok=True)
         replace(self._path, json.dumps(facts).encode() + b"\n" + state)
         self._saved_at = self._clock.monotonic()

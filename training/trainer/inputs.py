@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -11,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from training.data import understood
-from training.data.dataset import Dataset, load_processed, load_validation
+from training.data.dataset import Dataset, Validation, load_processed, load_validation
 from training.data.errors import DataError
 from training.data.features import extract
 from training.data.identity import Kinship, of_two_hosts, window_digests
@@ -43,6 +44,7 @@ class Inputs:
     schema_fields: Mapping[str, Any]  # what the hash covers
     digest: str  # of the data set
     window_digests: NDArray[np.uint64]  # (N,) of the samples that the mode may see
+    validation_digest: str | None
     quarantined: tuple[Mapping[str, Any], ...]
     understood: (
         Understood | None
@@ -83,6 +85,7 @@ def read_inputs(args: TrainerArgs, *, takes: Takes) -> Inputs:
         )
     except DataError as error:
         raise BadData(str(error)) from None
+    _require_its_own(args.validation, validation, data)
     known = set(data.episode.tolist()) & set(validation.quarantined)
     if known:
         raise BadData(
@@ -94,6 +97,18 @@ def read_inputs(args: TrainerArgs, *, takes: Takes) -> Inputs:
         for episode, reasons in sorted(validation.quarantined.items())
     )
     return from_dataset(data, takes=takes, quarantined=quarantined, understood=found)
+
+
+def _require_its_own(path: Path, validation: Validation, data: Dataset) -> None:
+    """Refuse the validation table of another data set: what a report says of quarantined episodes would be its."""
+    other = data.validation_digest not in (None, validation.digest)
+    unknown = sorted(set(data.episode.tolist()) - validation.good - set(validation.quarantined))
+    if other or unknown:
+        why = f" (it does not know the recording {unknown[0]!r})" if unknown else ""
+        raise BadData(
+            f"{path} is the validation table of another data set{why}: name the one that was written with the tensors, "
+            "or build the data set again"
+        )
 
 
 def from_dataset(
@@ -128,6 +143,7 @@ def from_dataset(
         schema_fields=msgspec.to_builtins(data.schema),
         digest=data.data_digest,
         window_digests=window_digests(data.tensors, data.channel_names),
+        validation_digest=data.validation_digest,
         quarantined=quarantined,
         understood=understood,
         baseline=quiet if by_features else data.baseline,

@@ -34,9 +34,15 @@ class RunKey:
 
 
 def run_key(
-    args: TrainerArgs, *, data: str, schema: str, device: str, libraries: Iterable[str]
+    args: TrainerArgs,
+    *,
+    data: str,
+    validation: str | None,
+    schema: str,
+    device: str,
+    libraries: Iterable[str],
 ) -> RunKey:
-    """The key of this run; ``data`` and ``schema`` are their digests."""
+    """The key of this run; ``data``, ``validation`` (of its table) and ``schema`` are their digests."""
     spec = {
         "model": args.model,
         "mode": args.mode.value,
@@ -50,6 +56,7 @@ def run_key(
         {
             "spec": spec,
             "data": data,
+            "validation": validation,
             "schema": schema,
             "code": code_digest(),
             "versions": versions((*ALWAYS, *libraries)),

@@ -216,6 +216,7 @@ def split_again(judged: Judged) -> Split:
 
 def remarks(judged: Judged, side: NDArray[np.str_] | None) -> list[str]:
     """What a reader of the scores must know, a sentence each: which rows are no test, and how unlike the data are."""
+    from training.data.schema import Timing
     from training.trainer import ranges
     from training.trainer.seen import why_unknown
 
@@ -226,6 +227,11 @@ def remarks(judged: Judged, side: NDArray[np.str_] | None) -> list[str]:
         shown = ", ".join(f"{name} {listed.count(name):,}" for name in dict.fromkeys(listed))
         first = f"Windows by side: {shown}; only test and new ones tell how good the model is."
     inputs, said = judged.inputs, [first, *ranges.said_of(judged.inputs, judged.document)]
+    if inputs.schema_fields.get("time") in (Timing.STARTS, Timing.NONE):
+        said.append(
+            "Nobody said at which rate these windows were sampled, nor those the model was trained on: if the rates "
+            "differ, its scores mean nothing."
+        )
     if inputs.schema_fields["normaliser"].get("type") == "host_baseline":
         without = sorted(set(inputs.host.tolist()) - set(inputs.baseline_host.tolist()))
         said += [

@@ -53,13 +53,16 @@ def train(args: TrainerArgs, progress: Progress, stop: Stop, clock: Clock | None
     key = machine.run_key(
         args,
         data=inputs.digest,
+        validation=inputs.validation_digest,
         schema=inputs.schema_hash,
         device=device,
         libraries=family.libraries,
     )
     sides = {side: count.windows for side, count in split.n.items()}
     progress.event("data", windows=int(inputs.y.size), quarantined=len(inputs.quarantined), **sides)
-    keeper = checkpoint.StateFile(_state_path(args), key.digest, clock)
+    keeper = checkpoint.StateFile(_state_path(args), key.digest, clock, facts=key.facts)
+    if (odd := keeper.stranger()) is not None:
+        progress.event("afresh", reason=odd)
     task = Task(
         model=args.model,
         X=inputs.X,
