@@ -364,7 +364,12 @@ def attempted(
 
     inputs = Inputs(tmp_path / "python", tmp_path / "v", tmp_path / "s", tmp_path / "t")
     places = Places(tmp_path, inputs, tmp_path / "artifacts", tmp_path / "reports")
-    assignment = replace(JOB, spec={**JOB.spec, "mode": "oracle", **spec}, claim_id="c" * 12)
+    assignment = replace(
+        JOB,
+        spec={**JOB.spec, "mode": "oracle", **spec},
+        claim_id="c" * 12,
+        env={"HF_HOME": "/data/hf"},
+    )
     runner, outbox = FakeRunner(), Outbox(tmp_path / "outbox")
     attempt = Attempt(assignment, places, tmp_path / "r", outbox, runner, post, fetch=fetch)
     if stopped:
@@ -404,6 +409,7 @@ def test_a_trainer_gets_the_files_that_were_fetched(tmp_path: Path) -> None:
     events, runner = attempted(tmp_path, fetch)
     told = [event.done for event in events if isinstance(event, t.Fetching)]
     assert told == list(range(0, 1001, 20)), "every fiftieth part, and not every piece"
+    assert runner.specs[0].env["HF_HOME"] == "/data/hf", "what the plan says of this host"
     argv = list(runner.specs[0].argv)
     for flag, name in {
         "--validation": "validation_v1.parquet",

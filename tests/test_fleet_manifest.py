@@ -575,6 +575,35 @@ def test_nothing_that_an_asked_trainer_started_outlives_the_question(how, tmp_pa
     assert not [number for number in started if Path("/proc", number).exists()]
 
 
+@pytest.mark.parametrize("where", ["trainers.mine", "hosts.pi"])
+@pytest.mark.parametrize(
+    ("line", "key", "words"),
+    [
+        ("HF_TOKEN='x'", "HF_TOKEN", "no place for secrets"),
+        ("api_key='x'", "api_key", "no place for secrets"),
+        ("CIS490_STATE_DIR='x'", "CIS490_STATE_DIR", "sets it itself"),
+        ("'A B'='x'", '"A B"', "no variable's name"),
+        ("A=1", "A", "must be 0 to 1024 printable characters"),
+        ("A='x\\u0000'", "A", "must be 0 to 1024 printable characters"),
+    ],
+)
+def test_variables_that_no_plan_may_set(where, line, key, words):
+    command = "command=['x']\n" if where.startswith("trainers") else ""
+    problem = only(f"[{where}]\n{command}env = {{ {line.replace(chr(39), chr(34))} }}\n" + job())
+    assert problem.key.startswith(f"{where}.env.")
+    assert words in problem.message
+
+
+def test_variables_of_trainers_and_hosts_are_read_and_change_no_id():
+    plain = load(HEAD + OWN + "[hosts.pi]\n" + job(model="mine"))
+    variables = "env = { A = '1', B = '' }\n[hosts.pi]\nenv = { A = '2' }\n"
+    with_env = load(HEAD + OWN + variables + job(model="mine"))
+    assert with_env.trainers["mine"].to_dict()["env"] == {"A": "1", "B": ""}
+    assert with_env.hosts["pi"].to_dict()["env"] == {"A": "2"}
+    assert "env" not in plain.trainers["mine"].to_dict(), "plans of before are what they were"
+    assert [one.job_id for one in with_env.jobs] == [one.job_id for one in plain.jobs]
+
+
 def test_trainers_that_do_not_answer_are_the_only_mistake():
     def broken(command: Sequence[str]) -> Description:
         raise DescribeError("broken checkout")

@@ -306,6 +306,14 @@ def test_an_idle_host_of_higher_priority_goes_first_for_a_while(receiver: Receiv
     receiver.granted("laptop")
 
 
+def test_a_grant_says_which_variables_the_plan_has_for_this_host(receiver: Receiver) -> None:
+    declared = {"Pi": {"env": {"HF_HOME": "/data/hf"}}}
+    receiver.service.reload([a_job("one"), a_job("two")], Plan(hosts=declared))
+    asked = a_worker_claim("pi", request_id="r")
+    assert receiver.claim(asked).env == receiver.claim(asked).env == {"HF_HOME": "/data/hf"}
+    assert receiver.claim(a_worker_claim("laptop")).env is None
+
+
 def test_two_open_polls_of_a_host_are_one_waiting_host(receiver: Receiver) -> None:
     receiver.claim(a_worker_claim("desktop"))
     for _ in range(2):

@@ -28,7 +28,7 @@ from training.fleet.supervise import (
     end_on_record,
 )
 from training.fleet.supervise_memory import MemoryState, memory_state, usable_kib
-from training.fleet.work.environment import trainer_environment
+from training.fleet.work.environment import planned, trainer_environment
 from training.fleet.work.outcome import Ended, EndKind
 from training.fleet.work.output import KEPT_BYTES, QUEUE_BYTES, READ_BYTES, OutputTail, clean_line
 
@@ -540,6 +540,12 @@ def test_environment_is_an_allow_list() -> None:
     kept = trainer_environment(parent)
     assert {"PATH", "Path", "SystemRoot", "OMP_NUM_THREADS"} <= kept.keys()
     assert "x" not in kept.values()
+
+
+def test_variables_of_the_plan_are_over_the_worker_s_own_and_carry_no_secret() -> None:
+    own = {"trainer": {"env": {"A": "1", "B": "2", "HF_TOKEN": "x", "CIS490_STATE_DIR": "/"}}}
+    assert planned(own, {"B": "3", "N": 4, "Z": "a\0b"}) == {"A": "1", "B": "3"}
+    assert planned({"trainer": None}, {}) == planned({"trainer": {"env": [1]}}, {}) == {}
 
 
 def test_windows_half_imports_here_and_has_the_same_names() -> None:

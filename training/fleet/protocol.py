@@ -140,6 +140,7 @@ class ClaimReply(Wire, frozen=True, kw_only=True):
     job_id: str | None = None
     name: str | None = None
     spec: dict[str, Any] | None = None  # the job dict; own trainers add `trainer`
+    env: dict[str, str] | None = None  # what the plan says of variables for trainers on this host
     claim_id: str | None = None
     attempt: int | None = None
     lease_s: float | None = None  # remaining, counted by the worker from the sending of its request

@@ -194,12 +194,13 @@ class Service:
             return 0.0
         return max(0.0, job.heartbeat_at + self.policy.stale_after_s - now)
 
-    @staticmethod
-    def _granted(grant: Grant, lease_s: float, *, repeated: bool = False) -> ClaimReply:
+    def _granted(self, grant: Grant, lease_s: float, *, repeated: bool = False) -> ClaimReply:
+        declared = self.plan.declared(grant.attempt.host) or {}
         return ClaimReply(
             job_id=grant.job.job_id,
             name=grant.job.name,
             spec=grant.job.spec,
+            env=declared.get("env"),
             claim_id=grant.attempt.claim_id,
             attempt=grant.attempt.attempt,
             lease_s=lease_s,

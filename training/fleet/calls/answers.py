@@ -135,6 +135,7 @@ class Grant(_Record):
     lease_s: float
     repeated: bool = False  # the answer to a request that had been answered before
     database_id: str | None = None  # that granted it; None by a receiver of before there were ids
+    env: dict[str, str] | None = None  # the plan's variables for trainers on this host
 
 
 @dataclass(frozen=True)

@@ -39,6 +39,7 @@ from training.fleet.plans.types import (
 )
 from training.fleet.printable import printable
 from training.fleet.protocol import HOST_ID_PATTERN
+from training.fleet.work.environment import no_variable_because
 
 PRIORITY_MAX = 1_000_000
 SEED_MAX = 2**31 - 1
@@ -72,6 +73,10 @@ _cores = whole(0, CORES_MAX)
 _seconds = real(0.0, SECONDS_MAX)
 _recipe = one_of([recipe.value for recipe in SplitRecipe], "split recipe")
 _mode = one_of([mode.value for mode in Mode], "mode")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
+VARIABLES_MAX = 50
+VALUE_CHARS_MAX = 1024
+_value = text(VALUE_CHARS_MAX, empty=True)
 _command = list_of(text(4096), least=1, most=100)
 
 
@@ -135,6 +140,7 @@ def check_trainers(root: Table, builtin: set[str]) -> dict[str, TrainerSpec]:
             command=table.take("command", _command, (), required=True),
             outputs=table.take("outputs", list_of(_output, most=32), ()),
             describe=table.take("describe", list_of(text(4096), most=100), ()),
+            env=_env(table),
         )
         table.finish("a trainer")
     return found
@@ -180,9 +186,30 @@ def check_hosts(root: Table, trainers: Trainers) -> dict[str, HostSpec]:
             max_vram_gib=table.take("max_vram_gib", _gib, None),
             max_ram_gib=table.take("max_ram_gib", _gib, None),
             max_cores=table.take("max_cores", _cores, None),
+            env=_env(table),
         )
         table.finish("a host")
     return found
+
+
+def _env(table: Table) -> dict[str, str]:
+    """Variables for trainers."""
+    values: dict[str, Any] = table.take("env", _table, {})
+    if len(values) > VARIABLES_MAX:
+        table.report(("env",), f"has more than {VARIABLES_MAX} variables", "leave some out")
+    checked = {}
+    for name, value in values.items():
+        at: KeyPath = ("env", name)
+        if not _VARIABLE.fullmatch(name):
+            table.report(at, "is no variable's name: letters, digits and underscores")
+        elif (why := no_variable_because(name)) is not None:
+            table.report(at, f"cannot be set here: {why}")
+        else:
+            try:
+                checked[name] = _value(value)
+            except WrongValueError as wrong:
+                table.report(at, wrong.message, 'write it as a text, "…"')
+    return checked
 
 
 def check_jobs(

@@ -57,9 +57,10 @@ class HostSpec:
     max_vram_gib: float | None = None
     max_ram_gib: float | None = None
     max_cores: int | None = None
+    env: Mapping[str, str] = field(default_factory=dict)  # for every trainer there
 
     def to_dict(self) -> dict[str, Any]:
-        return _plain(self)
+        return _without_empty_env(_plain(self))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,9 +73,10 @@ class TrainerSpec:
     describe: tuple[
         str, ...
     ] = ()  # the command that prints its flags; empty: hyper keys go unchecked
+    env: Mapping[str, str] = field(default_factory=dict)  # wherever it runs
 
     def to_dict(self) -> dict[str, Any]:
-        return _plain(self)
+        return _without_empty_env(_plain(self))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,6 +180,11 @@ def job_identity(
     if dataset is not None:
         identity["dataset"] = dataset
     return digest(identity)
+
+
+def _without_empty_env(plain: dict[str, Any]) -> dict[str, Any]:
+    """As plans were kept before they could say variables: what says none has not changed."""
+    return {key: value for key, value in plain.items() if key != "env" or value}
 
 
 def _plain(record: Any) -> dict[str, Any]:

@@ -29,7 +29,7 @@ from training.fleet.supervise import (
 )
 from training.fleet.work import types as t
 from training.fleet.work.disk import AttemptFolders, folders_of, make_folders, prune
-from training.fleet.work.environment import trainer_environment
+from training.fleet.work.environment import planned, trainer_environment
 from training.fleet.work.outbox import Outbox
 from training.fleet.work.outcome import LAST_WORDS, TIMING_BYTES_MAX, Failure, parse_timing
 from training.fleet.work.output import POLLS_A_LOOK, OutputTail
@@ -166,7 +166,11 @@ class Attempt:
         make_folders(folders)
         self._resume.mkdir(parents=True, exist_ok=True)
         command = trainer_command(spec, inputs, out_dir=folders.out, reports_dir=folders.reports)
-        environment = trainer_environment(os.environ) | {STATE_VARIABLE: str(self._resume)}
+        environment = {
+            **trainer_environment(os.environ),
+            **planned(spec, self.assignment.env),
+            STATE_VARIABLE: str(self._resume),
+        }
         self._order.check()
         process = self._runner.start(
             CommandSpec(command, self._places.repo_root, environment, folders.log, folders.end)

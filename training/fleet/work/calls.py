@@ -277,6 +277,7 @@ def _assignment(grant: Grant) -> t.Assignment:
         attempt=int(grant.attempt),
         database_id=grant.database_id,
         spec=grant.spec,
+        env=grant.env or {},
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 # fmt: off
 NAMES = frozenset({
@@ -17,6 +18,31 @@ PREFIXES = (
 )
 SECRETS = ("TOKEN", "SECRET", "PASSWORD", "PASSWD", "CREDENTIALS", "KEY")  # endings
 # fmt: on
+
+
+def no_variable_because(name: str) -> str | None:
+    """Why the plan may not set a variable of this name; None: it may."""
+    if name.upper().endswith(SECRETS):
+        return (
+            "a plan is no place for secrets: everybody who may read it and every host would have it; "
+            "put it into a file on the host and name that here"
+        )
+    if name.upper().startswith("CIS490_") or name in ("PYTHONUNBUFFERED", "PYTHONIOENCODING"):
+        return "the worker sets it itself"
+    return None
+
+
+def planned(spec: Mapping[str, Any], of_the_host: Mapping[str, Any]) -> dict[str, str]:
+    """What the plan sets for this job here: its own trainer's variables, and over them the host's. What a receiver
+    ought to have refused is left out."""
+    own = spec.get("trainer")
+    of_the_trainer = own.get("env") if isinstance(own, Mapping) else None
+    both = {**(of_the_trainer if isinstance(of_the_trainer, Mapping) else {}), **of_the_host}
+    return {
+        name: value
+        for name, value in both.items()
+        if isinstance(value, str) and "\0" not in value and no_variable_because(name) is None
+    }
 
 
 def trainer_environment(parent: Mapping[str, str]) -> dict[str, str]:

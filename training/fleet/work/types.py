@@ -60,6 +60,9 @@ class Assignment:
     attempt: int = 1
     database_id: str | None = None  # that granted it: nobody else's word on it counts
     spec: Mapping[str, Any] = field(default_factory=dict)
+    env: Mapping[str, str] = field(
+        default_factory=dict
+    )  # what the plan says of this host's variables
 
     @property
     def model(self) -> str:
