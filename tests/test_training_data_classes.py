@@ -130,6 +130,7 @@ def test_a_data_set_of_before_without_a_class_called_benign_is_refused_with_the_
         ([True, False], Said(benign=("true",)), ("true", "false"), ("true",)),
         ([1, 2], Said(benign=("2",)), ("2", "1"), ("2",)),
         ([0, 2], Said(), ("0", "2"), ("0",)),
+        ([-1, 1], Said(benign=("1",)), ("1", "-1"), ("1",)),
         ([1.0, 0.0], Said(), ("benign", "malicious"), ("benign",)),
         (["true", "false"], Said(), ("false", "true"), ("false",)),
     ],

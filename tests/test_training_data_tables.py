@@ -192,6 +192,18 @@ def test_names_that_nearly_mean_something_are_refused_with_the_right_word(name, 
     assert channel_names(["t", "label", name, "x"], Wanted(ignore=(name,)), "a.csv") == ["x"]
 
 
+def test_a_table_without_its_label_says_what_its_columns_are(ingested):
+    rows = recordings()
+    assert "call it 'label'" in ingested.refused(rows.rename({"label": "Label"}), *CUT)
+    assert "its columns are t, host, episode, x" in ingested.refused(rows.drop("label"), *CUT)
+
+
+def test_what_a_table_does_not_say_is_noted(ingested):
+    notes = ingested.taken(recordings("a", 1).drop("host", "episode"), *CUT)["notes"]
+    assert "There is no column host: all rows count as one machine's." in notes
+    assert "There is no column episode: each host is one recording." in notes
+
+
 def test_an_index_that_pandas_wrote_is_refused(ingested):
     rows = recordings().with_row_index("").select("", "t", "host", "episode", "label", "x")
     assert "(pandas: index=False)" in ingested.refused(rows, *CUT)
@@ -350,14 +362,27 @@ def test_changes_that_32_bits_swallow_are_refused(ingested):
     assert ingested.taken(fine, *CUT)["windows"] > 0
     X = 1e9 + noise(24 * 2 * 8).reshape(24, 2, 8)
     assert "'c0' changes by" in ingested.refused({"X": X, "y": np.arange(24) % 2})
+    X = 1e9 + 20 * noise(24 * 2 * 8).reshape(
+        24, 2, 8
+    )  # lost before it came here: four values are left
+    assert "'c0' changes by" in ingested.refused(
+        {"X": X.astype(np.float32), "y": np.arange(24) % 2}
+    )
 
 
 def test_levels_of_hosts_hide_no_rounding():
     host = np.repeat(["a", "b"], 100)
     values = np.where(host == "a", 8e9, 16e9) + 20 * noise(200)
     with pytest.raises(DataError, match="changes by about"):
-        check_rounding(values[:, None], ["m"], host)
-    check_rounding((values - np.where(host == "a", 8e9, 16e9))[:, None], ["m"], host)
+        check_rounding([("m", values)], host)
+    check_rounding([("m", values - np.where(host == "a", 8e9, 16e9))], host)
+    values[3] = np.nan
+    with pytest.raises(DataError, match="changes by about 2"):
+        check_rounding([("m", values)], host)
+    check_rounding(
+        [("m", np.where(host == "a", 8e9, 16e9))], host
+    )  # nothing changes: nothing is lost
+    check_rounding([("m", values * 1e300)], host)  # refused elsewhere
 
 
 # -- clocks ------------------------------------------------------------------------------------------------------------
@@ -426,6 +451,7 @@ def test_dates_become_seconds(ingested):
         (np.r_[np.arange(12) * 2.0, np.arange(12) * 2000.0], (), "milliseconds? Bring all times to seconds"),
         (np.r_[np.arange(12) * 2.0, 1.7e9 + np.arange(12) * 2], (), "bring all hosts to one clock"),
         (np.full(24, "x"), (), "must hold seconds"),
+        (np.full(24, "2026-11-20 07:00:00"), ("--t-unit", "s"), "--t-unit has no effect on the dates"),
     ],
 )  # fmt: skip
 def test_times_that_may_be_milliseconds_are_refused(ingested, t, options, sentence):

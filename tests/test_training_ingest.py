@@ -125,7 +125,7 @@ def test_equal_files_give_equal_data_sets(tmp_path, capsys):
         ({"X": np.zeros((N, C, 3))}, "The windows have 3 samples; at least 4 are needed."),
         ({"y": np.arange(3)}, "'y' has the shape (3,) where (24,) is needed"),
         ({"y": np.full(N, 0.5)}, "numbers that are not whole"),
-        ({"y": np.full(N, -1)}, "class number -1"),
+        ({"y": np.full(N, -1)}, "the classes are -1): name it with --benign"),
         ({"episode": np.arange(3)}, "'episode' has the shape (3,)"),
         ({"oracle": np.array([True])}, "'oracle' has the shape (1,) where (3,) is needed"),
         ({"channel": np.array(["a", "a", "b"])}, "occurs twice: a"),

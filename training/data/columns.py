@@ -8,8 +8,9 @@ that say otherwise. All functions are pure.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -86,34 +87,37 @@ def _check_name(name: str, names: Sequence[str]) -> None:
 # -- values ------------------------------------------------------------------------------------------------------------
 
 
-def check_rounding(
-    values: NDArray[np.float64], names: Sequence[str], host: NDArray[np.str_]
-) -> None:
-    """Refuse channels (columns of ``values``) whose changes are lost in 32 bits. Raises DataError."""
-    for number, name in enumerate(names):
-        column = values[:, number]
-        known = np.isfinite(column)
-        if not known.any():
-            continue
-        largest = np.abs(column[known]).max()
-        if not np.isfinite(np.float32(largest)):
-            continue  # refused elsewhere, as a value that is not finite
-        rounding = float(np.spacing(np.float32(largest))) / 2
-        spread = _within(column[known], host[known])
-        if spread > 0 and rounding > ROUNDING_MAX * spread:
+def check_rounding(columns: Iterable[tuple[str, NDArray[Any]]], host: NDArray[np.str_]) -> None:
+    """Refuse channels whose changes are lost in 32 bits. Raises DataError.
+
+    ``columns`` by name, each with a row (of one value or several) for each of ``host``.
+    """
+    _, of_host = np.unique(host, return_inverse=True)
+    for name, column in columns:
+        values = np.asarray(column, dtype=np.float64).reshape(host.size, -1)
+        known = np.isfinite(values)
+        largest = np.abs(values, where=known, out=np.zeros_like(values)).max()
+        with np.errstate(over="ignore"):
+            rounding = float(np.spacing(np.float32(largest))) / 2
+        if not np.isfinite(rounding):
+            continue  # no 32-bit number at all, which is refused as not finite
+        spread = _within(values, known, of_host)
+        if 0 < spread < rounding / ROUNDING_MAX:
             raise DataError(
                 f"The channel {name!r} changes by about {spread:.3g} around values of {largest:.3g}, which 32 bits "
                 f"round to {2 * rounding:.3g}: subtract a constant, or bring rates (--counter)."
             )
 
 
-def _within(column: NDArray[np.float64], group: NDArray[np.str_]) -> float:
+def _within(
+    values: NDArray[np.float64], known: NDArray[np.bool_], group: NDArray[np.intp]
+) -> float:
     """Standard deviation inside the groups, whose own levels are no signal."""
-    squares = 0.0
-    for name in np.unique(group).tolist():
-        mine = column[group == name]
-        squares += float(((mine - mine.mean()) ** 2).sum())
-    return float(np.sqrt(squares / column.size))
+    counts = np.bincount(group, known.sum(axis=1))
+    sums = np.bincount(group, np.where(known, values, 0.0).sum(axis=1))
+    mean = np.divide(sums, counts, out=np.zeros_like(sums), where=counts > 0)
+    squares = np.where(known, values - mean[group][:, None], 0.0) ** 2
+    return float(np.sqrt(squares.sum() / max(1, known.sum())))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -27,6 +27,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 from training.data import times
+from training.data.classes import listed
 from training.data.columns import LABEL_COLUMNS, Wanted, channel_names, check_rounding
 from training.data.errors import DataError
 from training.data.ingested import (
@@ -76,10 +77,12 @@ class _Rows:
 def read_long(path: Path, cut: Cut, *, said: Said, wanted: Wanted) -> Ingested:
     """Read and cut the table. Raises DataError."""
     table = _read_table(path)
+    names = channel_names(table.columns, wanted, str(path))
     label_column = next((name for name in LABEL_COLUMNS if name in table.columns), None)
     if label_column is None:
-        raise DataError(f"{path} has no column {' or '.join(LABEL_COLUMNS)}.")
-    names = channel_names(table.columns, wanted, str(path))
+        raise DataError(
+            f"{path} has no column {' or '.join(LABEL_COLUMNS)}: its columns are {listed(table.columns)}."
+        )
     _check_numbers(path, table, names)
     rows = _rows(path, table, label_column, names, cut, said, wanted)
     if "window" in table.columns:
@@ -113,8 +116,18 @@ def read_long(path: Path, cut: Cut, *, said: Said, wanted: Wanted) -> Ingested:
         rate_why=windows.rate_why,
         clock="" if rows.t is None else "t",
         left_out=(*left_out, *windows.left_out),
+        notes=_notes(table.columns),
         empty=windows.empty,
     )
+
+
+def _notes(columns: Sequence[str]) -> tuple[str, ...]:
+    notes = []
+    if "host" not in columns:
+        notes.append("There is no column host: all rows count as one machine's.")
+    if "episode" not in columns and "window" not in columns:
+        notes.append("There is no column episode: each host is one recording.")
+    return tuple(notes)
 
 
 class _Windows(NamedTuple):
@@ -186,7 +199,7 @@ def _rows(
         for name in wanted.counter:
             place = list(names).index(name)
             values[:, place] = rates(values[:, place], t, group)
-    check_rounding(values, names, host)
+    check_rounding(zip(names, values.T, strict=True), host)
     return _Rows(
         path,
         values.astype(np.float32),
@@ -253,7 +266,7 @@ def _check_recordings(rows: _Rows, group: NDArray[np.int64], what: str) -> None:
         row = int(order[np.flatnonzero(equal)[0]])
         raise DataError(
             f"Two rows of {_name(rows, row)} have the time {rows.t[row]:.10g}: two recordings share the id "
-            "(add a column 'episode'), or the table holds a copy."
+            "(add a column 'episode'), the table holds a copy, or its times are rounded."
         )
     file_order = np.argsort(group, kind="stable")
     edges = np.flatnonzero(np.diff(group[file_order])) + 1

@@ -83,7 +83,7 @@ def read_npz(
         else _booleans(columns["oracle"])
     )
     X, names, hidden = _chosen(X, names, hidden, hz, wanted, str(path))
-    check_rounding(_in_rows(X), names, np.repeat(host, samples))
+    check_rounding(((name, X[:, number]) for number, name in enumerate(names)), host)
     roles = dict(ROLES)
     t_start, timing, stride_s = (
         following(episode, samples / (hz or 1.0)),
@@ -156,13 +156,6 @@ def _chosen(
             grown = np.maximum(np.diff(X[:, names.index(name)], axis=1), 0.0) * hz
             X[:, names.index(name)] = np.concatenate([grown[:, :1], grown], axis=1)
     return X, names, hidden[keep]
-
-
-def _in_rows(X: NDArray[Any]) -> NDArray[np.float64]:
-    """(N, C, T) to (N T, C); float32 has nothing left to lose."""
-    if X.dtype.kind == "f" and X.dtype.itemsize <= 4:
-        return np.zeros((0, X.shape[1]))
-    return X.transpose(0, 2, 1).reshape(-1, X.shape[1]).astype(np.float64)
 
 
 def _booleans(values: NDArray[Any]) -> NDArray[np.bool_]:

@@ -21,6 +21,7 @@ from training.data.schema import ChannelSpec, FeatureSchema, Timing
 from training.data.understood import NO_WINDOW, Understood, counts_of, recordings_of
 
 NUMBERS = "0 is benign and 1 malicious-like; --benign or --labels says otherwise"
+BOOLEANS = "false is benign and true malicious-like; --benign or --labels says otherwise"
 SAMPLES_MIN = 4  # shorter windows have no shape to describe
 UNKNOWN_HOST = "unknown"
 
@@ -166,16 +167,18 @@ def name_labels(y: NDArray[Any], said: Said = Said()) -> Labels:
 
 def _name_numbers(numbers: NDArray[np.int64], said: Said, *, is_bool: bool) -> Labels:
     present = np.unique(numbers)
-    if present[0] < 0:
-        raise DataError(f"y holds the class number {present[0]}: the lowest one is 0.")
     names = said.labels
+    if names and present[0] < 0:
+        raise DataError(
+            f"y holds the class number {present[0]}, and --labels names them from 0 on: leave it out."
+        )
     if not names:
-        if present[-1] > 1:
+        if present[0] < 0 or present[-1] > 1:
             return _with_benign(numbers.astype(str), [str(number) for number in present], said)
         if not said.no_benign and set(said.benign) <= {BENIGN, MALICIOUS}:
             chosen = Benign(
                 names=said.benign or (BENIGN,),
-                why="--benign" if said.benign else NUMBERS,
+                why="--benign" if said.benign else (BOOLEANS if is_bool else NUMBERS),
             )
             return Labels(np.array((BENIGN, MALICIOUS))[numbers], (BENIGN, MALICIOUS), chosen)
         names = ("false", "true") if is_bool else ("0", "1")

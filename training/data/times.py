@@ -66,6 +66,8 @@ def from_array(values: NDArray[Any], unit: str | None, where: str) -> tuple[Floa
         kind = "datetime64[ns]" if values.dtype.kind == "M" else "timedelta64[ns]"
         role = "dates, read as UTC" if values.dtype.kind == "M" else "durations"
         return values.astype(kind).astype(np.int64) / 1e9, role
+    if values.dtype.kind in "US":
+        return from_column(pl.Series("t", values.astype(str)), unit, where)
     if values.dtype.kind not in "fiu":
         raise DataError(f"The array 't' must hold seconds, not {values.dtype}.")
     return _numbers(values.astype(np.float64), unit, "The array 't'")
