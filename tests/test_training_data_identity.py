@@ -136,6 +136,18 @@ def test_what_every_idle_hour_looks_like_proves_nothing():
     assert kin_of(rng.integers(0, 3, (500, 1, 8)), np.arange(500)).equal == ()
 
 
+@pytest.mark.parametrize("values", [2, 3, 5, 10])
+def test_small_whole_numbers_repeat_by_chance(values):
+    for seed in range(8):
+        rng = np.random.default_rng(seed)
+        X = np.zeros((300, 3, 12), dtype=np.float32)
+        X[:, 0] = rng.integers(0, values, (300, 12))
+        X[:, 1] = (rng.random((300, 12)) < 0.1).cumsum(axis=1) % values
+        X[:, 2] = np.repeat(rng.integers(0, 9, 300), 12).reshape(300, 12)
+        kin = kin_of(X, np.arange(300) // 10)
+        assert (np.unique(kin.recording).size, kin.equal) == (30, ())
+
+
 def test_the_same_samples_on_two_hosts_contradict_each_other():
     X = np.concatenate([noise(8), noise(8)])
     kin = kin_of(X, ["a"] * 8 + ["b"] * 8, host=["pi"] * 8 + ["laptop"] * 8)

@@ -263,8 +263,9 @@ class _Chance:
         best = np.zeros(rows.size)
         for channel, (values, steps) in enumerate(self._usual):
             run = np.asarray(X[rows, channel, start : start + length], dtype=np.float32)
-            bits = values.bits(run[:, :1]) + steps.bits(np.diff(run, axis=1))
-            best = np.maximum(best, bits)
+            # Where values repeat, steps follow from them; where they wander, values follow from steps.
+            walked = values.bits(run[:, :1]) + steps.bits(np.diff(run, axis=1))
+            best = np.maximum(best, np.minimum(values.bits(run), walked))
         return dict(zip(rows.tolist(), (best >= self._needed).tolist(), strict=True))
 
     def _count(self) -> list[tuple[_Frequencies, _Frequencies]]:
