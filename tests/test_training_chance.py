@@ -124,6 +124,18 @@ def test_a_report_asks_only_where_the_interval_leaves_the_question():
     assert "chance" not in evaluate(many, classes=BINARY, operating_point=None).metrics["auroc"]
 
 
+def test_two_recordings_a_class_make_no_model_better():
+    """Where every resample agrees on the gap, its interval still knows how few episodes there were."""
+    samples = np.ones(300)
+    few = resample.percentile_interval(resample.Estimate(1.0, samples), 3, bounded=False)
+    assert few == (pytest.approx(1 - 2 * (1 - 0.025 ** (1 / 3)), abs=1e-9), 1.0)
+    assert few[0] < 0
+    many = resample.percentile_interval(resample.Estimate(1.0, samples), 40, bounded=False)
+    assert many[0] > 0.8
+    equal = resample.percentile_interval(resample.Estimate(0.0, 0 * samples), 3, bounded=False)
+    assert equal == (0.0, 0.0)
+
+
 # -- rates -------------------------------------------------------------------------------------------------------------
 
 

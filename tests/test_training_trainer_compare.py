@@ -90,3 +90,30 @@ def test_models_judged_on_different_episodes_are_refused(
 def test_what_the_interval_lets_one_say(ci95: list[float] | None, words: str) -> None:
     gap = {"value": 0.03, "ci95": ci95, "reason": "too few"}
     assert words in command._conclusion(gap, ["first", "second"])
+
+
+def test_modes_that_see_the_same_are_said_to(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = make_data(tmp_path / "data", oracle=0)
+    for mode in ("oracle", "realistic"):
+        assert run(arguments("gbt", data, tmp_path, *SHORT["gbt"], mode=mode)).code == Exit.DONE
+    both = [
+        str(tmp_path / "artifacts" / f"gbt_{mode}.ckpt.json") for mode in ("oracle", "realistic")
+    ]
+    assert command.main([*both, str(data)]) == Exit.DONE
+    assert "the gap says nothing about what oracle channels are worth" in capsys.readouterr().out
+    report = json.loads((tmp_path / "reports" / "gbt_oracle_train.json").read_text())
+    assert any(
+        "No channel of these data is for the oracle mode alone" in n for n in report["notes"]
+    )
+    report = json.loads((tmp_path / "reports" / "gbt_realistic_train.json").read_text())
+    assert report["notes"] == []
+
+
+@pytest.mark.parametrize("n", ["1", "3", "199", "0"])
+def test_few_resamples_are_refused(n: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        command.main(["a", "b", "c", "--n-resamples", n])
+    said = capsys.readouterr().err
+    assert "must be 200 or more" in said or "above 0" in said

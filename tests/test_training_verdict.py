@@ -250,6 +250,15 @@ def test_a_perfect_model_on_few_episodes_is_not_called_chance():
     assert verdict.level(made) == "caution"
 
 
+def test_where_nothing_could_be_told_from_chance_the_model_is_not_blamed():
+    made = changed(auroc=(1.0, [0.29, 1.0]))
+    made["metrics"]["test"]["auroc"]["chance"] = {"p": 0.05, "ways": 20, "counted": True}
+    assert verdict.verdict(made).startswith(
+        "Too few episodes to tell any model from chance (AUROC 1.00"
+    )
+    assert verdict.level(made) == "caution"
+
+
 @pytest.mark.parametrize(
     ("fpr", "target", "words", "level"),
     [

@@ -34,11 +34,12 @@ def make_data(
     unit: str = "1",
     baseline: bool = False,
     only_on: Mapping[str, str] | None = None,
+    oracle: int = 2,
 ) -> Path:
     """A processed data set of three hosts; class k > 0 swings with period k + 2 and strength ``signal``.
 
-    ``names`` are those of the classes; ``only_on`` names the one host where a class occurs. With ``rare`` only one
-    episode in so many is malicious.
+    The last ``oracle`` channels are for the oracle alone. ``names`` are those of the classes; ``only_on`` names the one
+    host where a class occurs. With ``rare`` only one episode in so many is malicious.
     """
     rng = np.random.default_rng(seed)
     of_window = np.repeat(np.arange(episodes), windows)
@@ -57,7 +58,7 @@ def make_data(
     X[:, -1] = 3.25  # constant
     start = (of_window * 100 + np.tile(np.arange(windows) * 2, episodes)).astype(float)
     ids = [f"e{number:03}" for number in range(episodes)]
-    specs = [_channel(number, channels, rename, unit) for number in range(channels)]
+    specs = [_channel(number, channels - oracle, rename, unit) for number in range(channels)]
     write_processed(
         folder,
         WindowSet(
@@ -97,9 +98,9 @@ def _quiet(X: np.ndarray) -> WindowSet:
     )
 
 
-def _channel(number: int, channels: int, rename: str | None, unit: str) -> ChannelSpec:
+def _channel(number: int, realistic: int, rename: str | None, unit: str) -> ChannelSpec:
     name = rename if rename and number == 1 else f"channel{number}"
-    privileged = number >= channels - 2
+    privileged = number >= realistic
     modes = ("oracle",) if privileged else ("realistic", "oracle")
     return ChannelSpec(name=name, unit=unit, kind="gauge", modes=modes)
 

@@ -29,6 +29,10 @@ if TYPE_CHECKING:
     from training.trainer.scored import Classes, Scored
 
 PROGRAM = "training.trainer.compare"
+SAME_CHANNELS = (
+    "Both modes see the same channels of these data, as none is for the oracle alone: the gap says nothing about "
+    "what oracle channels are worth."
+)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -122,7 +126,17 @@ def compare(
         "hosts": sorted(set(scored[0].host.tolist())),
         "left_out": judged_on.left_out,
         "unknown": list(judged_on.unknown),
+        "notes": [SAME_CHANNELS] if _same_channels(a, b) else [],
     }
+
+
+def _same_channels(a: Judged, b: Judged) -> bool:
+    """Two modes that see the same: the data set has no channel for the oracle alone."""
+    return (
+        a.document["mode"] != b.document["mode"]
+        and a.inputs.hides_nothing
+        and b.inputs.hides_nothing
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,6 +218,7 @@ def _in_words(found: dict[str, Any]) -> str:
         f"{found['windows']:,} windows of {found['episodes']} episodes"
         f"{'' if found['unknown'] else ' that neither saw'}, of {', '.join(found['hosts'])}; 95 % intervals."
     )
+    lines += found["notes"]
     if found["left_out"]:
         lines.append(
             f"{found['left_out']:,} windows were left out: one of the two has seen part of their recordings."

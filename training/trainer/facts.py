@@ -67,6 +67,12 @@ class Facts:
         return found is not None and found["p"] <= SIDE
 
     @property
+    def powerless(self) -> bool:
+        """So few ways to deal the labels that the exact test could refuse nothing."""
+        found = self.rank.get("chance")
+        return found is not None and found["counted"] and found["ways"] * SIDE < 1
+
+    @property
     def odds(self) -> str:
         return f"{round(1 / self.rank['chance']['p']):,}"
 

@@ -163,15 +163,18 @@ def percentile_interval(
     of a bootstrap over n clusters are too narrow for small n by about the factor between the normal and the t quantile;
     the tails are widened by it (expanded percentile interval). Where every resample agrees on a bound of the range, 0
     or 1, the resamples say nothing, and the exact binomial bound for n episodes stands in
-    (``bounded``: the value lies between 0 and 1 by nature).
+    (``bounded``: the value lies between 0 and 1 by nature). Of a difference of two such values on which all resamples
+    agree, each may be off by that bound; only of equals it is nothing.
     """
     valid = estimate.samples[np.isfinite(estimate.samples)]
     enough = valid.size >= max(1, _MIN_VALID * estimate.samples.size)
     if not np.isfinite(estimate.value) or n_support < 2 or not enough:
         return None
     agreed = valid.min() == valid.max() == estimate.value
+    slack = 1.0 - float(((1 - CONFIDENCE) / 2) ** (1 / n_support))
+    if not bounded and agreed and estimate.value != 0.0:
+        return max(-1.0, estimate.value - 2 * slack), min(1.0, estimate.value + 2 * slack)
     if bounded and agreed and estimate.value in (0.0, 1.0):
-        slack = 1.0 - float(((1 - CONFIDENCE) / 2) ** (1 / n_support))
         return (0.0, slack) if estimate.value == 0.0 else (1.0 - slack, 1.0)
     tail = float(
         stats.norm.sf(

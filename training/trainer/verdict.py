@@ -114,6 +114,14 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         RANKING,
+        "interval contains 0.5, AUROC above 0.5, and on so few episodes not even a perfect model could refuse chance",
+        Level.CAUTION,
+        "Too few episodes to tell any model from chance (AUROC {auroc}, 95 % interval {auroc_interval}): record more "
+        "before believing this one.",
+        lambda f: f.rank["ci95"] is not None and f.rank["value"] > CHANCE and f.powerless,
+    ),
+    Rule(
+        RANKING,
         "interval contains 0.5, and the exact test does not refuse chance",
         Level.POOR,
         "Cannot be told from chance on this test (AUROC {auroc}, 95 % interval {auroc_interval}): "
