@@ -1,0 +1,239 @@
+"""Random edits of a plan, with reloads, restarts, work and orders between: what is granted, recorded and left.
+
+The model knows the file as it was last read and nothing of how the queue keeps it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from builders import a_completion, a_failure, a_job, a_worker_claim
+from fakes import Counting, FakeClock, FakeShelf
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from msgspec import to_builtins
+
+from training.fleet.job import Job
+from training.fleet.policy import Policy
+from training.fleet.protocol import ReloadReply
+from training.fleet.queue import JobQueue
+from training.fleet.service import Plan, Service
+from training.fleet.web.catalogue import provenance_of
+
+JOBS = ("one", "two", "three", "four")  # the last is in no first plan
+HOSTS = ("pi", "desktop")
+A = "a" * 64
+Entry = dict[str, Any]
+
+# Whatever may be edited without making another job.
+EDITS = st.one_of(
+    st.tuples(st.just("priority"), st.integers(0, 3)),
+    st.tuples(st.just("n_resamples"), st.integers(1, 3)),
+    st.tuples(st.just("max_run_s"), st.sampled_from([2.0, 60.0, None])),
+    st.tuples(st.just("max_silence_s"), st.sampled_from([5.0, None])),
+    st.tuples(st.just("denied_hosts"), st.lists(st.sampled_from(HOSTS), max_size=1)),
+    st.tuples(st.just("allowed_hosts"), st.lists(st.sampled_from(HOSTS), max_size=1)),
+    st.tuples(st.just("min_cores"), st.sampled_from([0, 2, 64])),
+    st.tuples(
+        st.just("trainer"),
+        st.sampled_from([None, *({"name": "own", "outputs": [name]} for name in "ab")]),
+    ),
+)
+NUMBER = st.integers(0, 3)
+
+
+class Edited(RuleBasedStateMachine):
+    """An operator at the file and the command line, two hosts at work."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.clock, self.shelf = FakeClock(), FakeShelf()
+        # Hosts are believed here: whoever fails everything goes on being asked.
+        policy = Policy(backoff_s=0.0, retry_elsewhere_grace_s=0.0, host_priority_grace_s=0.0)
+        self.queue = JobQueue(":memory:", clock=self.clock, new_claim_id=Counting(), policy=policy)
+        self.file: list[Entry] = [a_job(name, seed=n) for n, name in enumerate(JOBS[:3])]
+        self.first = [dict(entry) for entry in self.file]
+        self.read: dict[str, Entry] = {}  # what the last plan that named a job said of it
+        self.planned: set[str] = set()
+        self.granted: dict[str, Entry] = {}  # claim → what its answer said
+        self.stopped: set[str] = set()  # jobs that somebody cancelled by name
+        self.idle: set[str] = {entry["job_id"] for entry in self.file}  # that nobody touched
+        self.held: dict[str, tuple[str, str]] = {}  # host → the claim and job it works on
+        self.start()
+
+    # ── the plan ────────────────────────────────────────────────────────────────────────────
+
+    @rule()
+    def start(self) -> None:
+        self.service = Service(self.queue, self.shelf)
+        self.reload()
+
+    @rule()
+    def reload(self) -> None:
+        before = {job.job_id: job for job in self.rows()}
+        reply = self.service.reload([dict(entry) for entry in self.file], Plan())
+        self.tell(before, reply)
+        self.planned = {entry["job_id"] for entry in self.file}
+        self.read |= {entry["job_id"]: dict(entry) for entry in self.file}
+
+    def tell(self, before: dict[str, Job], reply: ReloadReply) -> None:
+        """The answer counts and names what it changed."""
+        known = [entry for entry in self.file if entry["job_id"] in before]
+        updated = [each for each in known if each != before[each["job_id"]].spec]
+        renamed = [each for each in known if each["name"] != before[each["job_id"]].name]
+        back = [each for each in known if not before[each["job_id"]].in_manifest]
+        assert reply.inserted == len(self.file) - len(known)
+        assert (reply.updated, reply.unchanged) == (len(updated), len(known) - len(updated))
+        assert (reply.renamed, reply.revived) == (len(renamed), len(back))
+        told = {(edit.kind, edit.job_id): edit for edit in reply.edits}
+        for entry in renamed:
+            assert told["rename", entry["job_id"]].was == before[entry["job_id"]].name
+        for entry in updated:
+            was = before[entry["job_id"]]
+            keys = {key for key in entry.keys() | was.spec.keys() if key != "name"}
+            keys = {key for key in keys if entry.get(key) != was.spec.get(key)}
+            edit = told.get(("job", entry["job_id"]))
+            said = set() if edit is None else {key.partition(".")[0] for key in edit.keys}
+            assert said == keys
+            if edit is not None:
+                later = {"pending": "at once", "claimed": "from the next attempt"}
+                later["running"] = later["claimed"]
+                assert edit.holds.startswith(later.get(was.status, "when it is requeued"))
+
+    @rule(number=NUMBER, edit=EDITS)
+    def edit(self, number: int, edit: tuple[str, Any]) -> None:
+        if self.file:
+            key, value = edit
+            entry = self.file[number % len(self.file)]
+            entry.pop(key) if value is None and key in entry else None
+            if value is not None:
+                entry[key] = value
+
+    @rule(number=NUMBER, name=st.sampled_from(["small", "large", *JOBS]))
+    def rename(self, number: int, name: str) -> None:
+        """The name of a job that left, or finished, may be taken."""
+        if self.file and name not in {entry["name"] for entry in self.file}:
+            self.file[number % len(self.file)]["name"] = name
+
+    @rule(one=NUMBER, other=NUMBER)
+    def swap(self, one: int, other: int) -> None:
+        if self.file:
+            a, b = self.file[one % len(self.file)], self.file[other % len(self.file)]
+            a["name"], b["name"] = b["name"], a["name"]
+
+    @rule(number=NUMBER)
+    def remove(self, number: int) -> None:
+        if self.file:
+            self.file.pop(number % len(self.file))
+
+    @rule(number=NUMBER)
+    def bring(self, number: int) -> None:
+        """A job that was there before, or a new one, under any free name."""
+        name, taken = JOBS[number], {entry["name"] for entry in self.file}
+        if f"id-{name}" not in {entry["job_id"] for entry in self.file}:
+            free = next(
+                each for each in (name, f"{name}-again", "x", "y", "z") if each not in taken
+            )
+            self.file.append(a_job(name, seed=number) | {"name": free})
+
+    # ── work ────────────────────────────────────────────────────────────────────────────────
+
+    @rule(host=st.sampled_from(HOSTS))
+    def claim(self, host: str) -> None:
+        if host in self.held:
+            return
+        self.clock.advance(1.0)
+        reply = self.service.claim(a_worker_claim(host, session_id=None))
+        if reply.claim_id is None:
+            return
+        assert reply.job_id is not None
+        assert reply.spec == self.read[reply.job_id], "the newest plan that named it"
+        assert reply.name == reply.spec["name"]
+        assert host not in reply.spec["denied_hosts"]
+        assert reply.spec["allowed_hosts"] in ([], [host])
+        self.granted[reply.claim_id] = reply.spec
+        self.held[host] = (reply.claim_id, reply.job_id)
+        self.idle.discard(reply.job_id)
+
+    @precondition(lambda self: self.held)
+    @rule(number=NUMBER, well=st.booleans())
+    def end(self, number: int, *, well: bool) -> None:
+        host = sorted(self.held)[number % len(self.held)]
+        claim_id, job_id = self.held.pop(host)
+        attempt = self.queue.attempt(claim_id)
+        assert attempt is not None
+        if not attempt.live:
+            return
+        if well:
+            ticket = self.service.upload_ticket(job_id, claim_id, host)
+            self.shelf.put(A, model=ticket.model, mode=ticket.mode)
+            self.service.upload_done(ticket, A, 10)
+            self.service.complete(job_id, a_completion(claim_id, A))
+        else:
+            self.clock.advance(100.0)  # nobody is to blame
+            self.service.fail(job_id, a_failure(claim_id, error="no", exit_code=1))
+
+    # ── orders ──────────────────────────────────────────────────────────────────────────────
+
+    @rule(number=NUMBER)
+    def cancel(self, number: int) -> None:
+        job_id = f"id-{JOBS[number]}"
+        if self.queue.cancel(job_id, by="operator ada"):
+            self.stopped.add(job_id)
+            self.idle.discard(job_id)
+
+    @rule()
+    def cancel_removed(self) -> None:
+        for job in self.rows():
+            if not job.in_manifest and job.status in ("pending", "claimed", "running"):
+                self.service.cancel(job.job_id, as_removed=True)
+
+    @rule(number=NUMBER)
+    def requeue(self, number: int) -> None:
+        job_id = f"id-{JOBS[number]}"
+        if self.queue.requeue(job_id):
+            self.stopped.discard(job_id)
+
+    # ── what holds ──────────────────────────────────────────────────────────────────────────
+
+    def rows(self) -> list[Job]:
+        return [job for job in map(self.queue.get, (f"id-{name}" for name in JOBS)) if job]
+
+    @invariant()
+    def the_plans_jobs_are_what_the_plan_says(self) -> None:
+        jobs = [job for job in self.rows() if job.in_manifest]
+        assert {job.job_id for job in jobs} == self.planned
+        assert len({job.name for job in jobs}) == len(jobs)
+        for job in jobs:
+            said = self.read[job.job_id]
+            assert (job.name, job.spec, job.priority) == (said["name"], said, said["priority"])
+            assert self.service.resolve(job.name) == job.job_id
+            assert (job.status == "cancelled") == (job.job_id in self.stopped)
+
+    @invariant()
+    def what_is_recorded_is_what_was_granted(self) -> None:
+        for job in self.rows():
+            for attempt in self.queue.attempts(job.job_id):
+                assert attempt.granted == self.granted[attempt.claim_id]
+                said = provenance_of(job, attempt, None, now=0.0)
+                assert (said["spec"], said["granted"]) == (attempt.granted, True)
+                assert said["name"] == attempt.granted["name"]
+
+    def teardown(self) -> None:
+        """Undoing every edit gives the first state; what was worked on is as the work left it."""
+        self.file = [dict(entry) for entry in self.first]
+        self.reload()
+        rows = {job.job_id: job for job in self.rows() if job.in_manifest}
+        assert {job_id: (job.name, job.spec) for job_id, job in rows.items()} == {
+            entry["job_id"]: (entry["name"], entry) for entry in self.first
+        }
+        assert {rows[job_id].status for job_id in self.idle} <= {"pending"}
+        again = self.service.reload(self.first, Plan())
+        assert (again.unchanged, again.changed) == (len(self.first), False)
+        assert all(edit.kind == "stands" for edit in again.edits), to_builtins(again)
+        self.queue.close()
+
+
+TestEdited = Edited.TestCase
+TestEdited.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
