@@ -443,6 +443,18 @@ def test_an_archive_without_windows_is_counted(monkeypatch):
     ]
 
 
+def test_the_same_pcp_archive_twice_is_refused(tmp_path, capsys, monkeypatch):
+    rng = np.random.default_rng(0)
+    archive = Archive("pi", 1.7e9 + 60.0 * np.arange(300), rng.random((300, len(METRICS))))
+    monkeypatch.setattr(ingest_pcp, "_find", lambda name: name)
+    monkeypatch.setattr(ingest_pcp, "read_archive", lambda *_: archive)
+    assert run(tmp_path, capsys, None, "--pcp", "archive")[0] == 0
+    for twice in (("--pcp", "archive"), ("--pcp", "hard-link")):
+        code, _, said = run(tmp_path, capsys, None, "--pcp", "archive", *twice)
+        assert code == 65
+        assert "windows are copies of others, the first in the recordings 'pi-0-" in said
+
+
 def test_pcp_that_cannot_be_used_is_refused(tmp_path, capsys, monkeypatch):
     cases = [
         (csv_of(), "nonsense", "is not an archive of Performance Co-Pilot"),

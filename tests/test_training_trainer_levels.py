@@ -15,7 +15,7 @@ from training.data.errors import DataError
 from training.trainer.compare import compare
 from training.trainer.contract import Exit
 from training.trainer.levels import FEWEST, NO_LEVELS, Levels
-from training.trainer.score import judge
+from training.trainer.score import judge, remarks, sides
 
 HOSTS = np.repeat(["calm", "loud", "short"], [20, 20, FEWEST - 1])
 QUIET = np.concatenate([np.full(20, 1.0), np.full(20, 5.0), np.full(FEWEST - 1, 9.0)])
@@ -88,3 +88,6 @@ def test_a_trained_model_keeps_levels_and_scores_with_them(data: Path, tmp_path:
     again = judge(path, data)
     found = compare(again, again)["models"][0]["auroc"]["value"]
     assert found == report["metrics"]["test"]["auroc"]["value"]
+    # A host without a baseline is as unknown to whoever scores as to the report.
+    bare = judge(path, make_data(tmp_path / "bare"))
+    assert "alpha, beta, gamma has none" in " ".join(remarks(bare, sides(bare)))

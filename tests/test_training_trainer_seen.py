@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -11,7 +12,7 @@ import pytest
 from trainer_builders import SHORT, StopAfter, arguments, run
 
 from training.data.dataset import WindowSet, write_processed
-from training.data.schema import ChannelSpec
+from training.data.schema import ChannelSpec, Timing
 from training.data.split import Side
 from training.trainer import compare as comparing
 from training.trainer import flags, seen
@@ -34,6 +35,7 @@ def write(
     t_start: np.ndarray | None = None,
     names: tuple[str, ...] = ("x", "lab"),
     hz: float = 1.0,
+    **more: Any,
 ) -> Path:
     """A processed data set of these windows; the last channel is the laboratory's."""
     start = np.zeros(len(X)) if t_start is None else t_start
@@ -60,7 +62,8 @@ def write(
         stride_s=X.shape[2] / hz,
         target="malicious",
         label_names=["benign", "malicious"],
-        normaliser={"kind": "none"},
+        normaliser=more.pop("normaliser", {"kind": "none"}),
+        **more,
         validation_rows=[
             {"episode_id": one, "baseline": False, "ok": True, "reasons": []}
             for one in sorted(set(ids.tolist()))
@@ -267,6 +270,35 @@ def test_samples_of_another_rate_are_said_to_lie_outside(
     X = np.stack([line[:, b * 8 : b * 8 + 8] for line in lines for b in range(4)])
     _, said = scored(trained[1], write(tmp_path / "d", X, np.arange(80) // 4), capsys)
     assert "of the windows of h lie outside of what the model was trained on" in said
+
+
+def test_a_rate_that_nobody_said_and_hosts_without_a_baseline_are_noted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    X, recording = walks()
+    host = np.where(recording < 20, "a", "b")
+    start = np.arange(48.0)
+    quiet = WindowSet(
+        X=X[:48].astype(np.float32)[::-1],
+        episode=np.full(48, "quiet"),
+        host=np.full(48, "a"),
+        t_start=start,
+        t_end=start + 8,
+        label=np.full(48, "baseline"),
+    )
+    rule = {"type": "host_baseline"}
+    data = write(
+        *(tmp_path / "d", X, recording),
+        label=recording % 2,
+        host=host,
+        normaliser=rule,
+        baseline=quiet,
+        time=Timing.NONE,
+    )
+    _, said = scored(trained_on(data, tmp_path), data, capsys)
+    assert "Nobody said at which rate these windows were sampled" in said
+    assert "b has no baseline recording here" in said
+    assert "a has no baseline" not in said
 
 
 def test_what_is_kept_of_windows_is_small_sorted_and_bounded(
