@@ -16,9 +16,9 @@ from telemetry_builders import write_episode, write_fleet
 from training.data import build, ingest
 from training.data.assemble import Options, benign_names
 from training.data.classes import USUAL, benign_of, choose_benign
-from training.data.dataset import load_processed
+from training.data.dataset import WindowSet, load_processed, write_processed
 from training.data.errors import DataError
-from training.data.ingested import Said, name_labels
+from training.data.ingested import Said, channel_specs, name_labels
 from training.data.schema import FeatureSchema, parse_schema, read_schema
 
 OLD = FeatureSchema(
@@ -186,3 +186,44 @@ def test_a_phase_that_is_benign_here_and_malicious_there_decides_nothing():
     assert benign_names([recording(idle="benign", aria="malicious")], options) == ("idle",)
     with pytest.raises(DataError, match="'idle' is benign in some episodes and malicious in"):
         benign_names([recording(idle="benign"), recording(idle="malicious")], options)
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"host": "H0"}, "The hosts 'H0' and 'h0' differ by case only"),
+        ({"host": "h0 "}, "The hosts 'h0' and 'h0 ' differ by spaces only"),
+        (
+            {"phases": {"Idle": "benign", "beacon": "malicious"}, "labels": [(0.0, "Idle"), (9.0, "beacon")]},
+            "The phases 'Idle' and 'idle' differ by case only",
+        ),
+    ],
+)  # fmt: skip
+def test_a_build_refuses_hosts_and_phases_under_two_spellings(tmp_path, capsys, changes, sentence):
+    write_fleet(tmp_path / "e", hosts=("h0", "h1"))
+    write_episode(tmp_path / "e", number=40, started_at=9000.0, **changes)
+    assert build.main([str(tmp_path / "e"), "--out-dir", str(tmp_path / "o")]) == 65
+    assert sentence in capsys.readouterr().err
+
+
+def test_a_data_set_is_not_written_without_a_word_on_what_is_benign(tmp_path):
+    windows = WindowSet(
+        X=np.zeros((2, 1, 4), dtype=np.float32),
+        episode=np.array(["a", "b"]),
+        host=np.array(["h", "h"]),
+        t_start=np.zeros(2),
+        t_end=np.ones(2),
+        label=np.array(["run", "walk"]),
+    )
+    about = {
+        "channels": channel_specs(["x"], [False]),
+        "sample_hz": 1,
+        "window_s": 4,
+        "stride_s": 4,
+    }
+    about |= {"label_names": ["run", "walk"], "normaliser": {"kind": "none"}, "validation_rows": []}
+    with pytest.raises(DataError, match="must be said: benign is none of the classes run, walk"):
+        write_processed(tmp_path, windows, target="phase", **about)
+    made = write_processed(tmp_path, windows, target="phase", benign=("walk",), **about)
+    assert benign_of(made) == ("walk",)
+    assert benign_of(write_processed(tmp_path, windows, target="class", benign=(), **about)) == ()

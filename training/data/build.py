@@ -48,6 +48,7 @@ from training.data.errors import DataError
 from training.data.extract import Extract, extract, remember, remembered
 from training.data.identity import find_kin
 from training.data.schema import ChannelSpec, FeatureSchema, read_schema
+from training.data.spelling import check_alike
 from training.data.tensors import read_manifest
 from training.data.together import judge_together
 from training.data.understood import Understood, counts_of, recordings_of
@@ -99,6 +100,8 @@ def build(
     good = [e for e in found if e.verdict.ok and e.grid is not None]
     if not good:
         raise DataError(_nothing_good(found))
+    check_alike(sorted({e.verdict.meta.host for e in good if e.verdict.meta}), "host")
+    check_alike(sorted({phase for e in good for phase in e.label_phase}), "phase")
     channels, dropped = choose_channels(good, options.like)
     baselines = measure_baselines(good, channels, sample_hz)
     if options.like is not None and options.like.normaliser != baselines.rule:

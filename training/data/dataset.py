@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from training.data import tensors as tensor_files
 from training.data.channels import Mode
-from training.data.classes import BENIGN, benign_of, stated
+from training.data.classes import BENIGN, NO_ALARM, benign_of, listed, stated
 from training.data.errors import DataError
 from training.data.features import extract, feature_specs
 from training.data.identity import Kinship, find_kin
@@ -114,6 +114,7 @@ def write_processed(
     Raises DataError when there are no windows, a value is not finite, or a label is not in ``label_names``.
     """
     _check(windows, channels, label_names)
+    _check_benign(benign, label_names, target)
     if baseline is not None:
         _check(baseline, channels, (BASELINE,))
     order = sorted(range(len(channels)), key=lambda i: Mode.REALISTIC not in channels[i].modes)
@@ -204,6 +205,15 @@ def _check(windows: WindowSet, channels: Sequence[ChannelSpec], label_names: Seq
             raise DataError(
                 "A window holds a value that is not a finite number: leave it out or fill it by a rule."
             )
+
+
+def _check_benign(benign: Sequence[str], label_names: Sequence[str], target: str) -> None:
+    unknown = [name for name in benign if name not in label_names]
+    if target != NO_ALARM and (unknown or not benign):
+        raise DataError(
+            f"Which class is benign must be said: {listed(unknown) or 'nothing'} is none of the classes "
+            f"{listed(label_names)} (where none is, the target is {NO_ALARM!r})."
+        )
 
 
 def _index(windows: WindowSet) -> pl.DataFrame:

@@ -40,10 +40,10 @@ from training.data.ingested import (
     following,
     measured,
     name_labels,
-    tidy,
     unite,
 )
 from training.data.schema import Timing
+from training.data.spelling import tidy
 
 ROLES = {"window": "window", "episode": "recording", "host": "host"}
 GAP = 1.5  # steps of the usual length that make a gap

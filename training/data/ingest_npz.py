@@ -31,10 +31,10 @@ from training.data.ingested import (
     measured,
     name_labels,
     own_episodes,
-    tidy,
     unite,
 )
 from training.data.schema import Timing
+from training.data.spelling import tidy
 
 ROLES = {
     "X": "windows",

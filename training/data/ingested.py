@@ -18,6 +18,7 @@ from training.data.dataset import WindowSet, write_processed
 from training.data.errors import DataError
 from training.data.identity import window_digests
 from training.data.schema import ChannelSpec, FeatureSchema, Timing
+from training.data.spelling import tidy
 from training.data.understood import NO_WINDOW, Understood, counts_of, recordings_of
 
 NUMBERS = "0 is benign and 1 malicious-like; --benign or --labels says otherwise"
@@ -194,23 +195,6 @@ def _with_benign(labels: NDArray[np.str_], names: Sequence[str], said: Said) -> 
     if not said.labels:
         names = sorted(names, key=lambda name: name not in chosen.names)  # stable
     return Labels(labels, tuple(names), chosen)
-
-
-def tidy(names: NDArray[np.str_], what: str) -> NDArray[np.str_]:
-    """Names without spaces around them. Raises DataError for an empty one, and for two that differ by case only."""
-    found, place = np.unique(names, return_inverse=True)
-    stripped = np.array([name.strip() for name in found.tolist()])
-    spellings: dict[str, str] = {}
-    for name in stripped.tolist():
-        if not name:
-            raise DataError(f"A {what} is empty: name each one, or leave these rows out.")
-        other = spellings.setdefault(name.casefold(), name)
-        if other != name:
-            raise DataError(
-                f"The {what}s {other!r} and {name!r} differ by case only: spell them alike if they are one, "
-                "or rename one of them."
-            )
-    return np.asarray(stripped[place.reshape(names.shape)])
 
 
 def unite(host: NDArray[np.str_], episode: NDArray[np.str_]) -> NDArray[np.str_]:
