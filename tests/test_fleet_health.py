@@ -247,9 +247,7 @@ def fleet() -> Iterator[Fleet]:
     one.queue.close()
 
 
-@pytest.mark.parametrize(
-    "end", [{"exit_code": 1}, {"exit_code": 65}, {"exit_code": 2}, {"reason": "spawn_failed"}]
-)
+@pytest.mark.parametrize("end", [{"exit_code": 1}, {"exit_code": 137}, {"reason": "spawn_failed"}])
 def test_a_sick_host_gets_no_more_jobs_and_nobody_pays(fleet: Fleet, end: dict[str, Any]) -> None:
     died = fleet.fall_sick(**end)
     for name in died:
@@ -265,8 +263,30 @@ def test_a_sick_host_gets_no_more_jobs_and_nobody_pays(fleet: Fleet, end: dict[s
     assert fleet.ask("desktop").job_id is not None, "others go on"
 
 
-def test_a_job_failed_by_sick_hosts_alone_waits_again(fleet: Fleet) -> None:
-    assert fleet.die(exit_code=65) == "one"
+@pytest.mark.parametrize("exit_code", [2, 65])
+def test_a_plan_that_asks_for_what_is_not_in_the_data_takes_out_no_host(
+    fleet: Fleet, exit_code: int
+) -> None:
+    """As where ``train_hosts`` names other machines than those that recorded."""
+    for name in ("one", "two", "three"):
+        assert fleet.die(exit_code=exit_code) == name
+        assert fleet.job(name).status is JobStatus.FAILED
+    assert fleet.out() == {}
+    assert fleet.ask().job_id == "id-four"
+
+
+def test_a_plan_s_fault_between_deaths_neither_counts_nor_breaks_the_row(fleet: Fleet) -> None:
+    fleet.die()
+    fleet.die(exit_code=65)
+    fleet.die()
+    assert fleet.out() == {}
+    fleet.die()
+    assert "3 different jobs" in fleet.out()["pi"].reason
+
+
+def test_a_job_failed_by_sick_hosts_alone_waits_again() -> None:
+    fleet = Fleet(max_attempts=1)
+    assert fleet.die() == "one"
     assert fleet.job("one").status is JobStatus.FAILED
     fleet.die()
     fleet.die()
@@ -345,18 +365,18 @@ def test_a_release_lets_it_in_and_is_on_record(fleet: Fleet) -> None:
 
 def test_after_its_release_the_same_jobs_die_on_their_own_account(fleet: Fleet) -> None:
     """One host and broken jobs: they come to an end, with a word of the operator between."""
-    died = fleet.fall_sick(exit_code=65)
+    died = fleet.fall_sick()
     fleet.service.release("pi", "operator")
     for _ in died:
-        fleet.die(exit_code=65)
+        fleet.die(exit_code=65)  # on record as broken, whatever it was before
     assert [fleet.job(name).status for name in died] == [JobStatus.FAILED] * 3
     assert fleet.out() == {}
 
 
 def test_broken_jobs_take_out_one_host_and_no_second(fleet: Fleet) -> None:
-    fleet.fall_sick("pi", exit_code=65)
+    fleet.fall_sick("pi")
     for _ in range(3):
-        fleet.die("desktop", exit_code=65)
+        fleet.die("desktop")
     assert set(fleet.out()) == {"pi"}
 
 

@@ -240,7 +240,7 @@ class Storm:
         """From now on everything dies here at once."""
         host = self._chance.choice(self._hosts)
         if host.sick is None:
-            host.sick = self._chance.choice([Fault.EXIT_1, Fault.EXIT_65, Fault.SPAWN_FAILS])
+            host.sick = self._chance.choice([Fault.EXIT_1, Fault.EXIT_1, Fault.SPAWN_FAILS])
             self._world.say(host.machine, f"falls sick: {host.sick}")
 
             def heal() -> None:

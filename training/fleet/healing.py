@@ -48,7 +48,9 @@ class Healing(Ledger):
         assert attempt is not None
         assert attempt.end_reason is not None
         lived_s = attempt.lived_s or 0.0
-        weight = health.weigh(attempt.end_reason, lived_s, attempt.out_of_memory, self.policy)
+        weight = health.weigh(
+            attempt.end_reason, lived_s, attempt.out_of_memory, self.policy, attempt.exit_code
+        )
         if weight is Weight.WELL:
             self.db.run("forget_deaths", host=attempt.host)
         if weight is not Weight.AGAINST:

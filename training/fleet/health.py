@@ -11,8 +11,23 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from training.fleet.job import FAULT_OF, Attempt, EndReason, Fault, Host, Job, Needs
-from training.fleet.policy import LOSS_BUDGET, TRAINER_BUDGET, Policy, fits_for_good
+from training.fleet.job import (
+    FAULT_OF,
+    FINAL_EXIT_CODES,
+    Attempt,
+    EndReason,
+    Fault,
+    Host,
+    Job,
+    Needs,
+)
+from training.fleet.policy import (
+    FINAL_EXIT_CODES,
+    LOSS_BUDGET,
+    TRAINER_BUDGET,
+    Policy,
+    fits_for_good,
+)
 
 RAM, VRAM = "ram", "vram"  # what may run out
 
@@ -75,12 +90,19 @@ class Death:
     pardoned_before: bool  # this job was believed once; if it dies again, it is not the host
 
 
-def weigh(reason: EndReason, lived_s: float, out_of_memory: str | None, policy: Policy) -> Weight:
+def weigh(
+    reason: EndReason,
+    lived_s: float,
+    out_of_memory: str | None,
+    policy: Policy,
+    exit_code: int | None = None,
+) -> Weight:
     """What an end says about the host.
 
     Whatever ended a trainer that had run for a while, it did run. A trainer that could not be started, or failed at
-    once whichever exit code it left, may be the host's fault: a broken driver, an old checkout, a damaged data set. Not
-    so when memory ran out, which has a rule of its own, nor when the worker gave the job back or could not deliver.
+    once, may be the host's fault: a broken driver, an old checkout. Not so when it says that the arguments or the data
+    are wrong, which is the plan's or the data's fault (and never tried again), nor when memory ran out, which has a
+    rule of its own, nor when the worker gave the job back or could not deliver.
     """
     if reason is EndReason.COMPLETED:
         return Weight.WELL
@@ -88,6 +110,8 @@ def weigh(reason: EndReason, lived_s: float, out_of_memory: str | None, policy: 
         return Weight.NOTHING  # nobody knows how long it really ran
     if lived_s >= policy.odd_death_s:
         return Weight.WELL
+    if reason is EndReason.TRAINER_FAILED and exit_code in FINAL_EXIT_CODES:
+        return Weight.NOTHING
     odd = reason in (EndReason.SPAWN_FAILED, EndReason.TRAINER_FAILED) and out_of_memory is None
     return Weight.AGAINST if odd else Weight.NOTHING
 
