@@ -21,13 +21,7 @@ from training.fleet.job import (
     Job,
     Needs,
 )
-from training.fleet.policy import (
-    FINAL_EXIT_CODES,
-    LOSS_BUDGET,
-    TRAINER_BUDGET,
-    Policy,
-    fits_for_good,
-)
+from training.fleet.policy import LOSS_BUDGET, TRAINER_BUDGET, Policy, fits_for_good
 
 RAM, VRAM = "ram", "vram"  # what may run out
 
