@@ -110,6 +110,23 @@ def test_a_host_without_cuda_lets_cuda_hosts_go_first() -> None:
     assert hold(wants, a_gpu_host(), NOBODY_ELSE, POLICY).seconds == 0
 
 
+@pytest.mark.parametrize(
+    ("peer", "held"),
+    [
+        (a_gpu_host(vram=0.5, vram_total_gib=8.0), True),  # busy, and has one
+        (a_gpu_host(), True),
+        (a_gpu_host(vram=2.0), False),  # too small for ever
+        (a_gpu_host(deny_jobs=frozenset({"gbt"})), False),
+        (a_gpu_host("laptop"), False),  # denied
+        (a_host("other"), False),
+    ],
+)
+def test_nobody_waits_for_a_gpu_that_nobody_has(peer: Host, held: bool) -> None:
+    wants = needs(prefer_cuda=True, min_vram_gib=4, denied_hosts=["laptop"])
+    assert bool(hold(wants, a_host(), Fleet(known=(peer, a_host("pi2"))), POLICY).seconds) is held
+    assert hold(wants, a_host(), Fleet(known=()), POLICY).seconds == 0
+
+
 def test_a_gpu_that_is_too_small_counts_as_none() -> None:
     wants = needs(prefer_cuda=True, min_vram_gib=8)
     assert hold(wants, a_gpu_host(vram=4), NOBODY_ELSE, POLICY).seconds == 300.0

@@ -761,3 +761,22 @@ def test_of_two_deliveries_the_first_is_the_one_that_came_first_whatever_the_clo
     database = receiver.queue.db
     assert first_delivery(database, A, job_id="id-one", attempt=1) is not None
     assert first_delivery(database, A, job_id="id-two", attempt=1) is None
+
+
+def test_a_gpu_is_waited_for_only_where_one_may_come(receiver: Receiver) -> None:
+    receiver.service.cancel("two")
+    receiver.service.reload([a_job("one", prefer_cuda=True)], Plan({"desk": {}}))
+    assert "a CUDA host goes first" in str(receiver.claim(a_claim()).reason), "desk may have one"
+    receiver.service.reload([a_job("one", prefer_cuda=True)], Plan({"desk": {"cuda": False}}))
+    assert receiver.claim(a_claim()).job_id == "id-one", "nobody has one"
+    receiver.service.requeue("one")
+    desk = a_claim("desk", capability=a_capability(cuda=True, cores=0))
+    receiver.service.reload([a_job("one", prefer_cuda=True, min_cores=1)], Plan())
+    receiver.claim(desk)
+    assert "a CUDA host goes first" in str(receiver.claim(a_claim()).reason)
+    receiver.watch(POLICY.stale_after_s)
+    receiver.service.requeue("one")
+    assert "a CUDA host goes first" in str(receiver.claim(a_claim()).reason), "it may sleep"
+    receiver.clock.advance(POLICY.gone_s)
+    receiver.service.requeue("one")
+    assert receiver.claim(a_claim()).job_id == "id-one", "it is gone"

@@ -235,7 +235,7 @@ def test_explain_answers_for_every_host(fleet: Looking) -> None:
 
 
 def test_explain_counts_down_what_time_will_remove(fleet: Looking) -> None:
-    fleet.plan(a_job("one", prefer_cuda=True))
+    fleet.plan(a_job("one", prefer_cuda=True), desk={})
     fleet.claim("pi")
     fleet.clock.advance(100)
     fits, reason, wait_s = fleet.verdicts()["pi"]

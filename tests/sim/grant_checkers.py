@@ -87,6 +87,7 @@ class GrantsFit(Checker):
         self._hosts = hosts  # what the manifest declares
         self._witness: Witness
         self.clock_is_true = True  # nothing stepped since the receiver's last look
+        self._asked: dict[str, tuple[float, dict[str, Any]]] = {}  # host → when last, with what
 
     def restarted(self, witness: Witness) -> None:
         self._witness = witness
@@ -97,6 +98,9 @@ class GrantsFit(Checker):
         for event in seen.events:
             if event.transition == "claim":
                 self._grant(seen, event)
+        if seen.call.name == "claim" and seen.error is None:
+            request = seen.call.message
+            self._asked[request.host_id] = (seen.at, request.capability)
 
     def _grant(self, seen: Observation, event: Event) -> None:
         request = seen.call.message
@@ -114,11 +118,23 @@ class GrantsFit(Checker):
         if spec.get("prefer_cuda") and not has_cuda(spec, request.capability):
             held_s = now - facts.claimable_at
             grace = self._policy.prefer_cuda_grace_s
-            self.demand(held_s >= grace - 1e-6, f"granted past prefer_cuda after {held_s:.1f} s")
+            waited = held_s >= grace - 1e-6 or not self._somebody_has_cuda(spec, seen)
+            self.demand(waited, f"granted past prefer_cuda after {held_s:.1f} s")
         for other in seen.before.jobs.values():
             waits = other.status == seen.after.jobs[other.job_id].status == "pending"
             if waits and other.priority > facts.priority:
                 self._passed_over(other, request, now)
+
+    def _somebody_has_cuda(self, spec: dict[str, Any], seen: Observation) -> bool:
+        """Whether any host that asked a while ago at most, and is not taken out, has a GPU for this job."""
+        return any(
+            seen.at - at < self._policy.gone_s / 2
+            and host not in {*seen.before.out, *seen.after.out}
+            and self._hosts.get(host, {}).get("cuda") is not False
+            and has_cuda(spec, capability)
+            and misfit(spec, host, capability, self._hosts.get(host, {})) is None
+            for host, (at, capability) in self._asked.items()
+        )
 
     def _passed_over(self, other: Facts, request: Any, now: float) -> None:
         spec = other.wants()

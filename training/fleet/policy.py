@@ -56,6 +56,8 @@ class Fleet:
 
     alive: tuple[Host, ...] = ()  # heard within a lease
     waiting: tuple[Host, ...] = ()  # idle, with an open request for work
+    # that asked within `gone_s`, and those of the plan that never did, at their best; None: nobody can say
+    known: tuple[Host, ...] | None = None
 
 
 NOBODY_ELSE = Fleet()
@@ -138,6 +140,18 @@ def _has_cuda_for(needs: Needs, host: Host) -> bool:
     return host.cuda and host.vram_free_gib >= needs.min_vram_gib
 
 
+def _may_get_cuda(needs: Needs, fleet: Fleet) -> bool:
+    """Whether waiting for a GPU makes sense: a host is known that has one for the job, whatever of it is free now."""
+    if fleet.known is None:
+        return True
+    return any(
+        peer.cuda
+        and max(peer.vram_total_gib, peer.vram_free_gib) >= needs.min_vram_gib
+        and fits_for_good(needs, peer) is None
+        for peer in fleet.known
+    )
+
+
 # ── who goes first ──────────────────────────────────────────────────────────────────────────
 
 
@@ -152,7 +166,7 @@ class Hold:
 def hold(needs: Needs, host: Host, fleet: Fleet, policy: Policy) -> Hold:
     """What holds this host back from jobs with these needs (which it fits)."""
     holds = [Hold()]
-    if needs.prefer_cuda and not _has_cuda_for(needs, host):
+    if needs.prefer_cuda and not _has_cuda_for(needs, host) and _may_get_cuda(needs, fleet):
         holds.append(Hold(policy.prefer_cuda_grace_s, "prefer_cuda: a CUDA host goes first"))
     better = [peer for peer in fleet.waiting if peer.priority > host.priority]
     for peer in better:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -61,6 +62,13 @@ class Plan:
         """What ``[hosts]`` says of this one, if anything."""
         names = (name for name in self.hosts if is_named(host, (name,)))
         return self.hosts.get(next(names, host))
+
+
+# What a machine that nobody has seen may turn out to have, unless the plan declares less.
+_AT_BEST = {
+    "cuda_available": True,
+    "cuda_devices": [{"vram_free_gib": math.inf, "vram_total_gib": math.inf}],
+}
 
 
 class Roster:
@@ -142,7 +150,7 @@ class Roster:
             host = self._hosts[known.name] = replace(host, datasets=self._datasets)
         return host
 
-    def fleet(self, *, heard_since: float, without: frozenset[str]) -> Fleet:
+    def fleet(self, *, heard_since: float, known_since: float, without: frozenset[str]) -> Fleet:
         """The hosts that may be counted on, as the decision wants them, but for those named."""
         alive = {
             known.name: self.host(known)
@@ -150,7 +158,19 @@ class Roster:
             if known.last_seen >= heard_since and known.name not in without
         }
         waiting = tuple(host for name, host in alive.items() if name in self._waiting)
-        return Fleet(tuple(alive.values()), waiting)
+        asked = list(self.known.values())
+        known = [
+            self.host(each)
+            for each in asked
+            if each.last_seen >= known_since and each.name not in without
+        ]
+        names = {each.name.lower() for each in asked}
+        unseen = [
+            Host.of(name, _AT_BEST, declared)
+            for name, declared in self.plan.hosts.items()
+            if name.lower() not in names
+        ]
+        return Fleet(tuple(alive.values()), waiting, (*known, *unseen))
 
     def wait_begins(self, host: str) -> None:
         """An open request of ``host`` waits for work."""

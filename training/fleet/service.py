@@ -132,7 +132,10 @@ class Service:
     def fleet(self, but: str | None = None, out: Iterable[str] = ()) -> Fleet:
         """The other hosts, as the decision wants them; those that are taken out (``out``) do not count."""
         without = frozenset(out) if but is None else frozenset((but, *out))
-        return self.roster.fleet(heard_since=self._alive_since(), without=without)
+        known_since = self._clock.now() - self.policy.gone_s
+        return self.roster.fleet(
+            heard_since=self._alive_since(), known_since=known_since, without=without
+        )
 
     def release(self, name: str, by: str) -> ReleaseReply:
         """Give a host work again that was taken out for what died there."""
