@@ -148,6 +148,15 @@ def test_small_whole_numbers_repeat_by_chance(values):
         assert (np.unique(kin.recording).size, kin.equal) == (30, ())
 
 
+def test_a_switch_that_flips_each_time_is_no_more_telling_than_one_that_does_not():
+    X = np.random.default_rng(0).integers(0, 2, (300, 1, 16))
+    X[[5, 55]] = (
+        np.arange(16) % 2
+    )  # each step is rarer than staying, and follows from the value before
+    X[[105, 155]] = 0
+    assert kin_of(X, np.arange(300) // 10).equal == ()
+
+
 def test_the_same_samples_on_two_hosts_contradict_each_other():
     X = np.concatenate([noise(8), noise(8)])
     kin = kin_of(X, ["a"] * 8 + ["b"] * 8, host=["pi"] * 8 + ["laptop"] * 8)

@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 from trainer_builders import SHORT, StopAfter, arguments, run
 
-from training.data.dataset import WindowSet, write_processed
+from training.data.dataset import WindowSet, load_validation, write_processed
 from training.data.schema import ChannelSpec, Timing
 from training.data.split import Side
 from training.trainer import compare as comparing
@@ -240,9 +240,10 @@ def test_a_checkpoint_of_before_says_that_it_cannot_know(
         (lambda X: X / 1000, 90),
         (lambda X: X * 0, 100),
         (lambda X: X + 1e4, 100),
+        (lambda X: X * 0 + 6.0 * (-1.0) ** np.arange(8), 100),  # no value is new, each step is
         (lambda X: np.where(np.arange(2)[None, :, None] == 0, 0, X), 100),  # one dead sensor
     ],
-    ids=["larger", "smaller", "zero", "shifted", "dead"],
+    ids=["larger", "smaller", "zero", "shifted", "shaken", "dead"],
 )
 def test_values_beyond_those_of_the_training_are_said_by_host(
     trained: tuple[Path, Path],
@@ -431,6 +432,14 @@ def test_a_data_set_of_before_knows_no_validation_digest_and_is_read(tmp_path: P
     assert document.pop("validation_digest")
     manifest.write_text(json.dumps(document))
     assert inputs_of(data).validation_digest is None
+
+
+def test_the_run_key_covers_what_a_report_takes_from_the_validation_table(
+    trained: tuple[Path, Path],
+) -> None:
+    data, checkpoint = trained
+    key = json.loads(checkpoint.read_text())["run_key"]
+    assert key["validation"] == load_validation(data / "validation_v1.parquet").digest
 
 
 def test_a_run_whose_data_changed_says_that_it_starts_afresh(tmp_path: Path) -> None:
