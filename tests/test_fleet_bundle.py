@@ -15,8 +15,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from systems import make_link
 
+from training.fleet import bundles
+from training.fleet.commands.bundle import allowed_names
+from training.fleet.commands.bundle import unpack as fetched
 from training.fleet.work import bundle
 from training.fleet.work.bundle import BundleError, bundle_name, pack
+from training.fleet.work.trainer_command import filled_in, outputs
 
 
 def leave(
@@ -48,6 +52,56 @@ def unpack(path: Path) -> dict[str, bytes]:
             info.name: archive.extractfile(info).read()  # type: ignore[union-attr]
             for info in archive.getmembers()
         }
+
+
+SIDECARS = [
+    b"[]",
+    b"{}",
+    b"no JSON",
+    json.dumps({"sidecar": {"file": "a.pt", "bytes": 1, "sha256": _sha(b"a")}}).encode(),
+    json.dumps({"sidecar": {"file": "gone", "bytes": 1, "sha256": ""}}).encode(),
+    json.dumps({"sidecar": 7}).encode(),
+]
+NAMES = ["a.pt", "b", "x.ckpt.json", "y.ckpt.json", "n" * 100, "n" * 101, "-x", "{model}", "gbt"]
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from(NAMES),
+        st.sampled_from([b"a", b"\0" * 3_000_000, *SIDECARS]),
+        min_size=1,
+    ),
+    st.integers(0, 2),
+)
+@settings(max_examples=60)
+def test_what_is_packed_can_be_fetched(
+    tmp_path_factory: pytest.TempPathFactory, files: dict[str, bytes], short_of: int
+) -> None:
+    folder = tmp_path_factory.mktemp("out")
+    spec = {"model": "gbt", "mode": "oracle", "trainer": {"outputs": [*files]}}
+    for name, content in files.items():
+        (folder / filled_in(name, "gbt", "oracle")).write_bytes(content)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(bundles, "MEMBERS_MAX", 4)
+        patch.setattr(bundles, "UNPACKED_BYTES_MAX", 7_000_000)
+        patch.setattr(bundles, "CHECKPOINT_BYTES_MAX", 1_000_000)
+        patch.setattr(bundles, "ARTIFACT_BYTES_MAX", [2**34, 1_000, 100][short_of])
+        try:
+            packed = pack(
+                folder, folder, folder / "b.tar", model="gbt", mode="oracle", outputs=outputs(spec)
+            )
+        except BundleError as error:
+            refused = str(error)
+        else:
+            refused = ""
+            found = fetched(packed.path, folder / "there", allowed_names(spec))
+    if refused:
+        assert refused.isprintable()
+        assert not (folder / "b.tar").exists()
+        return
+    assert {each.name: each.sha256 for each in found} == {
+        filled_in(name, "gbt", "oracle"): _sha(content) for name, content in files.items()
+    }
 
 
 def test_bundle_holds_checkpoint_sidecar_and_report_and_nothing_else(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -19,7 +20,7 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from training.fleet import cli
+from training.fleet import bundles, cli
 from training.fleet.calls.transport import Response, TransportError
 from training.fleet.client import FleetClient
 from training.fleet.commands import bundle as cli_bundle
@@ -889,12 +890,29 @@ def test_what_is_not_compressed_is_refused(tmp_path):
         unpack(bundle, tmp_path / "out", ALLOWED)
 
 
+def test_what_compresses_well_is_fetched(tmp_path):
+    bundle = tmp_path / "b.tar.zst"
+    bundle.write_bytes(zstandard.compress(member(GOOD, b"\0" * 300 * 2**20) + b"\0" * 1024))
+    assert bundle.stat().st_size * 200 < 300 * 2**20
+    assert [file.size for file in unpack(bundle, tmp_path / "out", ALLOWED)] == [300 * 2**20]
+
+
 def test_a_bomb_is_stopped_by_its_announced_size(tmp_path, monkeypatch):
-    monkeypatch.setattr(cli_bundle, "SMALL_BYTES", 10_000)
+    monkeypatch.setattr(bundles, "UNPACKED_BYTES_MAX", 10_000)
     bundle = tmp_path / "b.tar.zst"
     bundle.write_bytes(zstandard.compress(member(GOOD, b"\0" * 5_000_000) + b"\0" * 1024))
-    with pytest.raises(BundleRefused, match="too large"):
+    with pytest.raises(BundleRefused, match="at most 0 GiB are taken"):
         unpack(bundle, tmp_path / "out", ALLOWED)
+
+
+def test_what_has_no_room_here_is_stopped_before_it_is_written(tmp_path, monkeypatch):
+    usage = shutil.disk_usage(tmp_path)._replace(free=cli_bundle.ROOM_BYTES + 4_999_999)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
+    bundle = tmp_path / "b.tar.zst"
+    bundle.write_bytes(zstandard.compress(member(GOOD, b"\0" * 5_000_000) + b"\0" * 1024))
+    with pytest.raises(BundleRefused, match="no room for it"):
+        unpack(bundle, tmp_path / "out", ALLOWED)
+    assert list((tmp_path / "out").iterdir()) == []
 
 
 @given(data=st.binary(max_size=2000))

@@ -594,6 +594,12 @@ def test_variables_that_no_plan_may_set(where, line, key, words):
     assert words in problem.message
 
 
+def test_outputs_that_no_bundle_could_hold_are_refused():
+    head = "[trainers.mine]\ncommand=['x']\noutputs="
+    assert "longer than 100" in only(f"{head}['{{model}}{'x' * 97}']\n" + job()).message
+    assert "named twice" in only(f"{head}['mine.pt', '{{model}}.pt']\n" + job()).message
+
+
 def test_variables_of_trainers_and_hosts_are_read_and_change_no_id():
     plain = load(HEAD + OWN + "[hosts.pi]\n" + job(model="mine"))
     variables = "env = { A = '1', B = '' }\n[hosts.pi]\nenv = { A = '2' }\n"

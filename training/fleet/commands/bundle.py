@@ -7,9 +7,7 @@ extended headers are not handled but refused, so there is nothing to get wrong a
 from __future__ import annotations
 
 import hashlib
-import json
 import os
-import re
 import shutil
 import tarfile
 import tempfile
@@ -18,20 +16,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
+from training.fleet import bundles
 from training.fleet.calls.bundles import Progress, file_sha256
 from training.fleet.client import FleetClient
 from training.fleet.storage.filesystem import LocalFs
 from training.fleet.work.trainer_command import outputs
 
-MEMBER_BYTES_MAX = 8 * 1024**3
-MEMBERS_MAX = 64
-# A bundle may unpack to this many times its size, and a small one to this much anyway.
-RATIO_MAX = 200
-SMALL_BYTES = 256 * 1024**2
-CHECKPOINT_BYTES_MAX = 64 * 1024**2
+ROOM_BYTES = 256 * 1024**2  # that must stay free on this machine's disk
 _WINDOW_MAX = 2**27
 _PIECE = 1024 * 1024
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}")
 
 
 class BundleRefused(Exception):  # noqa: N818 - named for what happened to the bundle
@@ -51,11 +44,11 @@ def allowed_names(spec: Mapping[str, Any]) -> frozenset[str]:
     """The files that a bundle of this job may hold."""
     promised = outputs(spec)
     if promised:
-        return frozenset(name for name in promised if _NAME.fullmatch(name))
+        return frozenset(name for name in promised if bundles.NAME.fullmatch(name))
     model, mode = str(spec.get("model")), str(spec.get("mode"))
     endings = ("ckpt.json", "xgb.json", "pt", "train.json", "pretrain.json")
     names = (f"{model}_{mode}{'_' if 'train' in end else '.'}{end}" for end in endings)
-    return frozenset(name for name in names if _NAME.fullmatch(name))
+    return frozenset(name for name in names if bundles.NAME.fullmatch(name))
 
 
 def granted(detail: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -118,7 +111,6 @@ def unpack(
     """
     import zstandard
 
-    budget = max(SMALL_BYTES, RATIO_MAX * bundle.stat().st_size)
     target.mkdir(parents=True, exist_ok=True)
     staging = Path(tempfile.mkdtemp(prefix=".unpacking-", dir=target))
     try:
@@ -126,7 +118,7 @@ def unpack(
             decompressor = zstandard.ZstdDecompressor(max_window_size=_WINDOW_MAX)
             with decompressor.stream_reader(file) as stream:
                 try:
-                    found = _members(stream, staging, allowed, budget)
+                    found = _members(stream, staging, allowed)
                 except zstandard.ZstdError:
                     raise BundleRefused("the bundle is not a zstd stream") from None
         _check_sidecars(staging, found)
@@ -176,9 +168,7 @@ def _take_away(target: Path, allowed: Collection[str], found: list[Unpacked]) ->
         (target / name).unlink(missing_ok=True)
 
 
-def _members(
-    stream: IO[bytes], staging: Path, allowed: Collection[str], budget: int
-) -> list[Unpacked]:
+def _members(stream: IO[bytes], staging: Path, allowed: Collection[str]) -> list[Unpacked]:
     found: list[Unpacked] = []
     while (header := _header(stream)) is not None:
         name = header.name
@@ -186,11 +176,16 @@ def _members(
             raise BundleRefused(f"the bundle holds something that is not a regular file: {name!a}")
         if name not in allowed:
             raise BundleRefused(f"the bundle holds a file that does not belong to it: {name!a}")
-        if name in {member.name for member in found} or len(found) >= MEMBERS_MAX:
+        sizes = {member.name: member.size for member in found}
+        if name in sizes or header.size < 0:
             raise BundleRefused(f"the bundle holds {name!a} twice")
-        budget -= header.size
-        if not 0 <= header.size <= MEMBER_BYTES_MAX or budget < 0:
-            raise BundleRefused(f"{name} is too large for this bundle ({header.size} bytes)")
+        if complaint := bundles.complaint(sizes | {name: header.size}):
+            raise BundleRefused(f"the bundle is not one that a worker packs: {complaint}")
+        if header.size + ROOM_BYTES > shutil.disk_usage(staging).free:
+            raise BundleRefused(
+                f"{name} has {header.size / 1024**2:,.0f} MiB, and the disk of {staging.parent} has no room for it; "
+                "free some, or name another folder with --out"
+            )
         found.append(_copy(stream, staging / name, header.size))
     if not found:
         raise BundleRefused("the bundle is empty")
@@ -232,18 +227,9 @@ def _exactly(stream: IO[bytes], count: int) -> bytes:
 
 def _check_sidecars(staging: Path, found: list[Unpacked]) -> None:
     """A checkpoint names its sidecar with size and SHA-256: both must be what lies beside it."""
-    by_name = {member.name: member for member in found}
-    for checkpoint in (member for member in found if member.name.endswith(".ckpt.json")):
-        if checkpoint.size > CHECKPOINT_BYTES_MAX:
-            raise BundleRefused(f"{checkpoint.name} is too large for a checkpoint")
-        try:
-            document = json.loads((staging / checkpoint.name).read_bytes())
-            named = document.get("sidecar")
-        except (ValueError, RecursionError, AttributeError):
-            raise BundleRefused(f"{checkpoint.name} is not a JSON object") from None
-        if not isinstance(named, dict):
-            continue
-        sidecar = by_name.get(str(named.get("file")))
-        wanted = (named.get("bytes"), named.get("sha256"))
-        if sidecar is None or (sidecar.size, sidecar.sha256) != wanted:
-            raise BundleRefused(f"{checkpoint.name} was not written with the sidecar beside it")
+    files = {member.name: (member.size, member.sha256) for member in found}
+    for name in files:
+        if name.endswith(bundles.CHECKPOINT_ENDING):
+            content = (staging / name).read_bytes()
+            if complaint := bundles.sidecar_complaint(name, content, files):
+                raise BundleRefused(complaint)

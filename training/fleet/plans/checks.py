@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from training.fleet import bundles
 from training.fleet.datasets.pieces import Catalogue, UnknownDataset, is_reference
 from training.fleet.plans.describe import CONTRACT_KEYS, HyperFlag, HyperValue, shown
 from training.fleet.plans.reader import (
@@ -40,6 +41,7 @@ from training.fleet.plans.types import (
 from training.fleet.printable import printable
 from training.fleet.protocol import HOST_ID_PATTERN
 from training.fleet.work.environment import no_variable_because
+from training.fleet.work.trainer_command import filled_in
 
 PRIORITY_MAX = 1_000_000
 SEED_MAX = 2**31 - 1
@@ -138,12 +140,26 @@ def check_trainers(root: Table, builtin: set[str]) -> dict[str, TrainerSpec]:
         found[name] = TrainerSpec(
             name=name,
             command=table.take("command", _command, (), required=True),
-            outputs=table.take("outputs", list_of(_output, most=32), ()),
+            outputs=_outputs(table, name),
             describe=table.take("describe", list_of(text(4096), most=100), ()),
             env=_env(table),
         )
         table.finish("a trainer")
     return found
+
+
+def _outputs(table: Table, model: str) -> tuple[str, ...]:
+    """What it leaves, by names that a bundle can have whatever the mode is."""
+    names: tuple[str, ...] = table.take("outputs", list_of(_output, most=32), ())
+    filled: set[str] = set()
+    for index, name in enumerate(names):
+        full = filled_in(name, model, Mode.REALISTIC.value)
+        if not bundles.NAME.fullmatch(full):
+            table.report(("outputs", index), "is longer than 100 characters when it is filled in")
+        if full in filled:
+            table.report(("outputs", index), "is named twice", "remove one")
+        filled.add(full)
+    return names
 
 
 def check_defaults(root: Table, dataset: Kind[str]) -> Defaults:

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from training.crashpoint import crashpoint
+from training.fleet import bundles
 from training.fleet.storage.filesystem import LocalFs
 
 if TYPE_CHECKING:
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
 
 LEVEL = 1
 PIECE_BYTES = 128 * 1024  # fixed: how a stream is cut may show in its compressed form
-CHECKPOINT_BYTES_MAX = 64 * 1024**2
-MEMBER_BYTES_MAX = 8 * 1024**3 - 1  # what a USTAR header can say
 
 
 class BundleError(Exception):
@@ -76,6 +75,10 @@ def pack(
     else:
         members = [*_checkpoint_members(out_dir, model, mode), *_report(reports_dir, model, mode)]
     members.sort(key=lambda member: member.path.name)
+    if len({member.path.name for member in members}) < len(members):
+        raise BundleError("the outputs name one file twice; mend them in the manifest")
+    sizes = {member.path.name: size for member in members if (size := _size(member.path))}
+    _refuse(bundles.complaint(sizes) if sizes else None)
     part = target.with_name(target.name + ".part")
     try:
         with part.open("wb") as file:
@@ -84,6 +87,11 @@ def pack(
                 writer.add(member)
                 crashpoint("bundle.member")
             writer.close()
+            _refuse(bundles.complaint(writer.sizes, writer.size))
+            for member in members:
+                if member.path.name.endswith(bundles.CHECKPOINT_ENDING):
+                    content = member.path.read_bytes()
+                    _refuse(bundles.sidecar_complaint(member.path.name, content, writer.files))
             os.fsync(file.fileno())
         crashpoint("bundle.written")
         LocalFs().replace(part, target)
@@ -93,6 +101,21 @@ def pack(
         raise
     names = tuple(member.path.name for member in members)
     return Bundle(target, writer.sha256.hexdigest(), writer.size, names)
+
+
+def _refuse(complaint: str | None) -> None:
+    if complaint is not None:
+        raise BundleError(
+            f"what the trainer left makes no bundle that could be fetched: {complaint}"
+        )
+
+
+def _size(path: Path) -> int:
+    """0 for what is not there, or cannot be: that is said when it is opened."""
+    try:
+        return path.lstat().st_size
+    except (OSError, ValueError):
+        return 0
 
 
 def _checkpoint_members(out_dir: Path, model: str, mode: str) -> list[_Member]:
@@ -114,7 +137,7 @@ def _checkpoint_members(out_dir: Path, model: str, mode: str) -> list[_Member]:
 
 def _document(path: Path) -> dict[str, Any]:
     try:
-        if path.stat().st_size > CHECKPOINT_BYTES_MAX:
+        if path.stat().st_size > bundles.CHECKPOINT_BYTES_MAX:
             raise BundleError(f"{path.name} is too large for a checkpoint")
         document = json.loads(path.read_bytes())
     except FileNotFoundError:
@@ -139,7 +162,12 @@ class _Writer:
     file: IO[bytes]
     sha256: Any = field(default_factory=hashlib.sha256)
     size: int = 0
+    files: dict[str, tuple[int, str]] = field(default_factory=dict)  # name to size and SHA-256
     _archived: int = 0
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        return {name: size for name, (size, _) in self.files.items()}
 
     def __post_init__(self) -> None:
         import zstandard  # not needed by a worker at rest
@@ -152,8 +180,7 @@ class _Writer:
             size = os.fstat(source.fileno()).st_size
             if size == 0:
                 raise BundleError(f"the trainer exited with 0 but left {member.path.name} empty")
-            if size > MEMBER_BYTES_MAX:
-                raise BundleError(f"{member.path.name} is larger than 8 GiB; save less in it")
+            _refuse(bundles.complaint({member.path.name: size}))  # it may have grown since
             if member.size not in (None, size):
                 raise BundleError(f"{member.path.name} does not have the size its checkpoint says")
             header = tarfile.TarInfo(member.path.name)  # its defaults: no times, no owners, 0644
@@ -163,6 +190,7 @@ class _Writer:
         self._put(b"\0" * (-size % tarfile.BLOCKSIZE))
         if member.sha256 not in (None, digest):
             raise BundleError(f"{member.path.name} is not the file its checkpoint was written with")
+        self.files[member.path.name] = (size, digest)
 
     def close(self) -> None:
         """End the archive as tar does: two empty blocks, then up to a whole record."""

@@ -89,10 +89,12 @@ def outputs(spec: Mapping[str, Any]) -> Sequence[str]:
     """The files that a trainer of one's own promises to leave; empty for ours."""
     own = spec.get("trainer") or {}
     model, mode = str(spec.get("model")), str(spec.get("mode"))
-    return [
-        str(name).replace("{model}", model).replace("{mode}", mode)
-        for name in own.get("outputs") or ()
-    ]
+    return [filled_in(str(name), model, mode) for name in own.get("outputs") or ()]
+
+
+def filled_in(name: str, model: str, mode: str) -> str:
+    """An output's name for this job."""
+    return name.replace("{model}", model).replace("{mode}", mode)
 
 
 def _name(spec: Mapping[str, Any], key: str) -> str:
