@@ -20,8 +20,9 @@ _FOLDER = os.environ.get("MUTANTS_MAP", "")
 _STATE: dict[str, Any] = {}
 
 
-def pytest_configure() -> None:
-    if not _FOLDER or _STATE:
+def pytest_configure(config: pytest.Config) -> None:
+    leads = config.getoption("numprocesses", None) and "PYTEST_XDIST_WORKER" not in os.environ
+    if not _FOLDER or _STATE or leads:  # who hands tests out runs none
         return
     import coverage  # only where a map is made
 
