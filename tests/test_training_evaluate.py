@@ -455,6 +455,18 @@ def test_a_test_side_of_one_class_is_no_crash():
     assert found.curves["roc"][0]["points"] == []
 
 
+def test_a_test_without_benign_windows_says_so_and_not_that_there_is_no_threshold():
+    whole = scored()
+    point = operating_point(whole, 0.05, classes=BINARY)
+    loud = whole.take(np.flatnonzero(whole.y == 1))
+    found = evaluate(loud, classes=BINARY, operating_point=point, n_resamples=200).metrics
+    assert found["fpr"]["reason"] == "the test has no window that is benign"
+    assert found["alerts_per_host_day"]["reason"] == "the test has no window that is benign"
+    assert found["tpr"]["value"] is not None
+    without = evaluate(loud, classes=BINARY, operating_point=None, n_resamples=200).metrics
+    assert without["fpr"]["reason"] == "there is no threshold"
+
+
 def test_an_anomaly_score_without_a_threshold_ranks_and_no_more():
     test = scored()
     bare = test.with_score(test.score)

@@ -57,6 +57,42 @@ def test_data_of_another_schema_is_refused_by_its_first_difference(
         score(trained[0], make_data(tmp_path, **other))
 
 
+def of_before(path: Path, folder: Path, *, names: list[str]) -> checkpoint.Checkpoint:
+    """The checkpoint as it was written before anybody said which class is benign, with classes of these names."""
+    found = checkpoint.read(path)
+    document = json.loads(json.dumps(found.document))
+    for key in ("benign", "seen", "ranges"):
+        document.pop(key)
+    fields = document["schema"]["fields"]
+    fields.pop("benign", None)
+    fields["label_map"] = document["label_map"] = {name: k for k, name in enumerate(names)}
+    fields["target"] = "malicious"
+    written = checkpoint.write(
+        folder, {k: v for k, v in document.items() if k != "sidecar"}, found.sidecar, ".pt"
+    )
+    return checkpoint.read(written)
+
+
+def test_a_checkpoint_of_before_loads_where_its_class_is_called_benign(
+    trained: tuple[Path, Path], tmp_path: Path
+) -> None:
+    path, data = trained
+    of_before(path, tmp_path, names=["benign", "malicious1"])
+    old = judge(tmp_path / path.name, data)
+    assert old.classes.benign == ("benign",)
+    assert old.scored.score.tolist() == judge(path, data).scored.score.tolist()
+
+
+def test_a_checkpoint_of_before_whose_first_class_was_taken_for_benign_is_refused(
+    trained: tuple[Path, Path], tmp_path: Path
+) -> None:
+    old = of_before(trained[0], tmp_path / "old", names=["attack", "normal"])
+    data = make_data(tmp_path / "data", names=["attack", "normal"], benign=["normal"])
+    with pytest.raises(CheckpointError, match="again with --benign, and train the model again"):
+        score(tmp_path / "old" / "mlp_oracle.ckpt.json", data)
+    assert old.document["label_map"] == {"attack": 0, "normal": 1}
+
+
 def test_an_oracle_checkpoint_refuses_realistic_data(trained: tuple[Path, Path]) -> None:
     from training.data.dataset import load_processed
 

@@ -323,3 +323,62 @@ def test_a_class_that_no_training_window_shows_ends_no_run(model: str, tmp_path:
     asked = ("--split-recipe", "host", "--train-hosts", "alpha", "--train-hosts", "beta")
     ended = run(arguments(model, data, tmp_path, *SHORT[model], *asked))
     assert ended.code == Exit.DONE, ended.sentence
+
+
+def test_neither_names_nor_numbers_of_the_classes_decide_what_an_alarm_is(tmp_path: Path) -> None:
+    """A detector that learns from benign windows: called otherwise and numbered otherwise it is the same."""
+    asked = (
+        "--split-recipe",
+        "host",
+        "--train-hosts",
+        "alpha",
+        "--train-hosts",
+        "beta",
+        "--target-fpr",
+        "0.2",
+    )
+    reports = []
+    for number, (names, turned) in enumerate(
+        [
+            (["benign", "malicious"], False),
+            (["normal", "attack"], True),
+            (["normal", "attack"], False),
+        ]
+    ):
+        out = tmp_path / str(number)
+        data = make_data(out / "data", names=names, benign=names[:1], turned=turned)
+        ended = run(arguments("transformer_ssl", data, out, *SHORT["transformer_ssl"], *asked))
+        assert ended.code == Exit.DONE, ended.sentence
+        text = (out / "reports" / "transformer_ssl_oracle_pretrain.json").read_text()
+        reports.append(json.loads(text))
+    first, *others = reports
+    for other in others:
+        assert other["metrics"] == first["metrics"]
+        assert other["operating_point"] == first["operating_point"]
+        assert other["confusion"]["matrix"] == first["confusion"]["matrix"]
+        assert other["confusion"]["labels"] == ["normal", "attack"]
+        ours = other["verdict"].replace(" (here: normal)", "").replace(" (here: attack)", "")
+        assert ours == first["verdict"]
+        assert ours != other["verdict"]
+
+
+def test_a_class_that_never_trained_does_not_decide_the_headline(tmp_path: Path) -> None:
+    names = ["benign", "grind", "miner"]
+    data = make_data(
+        tmp_path / "data",
+        classes=3,
+        episodes=72,
+        signal=6.0,
+        names=names,
+        only_on={"miner": "gamma"},
+    )
+    asked = ("--split-recipe", "host", "--train-hosts", "alpha", "--train-hosts", "beta")
+    assert run(arguments("gbt", data, tmp_path, *SHORT["gbt"], *asked)).code == Exit.DONE
+    report = json.loads((tmp_path / "reports" / "gbt_oracle_train.json").read_text())
+    test = report["metrics"]["test"]
+    assert report["split"]["never_trained"] == ["miner"]
+    assert test["auroc_trained"]["value"] > test["auroc"]["value"]
+    assert test["balanced_accuracy_trained"]["value"] > test["balanced_accuracy"]["value"]
+    assert "No window of 'miner' trained" in report["verdict"]
+    assert "The train side has no window of miner." in report["notes"]
+    assert report["verdict_level"] != "good"

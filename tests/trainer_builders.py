@@ -35,10 +35,13 @@ def make_data(
     baseline: bool = False,
     only_on: Mapping[str, str] | None = None,
     oracle: int = 2,
+    benign: Sequence[str] = ("benign",),
+    turned: bool = False,
 ) -> Path:
     """A processed data set of three hosts; class k > 0 swings with period k + 2 and strength ``signal``.
 
-    The last ``oracle`` channels are for the oracle alone. ``names`` are those of the classes; ``only_on`` names the one
+    ``turned`` numbers the classes the other way round, and changes nothing else. The last ``oracle`` channels are for
+    the oracle alone. ``names`` are those of the classes, ``benign`` of those without alarm; ``only_on`` names the one
     host where a class occurs. With ``rare`` only one episode in so many is malicious.
     """
     rng = np.random.default_rng(seed)
@@ -73,8 +76,9 @@ def make_data(
         sample_hz=5.0,
         window_s=4.0,
         stride_s=2.0,
-        target="malicious" if "benign" in names else "class",
-        label_names=names,
+        target="malicious" if set(benign) & set(names) else "class",
+        benign=benign if set(benign) & set(names) else (),
+        label_names=names[::-1] if turned else names,
         normaliser={"kind": "none"},
         validation_rows=[
             *({"episode_id": name, "baseline": False, "ok": True, "reasons": []} for name in ids),

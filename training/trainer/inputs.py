@@ -168,7 +168,7 @@ def split_inputs(
             inputs.episode,
             inputs.host,
             t_start,
-            inputs.y,
+            inputs.classes.in_order(inputs.y),
             recipe=recipe,
             train_hosts=train_hosts,
             seed=seed,

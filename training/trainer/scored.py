@@ -48,6 +48,11 @@ class Classes:
         """Which of the windows of classes ``y`` are benign."""
         return np.isin(y, [self.names.index(name) for name in self.benign])
 
+    def in_order(self, y: IntArray) -> IntArray:
+        """Numbers that no longer depend on how the classes were numbered: benign ones first, then by name."""
+        order = sorted(self.names, key=lambda name: (name not in self.benign, name))
+        return np.array([order.index(name) for name in self.names], dtype=np.int64)[y]
+
     def alarm_score(self, proba: FloatArray) -> FloatArray:
         """(N,) 1 - P(benign) of probabilities (N, K); 1 - P(class 0) where none is benign: then nothing ranks by it."""
         quiet = self.benign or self.names[:1]
