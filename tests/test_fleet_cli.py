@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -27,7 +28,7 @@ from training.fleet.commands import bundle as cli_bundle
 from training.fleet.commands import status as cli_status
 from training.fleet.commands import views as cli_views
 from training.fleet.commands.bundle import BundleRefused, allowed_names, unpack
-from training.fleet.commands.world import World
+from training.fleet.commands.world import World, meter
 from training.fleet.printable import json_text, one_line, printable, printable_lines
 from training.fleet.work.bundle import pack
 
@@ -130,9 +131,9 @@ class FakeReceiver:
                 return self._jobs(query)
             case "GET", ["health"]:
                 return {"status": "ok", "detail": None}
-            case "GET", ["job", ref] if ref in self.views:
+            case "GET", ["job", ref] if found := self._found(ref):
                 return {
-                    "job": self.views[ref],
+                    "job": found,
                     "spec": SPEC,
                     "attempts": [],
                     "events": [],
@@ -151,6 +152,10 @@ class FakeReceiver:
                 return {**said, "status": status, "near": self.near}
         detail = f"no job is called '{parts[1]}'; `cis490-jobs list` shows them all"
         return {"status_code": 404, "type": "unknown_job", "detail": detail}
+
+    def _found(self, ref: str) -> dict[str, Any] | None:
+        by_id = {each["job_id"]: each for each in self.views.values()}
+        return self.views.get(ref) or by_id.get(ref)
 
     def _jobs(self, query: Mapping[str, str]) -> dict[str, Any]:
         after = int(query.get("after", 0))
@@ -801,6 +806,131 @@ def test_get_where_it_may_not_write_is_one_sentence(finished, tmp_path):
     (tmp_path / "file").write_text("")
     assert finished("get", "done", "--out", str(tmp_path / "file" / "x")) == 1
     assert finished.err.count("\n") == 1
+
+
+# --- waiting, and all at once ----------------------------------------------------------------------------
+
+
+def test_wait_returns_when_each_job_is_over_with_the_worst_end_as_its_code(run):
+    views = run.receiver.views
+
+    def later(seconds: float) -> None:
+        run.slept.append(seconds)
+        views["gbt-oracle"] = RUNNING | {"status": ("running", "completed")[len(run.slept) > 1]}
+        assert len(run.slept) < 4
+
+    run.world = replace(run.world, sleep=later)
+    assert run("wait", "gbt-oracle", "gbt-realistic") == 0
+    assert run.out == "gbt-realistic is completed\ngbt-oracle is completed\n"
+    assert run("wait", "gbt-oracle", "mlp-oracle") == 3, "one has failed"
+    views["mlp-oracle"] = FAILED | {"status": "cancelled"}
+    assert run("wait", "gbt-oracle", "mlp-oracle") == 4
+    assert run("wait", "nope") == 1
+    assert run("wait") == run("wait", "gbt-oracle", "--all") == 2
+
+
+def test_wait_for_all_is_for_the_jobs_of_the_plan_and_says_what_cannot_run(run):
+    run.receiver.views["stranger"] = view("stranger", "pending", 7, in_manifest=False)
+
+    def later(_: float) -> None:
+        run.receiver.views["gbt-oracle"] = RUNNING | {"status": "completed"}
+        run.receiver.views["cnn-oracle"] = STUCK | {"status": "completed"}
+
+    run.world = replace(run.world, sleep=later)
+    assert run("wait", "--all", "--json") == 3
+    assert "cnn-oracle cannot run anywhere: pi: no CUDA device" in run.err
+    over = json.loads(run.out)["jobs"]
+    assert [job["name"] for job in over] == [
+        "mlp-oracle",
+        "gbt-realistic",
+        "gbt-oracle",
+        "cnn-oracle",
+    ]
+    assert set(over[0]) == {"job_id", "name", "status", "error", "ended_by"}
+
+
+def test_wait_outlasts_a_receiver_that_does_not_answer(run):
+    answers = run.receiver.answers
+
+    def later(_: float) -> None:
+        run.slept.append(0.0)
+        if len(run.slept) < 3:
+            answers["GET", f"/v1/job/{IDS[1]}"] = TransportError("connection refused")
+        else:
+            answers["GET", f"/v1/job/{IDS[1]}"] = {"job": RUNNING | {"status": "completed"}}
+
+    run.world = replace(run.world, sleep=later)
+    assert run("wait", "gbt-oracle") == 0
+    assert run.err.count("waiting for it") == 1
+
+
+def test_requeue_of_all_that_failed_leaves_the_others(run):
+    run.receiver.views = {
+        IDS[2]: FAILED,
+        IDS[5]: view("off", "failed", 5, in_manifest=False),
+        IDS[4]: DONE,
+    }
+    assert run("requeue", "--failed") == 0
+    assert run.out == f"mlp-oracle ({IDS[2][:8]}…) is pending\n"
+    run.receiver.views = {IDS[4]: DONE}
+    assert run("requeue", "--failed") == 0
+    assert "nothing to requeue" in run.err
+    assert run("requeue") == 2
+
+
+def test_get_of_all_brings_each_completed_model_into_a_folder_of_its_own(finished, tmp_path):
+    done = finished.receiver.views["done"]
+    finished.receiver.views = {
+        done["job_id"]: done,
+        IDS[5]: view("lost", "completed", 5, artifact_id="f" * 64),
+        IDS[6]: view("off", "completed", 6, artifact_id="f" * 64, in_manifest=False),
+        IDS[3]: STUCK,
+    }
+    assert finished("get", "--all", "--out", str(tmp_path / "models")) == 1
+    assert finished.err == "cis490-jobs: lost: job lost got another model meanwhile; try again\n"
+    folder = tmp_path / "models" / f"gbt_oracle-{IDS[4][:12]}"
+    assert f"done:\n{folder / 'gbt_oracle.ckpt.json'}" in finished.out
+    assert (folder / "gbt_oracle.xgb.json").exists()
+    del finished.receiver.views[IDS[5]]
+    models = finished.json("get", "--all", "--out", str(tmp_path / "models"))["models"]
+    assert [model["name"] for model in models] == ["done"]
+    finished.receiver.views = {}
+    assert finished("get", "--all") == 0
+    assert "no job of the plan is completed yet" in finished.err
+    assert finished("get") == finished("get", "done", "--all") == 2
+
+
+def test_get_on_a_full_disk_names_the_folder(finished, tmp_path, monkeypatch):
+    def full(*_: Any, **__: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(cli_bundle, "unpack", full)
+    assert finished("get", "done", "--out", str(tmp_path / "models")) == 1
+    assert finished.err == f"cis490-jobs: No space left on device: {tmp_path / 'models'}\n"
+
+
+def test_bare_and_version(run, capsys):
+    assert run() == 0
+    assert "Usage: cis490-jobs" in capsys.readouterr().out
+    assert run("--version") == 0
+    assert re.fullmatch(r"cis490-jobs \d+\.\d+\.\d+\n", capsys.readouterr().out)
+
+
+def test_progress_without_a_terminal_is_a_line_now_and_then():
+    now, err = [0.0], io.StringIO()
+    world = World(err=err, monotonic=lambda: now[0])
+    with meter(world, "sending") as progress:
+        for second in range(26):
+            now[0] = float(second)
+            progress(second * 1024**2, 100 * 1024**2)
+    assert err.getvalue().splitlines() == [
+        "cis490-jobs: sending: 10 of 100 MiB (10%)",
+        "cis490-jobs: sending: 20 of 100 MiB (20%)",
+    ]
+    with meter(world, "sending") as progress:
+        now[0] += 60
+        progress(2**20, 0)
+    assert err.getvalue().splitlines()[2:] == ["cis490-jobs: sending: 1 MiB"]
 
 
 # --- hostile bundles -------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from enum import StrEnum
+from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -32,6 +33,7 @@ from training.fleet.commands import hosts as cli_hosts
 from training.fleet.commands import recovery as cli_recovery
 from training.fleet.commands import status as cli_status
 from training.fleet.commands import views as cli_views
+from training.fleet.commands import wait as cli_wait
 from training.fleet.commands.bundle import BundleRefused, fetch_model
 from training.fleet.commands.world import (
     DEFAULT_URL,
@@ -51,7 +53,11 @@ _WATCH_S = 2.0
 NAME_A_JOB = "name a job: its name, its id, or a unique prefix of the id"
 UNFINISHED = ("pending", "claimed", "running")
 
-app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+app = typer.Typer(
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
 
 
 def _named(given: Any) -> Any:
@@ -61,16 +67,13 @@ def _named(given: Any) -> Any:
     return given
 
 
-Job = Annotated[
-    str,
-    typer.Argument(
-        metavar="JOB", help="Its name, its id, or a unique prefix of the id.", callback=_named
-    ),
-]
+JOB = typer.Argument(
+    metavar="JOB", help="Its name, its id, or a unique prefix of the id.", callback=_named
+)
+Job = Annotated[str, JOB]
 JOBS = typer.Argument(
     metavar="JOB...", help="Names, ids, or at least six digits of ids.", callback=_named
 )
-Jobs = Annotated[list[str], JOBS]
 Url = Annotated[
     str | None,
     typer.Option(help=f"Default ${URL_VARIABLE}, the one that was joined, or {DEFAULT_URL}."),
@@ -89,8 +92,21 @@ class Status(StrEnum):
     CANCELLED = "cancelled"
 
 
+def _version(asked: bool) -> None:
+    if asked:
+        print(f"cis490-jobs {version('cis490-training-fleet')}")
+        raise typer.Exit
+
+
 @app.callback()
-def common(ctx: typer.Context, receiver_url: Url = None, as_json: AsJson = False) -> None:
+def common(
+    ctx: typer.Context,
+    receiver_url: Url = None,
+    as_json: AsJson = False,
+    _: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Say which.")
+    ] = False,
+) -> None:
     """Look at the training fleet, and act on it.
 
     Whatever changes something, audit, certificates and tokens need an operator's certificate or $CIS490_OPERATOR_TOKEN.
@@ -214,10 +230,46 @@ def cancel(
 
 @app.command()
 def requeue(
-    ctx: typer.Context, jobs: Jobs, receiver_url: Url = None, as_json: AsJson = False
+    ctx: typer.Context,
+    jobs: Annotated[list[str] | None, JOBS] = None,
+    failed: Annotated[
+        bool, typer.Option("--failed", help="All of the plan that have failed.")
+    ] = False,
+    receiver_url: Url = None,
+    as_json: AsJson = False,
 ) -> int:
     """Have jobs trained again, from whatever state; their budgets begin anew."""
-    return _move(ctx.obj, jobs, receiver_url, as_json, lambda client, ref: client.requeue(ref))
+    world: World = ctx.obj
+    if not (jobs or failed):
+        raise CannotError(f"{NAME_A_JOB}; or all that have failed: --failed", USAGE)
+    refs = list(jobs or ())
+    if failed:
+        found = world.client(receiver_url).all_jobs(status="failed")
+        refs += [each["job_id"] for each in found if each["in_manifest"]]
+        if not refs:
+            world.complain("nothing to requeue: no job of the plan has failed")
+    return _move(world, refs, receiver_url, as_json, lambda client, ref: client.requeue(ref))
+
+
+@app.command()
+def wait(
+    ctx: typer.Context,
+    jobs: Annotated[list[str] | None, JOBS] = None,
+    every: Annotated[bool, typer.Option("--all", help="Every job of the plan.")] = False,
+    receiver_url: Url = None,
+    as_json: AsJson = False,
+) -> int:
+    """Return when jobs are over. Exit code 0: all completed; 3: one failed; 4: one was cancelled."""
+    world: World = ctx.obj
+    if bool(jobs) == every:
+        raise CannotError(f"{NAME_A_JOB}; or every job of the plan: --all", USAGE)
+    quiet = as_json or world.as_json
+    over = cli_wait.wait(world, world.client(receiver_url), list(jobs or ()), quiet=quiet)
+    if quiet:
+        keys = ("job_id", "name", "status", "error", "ended_by")
+        told = [{key: view.get(key) for key in keys} for view in over]
+        print(json_text({"jobs": told}), file=world.out)
+    return cli_wait.outcome(view["status"] for view in over)
 
 
 def _move(
@@ -306,7 +358,10 @@ def logs(
 @app.command()
 def get(
     ctx: typer.Context,
-    job: Job,
+    job: Annotated[str | None, JOB] = None,
+    every: Annotated[
+        bool, typer.Option("--all", help="Every completed one of the plan, a folder each.")
+    ] = False,
     out: Annotated[Path | None, typer.Option(help="Folder; default MODEL_MODE-ID.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace files that differ.")] = False,
     receiver_url: Url = None,
@@ -314,12 +369,49 @@ def get(
 ) -> int:
     """Fetch a completed job's model, verify it, and unpack it."""
     world: World = ctx.obj
+    if (job is not None) == every:
+        raise CannotError(f"{NAME_A_JOB}; or every completed one of the plan: --all", USAGE)
     client = world.client(receiver_url)
-    detail = client.job(job)
+    if job is not None:
+        shape, text = _get(world, client, job, out, force=force)
+        world.show(as_json, shape, lambda: text)
+        return DONE
+    code, shapes = DONE, []
+    for view in client.all_jobs(status="completed"):
+        if not view["in_manifest"]:
+            continue
+        try:
+            shape, text = _get(world, client, view["job_id"], out, force=force, parent=True)
+        except (BundleRefused, Refused) as refusal:
+            world.complain(f"{view['name']}: {refusal}")
+            code = REFUSED
+            continue
+        shapes.append(shape)
+        if not (as_json or world.as_json):
+            print(f"{printable(view['name'])}:\n{text}", file=world.out, flush=True)
+    if as_json or world.as_json:
+        print(json_text({"models": shapes}), file=world.out)
+    elif not shapes and code == DONE:
+        world.complain("no job of the plan is completed yet")
+    return code
+
+
+def _get(
+    world: World,
+    client: FleetClient,
+    ref: str,
+    out: Path | None,
+    *,
+    force: bool,
+    parent: bool = False,
+) -> tuple[cli_views.Json, str]:
+    """Fetch one model into ``out``, or (``parent``) into a folder of its own there: for machines, and for people."""
+    detail = client.job(ref)
     view, spec = detail["job"], detail["spec"]
-    folder = out or Path(f"{spec['model']}_{spec['mode']}-{view['job_id'][:12]}").name
+    own = Path(f"{spec['model']}_{spec['mode']}-{view['job_id'][:12]}").name
+    folder = (out or Path()) / own if parent else out or Path(own)
     with meter(world, "fetching") as progress:
-        artifact_id, files = fetch_model(client, detail, Path(folder), progress, force=force)
+        artifact_id, files = fetch_model(client, detail, folder, progress, force=force)
     shape = {
         "job_id": view["job_id"],
         "name": view["name"],
@@ -327,9 +419,8 @@ def get(
         "path": str(folder),
         "files": [{"name": f.name, "bytes": f.size, "sha256": f.sha256} for f in files],
     }
-    lines = [printable(f"{Path(folder, f.name)}  {cli_views.size(f.size)}") for f in files]
-    world.show(as_json, shape, lambda: "\n".join([*lines, f"verified: artifact {artifact_id}"]))
-    return DONE
+    lines = [printable(f"{folder / f.name}  {cli_views.size(f.size)}") for f in files]
+    return shape, "\n".join([*lines, f"verified: artifact {artifact_id}"])
 
 
 cli_audit.hook(app)
@@ -345,8 +436,9 @@ def main(argv: Sequence[str] | None = None, *, world: World | None = None) -> in
     replace_unprintable(world.out, world.err)
     command = typer.main.get_command(app)
     try:
+        given = sys.argv[1:] if argv is None else list(argv)
         code = command.main(
-            None if argv is None else list(argv),
+            given or ["--help"],
             prog_name="cis490-jobs",
             standalone_mode=False,
             obj=world,

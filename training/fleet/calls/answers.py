@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import MISSING, asdict, dataclass, fields
 from enum import StrEnum
 from typing import Any, TypeVar
 
@@ -194,11 +194,17 @@ class Fetched(_Record):
 
 def typed(kind: type[T], answer: Mapping[str, Any]) -> T:
     """Read an answer's known members; unknown ones are a newer receiver's and are left alone."""
-    known = {name: answer[name] for name in kind.__dataclass_fields__ if name in answer}  # type: ignore[attr-defined]
-    try:
-        return kind(**known)
-    except TypeError as error:
-        raise Unreachable(f"the receiver's answer lacks something: {error}") from error
+    wanted = fields(kind)  # type: ignore[arg-type]
+    missing = [
+        each.name
+        for each in wanted
+        if each.name not in answer and each.default is MISSING and each.default_factory is MISSING
+    ]
+    if missing:
+        raise Unreachable(
+            f"the receiver's answer lacks something ({', '.join(missing)}); is it another version, or another program?"
+        )
+    return kind(**{each.name: answer[each.name] for each in wanted if each.name in answer})
 
 
 def json_object(answer: Response) -> dict[str, Any]:

@@ -90,6 +90,10 @@ def fetch_model(
         shared = all(name.startswith(stem) for name in allowed)
         files = unpack(bundle, folder, allowed, force=force, shared=shared)
         return fetched.artifact_id, files
+    except OSError as error:
+        if error.filename is None:  # a full disk does not say where
+            raise OSError(error.errno, error.strerror, str(folder)) from error
+        raise
     finally:
         bundle.unlink(missing_ok=True)
 

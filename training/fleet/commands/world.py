@@ -24,6 +24,7 @@ URL_VARIABLE = "CIS490_RECEIVER_URL"
 TOKEN_VARIABLE = "CIS490_OPERATOR_TOKEN"  # noqa: S105 - the variable's name
 DEFAULT_URL = "http://127.0.0.1:8445"
 DONE, REFUSED, USAGE, UNREACHABLE = 0, 1, 2, 75
+_LINE_S = 10.0  # between two lines about progress, where there is no terminal
 
 Connect = Callable[[str, str | None], FleetClient]
 
@@ -81,6 +82,7 @@ class World:
     err: IO[str] = field(default_factory=lambda: sys.stderr)
     environ: Mapping[str, str] = field(default_factory=lambda: os.environ)
     sleep: Callable[[float], object] = time.sleep
+    monotonic: Callable[[], float] = SystemClock().monotonic
     url: str | None = None
     as_json: bool = False
 
@@ -136,10 +138,26 @@ class World:
 
 @contextmanager
 def meter(world: World, words: str) -> Iterator[Callable[[int, int], object]]:
-    """A bar with the time left, on a terminal; silence elsewhere."""
+    """A bar with the time left, on a terminal; elsewhere a line now and then."""
+    if not world.err.isatty():
+        yield _lines(world, words)
+        return
     columns = (TextColumn(words), BarColumn(), DownloadColumn(), TimeRemainingColumn())
     console = Console(file=world.err, highlight=False)
-    shown = world.err.isatty()
-    with Progress(*columns, console=console, transient=True, disable=not shown) as bar:
+    with Progress(*columns, console=console, transient=True) as bar:
         task = bar.add_task(words, total=None)
         yield lambda done, whole: bar.update(task, completed=done, total=whole or None)
+
+
+def _lines(world: World, words: str) -> Callable[[int, int], object]:
+    """Say how far it is when a while has passed since it began, or since it was said last."""
+    said_at = world.monotonic()
+
+    def progress(done: int, whole: int) -> None:
+        nonlocal said_at
+        if world.monotonic() - said_at >= _LINE_S:
+            said_at = world.monotonic()
+            of_all = f" of {whole / 1024**2:.0f} MiB ({done / whole:.0%})" if whole else " MiB"
+            world.complain(f"{words}: {done / 1024**2:.0f}{of_all}")
+
+    return progress
