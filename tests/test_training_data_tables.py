@@ -15,7 +15,7 @@ from training.data import ingest, understood
 from training.data.columns import Suspects, Wanted, channel_names, check_rounding, judge, suspects
 from training.data.dataset import load_processed
 from training.data.errors import DataError
-from training.data.ingest_long import rates
+from training.data.ingest_rows import rates
 from training.data.schema import read_schema
 
 CUT = ("--window-s", "8")

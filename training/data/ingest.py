@@ -25,9 +25,10 @@ from training.data.columns import Wanted, judge, suspects
 from training.data.dataset import other_data_set, remove_leftovers_of_build
 from training.data.errors import DataError
 from training.data.ingest_copies import without_copies
-from training.data.ingest_long import Cut, read_long
+from training.data.ingest_long import read_long
 from training.data.ingest_npz import read_npz
 from training.data.ingest_pcp import PcpCut, read_pcp
+from training.data.ingest_rows import Cut
 from training.data.ingested import Ingested, Said, without_missing, write
 from training.data.times import UNITS
 from training.streams import replace_unprintable
