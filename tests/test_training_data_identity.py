@@ -148,6 +148,28 @@ def test_small_whole_numbers_repeat_by_chance(values):
         assert (np.unique(kin.recording).size, kin.equal) == (30, ())
 
 
+def test_a_ramp_that_begins_anew_repeats_by_chance():
+    begins = np.random.default_rng(0).integers(0, 50, 300)
+    X = ((begins[:, None] + np.arange(16)) % 50)[:, None]
+    assert kin_of(X, np.arange(300) // 10).equal == ()
+
+
+@pytest.mark.parametrize("dead", [2, 30, 120])
+def test_a_dead_sensor_is_no_copy_of_itself(dead):
+    X = noise(120, samples=16)
+    X[120 - dead :] = 0
+    X[: dead // 2] = np.repeat(X[: dead // 2, :, :1], 16, axis=2)  # stuck where it was
+    kin = kin_of(X, np.arange(120) // 10)
+    assert (np.unique(kin.recording).size, kin.equal) == (12, ())
+
+
+def test_copies_are_known_however_many_there_are():
+    X = np.concatenate([noise(40), *[noise(40)[:2]] * 200])
+    kin = kin_of(X, np.arange(len(X)))
+    assert np.unique(kin.recording).size == 40
+    assert sum(pair.windows for pair in kin.equal) == 400
+
+
 def test_a_switch_that_flips_each_time_is_no_more_telling_than_one_that_does_not():
     X = np.random.default_rng(0).integers(0, 2, (300, 1, 16))
     X[[5, 55]] = (

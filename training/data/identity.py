@@ -145,8 +145,7 @@ def find_kin(
     hosts = host[first]
     rows = _sample_digests(X, names)
     whole = _whole(rows)
-    # Copies would make their own samples look usual.
-    chance = _Chance(X, np.sort(np.unique(whole, return_index=True)[1]))
+    chance = _Chance(X)
     equal = _equal_windows(X, whole, of, chance)
     links, sharing = _shared_samples(X, rows, of, chance)
     tree = list(range(len(ids)))
@@ -245,10 +244,10 @@ def _shared_samples(
 class _Chance:
     """Judges whether samples may be equal by chance: by how often their first value, and each step, occurs."""
 
-    def __init__(self, X: NDArray[np.float32], distinct: IntArray) -> None:
-        """Keep the windows ``X`` (N, C, T), of which ``distinct`` are counted when something asks."""
+    def __init__(self, X: NDArray[np.float32]) -> None:
+        """Keep the windows ``X`` (N, C, T); nothing is counted before something asks."""
         count, _, samples = X.shape
-        self._X, self._distinct = X, distinct
+        self._X = X
         self._needed = log2(max(count, 1)) + log2(max(count * samples, 1)) + SPARE_BITS
         self._usual: list[tuple[_Frequencies, _Frequencies]] | None = None
 
@@ -269,8 +268,8 @@ class _Chance:
         return dict(zip(rows.tolist(), (best >= self._needed).tolist(), strict=True))
 
     def _count(self) -> list[tuple[_Frequencies, _Frequencies]]:
-        places = np.linspace(0, self._distinct.size - 1, SAMPLED_WINDOWS).astype(np.int64)
-        part = np.asarray(self._X[self._distinct[np.unique(places)]], dtype=np.float32)
+        places = np.linspace(0, len(self._X) - 1, SAMPLED_WINDOWS).astype(np.int64)
+        part = np.asarray(self._X[np.unique(places)], dtype=np.float32)
         return [
             (_Frequencies.of(part[:, channel]), _Frequencies.of(np.diff(part[:, channel], axis=1)))
             for channel in range(part.shape[1])
@@ -290,10 +289,16 @@ class _Frequencies(NamedTuple):
         return cls(values, -np.log2(counts / seen.size), log2(2 * seen.size))
 
     def bits(self, values: NDArray[np.float32]) -> NDArray[np.float64]:
-        """(n,) information of the rows of ``values`` (n, k), as if each were drawn by itself."""
-        place = np.minimum(np.searchsorted(self.values, values), self.values.size - 1)
-        each = np.where(self.values[place] == values, self.bits_of[place], self.bits_unseen)
-        return np.asarray(each.sum(axis=1))
+        """(n,) information of the rows of ``values`` (n, k), as if each were drawn by itself.
+
+        What comes again within a row adds nothing: a sensor that is stuck stays where it is.
+        """
+        ordered = np.sort(values, axis=1)
+        new = np.ones(ordered.shape, dtype=bool)
+        new[:, 1:] = ordered[:, 1:] != ordered[:, :-1]
+        place = np.minimum(np.searchsorted(self.values, ordered), self.values.size - 1)
+        each = np.where(self.values[place] == ordered, self.bits_of[place], self.bits_unseen)
+        return np.asarray((each * new).sum(axis=1))
 
 
 def _overlaps_in_time(
