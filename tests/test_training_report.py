@@ -185,6 +185,24 @@ def test_what_is_shown_of_a_stored_report_is_what_was_shown_when_it_was_made():
     assert render(json.loads(to_json(made))) == render(made)
 
 
+def test_the_page_begins_with_what_was_understood_and_with_machines_that_are_there():
+    page = render(report(understood=["benign      normal (--benign)", "rate        8 Hz"]))
+    assert page.index("What the data were understood to be") < page.index("Host by host")
+    assert "benign      normal (--benign)" in page
+    assert "Trained on lab-a, lab-b; judged on machines it has not seen: lab-c." in page
+
+
+def test_a_report_of_before_still_has_a_page():
+    old = report()
+    for key in ("understood", "classes"):
+        old.pop(key)
+    for key in ("hosts", "classes", "unseen_hosts", "seen_hosts", "never_trained"):
+        old["split"].pop(key)
+    page = render(old)
+    assert "Trained on lab-a, lab-b; judged on lab-c." in page
+    assert "understood to be" not in page
+
+
 def test_names_cannot_break_out_of_the_page():
     page = render(report(model="<script>alert(1)</script>", host='"><img src=x>'))
     assert "<script" not in page

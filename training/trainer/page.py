@@ -323,7 +323,9 @@ def _hosts(report: Mapping[str, Any]) -> list[dict[str, Any]]:
     for name, found in _sorted(report["per_host"]):
         false = found["fpr"]["value"]
         times = None if false is None or not target else false / target
-        rows.append({"name": name, "found": found, "times": times})
+        ci95 = found["fpr"]["ci95"]
+        over = times is not None and ci95 is not None and ci95[0] > target
+        rows.append({"name": name, "found": found, "times": times, "over": over})
     return rows
 
 
