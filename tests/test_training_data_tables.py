@@ -463,6 +463,19 @@ def test_the_step_of_windows_without_episodes_is_that_of_their_host(ingested):
     assert ingested.load().schema.window_s == 8.0
 
 
+def test_a_stride_cannot_contradict_the_times(ingested):
+    rows = recordings("ab", 1).with_columns(window=pl.Series(np.arange(80) // 10))
+    assert "by t it is 10 s" in ingested.refused(rows, "--stride-s", "4")
+    ingested.taken(rows.drop("t"), "--hz", "1", "--stride-s", "4")
+    assert ingested.load().t_start[:4].tolist() == [0.0, 4.0, 8.0, 12.0]
+
+
+def test_single_windows_in_milliseconds_are_refused(ingested):
+    single = {name: value for name, value in arrays().items() if name != "episode"}
+    said = ingested.refused(single | {"t": np.arange(24) * 800.0}, "--hz", "10")
+    assert "a window is 0.8 s long, but by t one begins each 800 s" in said
+
+
 # -- small ones --------------------------------------------------------------------------------------------------------
 
 

@@ -160,8 +160,8 @@ def _given_windows(rows: Rows, window: NDArray[np.str_], cut: Cut) -> _Windows:
     timing, why, hz = Timing.SECONDS, "--hz", cut.hz or 1.0
     if rows.t is None:
         timing, why = (Timing.SECONDS, "--hz") if cut.hz else (Timing.NONE, "neither t nor --hz")
-        t_start = following(episode, samples / hz)
         stride_s = cut.stride_s or samples / hz
+        t_start = following(episode, stride_s)
     else:
         hz = rate_of(rows, cut, group)
         why = "--hz" if cut.hz else "read off t"
@@ -171,7 +171,11 @@ def _given_windows(rows: Rows, window: NDArray[np.str_], cut: Cut) -> _Windows:
         recordings = [str(number) for number in range(int(recording.max()) + 1)]
         steps = times.usual_steps(t_start, recording[first], recordings, least=1)
         usual_step = measured(float(np.median(list(steps.values())))) if steps else samples / hz
-        stride_s = cut.stride_s or usual_step
+        if cut.stride_s is not None:
+            raise DataError(
+                f"{rows.path} has columns 'window' and 't': leave --stride-s out, by t it is {usual_step:g} s."
+            )
+        stride_s = usual_step
     X = np.ascontiguousarray(
         rows.values[order].reshape(-1, samples, rows.values.shape[1]).transpose(0, 2, 1)
     )

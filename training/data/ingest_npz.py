@@ -192,7 +192,7 @@ def _step(
     step = measured(float(np.median(list(steps.values()))))
     if hz is None:
         times.check_step(step / samples, t_unit, "The samples of windows that follow each other")
-    elif not single:
+    else:
         times.check_length(samples / hz, step, t_unit)
     return step
 
