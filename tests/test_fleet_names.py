@@ -149,6 +149,24 @@ def test_the_hosts_that_a_plan_file_names_are_those_of_its_jobs_too(tmp_path: Pa
     assert plan.named_hosts == {"pi": "allowed_hosts of job a", "W-1": "denied_hosts of job a"}
 
 
+def test_jobs_that_differ_in_how_a_number_is_written_are_noted(tmp_path: Path) -> None:
+    own = '[trainers.own]\ncommand = ["x"]\n'
+    values = ("1", "1.0", '"1"', "2", "true", '"one"')
+    jobs = [
+        job(f"hyper.a = {n}\nhyper.pause = {value}", model="own", name=f"j{place}")
+        for place, (n, value) in enumerate([(0, value) for value in values] + [(9, "1")])
+    ]
+    path = tmp_path / "plan.toml"
+    path.write_text(HEAD + "".join(jobs) + own)
+    _, plan = load_plan(path, TableDescriber(), References())
+    said = [note.split(", and both")[0] for note in plan.notes]
+    assert said == [
+        'jobs "j0" and "j1" differ only in how hyper.pause is written (1 and 1.0)',
+        'jobs "j0" and "j2" differ only in how hyper.pause is written (1 and "1")',
+    ]
+    assert a_service().reload([], plan).notes == list(plan.notes)
+
+
 def test_two_tables_for_one_host_are_refused() -> None:
     mistake = only(HEAD + "[hosts.w1]\n[hosts.W1]\n" + job())
     assert (mistake.key, mistake.line) == ("hosts.W1", 4)

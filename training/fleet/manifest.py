@@ -31,6 +31,7 @@ from training.fleet.plans.describe import (
     ProcessDescriber,
     describe_command,
 )
+from training.fleet.plans.notes import notes
 from training.fleet.plans.reader import Problem, Table, path_text
 from training.fleet.plans.syntax import UnreadableError, parse, read_source
 from training.fleet.plans.types import (
@@ -190,6 +191,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         else:
             print(error, file=sys.stderr)
         return 2
+    for note in notes(plan):
+        print(f"note: {note}", file=sys.stderr)
     if args.json or not sys.stdout.isatty():
         say(json.dumps(_offline(plan), indent=2))
     else:

@@ -40,6 +40,8 @@ class Plan:
     datasets: Mapping[str, frozenset[Needs]] = field(default_factory=dict)
     # name of a data set, as the plan writes it → the one that it stood for when the plan was read
     dataset_names: Mapping[str, str] = field(default_factory=dict)
+    # what its file says without being wrong, and hardly means; a sentence each
+    notes: tuple[str, ...] = ()
     # every host that its jobs name → the first that does, and by which key
     named_hosts: Mapping[str, str] = field(default_factory=dict)
     # data set, or the name of one that nobody knows → how the plan names it, and how many of its jobs

@@ -469,7 +469,8 @@ class Service:
         self.queue.keep_plan_datasets(plan.dataset_names)
         hosts = host_edits(before.hosts, plan.hosts, self.queue.held()) if known else []
         trainers = trainer_edits(before.trainers, plan.trainers) if known else []
-        notes = [f"host {name}: {said}" for name, said in self.roster.never_asked().items()]
+        notes = list(plan.notes)
+        notes += [f"host {name}: {said}" for name, said in self.roster.never_asked().items()]
         notes += [f"data set {name}: {said}" for name, said in self.missing_datasets().items()]
         counts, told = synced.counts, first([*synced.edits, *hosts, *trainers])
         return ReloadReply(

@@ -20,6 +20,7 @@ from training.fleet.edits import sentence
 from training.fleet.job import Needs
 from training.fleet.manifest import JobSpec, Manifest, ManifestError, load_manifest
 from training.fleet.plans.describe import Describer, describe_command
+from training.fleet.plans.notes import notes
 from training.fleet.protocol import Refusal, ReloadReply, Slug
 from training.fleet.roster import Plan
 from training.fleet.service import Service
@@ -122,6 +123,7 @@ def load_plan(
         _readers(there),
         dataset_names=dict(datasets.found),
         dataset_jobs=_dataset_jobs(manifest.jobs, datasets.found),
+        notes=tuple(notes(manifest)),
         named_hosts=_named_hosts(manifest),
     )
 

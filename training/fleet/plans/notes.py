@@ -1,0 +1,53 @@
+"""PURE: what a manifest may say without being wrong, and yet hardly means."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+from training.fleet.plans.describe import HyperValue
+from training.fleet.plans.types import JobSpec, Manifest
+
+
+def notes(plan: Manifest) -> list[str]:
+    """A sentence for each thing that the operator should look at again."""
+    unasked = {name for name, own in plan.trainers.items() if not own.describe}
+    return list(_written_twice(job for job in plan.jobs if job.model in unasked))
+
+
+def _written_twice(jobs: Iterable[JobSpec]) -> Iterable[str]:
+    """Jobs that differ only in how a number is written: nobody was asked whether 1, 1.0 and "1" are one."""
+    first: dict[Any, JobSpec] = {}
+    for job in jobs:
+        plain = {key: _plain(value) for key, value in job.hyper.items()}
+        rest = (job.model, job.mode, job.split_recipe, job.train_hosts, job.seed, job.dataset)
+        twin = first.setdefault((*rest, json.dumps(plain, sort_keys=True)), job)
+        if twin is not job:
+            key = next(
+                key for key in sorted(job.hyper) if not _same(job.hyper[key], twin.hyper[key])
+            )
+            yield (
+                f'jobs "{twin.name}" and "{job.name}" differ only in how hyper.{key} is written '
+                f"({_shown(twin.hyper[key])} and {_shown(job.hyper[key])}), and both are trained; write it alike, or "
+                "say with `describe` which type it has"
+            )
+
+
+def _plain(value: HyperValue) -> object:
+    """The number that a value may be read as, in one form."""
+    if isinstance(value, bool):
+        return value
+    try:
+        number = float(value)
+    except ValueError:
+        return value
+    return number if abs(number) < 2**53 else value
+
+
+def _same(one: HyperValue, other: HyperValue) -> bool:
+    return type(one) is type(other) and one == other
+
+
+def _shown(value: HyperValue) -> str:
+    return json.dumps(value, ensure_ascii=False)
