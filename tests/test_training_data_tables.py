@@ -262,14 +262,14 @@ def test_hosts_with_unlike_rates_are_refused_by_name(ingested):
     slow, fast = recordings("a", 4), recordings("b", 4, hz=10.0)
     fast = fast.with_columns(episode=pl.col("episode") + "b")
     said = ingested.refused(pl.concat([slow, slow.with_columns(host=pl.lit("c")), fast]), *CUT)
-    assert "The host 'b': sampled at 10 Hz, but the usual rate is 1" in said
+    assert "Sampled at 10 Hz, but the usual rate is 1: the host 'b': bring all" in said
     one = recordings("a", 2, hz=10.0)
     said = ingested.refused(one, "--window-s", "2", "--hz", "1")
-    assert "The host 'a': sampled at 10 Hz, but --hz says 1" in said
+    assert "Sampled at 10 Hz, but --hz says 1: the host 'a'" in said
     assert ingested.taken(one, "--window-s", "1", "--hz", "10.2")["windows"] > 0
     windows = pl.concat([recordings("a", 1), recordings("b", 1, hz=10.0)]).drop("episode")
     windows = windows.with_columns(window=pl.Series(np.arange(80) // 10))
-    assert "sampled at" in ingested.refused(windows)
+    assert "Sampled at" in ingested.refused(windows)
 
 
 # -- what gives no window ----------------------------------------------------------------------------------------------
@@ -446,7 +446,7 @@ def test_the_unit_of_time_can_be_said(ingested):
 
 def test_one_host_in_milliseconds_is_refused(ingested):
     t = pl.when(pl.col("host") == "c").then(pl.col("t") * 1000).otherwise(pl.col("t"))
-    assert "The host 'c': sampled at 0.001 Hz" in ingested.refused(
+    assert "Sampled at 0.001 Hz, but the usual rate is 1: the host 'c'" in ingested.refused(
         recordings().with_columns(t=t), *CUT
     )
 

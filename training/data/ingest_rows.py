@@ -208,14 +208,10 @@ def check_rates(rows: Rows, group: NDArray[np.int64], hz: float, *, said: bool) 
     for host in sorted(hosts):
         mine = [n for n in by_group if str(rows.host[first[int(n)]]) == host]
         if all(n in odd for n in mine):
-            steps[f"The host {host!r}"] = by_group[mine[0]]
+            steps[f"the host {host!r}"] = by_group[mine[0]]
         else:
-            steps |= {_capital(name_of(rows, first[int(n)])): odd[n] for n in mine if n in odd}
+            steps |= {name_of(rows, first[int(n)]): odd[n] for n in mine if n in odd}
     times.check_rates(steps, hz, said)
-
-
-def _capital(text: str) -> str:
-    return text[:1].upper() + text[1:]
 
 
 def rate_of(rows: Rows, cut: Cut, group: NDArray[np.int64]) -> float:

@@ -127,7 +127,7 @@ def check_rates(steps: Mapping[str, float], hz: float, said: bool) -> None:
     others = f"--hz says {hz:g}" if said else f"the usual rate is {hz:g}"
     more = f" and {len(odd) - 3} more" if len(odd) > 3 else ""
     raise DataError(
-        f"{', '.join(odd[:3])}{more}: sampled at {1 / steps[odd[0]]:.4g} Hz, but {others}: "
+        f"Sampled at {1 / steps[odd[0]]:.4g} Hz, but {others}: {', '.join(odd[:3])}{more}: "
         "bring all to one rate, or ingest them apart."
     )
 
