@@ -511,7 +511,7 @@ def test_the_commands(state: State, folder: Path) -> None:
     bundle_of(state, "done").unlink()
     code, out, _ = run("backup", str(folder), *where)
     assert code == 1
-    assert "restore brings it back" in out
+    assert f"`cis490-jobs restore {folder} --force --db" in out
     code, out, err = run("restore", str(folder), *where, "--force")
     assert (code, err) == (0, "")
     assert "1 bundle brought back; there already: 2" in out

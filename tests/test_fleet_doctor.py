@@ -41,7 +41,7 @@ from training.fleet.recovery.doctor import examine
 from training.fleet.recovery.doctor_rows import QUESTIONS
 from training.fleet.recovery.findings import SHOWN_MAX, Finding, Level, Report
 from training.fleet.recovery.rebuild import rebuild
-from training.fleet.state import State
+from training.fleet.state import DEFAULT, State
 from training.fleet.store import RESERVE_BYTES
 
 
@@ -177,6 +177,26 @@ def test_what_the_doctor_says_heals(state: State, check: str, statements: list[s
         assert check in ("clock", "quarantine", "slots"), "these are about the world"
         return
     assert found(state) == []
+
+
+def test_remedies_act_on_the_state_that_was_looked_at(tmp_path: Path) -> None:
+    text = "`cis490-jobs restore FOLDER --force` brings it; `cis490-jobs requeue x` trains; rebuild"
+    assert State.of(DEFAULT).typed(text) == text
+    here = tmp_path / "a state"
+    typed = State.of(here, models=Path("m")).typed(text)
+    assert f"`cis490-jobs restore FOLDER --force --state-dir '{here}' --models-dir m`" in typed
+    assert "`cis490-jobs requeue x` trains; rebuild" in typed, "the receiver is asked, not the disk"
+
+
+def test_commands_say_their_remedies_with_the_flags_that_they_were_given(tmp_path: Path) -> None:
+    out, err = io.StringIO(), io.StringIO()
+    world = World(out=out, err=err, environ={})
+    argv = ["doctor", "--db", str(tmp_path / "my.db"), "--models-dir", str(tmp_path)]
+    assert cli.main(argv, world=world) == 1
+    said = " ".join((out.getvalue() + err.getvalue()).split())
+    commands = re.findall("`(cis490-jobs (?:restore|rebuild|backup)[^`]*)`", said)
+    assert commands
+    assert all(f"--db {tmp_path / 'my.db'}" in each for each in commands)
 
 
 def test_the_remedy_of_a_quarantine_is_that_of_its_cause(state: State) -> None:

@@ -29,6 +29,7 @@ from training.fleet.policy_options import page, policy_of, setting
 from training.fleet.protocol import Refusal, ReloadReply
 from training.fleet.queue import JobQueue
 from training.fleet.service import Service
+from training.fleet.state import DEFAULT, State
 from training.fleet.storage.errors import StoreError
 from training.fleet.storage.locking import LockedError, exclusive
 from training.fleet.storage.mark import MARK, another_database
@@ -193,10 +194,11 @@ def _forget_nothing(db: Path, store: ArtifactStore) -> None:
         if db.stat().st_size:
             return
     if next(store.artifacts(), None) is not None:
-        raise StartError(
+        words = (
             f"there is no database at {db}, but models in {store.root}: `cis490-jobs restore FOLDER` brings a backup "
             "back, `cis490-jobs rebuild` makes it anew from them; to begin from nothing, move that folder away"
         )
+        raise StartError(State.of(DEFAULT, db, store.root).typed(words))
 
 
 def _load(reloader: Reloader) -> None:

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import re
+import shlex
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from training.fleet.storage.locking import LockedError, exclusive
 
 DEFAULT = Path("/var/lib/cis490")
 DATABASE = "training_jobs.db"
+
+
+_COMMAND = re.compile(r"`(cis490-jobs (?:doctor|backup|restore|rebuild)\b[^`]*)`")
 
 
 class RecoveryError(Exception):
@@ -24,12 +29,27 @@ class State:
     db: Path
     models: Path
     tls: Path
+    given: tuple[str, ...] = field(default=(), compare=False)  # the flags that said so
 
     @classmethod
     def of(cls, folder: Path, db: Path | None = None, models: Path | None = None) -> State:
         """The receiver's defaults in ``folder``, unless something lies elsewhere."""
         place = folder / DATABASE if db is None else db
-        return cls(place, folder / "models" if models is None else models, place.parent / "tls")
+        store = folder / "models" if models is None else models
+        said = (
+            ("--state-dir", None if folder == DEFAULT else folder),
+            ("--db", db),
+            ("--models-dir", models),
+        )
+        given = tuple(part for flag, path in said if path is not None for part in (flag, str(path)))
+        return cls(place, store, place.parent / "tls", given)
+
+    def typed(self, text: str) -> str:
+        """``text`` with commands that act on this state, and on no other, when they are typed as they stand."""
+        if not self.given:
+            return text
+        flags = shlex.join(self.given)
+        return _COMMAND.sub(lambda found: f"`{found[1]} {flags}`", text)
 
     @property
     def datasets(self) -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from argparse import ArgumentTypeError
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -65,6 +66,7 @@ def doctor(
     state = State.of(state_dir, db, models_dir)
     with meter(world) as progress:
         report = examine(state, SystemClock(), deep=deep, policy=figures, progress=progress)
+    report = report.worded(state.typed)
     world.show(as_json, report.to_dict(), lambda: render(report, deep=deep))
     return DONE if report.healthy else REFUSED
 
@@ -87,7 +89,7 @@ def backup(
 
     world: World = ctx.obj
     state = State.of(state_dir, db, models_dir)
-    with meter(world) as progress, told():
+    with meter(world) as progress, told(state):
         made = Backup(folder).make(
             state,
             SystemClock(),
@@ -109,9 +111,15 @@ def backup(
         "only_in_backup": made.mended,
         "datasets": data.sets,
     }
-    lines = [f"lost: {each}; doctor --deep says what to do" for each in lost]
+    lines = [
+        state.typed(f"lost: {each}; `cis490-jobs doctor --deep` says what to do") for each in lost
+    ]
     lines += [
-        f"good here and not in the store: {each}; restore brings it back" for each in made.mended
+        state.typed(
+            f"good here and not in the store: {each}; with the receiver stopped, "
+            f"`cis490-jobs restore {shlex.quote(str(folder))} --force` brings it back"
+        )
+        for each in made.mended
     ]
     if with_keys and not made.contents.keys:
         lines.append("there are no keys to back up")
@@ -143,7 +151,7 @@ def restore(
 
     world: World = ctx.obj
     state = State.of(state_dir, db, models_dir)
-    with meter(world) as progress, told():
+    with meter(world) as progress, told(state):
         done = Restore(folder, state, SystemClock(), progress=progress).run(
             snapshot=snapshot, force=force, with_keys=with_keys
         )
@@ -192,7 +200,7 @@ def rebuild(
 
     world: World = ctx.obj
     state = State.of(state_dir, db, models_dir)
-    with meter(world) as progress, told():
+    with meter(world) as progress, told(state):
         jobs = planned(manifest, state)
         done = make_anew(state, jobs, SystemClock(), force=force, progress=progress)
     report = _checked(state)
@@ -220,7 +228,7 @@ def rebuild(
 def _checked(state: State) -> Report:
     from training.fleet.recovery.doctor import examine
 
-    return examine(state, SystemClock())
+    return examine(state, SystemClock()).worded(state.typed)
 
 
 def printable_text(lines: list[str]) -> Text:
@@ -228,12 +236,12 @@ def printable_text(lines: list[str]) -> Text:
 
 
 @contextmanager
-def told() -> Iterator[None]:
+def told(state: State) -> Iterator[None]:
     """What cannot be done, as the command line says it."""
     try:
         yield
     except RecoveryError as error:
-        raise CannotError(str(error)) from None
+        raise CannotError(state.typed(str(error))) from None
 
 
 def render(report: Report, *, deep: bool) -> RenderableType:

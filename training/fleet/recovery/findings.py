@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from itertools import islice
 from typing import Any
@@ -65,6 +65,14 @@ class Report:
             self.findings.append(
                 Finding(check, f"there are {count} more of this kind", last.remedy, last.level)
             )
+
+    def worded(self, words: Callable[[str], str]) -> Report:
+        """The same, its sentences passed through ``words``."""
+        findings = [
+            replace(each, problem=words(each.problem), remedy=words(each.remedy))
+            for each in self.findings
+        ]
+        return Report(findings, self.looked_at)
 
     @property
     def healthy(self) -> bool:
