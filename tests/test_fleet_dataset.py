@@ -630,8 +630,16 @@ def test_the_commands_push_list_and_remove(tmp_path: Path, folder: Path) -> None
         assert f"processed was {first[:12]}, which stays under its id" in out
         assert "reload" not in out, "the plan names no data set"
         run(receiver, "dataset", "push", str(folder), "--name", "again")
-        code, _, err = run(receiver, "dataset", "remove", "again")
-        assert (code, "is also called processed" in err) == (1, True), "both names would go"
+        code, out, _ = run(receiver, "dataset", "remove", "again")
+        assert (code, "is also called processed" in out) == (0, True), out
+        second = json.loads(run(receiver, "dataset", "list", "--json")[1])["datasets"][0]
+        assert second["names"] == ["processed"], "the data stay under the other name"
+        calls = receiver.client("desk", "plain").datasets
+        with pytest.raises(Refused, match="is the only name"):
+            calls.unname(second["dataset_id"], "processed")
+        with pytest.raises(Refused, match="is not called"):
+            calls.unname(first, "processed")
+        run(receiver, "dataset", "push", str(folder), "--name", "again")
         second = json.loads(run(receiver, "dataset", "list", "--json")[1])["datasets"][0]
         out = run(receiver, "dataset", "remove", second["dataset_id"])[1]
         assert f"again, processed ({second['dataset_id'][:12]}) is gone" in out

@@ -51,5 +51,14 @@ def check_unused(service: Service, dataset_id: str) -> None:
         )
 
 
+def check_name_unused(service: Service, name: str) -> None:
+    """Raise Refusal while the plan writes this name."""
+    if name in service.plan.dataset_names:
+        raise Refusal(
+            Slug.WRONG_STATE,
+            f"jobs of the plan name the data set {name}; change the plan and reload first",
+        )
+
+
 def _unfinished(jobs: list[Job]) -> list[Job]:
     return [job for job in jobs if job.status not in FINAL]

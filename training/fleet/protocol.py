@@ -465,6 +465,10 @@ class DatasetPublishRequest(Wire, frozen=True, kw_only=True):
     name: Annotated[str, Meta(extra_json_schema={"pattern": DATASET_NAME_PATTERN})] | None = None
 
 
+class DatasetUnnameRequest(Wire, frozen=True, kw_only=True):
+    name: Annotated[str, Meta(extra_json_schema={"pattern": DATASET_NAME_PATTERN})]
+
+
 class DatasetRemoveReply(Wire, frozen=True, kw_only=True):
     dataset_id: str
     freed: int  # bytes

@@ -106,7 +106,7 @@ def remove_dataset(
     receiver_url: Url = None,
     as_json: AsJson = False,
 ) -> int:
-    """Forget a data set that no job needs."""
+    """Forget a data set that no job needs; of one with several names only the name that was given."""
     world: World = ctx.obj
     calls = world.client(receiver_url).datasets
     rows = calls.datasets()["datasets"]
@@ -117,9 +117,13 @@ def remove_dataset(
         raise CannotError(f"{error}; `cis490-jobs dataset list` shows all", REFUSED) from None
     others = sorted(name for name, each in names.items() if each == found and name != dataset)
     if dataset in names and others:
-        raise CannotError(
-            f"{dataset} is also called {', '.join(others)}, and all would go; remove it by its id: {found[:12]}"
+        still = ", ".join(others)
+        line = (
+            f"{printable(dataset)} names nothing any more; its files stay, {found[:12]} is also called "
+            f"{printable(still)} (`cis490-jobs dataset remove {found[:12]}` removes them under every name)"
         )
+        world.show(as_json, calls.unname(found, dataset), lambda: line)
+        return DONE
     answer = calls.remove(found)
     called = ", ".join(name for name in sorted(names) if names[name] == found) or "data set"
     line = f"{printable(called)} ({found[:12]}) is gone, {size(answer['freed'])} are free"

@@ -79,6 +79,10 @@ class DatasetCalls:
         """Forget it (``DatasetRemoveReply``)."""
         return self._post(f"{_set(dataset_id)}/remove", {})
 
+    def unname(self, dataset_id: str, name: str) -> dict[str, Any]:
+        """Free one of its names (``DatasetView``)."""
+        return self._post(f"{_set(dataset_id)}/unname", {"name": name})
+
     def listing(self, dataset_id: str, *, tries: int | None = None) -> Listing:
         """The listing, verified; Damaged when it is not the one of this id, or breaks a rule."""
         document = self._get(_set(dataset_id), dataset_id, tries)

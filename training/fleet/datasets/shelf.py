@@ -207,6 +207,18 @@ class DatasetShelf:
                     freed += length
             return freed
 
+    def unname(self, dataset_id: str, name: str) -> Shelved:
+        """Free one of several names. Raises NoDataset when it is none of this data set, BadName when it is the last."""
+        with self._lock, disk_errors("freeing a name"):
+            known = self.catalogue()
+            if known.names.get(name) != dataset_id:
+                raise NoDataset(f"data set {dataset_id[:12]} is not called {name[:80]!r}")
+            if list(known.names.values()).count(dataset_id) == 1:
+                raise BadName(f"{name} is the only name of data set {dataset_id[:12]}: remove that")
+            self._fs.unlink(self.root / "names" / name)
+            self._fs.sync_folder(self.root / "names")
+            return self._shelved(dataset_id, self.catalogue())
+
     def sweep(self, older_than: float) -> int:
         """Remove drafts last touched before ``older_than`` (epoch s) and pieces that nobody lists; how many files."""
         with self._lock, disk_errors("sweeping the data sets"):

@@ -56,6 +56,7 @@ POLICY: Mapping[tuple[str, str], Access] = {
     ("GET", f"{_DATASET}/piece/{{sha256}}"): Access.READER,
     ("POST", f"{_DATASET}/publish"): Access.OPERATOR,
     ("POST", f"{_DATASET}/remove"): Access.OPERATOR,
+    ("POST", f"{_DATASET}/unname"): Access.OPERATOR,
     ("GET", "/v1/authority"): Access.JOINING,
     ("POST", "/v1/join"): Access.JOINING,
     ("POST", "/v1/renew"): Access.OWNER,

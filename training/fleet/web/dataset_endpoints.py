@@ -12,7 +12,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from training.fleet.data_use import NameMoved, check_unused, name_moved
+from training.fleet.data_use import NameMoved, check_name_unused, check_unused, name_moved
 from training.fleet.datasets.pieces import (
     BATCH_BYTES,
     BATCH_HEAD_BYTES,
@@ -30,6 +30,7 @@ from training.fleet.protocol import (
     DatasetPublishRequest,
     DatasetRemoveReply,
     DatasetsReply,
+    DatasetUnnameRequest,
     DatasetView,
     Refusal,
     Slug,
@@ -57,6 +58,7 @@ def addresses() -> list[tuple[str, str, Endpoint]]:
         ("GET", f"{_SET}/piece/{{sha256}}", piece),
         ("POST", f"{_SET}/publish", publish),
         ("POST", f"{_SET}/remove", remove),
+        ("POST", f"{_SET}/unname", unname),
     ]
 
 
@@ -143,6 +145,20 @@ async def remove(hub: Hub, request: Request) -> Response:
     await hub.act(request, noted)
     logger.info("data set %s is removed, %d bytes are free", dataset_id[:12], freed)
     return reply(DatasetRemoveReply(dataset_id=dataset_id, freed=freed))
+
+
+async def unname(hub: Hub, request: Request) -> Response:
+    """Free one of several names of a data set, which stays."""
+    shelf, dataset_id = _shelf(hub), _id(request)
+    name = (await read_json(hub, request, DatasetUnnameRequest)).name
+    await hub.act(request, lambda: check_name_unused(hub.service, name))
+    shelved = await hub.disk(lambda: shelf.unname(dataset_id, name))
+    who = acting(hub, request)
+    await hub.act(
+        request,
+        lambda: hub.audit.write(who, Act.DATASET_REMOVE, dataset_id, before={"name": name}),
+    )
+    return reply(_view(shelved))
 
 
 # -- hosts, and operators -----------------------------------------------------------------------------------------

@@ -274,6 +274,10 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
         "remove_dataset", "forget it", reply=wire.DatasetRemoveReply,
         slugs=(*_FETCHED, Slug.WRONG_STATE),
     ),
+    ("POST", f"{_SET}/unname"): Operation(
+        "unname_dataset", "free one of its names", wire.DatasetUnnameRequest, wire.DatasetView,
+        (*_FETCHED, Slug.WRONG_STATE),
+    ),
     ("GET", PATH): Operation("openapi", "this document", reply=dict),
 }  # fmt: skip
 
