@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import io
 import json
@@ -914,6 +915,30 @@ def test_bare_and_version(run, capsys):
     assert "Usage: cis490-jobs" in capsys.readouterr().out
     assert run("--version") == 0
     assert re.fullmatch(r"cis490-jobs \d+\.\d+\.\d+\n", capsys.readouterr().out)
+
+
+@pytest.mark.parametrize(
+    ("typed", "offered"),
+    [
+        ("show gbt", ["gbt-oracle", "gbt-realistic"]),
+        ("cancel mlp-oracle c", ["cnn-oracle"]),
+        ("release d", ["desk"]),
+        ("show nobody", []),
+    ],
+)
+def test_the_shell_completes_names_of_jobs_and_hosts(run, typed, offered, monkeypatch, capsys):
+    hosts = [{"hostname": "desk"}, {"hostname": "pi"}]
+    run.receiver.answers["GET", "/v1/workers"] = {"workers": hosts, "now": NOW}
+    words = f"cis490-jobs {typed}"
+    monkeypatch.setenv("_CIS490_JOBS_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", words)
+    monkeypatch.setenv("COMP_CWORD", str(words.count(" ")))
+    for answers in (True, False):
+        if not answers:
+            run.receiver.request = None
+        with contextlib.suppress(SystemExit):
+            run()
+        assert capsys.readouterr().out.split() == (offered if answers else [])
 
 
 def test_progress_without_a_terminal_is_a_line_now_and_then():

@@ -27,6 +27,7 @@ from training.fleet.client import (
     Unreachable,
 )
 from training.fleet.commands import audit as cli_audit
+from training.fleet.commands import complete as cli_complete
 from training.fleet.commands import dataset as cli_dataset
 from training.fleet.commands import enroll as cli_enroll
 from training.fleet.commands import hosts as cli_hosts
@@ -54,7 +55,6 @@ NAME_A_JOB = "name a job: its name, its id, or a unique prefix of the id"
 UNFINISHED = ("pending", "claimed", "running")
 
 app = typer.Typer(
-    add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
@@ -68,11 +68,17 @@ def _named(given: Any) -> Any:
 
 
 JOB = typer.Argument(
-    metavar="JOB", help="Its name, its id, or a unique prefix of the id.", callback=_named
+    metavar="JOB",
+    help="Its name, its id, or a unique prefix of the id.",
+    callback=_named,
+    autocompletion=cli_complete.jobs,
 )
 Job = Annotated[str, JOB]
 JOBS = typer.Argument(
-    metavar="JOB...", help="Names, ids, or at least six digits of ids.", callback=_named
+    metavar="JOB...",
+    help="Names, ids, or at least six digits of ids.",
+    callback=_named,
+    autocompletion=cli_complete.jobs,
 )
 Url = Annotated[
     str | None,

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from training.fleet.commands import complete
 from training.fleet.commands.world import World
 from training.fleet.printable import one_line, printable
 
@@ -18,7 +19,10 @@ def hook(app: typer.Typer) -> None:
 
 def release(
     ctx: typer.Context,
-    hosts: Annotated[list[str], typer.Argument(metavar="HOST...", help="Host ids.")],
+    hosts: Annotated[
+        list[str],
+        typer.Argument(metavar="HOST...", help="Host ids.", autocompletion=complete.hosts),
+    ],
     receiver_url: Annotated[str | None, typer.Option(help="As for all commands.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
 ) -> int:
