@@ -132,6 +132,13 @@ def test_too_few_benign_windows_to_pretrain_on(tmp_path: Path) -> None:
     assert "benign windows to learn from" in ended.sentence
 
 
+def test_without_a_benign_class_there_is_nothing_to_pretrain_on(tmp_path: Path) -> None:
+    data = make_data(tmp_path / "data", names=["run", "walk"])
+    ended = run(arguments("transformer_ssl", data, tmp_path))
+    assert ended.code == Exit.BAD_DATA
+    assert "say which class is benign when you make the data set" in ended.sentence
+
+
 @pytest.mark.parametrize("model", ["gbt", "mlp"])
 def test_permuted_labels_teach_nothing(model: str, tmp_path: Path) -> None:
     """Labels dealt to whole episodes at random: a 95 % interval may miss 0.5 once in twenty, no more."""

@@ -305,6 +305,23 @@ def test_a_class_that_never_trained_is_named_and_does_not_decide():
     assert verdict.level(made) == "caution"
 
 
+def test_without_a_benign_class_nothing_is_said_of_alarms():
+    names = Classes(("run", "walk"), ())
+    made = shared.report(classes=names)
+    assert re.match(r"Names the right one of 2 classes in \d\d", made["verdict"])
+    host = made["per_host"]["lab-c"]
+    made["per_host"]["pi"] = host | {"one_class": "walk"}
+    for word in ("alarm", "catch", "benign", "malicious"):
+        assert word not in verdict.verdict(made).lower()
+
+
+def test_a_host_with_benign_windows_of_several_classes_is_still_benign_alone():
+    made = quiet_report()
+    host = made["per_host"]["lab-c"]
+    made["per_host"]["pi"] = host | {"one_class": None, "benign": 30, "malicious": 0}
+    assert "pi recorded only benign windows, and so cannot show both" in verdict.verdict(made)
+
+
 def test_without_a_clock_there_is_no_number_a_day():
     made = quiet_report()
     made["metrics"]["test"]["alerts_per_host_day"] = {

@@ -202,11 +202,15 @@ class Facts:
 
     @cached_property
     def lonely(self) -> str:
-        """Hosts that recorded one class; nothing where it is all of them: then that class has been named already."""
+        """Hosts that recorded one class or kind; nothing where it is all of them: then that has been said already."""
         alone: dict[str, list[str]] = {}
         for name, found in sorted(self._report["per_host"].items()):
-            if found["one_class"] is not None:
-                alone.setdefault(found["one_class"], []).append(name)
+            kind = found["one_class"]
+            for other, alike in ((MALICIOUS, BENIGN), (BENIGN, LIKE)):
+                if kind is None and found.get(other) == 0:
+                    kind = alike
+            if kind is not None:
+                alone.setdefault(kind, []).append(name)
         parts = [
             f"{listed(names)} recorded only {label} windows"
             for label, names in alone.items()

@@ -175,6 +175,11 @@ class Anomaly:
 
 def fit(task: Task) -> Anomaly:
     """Pre-train on the benign training windows, then fit the scores and choose among them."""
+    if not task.quiet.any():
+        raise BadData(
+            "transformer_ssl learns from benign windows, and these data have none: say which class is benign when you "
+            "make the data set, or train a model that tells classes apart"
+        )
     learn, judge = (side[task.quiet[side]] for side in (task.split.train, task.split.val))
     if learn.size < LEAST_BENIGN or judge.size < LEAST_JUDGED:
         raise BadData(

@@ -154,11 +154,11 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         CLASSES,
-        "more than two classes",
+        "more than two classes, or none of them benign",
         Level.GOOD,
         "Names the right one of {n_classes} classes in {accuracy} of windows ({balanced} when every "
         "class counts the same).",
-        lambda f: f.n_classes > 2 and f.named,
+        lambda f: (f.n_classes > 2 or not f.alarms_wanted) and f.named,
     ),
     Rule(
         ALARMS,
@@ -254,10 +254,10 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         LONELY,
-        "some hosts, and not all, recorded a single class",
+        "a class is benign, and some hosts, not all, recorded benign or malicious-like windows alone",
         Level.CAUTION,
         "{lonely}, and so cannot show both catches and false alarms.",
-        lambda f: bool(f.lonely),
+        lambda f: f.alarms_wanted and bool(f.lonely),
     ),
     Rule(
         WORST,
