@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import os
 import shlex
 import ssl
 from collections.abc import Iterator
@@ -16,12 +17,14 @@ from builders import a_capability, a_job
 from systems import open_to_others
 from tls_world import SecureReceiver, Signer, secure
 
+from training.clock import SystemClock
 from training.fleet import cli, join
 from training.fleet.client import Answered, FleetClient, Refused
 from training.fleet.commands.enroll import command
 from training.fleet.commands.world import CannotError, World, connect, find_credentials, usual_url
 from training.fleet.trust.credentials import Credentials, new_request
 from training.fleet.trust.identity import Role
+from training.fleet.trust.tls import Security
 from training.fleet.work.options import options_of, parser
 from training.fleet.work.standing import Standing
 from training.fleet.worker import TrainerWorker
@@ -224,6 +227,23 @@ def test_what_the_request_says_of_itself_is_not_taken(
     with pytest.raises(Refused) as refused:
         client.claim(a_capability())
     assert refused.value.slug == "host_mismatch"
+
+
+def test_the_receiver_of_the_first_steps_is_found_in_its_own_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As README has it: ``--db var/jobs.db --tls``, then ``enroll`` in the same folder."""
+    monkeypatch.chdir(tmp_path)
+    environ = {"HOME": str(tmp_path / "home")}
+    assert find_credentials(environ) is None
+    Security(tmp_path / "var" / "tls", ["localhost"], SystemClock())
+    assert usual_url(environ) == "https://127.0.0.1:8445"
+    found = find_credentials(environ)
+    assert found is not None
+    assert found.folder == Path("var/tls")
+    if os.name == "posix":
+        monkeypatch.setattr(os, "geteuid", lambda: (tmp_path / "var" / "tls").stat().st_uid + 1)
+        assert find_credentials(environ) is None, "somebody else's folder vouches for nothing"
 
 
 def test_an_operators_laptop(

@@ -250,7 +250,10 @@ def _tls_words(error: ssl.SSLError) -> str:
     if isinstance(error, ssl.SSLCertVerificationError):
         remedy = "check the address, and the receiver's --public-name"
         if error.verify_code in _UNKNOWN_AUTHORITY:
-            remedy = "this machine has not joined it; `cis490-jobs enroll` there prints the line"
+            remedy = (
+                "this machine has not joined it; `cis490-jobs enroll` there prints the line (on the receiver's own "
+                "machine set CIS490_TLS_DIR to its folder of certificates, `tls` beside its database)"
+            )
         return f"whoever answers there does not prove to be the receiver ({error.verify_message}): {remedy}"
     reason = error.reason or str(error)
     for mark, words in _TLS_WORDS:
