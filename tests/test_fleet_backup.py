@@ -263,7 +263,10 @@ def test_what_the_store_has_lost_is_named_and_never_copied_over_what_is_good(
     again = back_up(state, folder, deep=True)
     assert len(again.contents.lost) == 1
     assert "provenance" in again.contents.lost[0]
-    assert ["same-bytes" in each for each in again.mended] == [True]
+    assert sorted(each.split(" of ")[-1] for each in again.mended) == [
+        "job done-twice",
+        "job same-bytes",
+    ]
     done = restore(folder, state, force=True)
     assert (done.brought, done.kept) == (2, 1)
     assert found(state, deep=True) == []
@@ -277,6 +280,20 @@ def test_what_the_store_has_lost_is_named_and_never_copied_over_what_is_good(
     ]
     lost = restore(folder, empty(tmp_path)).lost
     assert len(lost) == 2
+
+
+def test_a_bundle_that_rots_in_the_store_is_noticed(state: State, folder: Path) -> None:
+    back_up(state, folder)
+    bundle = bundle_of(state, "done")
+    before = bundle.stat()
+    flip(bundle)
+    os.utime(bundle, (before.st_atime, before.st_mtime + 3600))
+    assert len(back_up(state, folder).mended) == 1, "it was written to since"
+    os.utime(bundle, (before.st_atime, before.st_mtime - 3600))
+    assert back_up(state, folder).mended == [], "its time and size say nothing: that takes --deep"
+    assert len(back_up(state, folder, deep=True).mended) == 1
+    flip(bundle)
+    assert back_up(state, folder, deep=True).mended == []
 
 
 def test_a_bit_that_flips_in_the_backup_is_mended_from_the_store(

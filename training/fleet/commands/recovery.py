@@ -80,7 +80,7 @@ def backup(
     with_keys: Annotated[
         bool, typer.Option("--with-keys", help="The authority, too: keep it locked away.")
     ] = False,
-    deep: Annotated[bool, typer.Option("--deep", help="Hash what is there already.")] = False,
+    deep: Annotated[bool, typer.Option("--deep", help="Hash what both have already, too.")] = False,
     keep: Annotated[int, typer.Option(help="So many databases; bundles stay.", min=1)] = 10,
     as_json: AsJson = False,
 ) -> int:

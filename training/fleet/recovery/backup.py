@@ -44,7 +44,7 @@ from training.fleet.recovery.reconcile import sidecar
 from training.fleet.state import DATABASE, RecoveryError, State
 from training.fleet.storage.filesystem import Fs, LocalFs, file_sha256
 from training.fleet.storage.locking import LockedError, exclusive
-from training.fleet.store import PROVENANCE
+from training.fleet.store import PROVENANCE, Artifact
 
 MARK, STORE, SNAPSHOTS, CONTENTS, KEYS, DATASETS = (
     "backup.json",
@@ -248,7 +248,7 @@ class Backup:
         source, target = state.models / artifact.path, self.folder / STORE / artifact.path
         if holds(self.fs, target, artifact.size, artifact.artifact_id if deep else None):
             made.known += 1
-            if self.fs.size(source) != artifact.size:
+            if not self._sound(source, target, artifact, deep):
                 made.mended.append(delivery.what)
             return True
         if self.fs.size(source) is None:
@@ -260,6 +260,13 @@ class Backup:
         made.copied += 1
         made.bytes_copied += artifact.size
         return True
+
+    def _sound(self, source: Path, target: Path, artifact: Artifact, deep: bool) -> bool:
+        """Whether the store has what the backup has. Read again with ``deep``, or where it was written to since."""
+        if self.fs.size(source) != artifact.size:
+            return False
+        read = deep or self.fs.modified_at(source) > self.fs.modified_at(target)
+        return not read or file_sha256(self.fs, source) == artifact.artifact_id
 
     def _sidecars(self, state: State, delivery: Delivery, made: Made) -> None:
         """Copy a bundle's provenance, but never a damaged file over a good one."""
