@@ -148,6 +148,12 @@ def test_small_whole_numbers_repeat_by_chance(values):
         assert (np.unique(kin.recording).size, kin.equal) == (30, ())
 
 
+def test_a_few_levels_prove_nothing_whatever_their_order():
+    X = np.random.default_rng(0).choice([0, 1, 3, 7, 15, 31], (300, 1, 16))
+    X[55] = X[5]
+    assert kin_of(X, np.arange(300) // 10).equal == ()
+
+
 def test_a_ramp_that_begins_anew_repeats_by_chance():
     begins = np.random.default_rng(0).integers(0, 50, 300)
     X = ((begins[:, None] + np.arange(16)) % 50)[:, None]
