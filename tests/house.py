@@ -202,7 +202,7 @@ def starts(module: Module) -> Iterator[tuple[int, str]]:
 
 
 PURE = fleet(
-    "job policy health worker_state work.turn work.types work.claims work.beats work.reports"
+    "job policy health copies trained worker_state work.turn work.types work.claims work.beats work.reports"
 )
 PURE += (
     " " + fleet("work.trainer work.backlog work.outcome datasets.pieces") + " training.data.split"

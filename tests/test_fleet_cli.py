@@ -260,6 +260,7 @@ def test_status_has_a_stable_shape_for_machines(run):
         "cancelled_in_plan",
         "cannot_run",
         "notes",
+        "unlike",
         "quarantined",
         "missing_datasets",
         "never_asked",

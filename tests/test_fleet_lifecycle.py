@@ -247,11 +247,18 @@ class FleetMachine(RuleBasedStateMachine):
 
     def claim_as(self, host: str, session: int, request: str) -> None:
         before = self.asked.get((host, request))
-        if before is not None:
-            answered = before.claim_id if before.ended is None else self.gone(before)
-            assert self.try_claim(host, session, request) == answered
-        elif session < self.sessions[host]:
+        own = before is not None and before.session == session
+        if session < self.sessions[host] and not own:
             assert self.try_claim(host, session, request) is Slug.LEASE_SUPERSEDED
+        elif before is not None:
+            self.sessions[host] = max(session, self.sessions[host])
+            answered: str | Slug = before.claim_id if before.ended is None else self.gone(before)
+            if not own and before.ended is None:
+                if self.jobs[before.job].status is S.RUNNING:  # its answer had arrived
+                    answered = Slug.LEASE_SUPERSEDED
+                else:
+                    before.session = session
+            assert self.try_claim(host, session, request) == answered
         else:
             self.sessions[host] = session
             for each in self.live_of(host):

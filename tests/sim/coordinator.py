@@ -148,7 +148,7 @@ class Coordinator:
         self._repair_index()
         self._watcher.restarted(self)
         self.queue.fired = self.fired
-        self.service = Service(self.queue, self.store)
+        self.service = Service(self.queue, self.store, new_round=self._id)
         self._watcher.prepared()
         self._writer = InlineWriter(self.database)
         self._run(Call("reload"), self._do("reload", self.reload))

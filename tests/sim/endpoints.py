@@ -105,12 +105,12 @@ class Endpoints:
         deadline = self._at.world.now + min(message.wait_s, protocol.WAIT_S_MAX)
         assert call.connection is not None
         process = self._at.processes[call.connection]
-        if reply.job_id is not None or message.wait_s <= 0:
+        if reply.job_id is not None or reply.ask_again or message.wait_s <= 0:
             return reply
         service = self._at.service
         service.wait_begins(message.host_id)
         try:
-            while reply.job_id is None and self._at.world.now < deadline:
+            while not (reply.job_id or reply.ask_again) and self._at.world.now < deadline:
                 again_s = deadline if reply.retry_after_s is None else reply.retry_after_s
                 until = min(deadline, self._at.world.now + max(again_s, _RETRY_LEAST_S))
                 yield News(news, until)

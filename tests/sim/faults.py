@@ -34,6 +34,7 @@ class Fault(StrEnum):
     WORKER_STOP = "worker told to stop"
     CLONE = "cloned host id"  # another installation with a living host's id
     COPIED_DISK = "copied disk"  # the same installation twice
+    RESTORED_DISK = "restored disk"  # a state folder of some starts ago
     # trainers
     HANG = "trainer hangs"
     DEAF = "trainer ignores signals"

@@ -43,7 +43,7 @@ class OneJobASlot(Checker):
 
 
 class OneInstallation(Checker):
-    """One living installation works under a host's id, and of its sessions only the newest is given work."""
+    """One living installation works under a host's id, and when a session is given work the one before has ended."""
 
     def __init__(self, world: World, policy: Policy) -> None:
         super().__init__(world)
@@ -51,30 +51,26 @@ class OneInstallation(Checker):
         self._last: dict[
             str, tuple[str, float]
         ] = {}  # host → the installation heard last, and when
-        self._newest: dict[tuple[str, str], str] = {}  # host, installation → its newest session
 
     def see(self, seen: Observation) -> None:
         request = seen.call.message
         if seen.call.name != "claim" or seen.error is not None or seen.result.repeated:
             return  # the same answer again moves nothing
         host, instance, session = request.host_id, request.instance_id, request.session_id
-        newest = self._newest.get((host, instance), session)
         granted = any(event.transition == "claim" for event in seen.events)
         if granted:
-            self.demand(session[:10] >= newest[:10], f"an older session of {host} was given work")
+            known, heard_at = self._last.get(host, (instance, seen.at))
             others = [
                 live
                 for live in seen.after.live.values()
                 if live.host == host and live.instance_id == instance and live.session_id != session
             ]
             self.demand(not others, f"the last session of {host} still holds a job")
-            known, heard_at = self._last.get(host, (instance, seen.at))
             silent_s = seen.at - heard_at
             over = known == instance or silent_s >= self._lease_s - 1.0
             self.demand(
                 over, f"a second installation of {host} was given work after {silent_s:.0f} s"
             )
-        self._newest[host, instance] = max(newest, session, key=lambda each: each[:10])
         self._last[host] = (instance, seen.at)
 
 

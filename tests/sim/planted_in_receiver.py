@@ -5,6 +5,7 @@ from __future__ import annotations
 from sim.mutate import Mutant
 from training.fleet import policy
 from training.fleet.choose import Chooser
+from training.fleet.copies import Line
 from training.fleet.policy import Watch
 from training.fleet.queue import JobQueue
 from training.fleet.service import Service
@@ -86,8 +87,8 @@ RECEIVER_BUGS = (
     ),
     Mutant(
         "a claim's repetition is a new claim",
-        Service._repeat,
-        "if attempt is None:",
+        Service._asked_before,
+        "if request.request_id is None:",
         "if True:",
         seed=1,
     ),
@@ -114,10 +115,38 @@ RECEIVER_BUGS = (
     ),
     Mutant(
         "an older session may claim",
-        Service._guard_identity,
-        "if older(request.session_id, known.session_id):",
-        "if False:",
+        Line.ask,
+        "began_before = older(session, self.current)",
+        "began_before = False",
         seed=95,
+    ),
+    Mutant(
+        "a session that was succeeded takes over again",
+        Line.ask,
+        "not (seen or began_before)",
+        "True",
+        seed=3,
+    ),
+    Mutant(
+        "who asks twice is a copy",
+        Line.ask,
+        "if echo == self.round:",
+        "if echo is not None:",
+        seed=3,
+    ),
+    Mutant(
+        "a new session is a copy of the last one",
+        Line._open,
+        "self.round, self.alive = new_round, set()",
+        "self.round = new_round",
+        seed=3,
+    ),
+    Mutant(
+        "a claim found on a copied disk is not taken from who asked before",
+        Service._repeat_after_a_crash,
+        "self.queue.hand_on(attempt, request.session_id)",
+        "pass",
+        seen_by="test_fleet_copies:two_with_one_request",
     ),
     Mutant(
         "a new session leaves the old one's claims",

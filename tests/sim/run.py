@@ -14,6 +14,7 @@ from sim import health_checkers as h
 from sim import time_checkers as s
 from sim import worker_checkers as w
 from sim.coordinator import Coordinator
+from sim.copy_checkers import CopiesAreTold
 from sim.host import Habits, Host, StateDirectory
 from sim.network import Network
 from sim.scenario import Machine, Scenario
@@ -90,6 +91,7 @@ class Simulation:
                 s.LeasesAreTrue(self.world, policy),
                 c.ProgressNeverBack(self.world),
                 g.OneInstallation(self.world, policy),
+                CopiesAreTold(self.world, policy),
                 *self.workers,
             ],
         )

@@ -71,6 +71,8 @@ class Storm:
         self._strike(illness.complaints_per_h, self._complain)
         if self._chance.random() < 0.3:
             self._world.after(self._chance.random() * self._scenario.stormy_s, self._clone)
+        if self._chance.random() < 0.3:
+            self._world.after(self._chance.random() * self._scenario.stormy_s, self._restore_worker)
         self._world.at(self._scenario.stormy_s, self.end)
 
     def _strike(self, per_h: float, blow: Callable[[], None]) -> None:
@@ -236,6 +238,15 @@ class Storm:
             self._world.fault(Fault.WORKER_STOP, host.machine)
             host.tell_to_stop()
 
+    def _restore_worker(self) -> None:
+        """A machine crashes, and begins again with a state folder of some starts ago."""
+        host = self._chance.choice(self._hosts)
+        if host.up and not host.asleep:
+            host.crash()
+            back = self._chance.randint(1, 3)
+            host.directory.sessions = max(0, host.directory.sessions - back)
+            self._world.fault(Fault.RESTORED_DISK, host.machine)
+
     def _sicken(self) -> None:
         """From now on everything dies here at once."""
         host = self._chance.choice(self._hosts)
@@ -268,6 +279,7 @@ class Storm:
         copied = self._chance.random() < 0.5
         if copied:
             twin = replace(directory)
+            self._world.copied.add(model.name)
             self._world.fault(Fault.COPIED_DISK, model.machine)
         else:
             twin = StateDirectory(instance_id=f"{self._chance.getrandbits(64):016x}")

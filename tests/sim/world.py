@@ -34,6 +34,7 @@ class World:
         self.faults: Counter[str] = Counter()  # how often each kind took effect
         self.tally: Counter[str] = Counter()  # other figures worth printing
         self.lines: list[str] = []
+        self.copied: set[str] = set()  # hosts of whose disk there ever was a copy
         self.happened = 0
         self._keep_lines = keep_lines
         self._heap: list[tuple[float, int, Timer]] = []

@@ -161,7 +161,7 @@ def _status(client: FleetClient) -> tuple[cli_views.Json, cli_views.Json]:
     told = {
         key: health.get(key) or {} for key in ("quarantined", "missing_datasets", "never_asked")
     }
-    return {**data, **told}, health
+    return {**data, **told, "unlike": page.get("unlike") or []}, health
 
 
 @app.command("list")

@@ -167,13 +167,14 @@ class FleetClient:
         slot: int = 0,
         trainer_digests: Mapping[str, str] | None = None,
         crashed_claims: Sequence[str] = (),
+        echo: str | None = None,
         tries: int | None = None,
     ) -> Grant | NoWork:
         """Ask for a job; the receiver may take up to ``wait_s`` (30 at most) to find one.
 
         ``request_id`` makes the request repeatable: after a lost answer the same id gets the same grant. Without
         one, this call makes one for its own repetitions. ``crashed_claims`` are those that a session held which
-        ended without a word.
+        ended without a word; ``echo`` is that of the last answer to this session, empty before the first.
         """
         body = {
             "host_id": self.host_id,
@@ -185,6 +186,7 @@ class FleetClient:
             "wait_s": wait_s,
             "trainer_digests": dict(trainer_digests or {}),
             "crashed_claims": list(crashed_claims),
+            "echo": echo,
         }
         content, timeout_s = strict_json.dumps(body), self._caller.timeout_s + wait_s
         came = self._caller.again(
@@ -193,7 +195,8 @@ class FleetClient:
         )
         answer = json_object(came)
         if answer.get("job_id") is None:
-            return NoWork(str(answer.get("reason") or "no job"), answer.get("retry_after_s"))
+            reason = str(answer.get("reason") or "no job")
+            return NoWork(reason, answer.get("retry_after_s"), answer.get("echo"))
         grant = typed(Grant, {**answer, "database_id": shown_by(came)})
         with self._lock:
             self._claims[grant.job_id] = grant.claim_id
@@ -209,6 +212,8 @@ class FleetClient:
         progress: Mapping[str, Any] | None = None,
         lines: Sequence[str] = (),
         first_line: int | None = None,
+        session_id: str | None = None,
+        echo: str | None = None,
         tries: int | None = None,
     ) -> Beat:
         """Renew the lease; report progress and output. Lines are numbered from ``first_line``, else go on."""
@@ -220,6 +225,8 @@ class FleetClient:
             first = self._log_next.get(key, 0) if first_line is None else first_line
         body = {
             **self._who(claim),
+            "session_id": session_id,
+            "echo": echo,
             "seq": seq,
             "progress": None if progress is None else dict(progress),
             "log": _log(lines, first),

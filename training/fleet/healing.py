@@ -91,6 +91,15 @@ class Healing(Ledger):
         ]
         return deaths, [row["claim_id"] for row in rows]
 
+    def forgive(self, claims: Iterable[str]) -> None:
+        """These ends were nobody's fault: a machine and a copy of it took the jobs from each other."""
+        known = [attempt for claim_id in claims if (attempt := self.attempt(claim_id)) is not None]
+        self._pardon(
+            attempt.claim_id
+            for attempt in known
+            if attempt.end_reason is EndReason.HOST_LOST and not attempt.pardoned
+        )
+
     def _pardon(self, claims: Iterable[str]) -> None:
         """The host was to blame for these ends: no job pays for them, and none has failed by them."""
         died: dict[str, list[Attempt]] = {}

@@ -171,7 +171,8 @@ def suspect_job(
     """
     hosts: list[str] = []
     for each in attempts:
-        if each.end_reason is not EndReason.HOST_LOST or each.ended_at is None:
+        lost = each.end_reason is EndReason.HOST_LOST and not each.pardoned
+        if not lost or each.ended_at is None:
             continue
         seen = last_seen.get(each.host, 0.0)
         gone = seen <= each.ended_at and now - each.ended_at > policy.gone_s

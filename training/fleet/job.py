@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
@@ -249,6 +250,41 @@ def _capped(detected: float, declared: float | None) -> float:
     return detected if declared is None else min(detected, declared)
 
 
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+_COMMIT = re.compile(r"[0-9a-f]{40}([0-9a-f]{24})?")
+
+
+@dataclass(frozen=True, slots=True)
+class Trained:
+    """Digests of data and code, and the checkout's commit; None is what nobody told."""
+
+    data: str | None = None
+    code: str | None = None
+    commit: str | None = None
+
+    @classmethod
+    def of(cls, record: Mapping[str, Any] | None) -> Trained:
+        """As a worker's record has it under ``trained``; what is no digest there is not known."""
+        said = (record or {}).get("trained")
+        said = said if isinstance(said, Mapping) else {}
+        return cls(
+            _like(_DIGEST, said.get("data")),
+            _like(_DIGEST, said.get("code")),
+            _like(_COMMIT, said.get("commit")),
+        )
+
+    def known(self) -> dict[str, str | None] | None:
+        """None where nobody told anything."""
+        return None if self == Trained() else self.to_dict()
+
+    def to_dict(self) -> dict[str, str | None]:
+        return asdict(self)
+
+
+def _like(pattern: re.Pattern[str], value: object) -> str | None:
+    return value if isinstance(value, str) and pattern.fullmatch(value) else None
+
+
 @dataclass(frozen=True, slots=True)
 class Attempt:
     """One grant of a job to one worker; the numbering is the fence against late messages."""
@@ -277,6 +313,7 @@ class Attempt:
     out_of_memory: str | None = None  # "ram" or "vram", when that ended it
     crashed: bool = False  # its host said that it crashed with this attempt in hand
     pardoned: bool = False  # it counts against no budget: the host was to blame
+    trained: Trained = field(default_factory=Trained)  # what its model was trained on
     granted: dict[str, Any] | None = (
         None  # the job dict of the grant; None: of before this was kept
     )

@@ -14,7 +14,7 @@ from typing import Any
 from training.clock import Clock
 from training.crashpoint import crashpoint
 from training.fleet.database import Database, Row, id_of
-from training.fleet.job import Attempt, EndReason, Job, JobStatus, check_transition
+from training.fleet.job import Attempt, EndReason, Job, JobStatus, Trained, check_transition
 from training.fleet.rows import attempt_of, job_of
 
 GAP = (
@@ -62,6 +62,10 @@ class Ledger:
     def attempts(self, job_id: str) -> list[Attempt]:
         return [attempt_of(row) for row in self.db.all("attempts_of_job", job_id=job_id)]
 
+    def hand_on(self, attempt: Attempt, session_id: str | None) -> None:
+        """From now on the live attempt is another session's of the same installation."""
+        self.db.run("hand_on", claim_id=attempt.claim_id, session_id=session_id)
+
     def live_attempts(self, host: str) -> list[Attempt]:
         return [attempt_of(row) for row in self.db.all("live_attempts_of_host", host=host)]
 
@@ -90,6 +94,7 @@ class Ledger:
             lived_s=lived_s,
             out_of_memory=out_of_memory,
             crashed=int(crashed),
+            **Trained.of(record).to_dict(),
         )
 
     # ── what they delivered ─────────────────────────────────────────────────────────────────

@@ -132,6 +132,8 @@ class ClaimRequest(Wire, frozen=True, kw_only=True):
     crashed_claims: list[str] = field(
         default_factory=list
     )  # what the last sessions held when they ended without a word
+    # the `echo` of the last answer to this session, "" before the first; null: a worker that brings none back
+    echo: Annotated[str, Meta(max_length=64)] | None = None
 
 
 class ClaimReply(Wire, frozen=True, kw_only=True):
@@ -147,6 +149,8 @@ class ClaimReply(Wire, frozen=True, kw_only=True):
     repeated: bool = False  # this answers a request that had been answered before
     reason: str | None = None
     retry_after_s: float | None = None
+    echo: str | None = None  # to be brought back with the next request of this session
+    ask_again: bool = False  # the receiver did not wait with this answer; ask again after a pause
 
 
 class LogLines(Wire, frozen=True, kw_only=True):
@@ -161,6 +165,8 @@ class HeartbeatRequest(Wire, frozen=True, kw_only=True):
 
     host_id: str | None = None
     claim_id: str | None = None
+    session_id: Id | None = None
+    echo: Annotated[str, Meta(max_length=64)] | None = None  # of the last answer to this session
     seq: Count = 0
     progress: dict[str, Any] | None = None  # the trainer's last progress object
     log: LogLines | None = None
@@ -170,6 +176,7 @@ class HeartbeatReply(Wire, frozen=True, kw_only=True):
     action: Action = Action.CONTINUE
     lease_s: float = 600.0
     log_next: int = 0  # number of the next line the receiver has not stored
+    echo: str | None = None  # to be brought back with the next claim or heartbeat of this session
 
 
 class OutputRequest(Wire, frozen=True, kw_only=True):

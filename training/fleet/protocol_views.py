@@ -26,6 +26,8 @@ class AttemptView(Wire, frozen=True, kw_only=True):
     artifact_id: str | None
     record: dict[str, Any] | None = None
     granted: dict[str, Any] | None = None  # the job dict as it was granted; null: nobody kept it
+    # digests of data and code and the checkout's commit; null: not known
+    trained: dict[str, str | None] | None = None
 
 
 class EventView(Wire, frozen=True, kw_only=True):
@@ -66,6 +68,8 @@ class JobView(Wire, frozen=True, kw_only=True):
     obstacle: str | None  # why no known host can run a pending job; null when one can
     in_manifest: bool
     note: str | None = None  # what else an operator should know: whom it waits for, for example
+    # of a completed job: digests of `data` and `code`, and the checkout's `commit`; null: not known
+    trained: dict[str, str | None] | None = None
 
 
 class JobsReply(Wire, frozen=True, kw_only=True):
@@ -73,6 +77,9 @@ class JobsReply(Wire, frozen=True, kw_only=True):
     counts: dict[str, int]  # by status, of the whole queue
     now: float
     next_after: int | None = None  # pass as ?after= for the next page
+    unlike: list[
+        str
+    ] = []  # on the first page: what differs among the plan's completed jobs, in words
 
 
 class JobDetail(Wire, frozen=True, kw_only=True):

@@ -32,6 +32,7 @@ from training.fleet.job import (
     Job,
     JobStatus,
     Needs,
+    Trained,
     canonical_json,
 )
 from training.fleet.ledger import as_json
@@ -284,7 +285,11 @@ class JobQueue(Healing):
                 "adopt_job", job_id=job.job_id, attempt=attempt.attempt, host=attempt.host, **params
             )
             self.db.run(
-                "adopt_attempt", claim_id=attempt.claim_id, record=as_json(record), **params
+                "adopt_attempt",
+                claim_id=attempt.claim_id,
+                record=as_json(record),
+                **Trained.of(record).to_dict(),
+                **params,
             )
             self._move("adopt", job, JobStatus.COMPLETED, attempt)
 

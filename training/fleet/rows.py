@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from training.fleet.database import Row
-from training.fleet.job import Attempt, EndReason, Job, JobStatus
+from training.fleet.job import Attempt, EndReason, Job, JobStatus, Trained
 
 
 def job_of(row: Row) -> Job:
@@ -40,6 +40,11 @@ def job_of(row: Row) -> Job:
     )
 
 
+def trained_of(row: Row) -> Trained:
+    """What a model was trained on, by a row that has an attempt's columns."""
+    return Trained(row["data_digest"], row["code_digest"], row["training_commit"])
+
+
 def attempt_of(row: Row) -> Attempt:
     """A row of ``attempts`` as a value."""
     return Attempt(
@@ -67,5 +72,6 @@ def attempt_of(row: Row) -> Attempt:
         out_of_memory=row["out_of_memory"],
         crashed=bool(row["crashed"]),
         pardoned=bool(row["pardoned"]),
+        trained=trained_of(row),
         granted=None if row["granted"] is None else json.loads(row["granted"]),
     )

@@ -7,15 +7,17 @@ No HTTP and no SQL. Every method runs inside one transaction of the writer and e
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+import secrets
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Protocol
 
 import msgspec
 
-from training.fleet import health
+from training.fleet import copies, health
 from training.fleet import policy as rules
 from training.fleet.choose import NoJob
+from training.fleet.copies import Line, Standing
 from training.fleet.edits import first, host_edits, trainer_edits
 from training.fleet.healing import quarantines
 from training.fleet.job import LIVE, Attempt, EndReason, Host, Job, JobStatus, spec_hash
@@ -47,7 +49,6 @@ from training.fleet.screening import (
     check_claim,
     check_release,
     ended,
-    older,
     ran_out_of,
     refuse_another,
     refuse_twin,
@@ -81,15 +82,25 @@ class UploadTicket:
 class Service:
     """The receiver's decisions. One instance, used by the writer thread (or by the simulation's only one)."""
 
-    def __init__(self, queue: JobQueue, shelf: Shelf, plan: Plan | None = None) -> None:
+    def __init__(
+        self,
+        queue: JobQueue,
+        shelf: Shelf,
+        plan: Plan | None = None,
+        *,
+        new_round: Callable[[], str] = lambda: secrets.token_hex(8),
+    ) -> None:
+        """``new_round`` draws what answers ask to hear again (:mod:`training.fleet.copies`)."""
         self.queue = queue
         self._planned = plan is not None  # until then there is nothing to compare a plan with
+        self._new_round = new_round
         self.policy = queue.policy
         self._shelf = shelf
         self._clock = queue.clock
         self._watch = Watch.begin(self._clock.now(), self._clock.monotonic(), self.policy)
         self._last_watch = self._watch  # before the last look
         self._catch_up()
+        self._lines: dict[str, tuple[str, Line]] = {}  # host → installation, its sessions
         known = [
             KnownHost(
                 row["hostname"],
@@ -151,13 +162,17 @@ class Service:
     def claim(self, request: ClaimRequest) -> ClaimReply:
         """Grant the best job this host may run, answer a repeated request alike, or say why there is none."""
         check_claim(request)
-        repeated = self._repeat(request)
-        if repeated is not None:
-            return repeated
+        before = self._asked_before(request)
+        if before is not None and before.session_id in (None, request.session_id):
+            return self._repeat(before)
+        held_back = self._guard_identity(request)
+        if held_back is not None:
+            return held_back
+        if before is not None:
+            return self._repeat_after_a_crash(before, request)
         claimant = Claimant(
             request.instance_id, request.session_id, request.slot, request.request_id
         )
-        self._guard_identity(request)
         self._note(request, claimant)
         self._end_older_sessions(request)
         self._guard_slot(request)
@@ -172,21 +187,40 @@ class Service:
         host = self.host_of(self.roster.known[request.host_id])
         outcome = self.queue.grant(host, claimant, self.fleet(but=host.name, out=out))
         if isinstance(outcome, NoJob):
-            return ClaimReply(reason=outcome.reason, retry_after_s=outcome.retry_after_s)
+            return ClaimReply(
+                reason=outcome.reason,
+                retry_after_s=outcome.retry_after_s,
+                echo=self._round(request.host_id),
+            )
         return self._granted(outcome, self.policy.stale_after_s)
 
-    def _repeat(self, request: ClaimRequest) -> ClaimReply | None:
+    def _asked_before(self, request: ClaimRequest) -> Attempt | None:
+        """The attempt that this request was granted already."""
         if request.request_id is None:
             return None
-        attempt = self.queue.attempt_by_request(request.host_id, request.request_id)
-        if attempt is None:
-            return None
+        return self.queue.attempt_by_request(request.host_id, request.request_id)
+
+    def _repeat(self, attempt: Attempt) -> ClaimReply:
         job = self._job(attempt.job_id)
         if not attempt.live:
             raise ended(attempt)
         self.queue.repeated("claim_repeat", job)
         granted = Grant(job.granted(attempt), attempt)
         return self._granted(granted, self._remaining_s(job), repeated=True)
+
+    def _repeat_after_a_crash(self, attempt: Attempt, request: ClaimRequest) -> ClaimReply:
+        """A request comes again from another session, which found it on its disk: its answer was lost in a crash.
+
+        From now on the claim is that session's. Not so when the answer is known to have arrived.
+        """
+        if attempt.live and self._job(attempt.job_id).status is JobStatus.RUNNING:
+            raise Refusal(
+                Slug.LEASE_SUPERSEDED,
+                "another session had the answer to this request and went on; ask anew",
+            )
+        reply = self._repeat(attempt)
+        self.queue.hand_on(attempt, request.session_id)
+        return reply
 
     def _remaining_s(self, job: Job) -> float:
         """What is left of a live job's lease; nothing may be promised by a clock that stepped a moment ago."""
@@ -200,6 +234,7 @@ class Service:
     def _granted(self, grant: Grant, lease_s: float, *, repeated: bool = False) -> ClaimReply:
         declared = self.plan.declared(grant.attempt.host) or {}
         return ClaimReply(
+            echo=self._round(grant.attempt.host),
             job_id=grant.job.job_id,
             name=grant.job.name,
             spec=grant.job.spec,
@@ -210,19 +245,22 @@ class Service:
             repeated=repeated,
         )
 
-    def _guard_identity(self, request: ClaimRequest) -> None:
-        """One living installation per host id; of its sessions only the newest may claim."""
+    def _guard_identity(self, request: ClaimRequest) -> ClaimReply | None:
+        """One living installation per host id; of its sessions only the newest may claim, and of copies none.
+
+        Returns an answer that is not to be waited with, or None for whoever may go on.
+        """
         known = self.roster.called(request.host_id)
         if known is not None and known.name != request.host_id:
             self.roster.put(replace(known, conflict=f"another asks as {request.host_id}"))
             raise refuse_twin(request.host_id, known.name)
         if known is None or request.instance_id is None or known.instance_id is None:
-            return
+            return None
+        watch = self._watch.look(self._clock.now(), self._clock.monotonic(), self.policy)
         if known.instance_id != request.instance_id:
             # As with its claims, only a whole lease of observed silence speaks against the other one.
-            watch = self._watch.look(self._clock.now(), self._clock.monotonic(), self.policy)
             if watch.may_sweep and not self.alive(known):
-                return
+                return None
             conflict = f"installation {request.instance_id[:8]} asks with the id of {known.instance_id[:8]}"
             self.roster.put(replace(known, conflict=conflict))
             raise Refusal(
@@ -230,11 +268,64 @@ class Service:
                 f"another installation has the host id {request.host_id} and was not seen silent for a lease; "
                 "give this one its own --host-id, or stop the other and wait for a lease",
             )
-        if older(request.session_id, known.session_id):
-            raise Refusal(
-                Slug.LEASE_SUPERSEDED,
-                f"a newer session of host {request.host_id} has begun; this one may not claim any more",
+        return None if request.session_id is None else self._guard_session(request, known, watch)
+
+    def _guard_session(
+        self, request: ClaimRequest, known: KnownHost, watch: Watch
+    ) -> ClaimReply | None:
+        assert request.session_id is not None
+        line = self._line(request, known)
+        copied = line.copied
+        standing = line.ask(
+            request.session_id,
+            request.echo,
+            self._clock.monotonic(),
+            lease_s=self.policy.stale_after_s,
+            may_be_silent=watch.may_sweep,
+            new_round=self._new_round(),
+        )
+        if standing in (Standing.OWN, Standing.NEW):
+            return None
+        host = request.host_id
+        if standing is Standing.EARLIER:
+            if request.echo is None:
+                raise Refusal(
+                    Slug.LEASE_SUPERSEDED,
+                    f"a newer session of host {host} has begun; this one may not claim any more",
+                )
+            return ClaimReply(
+                reason=f"another session of host {host} was heard; whoever lives asks again",
+                ask_again=True,
+                echo=line.round,
             )
+        sentence = copies.sentence(host)
+        if copied:
+            raise Refusal(Slug.HOST_ID_CONFLICT, sentence)
+        self.queue.forgive(line.lost())
+        return ClaimReply(reason=sentence, ask_again=True, echo=line.round)
+
+    def _line(self, request: ClaimRequest, known: KnownHost) -> Line:
+        assert request.session_id is not None
+        assert request.instance_id is not None
+        instance, line = self._lines.get(request.host_id, ("", None))
+        if line is None or instance != request.instance_id:
+            current = known.session_id or request.session_id
+            silent_s = max(0.0, self._clock.now() - known.last_seen)
+            heard = {current: self._clock.monotonic() - silent_s}
+            line = Line(current, self._new_round(), heard)
+            self._lines[request.host_id] = request.instance_id, line
+        return line
+
+    def _round(self, host: str) -> str | None:
+        """What a worker brings back with its next request."""
+        _, line = self._lines.get(host, ("", None))
+        return None if line is None else line.round
+
+    def copied(self, known: KnownHost) -> str | None:
+        """What operators are told of a host that a machine and a copy of it ask for."""
+        instance, line = self._lines.get(known.name, ("", None))
+        copied = line is not None and line.copied and instance == known.instance_id
+        return copies.sentence(known.name) if copied else None
 
     def _note(self, request: ClaimRequest, claimant: Claimant) -> None:
         now = self._clock.now()
@@ -253,6 +344,8 @@ class Service:
                 known.conflict if known is not None and same else None,
             )
         )
+        if request.instance_id is not None and request.session_id is not None:
+            self._line(request, self.roster.known[request.host_id])
 
     def _end_older_sessions(self, request: ClaimRequest) -> None:
         """A worker that begins anew no longer has what its last session claimed."""
@@ -264,6 +357,7 @@ class Service:
                 and attempt.session_id != request.session_id
             ):
                 error = f"the worker on {request.host_id} began anew without this job"
+                self._lines[request.host_id][1].lose(attempt.session_id, attempt.claim_id)
                 self.queue.settle(
                     self._job(attempt.job_id), attempt, EndReason.HOST_LOST, error=error
                 )
@@ -287,6 +381,18 @@ class Service:
     def heartbeat(self, job_id: str, request: HeartbeatRequest) -> HeartbeatReply:
         """Renew the lease of the live attempt; a host given up for lost may be taken back."""
         job, attempt = self._claimed(job_id, request.claim_id, request.host_id)
+        instance, line = self._lines.get(attempt.host, ("", None))
+        if line is not None and instance == attempt.instance_id:
+            session = request.session_id or attempt.session_id  # another may deliver what one left
+            copied = line.copied
+            line.beat(session, request.echo, self._clock.monotonic())
+            if line.copied and not copied:
+                self.queue.forgive(line.lost())
+        if attempt.live and self._handed_on(attempt, request.session_id):
+            raise Refusal(
+                Slug.LEASE_SUPERSEDED,
+                f"another session of host {attempt.host} goes on with this attempt; drop the work",
+            )
         if attempt.end_reason is EndReason.CANCELLED:
             return HeartbeatReply(action=Action.STOP, lease_s=0.0, log_next=attempt.log_next)
         if not attempt.live:
@@ -297,8 +403,18 @@ class Service:
         self.queue.beat(job, attempt, seq=request.seq, progress=request.progress)
         log_next = keep_lines(self.queue, attempt, request.log)
         return HeartbeatReply(
-            action=Action.CONTINUE, lease_s=self.policy.stale_after_s, log_next=log_next
+            action=Action.CONTINUE,
+            lease_s=self.policy.stale_after_s,
+            log_next=log_next,
+            echo=self._round(attempt.host),
         )
+
+    def _handed_on(self, attempt: Attempt, session: str | None) -> bool:
+        """Whether ``session``, which held the claim, was succeeded in it by the one that works for its host now."""
+        _, line = self._lines.get(attempt.host, ("", None))
+        if line is None or session is None or session == attempt.session_id:
+            return False
+        return session in line.heard and attempt.session_id == line.current
 
     def output(self, job_id: str, request: OutputRequest) -> OutputReply:
         """Keep what an attempt printed, also when it is over: it renews no lease."""

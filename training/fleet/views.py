@@ -15,7 +15,7 @@ from training.fleet import policy as rules
 from training.fleet.database import Database, Row
 from training.fleet.healing import quarantines
 from training.fleet.health import Quarantine
-from training.fleet.job import LIVE, Host, Job, JobStatus, Needs
+from training.fleet.job import LIVE, Host, Job, JobStatus, Needs, Trained
 from training.fleet.policy import Fleet, Policy
 from training.fleet.printable import duration
 from training.fleet.protocol import (
@@ -32,8 +32,9 @@ from training.fleet.protocol import (
     WorkersReply,
     WorkerView,
 )
-from training.fleet.rows import attempt_of, job_of
+from training.fleet.rows import attempt_of, job_of, trained_of
 from training.fleet.service import Service
+from training.fleet.trained import Model, unlike
 
 PAGE_MAX = 1000  # jobs in one answer
 LOG_PAGE_CHUNKS = 500
@@ -57,7 +58,11 @@ class Views:
 
     def quarantined(self) -> dict[str, str]:
         """The hosts that get no jobs now, each with why and what ends that."""
-        return {host: held.sentence() for host, held in quarantines(self._db).items()}
+        out = {host: held.sentence() for host, held in quarantines(self._db).items()}
+        for known in self._service.known_hosts():
+            if sentence := self._service.copied(known):
+                out[known.name] = sentence
+        return out
 
     def jobs(
         self, *, status: str | None = None, after: int = 0, limit: int = PAGE_MAX
@@ -77,13 +82,31 @@ class Views:
             counts=self.counts(),
             now=self._clock.now(),
             next_after=rows[most - 1]["seq"] if len(rows) > most else None,
+            unlike=self._unlike() if status is None and after == 0 else [],
+        )
+
+    def _unlike(self) -> list[str]:
+        """What differs among the plan's completed jobs that they should have in common."""
+        kinds = self._db.one("kinds_trained_on")
+        if kinds is None or max(kinds["data"], kinds["code"]) <= 1:
+            return []
+        return unlike(
+            Model(row["name"], json.loads(row["spec"]), trained_of(row))
+            for row in self._db.all("trained_on")
         )
 
     def job(self, job_id: str) -> JobDetail:
         row = self._row(job_id)
         attempts = [attempt_of(each) for each in self._db.all("attempts_of_job", job_id=job_id)]
         progress = attempts[-1].progress if attempts else None
-        view = self._view({**row, "progress": json.dumps(progress)}, self._looks())
+        last = attempts[-1].trained if attempts else Trained()
+        shown = {
+            "progress": json.dumps(progress),
+            "data_digest": last.data,
+            "code_digest": last.code,
+            "training_commit": last.commit,
+        }
+        view = self._view({**row, **shown}, self._looks())
         events = [EventView(**dict(each)) for each in self._db.all("events_of_job", job_id=job_id)]
         return JobDetail(
             job=view,
@@ -102,6 +125,7 @@ class Views:
                     artifact_id=each.artifact_id,
                     record=each.record,
                     granted=each.granted,
+                    trained=each.trained.known(),
                 )
                 for each in attempts
             ],
@@ -145,7 +169,7 @@ class Views:
                     last_seen=known.last_seen,
                     alive=self._service.alive(known),
                     jobs=held.get(known.name, []),
-                    conflict=known.conflict,
+                    conflict=self._service.copied(known) or known.conflict,
                     obstacle=_outdated(self._service.host_of(known)),
                     quarantine=out[known.name].sentence() if known.name in out else None,
                 )
@@ -230,6 +254,7 @@ class Views:
             obstacle=look.obstacle,
             in_manifest=job.in_manifest,
             note=look.waits_for if pending else self._goes_on(job),
+            trained=trained_of(row).known() if job.status is JobStatus.COMPLETED else None,
         )
 
     def _goes_on(self, job: Job) -> str | None:

@@ -299,6 +299,19 @@ class TrainerWorker:
         }
 
 
+def _new_identity(options: Options) -> int:
+    """Raises StateError while a worker runs there."""
+    disk = StateFolder(options.state_dir)
+    try:
+        made = disk.begin_anew()
+    except OSError as error:
+        raise StateError(f"{disk.folder} cannot be written ({error.strerror})") from None
+    finally:
+        disk.close()
+    print(f"{disk.folder} is installation {made[:8]} now; give it a --host-id of its own as well")
+    return 0
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the daemon; 0 after a signal, 1 when the receiver wants another session, 2 when it cannot begin."""
     replace_unprintable()
@@ -307,6 +320,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     show_devices(args.cuda_devices, os.environ)
     try:
         options = options_of(args)
+        if args.new_identity:
+            return _new_identity(options)
         own = options.places.repo_root == ROOT
         worker = TrainerWorker(options, trainer_digests=installed_digests if own else dict)
     except (StateError, CredentialsError, ValueError) as error:

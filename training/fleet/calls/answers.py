@@ -136,6 +136,7 @@ class Grant(_Record):
     repeated: bool = False  # the answer to a request that had been answered before
     database_id: str | None = None  # that granted it; None by a receiver of before there were ids
     env: dict[str, str] | None = None  # the plan's variables for trainers on this host
+    echo: str | None = None  # to be brought back with the next claim of this session
 
 
 @dataclass(frozen=True)
@@ -144,6 +145,7 @@ class NoWork(_Record):
 
     reason: str
     retry_after_s: float | None = None
+    echo: str | None = None
 
 
 @dataclass(frozen=True)
@@ -153,6 +155,7 @@ class Beat(_Record):
     action: str
     lease_s: float
     log_next: int = 0  # number of the first output line that the receiver does not have
+    echo: str | None = None  # as in a grant
 
 
 @dataclass(frozen=True)

@@ -74,6 +74,9 @@ def render_status(data: Json, health: Json) -> RenderableType:
     parts += _named(
         "Cannot run anywhere", _grouped(data["cannot_run"], "obstacle"), "obstacle", "bold yellow"
     )
+    parts += [
+        cell(sentence, "bold yellow", chars_max=1000) for sentence in data.get("unlike") or []
+    ]
     parts += _named("Worth knowing", _grouped(data["notes"], "note"), "note", "bold yellow")
     return Group(*parts)
 

@@ -178,6 +178,7 @@ def render_job(detail: Json) -> RenderableType:
         ("priority", view.get("priority")),
         ("split", _split(spec)),
         ("data set", str(spec.get("dataset") or "")[:_ID_SHOWN]),
+        ("trained on", _trained(view)),
         ("hyper", ", ".join(f"{k} = {v}" for k, v in (spec.get("hyper") or {}).items())),
         ("needs", _needs(spec)),
         ("host", view.get("host")),
@@ -198,6 +199,19 @@ def render_job(detail: Json) -> RenderableType:
     if detail.get("events"):
         parts += [Text(), _events(detail["events"][-15:], now)]
     return Group(*parts)
+
+
+def _trained(view: Json) -> str:
+    """What a completed model was trained on, as its worker said."""
+    if view.get("status") != "completed":
+        return ""
+    told = view.get("trained")
+    said = told if isinstance(told, Mapping) else {}
+    words = [
+        f"{what} {str(said[key])[:_ID_SHOWN]}" if said.get(key) else f"{what} not known"
+        for key, what in (("data", "data"), ("code", "code"), ("commit", "commit"))
+    ]
+    return ", ".join(words)
 
 
 def _split(spec: Json) -> str:

@@ -43,14 +43,24 @@ SELECT count(*) AS n FROM jobs
 WHERE job_id <> :job_id AND ((job_id >= :ref AND job_id < :ref_end) OR (name >= :ref AND name < :ref_end))
 
 -- name: jobs_page — a page of jobs in order of arrival, each with the attempt that matters now
-SELECT j.*, a.progress AS progress FROM jobs AS j
+SELECT j.*, a.progress AS progress, a.data_digest, a.code_digest, a.training_commit FROM jobs AS j
 LEFT JOIN attempts AS a ON a.job_id = j.job_id AND a.attempt = j.attempt
 WHERE j.seq > :after ORDER BY j.seq LIMIT :most
 
 -- name: jobs_page_status — the same for one status
-SELECT j.*, a.progress AS progress FROM jobs AS j
+SELECT j.*, a.progress AS progress, a.data_digest, a.code_digest, a.training_commit FROM jobs AS j
 LEFT JOIN attempts AS a ON a.job_id = j.job_id AND a.attempt = j.attempt
 WHERE j.status = :status AND j.seq > :after ORDER BY j.seq LIMIT :most
+
+-- name: kinds_trained_on — whether completed jobs of the plan can differ in what they were trained on
+SELECT count(DISTINCT a.data_digest) AS data, count(DISTINCT a.code_digest) AS code FROM jobs AS j
+JOIN attempts AS a ON a.job_id = j.job_id AND a.attempt = j.attempt
+WHERE j.status = 'completed' AND j.in_manifest = 1
+
+-- name: trained_on — what each of them was trained on
+SELECT j.name, j.spec, a.data_digest, a.code_digest, a.training_commit FROM jobs AS j
+JOIN attempts AS a ON a.job_id = j.job_id AND a.attempt = j.attempt
+WHERE j.status = 'completed' AND j.in_manifest = 1 ORDER BY j.seq
 
 -- name: plan_datasets — what the names of data sets stood for when the plan was taken over
 SELECT name, dataset_id FROM plan_datasets ORDER BY name
@@ -112,6 +122,9 @@ INSERT INTO attempts (job_id, attempt, claim_id, generation, host, instance_id, 
 VALUES (:job_id, :attempt, :claim_id, :generation, :host, :instance_id, :session_id, :slot, :request_id, :now,
   :granted)
 
+-- name: hand_on — a session that began anew goes on with what the one before had asked for
+UPDATE attempts SET session_id = :session_id WHERE claim_id = :claim_id AND ended_at IS NULL
+
 -- name: attempt_by_claim — whom a claim id names
 SELECT * FROM attempts WHERE claim_id = :claim_id
 
@@ -138,7 +151,8 @@ WHERE claim_id = :claim_id AND seq < :seq
 -- name: end_attempt — an attempt ends once
 UPDATE attempts SET ended_at = :now, end_reason = :reason, error = :error, exit_code = :exit_code,
   artifact_id = :artifact_id, record = COALESCE(:record, record), lived_s = :lived_s,
-  out_of_memory = :out_of_memory, crashed = :crashed
+  out_of_memory = :out_of_memory, crashed = :crashed, data_digest = :data, code_digest = :code,
+  training_commit = :commit
 WHERE claim_id = :claim_id AND ended_at IS NULL
 
 -- name: settle_job — what the policy decided after the end of an attempt
@@ -169,7 +183,7 @@ WHERE job_id = :job_id AND status = 'pending' AND attempt = :attempt
 
 -- name: adopt_attempt — the loss is taken back: it was completed
 UPDATE attempts SET ended_at = :now, end_reason = 'completed', artifact_id = :artifact_id, error = NULL,
-  record = COALESCE(:record, record)
+  record = COALESCE(:record, record), data_digest = :data, code_digest = :code, training_commit = :commit
 WHERE claim_id = :claim_id AND end_reason = 'host_lost'
 
 -- name: readopt_job — a host given up for lost was heard again, and the loss is given back
@@ -243,7 +257,8 @@ DELETE FROM deaths WHERE host = :host
 -- name: deaths — what died at once on a host, in a row
 SELECT d.job_id, d.attempt, j.name, a.claim_id, a.end_reason, a.error,
   EXISTS (SELECT 1 FROM attempts AS p
-    WHERE p.job_id = a.job_id AND p.generation = a.generation AND p.pardoned = 1) AS pardoned_before
+    WHERE p.job_id = a.job_id AND p.generation = a.generation AND p.pardoned = 1
+      AND p.end_reason <> 'host_lost') AS pardoned_before
 FROM deaths AS d
 JOIN attempts AS a ON a.job_id = d.job_id AND a.attempt = d.attempt
 JOIN jobs AS j ON j.job_id = d.job_id

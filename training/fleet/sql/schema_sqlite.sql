@@ -81,6 +81,9 @@ CREATE TABLE attempts (
   crashed     INTEGER NOT NULL DEFAULT 0 CHECK (crashed IN (0, 1)),   -- its host crashed with it in hand
   pardoned    INTEGER NOT NULL DEFAULT 0 CHECK (pardoned IN (0, 1)),  -- it counts against no budget
   granted     TEXT,                 -- the job dict as it was granted; NULL: granted before this was kept
+  data_digest TEXT,                 -- what its model was trained on, as the worker said; NULL: not known
+  code_digest TEXT,
+  training_commit TEXT,
   PRIMARY KEY (job_id, attempt),
   CHECK ((ended_at IS NULL) = (end_reason IS NULL))
 ) STRICT;

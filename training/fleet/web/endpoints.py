@@ -88,7 +88,7 @@ async def claim(hub: Hub, request: Request) -> Response:
     news = hub.room.news
     answer = await _ask(hub, request, body)
     wait_s = min(body.wait_s, WAIT_S_MAX)
-    if answer.job_id is None and wait_s > 0:
+    if answer.job_id is None and wait_s > 0 and not answer.ask_again:
         answer = await _wait_for_job(hub, request, body, answer, news, wait_s)
     if answer.job_id is not None:
         again = " (again)" if answer.repeated else ""
@@ -108,7 +108,7 @@ async def _wait_for_job(
     gone = asyncio.ensure_future(_disconnect(request))
     hub.service.wait_begins(body.host_id)
     try:
-        while answer.job_id is None and not hub.room.closed:
+        while answer.job_id is None and not answer.ask_again and not hub.room.closed:
             left = end - hub.clock.monotonic()
             if left <= 0:
                 break

@@ -33,6 +33,7 @@ from training.fleet.work.environment import planned, trainer_environment
 from training.fleet.work.outbox import Outbox
 from training.fleet.work.outcome import LAST_WORDS, TIMING_BYTES_MAX, Failure, parse_timing
 from training.fleet.work.output import POLLS_A_LOOK, OutputTail
+from training.fleet.work.trained_on import at_start, by_checkpoint, note, noted
 from training.fleet.work.trainer import MEASURE_S
 from training.fleet.work.trainer_command import (
     SELF_SUPERVISED,
@@ -171,6 +172,7 @@ class Attempt:
             **planned(spec, self.assignment.env),
             STATE_VARIABLE: str(self._resume),
         }
+        note(folders.trained, at_start(spec, inputs, self._places.repo_root))
         self._order.check()
         process = self._runner.start(
             CommandSpec(command, self._places.repo_root, environment, folders.log, folders.end)
@@ -301,9 +303,21 @@ class Attempt:
                 path=str(packed.path),
                 sha256=packed.sha256,
                 size=packed.size,
-                record={"bundle_bytes": packed.size, **self._timing(folders.reports)},
+                record={
+                    "bundle_bytes": packed.size,
+                    "trained": self._trained(folders),
+                    **self._timing(folders.reports),
+                },
             )
         )
+
+    def _trained(self, folders: AttemptFolders) -> dict[str, str]:
+        """What the model was trained on; a trainer's own word goes before what its worker saw."""
+        found = noted(folders.trained)
+        if not self.assignment.spec.get("trainer"):
+            name = f"{self.assignment.model}_{self.assignment.mode}.ckpt.json"
+            found |= by_checkpoint(folders.out / name)
+        return found
 
     def _timing(self, reports: Path) -> dict[str, Any]:
         """Durations and places that the trainer wrote down outside the bundle, so that equal bundles stay equal."""

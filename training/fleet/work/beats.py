@@ -77,6 +77,7 @@ def _send(turn: Turn) -> None:
             seq=seq,
             progress=work.progress,
             first=work.first,
+            echo=turn.state.echo,
         )
     )
 
@@ -84,6 +85,8 @@ def _send(turn: Turn) -> None:
 def answered(turn: Turn, answer: t.BeatAnswered | t.Refused | t.NotAnswered) -> None:
     """The heartbeat in flight was answered, one way or another."""
     turn.set_work(beat_call=None)
+    if isinstance(answer, t.BeatAnswered):
+        turn.set(echo=answer.echo or turn.state.echo)
     match answer:
         case t.BeatAnswered(order=Order.STOP):
             turn.drop("the job was cancelled")

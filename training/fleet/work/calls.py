@@ -153,13 +153,22 @@ class Calls:
             session_id=self._asker.session_id,
             trainer_digests=self._asker.trainer_digests(),
             crashed_claims=request.crashed,
+            echo=request.echo,
             tries=1,
         )
         if not isinstance(answer, Grant):
             wait_s = None if answer.retry_after_s is None else _seconds(answer.retry_after_s)
-            return t.ClaimAnswered(call=request.call, reason=answer.reason, retry_after_s=wait_s)
+            return t.ClaimAnswered(
+                call=request.call,
+                reason=answer.reason,
+                retry_after_s=wait_s,
+                echo=_echo(answer.echo),
+            )
         return t.ClaimAnswered(
-            call=request.call, assignment=_assignment(answer), lease_s=_seconds(answer.lease_s)
+            call=request.call,
+            assignment=_assignment(answer),
+            lease_s=_seconds(answer.lease_s),
+            echo=_echo(answer.echo),
         )
 
     def _beat(self, request: t.SendBeat) -> t.Event:
@@ -170,6 +179,8 @@ class Calls:
             progress=request.progress,
             lines=request.lines or (),
             first_line=request.first,
+            session_id=self._asker.session_id,
+            echo=request.echo,
             tries=1,
         )
         known = beat.action in set(Order)  # a newer receiver may have further orders
@@ -178,6 +189,7 @@ class Calls:
             order=Order(beat.action) if known else Order.CONTINUE,
             lease_s=_seconds(beat.lease_s),
             log_next=int(beat.log_next),
+            echo=_echo(beat.echo),
         )
 
     def _upload(self, request: t.Upload) -> t.Event:
@@ -256,6 +268,10 @@ def with_lines(request: Request, lines: Lines) -> Request:
             return request
     first, found = lines(claim_id, request.first)
     return replace(request, first=first, lines=found)
+
+
+def _echo(said: object) -> str | None:
+    return said if isinstance(said, str) and re.fullmatch(ID_PATTERN, said) else None
 
 
 def _after(request: t.SendComplete | t.SendFail) -> int:

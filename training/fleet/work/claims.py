@@ -35,6 +35,7 @@ def ask(turn: Turn) -> None:
             request_id=request_id,
             wait_s=wait_s,
             crashed=turn.state.crashed,
+            echo=turn.state.echo,
         )
     )
 
@@ -44,7 +45,7 @@ def answered(turn: Turn, answer: t.Event) -> None:
     fresh = turn.state.request_is_fresh
     turn.set(phase=Phase.IDLE, request_is_fresh=False)
     if isinstance(answer, t.ClaimAnswered):
-        turn.set(crashed=())
+        turn.set(crashed=(), echo=answer.echo or turn.state.echo)
     match answer:
         case t.ClaimAnswered(assignment=None):
             _no_job(turn, answer)

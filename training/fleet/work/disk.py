@@ -94,6 +94,18 @@ class StateFolder:
         durable = saved.delivery is not None or saved.report is not None
         write_whole(self.folder / "saved.json", content, durable=durable)
 
+    def begin_anew(self) -> str:
+        """Be a new installation from now on, for a folder that came with a copy of a disk; its instance id.
+
+        What the old one held or had still to bring is left to the machine that the copy was made of.
+        """
+        for name in ("saved.json", "sessions"):
+            (self.folder / name).unlink(missing_ok=True)
+        shutil.rmtree(self.folder / "outbox", ignore_errors=True)
+        (self.folder / "instance").unlink(missing_ok=True)
+        self.instance_id = self._instance()
+        return self.instance_id
+
     def resume_folder(self, job_id: str) -> Path:
         """Where a trainer may keep what a later attempt at the same job, on this host, can go on from."""
         return self.folder / "resume" / job_id[:64]
@@ -205,6 +217,7 @@ class AttemptFolders:
     reports: Path
     log: Path
     end: Path  # how its trainer ended, if nobody asked it to
+    trained: Path  # what it was started on
     bundle: Path
 
 
@@ -219,6 +232,7 @@ def folders_of(artifacts: Path, reports: Path, assignment: Assignment) -> Attemp
         reports=reports / job / attempt,
         log=artifacts / job / f"{attempt}.log",
         end=artifacts / job / f"{attempt}.log.end",
+        trained=artifacts / job / f"{attempt}.log.trained",
         bundle=artifacts / job / bundle_name(assignment.model, assignment.mode, assignment.job_id),
     )
 
@@ -228,7 +242,7 @@ def make_folders(folders: AttemptFolders) -> None:
     for folder in (folders.out, folders.reports):
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
-    for file in (folders.log, folders.end):
+    for file in (folders.log, folders.end, folders.trained):
         file.unlink(missing_ok=True)
 
 

@@ -177,6 +177,11 @@ def parser() -> argparse.ArgumentParser:
         default=OnSilence.CONTINUE,
         help="what a trainer does while its lease runs out and the receiver is silent (default continue)",
     )
+    new.add_argument(
+        "--new-identity",
+        action="store_true",
+        help="on a copy of another machine's disk: be an installation of its own from now on, and end",
+    )
     new.add_argument("--log-level", choices=LEVELS, default="INFO", help="(default INFO)")
     return new
 

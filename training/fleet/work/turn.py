@@ -106,6 +106,7 @@ class State:
     request_is_fresh: bool = True  # that was sent once at most, and in this session
     crashed: tuple[str, ...] = ()  # claims to be named as lost in a crash with the next request
     requests: int = 0
+    echo: str = ""  # of the last answer to a claim or heartbeat
     calls: int = 0
     call: int | None = None  # the request in flight, heartbeats apart …
     call_sent_at: float = 0.0  # … since then

@@ -177,6 +177,7 @@ class ClaimAnswered:
     lease_s: float = 600.0
     reason: str = ""
     retry_after_s: float | None = None
+    echo: str | None = None  # what the receiver wants to hear with the next claim
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,6 +186,7 @@ class BeatAnswered:
     order: Order = Order.CONTINUE
     lease_s: float = 600.0
     log_next: int = 0  # number of the first line that the receiver does not have
+    echo: str | None = None  # as in ClaimAnswered
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -339,6 +341,7 @@ class SendClaim:
     request_id: str
     wait_s: float
     crashed: tuple[str, ...] = ()  # claims whose session ended without a word
+    echo: str = ""  # of the last answer to this session
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -354,6 +357,7 @@ class SendBeat:
     progress: Mapping[str, Any] | None = None
     first: int = 0
     lines: tuple[str, ...] | None = None
+    echo: str = ""  # as in SendClaim
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,3 +15,8 @@ CREATE TABLE plan_datasets (
   name       TEXT PRIMARY KEY,
   dataset_id TEXT NOT NULL
 ) STRICT;
+
+-- What models of before were trained on stands in their reports at most.
+ALTER TABLE attempts ADD COLUMN data_digest TEXT;
+ALTER TABLE attempts ADD COLUMN code_digest TEXT;
+ALTER TABLE attempts ADD COLUMN training_commit TEXT;

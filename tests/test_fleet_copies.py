@@ -1,0 +1,339 @@
+"""A machine and a copy of it: told from restarts, backups and late messages, and refused until one is gone."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fakes import FakeClock
+from hypothesis import given
+from hypothesis import strategies as st
+
+from training.fleet.copies import Line, Standing
+from training.fleet.job import EndReason, JobStatus
+from training.fleet.policy import Policy
+from training.fleet.protocol import (
+    ClaimReply,
+    ClaimRequest,
+    HeartbeatRequest,
+    OutputRequest,
+    Refusal,
+    Slug,
+)
+from training.fleet.queue import JobQueue
+from training.fleet.service import Service
+from training.fleet.views import Views
+
+LEASE_S = 600.0
+
+
+class Always:
+    def has_room(self, incoming_bytes: int = 0) -> bool:
+        return True
+
+    def find(self, artifact_id: str, *, model: str, mode: str) -> object | None:
+        return None
+
+
+class Worker:
+    """One run of a worker; it brings back the echo of the last answer, as ours do."""
+
+    def __init__(self, service: Service, count: int, mark: str, *, old: bool = False) -> None:
+        self.service = service
+        self.session = f"{count:010d}-{mark}"
+        self.echo: str | None = None if old else ""
+        self.asked = 0
+        self.claim_id = ""
+        self.job_id = ""
+        self.seq = 0
+
+    def ask(self, **more: Any) -> ClaimReply:
+        self.asked += 1
+        request = {"request_id": f"{self.session}-{self.asked}", "instance_id": "installation"}
+        reply = self.service.claim(
+            ClaimRequest(
+                host_id="pi",
+                capability={"cpu_cores": 4},
+                session_id=self.session,
+                echo=self.echo,
+                **{**request, **more},
+            )
+        )
+        if self.echo is not None:
+            self.echo = reply.echo
+        if reply.claim_id is not None:
+            self.claim_id, self.job_id, self.seq = reply.claim_id, str(reply.job_id), 0
+        return reply
+
+    def beat(self) -> bool:
+        """Whether the job is still this worker's."""
+        self.seq += 1
+        request = HeartbeatRequest(
+            host_id="pi",
+            claim_id=self.claim_id,
+            session_id=None if self.echo is None else self.session,
+            echo=self.echo,
+            seq=self.seq,
+        )
+        try:
+            reply = self.service.heartbeat(self.job_id, request)
+        except Refusal:
+            return False
+        if self.echo is not None:
+            self.echo = reply.echo
+        return True
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture
+def queue(tmp_path: Path, clock: FakeClock) -> Iterator[JobQueue]:
+    made = JobQueue(tmp_path / "jobs.db", clock=clock, policy=Policy(stale_after_s=LEASE_S))
+    jobs = [{"name": f"j{n}", "job_id": f"{n:064x}", "model": "gbt", "mode": "m"} for n in range(4)]
+    made.sync_from_manifest(jobs)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def service(queue: JobQueue, clock: FakeClock) -> Service:
+    made = Service(queue, Always())
+    pass_time(made, clock)  # from now on silence may be held against hosts
+    return made
+
+
+def pass_time(service: Service, clock: FakeClock, seconds: float = LEASE_S + 1) -> None:
+    """With a look at the clock every few seconds, as the receiver has it."""
+    for _ in range(int(seconds / 10) + 1):
+        clock.advance(10)
+        service.tick()
+
+
+def note(service: Service) -> str | None:
+    return Views(service.queue.db, service).workers().workers[0].conflict
+
+
+def refused(worker: Worker) -> str:
+    with pytest.raises(Refusal) as refusal:
+        worker.ask()
+    assert refusal.value.slug is Slug.HOST_ID_CONFLICT
+    return refusal.value.detail
+
+
+@pytest.mark.parametrize("counts", [(6, 6), (6, 7), (7, 6), (3, 9)])
+def test_a_copy_is_noticed_within_two_claims_of_each(
+    service: Service, counts: tuple[int, int]
+) -> None:
+    machine, copy = Worker(service, counts[0], "aa"), Worker(service, counts[1], "bb")
+    first = machine.ask()
+    assert first.job_id is not None
+    assert machine.beat()
+    for _ in range(2):  # each claims twice at most; whoever has a job trains
+        for worker in (copy, machine):
+            if not (worker.claim_id and worker.beat()):
+                worker.claim_id = ""
+                worker.ask()
+    assert "--new-identity" in (note(service) or "")
+    working = [each for each in (machine, copy) if each.claim_id and each.beat()]
+    assert len(working) == 1  # what is in hand is finished
+    for worker in (machine, copy):
+        if worker not in working:
+            assert "two machines ask as pi" in refused(worker)
+    job = service.queue.get(str(first.job_id))
+    assert job is not None
+    assert job.host_losses == 0
+
+
+def test_idle_copies_are_noticed_before_there_is_work(service: Service, queue: JobQueue) -> None:
+    for job in queue.named("j"):
+        queue.cancel(job[0])
+    for number in range(4):
+        queue.cancel(f"{number:064x}")
+    machine, copy = Worker(service, 6, "aa"), Worker(service, 6, "bb")
+    for _ in range(2):
+        machine.ask(request_id="the-same-on-both-disks")
+        copy.ask(request_id="the-same-on-both-disks")
+    machine.ask()  # the second since the copy began
+    assert refused(machine) == refused(copy)
+
+
+def two_with_one_request() -> None:
+    queue = JobQueue(":memory:", clock=FakeClock())
+    queue.sync_from_manifest([{"name": "j", "job_id": "j", "model": "gbt", "mode": "m"}])
+    service = Service(queue, Always())
+    machine, copy = Worker(service, 6, "aa"), Worker(service, 6, "bb")
+    assert machine.ask(request_id="r").claim_id == copy.ask(request_id="r").claim_id
+    try:
+        assert copy.beat()
+        assert not machine.beat()
+    finally:
+        queue.close()
+
+
+def test_two_copies_that_found_the_same_request_on_their_disks_do_not_share_its_job() -> None:
+    two_with_one_request()
+
+
+def test_a_request_whose_answer_arrived_is_not_answered_to_a_copy(service: Service) -> None:
+    machine, copy = Worker(service, 6, "aa"), Worker(service, 6, "bb")
+    machine.ask(request_id="r")
+    machine.beat()
+    with pytest.raises(Refusal) as refusal:
+        copy.ask(request_id="r")
+    assert refusal.value.slug is Slug.LEASE_SUPERSEDED
+    assert machine.beat()
+
+
+def test_losses_of_copies_count_against_no_job(service: Service, queue: JobQueue) -> None:
+    machine, copy = Worker(service, 6, "aa"), Worker(service, 6, "bb")
+    job_id = str(machine.ask().job_id)
+    copy.ask()
+    assert [each.host_losses for each in (queue.get(job_id),) if each] == [1]
+    copy.beat()
+    machine.ask()
+    machine.ask()
+    job = queue.get(job_id)
+    assert job is not None
+    assert job.host_losses == 0
+    lost = [each for each in queue.attempts(job_id) if each.end_reason is EndReason.HOST_LOST]
+    assert [each.pardoned for each in lost] == [True]
+
+
+def test_copies_of_workers_that_bring_nothing_back_are_noticed_by_their_turns(
+    service: Service,
+) -> None:
+    machine, copy = (Worker(service, 6, mark, old=True) for mark in ("aa", "bb"))
+    for worker in (machine, copy, machine, copy):
+        worker.ask()
+    assert note(service) is not None
+    assert refused(machine) == refused(copy)
+
+
+@pytest.mark.parametrize("old", [False, True])
+def test_a_worker_restarted_quickly_is_no_copy(
+    service: Service, queue: JobQueue, *, old: bool
+) -> None:
+    for count in range(6, 10):
+        worker = Worker(service, count, f"{count}", old=old)
+        assert worker.ask().job_id is not None
+        assert worker.beat()
+    assert note(service) is None
+    assert queue.counts()[JobStatus.RUNNING] == 1
+
+
+def test_a_late_claim_of_the_session_before_changes_nothing(service: Service) -> None:
+    before, now = Worker(service, 6, "aa"), Worker(service, 7, "bb")
+    before.ask()
+    before.claim_id = ""
+    now.ask()
+    for _ in range(3):  # however often the network repeats it
+        late = ClaimRequest(
+            host_id="pi",
+            instance_id="installation",
+            session_id=before.session,
+            request_id="late",
+            echo=before.echo,
+        )
+        assert service.claim(late).job_id is None
+    assert now.beat()
+    assert note(service) is None
+
+
+def test_a_machine_restored_from_a_backup_goes_on_when_its_past_is_silent(
+    service: Service, clock: FakeClock
+) -> None:
+    Worker(service, 9, "aa").ask()
+    restored = Worker(service, 5, "bb")
+    assert restored.ask().ask_again
+    assert restored.ask().ask_again
+    assert note(service) is None
+    pass_time(service, clock)
+    assert restored.ask().job_id is not None
+    assert restored.beat()
+
+
+def test_a_restored_machine_that_brings_what_its_past_left_is_no_copy(service: Service) -> None:
+    past = Worker(service, 9, "aa")
+    past.ask()
+    past.beat()
+    restored = Worker(service, 5, "bb")
+    restored.ask()
+    service.output(past.job_id, OutputRequest(host_id="pi", claim_id=past.claim_id))
+    late = HeartbeatRequest(
+        host_id="pi", claim_id=past.claim_id, session_id=past.session, echo=past.echo, seq=2
+    )
+    service.heartbeat(past.job_id, late)
+    assert restored.ask().ask_again
+    assert note(service) is None
+
+
+def test_a_machine_restored_to_its_last_count_goes_on_at_once(service: Service) -> None:
+    Worker(service, 6, "aa").ask()
+    restored = Worker(service, 6, "bb")
+    assert restored.ask().job_id is not None
+    assert restored.beat()
+    assert note(service) is None
+
+
+def test_the_machine_goes_on_when_its_copy_has_been_silent_for_a_lease(
+    service: Service, clock: FakeClock
+) -> None:
+    machine, copy = Worker(service, 6, "aa"), Worker(service, 6, "bb")
+    for worker in (machine, copy, machine, copy, machine):
+        if worker.claim_id and worker.beat():
+            continue
+        worker.claim_id = ""
+        worker.ask()
+    assert note(service) is not None
+    pass_time(service, clock)
+    assert machine.ask().job_id is not None
+    assert note(service) is None
+
+
+@given(st.randoms(use_true_random=False), st.integers(1, 6))
+def test_sessions_that_follow_each_other_are_never_copies(chance: random.Random, runs: int) -> None:
+    """One machine: starts, restores of its counter, lost answers, and messages that arrive late and in any order."""
+    line = Line("0000000005-0", "round-0")
+    late: list[tuple[str, str]] = []
+    counter, names, now = 5, 0, 0.0
+    for run in range(runs):
+        counter = max(1, counter + chance.choice([1, 1, 1, 0, -2]))
+        session, echo = f"{counter:010d}-{run}", ""
+        for _ in range(chance.randint(0, 5)):
+            names, now = names + 1, now + 1.0
+            arrivals = [(session, echo)]
+            if late and chance.random() < 0.5:
+                arrivals.append(chance.choice(late))
+            late.append((session, echo))
+            if chance.random() < 0.3:  # arrives later, or never
+                arrivals.pop(0)
+            for who, said in arrivals:
+                standing = line.ask(
+                    who, said, now, lease_s=1e9, may_be_silent=False, new_round=f"round-{names}"
+                )
+                assert standing is not Standing.COPY
+                if who == session and chance.random() < 0.7:
+                    echo = line.round
+            if chance.random() < 0.3:
+                line.beat(*chance.choice([(session, echo), *late]), now)
+
+
+@given(st.lists(st.booleans(), min_size=12, max_size=40), st.integers(1, 9), st.integers(1, 9))
+def test_two_that_live_at_once_are_always_noticed(turns: list[bool], one: int, two: int) -> None:
+    """Whichever of them asks when, each twice in a row at the latest once they have asked often enough."""
+    line = Line(f"{one:010d}-a", "round", {f"{one:010d}-a": 0.0})
+    echoes = {f"{one:010d}-a": "", f"{two:010d}-b": ""}
+    both = [*turns, True, False, True, False]
+    for number, turn in enumerate(both):
+        session = list(echoes)[turn]
+        line.ask(
+            session, echoes[session], 1.0, lease_s=9, may_be_silent=False, new_round=f"r{number}"
+        )
+        echoes[session] = line.round
+    assert line.copied

@@ -1,0 +1,199 @@
+"""What a model was trained on: told by the worker, kept with the attempt, compared in a plan."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from builders import a_completion, a_job, a_worker_claim
+from fakes import FakeClock, FakeShelf
+from hypothesis import given
+from hypothesis import strategies as st
+
+from training.fleet.commands.status import render_status, status_data
+from training.fleet.commands.views import render_job
+from training.fleet.job import JobStatus, Trained
+from training.fleet.queue import JobQueue
+from training.fleet.service import Service
+from training.fleet.trained import Model, unlike
+from training.fleet.views import Views
+from training.fleet.work.trained_on import at_start, by_checkpoint, code_digest, note, noted
+from training.fleet.work.trainer_command import Inputs
+
+ONE, OTHER = "1" * 64, "2" * 64
+COMMIT = "c" * 40
+OWN = {"command": ["python", "own.py"], "outputs": ["w"]}
+
+
+@pytest.fixture
+def service() -> Iterator[Service]:
+    queue = JobQueue(":memory:", clock=FakeClock())
+    yield Service(queue, FakeShelf())
+    queue.close()
+
+
+def completed(service: Service, name: str, record: dict[str, Any] | None) -> None:
+    reply = service.claim(a_worker_claim(f"host-{name}"))
+    assert reply.name == name
+    artifact = name[-1] * 64
+    ticket = service.upload_ticket(str(reply.job_id), reply.claim_id, None)
+    service._shelf.put(artifact, model=ticket.model, mode=ticket.mode)  # type: ignore[attr-defined]
+    service.upload_done(ticket, artifact, 10)
+    request = a_completion(str(reply.claim_id), artifact, record=record)
+    service.complete(str(reply.job_id), request)
+
+
+def plan(service: Service, *names: str) -> None:
+    service.queue.sync_from_manifest(
+        [a_job(name, priority=-place) for place, name in enumerate(names)]
+    )
+
+
+def views(service: Service) -> Views:
+    return Views(service.queue.db, service)
+
+
+def trained(data: str, code: str = ONE) -> dict[str, Any]:
+    return {"trained": {"data": data, "code": code, "commit": COMMIT}}
+
+
+def text(renderable: object) -> str:
+    from rich.console import Console
+
+    console = Console(width=200)
+    with console.capture() as captured:
+        console.print(renderable)
+    return captured.get()
+
+
+def test_a_completion_tells_what_its_model_was_trained_on(service: Service) -> None:
+    plan(service, "a")
+    completed(service, "a", trained(ONE, OTHER))
+    told = {"data": ONE, "code": OTHER, "commit": COMMIT}
+    (view,) = views(service).jobs().jobs
+    assert view.status == JobStatus.COMPLETED
+    assert view.trained == told
+    detail = views(service).job(view.job_id)
+    assert (detail.job.trained, detail.attempts[0].trained) == (told, told)
+    shown = text(
+        render_job(json.loads(json.dumps({"job": {"trained": told, "status": "completed"}})))
+    )
+    assert f"data {ONE[:12]}, code {OTHER[:12]}, commit {COMMIT[:12]}" in shown
+
+
+@pytest.mark.parametrize(
+    "record", [None, {}, {"trained": 1}, {"trained": {"data": "x", "code": 3, "commit": ["c"]}}]
+)
+def test_what_nobody_told_is_not_known(service: Service, record: dict[str, Any] | None) -> None:
+    plan(service, "a")
+    completed(service, "a", record)
+    (view,) = views(service).jobs().jobs
+    assert view.trained is None
+    assert views(service).jobs().unlike == []
+    assert "data not known" in text(render_job({"job": {"status": "completed"}}))
+
+
+def test_status_says_that_completed_jobs_were_trained_on_unlike_data(service: Service) -> None:
+    plan(service, "a", "b", "c")
+    completed(service, "a", trained(ONE))
+    completed(service, "b", trained(ONE))
+    assert views(service).jobs().unlike == []
+    completed(service, "c", trained(OTHER))
+    (sentence,) = views(service).jobs().unlike
+    assert "completed jobs of this plan were trained on 2 different data sets" in sentence
+    assert f"{ONE[:12]}: a, b; {OTHER[:12]}: c" in sentence
+    data = status_data([], {}, 0.0, whole=True) | {"unlike": [sentence]}
+    assert "2 different data sets" in text(render_status(data, {}))
+    plan(service, "a", "b")  # what left the plan is no longer compared
+    assert views(service).jobs().unlike == []
+
+
+def test_unlike_code_is_said_too(service: Service) -> None:
+    plan(service, "a", "b")
+    completed(service, "a", trained(ONE, ONE))
+    completed(service, "b", trained(ONE, OTHER))
+    (sentence,) = views(service).jobs().unlike
+    assert "2 different versions of code" in sentence
+
+
+def test_only_what_should_be_alike_is_compared() -> None:
+    pinned = [
+        Model("a", {"dataset": "x"}, Trained(data=ONE, code=ONE)),
+        Model("b", {"dataset": "y"}, Trained(data=OTHER, code=ONE)),
+        Model("c", {"model": "own", "trainer": OWN}, Trained(data=None, code=OTHER)),
+    ]
+    assert unlike(pinned) == []
+
+
+@given(
+    st.dictionaries(st.text(max_size=3) | st.just("trained"), st.integers() | st.text() | st.none())
+)
+def test_any_record_can_be_read(record: dict[str, Any]) -> None:
+    assert Trained.of(record) == Trained()
+
+
+def test_completed_jobs_that_were_adopted_tell_it_as_well(service: Service) -> None:
+    plan(service, "a")
+    reply = service.claim(a_worker_claim("pi"))
+    job, attempt = service.queue.get(str(reply.job_id)), service.queue.attempt(str(reply.claim_id))
+    assert job is not None
+    assert attempt is not None
+    service.queue.sweep_stale(stale_after_s=-1)
+    swept, lost = service.queue.get(job.job_id), service.queue.attempt(attempt.claim_id)
+    assert swept is not None
+    assert lost is not None
+    service.queue.adopt(swept, lost, "a" * 64, trained(ONE))
+    (view,) = views(service).jobs().jobs
+    assert view.trained is not None
+    assert view.trained["data"] == ONE
+
+
+# ── the worker's side ───────────────────────────────────────────────────────────────────────
+
+
+def inputs(folder: Path) -> Inputs:
+    return Inputs(folder / "python", folder / "v", folder / "s", folder / "tensors")
+
+
+def test_code_of_ones_own_is_the_files_that_the_command_names(tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text("one")
+    before = code_digest(["python", "own.py", "--fast"], tmp_path)
+    (tmp_path / "other.py").write_text("besides")
+    assert code_digest(["python", "own.py", "--fast"], tmp_path) == before
+    (tmp_path / "own.py").write_text("two")
+    assert code_digest(["python", "own.py"], tmp_path) != before
+    assert code_digest(["python", "/usr/bin/own"], tmp_path) == ""
+
+
+def test_code_of_a_module_is_its_file_or_its_package(tmp_path: Path) -> None:
+    package = tmp_path / "mine" / "models"
+    package.mkdir(parents=True)
+    (package / "net.py").write_text("net")
+    found = {code_digest(["python", "-m", name], tmp_path) for name in ("mine.models.net", "mine")}
+    assert "" not in found
+    before = code_digest(["python", "-m", "mine"], tmp_path)
+    (package / "net.py").write_bytes(b"net\r\n")
+    assert code_digest(["python", "-m", "mine"], tmp_path) != before
+
+
+def test_a_trainer_of_ones_own_is_told_by_what_it_was_started_on(tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text("one")
+    (tmp_path / "tensors").mkdir()
+    (tmp_path / "tensors" / "manifest.json").write_text(json.dumps({"data_digest": ONE}))
+    spec = {"model": "own", "trainer": OWN}
+    found = at_start(spec, inputs(tmp_path), tmp_path)
+    assert found == {"data": ONE, "code": code_digest(["own.py"], tmp_path)}
+    note(tmp_path / "note", found)
+    assert noted(tmp_path / "note") == found
+    (tmp_path / "tensors" / "manifest.json").write_text("[1")
+    assert at_start({"dataset": OTHER, **spec}, inputs(tmp_path), tmp_path)["data"] == OTHER
+
+
+def test_our_trainers_say_it_themselves(tmp_path: Path) -> None:
+    checkpoint = tmp_path / "gbt_oracle.ckpt.json"
+    assert by_checkpoint(checkpoint) == {}
+    checkpoint.write_text(json.dumps({"run_key": {"data": ONE, "code": OTHER, "cpu": {}}}))
+    assert by_checkpoint(checkpoint) == {"data": ONE, "code": OTHER}

@@ -1,0 +1,139 @@
+"""PURE: whether one machine asks with an identity, or a machine and a copy of it.
+
+The identity of a worker lies on its disk and goes wherever a copy of the disk goes; a session is one run of one
+worker. Which sessions a host id is asked for by, and in which order, does not tell a copy from a restart, because
+messages may be late. An echo does: every answer carries the word of the present *round*, and a request that brings it
+back was sent after the round began. A round begins with a message of each of its sessions already here. So whoever
+echoes lived before its beginning and after it, and two who do lived at once (docs/decisions/0007).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from training.fleet.screening import older
+
+SESSIONS_KEPT = 32  # of one host
+
+
+def sentence(host: str) -> str:
+    """What everybody is told who asks about this host, with the remedy."""
+    return (
+        f"two machines ask as {host}, one with a copy of the other's disk, and neither gets new work: on the copy stop "
+        "the worker, run it once with --new-identity, and start it with a --host-id of its own; "
+        f"{host} goes on when the copy has been silent for a lease"
+    )
+
+
+class Standing(StrEnum):
+    """What a session that asks for work is."""
+
+    OWN = "own"  # the one that works for this host
+    NEW = "new"  # works for this host from now on; the one before has ended
+    EARLIER = "earlier"  # a late message, or a copy: its next request tells
+    COPY = "copy"  # one of several that live at once
+
+
+@dataclass
+class Line:
+    """The sessions of one installation, as its requests show them. Times are the receiver's monotonic clock."""
+
+    current: str
+    round: str
+    heard: dict[str, float] = field(default_factory=dict)  # session → when last
+    alive: set[str] = field(default_factory=set)  # who is known to have lived since the round began
+    copied: bool = False
+    taken: list[tuple[str, str]] = field(
+        default_factory=list
+    )  # session, claim: ended when another took over
+
+    def ask(
+        self,
+        session: str,
+        echo: str | None,
+        now: float,
+        *,
+        lease_s: float,
+        may_be_silent: bool,
+        new_round: str,
+    ) -> Standing:
+        """What ``session`` is, that asks for work now.
+
+        ``echo`` is None for workers of before, which bring nothing back: they are told from restarts by their turns.
+        ``may_be_silent``: whether silence can be held against anybody now.
+        """
+        seen = session in self.heard
+        self._hear(session, now)
+        silent = {
+            each
+            for each, at in self.heard.items()
+            if may_be_silent and each != session and now - at >= lease_s
+        }
+        others = set(self.heard) - {session} - silent
+        if echo == self.round:
+            self.alive.add(session)
+        if self.copied:
+            if others:
+                return Standing.COPY
+            return self._begin(session, new_round)
+        if session == self.current:
+            return self._compare(Standing.OWN)
+        began_before = older(session, self.current)
+        if self.current in silent or not (seen or began_before):
+            return self._begin(session, new_round)
+        if echo is None:
+            return Standing.EARLIER if began_before else self._turn(session, new_round)
+        if not seen:
+            self._open(new_round)
+        return self._compare(Standing.EARLIER)
+
+    def beat(self, session: str | None, echo: str | None, now: float) -> None:
+        """A heartbeat of ``session`` came; it tells the same as a claim does, but takes nothing over."""
+        if session is None or session not in self.heard:
+            return
+        self._hear(session, now)
+        if echo == self.round:
+            self.alive.add(session)
+            self.copied = self.copied or self._both_live()
+
+    def lose(self, session: str | None, claim_id: str) -> None:
+        """The claim was ended because ``session`` seemed to be over."""
+        self.taken = [*self.taken, (session or "", claim_id)][-SESSIONS_KEPT:]
+
+    def lost(self) -> list[str]:
+        """The claims that were ended so although their sessions live."""
+        return [claim_id for session, claim_id in self.taken if session in self.alive]
+
+    def _compare(self, otherwise: Standing) -> Standing:
+        self.copied = self._both_live()
+        return Standing.COPY if self.copied else otherwise
+
+    def _both_live(self) -> bool:
+        return self.current in self.alive and len(self.alive) > 1
+
+    def _begin(self, session: str, new_round: str) -> Standing:
+        standing = Standing.OWN if session == self.current else Standing.NEW
+        self.current, self.copied = session, False
+        self._open(new_round)
+        return standing
+
+    def _open(self, new_round: str) -> None:
+        self.round, self.alive = new_round, set()
+
+    def _turn(self, session: str, new_round: str) -> Standing:
+        """One of before that had been succeeded asks again: a late message does so once, two copies in turns."""
+        in_turns = self.current in self.alive
+        self._begin(session, new_round)
+        self.alive = {session}
+        if in_turns:
+            self.copied = True
+            return Standing.COPY
+        return Standing.NEW
+
+    def _hear(self, session: str, now: float) -> None:
+        self.heard.pop(session, None)
+        self.heard[session] = now
+        while len(self.heard) > SESSIONS_KEPT:
+            oldest = next(each for each in self.heard if each != self.current)
+            del self.heard[oldest]
