@@ -17,9 +17,11 @@ from training.fleet.commands.status import render_status, status_data
 from training.fleet.commands.views import render_job
 from training.fleet.job import JobStatus, Trained
 from training.fleet.queue import JobQueue
+from training.fleet.roster import Plan
 from training.fleet.service import Service
 from training.fleet.trained import Model, unlike
 from training.fleet.views import Views
+from training.fleet.work.environment import planned
 from training.fleet.work.trained_on import at_start, by_checkpoint, code_digest, note, noted
 from training.fleet.work.trainer_command import Inputs
 
@@ -197,3 +199,16 @@ def test_our_trainers_say_it_themselves(tmp_path: Path) -> None:
     assert by_checkpoint(checkpoint) == {}
     checkpoint.write_text(json.dumps({"run_key": {"data": ONE, "code": OTHER, "cpu": {}}}))
     assert by_checkpoint(checkpoint) == {"data": ONE, "code": OTHER}
+
+
+# ── a GPU that the plan hides ───────────────────────────────────────────────────────────────
+
+
+def test_a_hidden_gpu_is_hidden_from_the_trainer_too(service: Service) -> None:
+    hidden = {"cuda": False, "env": {"CUDA_VISIBLE_DEVICES": "1", "HF_HOME": "/data"}}
+    service.roster.plan = Plan(hosts={"dark": hidden, "light": {"cuda": True}})
+    plan(service, "a", "b")
+    dark, light = (service.claim(a_worker_claim(name)) for name in ("dark", "light"))
+    assert dark.env == {"CUDA_VISIBLE_DEVICES": "-1", "HF_HOME": "/data"}
+    assert light.env is None
+    assert planned(dark.spec or {}, dark.env or {})["CUDA_VISIBLE_DEVICES"] == "-1"

@@ -12,6 +12,8 @@ from training.fleet.plans.reader import closest
 from training.fleet.policy import Fleet, is_named
 from training.fleet.printable import counted
 
+HIDES_CUDA = {"CUDA_VISIBLE_DEVICES": "-1"}  # an empty value would be none on Windows
+
 
 @dataclass(frozen=True, slots=True)
 class KnownHost:
@@ -64,6 +66,14 @@ class Plan:
         """What ``[hosts]`` says of this one, if anything."""
         names = (name for name in self.hosts if is_named(host, (name,)))
         return self.hosts.get(next(names, host))
+
+    def variables(self, host: str) -> dict[str, str] | None:
+        """What trainers on this host shall find in their environment; one whose GPU is hidden shows them none."""
+        declared = self.declared(host) or {}
+        if declared.get("cuda") is False:
+            return {**(declared.get("env") or {}), **HIDES_CUDA}
+        env: dict[str, str] | None = declared.get("env")
+        return env
 
 
 # What a machine that nobody has seen may turn out to have, unless the plan declares less.

@@ -232,13 +232,12 @@ class Service:
         return max(0.0, job.heartbeat_at + self.policy.stale_after_s - now)
 
     def _granted(self, grant: Grant, lease_s: float, *, repeated: bool = False) -> ClaimReply:
-        declared = self.plan.declared(grant.attempt.host) or {}
         return ClaimReply(
             echo=self._round(grant.attempt.host),
             job_id=grant.job.job_id,
             name=grant.job.name,
             spec=grant.job.spec,
-            env=declared.get("env"),
+            env=self.plan.variables(grant.attempt.host),
             claim_id=grant.attempt.claim_id,
             attempt=grant.attempt.attempt,
             lease_s=lease_s,
