@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from copy import deepcopy
+from dataclasses import replace
 from itertools import permutations
 from pathlib import Path
 
@@ -229,6 +230,19 @@ def test_where_a_test_stands_follows_from_its_rows(recipe, ahead, seed):
     said = report["verdict"]
     assert ("not seen" not in said) or sides.unseen
     assert ("trained on" not in said) or sides.seen
+
+
+def test_a_host_that_only_calibrated_is_no_new_one_to_the_model():
+    host = np.array(["a", "a", "b", "b", "c", "c", "d", "d"])
+    episode = np.array(["a1", "a2", "b1", "b2", "c1", "c2", "d1", "d2"])
+    y = np.array([0, 1] * 4)
+    made = make_split(episode, host, np.arange(8.0), y, recipe="sample", supervised=False)
+    rows = {"train": [0, 1], "val": [2, 3], "cal": [4], "test": [5, 6, 7]}
+    split = replace(made, **{side: np.array(number) for side, number in rows.items()})
+    sides = sides_of(split, host, y, BINARY)
+    assert (sides.seen, sides.unseen) == (["c"], ["d"])
+    assert sides.notes() == ["The cal side has no window of malicious."]
+    assert sides.never_trained == []
 
 
 # -- sentences ---------------------------------------------------------------------------------------------------------
