@@ -502,11 +502,15 @@ def test_cancel_finds_the_jobs_that_the_plan_no_longer_names(run):
         IDS[4]: view("gbt", "pending", 4, in_manifest=False),
         IDS[5]: view("gbt", "pending", 5, in_manifest=True),
         IDS[6]: view("mlp", "completed", 6, in_manifest=False),
+        IDS[7]: view("cnn", "failed", 7, in_manifest=False),
     }
     assert run("cancel", "--removed") == 0
-    assert run.out == f"gbt ({IDS[4][:8]}…) is cancelled\n", "by its name"
+    assert f"gbt ({IDS[4][:8]}…) is cancelled\n" in run.out, "by its name"
+    assert f"cnn ({IDS[7][:8]}…) is cancelled\n" in run.out
+    del run.receiver.views[IDS[7]]
     cancelled = [path for method, path, _ in run.receiver.asked if method == "POST"]
-    assert cancelled == [f"/v1/job/{IDS[4]}/cancel?removed=true"], "what is over stays as it is"
+    expected = [f"/v1/job/{IDS[number]}/cancel?removed=true" for number in (4, 7)]
+    assert sorted(cancelled) == sorted(expected), "what is completed stays as it is"
     assert run("cancel") == 2
     assert "name a job" in run.err
     del run.receiver.views[IDS[4]]

@@ -121,6 +121,19 @@ def unstartable(world: World) -> None:
         world.clock.advance(1000)
 
 
+def taken_out(world: World) -> None:
+    """A failed job of the plan stays in sight; one that the plan no longer names can be taken out."""
+    failing(65)(world)
+    with pytest.raises(
+        Refusal, match="is failed already; take it out of the plan and reload first"
+    ):
+        world.service.cancel("one")
+    world.service.reload([], Plan())
+    world.service.cancel("one", as_removed=True)
+    with pytest.raises(Refusal, match="nothing to cancel"):
+        world.service.cancel("one")
+
+
 ROWS: dict[str, tuple[Row, JobStatus]] = {
     "insert": (lambda w: None, S.PENDING),
     "claim": (claimed, S.CLAIMED),
@@ -135,6 +148,7 @@ ROWS: dict[str, tuple[Row, JobStatus]] = {
     "sweep": (lost, S.PENDING),
     "exhaust": (failing(65), S.FAILED),
     "cancel": (lambda w: (running(w), w.service.cancel("one")), S.CANCELLED),
+    "take_out": (taken_out, S.CANCELLED),
     "requeue": (lambda w: (completed(w), w.service.requeue("one")), S.PENDING),
     "pardon": (unstartable, S.PENDING),
 }

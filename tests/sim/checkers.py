@@ -29,6 +29,7 @@ _TABLE: dict[str, tuple[tuple[str | None, ...], str]] = {
     "exhaust": (("pending", *_LIVE), "failed"),
     "pardon": (("pending", "failed"), "pending"),
     "cancel": (("pending", *_LIVE), "cancelled"),
+    "take_out": (("failed",), "cancelled"),
     "requeue": (("pending", *_LIVE, *_FINAL), "pending"),
 }
 
@@ -302,7 +303,7 @@ class CancelHolds(Checker):
 
     def see(self, seen: Observation) -> None:
         for event in seen.events:
-            if event.transition == "cancel":
+            if event.transition in ("cancel", "take_out"):
                 self._cancelled.add(event.job_id)
             elif event.transition == "requeue":
                 self._cancelled.discard(event.job_id)
@@ -366,7 +367,7 @@ _PROMISES: dict[str, tuple[str, str, tuple[str, ...]]] = {
     ),
     "cancel": (
         "a cancel",
-        "SELECT 1 FROM events WHERE job_id = ? AND transition = 'cancel'",
+        "SELECT 1 FROM events WHERE job_id = ? AND transition IN ('cancel', 'take_out')",
         ("job_id",),
     ),
     "requeue": (

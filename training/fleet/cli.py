@@ -52,7 +52,7 @@ from training.streams import has_seen_enough, replace_unprintable, write_no_more
 
 _WATCH_S = 2.0
 NAME_A_JOB = "name a job: its name, its id, or a unique prefix of the id"
-UNFINISHED = ("pending", "claimed", "running")
+TAKEN_OUT = ("pending", "claimed", "running", "failed")  # by `cancel --removed`
 
 app = typer.Typer(
     rich_markup_mode=None,
@@ -224,9 +224,11 @@ def cancel(
     if removed:
         everything = world.client(receiver_url).all_jobs()
         unplanned = (each for each in everything if not each["in_manifest"])
-        gone = [each["job_id"] for each in unplanned if each["status"] in UNFINISHED]
+        gone = [each["job_id"] for each in unplanned if each["status"] in TAKEN_OUT]
         if not refs + gone:
-            world.complain("nothing to cancel: the plan names every job that is not finished")
+            world.complain(
+                "nothing to cancel: the plan names every job that is not finished or failed"
+            )
 
     def call(client: FleetClient, ref: str) -> Any:
         return client.cancel(ref, as_removed=ref in gone)

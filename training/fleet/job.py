@@ -128,6 +128,12 @@ TRANSITIONS: Mapping[str, Transition] = {
             "the host on which it died was taken out",
         ),
         _row("cancel", [_S.PENDING, *LIVE], _S.CANCELLED, "the operator cancelled"),
+        _row(
+            "take_out",
+            [_S.FAILED],
+            _S.CANCELLED,
+            "the operator cancelled, and the plan no longer names it",
+        ),
         _row("requeue", JobStatus, _S.PENDING, "the operator wants it trained (again)"),
     )
 }

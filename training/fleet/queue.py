@@ -398,7 +398,8 @@ class JobQueue(Healing):
     # ── the operator ────────────────────────────────────────────────────────────────────────
 
     def cancel(self, job_id: str, *, by: str = "operator", as_removed: bool = False) -> bool:
-        """``True`` when the job was pending, claimed or running; it never returns to pending by itself.
+        """``True`` when the job was pending, claimed or running, or failed and no longer in the plan; it never returns
+        to pending by itself.
 
         ``as_removed`` cancels only because the plan no longer names it: when a plan names it again, it waits again.
         """
@@ -412,7 +413,8 @@ class JobQueue(Healing):
             attempt = self._live(job) if job.status in LIVE else None
             if attempt is not None:
                 self._end(attempt, EndReason.CANCELLED)
-            self._move("cancel", job, JobStatus.CANCELLED, attempt, detail=ended_by)
+            name = "take_out" if job.status is JobStatus.FAILED else "cancel"
+            self._move(name, job, JobStatus.CANCELLED, attempt, detail=ended_by)
             return True
 
     def requeue(self, job_id: str, *, detail: str | None = None) -> bool:

@@ -554,10 +554,13 @@ class Service:
                 Slug.WRONG_STATE, f"job {job.name} is in the plan; cancel it by its name or its id"
             )
         if not self.queue.cancel(job_id, by=by, as_removed=as_removed):
-            raise Refusal(
-                Slug.WRONG_STATE,
-                f"job {job.name} is {job.status} already; there is nothing to cancel",
+            failed = job.status is JobStatus.FAILED
+            why = (
+                "; take it out of the plan and reload first"
+                if failed
+                else "; there is nothing to cancel"
             )
+            raise Refusal(Slug.WRONG_STATE, f"job {job.name} is {job.status} already{why}")
         return self._moved(ref, job_id)
 
     def requeue(self, ref: str) -> MovedReply:

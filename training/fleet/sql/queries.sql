@@ -196,10 +196,11 @@ UPDATE attempts SET ended_at = NULL, end_reason = NULL, error = NULL, readoption
   lived_s = NULL, crashed = 0
 WHERE claim_id = :claim_id AND end_reason = 'host_lost'
 
--- name: cancel_job — the operator's word; final
+-- name: cancel_job — the operator's word; final. A failed job of the plan stays what it is: it is to be seen
 UPDATE jobs SET status = 'cancelled', claim_id = NULL, finished_at = :now, error = NULL,
   ended_by = :ended_by, avoid_host = '', avoid_until = NULL
-WHERE job_id = :job_id AND status IN ('pending', 'claimed', 'running')
+WHERE job_id = :job_id
+  AND (status IN ('pending', 'claimed', 'running') OR (status = 'failed' AND in_manifest = 0))
 
 -- name: requeue_job — a new generation: budgets reset, history kept
 UPDATE jobs SET status = 'pending', claim_id = NULL, generation = generation + 1, grants = 0,
