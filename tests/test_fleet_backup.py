@@ -12,6 +12,7 @@ import shutil
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -183,11 +184,17 @@ def test_what_is_refused_changes_nothing(state: State, folder: Path, tmp_path: P
         ("lies in the store itself", lambda: back_up(state, state.models / "backup")),
         ("there is no database", lambda: back_up(empty(tmp_path), folder)),
         ("holds no backups", lambda: restore(other, empty(tmp_path))),
-        ("was ever finished", lambda: restore(folder, empty(tmp_path))),
+        ("was ever finished", lambda: restore(begun, empty(tmp_path))),
     ]
+    begun = tmp_path / "begun"
+    Backup(begun)._open()
     for words, call in refused:
         with pytest.raises(RecoveryError, match=words):
             call()
+    photograph = replace(state, db=other / "cat.jpg")
+    with pytest.raises(RecoveryError, match="cannot use the database"):
+        back_up(photograph, folder)
+    assert not folder.exists(), "what is refused leaves no folder behind"
     back_up(state, folder)
     before = tree(state.db.parent)
     with pytest.raises(RecoveryError, match="--force keeps it beside"):

@@ -142,6 +142,7 @@ class Backup:
         if state.models.resolve() in [self.folder.resolve(), *self.folder.resolve().parents]:
             raise RecoveryError(f"{self.folder} lies in the store itself; choose another folder")
         with plainly(f"the backup into {self.folder}", "earlier backups are untouched"):
+            _live(state).close()  # before anything is made: what is refused leaves no folder
             self._open()
             try:
                 with exclusive(self.folder / f"{MARK}.lock"):
@@ -290,12 +291,20 @@ class Backup:
             shutil.rmtree(path.with_name(name + PART))
 
 
-def _copy_database(state: State, target: Path) -> tuple[Known, dict[str, int]]:
-    """Copy it, and read from the copy what must be copied with it."""
+def _live(state: State) -> SqliteDatabase:
+    """The database, to be read; raises RecoveryError when there is none that can be."""
     if not state.db.exists():
         raise RecoveryError(f"there is no database at {state.db}; name its folder with --state-dir")
     try:
-        live = SqliteDatabase(state.db, read_only=True)
+        return SqliteDatabase(state.db, read_only=True)
+    except DatabaseError as error:
+        raise RecoveryError(f"{error}; no backup was made") from None
+
+
+def _copy_database(state: State, target: Path) -> tuple[Known, dict[str, int]]:
+    """Copy it, and read from the copy what must be copied with it."""
+    try:
+        live = _live(state)
         try:
             live.copy_to(target)
         finally:
