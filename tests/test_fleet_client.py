@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import io
 import json
 import os
@@ -20,7 +21,7 @@ from hypothesis import strategies as st
 
 from training.fleet import protocol
 from training.fleet.calls import answers as client_answers
-from training.fleet.calls.transport import HttpTransport, Response, TransportError
+from training.fleet.calls.transport import HttpTransport, Response, TransportError, _Deadline
 from training.fleet.client import (
     Cancelled,
     ClientError,
@@ -587,6 +588,40 @@ def test_silence_ends_after_the_time_out() -> None:
         with pytest.raises(TransportError, match="no answer in time"):
             HttpTransport(url).request("GET", "/", {}, None, 0.01)
         done.set()
+
+
+@pytest.mark.parametrize(
+    "said",
+    [b"", b"HTTP/1.1 200 OK\r\nContent-Le", b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf"],
+)
+def test_an_answer_that_drips_ends_after_the_time_for_all_of_it(said: bytes) -> None:
+    def talk(connection: socket.socket) -> None:
+        read_request(connection)
+        connection.sendall(said)
+        assert connection.recv(1) == b"", "until the other side has had enough"
+
+    with server(talk) as url:
+        transport = HttpTransport(url, answer_s=0.05)
+        patient = http.client.HTTPConnection(transport._at.host, transport._at.port, timeout=30)
+        transport._new = lambda _: patient  # type: ignore[method-assign]
+        with pytest.raises(TransportError, match="no whole answer within"):
+            transport.request("GET", "/", {}, None, 0.05)
+
+
+def test_a_file_on_its_way_has_all_the_time_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[float | None] = []
+    monkeypatch.setattr(
+        "training.fleet.calls.transport._Deadline",
+        lambda seconds: given.append(seconds) or _Deadline(None),
+    )
+    with server(answering(b"1", b"2", b"3", b"4")) as url:
+        transport = HttpTransport(url, answer_s=45.0)
+        transport.request("GET", "/", {}, None, 10)
+        transport.request("POST", "/", {}, b"{}", 120)
+        transport.request("GET", "/", {}, None, 10, sink=lambda _: None)
+        transport.request("PUT", "/", {"Content-Length": "1"}, io.BytesIO(b"x"), 10)
+        transport.close()
+    assert given == [45.0, 120, None, None]
 
 
 def test_a_listener_that_dies_in_the_handshake_is_a_transport_error(

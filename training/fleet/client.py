@@ -109,6 +109,7 @@ class FleetClient:
         tls: ssl.SSLContext | None = None,
         tries: int | None = 3,
         timeout_s: float = 30.0,
+        answer_s: float | None = None,
         chance: Callable[[], float] = random.random,
         sleep: Callable[[float], object] = time.sleep,
     ) -> None:
@@ -116,7 +117,7 @@ class FleetClient:
         self.host_id = host_id
         self._close: Callable[[], None] = lambda: None
         if transport is None:
-            transport = http = HttpTransport(base_url, tls=tls)
+            transport = http = HttpTransport(base_url, tls=tls, answer_s=answer_s)
             self._close = http.close
             if operator_token and not Address.of(base_url).private:
                 raise ValueError(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import http.client
 import select
+import socket
 import ssl
 import threading
 from collections.abc import Callable, Mapping
@@ -64,11 +65,51 @@ class Transport(Protocol):
         ...
 
 
+class _Deadline:
+    """Cuts the connection that it watches when the time is over; without a time it does nothing."""
+
+    def __init__(self, seconds: float | None) -> None:
+        self.words = ""  # once it has cut
+        self._seconds = seconds
+        self._sock: socket.socket | None = None
+        self._timer = threading.Timer(seconds or 0.0, self._cut)
+        self._timer.daemon = True
+
+    def __enter__(self) -> _Deadline:
+        if self._seconds is not None:
+            self._timer.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._timer.cancel()
+
+    def watch(self, connection: http.client.HTTPConnection) -> None:
+        self._sock = connection.sock
+
+    def _cut(self) -> None:
+        self.words = f"no whole answer within {self._seconds:.0f} s"
+        if self._sock is not None:
+            with contextlib.suppress(
+                OSError
+            ):  # below TLS, which must not be touched while it is read
+                socket.socket.shutdown(self._sock, socket.SHUT_RDWR)
+
+
 class HttpTransport:
     """HTTP/1.1 with kept-alive connections to one origin."""
 
-    def __init__(self, base_url: str, *, tls: ssl.SSLContext | None = None) -> None:
-        """``base_url`` is ``http[s]://host[:port][/prefix]``; anything else is a ValueError in one sentence."""
+    def __init__(
+        self,
+        base_url: str,
+        *,
+        tls: ssl.SSLContext | None = None,
+        answer_s: float | None = None,
+    ) -> None:
+        """``base_url`` is ``http[s]://host[:port][/prefix]``; anything else is a ValueError in one sentence.
+
+        ``answer_s`` bounds a whole exchange that moves no file, however its bytes drip.
+        """
+        self._answer_s = answer_s
         self._at = Address.of(base_url)
         # Without a context nobody is trusted: the system's authorities know nothing of a receiver's own.
         self._tls = (
@@ -86,10 +127,25 @@ class HttpTransport:
         timeout_s: float,
         sink: Callable[[bytes], object] | None = None,
     ) -> Response:
+        bounded = self._answer_s is not None and sink is None and isinstance(body, bytes | None)
+        whole_s = max(self._answer_s or 0.0, timeout_s) if bounded else None
+        with _Deadline(whole_s) as deadline:
+            return self._request(method, path, headers, body, timeout_s, sink, deadline)
+
+    def _request(
+        self,
+        method: str,
+        path: str,
+        headers: Mapping[str, str],
+        body: bytes | Readable | None,
+        timeout_s: float,
+        sink: Callable[[bytes], object] | None,
+        deadline: _Deadline,
+    ) -> Response:
         try:
-            connection, answer = self._converse(method, path, headers, body, timeout_s)
+            connection, answer = self._converse(method, path, headers, body, timeout_s, deadline)
         except _FAILURES as error:
-            raise TransportError(_words(error)) from error
+            raise TransportError(deadline.words or _words(error)) from error
         try:
             if answer.length is None and not answer.chunked:
                 # An end that is only the end of the connection cannot be told from a cut, not even within the header.
@@ -97,7 +153,7 @@ class HttpTransport:
             content = _read(answer, sink if 200 <= answer.status < 300 else None)
         except _FAILURES as error:
             connection.close()
-            raise TransportError(_words(error)) from error
+            raise TransportError(deadline.words or _words(error)) from error
         except (
             BaseException
         ):  # the sink failed, or the program is stopping: the rest spoils the connection
@@ -131,21 +187,25 @@ class HttpTransport:
         headers: Mapping[str, str],
         body: bytes | Readable | None,
         timeout_s: float,
+        deadline: _Deadline,
     ) -> tuple[http.client.HTTPConnection, http.client.HTTPResponse]:
         """Send, and read the answer's header, over an idle connection or a new one."""
         while True:
             idle = self._take(timeout_s)
             connection = idle or self._new(timeout_s)
             try:
+                if connection.sock is None:
+                    connection.connect()
+                deadline.watch(connection)
                 return connection, _exchange(
                     connection, method, self._at.prefix + path, headers, body
                 )
             except _HUNG_UP as error:
                 connection.close()
-                if idle is None and not self._at.secure:
+                if idle is None and not self._at.secure and not deadline.words:
                     raise TransportError(f"{_words(error)}; {_MAY_BE_TLS}") from error
                 # The other side may have hung up just when its idle connection was taken up again.
-                if idle is None or not isinstance(body, bytes | None):
+                if idle is None or deadline.words or not isinstance(body, bytes | None):
                     raise
             except BaseException:
                 connection.close()

@@ -38,7 +38,7 @@ def connect(url: str, token: str | None) -> FleetClient:
     """A client that tries once: a person is waiting, and an error says what to do."""
     credentials = find_credentials(os.environ) if url.startswith("https:") else None
     tls = None if credentials is None else credentials.context()
-    client = FleetClient(url, operator_token=token, tls=tls, tries=1, timeout_s=15.0)
+    client = FleetClient(url, operator_token=token, tls=tls, tries=1, timeout_s=15.0, answer_s=45.0)
     if credentials is not None:
         # The command itself says what is wrong, if anything is; renewal may wait for the next one.
         with suppress(ClientError, CredentialsError, OSError):
