@@ -306,3 +306,16 @@ def test_a_damaged_file_is_a_lost_database(tmp_path: Path) -> None:
     with pytest.raises(DatabaseLost, match="cis490-jobs rebuild --force"):
         damaged.sync_from_manifest(a_job(f"job-{n}") for n in range(600))
     damaged.close()
+
+
+def test_a_folder_that_cannot_be_written_is_no_reason_for_a_restore(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "jobs.db").write_bytes(b"no database" * 100)
+    with pytest.raises(DatabaseError, match="restore"):
+        SqliteDatabase(tmp_path / "jobs.db")
+    allowed = os.access
+    monkeypatch.setattr(os, "access", lambda path, mode: mode != os.W_OK and allowed(path, mode))
+    with pytest.raises(DatabaseError, match=r"able to write in .*read-only") as refused:
+        SqliteDatabase(tmp_path / "jobs.db")
+    assert "restore" not in str(refused.value)

@@ -72,6 +72,12 @@ class SqliteDatabase:
         remedy = f"name another file with --db, or bring it back with {_WAYS_BACK}"
         if os.path.exists(self.path) and not os.access(self.path, os.R_OK):  # noqa: PTH110 - a URI, too
             remedy = "run this as the receiver's user or root"
+        elif (folder := Path(self.path).absolute().parent).is_dir() and not os.access(
+            folder, os.W_OK
+        ):
+            remedy = (
+                f"whoever runs this must be able to write in {folder}: is it mounted read-only?"
+            )
         return DatabaseError(f"cannot use the database {self.path}: {error}; {remedy}")
 
     def _prepare(self, synchronous: str) -> None:
