@@ -30,6 +30,36 @@ def test_folder_and_packed_file_are_the_same_episode(tmp_path):
     assert list(zip(one.label_t, one.label_phase, strict=True)) == [(0.0, "idle"), (10.0, "beacon")]
 
 
+def test_no_flipped_bit_of_a_packed_episode_is_taken_for_data(tmp_path):
+    folder = made.write_episode(tmp_path)
+    packed = tmp_path / f"{folder.name}.tar.zst"
+    episode.pack(folder, packed)
+    sound, digest = packed.read_bytes(), episode.read(packed).digest
+    bits = range(8 * len(sound))
+    for bit in [*bits[:160], *bits[160::97], *bits[-64:]]:
+        damaged = bytearray(sound)
+        damaged[bit // 8] ^= 1 << bit % 8
+        packed.write_bytes(damaged)
+        try:
+            found = episode.digest_of(episode.read_members(packed))
+        except episode.EpisodeError:
+            continue
+        assert found == digest, f"bit {bit} was accepted with other data"
+
+
+def test_an_episode_of_before_is_read_and_said_to_carry_no_checksum(tmp_path):
+    folder = made.write_episode(tmp_path)
+    packed = tmp_path / f"{folder.name}.tar.zst"
+    episode.pack(folder, packed)
+    assert episode.without_checksum([folder, packed]) is None
+    raw = zstandard.ZstdDecompressor().decompress(packed.read_bytes())
+    packed.write_bytes(zstandard.ZstdCompressor(level=19).compress(raw))
+    assert episode.read(packed).digest == episode.read(folder).digest
+    assert f"1 packed episodes carry no checksum ({packed.name})" in episode.without_checksum(
+        [packed]
+    )
+
+
 def test_equal_recordings_have_equal_bytes(tmp_path):
     packed = []
     for name in ("a", "b"):

@@ -13,6 +13,7 @@ import hashlib
 import io
 import random
 import tarfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -134,7 +135,8 @@ def pack(folder: Path, target: Path) -> None:
             info.size, info.mode = len(data), 0o644
             tar.addfile(info, io.BytesIO(data))
     partial = target.with_name(target.name + ".part")
-    partial.write_bytes(zstandard.ZstdCompressor(level=19).compress(buffer.getvalue()))
+    compressor = zstandard.ZstdCompressor(level=19, write_checksum=True)
+    partial.write_bytes(compressor.compress(buffer.getvalue()))
     partial.replace(target)
 
 
@@ -144,11 +146,37 @@ def read_members(path: Path) -> dict[str, bytes]:
         if path.is_dir():
             return {name: (path / name).read_bytes() for name in MEMBERS}
         with path.open("rb") as file, zstandard.ZstdDecompressor().stream_reader(file) as stream:
-            return _untar(stream)
+            found = _untar(stream)
+            while stream.read(1 << 20):  # to the end of the frame, where the checksum is
+                pass
+            return found
     except FileNotFoundError as error:
         raise EpisodeError(f"{Path(str(error.filename)).name} is missing") from None
     except (OSError, tarfile.TarError, zstandard.ZstdError, EOFError) as error:
         raise EpisodeError(f"it cannot be unpacked ({error})") from None
+
+
+def carries_checksum(path: Path) -> bool:
+    """Whether damage to a packed episode is seen whatever it hits; those of before carry none. True for a folder."""
+    if path.is_dir():
+        return True
+    try:
+        with path.open("rb") as file:
+            return bool(zstandard.get_frame_parameters(file.read(18)).has_checksum)
+    except (OSError, zstandard.ZstdError):
+        return True  # reading it says what is wrong
+
+
+def without_checksum(paths: Sequence[Path]) -> str | None:
+    """A note on packed episodes that carry no checksum, if there are any."""
+    bare = [path.name for path in paths if not carries_checksum(path)]
+    if not bare:
+        return None
+    few = ", ".join(bare[:3]) + (", …" if len(bare) > 3 else "")
+    return (
+        f"note: {len(bare)} packed episodes carry no checksum ({few}), because an earlier version packed them: "
+        "damage to them may go unseen until they are packed anew from their folders"
+    )
 
 
 def _untar(stream: Any) -> dict[str, bytes]:
