@@ -14,7 +14,8 @@ from training.fleet.protocol import Refusal
 from training.fleet.service import UploadTicket
 from training.fleet.storage.errors import Damaged, OffsetMismatch, StoreError
 from training.fleet.store import Artifact
-from training.fleet.web.catalogue import first_delivery, provenance_of
+from training.fleet.web import catalogue
+from training.fleet.web.catalogue import first_delivery
 from training.fleet.web.problems import decoded
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ class Endpoints:
 
     def steps(self, request: Request, connection: Connection) -> tuple[Call, Endpoint]:
         """What is to be done about a request."""
-        _, _, noun, *rest = request.path.split("/")
+        _, _, noun, *rest = request.path.partition("?")[0].split("/")
         call = Call("output" if rest[-1] == "log" else rest[-1], request, connection)
         if noun == "model":
             call.name, call.job_id = "ticket", rest[0]
@@ -64,6 +65,8 @@ class Endpoints:
         job_id, service = call.job_id, self._at.service
         assert job_id is not None
         assert call.request is not None
+        if call.request.path.endswith("/cancel?removed=true"):
+            return (yield Commit(call, lambda: service.cancel(job_id, as_removed=True)))
         if call.name in ("cancel", "requeue"):
             operator = getattr(service, call.name)
             return (yield Commit(call, lambda: operator(job_id)))
@@ -86,7 +89,9 @@ class Endpoints:
             mismatch = message.spec_hash not in (None, spec_hash(job.spec))
             if settled or mismatch or not service.upload_stored(ticket, message.artifact_id):
                 return None
-            return ticket, provenance_of(job, attempt, message.record, now=self._at.clock.now())
+            return ticket, catalogue.provenance_of(
+                job, attempt, message.record, now=self._at.clock.now()
+            )
 
         found = yield Commit(Call("ticket", call.request, None, None, job_id), look)
         if found is not None:

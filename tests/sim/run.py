@@ -11,6 +11,7 @@ from pathlib import Path
 from sim import checkers as c
 from sim import grant_checkers as g
 from sim import health_checkers as h
+from sim import plan_checkers as p
 from sim import time_checkers as s
 from sim import worker_checkers as w
 from sim.coordinator import Coordinator
@@ -85,6 +86,9 @@ class Simulation:
                 *self.silence,
                 self.grants,
                 c.CancelHolds(self.world),
+                p.PlanIsTakenOver(self.world),
+                p.UndoUndoes(self.world),
+                p.RecordIsTheGrant(self.world),
                 g.OneGrantARequest(self.world),
                 g.OneJobASlot(self.world),
                 c.AcknowledgedIsDurable(self.world),

@@ -49,6 +49,8 @@ class Storm:
         self._at_risk = at_risk
         self._chance = world.chance("storm")
         self._later_jobs = list(scenario.later_jobs)
+        self._files = [list(scenario.jobs)]  # every plan that there was
+        self._plan_chance = world.chance("plan")
         for host in hosts:
             host.after_end = self._host_ended
 
@@ -73,6 +75,9 @@ class Storm:
             self._world.after(self._chance.random() * self._scenario.stormy_s, self._clone)
         if self._chance.random() < 0.3:
             self._world.after(self._chance.random() * self._scenario.stormy_s, self._restore_worker)
+        for _ in range(self._plan_chance.randint(0, 3)):
+            moment = self._plan_chance.random() * self._scenario.stormy_s
+            self._world.after(moment, self._edit_and_undo)
         self._world.at(self._scenario.stormy_s, self.end)
 
     def _strike(self, per_h: float, blow: Callable[[], None]) -> None:
@@ -308,7 +313,9 @@ class Storm:
             return
         if what == "reload":
             self._edit_manifest()
-            self._send(Fault.RELOAD, "/v1/manifest/reload")
+            if self._plan_chance.random() < 0.5:
+                pause_s = self._plan_chance.random() * self._scenario.policy.stale_after_s
+                self._world.after(pause_s, self._cancel_removed)
             return
         known = [job["job_id"] for job in self._receiver.jobs]
         if self._chance.random() < 0.7:
@@ -340,7 +347,68 @@ class Storm:
         changed["priority"] = self._chance.choice([10, 40, 100])
         if self._chance.random() < 0.3:
             changed.pop("min_ram_gib", None)
+        self._edit_names(jobs)
+        self._edit_what_is_recorded(jobs)
+        if self._plan_chance.random() < 0.3:  # it was a mistake
+            jobs = [dict(job) for job in self._plan_chance.choice(self._files)]
+        self._take(jobs)
+
+    def _edit_names(self, jobs: list[dict[str, Any]]) -> None:
+        """Swap two, or take the name of a job that left; no two may be alike in the end."""
+        chance = self._plan_chance
+        if len(jobs) > 1 and chance.random() < 0.5:
+            one, other = chance.sample(jobs, 2)
+            one["name"], other["name"] = other["name"], one["name"]
+        ever = {job["name"]: None for file in self._files for job in file}
+        free = [name for name in ever if name not in {job["name"] for job in jobs}]
+        if free and chance.random() < 0.5:
+            chance.choice(jobs)["name"] = chance.choice(free)
+        seen: set[str] = set()
+        for job in jobs:
+            while job["name"] in seen:
+                job["name"] += "-again"
+            seen.add(job["name"])
+
+    def _edit_what_is_recorded(self, jobs: list[dict[str, Any]]) -> None:
+        """Change what says nothing of who may train a job, and everything of what it was trained with."""
+        for job in jobs:
+            if self._plan_chance.random() < 0.7:
+                job["n_resamples"] = self._plan_chance.randint(1, 1000)
+            if self._plan_chance.random() < 0.1:
+                host = self._plan_chance.choice(self._hosts).name
+                job["denied_hosts"] = self._plan_chance.choice([[], [host]])
+
+    def _edit_and_undo(self) -> None:
+        """Take jobs away, cancel them as the reload's answer says, and find that it was a mistake."""
+        chance, before = self._plan_chance, self._receiver.jobs
+        if self.calm or len(before) < 3:
+            return
+        jobs = [dict(job) for job in chance.sample(before, len(before) - chance.randint(1, 2))]
+        self._edit_what_is_recorded(jobs)
+        stopped = chance.choice([job["job_id"] for job in before])
+
+        def undo() -> None:
+            if chance.random() < 0.6:
+                self._take(before)
+
+        self._take(jobs)
+        lease_s = self._scenario.policy.stale_after_s
+        self._world.after(0.2 * lease_s, lambda: self._order("cancel", stopped))
+        self._world.after(0.3 * lease_s, self._cancel_removed)
+        self._world.after(0.3 * lease_s + chance.random() * lease_s, undo)
+
+    def _take(self, jobs: list[dict[str, Any]]) -> None:
+        self._files.append(jobs)
         self._receiver.jobs = jobs
+        self._send(Fault.RELOAD, "/v1/manifest/reload")
+
+    def _cancel_removed(self) -> None:
+        """``cancel --removed``: whatever was in a plan and is in this one no more."""
+        planned = {job["job_id"] for job in self._receiver.jobs}
+        ever = {job["job_id"]: None for file in self._files for job in file}
+        for job_id in ever:
+            if job_id not in planned and not self.calm:
+                self._send(Fault.CANCEL, f"/v1/job/{job_id}/cancel?removed=true")
 
 
 def _well(host: Host) -> dict[str, Any]:
