@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import random
 import tarfile
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -76,6 +78,21 @@ def test_a_folder_is_found_before_its_packed_twin_and_all_in_order_of_id(tmp_pat
     (tmp_path / "notes.txt").write_text("not an episode")
     found = episode.find_episodes(tmp_path)
     assert [p.name for p in found] == made.IDS[:3]
+
+
+def test_a_folder_that_cannot_be_looked_into_is_named_and_not_left_out(tmp_path, monkeypatch):
+    shut = made.write_episode(tmp_path, number=1)
+    made.write_episode(tmp_path, number=0)
+    stat = Path.stat
+
+    def refusing(path, **how):
+        if path.parent == shut:
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return stat(path, **how)
+
+    monkeypatch.setattr(Path, "stat", refusing)
+    with pytest.raises(episode.EpisodeError, match=f"{shut.name}.*Permission denied"):
+        episode.find_episodes(tmp_path)
 
 
 @pytest.mark.parametrize("make", [lambda p: None, lambda p: p.mkdir()])

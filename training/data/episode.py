@@ -97,14 +97,31 @@ def find_episodes(root: Path) -> list[Path]:
     """Episode folders and packed episodes directly below ``root``, by id. Raises EpisodeError when there is none."""
     if not root.is_dir():
         raise EpisodeError(f"There is no folder {root}: give the folder that holds the episodes.")
-    found = {p.name: p for p in root.iterdir() if p.is_dir() and (p / META).is_file()}
-    for path in root.glob(f"*{PACKED_SUFFIX}"):
-        found.setdefault(path.name.removesuffix(PACKED_SUFFIX), path)
+    try:
+        there = sorted(root.iterdir())
+        found = {path.name: path for path in there if path.is_dir() and _holds_meta(path)}
+    except OSError as error:
+        raise EpisodeError(
+            f"{error.filename or root} cannot be read ({error.strerror}): let this user read it, or move the episode "
+            f"elsewhere; one that is left out unseen would change what is learnt."
+        ) from None
+    for path in there:
+        if path.name.endswith(PACKED_SUFFIX):
+            found.setdefault(path.name.removesuffix(PACKED_SUFFIX), path)
     if not found:
         raise EpisodeError(
             f"{root} holds no episode: expected folders with a {META}, or *{PACKED_SUFFIX} files."
         )
     return [found[name] for name in sorted(found)]
+
+
+def _holds_meta(folder: Path) -> bool:
+    """Whether it is an episode's folder. Raises OSError for one that may not be looked into."""
+    try:
+        (folder / META).stat()
+    except FileNotFoundError:
+        return False
+    return True
 
 
 def write_folder(
