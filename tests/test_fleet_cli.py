@@ -589,7 +589,7 @@ def test_reload_prints_the_counts_or_every_mistake(run):
         "p.toml, saved 1 min ago: 2 new, 1 changed, 11 unchanged, 0 removed, 1 renamed",
         "1 job of the plan is cancelled: requeue it",
         "  old is called new now",
-        "  b: it stays cancelled, since 1 min ago",
+        "  b: it stays cancelled, 1 min ago",
         "  a\\x1b, max_run_s: at once",
     ]
     mistake = {

@@ -203,6 +203,14 @@ def test_edits_of_trainers_are_told(receiver: Receiver) -> None:
     ]
 
 
+def test_a_table_that_says_what_holds_without_it_is_no_edit(receiver: Receiver) -> None:
+    receiver.plan(a_job("one"))
+    plain = {"name": "pi", "description": "", "priority": 0, "allow_jobs": [], "cuda": None}
+    assert receiver.plan(a_job("one"), hosts={"pi": plain}).hosts == 0
+    said = receiver.plan(a_job("one"), hosts={"pi": plain | {"deny_jobs": ["gbt"]}}).edits
+    assert [edit.keys for edit in said] == [["deny_jobs"]]
+
+
 def test_the_first_plan_after_a_start_is_no_edit_of_hosts(receiver: Receiver) -> None:
     plan = {"hosts": {"pi": {"priority": 1}}, "trainers": {"own": OWN}}
     assert receiver.plan(a_job("one"), **plan).edits == []

@@ -82,13 +82,17 @@ def standing(job: Job) -> Edit:
     return Edit(Kind.STANDS, job.name, holds, job_id=job.job_id, since=job.finished_at)
 
 
+_HOST: Table = {"priority": 0}  # what a host has that no table names
+
+
 def host_edits(
     before: Mapping[str, Table], after: Mapping[str, Table], held: Mapping[str, list[str]]
 ) -> list[Edit]:
     """What is said otherwise of hosts. ``held`` says which jobs train where; hosts compare without case."""
     found, trains = [], {host.casefold(): jobs for host, jobs in held.items()}
     for name in sorted(before.keys() | after.keys()):
-        keys = changed(before.get(name, {}), after.get(name, {}))
+        keys = changed({**_HOST, **before.get(name, {})}, {**_HOST, **after.get(name, {})})
+        keys = tuple(key for key in keys if key != "name")
         if keys:
             jobs = ", ".join(trains.get(name.casefold(), ()))
             goes_on = f"; {jobs} goes on there" if jobs else ""

@@ -367,8 +367,8 @@ def render_reload(answer: Json) -> str:
     more = (
         ("renamed", "renamed"),
         ("revived", "in the plan again"),
-        ("hosts", "edits of hosts"),
-        ("trainers", "edits of trainers"),
+        ("hosts", "edited in [hosts]"),
+        ("trainers", "edited in [trainers]"),
     )
     line += "".join(f", {answer[key]} {word}" for key, word in more if answer.get(key))
     if answer.get("removed"):
@@ -377,7 +377,7 @@ def render_reload(answer: Json) -> str:
     if answer.get("cancelled"):
         lines.append(cancelled_line(answer["cancelled"]))
     for edit in edits:
-        since = f", since {ago(edit['since'], now)}" if edit.get("since") else ""
+        since = f", {ago(edit['since'], now)}" if edit.get("since") else ""
         lines.append(f"  {sentence(edit)}{since}")
     if len(edits) >= LISTED_MAX:
         lines.append(f"  … these are the first {LISTED_MAX}")

@@ -256,7 +256,8 @@ async def openapi(hub: Hub, _request: Request) -> Response:
 
 async def cancel(hub: Hub, request: Request) -> Response:
     """For good; with ``?removed=true`` only because the plan no longer names the job, until a plan does again."""
-    by, as_removed = acting(hub, request), request.query_params.get("removed") == "true"
+    by = acting(hub, request).removeprefix("operator ")
+    as_removed = request.query_params.get("removed") == "true"
 
     def move(ref: str) -> MovedReply:
         return hub.service.cancel(ref, by=by, as_removed=as_removed)
