@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 import re
@@ -208,6 +209,41 @@ def test_only_what_is_stored_and_sound_completes(
 
 
 # -- uploads ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("why", ["cancelled", "requeued and taken by another", "revoked"])
+def test_what_nobody_may_finish_uploading_gives_its_room_back(
+    receiver: Receiver, tmp_path: Path, why: str
+) -> None:
+    client = receiver.client()
+    grant = claimed(client)
+    half = BODY[: len(BODY) // 2]
+    with Wire(receiver) as wire:
+        put(wire, grant.claim_id, half, X_Content_SHA256=SHA, Content_Length=len(BODY))
+        wire.socket.shutdown(socket.SHUT_WR)
+        wire.problem()
+    wait_for_offset(receiver, grant, len(half))
+    tick(receiver)
+    incoming = tmp_path / "models" / "incoming"
+    assert len(list(incoming.iterdir())) == 1, "a live attempt keeps what it has brought"
+    if why == "cancelled":
+        client.cancel(JOB)
+    elif why == "revoked":
+        client.fail(JOB, reason="upload_failed", error="no room")
+        tick(receiver)
+        receiver.hub.put_out.add("pi")
+    else:
+        client.requeue(JOB)
+        claimed(receiver.client("other"))
+    tick(receiver)
+    assert list(incoming.iterdir()) == []
+
+
+def tick(receiver: Receiver) -> None:
+    """What the receiver does every few seconds."""
+    loop = receiver.server._loop
+    assert loop is not None
+    asyncio.run_coroutine_threadsafe(receiver.hub.tick(), loop).result(30)
 
 
 def test_an_upload_that_was_cut_goes_on(receiver: Receiver, bundle: Path, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import secrets
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Protocol
 
@@ -514,6 +514,22 @@ class Service:
             raise ended(attempt)
         job = job.granted(attempt)
         return UploadTicket(job.job_id, attempt.attempt, attempt.claim_id, job.model, job.mode)
+
+    def no_longer_uploading(self, claims: Iterable[str], put_out: Collection[str]) -> set[str]:
+        """Those of the claims whose attempt can deliver nothing any more, or has ended on a host that was put out. A
+        claim that nobody knows is none of them: an older database may have been restored.
+        """
+        over = set()
+        for claim_id in claims:
+            attempt = self.queue.attempt(claim_id)
+            if attempt is None:
+                continue
+            may_come = attempt.host not in put_out and rules.may_adopt(
+                self._job(attempt.job_id), attempt
+            )
+            if not (attempt.live or may_come):
+                over.add(claim_id)
+        return over
 
     def upload_stored(self, ticket: UploadTicket, artifact_id: str) -> bool:
         """Whether this attempt has delivered this very bundle before."""

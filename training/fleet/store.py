@@ -19,7 +19,7 @@ from __future__ import annotations
 import contextlib
 import re
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -101,6 +101,14 @@ class ArtifactStore:
         write_mark(self._fs, self.root, temporary, database_id)
 
     # -- room ---------------------------------------------------------------------------------------------------
+
+    def uploading(self) -> set[str]:
+        """The claims of which a part of a bundle is here."""
+        return self._incoming.claims()
+
+    def forget_uploads(self, claims: Collection[str]) -> int:
+        """Give back the room of what these claims began to upload; bytes. What is being written stays for now."""
+        return self._incoming.forget(claims)
 
     def has_room(self, incoming_bytes: int = 0) -> bool:
         """Whether the watermark of free space would hold after ``incoming_bytes`` more."""

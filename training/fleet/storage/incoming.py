@@ -12,7 +12,7 @@ import contextlib
 import hashlib
 import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from training.crashpoint import crashpoint
@@ -219,6 +219,23 @@ class Incoming:
             finally:
                 if self._owners.get(name) is part:
                     del self._owners[name]
+
+    def claims(self) -> set[str]:
+        """The claims that have a part here."""
+        with disk_errors("looking at the uploads"):
+            return {name.rpartition("-")[0] for name in self.fs.names(self.folder)}
+
+    def forget(self, claims: Collection[str]) -> int:
+        """Remove the parts of these claims that nobody writes; the bytes that became free."""
+        freed = 0
+        for name in self.fs.names(self.folder):
+            path = self.folder / name
+            with self._lock, contextlib.suppress(OSError):
+                if name not in self._owners and name.rpartition("-")[0] in claims:
+                    size = self.fs.size(path) or 0
+                    self.fs.unlink(path)
+                    freed += size
+        return freed
 
     def sweep(self, older_than: float) -> int:
         """Remove the files that nobody writes and that were last written before ``older_than``; returns how many."""

@@ -119,6 +119,8 @@ class Hub:
         self._plans = ThreadPoolExecutor(1, thread_name_prefix="plan")
         self._hashing = ThreadPoolExecutor(_HASH_THREADS, thread_name_prefix="hash")
         self._turns: set[str] = set()
+        # Hosts that were revoked since the start: none of them delivers late.
+        self.put_out: set[str] = set()
         self._fired = self._made_pending()
         self._index_stale = False
 
@@ -217,8 +219,19 @@ class Hub:
             raise
         if swept:
             logger.warning("%d attempts were not heard for a lease and were ended", swept)
+        await self.forget_uploads()
         if self._index_stale:
             await self.repair_index()
+
+    async def forget_uploads(self) -> None:
+        """Give back the room of unfinished uploads that nobody may finish."""
+        claims = await self.disk(self.store.uploading)
+        if not claims:
+            return
+        over = await self.call(lambda: self.service.no_longer_uploading(claims, self.put_out))
+        freed = await self.disk(lambda: self.store.forget_uploads(over)) if over else 0
+        if freed:
+            logger.info("%d bytes of uploads that nobody may finish were removed", freed)
 
     async def sweep_parts(self) -> None:
         before = self.clock.now() - self.settings.part_age_s
