@@ -780,3 +780,27 @@ def test_a_gpu_is_waited_for_only_where_one_may_come(receiver: Receiver) -> None
     receiver.clock.advance(POLICY.gone_s)
     receiver.service.requeue("one")
     assert receiver.claim(a_claim()).job_id == "id-one", "it is gone"
+
+
+@pytest.mark.parametrize(
+    ("path", "capability"),
+    [
+        ("cuda_available", {"cuda_available": "false"}),
+        ("healthy", {"healthy": 0}),
+        ("cpu_cores", {"cpu_cores": "8"}),
+        ("ram_available_gib", {"ram_available_gib": True}),
+        ("ram_total_gib", {"ram_total_gib": [1]}),
+        ("cuda_devices", {"cuda_devices": {}}),
+        ("cuda_devices[0]", {"cuda_devices": ["RTX"]}),
+        ("cuda_devices[1].vram_free_gib", {"cuda_devices": [{}, {"vram_free_gib": "8"}]}),
+    ],
+)
+def test_a_capability_of_other_types_is_refused_by_its_path(
+    receiver: Receiver, path: str, capability: dict[str, object]
+) -> None:
+    asked = ClaimRequest(host_id="pi", capability=capability)
+    with pytest.raises(Refusal) as refused:
+        receiver.claim(asked)
+    assert refused.value.slug is Slug.BAD_REQUEST
+    assert f"$.capability.{path}: " in refused.value.detail
+    assert receiver.service.known_hosts() == []

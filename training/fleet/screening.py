@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
+from typing import Any
 
 from training.fleet.health import RAM, VRAM, Cause, Quarantine
 from training.fleet.job import REPORTABLE, Attempt, EndReason, Host
@@ -45,17 +46,49 @@ def check_claim(request: ClaimRequest) -> None:
             raise Refusal(
                 Slug.BAD_REQUEST, f"$.{name}: 1 to 128 letters, digits, dots, dashes, underscores"
             )
-    try:
-        host = Host.of(request.host_id, request.capability)
-        sound = math.isfinite(host.ram_available_gib + host.vram_free_gib)
-    except (AttributeError, OverflowError, TypeError, ValueError):
-        sound = False
-    if not sound:
+    odd = _odd_member(request.capability)
+    if odd is None:
+        try:
+            host = Host.of(request.host_id, request.capability)
+            sound = math.isfinite(host.ram_available_gib + host.vram_free_gib)
+        except (AttributeError, OverflowError, TypeError, ValueError):
+            sound = False
+        odd = None if sound else "$.capability: its figures are finite"
+    if odd is not None:
         raise Refusal(
             Slug.BAD_REQUEST,
-            "$.capability: cpu_cores, ram_available_gib and vram_free_gib are numbers, cuda_devices a list of objects; "
-            "`python -m training.fleet.capability` prints what this host should send",
+            f"{odd}; `python -m training.fleet.capability` prints what this host should send",
         )
+
+
+# What the decision goes by. Absent, or null, is 0 or false; other members are for people.
+_NUMBERS = ("cpu_cores", "ram_total_gib", "ram_available_gib")
+_TRUTHS = ("cuda_available", "healthy")
+_DEVICE_NUMBERS = ("vram_total_gib", "vram_free_gib")
+
+
+def _odd_member(capability: Mapping[str, Any]) -> str | None:
+    """The path of what has a wrong type, and which it should have: "false" is a text, and texts are true."""
+    for name in _TRUTHS:
+        if not isinstance(capability.get(name), bool | None):
+            return f"$.capability.{name}: true or false"
+    for name in _NUMBERS:
+        if not _is_number(capability.get(name)):
+            return f"$.capability.{name}: a number"
+    devices = capability.get("cuda_devices")
+    if not isinstance(devices, list | tuple | None):
+        return "$.capability.cuda_devices: a list of objects"
+    for place, device in enumerate(devices or ()):
+        if not isinstance(device, Mapping):
+            return f"$.capability.cuda_devices[{place}]: an object"
+        for name in _DEVICE_NUMBERS:
+            if not _is_number(device.get(name)):
+                return f"$.capability.cuda_devices[{place}].{name}: a number"
+    return None
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float | None) and not isinstance(value, bool)
 
 
 def refuse_twin(host_id: str, known: str) -> Refusal:
