@@ -243,7 +243,7 @@ def full_disk(db: SqliteDatabase) -> Iterator[None]:
 
 
 def much(db: SqliteDatabase, name: str = "big") -> None:
-    db.run("note_host", host=name, capability="x" * 100_000, now=0.0, instance_id=None,
+    db.run("note_host", host=name, capability="x" * 100_000, now=0.0, set_aside=None, instance_id=None,
            session_id=None, trainer_digests=None)  # fmt: skip
 
 

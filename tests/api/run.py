@@ -23,6 +23,7 @@ from tls_world import SecureReceiver
 from training.clock import SystemClock
 from training.fleet.datasets.client import push, read_folder
 from training.fleet.datasets.pieces import Listing
+from training.fleet.job import spec_hash
 from training.fleet.trust.admission import FailureLimit
 from training.fleet.trust.credentials import new_request
 from training.fleet.trust.tls import Security
@@ -43,6 +44,9 @@ class Target(StrEnum):
     APP = "app"  # the application, in this process
     PLAIN = "plain"  # a receiver that listens on loopback
     TLS = "tls"  # one that wants certificates; calls show a host's and an operator's token
+
+
+_DEEP = ("/v1/model/{job_id}", "/complete")  # where a claim that has ended leads nowhere
 
 
 @dataclass
@@ -217,6 +221,7 @@ class Aim:
         self._turn = 0
         self._granted: list[tuple[str, str, str]] = []  # job, claim, host
         self._artifact = "0" * 64
+        self._brought: tuple[str, str, str] | None = None
         self._request = new_request("pi")[1]
 
     def case(self, _context: Any, case: Any) -> Any:
@@ -229,9 +234,11 @@ class Aim:
         if parameters and "job_id" in parameters and n % 3 and not wrong:
             job = self._plan[n % len(self._plan)]
             parameters["job_id"] = job["job_id"] if n % 2 else job["name"]
-            if self._granted and n % 3 == 1:
+            if self._granted and (n % 3 == 1 or case.path.endswith(_DEEP)):
                 whole = case.meta is None or not case.meta.is_negative_at(ParameterLocation.BODY)
-                self._claimed(case, *self._granted[n % len(self._granted)], whole=whole)
+                newest = self._granted[-1 if case.path.endswith(_DEEP) else n % len(self._granted)]
+                brought = self._brought if case.path.endswith("/complete") else None
+                self._claimed(case, *(brought or newest), whole=whole)
         if parameters and not wrong and n % 3 and not case.path.endswith("/remove"):
             parameters.update(
                 {name: self._pushed[name] for name in self._pushed if name in parameters}
@@ -247,6 +254,7 @@ class Aim:
         case.path_parameters["job_id"] = job_id
         if isinstance(case.body, dict):
             found = {"claim_id": claim_id, "host_id": host, "artifact_id": self._artifact}
+            found["spec_hash"] = spec_hash(self._plan[0])
             for name, value in found.items():
                 if isinstance(case.body.get(name, "" if whole else None), str):
                     case.body[name] = value
@@ -270,6 +278,8 @@ class Aim:
             return
         if case.method == "PUT":
             self._artifact = response.json()["artifact_id"]
+            claim_id = case.headers.get(HEADER_CLAIM_ID)
+            self._brought = next((one for one in self._granted if one[1] == claim_id), None)
         elif case.method == "POST" and (found := response.json())["job_id"]:
             granted = found["job_id"], found["claim_id"], case.body.get("host_id", "pi")
             self._granted = [*self._granted[-5:], granted]

@@ -23,7 +23,7 @@ class BoomError(Exception):
 
 def note(db: Database, host: str, seen: float = 0.0) -> None:
     who = {"instance_id": None, "session_id": None, "trainer_digests": None}
-    db.run("note_host", host=host, capability="{}", now=seen, **who)
+    db.run("note_host", host=host, capability="{}", now=seen, set_aside=None, **who)
 
 
 @contextlib.contextmanager

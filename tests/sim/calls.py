@@ -11,7 +11,8 @@ from typing import Any
 
 from sim.network import Broken, Network, Outcome, Request
 from training.fleet.calls.transport import Readable, Response, TransportError
-from training.fleet.client import FleetClient
+from training.fleet.client import ClientError, FleetClient
+from training.fleet.job import spec_hash
 from training.fleet.work import types as t
 from training.fleet.work.calls import Asker, Calls, Lines, with_lines
 from training.fleet.work.calls import Request as WorkerRequest
@@ -116,6 +117,33 @@ class SimCalls:
                 outcome = Broken.RESET
             known.append(outcome)
             self._when_awake(lambda: go_on() if request.call in self._open else None)
+
+        go_on()
+
+    def deliver(self, delivery: t.Delivery, taken: Callable[[], None]) -> None:
+        """What ``cis490-trainer-worker --deliver`` does; nobody waits for it."""
+        known: list[Outcome] = []
+        job = delivery.assignment
+
+        def go_on() -> None:
+            try:
+                self._client(known).deliver(
+                    job.job_id,
+                    delivery.path,
+                    claim_id=job.claim_id,
+                    spec_hash=spec_hash(job.spec),
+                    sha256=delivery.sha256,
+                )
+            except _NotYet as wait:
+                self._network.send(wait.request, wait.timeout_s, answered)
+            except ClientError:
+                pass  # it stays where it is
+            else:
+                taken()
+
+        def answered(outcome: Outcome) -> None:
+            known.append(outcome)
+            go_on()
 
         go_on()
 

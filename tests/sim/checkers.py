@@ -22,6 +22,7 @@ _TABLE: dict[str, tuple[tuple[str | None, ...], str]] = {
     "heartbeat": (("claimed",), "running"),
     "complete": (_LIVE, "completed"),
     "adopt": (("pending",), "completed"),
+    "deliver": (("pending",), "completed"),
     "readopt": (("pending",), "running"),
     "retry": (_LIVE, "pending"),
     "hand_back": (_LIVE, "pending"),
@@ -100,7 +101,9 @@ class AttemptsIncrease(Checker):
     """Every grant has the next number of its job; nothing else moves the number."""
 
     def see(self, seen: Observation) -> None:
-        granted = Counter(event.job_id for event in seen.events if event.transition == "claim")
+        granted = Counter(
+            event.job_id for event in seen.events if event.transition in ("claim", "deliver")
+        )
         for job_id in seen.changed():
             before, after = seen.before.jobs.get(job_id), seen.after.jobs[job_id]
             number = 0 if before is None else before.attempt
@@ -127,11 +130,12 @@ class OnlyTheOwnerActs(Checker):
         call = seen.call
         if call.name in ("heartbeat", "complete", "fail", "upload"):
             self._worker(seen)
-        elif call.name in ("cancel", "requeue"):
+        elif call.name in ("cancel", "requeue", "deliver"):
             self.demand(
-                set(seen.changed()) <= {call.job_id}, "the operator's call moved another job"
+                set(seen.changed()) <= {call.job_id},
+                f"{call.name} by the operator moved another job",
             )
-        elif call.name in ("ticket", "output"):
+        elif call.name in ("ticket", "output", "by hand"):
             self.demand(not seen.changed(), f"{call.name} moved a job")
         self._remember(seen)
 
@@ -307,7 +311,7 @@ class CancelHolds(Checker):
                 self._cancelled.add(event.job_id)
             elif event.transition == "requeue":
                 self._cancelled.discard(event.job_id)
-            elif event.transition in ("claim", "adopt", "readopt", "complete"):
+            elif event.transition in ("claim", "adopt", "readopt", "complete", "deliver"):
                 self.demand(event.job_id not in self._cancelled, f"{event.transition} after cancel")
 
 
@@ -360,6 +364,11 @@ _PROMISES: dict[str, tuple[str, str, tuple[str, ...]]] = {
         "SELECT 1 FROM attempts WHERE end_reason = 'completed' AND job_id = ? AND attempt = ? AND artifact_id = ?",
         ("job_id", "attempt", "artifact_id"),
     ),
+    "deliver": (
+        "work that was brought by hand",
+        "SELECT 1 FROM attempts WHERE end_reason = 'completed' AND job_id = ? AND attempt = ? AND artifact_id = ?",
+        ("job_id", "attempt", "artifact_id"),
+    ),
     "ticket": (
         "an upload",
         "SELECT model, mode FROM artifacts WHERE artifact_id = ? AND job_id = ?",
@@ -383,7 +392,10 @@ def _promise(call: Call, body: dict[str, Any]) -> Promise | None:
     if call.name == "fail":
         sql = "SELECT 1 FROM attempts WHERE claim_id = ? AND ended_at IS NOT NULL"
         return Promise("a failure", sql, (call.message.claim_id,))
-    if call.name not in _PROMISES:
+    by_hand = call.request is not None and "X-By-Hand" in call.request.headers
+    if (
+        call.name not in _PROMISES or by_hand
+    ):  # what is uploaded by hand is nobody's before `deliver`
         return None
     what, sql, names = _PROMISES[call.name]
     params = tuple(body.get(name) for name in names)

@@ -25,6 +25,7 @@ _RETRY_LEAST_S = 0.05
 _KINDS: dict[str, type] = {
     "heartbeat": protocol.HeartbeatRequest,
     "complete": protocol.CompleteRequest,
+    "deliver": protocol.DeliverRequest,
     "fail": protocol.FailRequest,
     "output": protocol.OutputRequest,
 }
@@ -73,6 +74,8 @@ class Endpoints:
         call.message = decoded(call.request.body, _KINDS[call.name])
         if call.name == "complete":
             yield from self._before_complete(call)
+        if call.name == "deliver":
+            return (yield from self._deliver(call))
         method = getattr(service, call.name)
         return (yield Commit(call, lambda: method(job_id, call.message)))
 
@@ -103,6 +106,30 @@ class Endpoints:
                 artifact, job_id=job_id, attempt=ticket.attempt, record=record
             )
 
+    def _deliver(self, call: Call) -> Endpoint:
+        job_id, message, service = call.job_id or "", call.message, self._at.service
+        ticket = Call("ticket", call.request, None, None, job_id)
+        found = yield Commit(ticket, lambda: service.deliverable(job_id, message))
+        made, size = None, 0
+        if found is not None:
+            job, made = found
+            artifact = self._at.store.verify(message.artifact_id, model=job.model, mode=job.mode)
+            size = artifact.size
+            record = catalogue.provenance_of(job, made, made.record, now=self._at.clock.now())
+            self._at.store.write_provenance(
+                artifact, job_id=job_id, attempt=made.attempt, record=record
+            )
+        answer, taken = yield Commit(call, lambda: service.deliver(job_id, message, made, size))
+        row = first_delivery(
+            self._at.database, message.artifact_id, job_id=job_id, attempt=answer.attempt
+        )
+        if taken and row is not None:
+            try:
+                self._at.store.index.append(row)
+            except StoreError:
+                self._at.index_stale = True
+        return answer
+
     def _claim(self, call: Call) -> Endpoint:
         """Ask, and ask again at every news, until there is a job, the time is over, or nobody listens."""
         message, news = call.message, self._at.news
@@ -132,11 +159,9 @@ class Endpoints:
     def _ticket(self, call: Call) -> Endpoint:
         headers = call.request.headers if call.request else {}
         claim, host = headers.get("X-Claim-Id"), headers.get("X-Host-Id")
-        return (
-            yield Commit(
-                call, lambda: self._at.service.upload_ticket(call.job_id or "", claim, host)
-            )
-        )
+        by_hand, job_id = headers.get("X-By-Hand") == "1", call.job_id or ""
+        ask = self._at.service.upload_ticket
+        return (yield Commit(call, lambda: ask(job_id, claim, host, by_hand=by_hand)))
 
     def _stored(self, call: Call, ticket: UploadTicket) -> Artifact | None:
         sha = call.request.headers["X-Content-SHA256"] if call.request else ""
@@ -167,7 +192,9 @@ class Endpoints:
         size, artifact_id = artifact.size, artifact.artifact_id
         if (
             yield Commit(
-                Call("upload", call.request, None, None, call.job_id),
+                Call(
+                    "by hand" if ticket.by_hand else "upload", call.request, None, None, call.job_id
+                ),
                 lambda: self._at.service.upload_done(ticket, artifact_id, size),
             )
         ):

@@ -16,6 +16,7 @@ class Fault(StrEnum):
     DUPLICATE = "duplicated request"
     DELAY = "delayed message"
     REORDER = "late request"  # arrives after its sender gave up and went on
+    STRANGER = "somebody else answers"
     PARTITION = "partition"  # a request that met one
     CUT_UPLOAD = "cut upload"
     STALLED_UPLOAD = "stalled upload"  # its connection wakes up after its successor
@@ -73,6 +74,9 @@ class Weather:
     stall: float = 0.0
     flip: float = 0.0
     partitions_per_h: float = 0.0
+    strangers_per_h: float = (
+        0.0  # how often somebody else sits at the receiver's address for a while
+    )
     receiver_crashes_per_h: float = 0.0
     power_cut: float = 0.0  # share of the crashes
     receiver_sleeps_per_h: float = 0.0

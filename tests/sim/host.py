@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -39,6 +40,9 @@ class StateDirectory:
     instance_id: str
     sessions: int = 0
     saved: t.Saved = field(default_factory=t.Saved)
+    aside: dict[str, tuple[t.Delivery, bytes]] = field(
+        default_factory=dict
+    )  # claim → finished work
     folder: Path = field(default_factory=Path)  # what trainers print and how they end; the outbox
 
     def move_in(self, folder: Path) -> None:
@@ -429,6 +433,21 @@ class Host:
 
         self._soon(self._chance.choice([0.1, 1.0, 60.0]), packed)
 
+    def _do_set_aside(self, action: t.SetAside) -> None:
+        with suppress(FileNotFoundError):
+            body = Path(action.delivery.path).read_bytes()
+            self.directory.aside[action.delivery.assignment.claim_id] = action.delivery, body
+
+    def deliver(self, delivery: t.Delivery, body: bytes) -> None:
+        """The operator, on this machine: bring what was set aside."""
+        path = self._bundles / f"{self.machine}-{delivery.assignment.claim_id}.aside"
+        path.write_bytes(body)
+
+        def taken() -> None:
+            self.directory.aside.pop(delivery.assignment.claim_id, None)
+
+        self._calls.deliver(replace(delivery, path=str(path)), taken)
+
     def _do_discard(self, action: t.Discard) -> None:
         claim = action.assignment.claim_id
         self.directory.end(claim).unlink(missing_ok=True)
@@ -475,6 +494,7 @@ _ACTIONS: dict[type, Callable[[Host, Any], None]] = {
     t.PauseTrainer: Host._do_pause,
     t.ResumeTrainer: Host._do_resume,
     t.Pack: Host._do_pack,
+    t.SetAside: Host._do_set_aside,
     t.Discard: Host._do_discard,
     t.Persist: Host._do_persist,
     t.WakeAt: Host._do_wake,

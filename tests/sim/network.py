@@ -85,7 +85,13 @@ class Network:
         self._weather = weather
         self._latency_s = latency_s
         self._cut_off: dict[str, float] = {}  # machine → until when it is partitioned
+        self._in_its_place: tuple[float, Callable[[Request], Response]] | None = None
         self.calm = False
+
+    def replaced(self, seconds: float, what: str, by: Callable[[Request], Response]) -> None:
+        """Somebody else answers the workers for a while."""
+        self._in_its_place = self._world.now + seconds, by
+        self._world.say("network", f"{what} answers for {seconds:.0f} s")
 
     def cut_off(self, machine: str, seconds: float) -> None:
         """No message of this machine passes for a while."""
@@ -94,6 +100,7 @@ class Network:
 
     def heal(self) -> None:
         self._cut_off.clear()
+        self._in_its_place = None
         self.calm = True
 
     def send(self, request: Request, timeout_s: float, done: Done) -> Callable[[], None]:
@@ -144,6 +151,13 @@ class Network:
         request = call.request
         if self._partitioned(request):
             return
+        if self._in_its_place is not None and request.sender != "operator":
+            until, stranger = self._in_its_place
+            if self._world.now < until:
+                answer = stranger(request)
+                self._world.fault(Fault.STRANGER, request.sender, f"{request} → {answer.status}")
+                call.answer(answer)
+                return
         if not self.door.up:
             call.reply(Broken.REFUSED)
             return

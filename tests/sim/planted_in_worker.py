@@ -5,6 +5,7 @@ from __future__ import annotations
 from sim.mutate import Mutant
 from training.fleet import worker_state
 from training.fleet.calls import answers as answers
+from training.fleet.calls import strangers
 from training.fleet.ledger import Ledger
 from training.fleet.service import Service
 from training.fleet.work import beats as worker_beats
@@ -16,6 +17,49 @@ from training.fleet.work.outbox import Outbox
 from training.fleet.work.turn import Turn
 
 WORKER_BUGS = (
+    # ── who is believed ─────────────────────────────────────────────────────────────────────
+    Mutant(
+        "whoever answers is believed",
+        strangers.stranger,
+        "if shown == granted_by:",
+        "if True:",
+        seed=8,
+    ),
+    Mutant(
+        "another database is believed",
+        strangers.stranger,
+        "if shown == granted_by:",
+        "if shown:",
+        seed=8,
+    ),
+    Mutant(
+        "the database that granted is not noted",
+        worker_calls._assignment,
+        "database_id=grant.database_id",
+        "database_id=None",
+        seed=8,
+    ),
+    Mutant(
+        "finished work is thrown away at the receiver's final word",
+        Turn.set_aside,
+        "is not None",
+        "is None",
+        seen_by="test_fleet_set_aside:test_so_does_an_order_to_stop_and_a_cancel_while_it_is_packed",
+    ),
+    Mutant(
+        "work that is brought by hand completes the generation before a requeue",
+        Service.deliver,
+        "(made.attempt, made.generation) != place",
+        "made.attempt != again.attempt",
+        seed=190,
+    ),
+    Mutant(
+        "work that is brought by hand is not counted as a grant",
+        "deliver_job",
+        "grants = grants + 1, ",
+        "",
+        seed=8,
+    ),
     # ── the worker ──────────────────────────────────────────────────────────────────────────
     Mutant(
         "the lease counts from the grant's arrival",

@@ -67,6 +67,7 @@ class Simulation:
             w.LeavesInTime(self.world),
             self.finished,
             w.AsksTheSameAgain(self.world),
+            w.OnlyTheGranterIsBelieved(self.world),
             w.LogsAreWhole(self.world),
             w.HungTrainersAreStopped(self.world, scenario.settings),
             h.SickHostsAreTakenOut(self.world, policy),

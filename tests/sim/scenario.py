@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from sim.faults import Weather
@@ -18,6 +18,9 @@ _MODELS = ("gbt", "mlp", "cnn", "gru", "lstm", "transformer")
 SLOW_FROM = 1_000_000
 SLOW_PACE = 24.0
 WAITS_UP_TO_S = 1200.0  # slow fleets ask now and then instead: a claim waits half a minute at most
+# In every thirteenth fleet somebody else answers at the receiver's address now and then, and the operator brings by
+# hand what was refused. Only in these, so that all other seeds go on meaning what they meant.
+_STRANGE_EVERY, _STRANGE = 13, 8
 _CALLS_IN_ALL = 500  # roughly how many heartbeats and claims a storm may cost
 
 
@@ -48,6 +51,10 @@ class Scenario:
     polite_s: float
     same_bytes: bool
     hosts: dict[str, dict[str, Any]] = field(default_factory=dict)  # the manifest's [hosts]
+
+    @property
+    def strange(self) -> bool:
+        return self.seed % _STRANGE_EVERY == _STRANGE
 
     @property
     def slow(self) -> bool:
@@ -82,7 +89,10 @@ class Scenario:
             jobs=known,
             later_jobs=later,
             work_s=work_s,
-            weather=Weather.draw(chance, policy.stale_after_s, stormy_s / 3600),
+            weather=replace(
+                Weather.draw(chance, policy.stale_after_s, stormy_s / 3600),
+                strangers_per_h=20 * 3600 / stormy_s if seed % _STRANGE_EVERY == _STRANGE else 0.0,
+            ),
             illness=illness,
             stormy_s=stormy_s,
             latency_s=chance.choice([0.001, 0.02, 0.3]),

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from sim import strangers
 from sim.coordinator import Coordinator
 from sim.faults import Fault
 from sim.host import Host, StateDirectory
@@ -60,6 +61,7 @@ class Storm:
         weather = self._scenario.weather
         machines = len(self._hosts)
         self._strike(weather.partitions_per_h * machines, self._partition)
+        self._strike(weather.strangers_per_h, self._replace_receiver)
         self._strike(weather.receiver_crashes_per_h, self._crash_receiver)
         self._strike(weather.receiver_sleeps_per_h, self._sleep_receiver)
         self._strike(weather.clock_steps_per_h, self._step_clock)
@@ -71,6 +73,8 @@ class Storm:
         illness = self._scenario.illness
         self._strike(illness.sick_per_h, self._sicken)
         self._strike(illness.complaints_per_h, self._complain)
+        if self._scenario.strange:
+            self._world.after(5.0, self._bring_by_hand)
         if self._chance.random() < 0.3:
             self._world.after(self._chance.random() * self._scenario.stormy_s, self._clone)
         if self._chance.random() < 0.3:
@@ -139,6 +143,11 @@ class Storm:
     def _partition(self) -> None:
         machine = self._chance.choice(self._hosts).machine
         self._network.cut_off(machine, self._lasts(3 * self._scenario.policy.stale_after_s))
+
+    def _replace_receiver(self) -> None:
+        what, stranger = strangers.drawn(self._chance)
+        seconds = self._lasts(self._scenario.policy.stale_after_s)
+        self._network.replaced(seconds, what, stranger)
 
     def _crash_receiver(self) -> None:
         """Now, or inside one of its next calls."""
@@ -335,6 +344,17 @@ class Storm:
             self._world.fault(fault, "operator", f"{path.removeprefix('/v1/')} → {outcome.status}")
 
         self._network.send(Request("POST", path, b"", {}, "operator"), 30.0, heard)
+
+    def _bring_by_hand(self) -> None:
+        """Look on the machines for finished work that was refused, and offer it again; now and then requeue its job."""
+        for host in self._hosts:
+            for delivery, body in list(host.directory.aside.values()):
+                if host.up and not host.asleep:
+                    host.deliver(delivery, body)
+                if not self.calm and self._chance.random() < 0.2:
+                    self._order("requeue", delivery.assignment.job_id)
+        if not self.calm:
+            self._world.after(self._lasts(30.0), self._bring_by_hand)
 
     def _edit_manifest(self) -> None:
         """Bring a job, take one away, or change what one asks for."""

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from sim.steps import Call
 from sim.witness import Checker, Observation, Witness
 from sim.world import World
+from training.fleet.calls.transport import Response
 from training.fleet.protocol import Action as Order
 from training.fleet.protocol import Slug
 from training.fleet.work import types as t
@@ -208,6 +211,43 @@ class FinishedIsDelivered(WorkerChecker):
             # A line that garbles every try is given up after some.
             garbled = known == f"refused with {Slug.WRONG_DIGEST}"
             self.demand(ended or garbled, f"{machine} forgot the finished {claim[:8]} ({known})")
+
+
+class OnlyTheGranterIsBelieved(WorkerChecker):
+    """What a worker takes for the last word on its claim was said by the receiver, whoever else answered meanwhile."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
+        self._refused: set[str] = set()  # claims on which the receiver said no, or stop
+        self._taken: set[str] = set()  # … or: it is done
+
+    def answered(self, call: Call, answer: Response, witness: Witness) -> None:
+        if call.request is None:
+            return
+        body = (
+            json.loads(call.request.body)
+            if call.request.method == "POST" and call.request.body
+            else {}
+        )
+        claim = body.get("claim_id") or call.request.headers.get("X-Claim-Id") or ""
+        if answer.status != 200 or b'"stop"' in answer.body:
+            self._refused.add(claim)
+        elif call.name in ("complete", "fail"):
+            self._taken.add(claim)
+
+    def event(self, host: Host, event: t.Event) -> None:
+        work = host.state.work
+        if work is None or getattr(event, "call", None) not in (host.state.call, work.beat_call):
+            return
+        claim = work.assignment.claim_id
+        if isinstance(event, t.Refused) or (
+            isinstance(event, t.BeatAnswered) and event.order is Order.STOP
+        ):
+            self.demand(
+                claim in self._refused, f"{host.machine} took a stranger's word on {claim[:8]}"
+            )
+        elif isinstance(event, t.Completed | t.FailTaken):
+            self.demand(claim in self._taken, f"{host.machine} was thanked by a stranger")
 
 
 class AsksTheSameAgain(WorkerChecker):

@@ -62,10 +62,12 @@ from training.fleet.calls.strangers import shown_by
 from training.fleet.calls.transport import HttpTransport, Transport
 from training.fleet.datasets.client import DatasetCalls
 from training.fleet.words import (
+    HEADER_BY_HAND,
     HEADER_CLAIM_ID,
     HEADER_HOST_ID,
     HEADER_OPERATOR_TOKEN,
     HEADER_SHA256,
+    Slug,
 )
 
 __all__ = [
@@ -169,13 +171,15 @@ class FleetClient:
         trainer_digests: Mapping[str, str] | None = None,
         crashed_claims: Sequence[str] = (),
         echo: str | None = None,
+        set_aside: Sequence[Mapping[str, Any]] = (),
         tries: int | None = None,
     ) -> Grant | NoWork:
         """Ask for a job; the receiver may take up to ``wait_s`` (30 at most) to find one.
 
         ``request_id`` makes the request repeatable: after a lost answer the same id gets the same grant. Without
         one, this call makes one for its own repetitions. ``crashed_claims`` are those that a session held which
-        ended without a word; ``echo`` is that of the last answer to this session, empty before the first.
+        ended without a word, ``set_aside`` the finished work that lies here; ``echo`` is that of the last answer to
+        this session, empty before the first.
         """
         body = {
             "host_id": self.host_id,
@@ -188,6 +192,7 @@ class FleetClient:
             "trainer_digests": dict(trainer_digests or {}),
             "crashed_claims": list(crashed_claims),
             "echo": echo,
+            "set_aside": list(set_aside),
         }
         content, timeout_s = strict_json.dumps(body), self._caller.timeout_s + wait_s
         came = self._caller.again(
@@ -349,6 +354,42 @@ class FleetClient:
             except Refused as refusal:
                 if not upload.may_begin_anew(refusal):
                     raise
+
+    def deliver(
+        self,
+        job_id: str,
+        path: str | os.PathLike[str],
+        *,
+        claim_id: str,
+        spec_hash: str,
+        sha256: str,
+        record: Mapping[str, Any] | None = None,
+    ) -> Receipt:
+        """Bring finished work that had been set aside, for a job that waits; its bytes only if they are wanted."""
+        body = {
+            **self._who(claim_id),
+            "artifact_id": sha256,
+            "spec_hash": spec_hash,
+            "record": None if record is None else dict(record),
+        }
+
+        def ask() -> Receipt:
+            return typed(Receipt, self._post(_job(job_id, "deliver"), body, timeout_s=SLOW_S))
+
+        try:
+            return ask()
+        except Refused as refusal:
+            if refusal.slug != Slug.NO_ARTIFACT:
+                raise
+        headers = {
+            HEADER_CLAIM_ID: claim_id,
+            HEADER_HOST_ID: self.host_id or "",
+            HEADER_SHA256: sha256,
+            HEADER_BY_HAND: "1",
+        }
+        upload = Upload(self._caller, _model(job_id), headers, Path(path), None)
+        self._caller.again(upload.once, None, upload.advanced)
+        return ask()
 
     @property
     def datasets(self) -> DatasetCalls:

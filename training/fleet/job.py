@@ -111,6 +111,7 @@ TRANSITIONS: Mapping[str, Transition] = {
         _row("complete", LIVE, _S.COMPLETED, "the live attempt delivered a verified artifact"),
         _row("complete_repeat", [_S.COMPLETED], _S.COMPLETED, "the same receipt again"),
         _row("adopt", [_S.PENDING], _S.COMPLETED, "a lost host delivered after all"),
+        _row("deliver", [_S.PENDING], _S.COMPLETED, "work that was set aside was brought by hand"),
         _row("readopt", [_S.PENDING], _S.RUNNING, "a lost host was heard again"),
         _row("retry", LIVE, _S.PENDING, "the trainer failed, attempts are left"),
         _row("hand_back", LIVE, _S.PENDING, "the worker gave the job back, or lost it"),

@@ -30,6 +30,7 @@ from training.fleet.words import (
     DATABASE_ID_PATTERN,
     DATASET_NAME_PATTERN,
     ERROR_CHARS_MAX,
+    HEADER_BY_HAND,
     HEADER_CLAIM_ID,
     HEADER_DATABASE,
     HEADER_HOST_ID,
@@ -53,6 +54,7 @@ __all__ = [
     "ARTIFACT_BYTES_MAX",
     "DATABASE_ID_PATTERN",
     "ERROR_CHARS_MAX",
+    "HEADER_BY_HAND",
     "HEADER_CLAIM_ID",
     "HEADER_DATABASE",
     "HEADER_HOST_ID",
@@ -117,6 +119,15 @@ class Refusal(Exception):  # noqa: N818 - a refusal is an answer, not a fault of
         self.extra = extra  # further members of the problem document
 
 
+class SetAsideWork(Wire, frozen=True, kw_only=True):
+    """Finished work that lies on a host because the receiver refused it for good."""
+
+    job_id: str
+    name: str = ""
+    size: int = 0  # bytes of the bundle
+    why: str = ""  # the receiver's words
+
+
 class ClaimRequest(Wire, frozen=True, kw_only=True):
     """``POST /v1/job/claim``. ``request_id`` makes the call repeatable; ``wait_s`` asks the receiver to wait."""
 
@@ -134,6 +145,7 @@ class ClaimRequest(Wire, frozen=True, kw_only=True):
     )  # what the last sessions held when they ended without a word
     # the `echo` of the last answer to this session, "" before the first; null: a worker that brings none back
     echo: Annotated[str, Meta(max_length=64)] | None = None
+    set_aside: list[SetAsideWork] = field(default_factory=list)  # finished, refused, kept there
 
 
 class ClaimReply(Wire, frozen=True, kw_only=True):
@@ -211,6 +223,16 @@ class CompleteReply(Wire, frozen=True, kw_only=True):
     status: str
     artifact_id: str
     attempt: int
+
+
+class DeliverRequest(Wire, frozen=True, kw_only=True):
+    """``POST /v1/job/{id}/deliver``: finished work that had been set aside, offered again by hand."""
+
+    host_id: HostId
+    claim_id: Id  # under which it was trained, whatever became of that
+    artifact_id: str
+    spec_hash: str
+    record: dict[str, Any] | None = None
 
 
 class FailRequest(Wire, frozen=True, kw_only=True):

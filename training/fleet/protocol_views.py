@@ -127,6 +127,9 @@ class WorkerView(Wire, frozen=True, kw_only=True):
     conflict: str | None  # a second installation with this id, when there is one
     obstacle: str | None  # e.g. its trainers' flags differ from the manifest's
     quarantine: str | None = None  # why it gets no jobs, and what ends that
+    set_aside: list[
+        str
+    ] = []  # finished work that lies there, refused; `--deliver JOB` on that machine brings it
 
 
 class WorkersReply(Wire, frozen=True, kw_only=True):

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -293,6 +293,37 @@ class JobQueue(Healing):
             )
             self._move("adopt", job, JobStatus.COMPLETED, attempt)
 
+    def deliver(self, job: Job, made: Attempt, size: int) -> None:
+        """Complete a waiting ``job`` by work that was set aside; ``made`` is the attempt that this becomes."""
+        now, artifact_id = self.clock.now(), str(made.artifact_id)
+        with self.db.transaction():
+            changed = self.db.run(
+                "deliver_job",
+                job_id=job.job_id,
+                before=job.attempt,
+                artifact_id=artifact_id,
+                host=made.host,
+                now=now,
+            )
+            assert changed == 1, "only a job that waits is completed so"
+            self.db.run(
+                "add_attempt",
+                job_id=job.job_id,
+                attempt=made.attempt,
+                claim_id=made.claim_id,
+                generation=made.generation,
+                host=made.host,
+                instance_id=None,
+                session_id=None,
+                slot=None,
+                request_id=None,
+                now=made.granted_at,
+                granted=as_json(made.granted),
+            )
+            self.add_artifact(made, artifact_id, job.model, job.mode, size)
+            self._end(made, EndReason.COMPLETED, artifact_id=artifact_id, record=made.record)
+            self._move("deliver", job, JobStatus.COMPLETED, made)
+
     def readopt(self, job: Job, attempt: Attempt) -> tuple[Job, Attempt]:
         """Let the last attempt of ``job`` live again (policy.may_readopt)."""
         with self.db.transaction():
@@ -511,6 +542,7 @@ class JobQueue(Healing):
         capability: Mapping[str, Any],
         claimant: Claimant,
         trainer_digests: Mapping[str, str] | None = None,
+        set_aside: Sequence[Mapping[str, Any]] = (),
     ) -> None:
         self.db.run(
             "note_host",
@@ -520,6 +552,7 @@ class JobQueue(Healing):
             session_id=claimant.session_id,
             now=self.clock.now(),
             trainer_digests=as_json(trainer_digests or None),
+            set_aside=json.dumps([dict(each) for each in set_aside]) if set_aside else None,
         )
 
     def named(self, ref: str) -> list[tuple[str, str]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 from training.fleet.database import Row
 from training.fleet.job import Attempt, EndReason, Job, JobStatus, Trained
@@ -43,6 +44,12 @@ def job_of(row: Row) -> Job:
 def trained_of(row: Row) -> Trained:
     """What a model was trained on, by a row that has an attempt's columns."""
     return Trained(row["data_digest"], row["code_digest"], row["training_commit"])
+
+
+def set_aside_of(row: Row) -> list[dict[str, Any]]:
+    """The finished work that a host said lies there undelivered."""
+    found = json.loads(row["set_aside"] or "[]")
+    return [dict(each) for each in found]
 
 
 def attempt_of(row: Row) -> Attempt:

@@ -29,6 +29,7 @@ from training.fleet.protocol import (
     ClaimRequest,
     CompleteReply,
     CompleteRequest,
+    DeliverRequest,
     EditView,
     FailRequest,
     HeartbeatReply,
@@ -58,6 +59,7 @@ from training.fleet.screening import (
     trained_s,
 )
 from training.fleet.spoken import keep_last_words, keep_lines
+from training.fleet.words import SET_ASIDE_TOLD
 
 
 class Shelf(Protocol):
@@ -77,6 +79,7 @@ class UploadTicket:
     claim_id: str
     model: str
     mode: str
+    by_hand: bool = False  # of no attempt: it waits in the store for `deliver`
 
 
 class Service:
@@ -328,7 +331,21 @@ class Service:
 
     def _note(self, request: ClaimRequest, claimant: Claimant) -> None:
         now = self._clock.now()
-        self.queue.note_host(request.host_id, request.capability, claimant, request.trainer_digests)
+        self.queue.note_host(
+            request.host_id,
+            request.capability,
+            claimant,
+            request.trainer_digests,
+            [
+                {
+                    "job_id": one.job_id[:128],
+                    "name": one.name[:64],
+                    "size": one.size,
+                    "why": one.why[:300],
+                }
+                for one in request.set_aside[:SET_ASIDE_TOLD]
+            ],
+        )
         known = self.roster.known.get(request.host_id)
         same = known is not None and request.instance_id in (None, known.instance_id)
         self.roster.put(
@@ -503,8 +520,14 @@ class Service:
 
     # ── uploads ─────────────────────────────────────────────────────────────────────────────
 
-    def upload_ticket(self, job_id: str, claim_id: str | None, host_id: str | None) -> UploadTicket:
+    def upload_ticket(
+        self, job_id: str, claim_id: str | None, host_id: str | None, *, by_hand: bool = False
+    ) -> UploadTicket:
         """Asked before the body is read and again at its end."""
+        if by_hand and not self._stands(claim_id):
+            job = self._waiting(job_id, claim_id or "", host_id or "")
+            own = _by_hand(claim_id or "", job)  # parts of claims that ended are cleared away
+            return UploadTicket(job.job_id, job.attempt + 1, own, job.model, job.mode, by_hand=True)
         job, attempt = self._claimed(job_id, claim_id, host_id, or_completed=True)
         if not (
             attempt.live
@@ -531,6 +554,13 @@ class Service:
                 over.add(claim_id)
         return over
 
+    def _stands(self, claim_id: str | None) -> bool:
+        """Whether the claim itself gives leave, so that nothing need be brought by hand."""
+        attempt = None if claim_id is None else self.queue.attempt(claim_id)
+        return attempt is not None and (
+            attempt.live or rules.may_adopt(self._job(attempt.job_id), attempt)
+        )
+
     def upload_stored(self, ticket: UploadTicket, artifact_id: str) -> bool:
         """Whether this attempt has delivered this very bundle before."""
         attempt = self.queue.attempt(ticket.claim_id)
@@ -541,6 +571,8 @@ class Service:
 
         False when the attempt had delivered it before, so that what follows a delivery is done once.
         """
+        if ticket.by_hand:
+            return False
         ticket = self.upload_ticket(ticket.job_id, ticket.claim_id, None)
         attempt = self.queue.attempt(ticket.claim_id)
         assert attempt is not None
@@ -550,6 +582,87 @@ class Service:
         if attempt.live:  # whoever delivers is heard
             self.queue.beat(self._job(ticket.job_id), attempt, seq=attempt.seq)
         return added
+
+    # ── by hand ─────────────────────────────────────────────────────────────────────────────
+
+    def deliverable(self, job_id: str, request: DeliverRequest) -> tuple[Job, Attempt] | None:
+        """The job that waits and the attempt that delivered work would become; None when it was taken before."""
+        job = self._job(job_id)
+        same = (job.artifact_id, job.worker_hostname) == (request.artifact_id, request.host_id)
+        if job.status is JobStatus.COMPLETED and same:
+            return None
+        job = self._waiting(job_id, request.claim_id, request.host_id)
+        if request.spec_hash != spec_hash(job.spec):
+            raise Refusal(
+                Slug.SPEC_MISMATCH, f"what was trained is not what job {job.name} asks for"
+            )
+        now, number = self._clock.now(), job.attempt + 1
+        trained_under = self.queue.attempt(request.claim_id)
+        return job, Attempt(
+            job_id=job.job_id,
+            attempt=number,
+            claim_id=_by_hand(request.claim_id, job),
+            host=request.host_id,
+            generation=job.generation,
+            granted_at=now,
+            artifact_id=request.artifact_id,
+            record={**(request.record or {}), "by_hand": request.claim_id},
+            granted=trained_under.granted if trained_under else None,
+        )
+
+    def deliver(
+        self, job_id: str, request: DeliverRequest, made: Attempt | None, size: int
+    ) -> tuple[CompleteReply, bool]:
+        """Complete a job that waits by work that its host had set aside, and say whether it was not taken before.
+
+        ``made`` is the attempt whose provenance lies beside the bundle, which is ``size`` bytes.
+        """
+        found = self.deliverable(job_id, request)
+        if found is not None:
+            job, again = found
+            place = (again.attempt, again.generation)
+            if made is None or (made.attempt, made.generation) != place:
+                raise Refusal(
+                    Slug.WRONG_STATE, f"job {job.name} has gone on meanwhile; deliver once more"
+                )
+            if not self._shelf.find(request.artifact_id, model=job.model, mode=job.mode):
+                raise Refusal(
+                    Slug.NO_ARTIFACT,
+                    f"artifact {request.artifact_id[:12]}… is not in the store; upload it first",
+                )
+            self.queue.deliver(job, made, size)
+        reply = CompleteReply(
+            job_id=job_id,
+            status=JobStatus.COMPLETED,
+            artifact_id=request.artifact_id,
+            attempt=self._job(job_id).attempt,
+        )
+        return reply, found is not None
+
+    def _waiting(self, job_id: str, claim_id: str, host_id: str) -> Job:
+        """The job, if work of this claim and host may complete it: it waits, and the host was or may be given it."""
+        job = self._job(job_id)
+        if job.status is JobStatus.CANCELLED:
+            raise Refusal(Slug.JOB_CANCELLED, f"job {job.name} was cancelled; requeue it first")
+        if job.status is not JobStatus.PENDING:
+            raise Refusal(
+                Slug.WRONG_STATE,
+                f"job {job.name} is {job.status}: only one that waits is completed by hand",
+            )
+        attempt = self.queue.attempt(claim_id)
+        if attempt is not None:
+            if (attempt.job_id, attempt.host) == (job_id, host_id):
+                return job
+            raise Refusal(Slug.LEASE_SUPERSEDED, f"that claim was not host {host_id}'s on this job")
+        known = self.roster.known.get(
+            host_id
+        )  # an older copy of the database may not know the claim
+        no = rules.fits_for_good(job.needs, self.host_of(known)) if known else "nobody knows it yet"
+        if no is not None:
+            raise Refusal(
+                Slug.WRONG_STATE, f"host {host_id} could not be given job {job.name}: {no}"
+            )
+        return job
 
     # ── the operator ────────────────────────────────────────────────────────────────────────
 
@@ -697,3 +810,8 @@ class Service:
             )
         self.roster.heard(attempt.host, self._clock.now())
         return job, attempt
+
+
+def _by_hand(claim_id: str, job: Job) -> str:
+    """The claim of the attempt that work becomes which is brought by hand."""
+    return f"{claim_id[:100]}-{job.attempt + 1}"

@@ -32,7 +32,7 @@ from training.fleet.protocol import (
     WorkersReply,
     WorkerView,
 )
-from training.fleet.rows import attempt_of, job_of, trained_of
+from training.fleet.rows import attempt_of, job_of, set_aside_of, trained_of
 from training.fleet.service import Service
 from training.fleet.trained import Model, unlike
 
@@ -159,6 +159,10 @@ class Views:
         held: dict[str, list[str]] = {}
         for row in self._db.all("live_jobs_by_host"):
             held.setdefault(row["host"], []).append(row["name"])
+        aside = {
+            row["host"]: [each["name"] or each["job_id"] for each in set_aside_of(row)]
+            for row in self._db.all("hosts_aside")
+        }
         return WorkersReply(
             workers=[
                 WorkerView(
@@ -172,6 +176,7 @@ class Views:
                     conflict=self._service.copied(known) or known.conflict,
                     obstacle=_outdated(self._service.host_of(known)),
                     quarantine=out[known.name].sentence() if known.name in out else None,
+                    set_aside=aside.get(known.name, []),
                 )
                 for known in self._service.known_hosts()
             ],

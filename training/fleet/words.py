@@ -23,6 +23,7 @@ LOOK_AGAIN_S = 60.0  # less than the receiver keeps a silent connection, which i
 LOOK_AGAIN_PROXIED_S = 3.0  # nobody cuts a proxy's
 
 ID_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$"  # claim, request, session and instance ids
+SET_ASIDE_TOLD = 20  # pieces of finished work that one claim names
 DATABASE_ID_PATTERN = r"^[0-9a-f]{32}$"
 DATASET_NAME_PATTERN = r"^[a-z0-9][a-z0-9_.-]{0,63}$"
 HOST_ID_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
@@ -32,6 +33,7 @@ PLAIN_URL_PATTERN = r"^https?://[A-Za-z0-9.:/_\[\]-]+$"
 # Headers of the calls whose body is not JSON.
 HEADER_CLAIM_ID = "X-Claim-Id"
 HEADER_HOST_ID = "X-Host-Id"
+HEADER_BY_HAND = "X-By-Hand"  # "1": what is uploaded had been set aside, and is for `deliver`
 HEADER_SHA256 = "X-Content-SHA256"
 HEADER_OFFSET = "Upload-Offset"
 HEADER_PROBLEM = "X-Problem"  # the slug once more, for answers that have no body

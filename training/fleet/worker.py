@@ -16,16 +16,22 @@ import random
 import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from pathlib import Path
 
 from training.clock import Clock, SystemClock
 from training.fleet import logs
 from training.fleet.calls.address import Address
 from training.fleet.checkout import ROOT
-from training.fleet.client import FleetClient
+from training.fleet.client import ClientError, FleetClient, Unavailable, Unreachable
 from training.fleet.datasets.cache import CacheInUse, DatasetCache
+from training.fleet.job import spec_hash
+from training.fleet.printable import printable
 from training.fleet.supervise import LocalRunner, Runner, end_leftovers
 from training.fleet.trust.credentials import Credentials, CredentialsError
+from training.fleet.words import SET_ASIDE_TOLD
 from training.fleet.work import types as t
+from training.fleet.work.aside import SetAside
 from training.fleet.work.attempt import Attempt
 from training.fleet.work.calls import Asker, Calls
 from training.fleet.work.disk import StateError, StateFolder
@@ -102,6 +108,7 @@ class TrainerWorker:
         self._datasets = DatasetCache(options.cache_dir, options.cache_bytes)
         if options.state_dir not in options.cache_dir.parents:  # perhaps another worker's too
             self._hold_datasets()
+        self._aside = SetAside(options.aside)
         self._outbox = Outbox(self._disk.folder / "outbox")
         self._runner = runner or LocalRunner(self._disk.folder)
         self._inbox: queue.SimpleQueue[t.Event] = queue.SimpleQueue()
@@ -109,7 +116,13 @@ class TrainerWorker:
         self._attempt: Attempt | None = None
         self._wake_at: float | None = None
         self._exit: t.Exit | None = None
-        asker = Asker(self._disk.instance_id, self._disk.session_id, self._present, trainer_digests)
+        asker = Asker(
+            self._disk.instance_id,
+            self._disk.session_id,
+            self._present,
+            trainer_digests,
+            self._lying_here,
+        )
         self._calls = Calls(*self._clients, asker, self._outbox.read, self.post)
 
     def post(self, event: t.Event) -> None:
@@ -209,6 +222,8 @@ class TrainerWorker:
             case t.Spawn():
                 self._attempt = self._new_attempt(action.assignment)
                 self._attempt.spawn()
+            case t.SetAside():
+                self._keep(action)
             case t.Discard():
                 attempt = self._attempt or self._new_attempt(action.assignment)
                 attempt.discard(job_over=action.job_over)
@@ -283,6 +298,30 @@ class TrainerWorker:
                 error.strerror,
             )
 
+    def _keep(self, action: t.SetAside) -> None:
+        """Set finished work aside. A disk that takes no copy leaves it where the newest attempts are kept anyway."""
+        try:
+            place = self._aside.put(action.delivery, action.why, self._clock.now())
+        except OSError as error:
+            log.error("finished work could not be set aside: %s", error)
+        else:
+            name = action.delivery.assignment.name
+            log.warning(
+                "%s is kept in %s; `%s --deliver %s` offers it again", name, place, PROGRAM, name
+            )
+
+    def _lying_here(self) -> list[dict[str, object]]:
+        """What a claim says of the finished work that was set aside."""
+        return [
+            {
+                "job_id": one.delivery.assignment.job_id,
+                "name": one.delivery.assignment.name,
+                "size": one.delivery.size,
+                "why": one.why[:300],
+            }
+            for one in self._aside.kept()[-SET_ASIDE_TOLD:]
+        ]
+
     def _present(self) -> Mapping[str, object]:
         """What this host can do now, for a claim; called on the thread that sends it."""
         complaint = self._self_test()
@@ -312,6 +351,46 @@ def _new_identity(options: Options) -> int:
     return 0
 
 
+def deliver(options: Options, ref: str) -> int:
+    """Offer finished work again that was set aside: 0 taken, 1 refused, 2 no such work, 75 receiver not reached."""
+    aside = SetAside(options.aside)
+    found = aside.named(ref)
+    if len(found) != 1:
+        known = ", ".join(
+            f"{one.folder.name} ({one.delivery.assignment.name})" for one in found or aside.kept()
+        )
+        print(
+            f"{PROGRAM}: {_not_one(ref, options.aside, known, several=len(found) > 1)}",
+            file=sys.stderr,
+        )
+        return 2
+    (work,) = found
+    tls = None if options.tls_dir is None else Credentials(options.tls_dir).context()
+    job = work.delivery.assignment
+    try:
+        with closing(FleetClient(options.receiver_url, options.host_id, tls=tls)) as client:
+            receipt = client.deliver(
+                job.job_id,
+                work.delivery.path,
+                claim_id=job.claim_id,
+                spec_hash=spec_hash(job.spec),
+                sha256=work.delivery.sha256,
+                record=work.delivery.record,
+            )
+    except (ClientError, OSError) as error:
+        print(f"{PROGRAM}: {printable(error)}; it is kept in {work.folder}", file=sys.stderr)
+        return 75 if isinstance(error, Unreachable | Unavailable) else 1
+    aside.forget(work)
+    print(f"{job.name} is completed by the work that was set aside (attempt {receipt.attempt})")
+    return 0
+
+
+def _not_one(ref: str, folder: Path, known: str, *, several: bool) -> str:
+    if several:
+        return f"{ref!r} may mean several: {known}; name one of these folders"
+    return f"nothing of {ref!r} was set aside in {folder}; there is {known or 'nothing at all'}"
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the daemon; 0 after a signal, 1 when the receiver wants another session, 2 when it cannot begin."""
     replace_unprintable()
@@ -322,6 +401,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         options = options_of(args)
         if args.new_identity:
             return _new_identity(options)
+        if args.deliver is not None:
+            return deliver(options, args.deliver)
         own = options.places.repo_root == ROOT
         worker = TrainerWorker(options, trainer_digests=installed_digests if own else dict)
     except (StateError, CredentialsError, ValueError) as error:

@@ -6,8 +6,8 @@ import copy
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
+from training.fleet.calls import strangers
 from training.fleet.calls.answers import Stranger, Unavailable, Unreachable, backoff_s, problem
-from training.fleet.calls.strangers import stranger
 from training.fleet.calls.transport import Readable, Response, Transport, TransportError
 
 T = TypeVar("T")
@@ -81,7 +81,7 @@ class Caller:
             )
         except TransportError as error:
             raise Unreachable(f"cannot reach the receiver at {self._base_url}: {error}") from error
-        who = stranger(answer, self.granted_by)
+        who = strangers.stranger(answer, self.granted_by)
         if who is not None:
             raise Stranger(f"not the receiver answered at {self._base_url} but {who}")
         if 200 <= answer.status < 300:

@@ -321,7 +321,11 @@ def _note(worker: Json) -> Text:
     """What the operator should know of a host, the worst first."""
     if worker.get("quarantine"):
         return cell(worker["quarantine"], "bold red", chars_max=500)
-    return cell(worker.get("conflict") or worker.get("obstacle"), "yellow", chars_max=300)
+    note = worker.get("conflict") or worker.get("obstacle")
+    if note is None and worker.get("set_aside"):
+        kept = ", ".join(map(str, worker["set_aside"]))
+        note = f"finished work was refused and is kept there: {kept} (there: cis490-trainer-worker --deliver JOB)"
+    return cell(note, "yellow", chars_max=300)
 
 
 def _free(free: object, total: object) -> str:

@@ -9,11 +9,14 @@ from training.clock import Clock
 from training.fleet.database import Database, DatabaseError, Row
 from training.fleet.database_sqlite import SqliteDatabase
 from training.fleet.health import Cause, Quarantine
+from training.fleet.job import JobStatus
 from training.fleet.policy import Policy
+from training.fleet.printable import printable
 from training.fleet.recovery import doctor_machine as machine
 from training.fleet.recovery.doctor_rows import BACKUP, look_at_rows
 from training.fleet.recovery.doctor_store import Delivery, Store
 from training.fleet.recovery.findings import Finding, Level, Report, some
+from training.fleet.rows import set_aside_of
 from training.fleet.state import State
 from training.fleet.storage.errors import BadName, StoreError
 from training.fleet.storage.filesystem import Fs, LocalFs
@@ -100,6 +103,23 @@ def quarantined(row: Row) -> Finding:
     return Finding("quarantine", problem, quarantine.remedy, Level.WARNING)
 
 
+def set_aside(database: Database) -> Iterator[Finding]:
+    """Finished work that lies on a host; while its job waits, bringing it spares a training."""
+    for row in database.all("hosts_aside"):
+        for each in set_aside_of(row):
+            job = database.one("job", job_id=each["job_id"])
+            waits = job is not None and job["status"] == JobStatus.PENDING
+            name = printable(each["name"] or each["job_id"][:12])
+            yield Finding(
+                "set_aside",
+                f"host {row['host']} has finished work of job {name} that was refused ({printable(each['why'])})",
+                f"on {row['host']}: `cis490-trainer-worker --deliver {each['job_id'][:12]}` completes the job by it"
+                if waits
+                else "the job does not wait for it; requeue the job to have it brought, or let it age there",
+                Level.WARNING if waits else Level.NOTE,
+            )
+
+
 def _database(
     report: Report, state: State, policy: Policy, now: float, progress: Progress
 ) -> Known | None:
@@ -153,6 +173,7 @@ def _rows(
     report.add(machine.certificates(database.all("certificates"), now))
     report.add(machine.tokens(database.all("tokens"), now))
     report.add(map(quarantined, database.all("quarantines")))
+    report.add(set_aside(database))
     if database.one("database_id") is None:
         report.add([Finding("database", f"{database.path} does not say which one it is", BACKUP)])
     counts = {row["status"]: int(row["n"]) for row in database.all("counts")}

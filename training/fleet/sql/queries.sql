@@ -175,6 +175,12 @@ UPDATE jobs SET status = 'completed', claim_id = NULL, artifact_id = :artifact_i
   worker_hostname = :host, error = NULL, ended_by = NULL
 WHERE job_id = :job_id AND claim_id = :claim_id
 
+-- name: deliver_job — by hand, from work that its host had set aside: as if granted and completed in one step
+UPDATE jobs SET status = 'completed', attempt = attempt + 1, grants = grants + 1, artifact_id = :artifact_id,
+  worker_hostname = :host, claimed_at = :now, finished_at = :now, error = NULL, ended_by = NULL, avoid_host = '',
+  avoid_until = NULL
+WHERE job_id = :job_id AND status = 'pending' AND attempt = :before
+
 -- name: adopt_job — from the last attempt, though its host had been given up
 UPDATE jobs SET status = 'completed', artifact_id = :artifact_id, finished_at = :now,
   worker_hostname = :host, error = NULL, ended_by = NULL, host_losses = max(host_losses - 1, 0),
@@ -235,16 +241,20 @@ VALUES (:at, :job_id, :transition, :from_status, :to_status, :attempt, :host, :d
 SELECT * FROM events WHERE job_id = :job_id ORDER BY seq
 
 -- name: note_host — who asked, with what, and when
-INSERT INTO hosts (host, capability, instance_id, session_id, first_seen, last_seen, trainer_digests)
-VALUES (:host, :capability, :instance_id, :session_id, :now, :now, :trainer_digests)
+INSERT INTO hosts (host, capability, instance_id, session_id, first_seen, last_seen, trainer_digests,
+  set_aside)
+VALUES (:host, :capability, :instance_id, :session_id, :now, :now, :trainer_digests, :set_aside)
 ON CONFLICT (host) DO UPDATE SET capability = excluded.capability,
   instance_id = COALESCE(excluded.instance_id, hosts.instance_id),
   session_id = COALESCE(excluded.session_id, hosts.session_id),
-  last_seen = excluded.last_seen,
+  last_seen = excluded.last_seen, set_aside = excluded.set_aside,
   trainer_digests = COALESCE(excluded.trainer_digests, hosts.trainer_digests)
 
 -- name: hosts — all hosts that ever asked
 SELECT * FROM hosts ORDER BY host
+
+-- name: hosts_aside — finished work that lies on hosts undelivered
+SELECT host, set_aside FROM hosts WHERE set_aside IS NOT NULL ORDER BY host
 
 -- name: note_crash — the worker says that its host crashed with this attempt in hand
 UPDATE attempts SET crashed = 1 WHERE claim_id = :claim_id AND host = :host AND end_reason = 'host_lost'

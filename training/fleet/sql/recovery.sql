@@ -72,7 +72,8 @@ SELECT job_id, attempt FROM attempts WHERE granted IS NOT NULL AND COALESCE(
 
 -- name: doctor_ungranted — every attempt has the event of its grant
 SELECT a.job_id, a.attempt, a.host FROM attempts AS a WHERE NOT EXISTS (
-  SELECT 1 FROM events AS e WHERE e.job_id = a.job_id AND e.transition = 'claim' AND e.attempt = a.attempt)
+  SELECT 1 FROM events AS e WHERE e.job_id = a.job_id AND e.transition IN ('claim', 'deliver')
+    AND e.attempt = a.attempt)
 
 -- name: doctor_completed — a completed job was completed by its last attempt, with the artifact that its row names
 SELECT j.job_id, j.name, j.artifact_id, a.end_reason, a.artifact_id AS delivered FROM jobs AS j

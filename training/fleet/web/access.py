@@ -31,6 +31,7 @@ POLICY: Mapping[tuple[str, str], Access] = {
     ("POST", "/v1/job/claim"): Access.WORKER,
     ("POST", f"{_JOB}/heartbeat"): Access.WORKER,
     ("POST", f"{_JOB}/complete"): Access.WORKER,
+    ("POST", f"{_JOB}/deliver"): Access.WORKER,
     ("POST", f"{_JOB}/fail"): Access.WORKER,
     ("POST", f"{_JOB}/log"): Access.WORKER,
     ("PUT", "/v1/model/{job_id}"): Access.WORKER,

@@ -20,6 +20,7 @@ from training.fleet.protocol import (
     ClaimReply,
     ClaimRequest,
     CompleteRequest,
+    DeliverRequest,
     FailRequest,
     HealthReply,
     HeartbeatRequest,
@@ -55,6 +56,7 @@ def routes() -> list[Route]:
         _route("POST", f"{job}/heartbeat", heartbeat),
         _route("POST", f"{job}/complete", complete),
         _route("POST", f"{job}/fail", fail),
+        _route("POST", f"{job}/deliver", deliver),
         _route("POST", f"{job}/log", output),
         NamingRoute(
             "/v1/model/{job_id}",
@@ -168,6 +170,31 @@ async def complete(hub: Hub, request: Request) -> Response:
         crashpoint("receiver.provenance")
     answer = await hub.act(request, lambda: service.complete(job_id, body))
     logger.info("job %s: completed by %s", job_id[:12], answer.artifact_id[:12])
+    return reply(answer)
+
+
+async def deliver(hub: Hub, request: Request) -> Response:
+    """Complete a job that waits by work that its host had set aside: as :func:`complete` does, without a live claim."""
+    body = await read_json(hub, request, DeliverRequest)
+    job_id = request.path_params["job_id"]
+    service, store = hub.service, hub.store
+    found = await hub.act(request, lambda: service.deliverable(job_id, body))
+    made, size = None, 0
+    if found is not None:
+        job, made = found
+        record = provenance_of(job, made, made.record, now=hub.clock.now())
+
+        def lay_down() -> int:
+            artifact = store.verify(body.artifact_id, model=job.model, mode=job.mode)
+            store.write_provenance(artifact, job_id=job_id, attempt=made.attempt, record=record)
+            return artifact.size
+
+        with hub.turn(body.claim_id):
+            size = await hub.hash(lay_down)
+    answer, taken = await hub.act(request, lambda: service.deliver(job_id, body, made, size))
+    if taken:
+        logger.info("job %s: completed by %s, by hand", job_id[:12], answer.artifact_id[:12])
+        await hub.indexed(answer.artifact_id, job_id=job_id, attempt=answer.attempt)
     return reply(answer)
 
 

@@ -50,6 +50,9 @@ _UPLOAD = (
         "header", wire.HEADER_SHA256, {"type": "string", "pattern": _SHA256}, "of the whole bundle"
     ),
 )
+_BY_HAND = _parameter(
+    "header", wire.HEADER_BY_HAND, {"type": "string", "enum": ["1"]}, "of work that was set aside"
+)
 _BYTES = {"type": "integer", "minimum": 0, "maximum": wire.ARTIFACT_BYTES_MAX}
 _OFFSET = _parameter("header", wire.HEADER_OFFSET, _BYTES, "of the first byte of this body")
 _RANGE = _parameter("header", "Range", {"type": "string"}, "one plain range; others get the whole")
@@ -125,6 +128,19 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
             Slug.NO_ARTIFACT,
         ),
     ),
+    ("POST", f"{_JOB}/deliver"): Operation(
+        "deliver",
+        "work that was set aside, by hand, for a job that waits",
+        wire.DeliverRequest,
+        wire.CompleteReply,
+        (
+            *_CLAIMED,
+            Slug.JOB_CANCELLED,
+            Slug.WRONG_STATE,
+            Slug.SPEC_MISMATCH,
+            Slug.NO_ARTIFACT,
+        ),
+    ),
     ("POST", f"{_JOB}/fail"): Operation(
         "fail",
         "it ended without a result, or is handed back",
@@ -145,6 +161,7 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
         reply=wire.UploadReply,
         slugs=(
             *_CLAIMED,
+            Slug.WRONG_STATE,
             Slug.JOB_CANCELLED,
             Slug.RESULT_CONFLICT,
             Slug.OFFSET_MISMATCH,
@@ -160,6 +177,7 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
         slugs=(
             *_CLAIMED,
             *_LOOKED,
+            Slug.WRONG_STATE,
             Slug.JOB_CANCELLED,
             Slug.RESULT_CONFLICT,
             Slug.NO_ARTIFACT,

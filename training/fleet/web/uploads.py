@@ -13,6 +13,7 @@ from starlette.responses import Response, StreamingResponse
 
 from training.fleet.job import EndReason
 from training.fleet.protocol import (
+    HEADER_BY_HAND,
     HEADER_CLAIM_ID,
     HEADER_HOST_ID,
     HEADER_OFFSET,
@@ -59,6 +60,7 @@ class Announced:
     sha256: str | None
     offset: int
     length: int | None  # of this body; None when it comes in chunks
+    by_hand: bool = False
 
     @classmethod
     def of(cls, request: Request) -> Announced:
@@ -74,6 +76,7 @@ class Announced:
             sha256=sha256,
             offset=_number(request, HEADER_OFFSET) or 0,
             length=_number(request, "Content-Length"),
+            by_hand=request.headers.get(HEADER_BY_HAND) == "1",
         )
 
     @property
@@ -234,8 +237,10 @@ async def _leave(hub: Hub, request: Request, said: Announced, sha256: str | None
     """Leave to bring this bundle, asked before the body and at its end, when its digest is known for certain."""
 
     def decide() -> UploadTicket:
-        ticket = hub.service.upload_ticket(said.job_id, said.claim_id, said.host_id)
-        if sha256 is not None:
+        ticket = hub.service.upload_ticket(
+            said.job_id, said.claim_id, said.host_id, by_hand=said.by_hand
+        )
+        if sha256 is not None and not ticket.by_hand:
             _check_wanted(hub.service.queue, ticket, sha256)
         return ticket
 

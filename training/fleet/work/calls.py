@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import re
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from queue import SimpleQueue
 from typing import Any
@@ -51,6 +51,7 @@ class Asker:
     session_id: str
     capability: Callable[[], Mapping[str, Any]]
     trainer_digests: Callable[[], Mapping[str, str]]
+    set_aside: Callable[[], Sequence[Mapping[str, Any]]] = tuple
 
 
 @dataclass
@@ -154,6 +155,7 @@ class Calls:
             trainer_digests=self._asker.trainer_digests(),
             crashed_claims=request.crashed,
             echo=request.echo,
+            set_aside=self._asker.set_aside(),
             tries=1,
         )
         if not isinstance(answer, Grant):

@@ -134,6 +134,11 @@ class StateFolder:
         return count + 1
 
 
+def read_delivery(document: Any) -> Delivery:
+    """A delivery that was written down; raises KeyError, TypeError or ValueError."""
+    return _known(Delivery, document)
+
+
 def _saved(document: Any) -> Saved:
     """Members that only a newer version knows are left out; those that an older one did not know are None."""
     _check(document, dict, "it")

@@ -41,6 +41,11 @@ class Options:
     tls_dir: Path | None = None  # key and certificate, when the receiver is reached over TLS
 
     @property
+    def aside(self) -> Path:
+        """Where finished work goes that the receiver refuses for good."""
+        return self.state_dir / "set-aside"
+
+    @property
     def own_places(self) -> Places:
         """The places with folders of this host alone: several workers of one machine may name the same ones."""
         places = self.places
@@ -153,6 +158,7 @@ _TABLE: tuple[tuple[str, Callable[[str], object], str, object, str], ...] = (
     ("--cache-dir", Path, "DIR", None, "data sets that were fetched; datasets in the state directory"),
     ("--cache-gib", gib, "GIB", 20.0, "how much of them is kept; what was used longest ago goes first"),
     ("--cuda-devices", devices, "LIST", None, "the GPUs that are this worker's, as nvidia-smi numbers them: 1, or 0,1"),
+    ("--deliver", str, "JOB", None, "offer finished work again that was set aside here, and end"),
     ("--accept-database", database_id, "ID", None, "once: what is undelivered is brought to this database"),
     ("--poll-s", seconds, "S", 15.0, "pause after an empty or failed claim when the receiver cannot wait"),
     ("--heartbeat-s", seconds, "S", HEARTBEAT_S, "how often the receiver hears of a running job"),

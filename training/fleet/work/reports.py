@@ -88,11 +88,13 @@ def _refused(turn: Turn, answer: t.Refused) -> None:
         return
     if turn.phase is Phase.FAILING or answer.slug in DROPS:
         turn.say(f"{turn.work.assignment.name} is dropped: {answer.detail}", warning=True)
+        turn.set_aside(answer.detail)
         turn.finish(job_over=answer.slug in DROPS - {Slug.LEASE_SUPERSEDED})
         return
     faults = turn.work.faults + 1
     turn.set_work(faults=faults)
     if faults >= turn.settings.faults_max or answer.slug in HOPELESS:
+        turn.set_aside(f"{answer.slug}: {answer.detail}")
         turn.fail(Failure(EndReason.UPLOAD_FAILED, f"{answer.slug}: {answer.detail}"))
         return
     turn.say(f"the upload was refused: {answer.detail}; trying again", warning=True)

@@ -184,9 +184,6 @@ def _over(turn: Turn, failure: Failure | None) -> None:
 
 
 def _packed(turn: Turn, event: t.Packed) -> None:
-    if turn.work.dropped:
-        turn.finish()
-        return
     delivery = t.Delivery(
         assignment=turn.work.assignment,
         path=event.path,
@@ -194,6 +191,10 @@ def _packed(turn: Turn, event: t.Packed) -> None:
         size=event.size,
         record={**turn.work.usage, **event.record},
     )
-    turn.persist(t.Saved(delivery=delivery))
     turn.set_work(delivery=delivery)
+    if turn.work.dropped:
+        turn.set_aside("its claim ended while it was packed")
+        turn.finish()
+        return
+    turn.persist(t.Saved(delivery=delivery))
     turn.set(phase=Phase.UPLOADING, call_at=turn.now, tries=0)

@@ -243,7 +243,13 @@ class Turn:
         elif self.phase is Phase.STARTING:
             self.stop_fetching()
         elif self.phase in REPORTING:
+            self.set_aside(detail)
             self.finish()
+
+    def set_aside(self, why: str) -> None:
+        """Keep what is finished: the receiver's final word may be an operator's mistake, and a night of training."""
+        if self.work.delivery is not None and self.work.failure is None:
+            self.do(t.SetAside(delivery=self.work.delivery, why=why))
 
     def finish(self, *, job_over: bool = False) -> None:
         """The work is over; ``job_over`` when no further attempt will want anything of it."""

@@ -453,6 +453,14 @@ class Discard:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SetAside:
+    """Finished work was refused for good: keep it, on the disk, before the Discard that follows."""
+
+    delivery: Delivery
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Persist:
     """Must be on the disk before the next action is begun: after a crash of the process it is read again.
 
@@ -488,5 +496,6 @@ class Exit:
 
 Action = (
     SendClaim | SendBeat | Upload | SendComplete | SendFail | SendOutput | ForgetOutput | Abort
-    | Spawn | StopTrainer | KillTrainer | PauseTrainer | ResumeTrainer | Pack | Discard | Persist | WakeAt | Say | Exit
+    | Spawn | StopTrainer | KillTrainer | PauseTrainer | ResumeTrainer | Pack | SetAside | Discard
+    | Persist | WakeAt | Say | Exit
 )  # fmt: skip

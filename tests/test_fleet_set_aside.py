@@ -1,0 +1,269 @@
+"""Finished work that the receiver refuses for good is kept, named, and brought again by hand."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from builders import a_capability, a_job
+from receiver_running import Receiver, job_id
+from recovery_builders import claim
+from test_fleet_worker_state import JOB, Worker
+
+from training.clock import SystemClock
+from training.fleet.client import Cancelled, Refused, file_sha256
+from training.fleet.job import spec_hash
+from training.fleet.protocol import DeliverRequest, Refusal, Slug
+from training.fleet.recovery.doctor import examine
+from training.fleet.recovery.rebuild import rebuild
+from training.fleet.state import State
+from training.fleet.work import types as t
+from training.fleet.work.aside import SetAside
+from training.fleet.worker import main
+
+FINAL = [Slug.LEASE_SUPERSEDED, Slug.JOB_CANCELLED, Slug.RESULT_CONFLICT, Slug.UNKNOWN_JOB]
+
+
+# -- the worker sets it aside -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("slug", [*FINAL, Slug.TOO_LARGE])
+def test_the_final_word_on_finished_work_sets_it_aside_before_it_is_discarded(slug: Slug) -> None:
+    for worker in (Worker().uploading(), Worker().completing()):
+        worker.take(t.Refused(call=worker.call, slug=slug, detail="no"))
+        kept = worker.wanted(t.SetAside)
+        assert kept.delivery.sha256 == "ab"
+        assert "no" in kept.why
+        discards = [n for n, one in enumerate(worker.actions) if isinstance(one, t.Discard)]
+        assert all(worker.actions.index(kept) < n for n in discards)
+
+
+def test_so_does_an_order_to_stop_and_a_cancel_while_it_is_packed() -> None:
+    worker = Worker().uploading()
+    worker.take(t.Tick(), after_s=31.0)
+    worker.refuse_beat(Slug.JOB_CANCELLED)
+    assert worker.wants(t.SetAside)
+    worker = Worker().running().ended()
+    worker.take(t.Tick(), after_s=31.0)
+    worker.refuse_beat(Slug.JOB_CANCELLED)
+    worker.take(t.Packed(claim_id="claim", path="/b", sha256="ab", size=3))
+    assert worker.wanted(t.SetAside).delivery.path == "/b"
+    assert worker.wants(t.Discard)
+
+
+def test_what_was_delivered_or_failed_is_not() -> None:
+    worker = Worker().completing()
+    worker.take(t.Completed(call=worker.call))
+    assert not worker.wants(t.SetAside)
+    worker = Worker().failing()
+    worker.take(t.Refused(call=worker.call, slug=Slug.LEASE_SUPERSEDED, detail="no"))
+    assert not worker.wants(t.SetAside)
+
+
+def put(aside: SetAside, folder: Path, number: int, size: int = 10) -> Path:
+    bundle = folder / f"{number}.tar.zst"
+    bundle.write_bytes(bytes([number]) * size)
+    assignment = replace(JOB, job_id=f"job{number}", claim_id=f"claim{number}", name=f"n{number}")
+    delivery = t.Delivery(
+        assignment=assignment, path=str(bundle), sha256=file_sha256(bundle), size=size
+    )
+    return aside.put(delivery, "no more", 1000.0 + number)
+
+
+def test_it_lies_in_a_dated_folder_and_the_oldest_goes_when_it_is_full(tmp_path: Path) -> None:
+    aside = SetAside(tmp_path / "aside", bytes_max=25)
+    place = put(aside, tmp_path, 1)
+    assert place.name == "19700101T001641Z-job1-claim1"
+    assert not (tmp_path / "1.tar.zst").exists()
+    (one,) = aside.kept()
+    assert (one.why, one.delivery.assignment.name) == ("no more", "n1")
+    assert Path(one.delivery.path).read_bytes() == b"\x01" * 10
+    put(aside, tmp_path, 2)
+    put(aside, tmp_path, 3)
+    assert [one.delivery.assignment.name for one in aside.kept()] == ["n2", "n3"]
+    put(aside, tmp_path, 4, size=1000)
+    assert [one.delivery.assignment.name for one in aside.kept()] == ["n4"], "never the newest"
+    assert [one.folder for one in aside.named("n4")] == [aside.kept()[0].folder]
+    assert aside.named("") == aside.named("n1") == []
+    (aside.kept()[0].folder / "work.json").write_text("[")
+    assert aside.kept() == []
+
+
+# -- the receiver -------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def bundle(tmp_path: Path) -> Path:
+    path = tmp_path / "b.tar.zst"
+    path.write_bytes(b"finished" * 100)
+    return path
+
+
+def by_hand(client: Any, bundle: Path, claim_id: str, job: dict[str, Any], **other: Any) -> Any:
+    how = {"spec_hash": spec_hash(job), "sha256": file_sha256(bundle), **other}
+    return client.deliver(job_id(job), bundle, claim_id=claim_id, **how)
+
+
+ONE = a_job("one")
+
+
+def superseded(receiver: Receiver) -> Any:
+    """A claim whose job was requeued under it, and waits."""
+    pi = receiver.client("pi")
+    grant = claim(pi)
+    pi.requeue("one")
+    return grant
+
+
+def test_a_job_that_waits_is_completed_by_it(tmp_path: Path, bundle: Path) -> None:
+    with Receiver(tmp_path, [ONE]) as receiver:
+        grant = superseded(receiver)
+        pi = receiver.client("pi")
+        with pytest.raises(Refused):
+            pi.upload_artifact(grant.job_id, bundle, claim_id=grant.claim_id)
+        receipt = by_hand(pi, bundle, grant.claim_id, ONE, record={"seconds": 3.0})
+        assert (receipt.status, receipt.attempt) == ("completed", 2)
+        assert by_hand(pi, bundle, grant.claim_id, ONE) == receipt, "the answer may be lost"
+        detail = pi.job("one")
+        assert [each["end_reason"] for each in detail["attempts"]] == ["superseded", "completed"]
+        assert detail["attempts"][1]["record"] == {"seconds": 3.0, "by_hand": grant.claim_id}
+        assert [each["transition"] for each in detail["events"]][-1] == "deliver"
+        pi.get_model("one", tmp_path / "got")
+        assert (tmp_path / "got").read_bytes() == bundle.read_bytes()
+    (sidecar,) = (tmp_path / "models").glob("*/*/provenance/*-2.json")
+    assert json.loads(sidecar.read_text())["record"]["by_hand"] == grant.claim_id
+    state = State(tmp_path / "jobs.db", tmp_path / "models", tmp_path / "tls")
+    state.db.unlink()
+    done = rebuild(state, [ONE | {"job_id": job_id(ONE)}], SystemClock())
+    assert done.completed == ["one"]
+
+
+def test_what_does_not_wait_or_is_not_the_same_or_not_theirs_is_refused(
+    tmp_path: Path, bundle: Path
+) -> None:
+    with Receiver(tmp_path, [ONE, a_job("two", priority=1, allowed_hosts=["desk"])]) as receiver:
+        grant = superseded(receiver)
+        pi, desk = receiver.client("pi"), receiver.client("desk")
+        cases = [
+            (pi, grant.claim_id, ONE, {"spec_hash": "0" * 64}, Slug.SPEC_MISMATCH),
+            (desk, grant.claim_id, ONE, {}, Slug.LEASE_SUPERSEDED),
+            (desk, "unknown", ONE, {}, Slug.WRONG_STATE),  # nobody knows that host
+            (pi, "unknown", a_job("two", allowed_hosts=["desk"]), {}, Slug.WRONG_STATE),
+        ]
+        for client, claim_id, job, other, slug in cases:
+            with pytest.raises(Refused) as caught:
+                by_hand(client, bundle, claim_id, job, **other)
+            assert caught.value.slug == slug
+        pi.cancel("one")
+        with pytest.raises(Cancelled):
+            by_hand(pi, bundle, grant.claim_id, ONE)
+        pi.requeue("one")
+        again = claim(desk)
+        with pytest.raises(Refused, match="only one that waits"):
+            by_hand(pi, bundle, grant.claim_id, ONE)
+        desk.fail(again.job_id, error="e", reason="worker_shutdown")
+        with pytest.raises(Refused) as caught:
+            pi.post_json(
+                f"/v1/job/{job_id(ONE)}/deliver",
+                {
+                    "host_id": "pi",
+                    "claim_id": grant.claim_id,
+                    "artifact_id": "9" * 64,
+                    "spec_hash": spec_hash(ONE),
+                },
+            )
+        assert caught.value.slug == Slug.NO_ARTIFACT
+
+
+def test_a_job_that_went_on_meanwhile_is_not_completed_under_another_number(
+    tmp_path: Path, bundle: Path
+) -> None:
+    """The provenance lies beside the bundle under the number that the attempt was to have."""
+    with Receiver(tmp_path, [ONE]) as receiver:
+        grant, service = superseded(receiver), receiver.service
+        request = DeliverRequest(
+            host_id="pi",
+            claim_id=grant.claim_id,
+            artifact_id=file_sha256(bundle),
+            spec_hash=spec_hash(ONE),
+        )
+        ask = receiver.writer.submit(lambda: service.deliverable(grant.job_id, request))
+        found = ask.result()
+        assert found is not None
+        desk = receiver.client("desk")
+        desk.fail(claim(desk).job_id, error="e", reason="worker_shutdown")
+        late = receiver.writer.submit(lambda: service.deliver(grant.job_id, request, found[1], 1))
+        with pytest.raises(Refusal, match="has gone on meanwhile"):
+            late.result()
+
+
+def test_a_claim_that_an_older_copy_does_not_know_is_taken_from_a_host_that_fits(
+    tmp_path: Path, bundle: Path
+) -> None:
+    with Receiver(tmp_path, [ONE]) as receiver:
+        pi = receiver.client("pi")
+        pi.fail(claim(pi).job_id, error="e", reason="worker_shutdown")
+        assert by_hand(pi, bundle, "granted-later", ONE).attempt == 2
+
+
+def test_workers_and_the_doctor_name_it(tmp_path: Path) -> None:
+    work = {"job_id": job_id(ONE), "name": "one", "size": 9, "why": "the job was requeued"}
+    with Receiver(tmp_path, [ONE]) as receiver:
+        pi = receiver.client("pi")
+        grant = pi.claim(a_capability(), set_aside=[work])
+        assert pi.workers()["workers"][0]["set_aside"] == ["one"]
+
+        def found() -> list[tuple[str, str]]:
+            state = State(tmp_path / "jobs.db", tmp_path / "models", tmp_path / "tls")
+            report = examine(state, SystemClock())
+            return [
+                (one.level, one.sentence) for one in report.findings if one.check == "set_aside"
+            ]
+
+        ((level, _),) = found()
+        assert level == "note"
+        pi.fail(grant.job_id, error="e", reason="worker_shutdown")
+        ((level, sentence),) = found()
+        assert level == "warning"
+        assert f"--deliver {job_id(ONE)[:12]}" in sentence
+        pi.claim(a_capability(), session_id="0000000002-a", instance_id="i")
+        assert pi.workers()["workers"][0]["set_aside"] == []
+
+
+# -- the program --------------------------------------------------------------------------------------------------
+
+
+def test_deliver_on_that_machine(
+    tmp_path: Path, bundle: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    aside = SetAside(tmp_path / "worker" / "set-aside")
+    folder = tmp_path / "receiver"
+    folder.mkdir()
+    with Receiver(folder, [ONE]) as receiver:
+        grant = superseded(receiver)
+        assignment = t.Assignment(
+            job_id=grant.job_id, claim_id=grant.claim_id, name="one", spec=grant.spec
+        )
+        delivery = t.Delivery(
+            assignment=assignment,
+            path=str(bundle),
+            sha256=file_sha256(bundle),
+            size=bundle.stat().st_size,
+        )
+        aside.put(delivery, "requeued", 0.0)
+        flags = ["--receiver-url", receiver.url, "--host-id", "pi"]
+        flags += ["--state-dir", str(tmp_path / "worker"), "--repo-root", str(tmp_path)]
+        assert main([*flags, "--deliver", "two"]) == 2
+        assert "nothing of 'two' was set aside" in capsys.readouterr().err
+        receiver.client().cancel("one")
+        assert main([*flags, "--deliver", "one"]) == 1
+        assert "was cancelled; requeue it first; it is kept in" in capsys.readouterr().err
+        receiver.client().requeue("one")
+        assert main([*flags, "--deliver", grant.job_id[:12]]) == 0
+        assert "one is completed by the work that was set aside" in capsys.readouterr().out
+        assert aside.kept() == []
+        assert receiver.client().job("one")["job"]["status"] == "completed"
+    assert main([*flags, "--deliver", "one"]) == 2
