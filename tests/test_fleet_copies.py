@@ -258,6 +258,20 @@ def test_a_machine_restored_from_a_backup_goes_on_when_its_past_is_silent(
     assert restored.beat()
 
 
+def test_a_late_claim_takes_nothing_over_however_silent_the_present_session_is(
+    service: Service, clock: FakeClock
+) -> None:
+    before, now = Worker(service, 6, "aa"), Worker(service, 7, "bb")
+    before.ask()
+    now.ask()
+    pass_time(service, clock)
+    assert before.ask().ask_again
+    old = Worker(service, 5, "cc", old=True)
+    with pytest.raises(Refusal) as refused:
+        old.ask()
+    assert refused.value.slug is Slug.LEASE_SUPERSEDED
+
+
 def test_a_restored_machine_that_brings_what_its_past_left_is_no_copy(service: Service) -> None:
     past = Worker(service, 9, "aa")
     past.ask()

@@ -80,7 +80,8 @@ class Line:
         if session == self.current:
             return self._compare(Standing.OWN)
         began_before = older(session, self.current)
-        if self.current in silent or not (seen or began_before):
+        succeeds = self.current in silent and session in self.alive  # a late message does not
+        if succeeds or not (seen or began_before):
             return self._begin(session, new_round)
         if echo is None:
             return Standing.EARLIER if began_before else self._turn(session, new_round)
