@@ -17,6 +17,7 @@ from training.data.dataset import load_processed
 from training.data.errors import DataError
 from training.data.ingest_rows import rates
 from training.data.schema import read_schema
+from training.data.spelling import check_alike
 
 CUT = ("--window-s", "8")
 
@@ -322,6 +323,55 @@ def test_labels_hosts_and_episodes_are_stripped_and_may_not_differ_by_case_only(
             )
         said = ingested.refused(cased, *CUT)
         assert f"The {column}s {other!r} and {one!r} differ by case only" in said
+
+
+@pytest.mark.parametrize("pair", [("10.1", "10.10"), ("1", "01"), ("7" * 20 + "1", "7" * 20 + "2")])
+@pytest.mark.parametrize("column", ["host", "episode"])
+def test_ids_that_are_one_number_are_two_names(ingested, column, pair):
+    """Read as numbers, the subnets 10.1 and 10.10 were one host, and nobody was told."""
+    rows = recordings("ab", 1).with_columns(
+        pl.col(column).replace(dict(zip(("a", "b") if column == "host" else ("e0", "e1"), pair, strict=True)))
+    )  # fmt: skip
+    ingested.taken(rows, *CUT)
+    assert sorted(np.unique(getattr(ingested.load(), column)).tolist()) == sorted(pair)
+
+
+@pytest.mark.parametrize("other", ["normal\u200b", "nor\u00admal", "\uff4eormal", "NORMAL\u200b"])
+def test_names_that_look_alike_are_refused(ingested, other):
+    """A class with an invisible sign in its name was a class of its own, and so an attack."""
+    odd = pl.int_range(pl.len()) % 40 > 30
+    rows = recordings("ab", 2).with_columns(
+        label=pl.when(odd).then(pl.lit(other)).otherwise(pl.col("label"))
+    )
+    assert "signs that look alike only" in ingested.refused(rows, *CUT)
+
+
+def test_one_name_in_two_encodings_is_refused():
+    with pytest.raises(DataError, match="signs that look alike only"):
+        check_alike(["b\u00fcro", "bu\u0308ro"], "host")
+    with pytest.raises(DataError, match="differ by spaces only"):
+        check_alike(["web 1", "web  1"], "host")
+    check_alike(["10.1", "10.10", "1", "01", "b\u00fcro", "buro"], "host")
+
+
+@pytest.mark.parametrize("word", ["nan", "NaN", "NA", "null", "n/a", "<NA>", "?", "NaT"])
+@pytest.mark.parametrize("column", ["label", "host", "episode"])
+def test_words_for_nothing_are_no_names(ingested, column, word):
+    """What pandas writes for a missing label was a class, and counted as an attack."""
+    odd = pl.int_range(pl.len()) % 40 > 30
+    rows = recordings("ab", 2).with_columns(
+        pl.when(odd).then(pl.lit(word)).otherwise(pl.col(column)).alias(column)
+    )
+    said = ingested.refused(rows, *CUT)
+    assert f"A {column} is {word!r}, which is what programs write where nothing is known" in said
+
+
+def test_none_is_a_usual_word_for_benign_and_no_host(ingested):
+    rows = recordings("ab", 2)
+    quiet = rows.with_columns(label=pl.col("label").replace({"normal": "None"}))
+    assert ingested.taken(quiet, *CUT)["understood"]["benign"] == ["None"]
+    said = ingested.refused(rows.with_columns(host=pl.col("host").replace({"a": "None"})), *CUT)
+    assert "A host is 'None'" in said
 
 
 # -- float32 -----------------------------------------------------------------------------------------------------------

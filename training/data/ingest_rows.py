@@ -60,7 +60,9 @@ def read_table(path: Path) -> pl.DataFrame:
     try:
         if path.suffix == ".parquet":
             return pl.read_parquet(path)
-        return pl.read_csv(path, infer_schema_length=None)
+        # Ids are names: the hosts 10.1 and 10.10, or 1 and 01, are two, and as numbers they would be one.
+        names = dict.fromkeys(("host", "episode", "window"), pl.String)
+        return pl.read_csv(path, infer_schema_length=None, schema_overrides=names)
     except OSError as error:
         raise DataError(f"{path} cannot be read ({error.strerror or error}).") from None
     except pl.exceptions.PolarsError as error:

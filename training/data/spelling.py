@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Iterable
 
 import numpy as np
@@ -9,25 +10,47 @@ from numpy.typing import NDArray
 
 from training.data.errors import DataError
 
+# What programs write where nothing is known. "none" is no such word for a class: it is a usual name of the benign one.
+NOTHING = ("nan", "nat", "null", "na", "n/a", "<na>", "?", "-")
+LABEL = "label"
+
 
 def tidy(names: NDArray[np.str_], what: str) -> NDArray[np.str_]:
-    """Names without spaces around them. Raises DataError for an empty one, and for two that differ by case only."""
+    """Names without spaces around them. Raises DataError for one that says nothing, and for two that look alike."""
     found, place = np.unique(names, return_inverse=True)
     stripped = np.array([name.strip() for name in found.tolist()])
     if "" in stripped:
         raise DataError(f"A {what} is empty: name each one, or leave these rows out.")
+    for name in stripped.tolist():
+        if name.casefold() in (NOTHING if what == LABEL else (*NOTHING, "none")):
+            raise DataError(
+                f"A {what} is {name!r}, which is what programs write where nothing is known: name each one, or leave "
+                "these rows out."
+            )
     check_alike(stripped.tolist(), what)
     return np.asarray(stripped[place.reshape(names.shape)])
 
 
 def check_alike(names: Iterable[str], what: str) -> None:
-    """Refuse two names that differ by case, or by spaces around them, only. Raises DataError."""
+    """Refuse two names that differ by case, by spaces, or by signs that nobody sees, only. Raises DataError."""
     spellings: dict[str, str] = {}
     for name in names:
-        other = spellings.setdefault(name.strip().casefold(), name)
+        other = spellings.setdefault(_as_it_looks(name), name)
         if other != name:
-            by = "case" if other.strip() != name.strip() else "spaces"
+            by = "signs that look alike"
+            if "".join(other.split()) == "".join(name.split()):
+                by = "spaces"
+            elif other.strip().casefold() == name.strip().casefold():
+                by = "case"
             raise DataError(
                 f"The {what}s {other!r} and {name!r} differ by {by} only: spell them alike if they are one, "
                 "or rename one of them."
             )
+
+
+def _as_it_looks(name: str) -> str:
+    """The name without case, invisible signs, and differences of encoding (a letter and its accent may be two)."""
+    if name.isascii():
+        return " ".join(name.casefold().split())
+    seen = "".join(sign for sign in name if unicodedata.category(sign) != "Cf")
+    return " ".join(unicodedata.normalize("NFKC", seen).casefold().split())
