@@ -21,10 +21,16 @@ class Address:
         """Raises ValueError in one sentence for anything else."""
         try:
             url = urlsplit(text)
+            if "@" in url.netloc:
+                raise ValueError
             if url.scheme in ("http", "https") and url.hostname and not url.query:
                 return cls(url.scheme == "https", url.hostname, url.port, url.path.rstrip("/"))
         except ValueError:  # a bracket or a port that is none
             pass
+        if "@" in text:  # and whoever reads the log is not told what
+            raise ValueError(
+                "a receiver's address has no user and no password in it; it looks like http://10.100.0.1:8445"
+            )
         raise ValueError(
             f"{text!r} is not a receiver's address; it looks like http://10.100.0.1:8445"
         )
