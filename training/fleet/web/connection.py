@@ -37,6 +37,9 @@ class GuardedProtocol(HttpToolsProtocol):
         self._refused: Refusal | None = None
         self.peer = Peer(Channel.LOCAL)
         self.whose: str | None = None
+        self._answering: list[
+            Any
+        ] = []  # requests, from the end of their header to that of their answer
 
     # -- asyncio's callbacks ------------------------------------------------------------------------------------
 
@@ -91,6 +94,9 @@ class GuardedProtocol(HttpToolsProtocol):
         self._disarm()
         self._in_header, self._in_body = False, True
         super().on_headers_complete()
+        # Of pipelined requests the first is being answered while uvicorn remembers the last alone.
+        self._answering = [each for each in self._answering if not each.response_complete]
+        self._answering.append(self.cycle)
 
     def on_message_complete(self) -> None:
         self._in_body = False
@@ -115,6 +121,10 @@ class GuardedProtocol(HttpToolsProtocol):
         begun = self.cycle is not None and self.cycle.response_started and not self._in_header
         self._in_header = self._in_body = False
         self._disarm()
+        self.pipeline.clear()
+        for cycle in self._answering:  # nobody is left to hear it
+            cycle.disconnected = True
+            cycle.message_event.set()
         if not self.transport.is_closing():
             if not begun:
                 self.transport.write(raw_response(refusal, self.server_state.default_headers))
