@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
+from builders import a_job
 from hypothesis import given
 from hypothesis import strategies as st
+from receiver_running import Receiver
+from recovery_builders import claim
 from test_fleet_client import GRANT, Script, client_of, ok, problem
 from test_fleet_worker_state import JOB, Worker
 
 from training.fleet.calls.strangers import stranger
 from training.fleet.calls.transport import Response
-from training.fleet.client import FleetClient, Refused, Stranger, Unreachable
+from training.fleet.client import FleetClient, Refused, Stranger, Unreachable, file_sha256
 from training.fleet.job import EndReason
 from training.fleet.protocol import HEADER_DATABASE, Slug
 from training.fleet.work import types as t
+from training.fleet.work.calls import Asker, Calls
 from training.fleet.work.disk import StateFolder
 from training.fleet.work.options import parser
 from training.fleet.work.outbox import Outbox
@@ -256,3 +263,91 @@ def test_what_cannot_be_a_databases_id_is_refused(
     with pytest.raises(SystemExit):
         parser().parse_args(["--accept-database", flag])
     assert "no database's id" in capsys.readouterr().err
+
+
+# -- over HTTP, with a receiver behind the stranger -----------------------------------------------------------------
+
+
+class Impostor(BaseHTTPRequestHandler):
+    """Answers everything with one status and a page."""
+
+    protocol_version = "HTTP/1.1"
+    status = 200
+
+    def answer(self) -> None:
+        page = b"" if self.command == "HEAD" else b"<html>hello</html>"
+        self.send_response(self.status)
+        self.send_header("Content-Type", "text/html")
+        self.send_header("Location", "http://login.example/")
+        self.send_header("Content-Length", str(len(page)))
+        self.send_header("Connection", "close")
+        self.end_headers()
+        self.wfile.write(page)
+        self.close_connection = True
+
+    do_GET = do_HEAD = do_POST = do_PUT = answer  # noqa: N815 - the library's names
+
+    def log_message(self, *_: object) -> None: ...
+
+
+@contextmanager
+def impostor(status: int) -> Iterator[str]:
+    handler = type("Handler", (Impostor,), {"status": status})
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
+
+
+def calls_to(url: str, events: list[t.Event]) -> Calls:
+    client = FleetClient(url, "pi", tries=1, timeout_s=20)
+    asker = Asker("i", "0000000001-s", dict, dict)
+    return Calls(client, client, asker, lambda _claim, first: (first, ("a line",)), events.append)
+
+
+def test_while_a_stranger_answers_finished_work_waits_and_nothing_is_trained_again(
+    tmp_path: Path, bundle: Path
+) -> None:
+    folder = tmp_path / "receiver"
+    folder.mkdir()
+    with Receiver(folder, [a_job("one")]) as receiver:
+        grant = claim(receiver.client("pi"))
+        job = t.Assignment(
+            job_id=grant.job_id,
+            claim_id=grant.claim_id,
+            name="one",
+            spec=grant.spec,
+            database_id=grant.database_id,
+        )
+        delivery = t.Delivery(assignment=job, path=str(bundle), sha256=file_sha256(bundle), size=5)
+        worker = Worker(heartbeat_s=1e9)
+        worker.take(t.Begin(t.Saved(delivery=delivery)))
+        for status in KINDS:
+            with impostor(status) as url:
+                calls = calls_to(url, [])
+                for request in (
+                    t.SendBeat(call=1, assignment=job, seq=1, progress=None),
+                    t.Upload(call=2, delivery=delivery),
+                    t.SendComplete(call=3, delivery=delivery),
+                    t.SendOutput(call=4, backlog=t.Backlog.of(job, 1)),
+                ):
+                    event = calls._carry_out(request)
+                    assert isinstance(event, t.NotAnswered), (status, request, event)
+                    assert event.stranger
+                calls._client.close()
+                worker.take(t.NotAnswered(call=worker.call, detail=event.detail, stranger=True))
+                assert not worker.wants(t.Discard)
+                while worker.state.call is None:
+                    worker.wake()
+        calls = calls_to(receiver.url, [])
+        for wanted, ended in ((t.Upload, t.Uploaded), (t.SendComplete, t.Completed)):
+            request = worker.wanted(wanted)
+            event = calls._carry_out(replace(request, call=worker.call))
+            assert isinstance(event, ended), event
+            worker.take(event)
+        calls._client.close()
+        row = receiver.client().job("one")
+        assert row["job"]["status"] == "completed"
+        assert len(row["attempts"]) == 1, "trained once"
