@@ -56,6 +56,7 @@ class SqliteDatabase:
             )
         except sqlite3.Error as error:
             raise self._unusable(error) from error
+        self._identity = _identity(self.path)
         try:
             if read_only:
                 self._prepare_read_only()
@@ -159,6 +160,18 @@ class SqliteDatabase:
                 f"cannot lay a copy of {self.path} beside it before bringing it up to date: {error.strerror}; "
                 "free some space and start again"
             ) from error
+
+    def gone(self) -> str | None:
+        """What became of the file under this connection, if it is not the one of its name any more."""
+        if self._identity is None:  # in memory
+            return None
+        try:
+            there = os.stat(self.path)  # noqa: PTH116 - as it was opened
+        except OSError as error:
+            return f"the database {self.path} is gone ({error.strerror}): what is written now is lost; restart"
+        if (there.st_dev, there.st_ino) != self._identity:
+            return f"another file is in the place of the database {self.path}: what is written now is lost; restart"
+        return None
 
     def copy_to(self, target: Path) -> None:
         """Write what is committed now into ``target``, beside whoever writes: whole and durable, or not at all.
@@ -273,6 +286,14 @@ class SqliteDatabase:
             self.connection.execute(sql)
         except sqlite3.Error:
             return
+
+
+def _identity(path: str) -> tuple[int, int] | None:
+    """Device and inode, which a name may lose to another file."""
+    with contextlib.suppress(OSError):
+        there = os.stat(path)  # noqa: PTH116 - a URI's path, too
+        return there.st_dev, there.st_ino
+    return None
 
 
 def fold_log(path: Path) -> None:

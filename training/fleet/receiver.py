@@ -31,7 +31,7 @@ from training.fleet.queue import JobQueue
 from training.fleet.service import Service
 from training.fleet.state import DEFAULT, State
 from training.fleet.storage.errors import StoreError
-from training.fleet.storage.locking import LockedError, exclusive
+from training.fleet.storage.locking import LockedError, exclusive, lock_of, store_lock
 from training.fleet.storage.mark import MARK, another_database
 from training.fleet.store import ArtifactStore
 from training.fleet.trust.admission import Door
@@ -44,7 +44,7 @@ from training.fleet.web.hub import Hub, Settings
 from training.fleet.web.listening import StartError, address, listener, public_url, secure
 from training.fleet.web.plan import Reloader
 from training.fleet.web.problems import on_http_error
-from training.fleet.web.serving import CONNECTIONS_MAX, Server, configuration
+from training.fleet.web.serving import CONNECTIONS_MAX, Server, configuration, note_hangups
 from training.streams import replace_unprintable
 
 logger = logging.getLogger(__name__)
@@ -92,7 +92,7 @@ def serve(args: argparse.Namespace) -> int:
     security = secure(args, clock)
     with contextlib.ExitStack() as stack:
         door = stack.enter_context(listener(args))
-        store = _open_store(args.models_dir)
+        store = _open_store(args.models_dir, stack)
         _forget_nothing(args.db, store)
         queue, reader = _open_database(args.db, policy_of(args.policy), stack)
         _own(store, queue, args.db)
@@ -147,7 +147,7 @@ def _open_database(
     """The writer's queue and the reader's own connection. One process owns the file at a time."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        stack.enter_context(exclusive(path.with_name(f"{path.name}.lock")))
+        stack.enter_context(exclusive(lock_of(path)))
         queue = JobQueue(path, policy=policy)
         stack.callback(queue.close)
         reader = SqliteDatabase(path)
@@ -165,9 +165,17 @@ def _open_database(
     return queue, reader
 
 
-def _open_store(root: Path) -> ArtifactStore:
+def _open_store(root: Path, stack: contextlib.ExitStack) -> ArtifactStore:
     try:
-        return ArtifactStore(root)
+        store = ArtifactStore(root)
+        stack.enter_context(exclusive(store_lock(root)))
+        return store
+    except LockedError:
+        raise StartError(f"another receiver uses the store {root}; stop that one first") from None
+    except OSError as error:
+        raise StartError(
+            f"cannot lock the store {root}: {error.strerror}; choose another place with --models-dir"
+        ) from error
     except StoreError as error:
         raise StartError(f"{error}; choose another place with --models-dir") from error
 
@@ -303,6 +311,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Exit codes: 0 stopped as asked, 1 cannot run, 2 told something wrong."""
     replace_unprintable()
     args = _parser().parse_args(argv)
+    note_hangups()
     logs.configure(args.log_level)
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
     _raise_file_limit()

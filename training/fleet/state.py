@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from training.fleet.storage.locking import LockedError, exclusive
+from training.fleet.storage.locking import LockedError, exclusive, lock_of, store_lock
 
 DEFAULT = Path("/var/lib/cis490")
 DATABASE = "training_jobs.db"
@@ -62,7 +62,9 @@ class State:
         try:
             self.db.parent.mkdir(parents=True, exist_ok=True)
             with contextlib.ExitStack() as stack:
-                stack.enter_context(exclusive(self.db.with_name(f"{self.db.name}.lock")))
+                stack.enter_context(exclusive(lock_of(self.db)))
+                if self.models.is_dir():
+                    stack.enter_context(exclusive(store_lock(self.models)))
                 yield
         except LockedError:
             raise RecoveryError(

@@ -8,7 +8,7 @@ by the name: it must be this receiver's own. An address written in digits cannot
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from urllib.parse import urlsplit
 
 from training.fleet.protocol import Refusal, Slug
@@ -16,6 +16,17 @@ from training.fleet.protocol import Refusal, Slug
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 _OWN_SITES = frozenset({"same-origin", "none"})  # none: typed by a person
+
+
+def check_host(hosts: Sequence[str]) -> None:
+    """Raise Refusal unless the request says once whom it is for: with two, a proxy may have looked at the other one."""
+    if len(hosts) != 1 or not hosts[0].strip():
+        raise Refusal(
+            Slug.BAD_REQUEST,
+            f"a request has one Host header that names the receiver, not {len(hosts) or 'none'}"
+            if len(hosts) != 1
+            else "the Host header is empty; it names the receiver",
+        )
 
 
 def check(method: str, headers: Mapping[str, str], names: Collection[str]) -> None:

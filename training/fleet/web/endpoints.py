@@ -251,9 +251,13 @@ async def workers(hub: Hub, _request: Request) -> Response:
 
 
 async def health(hub: Hub, _request: Request) -> Response:
-    counts = await hub.look(hub.views.counts)
-    quarantined = await hub.look(hub.views.quarantined)
-    granting = await hub.disk(hub.store.has_room)
+    counts: dict[str, int] = {}
+    quarantined: dict[str, str] = {}
+    if hub.halted is None:  # else there is no database to ask
+        counts = await hub.look(hub.views.counts)
+        quarantined = await hub.look(hub.views.quarantined)
+    room = await hub.disk(hub.store.has_room)
+    granting = room and hub.halted is None
     return reply(
         HealthReply(
             status="ok" if granting else "degraded",
@@ -266,7 +270,7 @@ async def health(hub: Hub, _request: Request) -> Response:
             look_again_s=LOOK_AGAIN_PROXIED_S if hub.settings.proxied else LOOK_AGAIN_S,
             detail=None
             if granting
-            else "the disk is low: free some space, until then no job is granted",
+            else hub.halted or "the disk is low: free some space, until then no job is granted",
         )
     )
 
@@ -355,6 +359,7 @@ def _endpoint(path: str, endpoint: Endpoint) -> Callable[[Request], Awaitable[Re
     async def run(request: Request) -> Response:
         hub: Hub = request.app.state.hub
         try:
+            browsing.check_host(request.headers.getlist("Host"))
             browsing.check(
                 request.method, request.headers, (hub.settings.host, *hub.settings.names)
             )

@@ -123,6 +123,7 @@ class Hub:
         self.put_out: set[str] = set()
         self._fired = self._made_pending()
         self._index_stale = False
+        self.halted: str | None = None  # why nothing that is written would last
 
     async def call(self, decide: Callable[[], T]) -> T:
         """Run ``decide`` on the writer's thread; its effects are durable when this returns."""
@@ -133,6 +134,9 @@ class Hub:
 
     async def act(self, request: Request, decide: Callable[[], T]) -> T:
         """:meth:`call` on behalf of a caller, unless it was put out meanwhile: asked in the same transaction."""
+
+        if self.halted is not None:
+            raise Refusal(Slug.UNAVAILABLE, self.halted)
 
         def decide_for_whom_may() -> T:
             self.door.still(request, on_record=True)
@@ -212,6 +216,9 @@ class Hub:
 
     async def tick(self) -> None:
         """What is done every few seconds: sweep silent attempts and old parts, mend the index."""
+        await self._look_at_the_file()
+        if self.halted is not None:
+            return
         try:
             swept = await self.call(self.service.tick)
         except DatabaseError:
@@ -232,6 +239,14 @@ class Hub:
         freed = await self.disk(lambda: self.store.forget_uploads(over)) if over else 0
         if freed:
             logger.info("%d bytes of uploads that nobody may finish were removed", freed)
+
+    async def _look_at_the_file(self) -> None:
+        """A file that was removed or replaced takes writes as before, and they are lost with it."""
+        gone = getattr(self.service.queue.db, "gone", None)
+        found = None if gone is None else await self.disk(gone)
+        if found is not None and self.halted is None:
+            logger.critical("%s", found)
+        self.halted = self.halted or found
 
     async def sweep_parts(self) -> None:
         before = self.clock.now() - self.settings.part_age_s

@@ -34,6 +34,16 @@ CONNECTIONS_MAX = 4096
 GRACE_S = 10  # for requests that are being answered when the receiver is told to stop; uploads go on later
 
 
+EARLY_HANGUPS: list[int] = []  # signals that came before there was a loop to hear them
+
+
+def note_hangups() -> None:
+    """From the first line of the program on: SIGHUP asks for the plan to be read, and ends nothing."""
+    hangup = getattr(signal, "SIGHUP", None)
+    if hangup is not None and threading.current_thread() is threading.main_thread():
+        signal.signal(hangup, lambda number, _frame: EARLY_HANGUPS.append(number))
+
+
 def configuration(app: Starlette) -> uvicorn.Config:
     """uvicorn's settings: quiet, bounded, without what nobody needs; above all not believing forwarded addresses.
 
@@ -140,9 +150,11 @@ class Server(uvicorn.Server):
 
     async def main_loop(self) -> None:
         self._loop = asyncio.get_running_loop()
-        hangup = getattr(signal, "SIGHUP", None)
+        hangup, early = getattr(signal, "SIGHUP", None), bool(EARLY_HANGUPS)
         if hangup is not None and threading.current_thread() is threading.main_thread():
             self._loop.add_signal_handler(hangup, lambda: self._start(self._reload_quietly()))
+            if early:  # the plan may have been edited after it was read
+                self._start(self._reload_quietly())
         period_s = self._hub.service.policy.sweep_period_s
         self._start(self._every(period_s, self._hub.tick))
         self._start(self._every(PART_SWEEP_S, self._hub.sweep_parts))

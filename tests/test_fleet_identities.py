@@ -1,0 +1,143 @@
+"""What is one thing under several names, and what is another thing under the same name."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import signal
+import socket
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from receiver_running import Receiver, Wire, running
+
+from training.fleet.calls.address import Address
+from training.fleet.database_sqlite import SqliteDatabase
+from training.fleet.receiver import _open_store
+from training.fleet.storage.locking import LockedError, exclusive, lock_of, store_lock
+from training.fleet.web import serving
+from training.fleet.web.listening import StartError
+
+posix = pytest.mark.skipif(os.name != "posix", reason="POSIX names")
+
+
+# -- locks --------------------------------------------------------------------------------------------------------
+
+
+@posix
+def test_a_database_has_one_lock_whatever_links_lead_to_it(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    SqliteDatabase(tmp_path / "real" / "jobs.db").close()
+    (tmp_path / "folder").symlink_to(tmp_path / "real")
+    (tmp_path / "other.db").symlink_to(tmp_path / "real" / "jobs.db")
+    with exclusive(lock_of(tmp_path / "real" / "jobs.db")):
+        for name in ("folder/jobs.db", "other.db", "real/jobs.db"):
+            with pytest.raises(LockedError), exclusive(lock_of(tmp_path / name)):
+                pass
+
+
+@posix
+def test_a_database_with_a_second_name_of_its_own_is_not_opened(tmp_path: Path) -> None:
+    SqliteDatabase(tmp_path / "jobs.db").close()
+    (tmp_path / "second.db").hardlink_to(tmp_path / "jobs.db")
+    for name in ("jobs.db", "second.db"):
+        with pytest.raises(OSError, match="has a second name"):
+            lock_of(tmp_path / name)
+
+
+def test_one_receiver_a_store(tmp_path: Path) -> None:
+    with contextlib.ExitStack() as first, contextlib.ExitStack() as second:
+        _open_store(tmp_path / "models", first)
+        with pytest.raises(StartError, match="another receiver uses the store"):
+            _open_store(tmp_path / "models", second)
+    assert store_lock(tmp_path / "models").exists()
+
+
+# -- a database that goes away ------------------------------------------------------------------------------------
+
+
+@posix
+@pytest.mark.parametrize("what", ["removed", "replaced"])
+def test_a_database_that_goes_away_is_noticed_within_a_sweep(tmp_path: Path, what: str) -> None:
+    with running(tmp_path) as receiver:
+        receiver.judged = False
+        hub, client = receiver.hub, receiver.client("pi")
+        assert client.health()["granting"]
+        (tmp_path / "jobs.db").rename(tmp_path / "away.db")
+        if what == "replaced":
+            SqliteDatabase(tmp_path / "jobs.db").close()
+        sweep(receiver)
+        assert hub.halted is not None
+        health = client.health()
+        assert (health["status"], health["granting"]) == ("degraded", False)
+        assert "what is written now is lost; restart" in health["detail"]
+        with Wire(receiver) as wire:
+            body = json.dumps({"host_id": "pi", "capability": {}}).encode()
+            assert wire.request("POST", "/v1/job/claim", body).problem() == (503, "unavailable")
+        (tmp_path / "away.db").replace(tmp_path / "jobs.db")
+
+
+def sweep(receiver: Receiver) -> None:
+    import asyncio
+
+    loop = receiver.server._loop
+    assert loop is not None
+    asyncio.run_coroutine_threadsafe(receiver.hub.tick(), loop).result(20)
+
+
+def test_a_database_in_memory_cannot_go_away() -> None:
+    with closing(SqliteDatabase(":memory:")) as database:
+        assert database.gone() is None
+
+
+# -- names on the wire ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "lines", ["", "Host:\r\n", "Host: 127.0.0.1\r\nHost: 127.0.0.1\r\n"], ids=["no", "empty", "two"]
+)
+def test_a_request_names_the_receiver_once(tmp_path: Path, lines: str) -> None:
+    with running(tmp_path) as receiver, Wire(receiver) as wire:
+        wire.send(f"GET /v1/health HTTP/1.1\r\n{lines}\r\n")
+        assert wire.problem() == (400, "bad_request")
+
+
+def test_thousands_of_pipelined_requests_leave_no_traceback(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with running(tmp_path) as receiver, caplog.at_level(logging.WARNING):
+        with Wire(receiver) as wire:
+            wire.send(b"GET /v1/health HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n" * 3000)
+            with contextlib.suppress(ConnectionError, socket.timeout):
+                while wire.socket.recv(1 << 20):
+                    pass
+        with Wire(receiver) as wire:
+            assert wire.request("GET", "/v1/health").answer()[0] == 200
+    assert [each for each in caplog.records if each.exc_info] == []
+
+
+@pytest.mark.parametrize(
+    "url", ["http://ada:geheim@pi:8445", "https://geheim@pi", "http://a:geheim@[x"]
+)
+def test_an_address_with_a_password_is_refused_without_saying_it(url: str) -> None:
+    with pytest.raises(ValueError, match="no user and no password") as caught:
+        Address.of(url)
+    assert "geheim" not in str(caught.value)
+
+
+# -- a signal that comes early ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="no SIGHUP here")
+def test_a_hangup_while_the_receiver_starts_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = signal.getsignal(signal.SIGHUP)
+    monkeypatch.setattr(serving, "EARLY_HANGUPS", [])
+    try:
+        serving.note_hangups()
+        os.kill(os.getpid(), signal.SIGHUP)
+        assert serving.EARLY_HANGUPS == [signal.SIGHUP]
+    finally:
+        signal.signal(signal.SIGHUP, before)
