@@ -99,6 +99,48 @@ def test_a_claim_answers_with_all_that_a_worker_needs(receiver: Receiver) -> Non
     assert receiver.queue.attempts("id-one")[0].session_id == "0000000001-abcd"
 
 
+def test_a_host_of_two_cores_holds_two_jobs_and_is_told_why_not_three() -> None:
+    receiver = Receiver()
+    receiver.service.reload([a_job(name) for name in ("one", "two", "three")], Plan())
+    two_cores = a_capability(cores=2)
+    claims = [receiver.granted(slot=slot, capability=two_cores) for slot in range(2)]
+    reply = receiver.claim(a_worker_claim(slot=2, capability=two_cores))
+    assert reply.reason == (
+        "host pi holds 2 jobs and has 2 cores: it gets another when one has ended"
+    )
+    assert (reply.job_id, reply.ask_again, reply.retry_after_s) == (None, True, 10.0)
+    receiver.service.fail("id-one", a_failure(claims[0]))
+    assert receiver.granted(slot=2, capability=two_cores)
+    receiver.queue.close()
+
+
+@pytest.mark.parametrize("capability", [{}, a_capability(cores=0)])
+def test_a_host_that_tells_no_cores_holds_one_job(
+    receiver: Receiver, capability: dict[str, Any]
+) -> None:
+    receiver.granted(capability=capability)
+    reply = receiver.claim(a_worker_claim(slot=1, capability=capability))
+    assert "holds 1 job and has 1 core" in (reply.reason or "")
+    assert receiver.granted("laptop", capability=capability)
+
+
+def test_the_plan_caps_how_many_jobs_a_host_holds(receiver: Receiver) -> None:
+    receiver.service.reload([a_job("one"), a_job("two")], Plan(hosts={"pi": {"max_cores": 1}}))
+    receiver.granted()
+    assert "has 1 core:" in (receiver.claim(a_worker_claim(slot=1)).reason or "")
+
+
+def test_a_lost_attempt_does_not_come_back_to_a_host_that_is_full(receiver: Receiver) -> None:
+    one_core = a_capability(cores=1)
+    lost = receiver.granted(slot=0, capability=one_core)
+    assert receiver.watch(2 * POLICY.stale_after_s + 20) == 1
+    receiver.service.reload([a_job("one"), a_job("two", priority=99)], Plan())
+    receiver.granted(slot=1, capability=one_core)
+    beat = a_beat(lost)
+    refused(Slug.LEASE_SUPERSEDED, lambda: receiver.service.heartbeat("id-one", beat))
+    assert receiver.status("one") == "pending"
+
+
 def test_no_job_comes_with_the_reason(receiver: Receiver) -> None:
     receiver.service.reload([a_job("big", require_cuda=True)], Plan())
     receiver.service.cancel("one")

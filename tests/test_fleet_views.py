@@ -234,6 +234,14 @@ def test_explain_answers_for_every_host(fleet: Looking) -> None:
     assert fleet.views.explain("id-one").summary == "no known host can run it"
 
 
+def test_explain_says_that_a_host_holds_as_many_jobs_as_it_may(fleet: Looking) -> None:
+    fleet.plan(a_job("first", priority=99), a_job("one"))
+    fleet.claim("pi", capability=a_capability(cores=1))
+    why = "host pi holds 1 job and has 1 core: it gets another when one has ended"
+    assert fleet.verdicts()["pi"] == (True, why, None)
+    assert fleet.views.explain("id-one").summary == f"it waits: pi: {why}"
+
+
 def test_explain_counts_down_what_time_will_remove(fleet: Looking) -> None:
     fleet.plan(a_job("one", prefer_cuda=True), desk={})
     fleet.claim("pi")

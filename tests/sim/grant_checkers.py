@@ -105,6 +105,9 @@ class GrantsFit(Checker):
             spec, request.host_id, request.capability, self._hosts.get(request.host_id, {})
         )
         self.demand(obstacle is None, f"granted to a host that does not fit: {obstacle}")
+        cores = request.capability.get("cpu_cores", 0)
+        held = sum(live.host == request.host_id for live in seen.after.live.values())
+        self.demand(held <= max(1, cores), f"{held} jobs on a host of {cores} cores")
         if not self.clock_is_true:
             return
         facts, now = seen.before.jobs[event.job_id], self._witness.receiver.clock.now()

@@ -158,9 +158,16 @@ RECEIVER_BUGS = (
     Mutant(
         "every job fits every host",
         policy.fits,
-        "return fits_for_good",
-        "return None  # fits_for_good",
+        "return lacks_data",
+        "return None  # lacks_data",
         seed=0,
+    ),
+    Mutant(
+        "a host gets as many jobs as it asks for",
+        Service.claim,
+        "if full is not None:",
+        "if False:",
+        seen_by="test_fleet_service:test_a_host_of_two_cores_holds_two_jobs_and_is_told_why_not_three",
     ),
     Mutant(
         "no grace for prefer_cuda", policy.hold, "if needs.prefer_cuda and", "if False and", seed=0

@@ -150,8 +150,8 @@ WORKER_BUGS = (
     Mutant(
         "a restart forgets undelivered output",
         worker_state._begin,
-        "backlog=begin.backlog",
-        "backlog=()",
+        "for one in begin.backlog",
+        "for one in ()",
         seed=51,
     ),
     Mutant(

@@ -152,6 +152,21 @@ def _may_get_cuda(needs: Needs, fleet: Fleet) -> bool:
     )
 
 
+def most_at_once(host: Host) -> int:
+    """How many attempts of one host may live at once: one a core, and one where none is reported."""
+    return max(1, host.cores)
+
+
+def is_full(host: Host, held: int) -> str | None:
+    """Why a host that holds so many live attempts gets no further one, or ``None``."""
+    most = most_at_once(host)
+    if held < most:
+        return None
+    jobs = "1 job" if held == 1 else f"{held} jobs"
+    cores = "1 core" if most == 1 else f"{most} cores"
+    return f"host {host.name} holds {jobs} and has {cores}: it gets another when one has ended"
+
+
 # ── who goes first ──────────────────────────────────────────────────────────────────────────
 
 

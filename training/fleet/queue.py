@@ -37,7 +37,7 @@ from training.fleet.job import (
 )
 from training.fleet.ledger import as_json
 from training.fleet.policy import NOBODY_ELSE, Fleet, Policy
-from training.fleet.rows import job_of
+from training.fleet.rows import job_of, jobs_by_host
 
 _UNBOUNDED = 2**62
 _LAST = "\U0010ffff"  # sorts after every text that begins like the one before it
@@ -531,10 +531,7 @@ class JobQueue(Healing):
 
     def held(self) -> dict[str, list[str]]:
         """Host → the names of the jobs that it holds now."""
-        held: dict[str, list[str]] = {}
-        for row in self.db.all("live_jobs_by_host"):
-            held.setdefault(row["host"], []).append(row["name"])
-        return held
+        return jobs_by_host(self.db.all("live_jobs_by_host"))
 
     def note_host(
         self,

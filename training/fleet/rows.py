@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from typing import Any
 
 from training.fleet.database import Row
@@ -44,6 +45,14 @@ def job_of(row: Row) -> Job:
 def trained_of(row: Row) -> Trained:
     """What a model was trained on, by a row that has an attempt's columns."""
     return Trained(row["data_digest"], row["code_digest"], row["training_commit"])
+
+
+def jobs_by_host(rows: Iterable[Row]) -> dict[str, list[str]]:
+    """Host → the names of the jobs that it holds now."""
+    held: dict[str, list[str]] = {}
+    for row in rows:
+        held.setdefault(row["host"], []).append(row["name"])
+    return held
 
 
 def set_aside_of(row: Row) -> list[dict[str, Any]]:

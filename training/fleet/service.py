@@ -61,6 +61,8 @@ from training.fleet.screening import (
 from training.fleet.spoken import keep_last_words, keep_lines
 from training.fleet.words import SET_ASIDE_TOLD
 
+FULL_RETRY_S = 10.0  # after which a host that holds as many jobs as it may asks again
+
 
 class Shelf(Protocol):
     """What the service asks of the store."""
@@ -188,6 +190,9 @@ class Service:
             reason = out[request.host_id].sentence()
             return ClaimReply(reason=f"this host is {reason}", retry_after_s=60.0)
         host = self.host_of(self.roster.known[request.host_id])
+        full = rules.is_full(host, len(self.queue.live_attempts(host.name)))
+        if full is not None:  # nor does it wait: who waits counts as idle
+            return ClaimReply(reason=full, retry_after_s=FULL_RETRY_S, ask_again=True)
         outcome = self.queue.grant(host, claimant, self.fleet(but=host.name, out=out))
         if isinstance(outcome, NoJob):
             return ClaimReply(
@@ -413,7 +418,9 @@ class Service:
             return HeartbeatReply(action=Action.STOP, lease_s=0.0, log_next=attempt.log_next)
         if not attempt.live:
             held = self.queue.live_attempts(attempt.host)
-            if not rules.may_readopt(job, attempt, held, self.policy):
+            known = self.roster.known.get(attempt.host)
+            full = known is not None and rules.is_full(self.host_of(known), len(held))
+            if full or not rules.may_readopt(job, attempt, held, self.policy):
                 raise ended(attempt)
             job, attempt = self.queue.readopt(job, attempt)
         self.queue.beat(job, attempt, seq=request.seq, progress=request.progress)

@@ -7,7 +7,7 @@ handed in. Holds no rule: "why" is asked of :mod:`training.fleet.policy`.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,7 +32,7 @@ from training.fleet.protocol import (
     WorkersReply,
     WorkerView,
 )
-from training.fleet.rows import attempt_of, job_of, set_aside_of, trained_of
+from training.fleet.rows import attempt_of, job_of, jobs_by_host, set_aside_of, trained_of
 from training.fleet.service import Service
 from training.fleet.trained import Model, unlike
 
@@ -156,9 +156,7 @@ class Views:
 
     def workers(self) -> WorkersReply:
         out = quarantines(self._db)
-        held: dict[str, list[str]] = {}
-        for row in self._db.all("live_jobs_by_host"):
-            held.setdefault(row["host"], []).append(row["name"])
+        held = jobs_by_host(self._db.all("live_jobs_by_host"))
         aside = {
             row["host"]: [each["name"] or each["job_id"] for each in set_aside_of(row)]
             for row in self._db.all("hosts_aside")
@@ -185,9 +183,14 @@ class Views:
 
     def explain(self, job_id: str) -> ExplainReply:
         """For every known host: does the job fit it, and if so, what does it wait for?"""
-        job, out = job_of(self._row(job_id)), quarantines(self._db)
+        job, out, held = (
+            job_of(self._row(job_id)),
+            quarantines(self._db),
+            jobs_by_host(self._db.all("live_jobs_by_host")),
+        )
         hosts = [
-            self._verdict(job, host, out, unheard_s) for host, unheard_s in self._unheard().items()
+            self._verdict(job, host, out, held, unheard_s)
+            for host, unheard_s in self._unheard().items()
         ]
         wanted = {*self._service.plan.hosts, *job.needs.allowed_hosts, *job.needs.denied_hosts}
         hosts += [
@@ -273,7 +276,12 @@ class Views:
         return f"it goes on on {known.name}, which would not get it again ({misfit}); requeue it to move it"
 
     def _verdict(
-        self, job: Job, host: Host, out: Mapping[str, Quarantine], unheard_s: float | None
+        self,
+        job: Job,
+        host: Host,
+        out: Mapping[str, Quarantine],
+        held: Mapping[str, Sequence[str]],
+        unheard_s: float | None,
     ) -> HostVerdict:
         needs, now = job.needs, self._clock.now()
         misfit = rules.fits(needs, host)
@@ -286,6 +294,9 @@ class Views:
             return HostVerdict(host=host.name, fits=True, reason=silent)
         if job.status is not JobStatus.PENDING:
             return HostVerdict(host=host.name, fits=True, reason="ok")
+        full = rules.is_full(host, len(held.get(host.name, ())))
+        if full is not None:
+            return HostVerdict(host=host.name, fits=True, reason=full)
         wait_s, reason = _waits(
             needs, job, host, self._service.fleet(but=host.name, out=out), self._policy, now
         )
