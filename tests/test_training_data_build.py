@@ -187,6 +187,19 @@ def test_what_cannot_be_built_is_said_in_one_sentence(tmp_path, capsys):
     )
 
 
+def test_a_good_baseline_hides_no_reason(tmp_path, capsys):
+    """Beside a baseline, recordings of which none can be used were said to be too short."""
+    out = ("--out-dir", tmp_path / "out")
+    quiet = {"phases": {"idle": "benign"}, "duration_s": 30.0, "labels": [(0.0, "idle")]}
+    made.write_episode(tmp_path / "in", number=1, baseline=True, **quiet)
+    said = refused(capsys, tmp_path / "in", *out)
+    assert "All 1 episodes are baselines" in said
+    made.write_episode(tmp_path / "in", number=0, labels=[])
+    said = refused(capsys, tmp_path / "in", *out)
+    assert "None of the 1 episodes that are no baselines can be used; the first, " in said
+    assert "It has no labels." in said
+
+
 @pytest.mark.parametrize(
     "wrong",
     [

@@ -92,7 +92,9 @@ def test_overlapping_windows_that_nobody_grouped_are_grouped_by_their_samples():
     assert all(np.unique(kin.recording[recording == n]).size == 1 for n in range(6))
     assert kin.equal == ()
     assert kin.sharing == len(X)
-    assert "Each window counts as a recording of its own" in kin.notes[0]
+    assert (
+        kin.notes[0] == "Each window counts as a recording of its own: no two bear the name of one."
+    )
     assert kin.notes[1].startswith(f"{len(X)} windows share samples with another recording")
     assert kin.notes[1].endswith("so that of 84 there are 6.")
 

@@ -482,6 +482,14 @@ def test_times_that_may_be_milliseconds_are_refused(ingested, t, options, senten
     assert sentence in ingested.refused(arrays(t=t), *options)
 
 
+def test_a_window_shorter_than_half_a_step_is_refused(ingested):
+    """Milliseconds read as seconds ended in a traceback where the window was shorter than half a step."""
+    rows = recordings(hz=50.0).with_columns(pl.col("t") * 1000)
+    said = ingested.refused(rows, *CUT)
+    assert "are 20 s apart by t, so that a window of 8 s holds none" in said
+    ingested.taken(rows, "--t-unit", "ms", "--window-s", "0.2")
+
+
 def test_the_unit_of_time_can_be_said(ingested):
     found = ingested.taken(arrays(t=np.arange(24) * 800.0), "--hz", "10", "--t-unit", "ms")
     assert found["understood"]["stride_s"] == 0.8

@@ -455,6 +455,22 @@ def test_a_test_side_of_one_class_is_no_crash():
     assert found.curves["roc"][0]["points"] == []
 
 
+@pytest.mark.parametrize(
+    ("kept", "said"),
+    [((0, 1), "benign (here: idle, work)"), ((2, 3), "malicious-like (here: sweep, grind)")],
+)
+def test_a_test_side_of_one_kind_is_not_said_to_be_without_a_benign_class(kept, said):
+    """Two benign classes alone, or two attacks: no ranking, and not because no class is benign."""
+    two = Classes(("idle", "work", "sweep", "grind"), ("idle", "work"))
+    test = scored(classes=two, n_episodes=48)
+    point = operating_point(test, 0.05, classes=two)
+    one_kind = test.take(np.flatnonzero(np.isin(test.y, kept)))
+    bare = one_kind.with_score(one_kind.score)
+    found = evaluate(bare, classes=two, operating_point=point, n_resamples=200).metrics
+    assert found["auroc"]["reason"] == f"the test windows are all {said}"
+    assert found["auprc"]["reason"] == f"the test windows are all {said}"
+
+
 def test_a_test_without_benign_windows_says_so_and_not_that_there_is_no_threshold():
     whole = scored()
     point = operating_point(whole, 0.05, classes=BINARY)

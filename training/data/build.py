@@ -98,7 +98,7 @@ def build(
         _together(found, options.like), paths, out_dir / MEMORY_FOLDER, options.like
     )
     good = [e for e in found if e.verdict.ok and e.grid is not None]
-    if not good:
+    if all(_is_baseline(e) for e in good):
         raise DataError(_nothing_good(found))
     check_alike(sorted({e.verdict.meta.host for e in good if e.verdict.meta}), "host")
     check_alike(sorted({phase for e in good for phase in e.label_phase}), "phase")
@@ -259,10 +259,21 @@ def _one_rate(
     return result, wanted
 
 
+def _is_baseline(extracted: Extract) -> bool:
+    return extracted.verdict.meta is not None and extracted.verdict.meta.baseline
+
+
 def _nothing_good(found: Sequence[Extract]) -> str:
-    first = found[0].verdict
+    """Why there is nothing to cut windows from; a baseline never becomes windows."""
+    others = [e for e in found if not _is_baseline(e)]
+    if not others:
+        return (
+            f"All {len(found)} episodes are baselines, which only show what is usual on a host: record some without "
+            "--baseline."
+        )
+    first, kind = others[0].verdict, "" if len(others) == len(found) else " that are no baselines"
     return (
-        f"None of the {len(found)} episodes can be used; the first, {first.episode_id}: "
+        f"None of the {len(others)} episodes{kind} can be used; the first, {first.episode_id}: "
         f"{first.reasons[0] if first.reasons else 'it holds nothing.'}"
     )
 

@@ -360,9 +360,7 @@ def _notes(
 ) -> tuple[str, ...]:
     notes = []
     if ids.size == windows > 1:
-        notes.append(
-            "Each window counts as a recording of its own: nothing says which belong together."
-        )
+        notes.append("Each window counts as a recording of its own: no two bear the name of one.")
     joined = np.flatnonzero(root != np.arange(root.size))
     if joined.size:
         one = int(joined[0])

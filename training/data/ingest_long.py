@@ -213,6 +213,11 @@ def _cut_windows(rows: Rows, cut: Cut) -> _Windows:
     hz = rate_of(rows, cut, group)
     check_rates(rows, group, hz, said=cut.hz is not None)
     samples = round(cut.window_s * hz)
+    if samples < 1:
+        raise DataError(
+            f"The samples of {rows.path} are {1 / hz:g} s apart by t, so that a window of {cut.window_s:g} s holds "
+            "none: mend --window-s, or say the unit of t with --t-unit s, ms, us or ns."
+        )
     stride = max(1, round((cut.stride_s or cut.window_s / 2) * hz))
     order = np.lexsort((rows.t, group))
     recordings = np.split(order, np.flatnonzero(np.diff(group[order])) + 1)

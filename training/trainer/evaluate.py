@@ -224,8 +224,11 @@ class _Judge:
     ) -> dict[str, dict[str, Any]]:
         one_class = self.counts(scored)["one_class"]
         n_benign = self._distinct(scored)
-        alone = f"the test windows are all {one_class}" if one_class else "no class is benign"
         words = self.classes.words()
+        alone = "no class is benign"
+        if one_class or self.classes.benign:
+            quiet = bool(self.classes.quiet(scored.y).all())
+            alone = f"the test windows are all {one_class or words[BENIGN if quiet else MALICIOUS]}"
         no_alarm = dict.fromkeys((BENIGN, MALICIOUS), "no class is benign")
         if self.classes.benign:
             for kind in no_alarm:
