@@ -145,7 +145,9 @@ def test_many_classes_without_a_benign_one_have_no_alarms():
 
 def test_calibration_error_by_hand():
     proba = np.array([[0.9, 0.1], [0.9, 0.1], [0.3, 0.7], [0.35, 0.65]])
-    measure = ProbabilityMeasure(np.array([0, 1, 1, 1]), proba, np.zeros(4, dtype=int), 1)
+    measure = ProbabilityMeasure(
+        np.array([0, 1, 1, 1]), proba, proba.argmax(axis=1), np.zeros(4, dtype=int), 1
+    )
     one = np.ones((1, 1), dtype=np.int32)
     # Bins [.867, .933): claimed .9, right half the time. [.667, .733): .7, right. [.6, .667): .65, right.
     expected = (2 * abs(0.5 - 0.9) + 0.3 + 0.35) / 4

@@ -148,7 +148,10 @@ class _Judge:
             supported = {name: rate for name, rate in RARE.items() if n_benign * rate >= 1}
             measures.append(CatchMeasure(scored.score, malicious, episode, supported))
         if scored.proba is not None:
-            measures.append(ProbabilityMeasure(scored.y, scored.proba, episode, n_clusters))
+            predicted = self.classes.likeliest(scored.proba)
+            measures.append(
+                ProbabilityMeasure(scored.y, scored.proba, predicted, episode, n_clusters)
+            )
         estimates = bootstrap(
             measures,
             n_episodes=n_clusters,
@@ -192,7 +195,7 @@ class _Judge:
     ) -> ClassMeasure | None:
         """Predicted classes are the likeliest ones; an anomaly score predicts benign or malicious by its threshold."""
         if scored.proba is not None:
-            predicted = scored.proba.argmax(axis=1)
+            predicted = self.classes.likeliest(scored.proba)
             return ClassMeasure(scored.y, predicted, self.classes.names, episode, n_episodes)
         if self.threshold is None or not self.classes.benign:
             return None
@@ -294,7 +297,9 @@ class _Judge:
         if self.classes.benign:
             claimed = self.classes.alarm_score(scored.proba)
             return curves.reliability(claimed, ~self.classes.quiet(scored.y))
-        return curves.reliability(scored.proba.max(axis=1), scored.proba.argmax(axis=1) == scored.y)
+        return curves.reliability(
+            scored.proba.max(axis=1), self.classes.likeliest(scored.proba) == scored.y
+        )
 
 
 def _renamed(measure: Measure, name: str) -> Measure:

@@ -136,9 +136,16 @@ class CatchMeasure:
 class ProbabilityMeasure:
     """Whether probabilities mean what they say: expected calibration error (top label) and Brier score (0..2)."""
 
-    def __init__(self, y: IntArray, proba: FloatArray, episode: IntArray, n_episodes: int) -> None:
+    def __init__(
+        self,
+        y: IntArray,
+        proba: FloatArray,
+        predicted: IntArray,
+        episode: IntArray,
+        n_episodes: int,
+    ) -> None:
         confidence = proba.max(axis=1)
-        correct = proba.argmax(axis=1) == y
+        correct = predicted == y
         bins = np.minimum((confidence * ECE_BINS).astype(np.int64), ECE_BINS - 1)
         cell = episode * ECE_BINS + bins
         gap = correct - confidence

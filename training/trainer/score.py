@@ -178,7 +178,7 @@ def table(judged: Judged, side: NDArray[np.str_] | None) -> Any:
     if scored.proba is not None:
         by_number = sorted(labels, key=lambda name: labels[name])
         columns |= {f"p_{name}": scored.proba[:, labels[name]] for name in by_number}
-        columns["class"] = [by_number[k] for k in scored.proba.argmax(axis=1)]
+        columns["class"] = [by_number[k] for k in judged.classes.likeliest(scored.proba)]
     threshold = (document.get("threshold") or {}).get("threshold")
     columns["alarm"] = [None] * scored.y.size if threshold is None else scored.score > threshold
     return pl.DataFrame(columns, schema_overrides={"alarm": pl.Boolean, "side": pl.String})

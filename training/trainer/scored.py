@@ -53,6 +53,11 @@ class Classes:
         order = sorted(self.names, key=lambda name: (name not in self.benign, name))
         return np.array([order.index(name) for name in self.names], dtype=np.int64)[y]
 
+    def likeliest(self, proba: FloatArray) -> IntArray:
+        """(N,) the class of the highest of probabilities (N, K); of equal ones the first by `in_order`'s rule."""
+        order = np.argsort(self.in_order(np.arange(len(self))))
+        return np.asarray(order[proba[:, order].argmax(axis=1)], dtype=np.int64)
+
     def alarm_score(self, proba: FloatArray) -> FloatArray:
         """(N,) 1 - P(benign) of probabilities (N, K); 1 - P(class 0) where none is benign: then nothing ranks by it."""
         quiet = self.benign or self.names[:1]
