@@ -21,7 +21,7 @@ from fakes import Counting, FakeClock, FakeShelf
 from training.fleet.database import DatabaseFull
 from training.fleet.job import EndReason, JobStatus, spec_hash
 from training.fleet.policy import Policy
-from training.fleet.protocol import ClaimReply, ClaimRequest, LogLines, Refusal, Slug
+from training.fleet.protocol import Action, ClaimReply, ClaimRequest, LogLines, Refusal, Slug
 from training.fleet.queue import JobQueue
 from training.fleet.service import Plan, Service
 from training.fleet.web.catalogue import first_delivery
@@ -580,6 +580,71 @@ def test_a_late_fail_is_refused(receiver: Receiver) -> None:
     claim_id = lose(receiver)
     refused(Slug.LEASE_SUPERSEDED, lambda: receiver.service.fail("id-one", a_failure(claim_id)))
     assert receiver.queue.get("id-one").trainer_failures == 0  # type: ignore[union-attr]
+
+
+def beating(receiver: Receiver, claim_id: str, seconds: float, **fields: Any) -> float:
+    """Beat every ten seconds for so long; returns after how many the receiver said to stop, 0 if it did not."""
+    for turn in range(1, round(seconds / 10) + 1):
+        receiver.clock.advance(10)
+        receiver.service.tick()
+        reply = receiver.service.heartbeat("id-one", a_beat(claim_id, **fields))
+        if reply.action is Action.STOP:
+            return 10.0 * turn
+    return 0.0
+
+
+@pytest.fixture
+def limited(receiver: Receiver) -> Receiver:
+    """The same with a job that may run for an hour."""
+    receiver.service.reload([a_job("one", max_run_s=3600.0)], Plan())
+    return receiver
+
+
+LONG_S = 2 * 3600 + POLICY.stale_after_s
+
+
+def test_the_receiver_ends_what_its_worker_lets_run_far_beyond_the_limit(limited: Receiver) -> None:
+    claim = limited.granted()
+    # what was granted counts, whatever the plan says by now
+    limited.service.reload([a_job("one", max_run_s=100_000.0)], Plan())
+    assert beating(limited, claim, 4 * 3600) == LONG_S + 20  # the first beat begins the count
+    (ended,) = limited.queue.attempts("id-one")
+    assert (ended.end_reason, limited.status()) == (EndReason.TRAINER_FAILED, "pending")
+    assert (ended.error or "").startswith(
+        "it was heard training for 2 h 10 min on host pi and may run for 1 h 00 min, and the worker did not stop it; "
+    )
+    job = limited.queue.get("id-one")
+    assert job is not None
+    assert job.trainer_failures == 1
+    refused(Slug.LEASE_SUPERSEDED, lambda: limited.service.heartbeat("id-one", a_beat(claim)))
+
+
+def test_time_in_which_a_host_was_not_heard_does_not_count(limited: Receiver) -> None:
+    claim = limited.granted()
+    for _ in range(
+        30
+    ):  # sleeps for a quarter of an hour, over and over: each counts for a third of a lease
+        assert not beating(limited, claim, 30)
+        limited.clock.advance(POLICY.stale_after_s - 1)
+    assert limited.status() == "running"
+
+
+@pytest.mark.parametrize("job", [{}, {"max_run_s": None}, {"max_run_s": True}, {"max_run_s": "1"}])
+def test_a_job_without_a_limit_runs_as_long_as_it_takes(
+    receiver: Receiver, job: dict[str, Any]
+) -> None:
+    receiver.service.reload([a_job("one", **job)], Plan())
+    assert not beating(receiver, receiver.granted(), 5 * 3600)
+
+
+def test_fetching_data_and_delivering_do_not_count(limited: Receiver) -> None:
+    claim = limited.granted()
+    fetch = {"event": "fetch", "bytes": 1, "bytes_total": 2}
+    assert not beating(limited, claim, 5 * 3600, progress=fetch)
+    assert not beating(limited, claim, 3600, progress={"event": "training"})
+    limited.service.upload_ticket("id-one", claim, None)
+    assert not beating(limited, claim, 5 * 3600, progress={"event": "training"})
+    assert limited.status() == "running"
 
 
 def test_a_late_heartbeat_readopts_and_gives_the_loss_back_three_times(receiver: Receiver) -> None:

@@ -92,7 +92,7 @@ WORKER_BUGS = (
     Mutant(
         "a stop is not obeyed",
         worker_beats.answered,
-        'turn.drop("the job was cancelled")',
+        'turn.drop("the receiver ended this attempt: its job was cancelled, or it ran for far too long")',
         "pass",
         seed=0,
     ),

@@ -7,8 +7,9 @@ best (:func:`rank`), what an ended attempt means for its job (:func:`settle`), w
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from training.fleet.job import (
     FAULT_OF,
@@ -292,6 +293,34 @@ def backoff(failures: int, policy: Policy) -> float:
 def _doubled(first_s: float, times: int, most_s: float) -> float:
     """The pause before the next try: ``first_s`` after the first time, doubled by each further one."""
     return min(most_s, first_s * 2.0 ** min(times - 1, 30))
+
+
+# ── running for too long ────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """For how long an attempt was heard training, and when it was heard last; seconds of the boot clock."""
+
+    at: float
+    trained_s: float = 0.0
+
+    def again(self, at: float, policy: Policy) -> Heard:
+        """The same after a further heartbeat. What lies between two counts for a third of a lease at most, in which a
+        worker beats at least once: beyond that the host slept, or the trainer paused in the silence."""
+        return Heard(at, self.trained_s + min(max(0.0, at - self.at), policy.stale_after_s / 3))
+
+
+def overran(spec: Mapping[str, Any], heard: Heard, policy: Policy) -> float | None:
+    """The ``max_run_s`` that an attempt is ended for although its worker goes on with it, or ``None``.
+
+    The worker measures it itself, and better: it knows of pauses, and gives the trainer time to save. So this is twice
+    as long, and a lease.
+    """
+    limit = spec.get("max_run_s")
+    if not isinstance(limit, int | float) or isinstance(limit, bool) or limit <= 0:
+        return None
+    return limit if heard.trained_s > 2 * limit + policy.stale_after_s else None
 
 
 # ── late messages ───────────────────────────────────────────────────────────────────────────

@@ -10,6 +10,7 @@ from typing import Any
 from training.fleet.health import RAM, VRAM, Cause, Quarantine
 from training.fleet.job import REPORTABLE, Attempt, EndReason, Host
 from training.fleet.plans.reader import closest
+from training.fleet.printable import duration
 from training.fleet.protocol import (
     HOST_ID_PATTERN,
     ID_PATTERN,
@@ -126,6 +127,14 @@ def trained_s(request: FailRequest, reason: EndReason) -> float | None:
     good = isinstance(said, int | float) and not isinstance(said, bool) and 0 <= said < 1e9
     never = 0.0 if reason is EndReason.SPAWN_FAILED else None
     return float(said) if good else never  # type: ignore[arg-type]
+
+
+def ran_too_long(host: str, trained_s: float, limit_s: float) -> str:
+    """Why the receiver ended an attempt whose worker went on with it."""
+    return (
+        f"it was heard training for {duration(trained_s)} on host {host} and may run for {duration(limit_s)}, and the "
+        "worker did not stop it; restart that worker, raise max_run_s in the manifest, or give it less to do"
+    )
 
 
 def the_one_meant(ref: str, found: list[tuple[str, str]]) -> str:

@@ -51,6 +51,7 @@ from training.fleet.screening import (
     check_release,
     ended,
     ran_out_of,
+    ran_too_long,
     refuse_another,
     refuse_twin,
     reported_reason,
@@ -61,6 +62,7 @@ from training.fleet.screening import (
 from training.fleet.spoken import keep_last_words, keep_lines
 from training.fleet.words import SET_ASIDE_TOLD
 
+DELIVERING = rules.Heard(-math.inf)  # an attempt that trains no more, and may take its time
 FULL_RETRY_S = 10.0  # after which a host that holds as many jobs as it may asks again
 
 
@@ -118,6 +120,7 @@ class Service:
             )
             for row in queue.workers()
         ]
+        self._heard: dict[str, dict[str, rules.Heard]] = {}  # host → its live claims, as they train
         self.roster = Roster(known, plan if plan is not None else Plan())
         self.wait_begins, self.wait_ends = self.roster.wait_begins, self.roster.wait_ends
 
@@ -425,12 +428,45 @@ class Service:
             job, attempt = self.queue.readopt(job, attempt)
         self.queue.beat(job, attempt, seq=request.seq, progress=request.progress)
         log_next = keep_lines(self.queue, attempt, request.log)
+        too_long = self._overran(job, attempt, request.progress)
+        if too_long is not None:
+            job = self._job(job_id)
+            self.queue.settle(job, attempt, EndReason.TRAINER_FAILED, error=too_long)
+            self.queue.weigh(attempt.claim_id)
+            return HeartbeatReply(action=Action.STOP, lease_s=0.0, log_next=log_next)
         return HeartbeatReply(
             action=Action.CONTINUE,
             lease_s=self.policy.stale_after_s,
             log_next=log_next,
             echo=self._round(attempt.host),
         )
+
+    def _overran(
+        self, job: Job, attempt: Attempt, progress: Mapping[str, Any] | None
+    ) -> str | None:
+        """Count a heartbeat of a live attempt, and say why it has to end if it goes on far beyond its ``max_run_s``.
+
+        What the receiver heard it remembers in memory only: after a restart it counts anew.
+        """
+        now, heard = self._clock.monotonic(), self._heard_of(attempt)
+        before = heard.setdefault(attempt.claim_id, rules.Heard(now))
+        if before is DELIVERING:
+            return None
+        if (progress or {}).get("event") == "fetch":  # its data; nothing is trained yet
+            heard[attempt.claim_id] = rules.Heard(now)
+            return None
+        heard[attempt.claim_id] = again = before.again(now, self.policy)
+        limit_s = rules.overran(job.granted(attempt).spec, again, self.policy)
+        return None if limit_s is None else ran_too_long(attempt.host, again.trained_s, limit_s)
+
+    def _heard_of(self, attempt: Attempt) -> dict[str, rules.Heard]:
+        """What was heard of the live claims of the attempt's host."""
+        heard = self._heard.setdefault(attempt.host, {})
+        if attempt.claim_id not in heard:
+            live = {each.claim_id for each in self.queue.live_attempts(attempt.host)}
+            heard = {claim: each for claim, each in heard.items() if claim in live}
+            self._heard[attempt.host] = heard
+        return heard
 
     def _handed_on(self, attempt: Attempt, session: str | None) -> bool:
         """Whether ``session``, which held the claim, was succeeded in it by the one that works for its host now."""
@@ -543,6 +579,8 @@ class Service:
         ):
             raise ended(attempt)
         job = job.granted(attempt)
+        if attempt.live:
+            self._heard_of(attempt)[attempt.claim_id] = DELIVERING
         return UploadTicket(job.job_id, attempt.attempt, attempt.claim_id, job.model, job.mode)
 
     def no_longer_uploading(self, claims: Iterable[str], put_out: Collection[str]) -> set[str]:

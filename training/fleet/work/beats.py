@@ -89,7 +89,9 @@ def answered(turn: Turn, answer: t.BeatAnswered | t.Refused | t.NotAnswered) -> 
         turn.set(echo=answer.echo or turn.state.echo)
     match answer:
         case t.BeatAnswered(order=Order.STOP):
-            turn.drop("the job was cancelled")
+            turn.drop(
+                "the receiver ended this attempt: its job was cancelled, or it ran for far too long"
+            )
         case t.BeatAnswered():
             _renewed(turn, answer)
         case t.NotAnswered():
