@@ -34,15 +34,16 @@ from recovery_builders import (
 from training.clock import SystemClock
 from training.fleet import cli
 from training.fleet.commands.world import World
-from training.fleet.database_sqlite import SCHEMA_VERSION
+from training.fleet.database_sqlite import SCHEMA_VERSION, SqliteDatabase
 from training.fleet.queue import JobQueue
 from training.fleet.recovery import doctor_machine as machine
 from training.fleet.recovery.doctor import examine
-from training.fleet.recovery.doctor_rows import QUESTIONS
+from training.fleet.recovery.doctor_rows import QUESTIONS, look_at_audit
 from training.fleet.recovery.findings import SHOWN_MAX, Finding, Level, Report
 from training.fleet.recovery.rebuild import rebuild
 from training.fleet.state import DEFAULT, State
 from training.fleet.store import RESERVE_BYTES
+from training.fleet.trust.audit import PAGE_MAX, Act, AuditLog
 
 
 @pytest.fixture(scope="module")
@@ -160,6 +161,18 @@ def test_every_promise_about_rows_is_asked_about(
         assert "{" not in each.sentence
         assert "\n" not in each.sentence
         assert each.remedy
+
+
+@pytest.mark.parametrize("touched", [None, 1, PAGE_MAX, PAGE_MAX + 1, 2 * PAGE_MAX + 1])
+def test_every_page_of_the_audit_is_read(tmp_path: Path, touched: int | None) -> None:
+    with closing(SqliteDatabase(tmp_path / "jobs.db")) as database:
+        audit = AuditLog(database, FakeClock())
+        with database.transaction():
+            for number in range(2 * PAGE_MAX + 1):
+                audit.write("operator ada", Act.CANCEL, f"job {number}")
+            database.connection.execute("UPDATE audit SET who = 'x' WHERE seq = ?", (touched,))
+        broken = [each.problem.split()[1] for each in look_at_audit(database)]
+    assert broken == ([] if touched is None else [str(touched)])
 
 
 @pytest.mark.parametrize(("check", "statements"), BROKEN)

@@ -320,6 +320,26 @@ def test_only_the_holder_is_heard(queue: JobQueue) -> None:
     assert status_of(queue, "id-one") == "claimed"
 
 
+def test_an_attempt_that_ended_writes_nothing_into_its_job(
+    queue: JobQueue, clock: FakeClock
+) -> None:
+    """Whoever calls has looked already; the statements look once more, so that no mistake above them costs a job."""
+    queue.sync_from_manifest([a_job("one")])
+    old = queue.grant(a_host("pi"), Claimant(), Fleet())
+    queue.requeue("id-one")
+    new = queue.grant(a_host("pi"), Claimant(), Fleet())
+    assert isinstance(old, Grant)
+    assert isinstance(new, Grant)
+    clock.advance(5)
+    with pytest.raises(AssertionError, match="only a live attempt"):
+        queue.beat(new.job, old.attempt, seq=1)
+    with pytest.raises(AssertionError, match="only a live attempt"):
+        queue.settle(new.job, old.attempt, EndReason.HOST_LOST)
+    with pytest.raises(AssertionError, match="only a live attempt"):
+        queue.accept(new.job, old.attempt, "a" * 64)
+    assert queue.get("id-one") == new.job
+
+
 def test_the_first_heartbeat_makes_it_running_and_each_renews_the_lease(
     queue: JobQueue, clock: FakeClock
 ) -> None:
@@ -357,6 +377,35 @@ def test_requeue_from_any_state(queue: JobQueue, status: str) -> None:
     assert (job.artifact_id, job.error, job.claim_id) == (None, None, None)
     assert not queue.heartbeat("id-one", "pi"), "who held it holds it no more"
     assert claim(queue) is not None
+
+
+def test_a_requeue_leaves_nothing_of_what_was(queue: JobQueue) -> None:
+    """Every column is as if the job had just been named, but for the numbers that are never given twice."""
+    queue.sync_from_manifest([a_job("one"), a_job("other")])
+    numbers = {"job_id": "id-one", "name": "one", "seq": 1, "generation": 2}
+    with queue.db.transaction():
+        queue._conn.execute(
+            "UPDATE jobs SET status = 'failed', grants = 2, trainer_failures = 2, host_losses = 2, finished_at = 5,"
+            " claimable_at = 9e9, artifact_id = 'a', error = 'e', ended_by = 'e', heartbeat_at = 5, claimed_at = 5,"
+            " worker_hostname = 'pi', avoid_host = 'pi', avoid_until = 9e9, short_runs = 2, ram_above_gib = 8,"
+            " vram_above_gib = 8 WHERE job_id = 'id-one'"
+        )
+    queue.requeue("id-one")
+    one, other = (
+        dict(queue.db.one("job", job_id=each) or {}) | numbers for each in ("id-one", "id-other")
+    )
+    one["spec"] = other["spec"]
+    assert one == other
+
+
+def test_a_requeued_job_may_go_where_it_failed(queue: JobQueue) -> None:
+    queue.sync_from_manifest([a_job("one")])
+    claim(queue)
+    queue.fail("id-one", "pi", error="x", exit_code=1)
+    fleet = Fleet(alive=(a_host("desktop"),))
+    assert not isinstance(queue.grant(a_host("pi"), Claimant(), fleet), Grant)
+    queue.requeue("id-one")
+    assert isinstance(queue.grant(a_host("pi"), Claimant(), fleet), Grant)
 
 
 def test_requeue_and_cancel_know_their_jobs(queue: JobQueue) -> None:

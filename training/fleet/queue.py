@@ -235,9 +235,10 @@ class JobQueue(Healing):
     ) -> None:
         """Renew the lease of a live attempt. A ``seq`` not above the last one does not move progress back."""
         with self.db.transaction():
-            self.db.run(
+            changed = self.db.run(
                 "beat_job", job_id=job.job_id, claim_id=attempt.claim_id, now=self.clock.now()
             )
+            assert changed == 1, "only a live attempt beats"
             text = None if progress is None else json.dumps(dict(progress))
             self.db.run("beat_attempt", claim_id=attempt.claim_id, seq=seq, progress=text)
             if job.status is not JobStatus.RUNNING:
@@ -410,7 +411,7 @@ class JobQueue(Healing):
         self, job: Job, attempt: Attempt, settled: rules.Settlement, error: str | None
     ) -> None:
         failed = settled.status is JobStatus.FAILED
-        self.db.run(
+        changed = self.db.run(
             "settle_job",
             job_id=job.job_id,
             claim_id=attempt.claim_id,
@@ -425,6 +426,7 @@ class JobQueue(Healing):
             ended_by=settled.ended_by,
             finished_at=self.clock.now() if failed else None,
         )
+        assert changed == 1, "only a live attempt is settled"
 
     # ── the operator ────────────────────────────────────────────────────────────────────────
 

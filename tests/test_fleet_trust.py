@@ -1,0 +1,400 @@
+"""Certificates, the door, the handshake and renewal without a network: what is refused, and with which sentence."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import socket
+import ssl
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from fakes import EPOCH, FakeClock
+from starlette.requests import Request
+
+from training.fleet.client import ClientError, Refused
+from training.fleet.protocol import Refusal, Slug
+from training.fleet.storage.filesystem import LocalFs
+from training.fleet.trust.admission import (
+    FAILURES_MAX,
+    FAILURES_S,
+    HEADER_FINGERPRINT,
+    Door,
+    FailureLimit,
+)
+from training.fleet.trust.authority import AUTHORITY_DAYS, DAY_S, Authority, AuthorityError
+from training.fleet.trust.credentials import (
+    Credentials,
+    CredentialsError,
+    new_request,
+    write_private,
+)
+from training.fleet.trust.identity import LOCAL, Channel, Method, Peer, Principal, Role
+from training.fleet.trust.registry import A_DAY_MAX, Certified, _check_pace
+from training.fleet.trust.tls import Explained, Security, own_names, server_context
+from training.fleet.work import standing
+from training.fleet.work.standing import RENEW_AGAIN_S, Standing
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("made") / "tls"
+    Authority.open(folder, FakeClock()).renew_server(["127.0.0.1"])
+    return folder
+
+
+@pytest.fixture
+def folder(made: Path, tmp_path: Path) -> Path:
+    """An authority of one's own, to be spoilt."""
+    return Path(shutil.copytree(made, tmp_path / "tls"))
+
+
+def rsa_key() -> Any:
+    return rsa.generate_private_key(public_exponent=65537, key_size=2048)
+
+
+# ── the authority ───────────────────────────────────────────────────────────────────────────
+
+
+def as_folder(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+def key_of_another_kind(path: Path) -> None:
+    pem = rsa_key().private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    path.write_bytes(pem)
+
+
+@pytest.mark.parametrize(
+    ("file", "spoil", "words"),
+    [
+        ("ca.pem", Path.unlink, "holds the authority's key without its certificate"),
+        ("ca.pem", as_folder, "cannot read the authority's certificate"),
+        ("ca.pem", lambda path: path.write_bytes(b"junk"), "ca.pem is damaged"),
+        ("ca.key", Path.unlink, "cannot read the authority's key"),
+        ("ca.key", lambda path: path.write_bytes(b"junk"), "ca.key is damaged"),
+        ("ca.key", key_of_another_kind, "ca.key is not the key that was made here"),
+    ],
+)
+def test_an_authority_that_cannot_sign_says_why(
+    folder: Path, file: str, spoil: Callable[[Path], object], words: str
+) -> None:
+    spoil(folder / file)
+    with pytest.raises(AuthorityError, match=words):
+        Authority.open(folder, FakeClock()).renew_server(["pi.lan"])
+
+
+def test_an_authority_that_has_ended_signs_nothing(folder: Path) -> None:
+    late = FakeClock(EPOCH + AUTHORITY_DAYS * DAY_S)
+    with pytest.raises(AuthorityError, match="has expired"):
+        Authority.open(folder, late).renew_server(["pi.lan"])
+
+
+def test_an_authority_is_made_where_a_folder_can_be(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(AuthorityError, match=r"cannot make an authority in .*--tls-dir"):
+        Authority.open(tmp_path / "file" / "tls", FakeClock())
+
+
+@pytest.mark.parametrize(
+    ("call", "error"),
+    [
+        (lambda folder: Authority.open(folder, FakeClock()), AuthorityError),
+        (lambda _: new_request("pi"), CredentialsError),
+    ],
+)
+def test_without_the_package_for_certificates_it_is_named(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    call: Callable[[Path], object],
+    error: type[Exception],
+) -> None:
+    monkeypatch.setitem(sys.modules, "cryptography", None)
+    with pytest.raises(error, match="need the package cryptography; install"):
+        call(tmp_path / "none")
+
+
+def signed_by_another(pem: str) -> str:
+    der = bytearray(x509.load_pem_x509_csr(pem.encode()).public_bytes(Encoding.DER))
+    der[-1] ^= 1
+    return x509.load_der_x509_csr(bytes(der)).public_bytes(Encoding.PEM).decode()
+
+
+def of_another_kind(_: str) -> str:
+    request = x509.CertificateSigningRequestBuilder().subject_name(x509.Name([]))
+    return request.sign(rsa_key(), hashes.SHA256()).public_bytes(Encoding.PEM).decode()
+
+
+@pytest.mark.parametrize(
+    ("spoil", "words"),
+    [
+        (lambda _: "junk", "not a certificate request"),
+        (lambda pem: pem + "\n" * 17_000, "not a certificate request"),
+        (signed_by_another, "not signed by its own key"),
+        (of_another_kind, "must be on the curve"),
+    ],
+)
+def test_a_request_that_is_not_sound_is_not_signed(
+    made: Path, spoil: Callable[[str], str], words: str
+) -> None:
+    _, pem = new_request("pi")
+    authority = Authority.open(made, FakeClock())
+    authority.issue(pem, Role.HOST, "pi")
+    with pytest.raises(AuthorityError, match=words):
+        authority.issue(spoil(pem), Role.HOST, "pi")
+
+
+# ── credentials ─────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("content", [b"junk", b"{}", b"[]"])
+def test_damaged_credentials_are_one_sentence(tmp_path: Path, content: bytes) -> None:
+    assert Credentials(tmp_path).identity() is None
+    (tmp_path / "identity.json").write_bytes(content)
+    with pytest.raises(CredentialsError, match=r"identity\.json is damaged; enroll"):
+        Credentials(tmp_path).identity()
+
+
+def test_a_key_that_cannot_be_kept_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(LocalFs, "replace", full)
+    with pytest.raises(OSError, match="No space"):
+        write_private(tmp_path / "key.pem", b"secret")
+    assert not list(tmp_path.iterdir())
+
+
+class Renewal:
+    """A renewal that ends as told; counts how often it was tried."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, error: Exception | None) -> None:
+        self.error, self.tries = error, 0
+        self.said: list[str] = []
+        self.clock = FakeClock()
+        monkeypatch.setattr(standing, "renew_if_due", self)
+        self.standing = Standing(
+            SimpleNamespace(context=lambda: None),  # type: ignore[arg-type]
+            "http://127.0.0.1:9",
+            self.clock,
+            on_renewed=lambda: self.said.append("renewed"),
+            on_revoked=self.said.append,
+        )
+
+    def __call__(self, *_: object) -> bool:
+        self.tries += 1
+        if self.error is not None:
+            raise self.error
+        return True
+
+
+def refusal(slug: Slug) -> Refused:
+    return Refused(403, slug, "no", {})
+
+
+@pytest.mark.parametrize(
+    "error",
+    [ClientError("away"), CredentialsError("damaged"), OSError("full"), refusal(Slug.SLOW_DOWN)],
+)
+def test_a_renewal_that_fails_is_tried_again_after_a_while(
+    monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    renewal = Renewal(monkeypatch, error)
+    for _ in range(3):
+        renewal.standing._renew()
+    assert renewal.tries == 1, "not at every look"
+    renewal.clock.advance(RENEW_AGAIN_S)
+    renewal.error = None
+    renewal.standing._renew()
+    assert (renewal.tries, renewal.said) == (2, ["renewed"])
+
+
+def test_a_renewal_that_tells_of_the_revocation_is_taken_at_its_word(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    renewal = Renewal(monkeypatch, refusal(Slug.CERTIFICATE_REVOKED))
+    assert renewal.standing.look() is False
+    assert renewal.said == ["no"]
+
+
+def test_who_asks_for_certificates_too_often_is_told_when_to_ask_again() -> None:
+    given = [
+        Certified(str(hour), Role.HOST, "pi", EPOCH + 3600 * hour, EPOCH + 9e9)
+        for hour in range(A_DAY_MAX)
+    ]
+    now = EPOCH + 3600 * A_DAY_MAX
+    _check_pace(given[1:], now)
+    with pytest.raises(Refusal) as refused:
+        _check_pace(given, now)
+    assert refused.value.extra["retry_after_s"] == EPOCH + DAY_S - now
+    _check_pace(given, EPOCH + DAY_S)
+
+
+# ── the door ────────────────────────────────────────────────────────────────────────────────
+
+
+def a_door(*, secure: bool = True, taken_back: bool = False) -> Door:
+    registry = SimpleNamespace(
+        taken_back=lambda _: taken_back, taken_back_on_record=lambda _: taken_back
+    )
+    return Door(registry, FakeClock(), secure=secure)  # type: ignore[arg-type]
+
+
+def a_request(
+    peer: Peer | None = None,
+    principal: Principal | None = None,
+    client: str = "10.0.0.1",
+    **headers: str,
+) -> Request:
+    return Request(
+        {
+            "type": "http",
+            "client": (client, 1),
+            "headers": [
+                (name.replace("_", "-").lower().encode(), value.encode())
+                for name, value in headers.items()
+            ],
+            "state": {"peer": peer, "principal": principal},
+        }
+    )
+
+
+def refused(slug: Slug, words: str, call: Callable[[], object]) -> None:
+    with pytest.raises(Refusal, match=words) as raised:
+        call()
+    assert raised.value.slug == slug
+
+
+def test_an_address_without_a_policy_serves_nobody() -> None:
+    refused(Slug.NOT_FOUND, "nobody may call it", lambda: a_door().admit(a_request(), None))
+
+
+@pytest.mark.parametrize("on_record", [False, True])
+@pytest.mark.parametrize(
+    ("principal", "slug", "words"),
+    [
+        (
+            Principal(Method.TOKEN, "pi", "ada", ("x",)),
+            Slug.OPERATOR_TOKEN,
+            "the operator token was",
+        ),
+        (Principal(Method.CERTIFICATE, "pi", None, ("x",)), Slug.CERTIFICATE_REVOKED, "^pi's"),
+        (Principal(Method.CERTIFICATE, None, "ada", ("x",)), Slug.CERTIFICATE_REVOKED, "^ada's"),
+    ],
+)
+def test_who_was_put_out_meanwhile_is_told_of_what(
+    principal: Principal, slug: Slug, words: str, on_record: bool
+) -> None:
+    request = a_request(principal=principal)
+    a_door().still(request, on_record=on_record)
+    door = a_door(taken_back=True)
+    door.still(a_request(principal=LOCAL))
+    refused(slug, words, lambda: door.still(request, on_record=on_record))
+
+
+def test_whom_a_connection_is_taken_for() -> None:
+    tls, digest = Peer(Channel.TLS, "f" * 64), "a" * 64
+    assert a_door()._peer(a_request(tls)) == tls
+    assert a_door()._peer(a_request()) == Peer(Channel.TLS), "nothing was shown"
+    assert a_door()._peer(a_request(LOCAL_PEER)) == Peer(Channel.TLS), "nor here"
+    assert a_door(secure=False)._peer(a_request(tls)) == LOCAL_PEER, "there everybody is local"
+    shown = a_request(PROXY, **{HEADER_FINGERPRINT: digest})
+    assert a_door()._peer(shown) == Peer(Channel.PROXY, digest)
+    for lacking in (a_request(PROXY), a_request(PROXY, **{HEADER_FINGERPRINT: "CN=pi"})):
+        refused(Slug.PROXY_IDENTITY, "no sound", lambda: a_door()._peer(lacking))  # noqa: B023
+
+
+LOCAL_PEER, PROXY = Peer(Channel.LOCAL), Peer(Channel.PROXY)
+
+
+@pytest.mark.parametrize(
+    ("request_", "address"),
+    [
+        (a_request(), "10.0.0.1"),
+        (a_request(X_Forwarded_For="10.9.9.9"), "10.0.0.1"),
+        (a_request(PROXY, X_Forwarded_For="10.9.9.9, 10.0.0.2"), "10.0.0.2"),
+        (a_request(client="2001:db8::1:2:3:4"), "2001:db8::/64"),
+        (a_request(client="::1"), "::1"),
+        (a_request(client="a socket" * 20), ("a socket" * 20)[:64]),
+    ],
+)
+def test_failures_are_counted_against_an_address(request_: Request, address: str) -> None:
+    assert a_door().address(request_) == address
+
+
+def test_failures_of_a_minute_ago_are_forgotten_all_at_once() -> None:
+    clock = FakeClock()
+    limit = FailureLimit(clock)
+    for _ in range(FAILURES_MAX):
+        limit.failed("10.0.0.1")
+    clock.advance(FAILURES_S)
+    for _ in range(FAILURES_MAX - 1):
+        limit.failed("10.0.0.1")
+    limit.check("10.0.0.1")
+
+
+# ── the handshake, and the receiver's own certificate ───────────────────────────────────────
+
+
+def test_a_refused_handshake_is_told_before_it_ends_and_not_waited_for_for_ever(
+    made: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The error is held back, so that the event loop sends the alert; a peer that talks on is hung up on."""
+    client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    client.check_hostname, client.verify_mode = False, ssl.CERT_NONE
+    client.maximum_version = ssl.TLSVersion.TLSv1_2
+    hello, alert, nothing = ssl.MemoryBIO(), ssl.MemoryBIO(), ssl.MemoryBIO()
+    with pytest.raises(ssl.SSLWantReadError):
+        client.wrap_bio(nothing, hello).do_handshake()
+    server = server_context(made).wrap_bio(hello, alert, server_side=True)
+    with caplog.at_level(logging.INFO):
+        for _ in range(Explained._LOOKS_MAX):
+            with pytest.raises(ssl.SSLWantReadError):
+                server.do_handshake()
+    assert alert.pending
+    assert caplog.text.count("was refused in the TLS handshake") == 1
+    with pytest.raises(ssl.SSLError, match="UNSUPPORTED_PROTOCOL"):
+        server.do_handshake()
+
+
+def test_what_is_no_tls_is_hung_up_on_at_once(made: Path) -> None:
+    plain = ssl.MemoryBIO()
+    plain.write(b"GET / HTTP/1.1\r\n\r\n")
+    server = server_context(made).wrap_bio(plain, ssl.MemoryBIO(), server_side=True)
+    with pytest.raises(ssl.SSLError, match="HTTP_REQUEST"):
+        server.do_handshake()
+
+
+def test_a_receiver_is_called_by_the_address_it_listens_on() -> None:
+    assert own_names("192.0.2.7", ["pi.lan"]) == ["pi.lan", "192.0.2.7"]
+    assert own_names("pi.local", []) == ["pi.local"]
+    for anywhere in ("0.0.0.0", "::"):
+        assert own_names(anywhere, ["pi.lan"]) == ["pi.lan", socket.gethostname()]
+
+
+def test_a_renewal_of_its_own_certificate_that_fails_is_said_and_nothing_ends(
+    folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    clock = FakeClock()
+    security = Security(folder, ["127.0.0.1"], clock)
+    clock.advance(300 * DAY_S)
+    key = (folder / "ca.key").read_bytes()
+    (folder / "ca.key").unlink()
+    security.tick()
+    assert "could not be renewed" in caplog.text
+    assert not security.authority.server_is_current(security.names)
+    (folder / "ca.key").write_bytes(key)
+    (folder / "ca.key").chmod(0o600)
+    security.tick()
+    assert security.authority.server_is_current(security.names)
