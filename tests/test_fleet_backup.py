@@ -41,6 +41,7 @@ from training.fleet.client import Superseded
 from training.fleet.commands.world import World
 from training.fleet.database_sqlite import SCHEMA_VERSION
 from training.fleet.recovery.backup import Backup, read_contents, snapshots
+from training.fleet.recovery.files import place_database
 from training.fleet.recovery.restore import Restore, Restored
 from training.fleet.state import RecoveryError, State
 from training.fleet.storage.filesystem import LocalFs
@@ -235,6 +236,72 @@ def test_a_damaged_backup_is_not_restored(state: State, folder: Path, tmp_path: 
     contents.write_bytes(contents.read_bytes()[:-9])
     with pytest.raises(RecoveryError, match="is damaged; choose another"):
         restore(folder, new, force=True)
+
+
+def test_contents_that_cannot_be_used_say_why(state: State, folder: Path, tmp_path: Path) -> None:
+    contents = folder / "snapshots" / back_up(state, folder).name / "contents.json"
+    newer = contents.read_bytes().replace(b'"format":1', b'"format":99')
+    contents.write_bytes(newer)
+    with pytest.raises(RecoveryError, match="is of a newer version; use the program that made it"):
+        restore(folder, empty(tmp_path))
+    contents.unlink()
+    with pytest.raises(RecoveryError, match=r"cannot read .*; choose another with --snapshot"):
+        restore(folder, empty(tmp_path))
+
+
+def test_two_backups_into_one_folder_at_once(state: State, folder: Path) -> None:
+    back_up(state, folder)
+    with (
+        exclusive(next(folder.glob("*.lock"))),
+        pytest.raises(RecoveryError, match=r"another backup into .* is being made"),
+    ):
+        back_up(state, folder)
+
+
+def test_a_store_whose_mark_is_damaged_gets_no_restore(
+    state: State, folder: Path, tmp_path: Path
+) -> None:
+    back_up(state, folder)
+    new = empty(tmp_path)
+    new.models.mkdir(parents=True)
+    (new.models / "database.json").write_bytes(b"junk")
+    with pytest.raises(RecoveryError, match=r"does not say which database .* untouched"):
+        restore(folder, new)
+
+
+def test_what_is_damaged_in_the_backup_too_is_named(
+    state: State, folder: Path, tmp_path: Path
+) -> None:
+    back_up(state, folder)
+    bundle = folder / "store" / bundle_of(state, "done-twice").relative_to(state.models)
+    flip(bundle)
+    (note,) = (bundle.parent / "provenance").iterdir()
+    note.write_bytes(b"junk")
+    lost = restore(folder, empty(tmp_path)).lost
+    assert [each.split()[0] for each in lost] == ["bundle", "the"]
+    assert "is damaged or gone in the backup, too" in lost[0]
+    assert note.name in lost[1]
+
+
+def test_a_database_is_put_in_place_on_a_disk_without_links(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: object) -> None:
+        raise OSError(95, "Operation not supported")
+
+    new, db = tmp_path / "new", tmp_path / "jobs.db"
+    new.write_bytes(b"")
+    db.write_bytes(b"")
+    Path(f"{new}-wal").touch()
+    with pytest.raises(OSError, match="could not be finished"):
+        place_database(new, db, 1.0)
+    Path(f"{new}-wal").unlink()
+    monkeypatch.setattr(os, "link", refused)
+    aside = place_database(new, db, 1.0)
+    assert aside is not None
+    assert aside.exists()
+    assert db.exists()
+    assert not new.exists()
 
 
 def test_a_backup_of_an_older_version_is_brought_up_to_date(
@@ -465,6 +532,20 @@ def cuts(call: Callable[[FailingFs], object]) -> int:
             continue
         return nth - 1
     raise AssertionError("it never ends")
+
+
+def test_a_first_backup_that_was_cut_off_at_its_beginning_is_begun_again(
+    state: State, folder: Path
+) -> None:
+    assert cuts(lambda fs: Backup(folder, fs)._open()) >= 4
+    (folder / "backup.json").unlink()
+    (folder / "snapshots" / "of others").mkdir()
+    with pytest.raises(RecoveryError, match="holds no backups"):
+        back_up(state, folder)
+    (folder / "snapshots" / "of others").rmdir()
+    assert snapshots(folder) == []
+    made = back_up(state, folder)
+    assert snapshots(folder) == [made.name]
 
 
 def test_a_backup_cut_off_at_any_step_is_never_taken_for_one(

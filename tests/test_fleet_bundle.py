@@ -19,7 +19,7 @@ from training.fleet import bundles
 from training.fleet.commands.bundle import allowed_names
 from training.fleet.commands.bundle import unpack as fetched
 from training.fleet.work import bundle
-from training.fleet.work.bundle import BundleError, bundle_name, pack
+from training.fleet.work.bundle import PIECE_BYTES, BundleError, bundle_name, pack
 from training.fleet.work.trainer_command import filled_in, outputs
 
 
@@ -126,6 +126,40 @@ def test_report_is_optional_and_pretraining_has_its_own(tmp_path: Path) -> None:
     (tmp_path / "transformer_ssl_realistic.ckpt.json").write_text("{}")
     packed = pack(tmp_path, tmp_path, tmp_path / "c", model="transformer_ssl", mode="realistic")
     assert packed.members[-1] == "transformer_ssl_realistic_pretrain.json"
+
+
+def test_files_of_many_pieces_are_packed_whole(tmp_path: Path) -> None:
+    leave(tmp_path)
+    weights = bytes(range(256)) * (3 * PIECE_BYTES // 256) + b"end"
+    (tmp_path / "mlp_oracle.pt").write_bytes(weights)
+    (tmp_path / "mlp_oracle.ckpt.json").write_text("{}")
+    assert unpack(pack_mlp(tmp_path, tmp_path / "b").path)["mlp_oracle.pt"] == weights
+
+
+def test_a_file_that_is_cut_while_it_is_packed_makes_no_bundle(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leave(tmp_path)
+    real = os.fstat
+
+    def grown(handle: int) -> os.stat_result:
+        found = real(handle)
+        return os.stat_result((*found[:6], found.st_size + 1, *found[7:10]))
+
+    (tmp_path / "mlp_oracle.ckpt.json").write_text("{}")
+    monkeypatch.setattr("training.fleet.work.bundle.os.fstat", grown)
+    with pytest.raises(BundleError, match="became shorter while it was packed"):
+        pack_mlp(tmp_path, tmp_path / "b")
+    assert not (tmp_path / "b").exists()
+
+
+def test_a_checkpoint_that_is_too_large_is_not_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leave(tmp_path)
+    monkeypatch.setattr("training.fleet.work.bundle.bundles.CHECKPOINT_BYTES_MAX", 1)
+    with pytest.raises(BundleError, match="too large for a checkpoint"):
+        pack_mlp(tmp_path, tmp_path / "b")
 
 
 def test_boosted_trees_have_a_json_sidecar_by_convention(tmp_path: Path) -> None:

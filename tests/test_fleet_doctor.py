@@ -8,6 +8,7 @@ import os
 import re
 import sqlite3
 import time
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -34,14 +35,17 @@ from recovery_builders import (
 from training.clock import SystemClock
 from training.fleet import cli
 from training.fleet.commands.world import World
+from training.fleet.database import DatabaseLost
 from training.fleet.database_sqlite import SCHEMA_VERSION, SqliteDatabase
 from training.fleet.queue import JobQueue
+from training.fleet.recovery import doctor as doctors
 from training.fleet.recovery import doctor_machine as machine
-from training.fleet.recovery.doctor import examine
+from training.fleet.recovery.doctor import examine, known_of
 from training.fleet.recovery.doctor_rows import QUESTIONS, look_at_audit
 from training.fleet.recovery.findings import SHOWN_MAX, Finding, Level, Report
 from training.fleet.recovery.rebuild import rebuild
 from training.fleet.state import DEFAULT, State
+from training.fleet.storage.filesystem import LocalFs
 from training.fleet.store import RESERVE_BYTES
 from training.fleet.trust.audit import PAGE_MAX, Act, AuditLog
 
@@ -302,6 +306,115 @@ def test_a_bundle_that_is_gone_cut_or_changed(state: State) -> None:
     twice.write_bytes(twice.read_bytes()[:-1])
     assert [each.check for each in found(state)] == ["bundles", "bundles"]
     assert "has 5999 bytes instead of 6000" in found(state)[1].problem
+
+
+class Unreadable(LocalFs):
+    """A disk that refuses to read, or to tell the age of, what has this name."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.name = name
+
+    def _look(self, path: Path) -> None:
+        if path.name.endswith(self.name):
+            raise PermissionError(13, "Permission denied", str(path))
+
+    def read(self, path: Path) -> Iterator[bytes]:
+        self._look(path)
+        return super().read(path)
+
+    def size(self, path: Path) -> int | None:
+        self._look(path)
+        return super().size(path)
+
+    def modified_at(self, path: Path) -> float:
+        self._look(path)
+        return super().modified_at(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "check"),
+    [("bundle.tar.zst", "bundles"), ("-1.json", "provenance"), ("index.jsonl", "index")],
+)
+def test_what_cannot_be_read_is_told_and_the_rest_is_looked_at(
+    state: State, name: str, check: str
+) -> None:
+    (state.models / "incoming").mkdir(exist_ok=True)
+    change(state, f"UPDATE jobs SET ended_by = NULL WHERE job_id = {FAILS}")
+    report = examine(state, SystemClock(), fs=Unreadable(name))
+    assert {each.check for each in report.findings} == {check, "reasons"}
+    assert any("cannot be read" in each.problem for each in report.findings)
+
+
+def test_what_goes_while_the_doctor_looks_is_no_finding(state: State) -> None:
+    (state.models / "incoming").mkdir(exist_ok=True)
+    (state.models / "incoming" / "x.part").touch()
+    stray = state.models / "gbt_realistic" / ("a" * 64)
+    stray.mkdir()
+    (stray / "bundle.tar.zst").touch()
+    (state.models / "gbt_realistic" / "notes").mkdir()
+    assert examine(state, SystemClock(), fs=Unreadable(".part")).findings == []
+
+
+def test_lines_of_the_index_that_may_be_still_to_come(state: State) -> None:
+    """A receiver goes on while the doctor looks: what came after the rows were read is not strange."""
+    index = state.models / "index.jsonl"
+    whole = index.read_bytes()
+    line = json.loads(whole.splitlines()[-1])
+    for age_s, strange in ((0, False), (-30, False), (86_400, True)):
+        new = {**line, "artifact_id": "9" * 64, "stored_at": time.time() - age_s}
+        index.write_bytes(whole + json.dumps(new).encode() + b"\n")
+        assert ("index" in checks(state)) is strange, age_s
+    index.write_bytes(whole + b"junk\n")
+    (finding,) = found(state)
+    assert "has 1 lines that the database does not" in finding.problem
+
+
+def test_each_delivery_is_known_once_by_what_became_of_it(state: State) -> None:
+    with closing(SqliteDatabase(state.db, read_only=True)) as database:
+        known = [
+            (each.name, each.attempt, each.accepted, each.current)
+            for each in known_of(database).deliveries
+        ]
+    assert sorted(known) == [
+        ("done", 1, True, True),
+        ("done-twice", 1, True, False),
+        ("done-twice", 2, True, True),
+        ("same-bytes", 1, True, True),
+    ]
+
+
+def test_the_lines_that_are_stored_are_told(state: State) -> None:
+    change(state, f"UPDATE attempts SET log_next = 7 WHERE job_id = {FAILS}")
+    change(
+        state,
+        f"INSERT INTO log_chunks SELECT job_id, 1, 2, 3, 'x' FROM jobs WHERE job_id = {FAILS}",
+    )
+    (finding,) = [each for each in found(state) if each.check == "output"]
+    assert "5 lines of output are stored, and 7 are counted" in finding.problem
+
+
+def test_a_database_that_fails_while_it_is_looked_at_is_a_finding(
+    state: State, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lost(*_: object) -> None:
+        raise DatabaseLost("the disk is gone; look at it")
+
+    monkeypatch.setattr(doctors, "look_at_rows", lost)
+    (finding,) = found(state)
+    assert (finding.check, finding.problem, finding.remedy) == (
+        "database",
+        "the disk is gone",
+        "look at it",
+    )
+
+
+@pytest.mark.parametrize("content", [b"junk", b"{}", b"[]"])
+def test_a_certificates_note_that_is_damaged_is_made_anew(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "server.json").write_bytes(content)
+    assert [each.problem for each in machine.authority(tmp_path, EPOCH)] == [
+        f"{tmp_path} lacks ca.key and ca.pem"
+    ]
 
 
 def test_one_flipped_bit_is_found_by_looking_deep(state: State) -> None:

@@ -12,9 +12,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from training.fleet.job import FINAL, LIVE, TRANSITIONS, EndReason, JobStatus
+from training.fleet.job import FINAL, LIVE, TRANSITIONS, EndReason, JobStatus, spec_hash
 from training.fleet.policy import Policy
-from training.fleet.protocol import ClaimReply, Refusal, Slug
+from training.fleet.protocol import ClaimReply, DeliverRequest, Refusal, Slug
 from training.fleet.queue import JobQueue
 from training.fleet.service import Plan, Service
 
@@ -106,6 +106,21 @@ def completed_twice(world: World) -> None:
     world.service.complete("id-one", a_completion(completed(world), A))
 
 
+def delivered_by_hand(world: World) -> None:
+    """Work that its host had set aside completes the job that waits again."""
+    claim_id = claimed(world)
+    world.service.requeue("one")
+    job = world.queue.get("id-one")
+    assert job is not None
+    request = DeliverRequest(
+        host_id="pi", claim_id=claim_id, artifact_id=A, spec_hash=spec_hash(job.spec)
+    )
+    found = world.service.deliverable("id-one", request)
+    assert found is not None
+    world.shelf.put(A, model=job.model, mode=job.mode)
+    world.service.deliver("id-one", request, found[1], 10)
+
+
 def failing(exit_code: int) -> Row:
     return lambda w: w.service.fail("id-one", a_failure(running(w), exit_code=exit_code))
 
@@ -142,6 +157,7 @@ ROWS: dict[str, tuple[Row, JobStatus]] = {
     "complete": (completed, S.COMPLETED),
     "complete_repeat": (completed_twice, S.COMPLETED),
     "adopt": (lambda w: w.deliver(lost(w)), S.COMPLETED),
+    "deliver": (delivered_by_hand, S.COMPLETED),
     "readopt": (lambda w: w.service.heartbeat("id-one", a_beat(lost(w))), S.RUNNING),
     "retry": (failing(1), S.PENDING),
     "hand_back": (handed_back, S.PENDING),

@@ -3,6 +3,7 @@ that are killed. Nothing that was finished is lost while the receiver is away.""
 
 from __future__ import annotations
 
+import io
 import json
 import logging
 import os
@@ -26,6 +27,7 @@ from training.fleet.words import JSON_BODY_MAX, LOG_LINE_CHARS_MAX, LOG_LINES_MA
 from training.fleet.work.outbox import (
     ATTEMPTS_KEPT,
     CORRUPT_KEPT,
+    FILE_BYTES,
     FILE_LINES,
     FILES_KEPT,
     MESSAGE_BYTES_MAX,
@@ -33,7 +35,7 @@ from training.fleet.work.outbox import (
     fitting,
 )
 from training.fleet.work.outcome import Ended, EndKind, judge, parse_progress
-from training.fleet.work.output import OutputTail
+from training.fleet.work.output import READ_BYTES, OutputTail
 from training.fleet.work.types import Assignment, Backlog
 
 JOB = Assignment(job_id="ab" * 32, claim_id="c1", name="gbt", attempt=2)
@@ -209,6 +211,90 @@ def test_disk_that_takes_nothing_costs_no_line(printer: Printer, begun: bool) ->
     assert every_line(printer.outbox, "c1") == numbered(*expected)
     printer.restarted()
     assert every_line(printer.outbox, "c1") == numbered(*expected)
+
+
+def test_a_full_disk_keeps_what_is_whole_and_memory_the_rest(
+    printer: Printer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Half a record is cut again; what is on the disk and what waits in memory are read as one."""
+    printer.say("a", "b")
+    (path,) = printer.outbox.folder.iterdir()
+    whole = path.read_bytes()
+
+    class Full(io.FileIO):
+        def write(self, data: Any) -> int:
+            super().write(bytes(data)[:3])
+            raise OSError(28, "No space left on device")
+
+    real = Path.open
+
+    def opened(self: Path, mode: str = "r", **how: Any) -> Any:
+        return Full(str(self), "r+") if mode == "r+b" else real(self, mode, **how)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "open", opened)
+        printer.say("c")
+        printer.say("d")
+    assert path.read_bytes() == whole
+    assert every_line(printer.outbox, "c1") == numbered("a", "b", "c", "d")
+    assert printer.outbox.read("c1", 1) == (1, ("b", "c", "d"))
+    assert printer.outbox.read("c1", 3) == (3, ("d",))
+
+
+def test_a_file_that_could_not_be_begun_is_gone(
+    printer: Printer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(path: Path, data: bytes) -> int:
+        path.touch()
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "write_bytes", full)
+        printer.say("a")
+    assert not list(printer.outbox.folder.iterdir())
+    printer.say("b")
+    assert every_line(printer.outbox, "c1") == numbered("a", "b")
+
+
+def test_files_are_of_one_size_and_begin_anew_when_they_are_full(printer: Printer) -> None:
+    lines = [str(number) for number in range(FILE_LINES + 1)]
+    printer.say(*lines[:FILE_LINES])
+    printer.restarted()
+    printer.say(lines[-1])
+    assert len(list(printer.outbox.folder.iterdir())) == 2
+    assert every_line(printer.outbox, "c1") == numbered(*lines)
+
+
+def test_what_was_printed_unseen_is_put_down_in_pieces(printer: Printer) -> None:
+    """A day's output in one record would be one file that nothing bounds."""
+    lines = [f"{number:06d}" + "x" * 994 for number in range(2000)]
+    printer.say("0", look=True)
+    printer.say(*lines, look=False)
+    printer.restarted()
+    assert len(every_line(printer.outbox, "c1")) == 2001
+    sizes = [path.stat().st_size for path in printer.outbox.folder.iterdir()]
+    assert max(sizes) < FILE_BYTES + 2 * READ_BYTES
+
+
+def test_more_files_than_are_kept_go_at_once(
+    printer: Printer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An older release may have kept more."""
+    for _ in range(3):
+        printer.say(*["x"] * FILE_LINES)
+    monkeypatch.setattr("training.fleet.work.outbox.FILES_KEPT", 1)
+    printer.restarted()
+    printer.say("last")
+    assert len(list(printer.outbox.folder.iterdir())) == 1
+
+
+@pytest.mark.parametrize("record", ['[9, ["b", 1]]', '[9, [1, "b"]]', '["x", ["b"]]', "[9]", "9"])
+def test_a_record_that_is_none_ends_what_is_sound(printer: Printer, record: str) -> None:
+    printer.say("a")
+    (path,) = printer.outbox.folder.iterdir()
+    path.write_bytes(path.read_bytes() + record.encode() + b"\n")
+    printer.restarted()
+    assert every_line(printer.outbox, "c1") == numbered("a")
 
 
 def test_file_that_somebody_removed_takes_only_its_own_lines_along(printer: Printer) -> None:

@@ -144,6 +144,12 @@ def test_an_idle_host_of_higher_priority_goes_first_if_it_fits() -> None:
     assert hold(needs(denied_hosts=["desktop"]), a_host(), idle, POLICY).seconds == 0
 
 
+def test_a_host_does_not_wait_for_itself() -> None:
+    """What the plan says of it may have changed between two of its requests."""
+    before = a_host("pi", priority=100)
+    assert hold(needs(), a_host("pi"), Fleet(waiting=(before,)), POLICY).seconds == 0
+
+
 def test_the_longer_of_two_holds_counts() -> None:
     best = a_gpu_host("desktop", priority=100)
     fleet = Fleet(alive=(best,), waiting=(best,))

@@ -663,6 +663,22 @@ def check_wait(
         assert 0 < outcome.retry_after_s <= first - now, outcome
 
 
+def test_a_job_in_back_off_holds_up_no_other(queue: JobQueue, clock: FakeClock) -> None:
+    high, low, following = (
+        a_job(name, priority=p) for name, p in (("high", 9), ("low", 1), ("next", 1))
+    )
+    queue.sync_from_manifest([high, low])
+    queue._conn.execute("UPDATE jobs SET claimable_at = ? WHERE name = 'high'", (clock.now() + 50,))
+    assert names_in_order(queue) == ["low"]
+    queue.sync_from_manifest([high, low, following])
+    queue._conn.execute("UPDATE jobs SET claimable_at = ? WHERE name = 'next'", (clock.now() + 20,))
+    nothing = queue.grant(a_host(), Claimant(), Fleet())
+    assert isinstance(nothing, NoJob)
+    assert nothing.retry_after_s == 20, "the one that is due first, whatever its priority"
+    clock.advance(50)
+    assert names_in_order(queue) == ["high", "next"]
+
+
 def test_the_wait_is_told_with_its_reason(queue: JobQueue, clock: FakeClock) -> None:
     host = a_host()
     empty = queue.grant(host, Claimant(), Fleet())

@@ -19,7 +19,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from training.fleet.storage.errors import Fenced, StoreError, StoreFull, StoreUnavailable
+from training.fleet.storage.errors import Fenced, NotStored, StoreError, StoreFull, StoreUnavailable
 from training.fleet.storage.filesystem import HELD_S, LocalFs
 from training.fleet.storage.incoming import Part
 from training.fleet.storage.index import IndexRow
@@ -160,6 +160,120 @@ def test_sweep_takes_old_parts_that_nobody_writes() -> None:
     assert fs.names(ROOT / "incoming") == [f"{'a' * 32}-{SHA}.part", f"{'c' * 32}-{SHA}.part"]
     held.write(b"goes on")
     held.close()
+
+
+# -- what cannot be read -----------------------------------------------------------------------------------------
+
+
+class Counting(LocalFs):
+    """The machine's own disk, with the handles that are open, on which one kind of call may fail."""
+
+    def __init__(self, failing: str = "") -> None:
+        super().__init__()
+        self.open: set[int] = set()
+        self.failing = failing
+
+    def create(self, path: Path) -> int:
+        handle = super().create(path)
+        self.open.add(handle)
+        return handle
+
+    def reopen(self, path: Path, size: int) -> int:
+        handle = super().reopen(path, size)
+        self.open.add(handle)
+        return handle
+
+    def close(self, handle: int) -> None:
+        super().close(handle)
+        self.open.remove(handle)
+
+    def fsync(self, handle: int) -> None:
+        if self.failing == "fsync":
+            raise OSError(errno.EIO, "Input/output error")
+        super().fsync(handle)
+
+    def read(self, path: Path) -> Iterator[bytes]:
+        if self.failing == "read":
+            raise OSError(errno.EIO, "Input/output error")
+        return super().read(path)
+
+
+def test_every_file_that_is_opened_is_closed(tmp_path: Path) -> None:
+    fs = Counting()
+    store = ArtifactStore(tmp_path, fs)
+    rows = [row(upload(store, bytes([n]))) for n in range(2)]
+    upload(store, bytes([0]))
+    artifact = store.find(rows[0].artifact_id, model="gbt", mode="oracle")
+    assert artifact is not None
+    store.write_provenance(artifact, job_id="1" * 64, attempt=1, record={})
+    store.index.append(rows[0])
+    index = tmp_path / "index.jsonl"
+    index.write_bytes(index.read_bytes() + b"torn")
+    store.index.repair(rows)
+    store.open_part(CLAIM, SHA).drop()
+    part = store.open_part(CLAIM, SHA)
+    store.open_part(CLAIM, SHA).close()
+    part.close()
+    fs.failing = "fsync"
+    with pytest.raises(StoreError):
+        upload(store, b"another")
+    index.write_bytes(index.read_bytes() + b"torn")
+    with pytest.raises(StoreError):
+        store.index.repair(rows)
+    assert fs.open == set()
+
+
+def test_a_prefix_that_cannot_be_read_leaves_its_part_to_the_next(tmp_path: Path) -> None:
+    fs = Counting()
+    store = ArtifactStore(tmp_path, fs)
+    part = store.open_part(CLAIM, SHA)
+    part.write(BODY[:10])
+    part.close()
+    fs.failing = "read"
+    with pytest.raises(StoreUnavailable):
+        store.open_part(CLAIM, SHA, offset=10)
+    assert fs.open == set()
+    fs.failing = ""
+    store.open_part(CLAIM, SHA, offset=10).close()
+
+
+def test_a_bundle_that_is_gone_and_provenance_that_is_damaged(tmp_path: Path) -> None:
+    store = ArtifactStore(tmp_path)
+    artifact = upload(store)
+    sound = store.write_provenance(artifact, job_id="1" * 64, attempt=1, record={})
+    sound.with_name(f"{'2' * 64}-1.json").write_bytes(b"junk")
+    sound.with_name(f"{'3' * 64}-1.json").mkdir()
+    assert [each["job_id"] for each in store.provenance(artifact)] == ["1" * 64]
+    store.open(artifact).close()
+    (tmp_path / artifact.path).unlink()
+    with pytest.raises(NotStored, match="cannot be read"):
+        store.open(artifact)
+
+
+def test_a_file_that_cannot_be_cut_is_closed_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closed: list[int] = []
+    real = os.close
+
+    def failing(*_: object) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    (tmp_path / "file").touch()
+    monkeypatch.setattr(os, "ftruncate", failing)
+    monkeypatch.setattr(os, "close", lambda handle: (closed.append(handle), real(handle)))
+    with pytest.raises(OSError, match="Input/output"):
+        LocalFs().reopen(tmp_path / "file", 0)
+    assert len(closed) == 1
+
+
+def test_a_line_of_which_a_part_was_written_is_a_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = os.write
+    monkeypatch.setattr(os, "write", lambda handle, data: real(handle, data[:2]))
+    with pytest.raises(OSError, match="only 2 of 5 bytes"):
+        LocalFs().append(tmp_path / "index", b"line\n")
 
 
 # -- disk full --------------------------------------------------------------------------------------------------

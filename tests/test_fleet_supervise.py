@@ -13,6 +13,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -30,7 +31,14 @@ from training.fleet.supervise import (
 from training.fleet.supervise_memory import MemoryState, memory_state, usable_kib
 from training.fleet.work.environment import planned, trainer_environment
 from training.fleet.work.outcome import Ended, EndKind
-from training.fleet.work.output import KEPT_BYTES, QUEUE_BYTES, READ_BYTES, OutputTail, clean_line
+from training.fleet.work.output import (
+    KEPT_BYTES,
+    LINE_BYTES_MAX,
+    QUEUE_BYTES,
+    READ_BYTES,
+    OutputTail,
+    clean_line,
+)
 
 CHILDREN = Path(__file__).with_name("children")
 PATIENCE_S = 30.0
@@ -486,6 +494,35 @@ def test_tail_skips_what_is_too_much_and_says_so(tmp_path: Path) -> None:
     assert file.stat().st_size > KEPT_BYTES
 
 
+def test_a_line_without_an_end_is_taken_once_it_is_long(tmp_path: Path) -> None:
+    file = tmp_path / "output.log"
+    tail = OutputTail(file)
+    file.write_bytes(b"a" * LINE_BYTES_MAX)
+    assert tail.poll() == [], "its end may still come"
+    with file.open("ab") as more:
+        more.write(b"b" * LINE_BYTES_MAX)
+    (long,) = tail.poll()
+    assert set(long) == {"a"}
+    with file.open("ab") as more:
+        more.write(b"the rest\n")
+    assert tail.poll() == ["the rest"]
+
+
+def test_a_file_in_use_that_cannot_be_cut_is_said_to_overflow(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "output.log"
+    tail = OutputTail(file, file_bytes_max=100)
+    file.write_bytes(b"x\n" * 50)
+    monkeypatch.setattr("training.fleet.work.output.os", SimpleNamespace(name="nt"))
+    tail.poll()
+    assert not tail.overflowing
+    with file.open("ab") as more:
+        more.write(b"x\n")
+    tail.poll()
+    assert tail.overflowing
+
+
 def test_burst_of_output_is_read_whole_piece_by_piece(tmp_path: Path) -> None:
     file = tmp_path / "output.log"
     printed = [f"line {number} " + "x" * 200 for number in range(4_000)]
@@ -494,6 +531,7 @@ def test_burst_of_output_is_read_whole_piece_by_piece(tmp_path: Path) -> None:
     tail = OutputTail(file)
     pieces = []
     while lines := tail.poll():
+        assert sum(map(len, lines)) <= READ_BYTES, "at one look"
         pieces.append(lines)
         again = OutputTail(file, position=tail.position).poll(final=True)
         assert printed == [*itertools.chain(*pieces), *again][:-1], "a worker that starts again"

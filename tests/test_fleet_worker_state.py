@@ -723,6 +723,16 @@ def test_backlog_waits_for_the_receiver_and_is_dropped_by_its_final_word_alone()
     assert worker.wanted(t.ForgetOutput).claim_id == "old"
 
 
+def test_backlog_that_is_not_answered_is_offered_ever_more_seldom() -> None:
+    worker = begun(t.Saved(), None, OLD)
+    for tries in range(1, 5):
+        worker.take(t.NotAnswered(call=worker.wanted(t.SendOutput).call))
+        assert worker.state.output_tries == tries
+        worker.take(t.Tick(), after_s=60.0)
+    worker.take(t.OutputTaken(call=worker.wanted(t.SendOutput).call, log_next=100))
+    assert worker.state.output_tries == 0
+
+
 def test_what_a_report_could_not_take_along_follows_it() -> None:
     worker = Worker().running()
     worker.take(t.Printed(claim_id="claim", lines=tuple(map(str, range(500)))))

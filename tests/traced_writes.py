@@ -11,13 +11,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from training.fleet.job import EndReason
 from training.fleet.queue import JobQueue
+from training.fleet.recovery.backup import Backup
 from training.fleet.storage.filesystem import LocalFs
 from training.fleet.storage.index import IndexRow
 from training.fleet.store import Artifact, ArtifactStore
 from training.fleet.trust.credentials import write_private
 from training.fleet.work.bundle import pack
-from training.fleet.work.disk import write_whole
+from training.fleet.work.disk import StateFolder, write_whole
+from training.fleet.work.outcome import Failure
+from training.fleet.work.types import Assignment, Delivery, Report, Saved
 
 CONTENT = b"a bundle " * 1000
 SHA256 = hashlib.sha256(CONTENT).hexdigest()
@@ -75,6 +79,16 @@ def main(folder: Path) -> None:
         queue.claim_next(worker_hostname="pi", capability={})
     with section("worker_state_saved"):
         write_whole(folder / "saved.json", b"{}")
+    state = StateFolder(folder / "state")
+    assignment = Assignment(job_id="1" * 64, claim_id="c", name="j")
+    with section("delivery_kept"):
+        delivery = Delivery(assignment=assignment, path="x", sha256=SHA256, size=1)
+        state.save(Saved(delivery=delivery))
+    with section("report_kept"):
+        failure = Failure(EndReason.TRAINER_FAILED, "e", 1, None)
+        state.save(Saved(report=Report(assignment=assignment, failure=failure)))
+    with section("backups_begun"):
+        Backup(folder / "backups")._open()
     with section("private_key_kept"):
         write_private(folder / "key.pem", b"secret")
     file = folder / "torn"

@@ -162,13 +162,19 @@ class Backup:
         mark = self.folder / MARK
         if self.fs.size(mark) is not None:
             return
-        if self.fs.names(self.folder):
+        begun = self.fs.names(
+            self.folder / SNAPSHOTS
+        )  # none of the first, which may have been cut off here
+        if begun or set(self.fs.names(self.folder)) - {SNAPSHOTS, mark.name + PART}:
             raise RecoveryError(
                 f"{self.folder} is not empty and holds no backups; choose a folder of its own"
             )
+        new = [each for each in (self.folder, *self.folder.parents) if not each.exists()]
         self.fs.mkdir(self.folder / SNAPSHOTS)
         write_file(self.fs, mark, msgspec.json.encode({"format": FORMAT}) + b"\n")
         self.fs.sync_folder(self.folder)
+        for each in new or [self.folder]:
+            self.fs.sync_folder(each.parent)
 
     def _make(
         self, state: State, clock: Clock, with_keys: bool, deep: bool, progress: Progress
