@@ -490,6 +490,12 @@ class DatasetDraftReply(Wire, frozen=True, kw_only=True):
     published: bool
 
 
+class DatasetChunksReply(Wire, frozen=True, kw_only=True):
+    """``GET /v1/dataset/{id}/chunks``: SHA-256 and length of each, in order; none where nothing can be looked for."""
+
+    chunks: list[tuple[str, int]]
+
+
 class DatasetPublishRequest(Wire, frozen=True, kw_only=True):
     name: Annotated[str, Meta(extra_json_schema={"pattern": DATASET_NAME_PATTERN})] | None = None
 

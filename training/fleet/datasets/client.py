@@ -8,10 +8,12 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from training import strict_json
 from training.fleet.calls.answers import Damaged, Refused, json_object
 from training.fleet.calls.calls import Caller
+from training.fleet.datasets.chunks import Patch, digests, parts_of, placed
 from training.fleet.datasets.pieces import (
     FILES_MAX,
     PIECE_BYTES,
@@ -30,6 +32,8 @@ from training.fleet.words import Slug
 
 SLOW_S = 120.0  # a small board checks a long listing, or syncs, for a while
 PUSH_TRIES = 5  # in a row, of one piece
+PATCHED_LEAST = 64 * 1024  # a smaller piece is quicker sent than looked for
+PATCHED_SHARE = 0.75  # of a piece that may be new for a patch to be worth its request
 
 Progress = Callable[[int, int], object]  # bytes done, bytes in all
 
@@ -70,6 +74,28 @@ class DatasetCalls:
                 return
         for sha256, data in pieces:
             self._put(_piece(dataset_id, sha256), data, tries, answers=False)
+
+    def chunks(self, dataset_id: str, path: str, *, tries: int | None = None) -> dict[str, int]:
+        """Where the chunks of a published file begin; none when that is not known, as an older receiver does not."""
+        query = f"{_set(dataset_id)}/chunks?path={quote(path)}"
+        try:
+            answer = self._caller.again(
+                lambda: self._caller.send("GET", query, timeout_s=SLOW_S), tries
+            )
+            return placed(
+                (str(sha256), int(size)) for sha256, size in json_object(answer)["chunks"]
+            )
+        except (Refused, LookupError, TypeError, ValueError):
+            return {}
+
+    def patch(self, dataset_id: str, sha256: str, patch: Patch, *, tries: int | None = None) -> int:
+        """Bring a piece as a patch; the bytes that travelled, 0 when it was not taken."""
+        body = patch.body
+        try:
+            self._put(f"{_set(dataset_id)}/patch/{sha256}", body, tries, answers=False)
+        except Refused:
+            return 0
+        return len(body)
 
     def publish(self, dataset_id: str, name: str | None) -> dict[str, Any]:
         """Let it be fetched (``DatasetView``)."""
@@ -188,11 +214,17 @@ def push(
     """
     draft = calls.announce(listing, tries=PUSH_TRIES)
     missing = set(draft["missing"])
-    whole, done = sum(listing.lengths[each] for each in missing), 0
+    whole, done, sent = sum(listing.lengths[each] for each in missing), 0, 0
     first: dict[str, Place] = {}  # a piece may have several places
     for place in listing.places():
         if place.sha256 in missing:
             first.setdefault(place.sha256, place)
+    older = _Older(calls, root, name)
+    for sha256, place in list(first.items()):
+        if place.length >= PATCHED_LEAST and (travelled := older.bring(listing, place)):
+            sent, done = sent + travelled, done + place.length
+            del first[sha256]
+            progress(done, whole)
     for places in together(first.values(), lambda place: place.length):
         pieces = []
         for place in places:
@@ -201,9 +233,43 @@ def push(
                 raise FolderError(f"{root / place.path} changed while it was pushed; push again")
             pieces.append((place.sha256, data))
         calls.bring(listing.dataset_id, pieces, tries=PUSH_TRIES)
-        done += sum(len(data) for _, data in pieces)
+        size = sum(len(data) for _, data in pieces)
+        sent, done = sent + size, done + size
         progress(done, whole)
-    return calls.publish(listing.dataset_id, name), done
+    return calls.publish(listing.dataset_id, name), sent
+
+
+class _Older:
+    """What the name stood for before, by whose files pieces of the new ones can be said in few bytes."""
+
+    def __init__(self, calls: DatasetCalls, root: Path, name: str | None) -> None:
+        self._calls, self._root = calls, root
+        rows = calls.datasets()["datasets"] if name is not None else []
+        self._like = next((str(row["dataset_id"]) for row in rows if name in row["names"]), None)
+        self._known: dict[str, dict[str, int]] = {}
+        self._new: dict[str, list[tuple[str, int]]] = {}
+
+    def bring(self, listing: Listing, place: Place) -> int:
+        """Bring a piece as a patch where that saves much; the bytes that travelled, else 0."""
+        if self._like is None:
+            return 0
+        if place.path not in self._known:
+            self._known[place.path] = self._calls.chunks(self._like, place.path, tries=PUSH_TRIES)
+            self._new[place.path] = []
+            if self._known[place.path]:
+                with (self._root / place.path).open("rb") as file:
+                    self._new[place.path] = digests(iter(lambda: file.read(PIECE_BYTES), b""))
+        parts = parts_of(place.offset, place.length, self._new[place.path], self._known[place.path])
+        lacking = sum(part.length for part in parts if part.offset is None)
+        if not parts or lacking > PATCHED_SHARE * place.length:
+            return 0
+        data, sent, begin = _bytes_at(self._root, place), bytearray(), 0
+        for part in parts:
+            if part.offset is None:
+                sent += data[begin : begin + part.length]
+            begin += part.length
+        patch = Patch(self._like, place.path, parts, bytes(sent))
+        return self._calls.patch(listing.dataset_id, place.sha256, patch, tries=PUSH_TRIES)
 
 
 def _bytes_at(root: Path, place: Place) -> bytes:

@@ -94,6 +94,10 @@ class Listing:
         """Bytes of all files."""
         return sum(file.size for file in self.files)
 
+    def size_of(self, path: str) -> int | None:
+        """Bytes of a file; None when there is no such file."""
+        return next((file.size for file in self.files if file.path == path), None)
+
     def places(self) -> Iterator[Place]:
         """Every piece, file by file, from the first byte on. A piece may have several places."""
         for file in self.files:

@@ -25,6 +25,7 @@ from pathlib import Path
 
 import msgspec
 
+from training.fleet.datasets.chunks import FILE_BYTES_MAX, Patch, digests
 from training.fleet.datasets.pieces import ID, NAME, BadListing, Catalogue, Listing, parse
 from training.fleet.storage.errors import (
     BadName,
@@ -118,6 +119,21 @@ class DatasetShelf:
             raise PiecesMissing(f"piece {sha256[:12]} was damaged on the disk; {again}")
         return data
 
+    def chunks(self, dataset_id: str, path: str) -> list[tuple[str, int]]:
+        """SHA-256 and length of a file's chunks; none when it is not there, or too large to look through."""
+        size = self._listing("sets", dataset_id).size_of(path)
+        if size is None or size > FILE_BYTES_MAX:
+            return []
+        return digests(self.read(dataset_id, path, 0, size))
+
+    def read(self, dataset_id: str, path: str, first: int, length: int) -> Iterator[bytes]:
+        """Bytes of a file from its pieces, each verified. Raises NoDataset, PiecesMissing."""
+        last = first + length
+        for place in self._listing("sets", dataset_id).places():
+            if place.path == path and place.offset < last and first < place.offset + place.length:
+                data = self.piece(dataset_id, place.sha256)
+                yield data[max(0, first - place.offset) : last - place.offset]
+
     # -- pushing ------------------------------------------------------------------------------------------------
 
     def begin(self, dataset_id: str, document: bytes) -> Draft:
@@ -160,6 +176,17 @@ class DatasetShelf:
             )
             # Also of what was there: a crash may have cut its first writing short.
             self._sync_ways_to([self._piece(sha256) for sha256, _ in pieces])
+
+    def put_patched(self, dataset_id: str, sha256: str, patch: Patch) -> None:
+        """Take a piece that is made from a file of another data set. Raises as ``put``, and as ``read``."""
+        made, sent = list[bytes](), memoryview(patch.data)
+        for part in patch.parts:
+            if part.offset is None:
+                made.append(bytes(sent[: part.length]))
+                sent = sent[part.length :]
+            else:
+                made += self.read(patch.like, patch.path, part.offset, part.length)
+        self.put(dataset_id, [(sha256, b"".join(made))])
 
     def publish(self, dataset_id: str, name: str | None, now: float) -> Shelved:
         """Make an announced data set one that can be fetched, and let ``name`` stand for it. May be repeated.

@@ -54,6 +54,8 @@ POLICY: Mapping[tuple[str, str], Access] = {
     ("GET", _DATASET): Access.READER,  # hosts: what they may be given to train on
     ("PUT", f"{_DATASET}/piece/{{sha256}}"): Access.OPERATOR,
     ("PUT", f"{_DATASET}/pieces"): Access.OPERATOR,
+    ("PUT", f"{_DATASET}/patch/{{sha256}}"): Access.OPERATOR,
+    ("GET", f"{_DATASET}/chunks"): Access.OPERATOR,
     ("GET", f"{_DATASET}/piece/{{sha256}}"): Access.READER,
     ("POST", f"{_DATASET}/publish"): Access.OPERATOR,
     ("POST", f"{_DATASET}/remove"): Access.OPERATOR,

@@ -13,6 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from training.fleet.data_use import NameMoved, check_name_unused, check_unused, name_moved
+from training.fleet.datasets.chunks import HEADER_BYTES_MAX, read_patch
 from training.fleet.datasets.pieces import (
     BATCH_BYTES,
     BATCH_HEAD_BYTES,
@@ -25,6 +26,7 @@ from training.fleet.datasets.pieces import (
 from training.fleet.datasets.shelf import DatasetShelf, Shelved
 from training.fleet.protocol import (
     HEADER_SHA256,
+    DatasetChunksReply,
     DatasetDraftReply,
     DatasetPublishReply,
     DatasetPublishRequest,
@@ -55,6 +57,8 @@ def addresses() -> list[tuple[str, str, Endpoint]]:
         ("GET", _SET, listing),
         ("PUT", f"{_SET}/piece/{{sha256}}", take_piece),
         ("PUT", f"{_SET}/pieces", take_pieces),
+        ("PUT", f"{_SET}/patch/{{sha256}}", take_patch),
+        ("GET", f"{_SET}/chunks", chunks),
         ("GET", f"{_SET}/piece/{{sha256}}", piece),
         ("POST", f"{_SET}/publish", publish),
         ("POST", f"{_SET}/remove", remove),
@@ -101,6 +105,26 @@ async def take_pieces(hub: Hub, request: Request) -> Response:
     except BadListing as error:
         raise Refusal(Slug.WRONG_DIGEST, str(error)) from None
     await hub.disk(lambda: shelf.put(dataset_id, pieces))
+    return Response()
+
+
+async def chunks(hub: Hub, request: Request) -> Response:
+    """The chunks of a file of a published data set, by which a changed form of it is pushed as patches."""
+    shelf, dataset_id = _shelf(hub), _id(request)
+    path = request.query_params.get("path", "")
+    found = await hub.disk(lambda: shelf.chunks(dataset_id, path))
+    return reply(DatasetChunksReply(chunks=found))
+
+
+async def take_patch(hub: Hub, request: Request) -> Response:
+    """Take a piece as a patch of what another data set holds."""
+    shelf, dataset_id, sha256 = _shelf(hub), _id(request), request.path_params["sha256"]
+    body = await _body(hub, request, PIECE_BYTES + HEADER_BYTES_MAX)
+    try:
+        patch = read_patch(body)
+    except BadListing as error:
+        raise Refusal(Slug.WRONG_DIGEST, str(error)) from None
+    await hub.disk(lambda: shelf.put_patched(dataset_id, sha256, patch))
     return Response()
 
 

@@ -67,6 +67,7 @@ _IN_PATH = (
 _STATUS = _parameter(
     "query", "status", {"enum": [*JobStatus], "type": "string"}, "only jobs of this status"
 )
+_FILE = _parameter("query", "path", {"type": "string"}, "of the file, in the data set's listing")
 _REMOVED = _parameter(
     "query",
     "removed",
@@ -280,6 +281,14 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
     ("PUT", f"{_SET}/pieces"): Operation(
         "bring_pieces", "bring many small pieces in one body", slugs=(*_FETCHED, Slug.WRONG_DIGEST),
         upload=True, media="",
+    ),
+    ("PUT", f"{_SET}/patch/{{sha256}}"): Operation(
+        "patch_piece", "bring a piece as a patch of another data set's file",
+        slugs=(*_FETCHED, Slug.WRONG_DIGEST), upload=True, media="",
+    ),
+    ("GET", f"{_SET}/chunks"): Operation(
+        "chunks", "the chunks of a file, by which patches of it are made",
+        reply=wire.DatasetChunksReply, parameters=(_FILE,), slugs=_FETCHED,
     ),
     ("GET", _PIECE): Operation(
         "piece", "a piece's bytes", slugs=_FETCHED, media="application/octet-stream"

@@ -1,0 +1,225 @@
+"""A file that changed a little travels as patches of its older form, and arrives to the byte."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from receiver_running import Receiver, running
+
+from training.data.dataset import WindowSet, write_processed
+from training.data.schema import ChannelSpec
+from training.fleet.client import FleetClient, Refused
+from training.fleet.datasets import chunks
+from training.fleet.datasets.chunks import Part, Patch, digests, parts_of, placed, read_patch
+from training.fleet.datasets.client import push, read_folder
+from training.fleet.datasets.pieces import PIECE_BYTES, BadListing
+
+QUIET = lambda done, whole: None  # noqa: E731 - a progress that nobody watches
+
+
+def noise(size: int, seed: int = 1) -> bytes:
+    return random.Random(seed).randbytes(size)
+
+
+@pytest.fixture
+def receiver(tmp_path: Path) -> Iterator[Receiver]:
+    (tmp_path / "receiver").mkdir()
+    with running(tmp_path / "receiver") as receiver:
+        yield receiver
+
+
+def pushed(client: FleetClient, folder: Path) -> tuple[str, int]:
+    view, sent = push(client.datasets, folder, read_folder(folder, QUIET), "processed", QUIET)
+    return str(view["dataset_id"]), sent
+
+
+# ── cutting ─────────────────────────────────────────────────────────────────────────────────
+
+
+@settings(max_examples=20)
+@given(st.lists(st.integers(0, 400_000), max_size=5), st.integers(0, 2**32))
+def test_chunks_are_the_file_however_it_comes_in_blocks(sizes: list[int], seed: int) -> None:
+    blocks = [noise(size, seed + n) for n, size in enumerate(sizes)]
+    whole = b"".join(blocks)
+    found = list(chunks.chunks(blocks))
+    assert b"".join(found) == whole
+    assert found == list(chunks.chunks([whole]))
+    assert all(len(each) <= chunks.MOST for each in found)
+    assert all(len(each) > chunks.LEAST for each in found[:-1])
+
+
+def test_bytes_are_cut_alike_wherever_they_lie() -> None:
+    old = noise(3_000_000)
+    new = old[:700_000] + b"some bytes that came in" + old[700_500:]
+    known = placed(digests([old]))
+    lacking = sum(size for sha256, size in digests([new]) if sha256 not in known)
+    assert lacking < 2 * chunks.MOST
+
+
+def test_without_marks_nothing_breaks() -> None:
+    assert [len(each) for each in chunks.chunks([bytes(600_000)])] == [262_144, 262_144, 75_712]
+
+
+@settings(max_examples=30)
+@given(st.data())
+def test_a_piece_is_made_again_from_its_parts(data: st.DataObject) -> None:
+    old = noise(900_000)
+    cut, gone = data.draw(st.integers(0, 900_000)), data.draw(st.integers(0, 50_000))
+    new = old[:cut] + data.draw(st.binary(max_size=100)) + old[cut + gone :]
+    first = data.draw(st.integers(0, len(new)))
+    piece = new[first : first + 500_000]
+    parts = parts_of(first, len(piece), digests([new]), placed(digests([old])))
+    made, at = bytearray(), 0
+    for part in parts:
+        source = piece[at : at + part.length]
+        made += source if part.offset is None else old[part.offset : part.offset + part.length]
+        at += part.length
+    assert made == piece
+
+
+# ── the wire ────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_patch_comes_out_of_a_body_as_it_went_in() -> None:
+    patch = Patch("a" * 64, "t/x.npy", (Part(5, 7), Part(3)), b"new")
+    assert read_patch(patch.body) == patch
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"{}\n",
+        b"[1]\nabc",
+        b'{"like":"a","parts":[[3,null]],"path":"x"}\nab',
+        b'{"like":"a","parts":[[-1,4]],"path":"x"}\n',
+        b'{"like":"a","parts":[[2.0,4]],"path":"x"}\n',
+        b'{"like":"a","parts":[[1048577,0]],"path":"x"}\n',
+        b'{"like":1,"parts":[],"path":"x"}\n',
+    ],
+)
+def test_what_is_no_patch_is_refused(body: bytes) -> None:
+    with pytest.raises(BadListing):
+        read_patch(body)
+
+
+@given(st.binary(max_size=300))
+def test_no_body_is_a_traceback(body: bytes) -> None:
+    try:
+        read_patch(body)
+    except BadListing:
+        return
+
+
+# ── pushing ─────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_few_bytes_that_come_in_move_few_bytes(receiver: Receiver, tmp_path: Path) -> None:
+    folder, client = tmp_path / "processed", receiver.client()
+    folder.mkdir()
+    old = noise(4 * PIECE_BYTES)
+    (folder / "table").write_bytes(old)
+    first, _ = pushed(client, folder)
+    new = old[:1_500_000] + b"a row more" + old[1_500_000:]
+    (folder / "table").write_bytes(new)
+    second, sent = pushed(client, folder)
+    assert second != first
+    assert 0 < sent < 0.1 * len(new)
+    listing = client.datasets.listing(second)
+    fetched = b"".join(client.datasets.piece(second, p.sha256) for p in listing.places())
+    assert fetched == new
+
+
+def test_an_older_form_that_is_damaged_costs_a_whole_piece_and_no_more(
+    receiver: Receiver, tmp_path: Path
+) -> None:
+    folder, client = tmp_path / "processed", receiver.client()
+    folder.mkdir()
+    old = noise(2 * PIECE_BYTES)
+    (folder / "table").write_bytes(old)
+    first, _ = pushed(client, folder)
+    sha256 = client.datasets.listing(first).files[0].pieces[0]
+    (rotten,) = (tmp_path / "receiver").rglob(f"pieces/*/{sha256}")
+    rotten.write_bytes(b"rot" + old[3:PIECE_BYTES])
+    (folder / "table").write_bytes(b"x" + old)
+    second, sent = pushed(client, folder)
+    assert sent >= 2 * PIECE_BYTES
+    listing = client.datasets.listing(second)
+    assert b"".join(client.datasets.piece(second, p.sha256) for p in listing.places()) == b"x" + old
+
+
+def test_a_patch_that_makes_another_piece_is_refused(receiver: Receiver, tmp_path: Path) -> None:
+    folder, client = tmp_path / "processed", receiver.client()
+    folder.mkdir()
+    (folder / "table").write_bytes(noise(1000))
+    first, _ = pushed(client, folder)
+    (folder / "table").write_bytes(noise(1000, 2))
+    listing = read_folder(folder, QUIET)
+    client.datasets.announce(listing)
+    (sha256,) = listing.lengths
+    for patch in (
+        Patch(first, "table", (Part(1000, 0),), b""),
+        Patch(first, "table", (Part(1000, 500),), b""),
+        Patch(first, "no such file", (Part(1000, 0),), b""),
+        Patch("0" * 64, "table", (Part(1000, 0),), b""),
+    ):
+        with pytest.raises(Refused):
+            client.datasets._put(
+                f"/v1/dataset/{listing.dataset_id}/patch/{sha256}", patch.body, 1, answers=False
+            )
+    assert client.datasets.announce(listing)["missing"] == [sha256]
+    whole = Patch(first, "table", (Part(1000),), noise(1000, 2))
+    assert client.datasets.patch(listing.dataset_id, sha256, whole) > 1000
+    assert hashlib.sha256(noise(1000, 2)).hexdigest() == sha256
+    assert client.datasets.announce(listing)["missing"] == []
+
+
+def test_one_changed_episode_of_a_data_set_moves_a_tenth_of_it_at_most(
+    receiver: Receiver, tmp_path: Path
+) -> None:
+    """The feature table is what makes it hard: its columns lie one after the other, each with all episodes."""
+    folder, client = tmp_path / "processed", receiver.client()
+    rng = np.random.default_rng(3)
+    episodes, windows = 150, 16
+    of_window = np.repeat(np.arange(episodes), windows)
+    X = rng.normal(size=(of_window.size, 12, 32)).astype(np.float32)
+
+    def build() -> None:
+        write_processed(
+            folder,
+            WindowSet(
+                X=X,
+                episode=np.array([f"e{n:03}" for n in of_window]),
+                host=np.full(of_window.size, "pi"),
+                t_start=np.arange(of_window.size) * 4.0,
+                t_end=np.arange(of_window.size) * 4.0 + 4.0,
+                label=np.where(of_window % 2 == 0, "benign", "malicious"),
+            ),
+            channels=[
+                ChannelSpec(name=f"c{n}", unit="1", kind="gauge", modes=("oracle", "realistic"))
+                for n in range(12)
+            ],
+            sample_hz=8.0,
+            window_s=4.0,
+            stride_s=4.0,
+            target="malicious",
+            label_names=["benign", "malicious"],
+            normaliser={"kind": "none"},
+            validation_rows=[],
+        )
+
+    build()
+    first, _ = pushed(client, folder)
+    X[of_window == 40] *= 1.01
+    build()
+    second, sent = pushed(client, folder)
+    assert second != first
+    size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+    assert 0 < sent <= 0.1 * size, f"{sent / size:.1%} of it travelled"
