@@ -6,12 +6,14 @@ import json
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import polars as pl
 import pytest
 from trainer_builders import SHORT, StopAfter, arguments, run
 
 from training.data.dataset import WindowSet, load_validation, write_processed
+from training.data.identity import marks_of
 from training.data.schema import ChannelSpec, Timing
 from training.data.split import Side
 from training.trainer import compare as comparing
@@ -219,6 +221,76 @@ def test_sides_are_known_by_content_in_other_data(
     assert rows["side"].to_list() == expected.tolist()
 
 
+def cut_again(shift: int) -> tuple[np.ndarray, np.ndarray]:
+    """(windows, number of each one's recording): the recordings of ``walks``, without their first samples."""
+    X, _ = walks()
+    lines = X.reshape(40, 4, 2, 8).transpose(0, 2, 1, 3).reshape(40, 2, 32)[:, :, shift:]
+    kept = lines[:, :, :24].reshape(40, 2, 3, 8).transpose(0, 2, 1, 3)
+    return kept.reshape(120, 2, 8), np.repeat(np.arange(40), 3)
+
+
+@pytest.mark.parametrize("shift", [1, 3, 4, 7])
+def test_windows_cut_otherwise_from_the_same_samples_are_not_new(
+    trained: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str], shift: int
+) -> None:
+    """An export that began three samples later had no window in common, and counted as new: half of it had trained."""
+    data, checkpoint = trained
+    known, _ = scored(checkpoint, data, capsys)
+    of = dict(zip(known["episode_id"].to_list(), known["side"].to_list(), strict=True))
+    X, recording = cut_again(shift)
+    fresh, _ = walks(seed=9, recordings=10)
+    other = write(
+        tmp_path / "other", np.concatenate([X, fresh]), 100 + np.r_[recording, 40 + np.arange(40) // 4]
+    )  # fmt: skip
+    rows, said = scored(checkpoint, other, capsys)
+    expected = [of[str(number)] for number in recording.tolist()] + ["new"] * 40
+    assert rows["side"].to_list() == expected
+    assert "a copy that was rounded or scaled is not recognised" in said
+    one = scoring.judge(checkpoint, other)
+    found = comparing.compare(one, one, other_data=True, n_resamples=200)
+    assert found["left_out"] == sum(side not in ("test", "new") for side in expected)
+
+
+def test_an_idle_hour_that_trained_makes_no_other_one_known(tmp_path: Path) -> None:
+    X, recording = walks()
+    X[:100] = 0.0
+    fresh, _ = walks(seed=9)
+    fresh[:, :, :6] = 0.0
+    found = inputs_of(write(tmp_path / "d", X, recording, label=recording % 2))
+    split = split_inputs(found, recipe="sample", train_hosts=(), seed=0, supervised=False)
+    kept = {"seen": msgspec.to_builtins(seen.keep(found, split))}
+    other = inputs_of(write(tmp_path / "o", fresh, recording, label=recording % 2))
+    assert set(seen.sides_by_content(kept, other).tolist()) == {"new"}
+
+
+def test_marks_are_few_and_found_in_another_cut() -> None:
+    line = np.random.default_rng(5).normal(size=(2, 4096)).cumsum(axis=1).astype(np.float32)
+    cuts = [sliding(line, begin, samples=64, stride=32) for begin in (0, 13)]
+    every = seen._every(*cuts[0].shape[::2])
+    known, other = (marks_of(X, ("a", "b"), every, telling=True) for X in cuts)
+    assert np.unique(known.digest).size < 6 * len(cuts[0])
+    hit = np.unique(other.window[np.isin(other.digest, known.digest)])
+    assert hit.size > 0.95 * len(cuts[1])
+    assert seen._every(10**6, 64) > every  # what a checkpoint keeps is bounded
+
+
+def sliding(line: np.ndarray, begin: int, *, samples: int, stride: int) -> np.ndarray:
+    starts = range(begin, line.shape[1] - samples + 1, stride)
+    return np.stack([line[:, start : start + samples] for start in starts])
+
+
+def test_a_checkpoint_that_keeps_no_marks_knows_whole_windows(
+    trained: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data, checkpoint = trained
+    document = json.loads(checkpoint.read_text())
+    del document["seen"]["marks"], document["seen"]["every"]
+    X, recording = cut_again(3)
+    other = inputs_of(write(tmp_path / "o", X, recording))
+    assert set(seen.sides_by_content(document, other).tolist()) == {"new"}
+    assert "train" in seen.sides_by_content(document, inputs_of(data)).tolist()
+
+
 def test_a_checkpoint_of_before_says_that_it_cannot_know(
     trained: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -307,15 +379,15 @@ def test_what_is_kept_of_windows_is_small_sorted_and_bounded(
 ) -> None:
     found = inputs_of(write(tmp_path / "d", noise(), np.arange(80) // 4))
     split = split_inputs(found, recipe="sample", train_hosts=(), seed=0, supervised=False)
-    kept = seen.keep(found.window_digests, split)
+    kept = seen.keep(found, split)
     assert kept.sides is not None
     assert sum(len(text) for text in kept.sides.values()) < 80 * 8 + 4 * 4
     train = kept.digests(Side.TRAIN)
     assert train.size == split.train.size
     assert (np.diff(train.astype(np.int64)) > 0).all()
     monkeypatch.setattr(seen, "MOST_WINDOWS", 79)
-    assert seen.keep(found.window_digests, split) == seen.Seen(sides=None)
-    assert seen.sides_by_content({"seen": {"sides": None}}, found.window_digests) is None
+    assert seen.keep(found, split) == seen.Seen(sides=None)
+    assert seen.sides_by_content({"seen": {"sides": None}}, found) is None
     assert seen.why_unknown({"seen": {"sides": None}}) == seen.TOO_MANY
 
 

@@ -128,6 +128,43 @@ def _runs(rows: Digests, length: int) -> Digests:
     return _mixed(total)
 
 
+class Marks(NamedTuple):
+    """Runs of samples inside windows, drawn by their content: who cuts the same samples otherwise draws the same."""
+
+    window: IntArray  # (n,) the window of each run
+    digest: Digests  # (n,)
+
+
+def marks_of(X: NDArray[np.float32], names: Sequence[str], every: int, *, telling: bool) -> Marks:
+    """One in ``every`` runs of samples of windows ``X`` (N, C, T); ``telling``: only such as chance does not repeat."""
+    length = run_length(X.shape[2])
+    samples = _sample_digests(X, names)
+    chance = _Chance(X)
+    windows, digests = [], []
+    step = max(1, CHUNK_VALUES // (X.shape[1] * X.shape[2]))
+    for start in range(0, len(X), step):
+        runs = _runs(samples[start : start + step], length)
+        row, offset = np.nonzero(runs % np.uint64(every) == 0)
+        if telling and row.size:
+            part = np.asarray(X[start : start + step], dtype=np.float32)
+            places = offset[:, None] + np.arange(length)
+            run = part[row[:, None], :, places].transpose(0, 2, 1)  # (n, C, length)
+            said = chance.excluded(run, np.arange(row.size), 0, length)
+            keep = np.array([said[number] for number in range(row.size)], dtype=bool)
+            row, offset = row[keep], offset[keep]
+        windows.append(row + start)
+        digests.append(runs[row, offset])
+    return Marks(
+        np.concatenate([*windows, np.empty(0, np.int64)]),
+        np.concatenate([*digests, np.empty(0, np.uint64)]),
+    )
+
+
+def run_length(samples: int) -> int:
+    """Of how many samples a run is by which windows are known to share some."""
+    return max(4, samples // 4)
+
+
 # -- kin ---------------------------------------------------------------------------------------------------------------
 
 
@@ -205,7 +242,7 @@ def _shared_samples(
     X: NDArray[np.float32], digests: Digests, of: IntArray, chance: _Chance
 ) -> tuple[set[tuple[int, int]], int]:
     """Pairs of recordings of which one holds the first samples of a window of the other; and how many windows do."""
-    length = max(4, X.shape[2] // 4)
+    length = run_length(X.shape[2])
     begins = _whole(digests[:, :length])
     order = np.lexsort((of, begins))
     known, place, group = np.unique(begins[order], return_index=True, return_inverse=True)

@@ -43,6 +43,8 @@ class Inputs:
     schema_hash: str
     schema_fields: Mapping[str, Any]  # what the hash covers
     digest: str  # of the data set
+    tensors: NDArray[np.float32]  # (N, C, T) the windows of the channels that the mode may see
+    channel_names: tuple[str, ...]
     window_digests: NDArray[np.uint64]  # (N,) of the samples that the mode may see
     validation_digest: str | None
     quarantined: tuple[Mapping[str, Any], ...]
@@ -142,6 +144,8 @@ def from_dataset(
         schema_hash=data.schema_hash,
         schema_fields=msgspec.to_builtins(data.schema),
         digest=data.data_digest,
+        tensors=data.tensors,
+        channel_names=tuple(data.channel_names),
         window_digests=window_digests(data.tensors, data.channel_names),
         validation_digest=data.validation_digest,
         quarantined=quarantined,

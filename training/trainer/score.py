@@ -197,7 +197,7 @@ def sides(judged: Judged) -> NDArray[np.str_] | None:
             split = split_again(judged)
             if split.fingerprint == judged.document["split"]["fingerprint"]:
                 return sides_of_split(split, inputs.y.size)
-    return sides_by_content(judged.document, inputs.window_digests)
+    return sides_by_content(judged.document, inputs)
 
 
 def split_again(judged: Judged) -> Split:
@@ -218,7 +218,7 @@ def remarks(judged: Judged, side: NDArray[np.str_] | None) -> list[str]:
     """What a reader of the scores must know, a sentence each: which rows are no test, and how unlike the data are."""
     from training.data.schema import Timing
     from training.trainer import ranges
-    from training.trainer.seen import why_unknown
+    from training.trainer.seen import NEW, why_unknown
 
     if side is None:
         first = f"Which of these windows {judged.name} has seen is not known: {why_unknown(judged.document)}."
@@ -226,6 +226,8 @@ def remarks(judged: Judged, side: NDArray[np.str_] | None) -> list[str]:
         listed = side.tolist()
         shown = ", ".join(f"{name} {listed.count(name):,}" for name in dict.fromkeys(listed))
         first = f"Windows by side: {shown}; only test and new ones tell how good the model is."
+        if NEW in listed:
+            first += " New is what shares no samples with them: a copy that was rounded or scaled is not recognised."
     inputs, said = judged.inputs, [first, *ranges.said_of(judged.inputs, judged.document)]
     if inputs.schema_fields.get("time") in (Timing.STARTS, Timing.NONE):
         said.append(

@@ -1,5 +1,8 @@
 """Which windows a model has seen, by content: kept in its checkpoint, asked by ``score`` and ``compare``.
 
+Windows that are cut from the same samples elsewhere are known by marks: runs of a quarter of a window that their own
+content draws, four to eight in a window, so that both cuts draw the same.
+
 The checkpoint has, for each side of its split, the sorted digests of the windows, six bytes each (of a million windows
 one in 280 million others would be mistaken for one of them). A digest covers the channels that the model's mode may
 see, and neither number, name, host nor time.
@@ -16,11 +19,14 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from training.data.identity import marks_of, run_length
 from training.data.split import Side, Split
 from training.trainer.inputs import Inputs
 
 BYTES = 6
 MOST_WINDOWS = 4_000_000  # beyond, a checkpoint would be larger than what is read of one
+MARKS = 8  # at most as many in a window, before those that neighbours share are counted once
+MOST_MARKS = 1 << 20
 NEW = "new"  # the side of a window that is on none
 WITHOUT = (
     "its checkpoint does not keep which windows it has seen: it was made by an earlier version"
@@ -32,29 +38,59 @@ _Text = Annotated[str, msgspec.Meta(max_length=MOST_WINDOWS * BYTES * 4 // 3 + 4
 
 
 class Seen(msgspec.Struct, frozen=True):
-    """The member ``seen`` of a checkpoint. ``sides`` is None where there were too many windows to keep."""
+    """The member ``seen`` of a checkpoint. ``sides`` is None where there were too many windows to keep.
+
+    ``marks`` are of one in ``every`` runs of samples; None in checkpoints of before they were kept.
+    """
 
     sides: dict[Side, _Text] | None
+    marks: dict[Side, _Text] | None = None
+    every: Annotated[int, msgspec.Meta(ge=1, le=1 << 62)] = 1
 
     def digests(self, side: Side) -> Digests:
-        """Of one side, sorted, shortened to their first ``BYTES``. Raises ValueError where these are none."""
-        try:
-            data = base64.b64decode((self.sides or {}).get(side, ""), validate=True)
-        except binascii.Error as error:
-            raise ValueError(f"seen.sides.{side} is no Base64 ({error})") from None
-        if len(data) % BYTES:
-            raise ValueError(f"seen.sides.{side} holds no digests of {BYTES} bytes")
-        whole = np.zeros((len(data) // BYTES, 8), dtype=np.uint8)
-        whole[:, 8 - BYTES :] = np.frombuffer(data, dtype=np.uint8).reshape(-1, BYTES)
-        found: Digests = whole.view(">u8")[:, 0].astype(np.uint64)
-        return found
+        """Of the windows of one side, sorted, shortened to their first ``BYTES``. Raises ValueError for none."""
+        return _unpacked(self.sides, "sides", side)
+
+    def marked(self, side: Side) -> Digests:
+        """Of the marks of one side, alike."""
+        return _unpacked(self.marks, "marks", side)
 
 
-def keep(digests: Digests, split: Split) -> Seen:
-    """What a checkpoint keeps of the windows (N digests) on each side."""
+def _unpacked(kept: dict[Side, str] | None, what: str, side: Side) -> Digests:
+    try:
+        data = base64.b64decode((kept or {}).get(side, ""), validate=True)
+    except binascii.Error as error:
+        raise ValueError(f"seen.{what}.{side} is no Base64 ({error})") from None
+    if len(data) % BYTES:
+        raise ValueError(f"seen.{what}.{side} holds no digests of {BYTES} bytes")
+    whole = np.zeros((len(data) // BYTES, 8), dtype=np.uint8)
+    whole[:, 8 - BYTES :] = np.frombuffer(data, dtype=np.uint8).reshape(-1, BYTES)
+    found: Digests = whole.view(">u8")[:, 0].astype(np.uint64)
+    return found
+
+
+def keep(inputs: Inputs, split: Split) -> Seen:
+    """What a checkpoint keeps of the windows on each side."""
+    digests = inputs.window_digests
     if digests.size > MOST_WINDOWS:
         return Seen(sides=None)
-    return Seen(sides={side: _packed(digests[split.side(side)]) for side in Side})
+    every = _every(*inputs.tensors.shape[::2])
+    marks = marks_of(inputs.tensors, inputs.channel_names, every, telling=True)
+    return Seen(
+        sides={side: _packed(digests[split.side(side)]) for side in Side},
+        marks={
+            side: _packed(marks.digest[np.isin(marks.window, split.side(side))]) for side in Side
+        },
+        every=every,
+    )
+
+
+def _every(windows: int, samples: int) -> int:
+    """One in how many runs is a mark: a power of two, so that a window has enough of them and a checkpoint few."""
+    runs, every = samples - run_length(samples) + 1, 1
+    while runs > MARKS * every or runs * windows > MOST_MARKS * every:
+        every *= 2
+    return every
 
 
 def _packed(digests: Digests) -> str:
@@ -66,18 +102,25 @@ def _short(digests: Digests) -> Digests:
     return digests >> np.uint64(8 * (8 - BYTES))
 
 
-def sides_by_content(document: Mapping[str, Any], digests: Digests) -> NDArray[np.str_] | None:
-    """The side (N) that each window was on in training, or ``new``; None where the checkpoint does not know.
+def sides_by_content(document: Mapping[str, Any], inputs: Inputs) -> NDArray[np.str_] | None:
+    """The side (N) that each window, or part of it, was on in training, or ``new``; None where nobody knows.
 
     A window that was on two sides counts for the first: what trained a model is no test of it.
     """
     seen = None if document.get("seen") is None else msgspec.convert(document["seen"], Seen)
     if seen is None or seen.sides is None:
         return None
-    side = np.full(digests.size, NEW, dtype="U5")
-    short = _short(digests)
+    side = np.full(inputs.window_digests.size, NEW, dtype="U5")
+    short = _short(inputs.window_digests)
     for name in reversed(Side):
         side[np.isin(short, seen.digests(name))] = name.value
+    if seen.marks is None or not (side == NEW).any():
+        return side
+    rows = np.flatnonzero(side == NEW)
+    marks = marks_of(inputs.tensors[rows], inputs.channel_names, seen.every, telling=False)
+    short = _short(marks.digest)
+    for name in reversed(Side):
+        side[rows[marks.window[np.isin(short, seen.marked(name))]]] = name.value
     return side
 
 

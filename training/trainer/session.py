@@ -237,7 +237,7 @@ def _document(
         "levels": None if levels is None else levels.to_dict(),
         "hyper": dict(args.hyper),
         "split": split.to_dict(),
-        "seen": msgspec.to_builtins(keep(inputs.window_digests, split)),
+        "seen": msgspec.to_builtins(keep(inputs, split)),
         "ranges": msgspec.to_builtins(ranges_of(inputs, split.train)),
         "run_key": key.to_dict(),
     }
