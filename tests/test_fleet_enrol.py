@@ -119,6 +119,34 @@ def test_the_answer_to_a_join_may_be_lost(receiver: SecureReceiver, person: Pers
     assert refused.value.slug == "join_refused"
 
 
+def test_who_joins_anew_replaces_who_had_the_name_and_a_renewal_does_not(
+    receiver: SecureReceiver, person: Person
+) -> None:
+    def joined() -> bytes:
+        words = dict(zip(*[iter(person.line("pi"))] * 2, strict=True))
+        key, request = new_request("pi")
+        body = {"name": "pi", "code": words["--code"], "csr": request}
+        answers = [receiver.showing(None).post_json("/v1/join", body) for _ in range(2)]
+        pems = [key + answer["certificate"].encode() for answer in answers]
+        receiver.showing(pems[0]).post_json("/v1/renew", {"csr": new_request("pi")[1]})
+        for pem in pems:  # an answer may be lost, so each of them is good
+            receiver.showing(pem).claim(a_capability())
+        return pems[0]
+
+    other, _ = receiver.admitted("desktop")
+    first = joined()
+    assert person.jobs("enroll", "pi") == 0  # a code alone puts nobody out
+    receiver.showing(first).claim(a_capability())
+    second = joined()
+    with pytest.raises(Refused) as refused:
+        receiver.showing(first).claim(a_capability())
+    assert refused.value.slug == "certificate_revoked"
+    receiver.showing(second).claim(a_capability())
+    receiver.showing(other, name="desktop").claim(a_capability())
+    valid = [each for each in receiver.hub.door.registry.certificates() if not each.revoked_at]
+    assert [each.name for each in valid] == ["desktop", "pi", "pi", "pi"]
+
+
 @pytest.mark.parametrize(
     ("change", "code", "words"),
     [

@@ -195,7 +195,7 @@ def entered(registry: Registry, clock: FakeClock, name: str = "pi", mark: str = 
     code = registry.invite(Role.HOST, name).code
     digest = registry.check_code(Role.HOST, name, code, b"csr")
     made = Certified(mark * 64, Role.HOST, name, clock.now(), clock.now() + 30 * DAY_S)
-    registry.admit(made, digest, b"csr")()
+    registry.admit(made, digest, b"csr")[1]()
     return made
 
 
@@ -214,7 +214,7 @@ def test_a_code_is_good_once_for_its_name_and_for_15_minutes(
     clock.advance(CODE_LIFE_S - 1)
     digest = registry.check_code(Role.HOST, "pi", code, b"csr")
     made = Certified("1" * 64, Role.HOST, "pi", clock.now(), clock.now() + 1)
-    registry.admit(made, digest, b"csr")()
+    registry.admit(made, digest, b"csr")[1]()
     assert registry.check_code(Role.HOST, "pi", code, b"csr") == digest  # its answer was lost
     said = refused(
         Slug.JOIN_REFUSED, lambda: registry.check_code(Role.HOST, "pi", code, b"another")
@@ -256,7 +256,7 @@ def test_a_revocation_outlives_a_renewal_at_the_same_moment(
     """Whatever the order in which they are written, and in which they come to count."""
     entered(registry, clock)
     renewed = Certified("2" * 64, Role.HOST, "pi", clock.now(), clock.now() + 30 * DAY_S)
-    renewal = registry.admit(renewed, None, b"csr")
+    _, renewal = registry.admit(renewed, None, b"csr")
     _, revocation = registry.revoke(Role.HOST, "pi")
     revocation()
     renewal()
@@ -273,10 +273,25 @@ def test_a_revocation_voids_used_codes_too(registry: Registry, clock: FakeClock)
     digest = registry.check_code(Role.HOST, "pi", code, b"csr")
     registry.admit(
         Certified("1" * 64, Role.HOST, "pi", clock.now(), clock.now() + DAY_S), digest, b"csr"
-    )()
+    )[1]()
     assert registry.check_code(Role.HOST, "pi", code, b"csr") == digest
     registry.revoke(Role.HOST, "pi")[1]()
     refused(Slug.JOIN_REFUSED, lambda: registry.check_code(Role.HOST, "pi", code, b"csr"))
+
+
+def test_who_joins_anew_revokes_what_had_the_name_for_good(
+    registry: Registry, clock: FakeClock, queue: JobQueue
+) -> None:
+    def join(number: str, name: str) -> None:
+        digest = registry.check_code(Role.HOST, name, registry.invite(Role.HOST, name).code, b"csr")
+        made = Certified(number * 64, Role.HOST, name, clock.now(), clock.now() + DAY_S)
+        registry.admit(made, digest, b"csr")[1]()
+
+    join("1", "pi")
+    join("2", "desktop")
+    join("3", "pi")
+    for each in (registry, Registry(queue.db, clock)):
+        assert [each.revoked(number * 64) for number in "123"] == [True, False, False]
 
 
 def test_who_puts_an_operator_out_voids_what_he_may_have_made_for_later(registry: Registry) -> None:

@@ -151,9 +151,16 @@ class Registry:
 
     # -- certificates -------------------------------------------------------------------------------------------
 
-    def admit(self, certified: Certified, code_sha256: str | None, request: bytes) -> Apply:
-        """Enter a certificate, using up the code it was asked for with (None: a renewal)."""
+    def admit(
+        self, certified: Certified, code_sha256: str | None, request: bytes
+    ) -> tuple[list[Certified], Apply]:
+        """Enter a certificate, using up the code it was asked for with (None: a renewal); and those that it revokes.
+
+        Who joins anew replaces what had the name. A renewal does not, for its answer may be lost; nor does the same
+        request when it comes again.
+        """
         now = self._clock.now()
+        gone: list[Certified] = []
         if code_sha256 is None:
             # Asked here and not only at the door: a revocation may have been written since.
             standing = self._standing(certified.role, certified.name, now)
@@ -161,11 +168,17 @@ class Registry:
                 raise Refusal(Slug.CERTIFICATE_REVOKED, f"{certified.name} was revoked meanwhile")
             _check_pace(standing, now)
         else:
+            invitation = self._db.one("invitation", code_sha256=code_sha256)
+            if invitation is not None and invitation["used_by"] is None:
+                standing = self._standing(certified.role, certified.name, now)
+                gone = [replace(each, revoked_at=now) for each in standing]
             used = self._db.run(
                 "use_invitation", code_sha256=code_sha256, used_by=_digest(request), now=now
             )
             if not used:
                 raise Refusal(Slug.JOIN_REFUSED, "the code was used at the same moment; ask anew")
+        if gone:
+            self._db.run("revoke_certificates", role=certified.role, name=certified.name, now=now)
         self._db.run(
             "add_certificate",
             fingerprint=certified.fingerprint,
@@ -176,10 +189,11 @@ class Registry:
         )
 
         def apply() -> None:
+            self._certificates.update({each.fingerprint: each for each in gone})
             # A revocation that was written after this one may have been applied before it.
             self._certificates.setdefault(certified.fingerprint, certified)
 
-        return apply
+        return gone, apply
 
     def check_pace(self, role: Role, name: str) -> None:
         """Refuse a renewal that comes too soon; asked before anything is signed, and again by :meth:`admit`."""

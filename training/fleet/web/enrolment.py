@@ -247,18 +247,28 @@ async def _issue(hub: Hub, own: Authority, csr: str, role: Role, name: str) -> I
 async def _enter(
     hub: Hub, request: Request, certified: Certified, code: str | None, asked: bytes, who: str
 ) -> None:
-    def decide() -> Apply:
-        apply = hub.door.registry.admit(certified, code, asked)
+    def decide() -> tuple[list[Certified], Apply]:
+        gone, apply = hub.door.registry.admit(certified, code, asked)
         hub.audit.write(
             who,
             Act.RENEW if code is None else Act.JOIN,
             f"{certified.role} {certified.name}",
+            before={"certificates": len(gone)} if gone else None,
             after={"certificate": certified.fingerprint, "until": certified.expires_at},
         )
-        return apply
+        return gone, apply
 
-    apply = await hub.act(request, decide)
+    gone, apply = await hub.act(request, decide)
     apply()
+    if gone:  # who had them is cut off, and told why when it asks again
+        hub.hang_up(hub.door.registry.revoked)
+        hub.room.wake()
+        logger.warning(
+            "%s %s joined anew: %d earlier certificates are revoked",
+            certified.role,
+            certified.name,
+            len(gone),
+        )
 
 
 def _times(issued: Issued) -> tuple[float, float]:
