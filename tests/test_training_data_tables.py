@@ -196,6 +196,24 @@ def test_a_running_total_is_refused_or_made_a_rate(ingested):
     )
 
 
+def test_what_only_runs_down_is_refused_or_kept(ingested):
+    """Free bytes that shrink in every recording tell a benign beginning from the attack behind it, and nothing else."""
+    rows = recordings().with_columns(free=-pl.int_range(pl.len()).cast(pl.Float64))
+    said = ingested.refused(rows, *CUT)
+    assert "Never rising inside a recording: free: what only runs down tells when, not what" in said
+    ingested.taken(rows, *CUT, "--level", "free")
+
+
+def test_a_cell_of_text_among_numbers_is_named(ingested):
+    rows = recordings().with_columns(pl.col("x").cast(pl.String))
+    x = rows["x"].to_list()
+    x[6] = x[9] = "n.a."
+    said = ingested.refused(rows.with_columns(x=pl.Series(x)), *CUT)
+    assert "holds text in 2 of 320 rows, the first 'n.a.' in row 7 (leave a cell empty" in said
+    said = ingested.refused(rows.with_columns(x=pl.lit("tcp")), *CUT)
+    assert "is a channel but holds no numbers: leave it out" in said
+
+
 def test_a_total_that_is_reset_did_not_grow():
     total, t = np.array([5.0, 7.0, 1.0, 4.0, 100.0, 104.0]), np.array([0.0, 1, 2, 4, 0, 2])
     group = np.array([0, 0, 0, 0, 1, 1])
@@ -462,6 +480,24 @@ def test_dates_become_seconds(ingested):
 )  # fmt: skip
 def test_times_that_may_be_milliseconds_are_refused(ingested, t, options, sentence):
     assert sentence in ingested.refused(arrays(t=t), *options)
+
+
+def test_windows_of_one_recording_at_one_time_are_refused(ingested):
+    """Dates in 32 bits are two minutes apart: ten windows began at one time, and alarms a day were a tenth."""
+    t = (1.76e9 + np.arange(24) * 8.0).astype(np.float32)
+    said = ingested.refused(arrays(t=t))
+    assert "Two windows of the recording '0' begin at the time 1760000000" in said
+    once = arrays(t=np.arange(24) * 8.0)
+    ingested.taken(once)
+    twice = {name: np.repeat(values, 2, axis=0) for name, values in once.items()}
+    ingested.taken(twice, "--allow-copies")
+
+
+@pytest.mark.filterwarnings("error")
+def test_values_that_no_number_holds_are_refused_in_one_sentence(ingested):
+    assert "not finite numbers" in ingested.refused(arrays(X=np.full((24, 2, 8), 1e39)))
+    y = np.where(np.arange(24) == 3, np.nan, np.arange(24) % 2)
+    assert "not whole" in ingested.refused(arrays(y=y))
 
 
 def test_a_window_shorter_than_half_a_step_is_refused(ingested):

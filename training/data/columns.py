@@ -125,6 +125,7 @@ class Suspects:
     """Channels by what their values look like."""
 
     totals: tuple[str, ...] = ()  # never fall inside a recording
+    remainders: tuple[str, ...] = ()  # never rise inside one
     ids: tuple[str, ...] = ()  # one value a recording, another in the next of the same host
     labels: tuple[str, ...] = ()  # one value a class
     of_hosts: tuple[str, ...] = ()  # one value a host
@@ -165,6 +166,8 @@ def suspects(
             found["of_recordings"].append(name)
         elif _never_falls(values[order], follows):
             found["totals"].append(name)
+        elif _never_falls(-values[order], follows):
+            found["remainders"].append(name)
     return Suspects(**{kind: tuple(names) for kind, names in found.items()})
 
 
@@ -193,9 +196,9 @@ def _never_falls(values: NDArray[np.float32], follows: NDArray[np.bool_]) -> boo
 
 def judge(found: Suspects, wanted: Wanted) -> list[str]:
     """Notes on the channels; raises DataError for one that is nearly surely no channel and was not said to be one."""
-    labels, totals, ids = (
+    labels, totals, remainders, ids = (
         [name for name in kind if name not in wanted.level]
-        for kind in (found.labels, found.totals, found.ids)
+        for kind in (found.labels, found.totals, found.remainders, found.ids)
     )
     if labels:
         raise DataError(
@@ -206,6 +209,11 @@ def judge(found: Suspects, wanted: Wanted) -> list[str]:
         raise DataError(
             f"Never falling inside a recording: {listed(totals)}: a row number or a running total tells when, not "
             "what; make it a rate with --counter NAME, leave it out with --ignore NAME, or keep it with --level NAME."
+        )
+    if remainders:
+        raise DataError(
+            f"Never rising inside a recording: {listed(remainders)}: what only runs down tells when, not what; leave "
+            "it out with --ignore NAME, or keep it with --level NAME."
         )
     if ids:
         raise DataError(

@@ -74,7 +74,7 @@ def read_npz(
     host = np.full(n, UNKNOWN_HOST)
     if columns["host"] is not None:
         host = tidy(columns["host"].astype(str), "host")
-    episode = own_episodes(X, names)
+    episode = own_episodes(_as_float32(X), names)
     if columns["episode"] is not None:
         episode = unite(host, tidy(columns["episode"].astype(str), "episode"))
     hidden = (
@@ -99,6 +99,8 @@ def read_npz(
     else:
         timing = Timing.STARTS if hz is None else Timing.SECONDS
         t_start, roles["t"] = times.from_array(columns["t"], t_unit, str(path))
+        if columns["episode"] is not None:
+            _check_equal_times(X, t_start, episode)
         stride_s = _step(t_start, episode, host, samples, hz, t_unit) or stride_s
     unused = sorted(set(found) - set(KEYS))
     if unused:
@@ -109,7 +111,7 @@ def read_npz(
             "X.transpose(0, 2, 1)."
         )
     return Ingested(
-        X=np.ascontiguousarray(X, dtype=np.float32),
+        X=_as_float32(X),
         label=labels.of_window,
         episode=episode,
         host=host,
@@ -156,6 +158,28 @@ def _chosen(
             grown = np.maximum(np.diff(X[:, names.index(name)], axis=1), 0.0) * hz
             X[:, names.index(name)] = np.concatenate([grown[:, :1], grown], axis=1)
     return X, names, hidden[keep]
+
+
+def _check_equal_times(X: NDArray[Any], t: NDArray[np.float64], episode: NDArray[np.str_]) -> None:
+    """Refuse unlike windows of one recording that begin at one time: the alarms a day would be wrong.
+
+    Copies are another matter, and judged as such. Raises DataError.
+    """
+    order = np.lexsort((t, episode))
+    before, after = order[:-1], order[1:]
+    equal = (t[before] == t[after]) & (episode[before] == episode[after])
+    for row, other in zip(before[equal].tolist(), after[equal].tolist(), strict=True):
+        if not np.array_equal(X[row], X[other]):
+            raise DataError(
+                f"Two windows of the recording {str(episode[row])!r} begin at the time {t[row]:.10g}: two recordings "
+                "share the id, or the times are rounded (32 bits hold dates to two minutes): mend t, or leave it out."
+            )
+
+
+def _as_float32(X: NDArray[Any]) -> NDArray[np.float32]:
+    """The windows as they are kept; what no 32-bit number holds becomes infinite, and is refused as that."""
+    with np.errstate(over="ignore"):
+        return np.ascontiguousarray(X, dtype=np.float32)
 
 
 def _booleans(values: NDArray[Any]) -> NDArray[np.bool_]:

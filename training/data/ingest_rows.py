@@ -76,8 +76,22 @@ def check_numbers(path: Path, table: pl.DataFrame, names: Sequence[str]) -> None
     for name in names:
         if not (table[name].dtype.is_numeric() or table[name].dtype == pl.Boolean):
             raise DataError(
-                f"The column {name!r} of {path} is a channel but holds no numbers: leave it out with --ignore."
+                f"The column {name!r} of {path} is a channel but holds {_other_than_numbers(table[name])}: leave it "
+                "out with --ignore."
             )
+
+
+def _other_than_numbers(column: pl.Series) -> str:
+    """What a column holds instead; where it is text, the first that is no number, as one cell spoils them all."""
+    odd = pl.Series(dtype=pl.Int64)
+    if column.dtype == pl.String:
+        odd = (column.is_not_null() & column.cast(pl.Float64, strict=False).is_null()).arg_true()
+    if not odd.len() or odd.len() == column.len():
+        return "no numbers"
+    return (
+        f"text in {odd.len():,} of {column.len():,} rows, the first {column[int(odd[0])]!r} in row {int(odd[0]) + 1} "
+        "(leave a cell empty where nothing was measured)"
+    )
 
 
 def read_rows(

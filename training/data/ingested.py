@@ -152,7 +152,8 @@ def name_labels(y: NDArray[Any], said: Said = Said()) -> Labels:
     if y.ndim != 1:
         raise DataError(f"y must have one label a window, but its shape is {y.shape}.")
     if y.dtype.kind in "fiub":
-        numbers = y.astype(np.int64)
+        with np.errstate(invalid="ignore"):
+            numbers = y.astype(np.int64)
         if not np.array_equal(numbers, y):
             raise DataError("y holds numbers that are not whole: give class numbers or names.")
         return _name_numbers(numbers, said, is_bool=y.dtype.kind == "b")
