@@ -490,10 +490,15 @@ class DatasetDraftReply(Wire, frozen=True, kw_only=True):
     published: bool
 
 
-class DatasetChunksReply(Wire, frozen=True, kw_only=True):
-    """``GET /v1/dataset/{id}/chunks``: SHA-256 and length of each, in order; none where nothing can be looked for."""
+class Chunk(Wire, frozen=True, kw_only=True):
+    sha256: str
+    length: int  # bytes
 
-    chunks: list[tuple[str, int]]
+
+class DatasetChunksReply(Wire, frozen=True, kw_only=True):
+    """``GET /v1/dataset/{id}/chunks``: those of a file, in order; none where nothing can be looked for."""
+
+    chunks: list[Chunk]
 
 
 class DatasetPublishRequest(Wire, frozen=True, kw_only=True):

@@ -82,9 +82,8 @@ class DatasetCalls:
             answer = self._caller.again(
                 lambda: self._caller.send("GET", query, timeout_s=SLOW_S), tries
             )
-            return placed(
-                (str(sha256), int(size)) for sha256, size in json_object(answer)["chunks"]
-            )
+            found = json_object(answer)["chunks"]
+            return placed((str(each["sha256"]), int(each["length"])) for each in found)
         except (Refused, LookupError, TypeError, ValueError):
             return {}
 

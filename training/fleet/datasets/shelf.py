@@ -30,6 +30,7 @@ from training.fleet.datasets.pieces import ID, NAME, BadListing, Catalogue, List
 from training.fleet.storage.errors import (
     BadName,
     NoDataset,
+    OnlyName,
     PiecesMissing,
     StoreFull,
     WrongDigest,
@@ -235,13 +236,15 @@ class DatasetShelf:
             return freed
 
     def unname(self, dataset_id: str, name: str) -> Shelved:
-        """Free one of several names. Raises NoDataset when it is none of this data set, BadName when it is the last."""
+        """Free one of several names. Raises NoDataset when it is not one of them, OnlyName when it is the last."""
         with self._lock, disk_errors("freeing a name"):
             known = self.catalogue()
             if known.names.get(name) != dataset_id:
                 raise NoDataset(f"data set {dataset_id[:12]} is not called {name[:80]!r}")
             if list(known.names.values()).count(dataset_id) == 1:
-                raise BadName(f"{name} is the only name of data set {dataset_id[:12]}: remove that")
+                raise OnlyName(
+                    f"{name} is the only name of data set {dataset_id[:12]}: remove that"
+                )
             self._fs.unlink(self.root / "names" / name)
             self._fs.sync_folder(self.root / "names")
             return self._shelved(dataset_id, self.catalogue())

@@ -38,6 +38,10 @@ class BadName(StoreError):
     """A name that may not become part of a path."""
 
 
+class OnlyName(BadName):
+    """The last name of a data set cannot be freed; remove the data set."""
+
+
 class BadMark(StoreError):
     """The file that says which database a store belongs to cannot be understood."""
 

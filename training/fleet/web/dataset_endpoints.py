@@ -26,6 +26,7 @@ from training.fleet.datasets.pieces import (
 from training.fleet.datasets.shelf import DatasetShelf, Shelved
 from training.fleet.protocol import (
     HEADER_SHA256,
+    Chunk,
     DatasetChunksReply,
     DatasetDraftReply,
     DatasetPublishReply,
@@ -113,7 +114,7 @@ async def chunks(hub: Hub, request: Request) -> Response:
     shelf, dataset_id = _shelf(hub), _id(request)
     path = request.query_params.get("path", "")
     found = await hub.disk(lambda: shelf.chunks(dataset_id, path))
-    return reply(DatasetChunksReply(chunks=found))
+    return reply(DatasetChunksReply(chunks=[Chunk(sha256=s, length=n) for s, n in found]))
 
 
 async def take_patch(hub: Hub, request: Request) -> Response:

@@ -24,6 +24,7 @@ from training.fleet.storage.errors import (
     NoDataset,
     NotStored,
     OffsetMismatch,
+    OnlyName,
     PiecesMissing,
     StoreError,
     StoreFull,
@@ -47,6 +48,7 @@ _RETRY_AFTER_S: Mapping[Slug, int] = {
 }
 _STORE_SLUGS: Mapping[type[StoreError], Slug] = {
     BadName: Slug.BAD_REQUEST,
+    OnlyName: Slug.WRONG_STATE,
     StoreFull: Slug.DISK_FULL,
     NotStored: Slug.NO_ARTIFACT,
     Damaged: Slug.NO_ARTIFACT,
