@@ -134,6 +134,26 @@ def test_a_receiver_marks_a_store_and_opens_no_other_databases(tmp_path: Path) -
         assert store.marked() == ours.database_id
 
 
+def test_an_empty_store_is_not_taken_for_that_of_a_database_with_models(
+    state: State, tmp_path: Path
+) -> None:
+    empty = ArtifactStore(tmp_path / "not-mounted")
+    full = ArtifactStore(state.models)
+    (state.models / "database.json").unlink()
+    with closing(JobQueue(state.db)) as queue, closing(JobQueue(tmp_path / "new.db")) as new:
+        with pytest.raises(
+            StartError, match=r"knows \d+ models, and .*not-mounted holds none: mount"
+        ):
+            _own(empty, queue, state.db)
+        assert empty.marked() is None
+        _own(full, queue, state.db)
+        assert full.marked() == queue.database_id
+        _own(empty, queue, state.db, new_store=True)
+        _own(empty, queue, state.db)
+        assert empty.marked() == queue.database_id
+        _own(ArtifactStore(tmp_path / "first"), new, tmp_path / "new.db")
+
+
 def test_a_mark_that_says_nothing_is_refused_with_its_remedy(tmp_path: Path) -> None:
     store = ArtifactStore(tmp_path / "models")
     for text in ("", "[]", '{"database_id": 7}', '{"database_id": "x"}', "\xff"):

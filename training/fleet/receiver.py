@@ -95,7 +95,7 @@ def serve(args: argparse.Namespace) -> int:
         store = _open_store(args.models_dir, stack)
         _forget_nothing(args.db, store)
         queue, reader = _open_database(args.db, policy_of(args.policy), stack)
-        _own(store, queue, args.db)
+        _own(store, queue, args.db, new_store=args.new_store)
         lost: list[DatabaseLost] = []
         servers: list[Server] = []
 
@@ -180,11 +180,17 @@ def _open_store(root: Path, stack: contextlib.ExitStack) -> ArtifactStore:
         raise StartError(f"{error}; choose another place with --models-dir") from error
 
 
-def _own(store: ArtifactStore, queue: JobQueue, db: Path) -> None:
-    """Mark the store as this database's; one of another's would lose its index, and its finished work its rows."""
+def _own(store: ArtifactStore, queue: JobQueue, db: Path, *, new_store: bool = False) -> None:
+    """Mark the store as this database's; one of another's would lose its index, and its finished work its rows.
+
+    A store without mark and models is not taken for that of a database that has models: its disk may not be mounted.
+    """
     try:
         own, marked = queue.database_id, store.marked()
         if marked is None:
+            elsewhere = sum(1 for _row in index_rows(queue.db))
+            if elsewhere and not new_store and next(store.artifacts(), None) is None:
+                raise StartError(_nothing_there(db, store.root, elsewhere))
             store.mark(own)
     except (DatabaseError, StoreError) as error:
         raise StartError(str(error)) from error
@@ -194,6 +200,15 @@ def _own(store: ArtifactStore, queue: JobQueue, db: Path) -> None:
             "--models-dir; `cis490-jobs rebuild --force` makes a database from what lies in the store, and if the two "
             f"belong together all the same, remove {store.root / MARK}"
         )
+
+
+def _nothing_there(db: Path, root: Path, models: int) -> str:
+    words = (
+        f"the database {db} knows {models} model{'' if models == 1 else 's'}, and {root} holds none: mount that disk, "
+        "or name the place with --models-dir; `cis490-jobs restore FOLDER --force` brings them back from a backup, and "
+        "if they are lost, --new-store begins with an empty store"
+    )
+    return State.of(DEFAULT, db, root).typed(words)
 
 
 def _forget_nothing(db: Path, store: ArtifactStore) -> None:
@@ -264,6 +279,11 @@ def _parser() -> argparse.ArgumentParser:
         type=Path,
         metavar="DIR",
         help="the data sets that were pushed (datasets beside the artifact store)",
+    )
+    parser.add_argument(
+        "--new-store",
+        action="store_true",
+        help="begin with an empty artifact store although the database knows models: they are lost",
     )
     parser.add_argument(
         "--tls",
