@@ -68,12 +68,14 @@ def push_dataset(
 
 
 def moved_lines(view: Json, name: str) -> list[str]:
-    """What it means that the name stood for another data set before."""
-    if not view.get("was"):
-        return []
-    was = printable(view["was"])[:12]
-    lines = [f"{name} was {was}, which stays under its id"]
+    """What it means that the name stood for another data set before, here or, where that was lost, in the plan alone."""
     anew, waiting = int(view.get("jobs_anew") or 0), int(view.get("jobs_waiting") or 0)
+    was, lines = "another one", []
+    if view.get("was"):
+        was = printable(view["was"])[:12]
+        lines.append(f"{name} was {was}, which stays under its id")
+    elif anew:
+        lines.append(f"{name} was {was} when the plan was read, and is not any more")
     if anew:
         jobs = counted(anew, "jobs")
         lines.append(
