@@ -270,16 +270,18 @@ def outcome_of_a_reload(url: str) -> None:
     client.close()
 
 
-def test_two_receivers_do_not_share_a_database(plan: Path) -> None:
+def test_two_receivers_share_neither_database_nor_store(
+    plan: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own_db, own_store = (
+        ("--db", str(plan.parent / "b.db")),
+        ("--models-dir", str(plan.parent / "b")),
+    )
     with started(plan):
-        second = subprocess.run(
-            [sys.executable, "-m", "training.fleet.receiver", *arguments(plan)],
-            capture_output=True,
-            text=True,
-            timeout=60,
-        )
-    assert second.returncode == 1
-    assert "another receiver uses the database" in second.stderr
+        for given, shared in (((), "store"), (own_db, "store"), (own_store, "database")):
+            code, said = refused(capsys, arguments(plan, *given))
+            assert code == 1
+            assert f"another receiver uses the {shared} " in said
 
 
 def test_what_was_acknowledged_survives_kill_9_and_the_index_is_mended(

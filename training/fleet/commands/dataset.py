@@ -68,7 +68,7 @@ def push_dataset(
 
 
 def moved_lines(view: Json, name: str) -> list[str]:
-    """What it means that the name stood for another data set before, here or, where that was lost, in the plan alone."""
+    """Say what follows where the name stood for another data set, here or (it was lost) in the plan alone."""
     anew, waiting = int(view.get("jobs_anew") or 0), int(view.get("jobs_waiting") or 0)
     was, lines = "another one", []
     if view.get("was"):
