@@ -54,6 +54,11 @@ def infos(**changes):
     return {"channels": [type(first)(**(fields | changes)), *others]}
 
 
+def test_a_last_label_soon_after_the_last_sample_is_no_fault(tmp_path):
+    labels = [(0.0, "idle"), (10.0, "beacon"), (21.0, "idle")]
+    assert verdict_of(tmp_path, labels=labels).ok
+
+
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
@@ -79,6 +84,13 @@ def infos(**changes):
         ({"labels": [(10.0, "idle")]}, "labels cover only 50%"),
         ({"labels": [(0.0, "lunch")]}, "phase 'lunch'"),
         ({"baseline": True}, "a baseline, yet"),
+        # What counts from elsewhere, or in another unit, took the phase of another moment, and nobody was told.
+        (
+            {"t": made.signal()[0] + 1.7e9, "values": made.signal()[1]},
+            "begin at 1,700,000,000 s, but it lasts 20 s: they do not count from its start",
+        ),
+        ({"labels": [(0.0, "idle"), (10_000.0, "beacon")]}, "Its labels reach to 10,000 s"),
+        ({"started_at": 1.7e12}, "no number of seconds since 1970"),
     ],
 )
 def test_every_fault_has_its_sentence(tmp_path, changes, says):

@@ -25,6 +25,8 @@ RATE_SHARE_MIN = 0.80
 LABEL_COVERAGE_MIN = 0.95
 FALLING_SHARE_MAX = 0.01
 SAMPLES_MIN = 16
+SECONDS_MAX = 1e11  # since 1970: the year 5138
+LATE_LABEL = 2.0  # times the recording's end: a label beyond counts in another unit
 CLASSES = ("benign", "malicious")
 
 Finding = Callable[[Episode], Iterator[str]]
@@ -138,6 +140,12 @@ def _time(episode: Episode) -> Iterator[str]:
         yield "Its time does not run forward."
     elif not episode.meta.channels:
         yield "It has no channels."
+    elif t[0] > meta.duration_s:
+        yield (
+            f"Its times begin at {t[0]:,.0f} s, but it lasts {meta.duration_s:g} s: they do not count from its start."
+        )
+    elif meta.started_at > SECONDS_MAX:
+        yield f"Its start is {meta.started_at:.0f}, which is no number of seconds since 1970."
 
 
 def _sampling(episode: Episode) -> Iterator[str]:
@@ -188,6 +196,11 @@ def _labels(episode: Episode) -> Iterator[str]:
     coverage = _label_coverage(episode)
     if coverage < LABEL_COVERAGE_MIN:
         yield f"Its labels cover only {coverage:.0%} of its time."
+    if episode.label_t[-1] > LATE_LABEL * episode.t[-1]:
+        yield (
+            f"Its labels reach to {episode.label_t[-1]:,.0f} s, but it ends at {episode.t[-1]:,.0f} s: they do "
+            "not count seconds from its start."
+        )
     for phase in dict.fromkeys(episode.label_phase):
         if episode.meta.phases.get(phase) not in CLASSES:
             yield f"Its meta data do not say whether the phase {phase!r} is benign or malicious."
