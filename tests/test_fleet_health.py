@@ -346,12 +346,6 @@ def test_what_it_still_holds_is_forgiven_too(fleet: Fleet) -> None:
     assert (job.status, job.trainer_failures) == (JobStatus.PENDING, 0)
 
 
-def test_the_hosts_that_are_out_are_listed_by_name(fleet: Fleet) -> None:
-    for host in ("pi", "desk", "mac"):
-        fleet.queue.quarantine(host, health.Cause.SELF_TEST, "x")
-    assert list(fleet.out()) == ["desk", "mac", "pi"]
-
-
 def test_a_release_lets_it_in_and_is_on_record(fleet: Fleet) -> None:
     fleet.fall_sick()
     reply = fleet.service.release("pi", "operator eve")

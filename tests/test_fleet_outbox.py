@@ -267,11 +267,11 @@ def test_files_are_of_one_size_and_begin_anew_when_they_are_full(printer: Printe
 
 def test_what_was_printed_unseen_is_put_down_in_pieces(printer: Printer) -> None:
     """A day's output in one record would be one file that nothing bounds."""
-    lines = [f"{number:06d}" + "x" * 994 for number in range(2000)]
+    lines = [f"{number:06d}" + "x" * 484 for number in range(4000)]
     printer.say("0", look=True)
     printer.say(*lines, look=False)
     printer.restarted()
-    assert len(every_line(printer.outbox, "c1")) == 2001
+    assert len(every_line(printer.outbox, "c1")) == 4001
     sizes = [path.stat().st_size for path in printer.outbox.folder.iterdir()]
     assert max(sizes) < FILE_BYTES + 2 * READ_BYTES
 

@@ -40,7 +40,11 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--remap", action="store_true", help="make the map anew")
     parser.add_argument("--out", type=Path, help="the record (JSON)")
-    parser.add_argument("--again", type=Path, help="only those that this record calls unseen")
+    parser.add_argument(
+        "--again",
+        type=Path,
+        help="those alone that this record calls unseen and that are still planted",
+    )
     parser.add_argument(
         "--list", action="store_true", help="print the draw and its tests; run nothing"
     )
@@ -69,6 +73,8 @@ def main() -> int:
         chosen = [
             (area, each) for area, group in found.items() for each in group if each.key in unseen
         ]
+        for key in unseen - {each.key for _, each in chosen}:  # the code has moved on
+            del record["mutants"][key]
     if options.list:
         for area, mutant in chosen:
             print(

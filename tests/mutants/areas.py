@@ -26,6 +26,17 @@ LEFT_OUT = (
     "test_fleet_house",
 )  # fmt: skip
 
+# What programs of their own run, which the map does not see: asked after those of the map. The trace of what reaches
+# the kernel is one run of one program, whose tests are asked together.
+TRACED = "tests/test_fleet_kernel_trace.py"
+BESIDE = {
+    f"training/fleet/{name}": TRACED
+    for name in (
+        "store.py", "storage/filesystem.py", "storage/incoming.py", "storage/index.py", "storage/mark.py",
+        "trust/credentials.py", "work/bundle.py", "work/disk.py", "recovery/backup.py", "recovery/files.py",
+    )
+}  # fmt: skip
+
 
 def files_of(area: str) -> list[str]:
     """The files of an area as paths from the checkout's top; each file belongs to the first area that names it."""

@@ -34,6 +34,12 @@ SILENT = {
     "typer",
     "console",
 }
+SAID = {"say"}  # methods of ours that do nothing but tell a person
+# Flags that ask not to be told what is so already: a folder that is there, a file that is gone, a thread at the exit.
+EASED = {"exist_ok", "parents", "missing_ok", "daemon"}
+# Calls of the same name that write different fields of one value, or lines of one report: their order is nobody's.
+COLLECTING = {"set", "set_work"}
+COLLECTORS = {"report"}
 
 
 class Places:
@@ -89,6 +95,8 @@ def _bodies(tree: ast.Module) -> Iterator[tuple[str, ast.AST]]:
             for child in value if isinstance(value, list) else [value]:
                 if not isinstance(child, ast.AST) or _is_words(child):
                     continue
+                if isinstance(child, ast.keyword) and child.arg in EASED:
+                    continue
                 name = owner
                 if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
                     name = f"{owner}.{child.name}".lstrip(".")
@@ -105,9 +113,12 @@ def _is_words(node: ast.AST) -> bool:
     if isinstance(node, ast.Expr):
         if isinstance(node.value, ast.Constant):
             return True
-        return isinstance(node.value, ast.Call) and _root(node.value.func) in SILENT
+        return isinstance(node.value, ast.Call) and (
+            _root(node.value.func) in SILENT or _method(node.value) in SAID
+        )
     if isinstance(node, ast.If):
-        return "TYPE_CHECKING" in ast.unparse(node.test)
+        test = ast.unparse(node.test)
+        return "TYPE_CHECKING" in test or "__main__" in test
     return False
 
 
@@ -115,6 +126,19 @@ def _root(node: ast.AST) -> str:
     while isinstance(node, ast.Attribute | ast.Call):
         node = node.value if isinstance(node, ast.Attribute) else node.func
     return node.id if isinstance(node, ast.Name) else ""
+
+
+def _method(call: ast.Call) -> str:
+    return call.func.attr if isinstance(call.func, ast.Attribute) else ""
+
+
+def _is_text(node: ast.AST) -> bool:
+    """Whether words are put together: with another sign that is no program at all."""
+    return any(
+        isinstance(each, ast.JoinedStr)
+        or (isinstance(each, ast.Constant) and isinstance(each.value, str | bytes))
+        for each in ast.walk(node)
+    )
 
 
 def _changes(node: ast.AST, places: Places) -> Iterator[Change]:
@@ -145,7 +169,7 @@ def _changes(node: ast.AST, places: Places) -> Iterator[Change]:
             )
     elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Sub):
         sign = "-" if isinstance(node.op, ast.Add) else "+"
-        if not any(isinstance(each, ast.JoinedStr) for each in ast.walk(node)):
+        if not _is_text(node):
             yield "arithmetic", node, node, f"{places.of(node.left)} {sign} {places.of(node.right)}"
     yield from _statement_changes(node, places)
 
@@ -179,7 +203,14 @@ def _swaps(body: list[ast.stmt], places: Places) -> Iterator[Change]:
         if all(
             isinstance(each, ast.Expr) and isinstance(each.value, ast.Call) for each in (one, two)
         ):
-            if _is_words(one) or _is_words(two):
+            if _is_words(one) or _is_words(two) or _only_collect(one, two):
                 continue
             between = places.text[places.end(one) : places.start(two)]
             yield "order reversed", one, two, places.of(two) + between + places.of(one)
+
+
+def _only_collect(one: ast.stmt, two: ast.stmt) -> bool:
+    assert isinstance(one, ast.Expr)
+    assert isinstance(two, ast.Expr)
+    calls = [each.value for each in (one, two) if isinstance(each.value, ast.Call)]
+    return all(_method(each) in COLLECTING or _root(each.func) in COLLECTORS for each in calls)

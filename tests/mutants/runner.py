@@ -19,7 +19,7 @@ from queue import SimpleQueue
 from typing import Any
 
 from mutants import python_operators, sql_operators
-from mutants.areas import AREAS, ROOT, files_of, tests
+from mutants.areas import AREAS, BESIDE, ROOT, files_of, tests
 from mutants.mutant import Mutant
 from mutants.nearest import Map
 
@@ -115,8 +115,9 @@ def copies(count: int) -> Iterator[SimpleQueue[Path]]:
 
 def nearest(mutant: Mutant, known: Map, texts: dict[str, str]) -> list[str]:
     """The tests to ask about a mutant, quickest first."""
+    words = _words(mutant)
     if mutant.path.endswith(".sql"):
-        return known.quickest(known.statements[mutant.owner], BUDGET_S)
+        return known.quickest(known.statements[mutant.owner], BUDGET_S, words)
     last = mutant.line + mutant.old.count("\n")
     reached = known.of_lines(mutant.path, mutant.line, last)
     if not reached:  # a constant of a module or a class: its line ran at import
@@ -124,7 +125,17 @@ def nearest(mutant: Mutant, known: Map, texts: dict[str, str]) -> list[str]:
         name = re.match(r"\s*(\w+)\s*(?::[^=]*)?=", line)
         if name:
             reached = known.of_word(name[1], texts)
-    return known.quickest(reached, BUDGET_S)
+    if not reached and known.ran(mutant.path, mutant.line):  # at import: whoever uses the module
+        reached = known.of_file(mutant.path)
+    beside = [BESIDE[mutant.path]] if mutant.path in BESIDE else []
+    return known.quickest(reached, BUDGET_S, words) + beside
+
+
+def _words(mutant: Mutant) -> set[str]:
+    """What the tests of the module, or of the statement, are called: those are asked first."""
+    named = mutant.owner if mutant.path.endswith(".sql") else Path(mutant.path).stem
+    folder = Path(mutant.path).parent.name
+    return {*named.lower().strip("_").split("_"), folder} - {"fleet", "work", "sql"}
 
 
 def judge(
