@@ -47,7 +47,7 @@ from training.fleet.recovery.rebuild import rebuild
 from training.fleet.state import DEFAULT, State
 from training.fleet.storage.filesystem import LocalFs
 from training.fleet.store import RESERVE_BYTES
-from training.fleet.trust.audit import PAGE_MAX, Act, AuditLog
+from training.fleet.trust.audit import PAGE_MAX, Act, AuditLog, page
 
 
 @pytest.fixture(scope="module")
@@ -175,6 +175,8 @@ def test_every_page_of_the_audit_is_read(tmp_path: Path, touched: int | None) ->
             for number in range(2 * PAGE_MAX + 1):
                 audit.write("operator ada", Act.CANCEL, f"job {number}")
             database.connection.execute("UPDATE audit SET who = 'x' WHERE seq = ?", (touched,))
+        assert [each.seq for each in page(database, 5, 2)] == [6, 7]
+        assert len(page(database, 0, 2 * PAGE_MAX)) == PAGE_MAX
         broken = [each.problem.split()[1] for each in look_at_audit(database)]
     assert broken == ([] if touched is None else [str(touched)])
 

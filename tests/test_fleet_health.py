@@ -346,6 +346,23 @@ def test_what_it_still_holds_is_forgiven_too(fleet: Fleet) -> None:
     assert (job.status, job.trainer_failures) == (JobStatus.PENDING, 0)
 
 
+def test_what_died_before_is_given_back_and_the_last_word_stands(fleet: Fleet) -> None:
+    """Of several attempts the last one decided: that an earlier one is forgiven does not bring the job back."""
+    fleet.service.reload([a_job("one")], Plan())
+    for name in ("two", "three", "four"):
+        fleet.service.cancel(name)
+    died = fleet.ask("pi")
+    assert died.claim_id is not None
+    attempt = fleet.queue.attempt(died.claim_id)
+    assert attempt is not None
+    fleet.queue.settle(fleet.job("one"), attempt, R.HOST_LOST)
+    fleet.clock.advance(86_400)
+    last = fleet.ask("desk")
+    fleet.service.fail("id-one", a_failure(last.claim_id, host_id="desk", exit_code=65))
+    fleet.queue.forgive([died.claim_id])
+    assert fleet.job("one").status == "failed"
+
+
 def test_a_release_lets_it_in_and_is_on_record(fleet: Fleet) -> None:
     fleet.fall_sick()
     reply = fleet.service.release("pi", "operator eve")

@@ -233,12 +233,12 @@ def test_a_full_disk_keeps_what_is_whole_and_memory_the_rest(
 
     with monkeypatch.context() as patched:
         patched.setattr(Path, "open", opened)
-        printer.say("c")
-        printer.say("d")
+        for line in "cde":
+            printer.say(line)
     assert path.read_bytes() == whole
-    assert every_line(printer.outbox, "c1") == numbered("a", "b", "c", "d")
-    assert printer.outbox.read("c1", 1) == (1, ("b", "c", "d"))
-    assert printer.outbox.read("c1", 3) == (3, ("d",))
+    assert every_line(printer.outbox, "c1") == numbered(*"abcde")
+    assert printer.outbox.read("c1", 1) == (1, tuple("bcde"))
+    assert printer.outbox.read("c1", 3) == (3, tuple("de"))
 
 
 def test_a_file_that_could_not_be_begun_is_gone(

@@ -379,6 +379,19 @@ def test_requeue_from_any_state(queue: JobQueue, status: str) -> None:
     assert claim(queue) is not None
 
 
+def test_a_pardon_leaves_nothing_to_wait_for(queue: JobQueue, clock: FakeClock) -> None:
+    queue.sync_from_manifest([a_job("one")])
+    queue._conn.execute(
+        "UPDATE jobs SET status = 'failed', claimable_at = 9e9, avoid_host = 'pi', avoid_until = 9e9, error = 'e',"
+        " ended_by = 'e', finished_at = 5"
+    )
+    queue.db.run("pardon_job", job_id="id-one", now=clock.now())
+    row = queue.db.one("job", job_id="id-one")
+    assert row is not None
+    kept = ("claimable_at", "avoid_host", "avoid_until", "error", "ended_by", "finished_at")
+    assert [row[name] for name in kept] == [clock.now(), "", None, None, None, None]
+
+
 def test_a_requeue_leaves_nothing_of_what_was(queue: JobQueue) -> None:
     """Every column is as if the job had just been named, but for the numbers that are never given twice."""
     queue.sync_from_manifest([a_job("one"), a_job("other")])
@@ -740,6 +753,29 @@ def test_live_jobs_have_live_attempts_and_the_database_insists(queue: JobQueue) 
             "INSERT INTO attempts (job_id, attempt, claim_id, generation, host, granted_at)"
             " VALUES ('id-one', 2, 'other', 1, 'pi', 0)"
         )
+
+
+def test_the_newest_time_is_that_of_whatever_was_noted_last(
+    queue: JobQueue, clock: FakeClock
+) -> None:
+    def newest() -> float:
+        return float((queue.db.one("newest_time") or {})["at"]) - began
+
+    began = clock.now()
+    queue.sync_from_manifest([a_job("one"), a_job("two")])
+    clock.step(-1000)
+    queue.sync_from_manifest([a_job("three"), a_job("four")])
+    assert newest() == -1000, "the clock was put back since"
+    claim(queue)
+    clock.advance(100)
+    claim(queue, "desktop")
+    queue.heartbeat("id-three", "pi")
+    clock.advance(100)
+    assert queue.heartbeat("id-three", "pi"), "which leaves no event"
+    assert newest() == -800
+    clock.advance(100)
+    assert claim(queue, "mac") is None
+    assert newest() == -700
 
 
 def test_a_name_is_that_of_the_job_in_the_plan(queue: JobQueue) -> None:

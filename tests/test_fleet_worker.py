@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import argparse
 import errno
 import json
 import os
 import sys
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -21,6 +23,7 @@ from training.fleet.client import FleetClient
 from training.fleet.job import EndReason
 from training.fleet.supervise import CommandSpec, SpawnFailedError
 from training.fleet.work import types as t
+from training.fleet.work.attempt import DISK_FLOOR_BYTES, LOOK_S, MEASURE_S, Attempt, Places
 from training.fleet.work.disk import (
     KEPT_ATTEMPTS,
     StateError,
@@ -30,8 +33,17 @@ from training.fleet.work.disk import (
     prune,
 )
 from training.fleet.work.environment import trainer_environment
-from training.fleet.work.options import Options, options_of, parser, show_devices
+from training.fleet.work.options import (
+    Options,
+    gib,
+    options_of,
+    parser,
+    seconds_or_none,
+    show_devices,
+)
+from training.fleet.work.outbox import Outbox
 from training.fleet.work.outcome import Ended, EndKind, Failure, Memory
+from training.fleet.work.output import OutputTail
 from training.fleet.work.trainer_command import BadSpecError, Inputs, outputs, trainer_command
 from training.fleet.worker import TrainerWorker, main
 
@@ -507,6 +519,80 @@ def test_odd_answer_to_a_heartbeat_does_no_harm(tmp_path: Path, odd: Response) -
     receiver.routes["heartbeat"] = once(odd, lambda: worker.post(t.SignalReceived()), odd)
     assert worker.run() == 0
     assert receiver.bodies("fail")[0]["reason"] == "worker_shutdown"
+
+
+class Looked(FakeProcess):
+    """A trainer that ends after so many looks at it."""
+
+    def __init__(self, looks: int) -> None:
+        super().__init__(None)
+        self.looks = looks
+
+    def wait(self, timeout_s: float | None = None) -> Ended | None:
+        self.looks -= 1
+        return None if self.looks >= 0 else Ended(EndKind.EXITED, code=0)
+
+    def cpu_s(self) -> float:
+        return 7.0
+
+
+def an_attempt(folder: Path, process: FakeProcess, said: list[t.Event]) -> Attempt:
+    runner = SimpleNamespace(start=lambda _: process)
+    inputs = Inputs(folder, folder, folder, folder)
+    places = Places(folder, inputs, folder, folder / "reports")
+    assignment = replace(JOB, spec=SPEC)
+    return Attempt(assignment, places, folder / "r", Outbox(folder / "outbox"), runner, said.append)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("free", "harm"), [(DISK_FLOOR_BYTES, 0), (DISK_FLOOR_BYTES - 1, 1)])
+def test_a_running_trainer_is_looked_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free: int, harm: int
+) -> None:
+    """Its time is measured now and then, and it is stopped once when the disk is full."""
+    monkeypatch.setattr("training.fleet.work.attempt.free_bytes", lambda _: free)
+    said: list[t.Event] = []
+    attempt = an_attempt(tmp_path, FakeProcess(None), said)
+    every = int(MEASURE_S / LOOK_S)
+    output = OutputTail(tmp_path / "output.log")
+    attempt._watch(Looked(every + 2), output)  # type: ignore[arg-type]
+    assert [type(each) for each in said].count(t.Measured) == 2
+    assert [type(each) for each in said].count(t.Unbearable) == harm
+    output.overflowing = True
+    said.clear()
+    attempt._watch(Looked(3), output)  # type: ignore[arg-type]
+    (unbearable,) = (each for each in said if isinstance(each, t.Unbearable))
+    assert "more than a log file may hold" in unbearable.failure.error
+
+
+def test_a_trainer_is_paused_and_resumed(tmp_path: Path) -> None:
+    said: list[t.Event] = []
+    process = FakeProcess(None)
+    attempt = an_attempt(tmp_path, process, said)
+    for order in (attempt.pause, attempt.resume, attempt.stop, attempt.kill):
+        order()
+    assert process.orders == [], "there is none yet"
+    attempt._process = process
+    attempt.pause()
+    attempt.resume()
+    assert process.orders == ["pause", "resume"]
+
+
+def test_a_spec_that_reaches_for_more_was_never_begun(tmp_path: Path) -> None:
+    attempt = an_attempt(tmp_path, FakeProcess(None), [])
+    attempt.assignment = replace(JOB, spec={"model": "../x", "mode": "oracle"})
+    assert attempt.found() == t.Found()
+
+
+@pytest.mark.parametrize("text", ["0", "nan", "-1", "2e6", "much"])
+def test_a_size_that_cannot_be_meant_is_refused(text: str) -> None:
+    assert gib("0.5") == 0.5
+    with pytest.raises(argparse.ArgumentTypeError, match="is not a number of GiB"):
+        gib(text)
+
+
+def test_no_seconds_are_none() -> None:
+    assert seconds_or_none(" 0 ") == 0.0
+    assert seconds_or_none("5") == 5.0
 
 
 def test_receiver_that_is_not_there_is_asked_again(tmp_path: Path) -> None:
