@@ -755,6 +755,36 @@ def test_live_jobs_have_live_attempts_and_the_database_insists(queue: JobQueue) 
         )
 
 
+def test_a_step_of_the_clock_moves_what_it_stamped_but_not_beyond_what_can_be(
+    queue: JobQueue, clock: FakeClock
+) -> None:
+    queue.sync_from_manifest([a_job("runs", priority=9), a_job("waits", priority=1)])
+    claim(queue)
+    queue._conn.execute(
+        "UPDATE jobs SET claimable_at = ?, avoid_host = 'pi', avoid_until = ? WHERE name = 'waits'",
+        (clock.now() + 10, clock.now() + 20),
+    )
+
+    def stamps() -> list[float]:
+        runs, waits = (queue.db.one("job", job_id=f"id-{name}") for name in ("runs", "waits"))
+        assert runs is not None
+        assert waits is not None
+        (host,) = queue.workers()
+        found = (
+            *(runs["heartbeat_at"], runs["claimed_at"], host["last_seen"]),
+            *(waits["claimable_at"], waits["avoid_until"]),
+        )
+        return [each - clock.now() for each in found]
+
+    for step_s in (1e6, -1e6):
+        clock.step(step_s)
+        queue.shift_times(step_s)
+        assert stamps() == [0, 0, 0, 10, 20]
+    queue.shift_times(1e6)  # told twice
+    most, further = queue.policy.backoff_max_s, queue.policy.retry_elsewhere_grace_s
+    assert stamps() == [0, 0, 0, most, most + further]
+
+
 def test_the_newest_time_is_that_of_whatever_was_noted_last(
     queue: JobQueue, clock: FakeClock
 ) -> None:

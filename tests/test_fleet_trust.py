@@ -228,6 +228,25 @@ def test_a_renewal_that_tells_of_the_revocation_is_taken_at_its_word(
     assert renewal.said == ["no"]
 
 
+def test_a_worker_looks_until_it_is_put_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A receiver that is away, and a connection that was cut, end no looking."""
+    renewal = Renewal(monkeypatch, None)
+    looked: list[object] = []
+    answers = iter([ClientError("away"), True, ClientError("away"), True, False])
+
+    def look() -> bool:
+        looked.append(answer := next(answers))
+        if isinstance(answer, Exception):
+            raise answer
+        return bool(answer)
+
+    monkeypatch.setattr(standing, "RETRY_S", 0.0)
+    monkeypatch.setattr(renewal.standing, "look", look)
+    monkeypatch.setattr(renewal.standing._transport, "wait_for_hangup", lambda _: False)
+    renewal.standing._run()
+    assert len(looked) == 5
+
+
 def test_who_asks_for_certificates_too_often_is_told_when_to_ask_again() -> None:
     given = [
         Certified(str(hour), Role.HOST, "pi", EPOCH + 3600 * hour, EPOCH + 9e9)

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import ast
+import tomllib
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from mutants import python_operators, sql_operators
+from mutants.__main__ import EXCUSED
 from mutants.areas import AREAS, ROOT, files_of
 from mutants.mutant import Mutant
 from mutants.nearest import Map
-from mutants.runner import SCHEMA, judge, nearest, sample
+from mutants.runner import SCHEMA, all_mutants, judge, nearest, sample
 
 MODULE = '''
 LIMIT = 5
@@ -145,6 +148,24 @@ def test_the_nearest_tests_are_the_quickest_that_reach_the_place(tmp_path: Path)
     ]  # whoever runs the line that names it
     ended = sql_operators.mutants_of("q.sql", STATEMENTS, SCHEMA.read_text(encoding="utf-8"))[-1]
     assert nearest(ended, known, {}) == ["quick"]
+
+
+def test_an_excuse_is_of_a_bug_that_is_planted_and_gives_a_reason() -> None:
+    excused = tomllib.loads(EXCUSED.read_text(encoding="utf-8"))
+    planted = {each.key for group in all_mutants().values() for each in group}
+    assert set(excused) <= planted, "the code has moved on: take these out, or name them anew"
+    assert all(len(reason.split()) > 3 for reason in excused.values())
+
+
+def test_a_line_of_a_module_is_asked_of_whoever_uses_the_module(tmp_path: Path) -> None:
+    """Such a line runs when it is imported, in no test; tests that are named by the module go first."""
+    (tmp_path / "1.json").write_text(
+        '{"lines": {"m.py": {"2": [], "10": ["tests/test_a.py::b", "tests/test_m.py::a"]}}, "statements": {}, '
+        '"seconds": {"tests/test_a.py::b": 1, "tests/test_m.py::a": 2}}'
+    )
+    constant = replace(python_operators.mutants_of("m.py", MODULE)[0], line=2)
+    asked = nearest(constant, Map(tmp_path), {"m.py": "\n5"})
+    assert asked == ["tests/test_m.py::a", "tests/test_a.py::b"]
 
 
 def test_a_bug_is_seen_by_a_test_that_looks_and_by_no_other(tmp_path: Path) -> None:

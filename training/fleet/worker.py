@@ -243,7 +243,7 @@ class TrainerWorker:
         self, action: t.Pack | t.StopTrainer | t.KillTrainer | t.PauseTrainer | t.ResumeTrainer
     ) -> None:
         if isinstance(action, t.Pack):  # perhaps what a trainer of an earlier session made
-            self._attempt = self._attempt or self._new_attempt(action.assignment)
+            self._attempt = self._new_attempt(action.assignment)
             self._attempt.pack()
             return
         if self._attempt is None:  # a delivery of an earlier session has no trainer
