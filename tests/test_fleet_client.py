@@ -328,6 +328,21 @@ def test_all_jobs_follows_the_pages() -> None:
     assert "status=failed" in script.sent[1][1]
 
 
+def test_workers_follows_the_pages_and_takes_an_answer_without_any() -> None:
+    pages: list[dict[str, Any]] = [
+        {"workers": [{"hostname": "a"}], "now": 1.0, "next_after": "a b"},
+        {"workers": [{"hostname": "c"}], "now": 2.0, "next_after": None},
+        {"workers": [{"hostname": "d"}], "now": 3.0},  # a receiver of before
+    ]
+    script = Script(*map(ok, pages))
+    client, _ = client_of(script)
+    answer = client.workers()
+    assert [each["hostname"] for each in answer["workers"]] == ["a", "c"]
+    assert answer["next_after"] is None
+    assert script.sent[1][1] == "/v1/workers?after=a+b"
+    assert client.workers() == pages[2]
+
+
 # -- uploads ----------------------------------------------------------------------------------------------------
 
 

@@ -19,11 +19,20 @@ from builders import (
 from fakes import Counting, FakeClock, FakeShelf
 
 from training.fleet.database import DatabaseFull
+from training.fleet.healing import quarantines
 from training.fleet.job import EndReason, JobStatus, spec_hash
 from training.fleet.policy import Policy
-from training.fleet.protocol import Action, ClaimReply, ClaimRequest, LogLines, Refusal, Slug
+from training.fleet.protocol import (
+    Action,
+    ClaimReply,
+    ClaimRequest,
+    LogLines,
+    Refusal,
+    SetAsideWork,
+    Slug,
+)
 from training.fleet.queue import JobQueue
-from training.fleet.service import Plan, Service
+from training.fleet.service import SPARE_HOSTS_KEPT, SPARE_HOSTS_STEP, Plan, Service
 from training.fleet.web.catalogue import first_delivery
 
 A, B = "a" * 64, "b" * 64
@@ -97,6 +106,33 @@ def test_a_claim_answers_with_all_that_a_worker_needs(receiver: Receiver) -> Non
     assert reply.spec == a_job("one", priority=90)
     assert reply.lease_s == POLICY.stale_after_s
     assert receiver.queue.attempts("id-one")[0].session_id == "0000000001-abcd"
+
+
+@pytest.mark.parametrize("member", ["capability", "trainer_digests"])
+def test_what_a_host_says_of_itself_is_bounded(receiver: Receiver, member: str) -> None:
+    said = {**a_capability()} if member == "capability" else {}
+    receiver.claim(a_worker_claim("pi", **{member: said | {"note": "x" * 7_000}}))
+    claim = a_worker_claim("laptop", **{member: said | {"note": "x" * 8_192}})
+    why = refused(Slug.BAD_REQUEST, lambda: receiver.claim(claim))
+    assert why.startswith(f"$.{member}: at most 8 KiB as JSON")
+    assert [known.name for known in receiver.service.known_hosts()] == ["pi"]
+
+
+def test_of_hosts_that_never_got_a_job_the_last_heard_are_remembered(receiver: Receiver) -> None:
+    receiver.granted("pi")  # the first of all, and it has an attempt
+    aside = [SetAsideWork(job_id="id-one", name="one", size=1, why="cancelled")]
+    receiver.claim(a_claim("keeper", set_aside=aside))
+    receiver.service.reload([a_job("one")], Plan())
+    ill = a_capability(healthy=False, self_test="fans are off")
+    for number in range(1_500):
+        receiver.clock.advance(1)
+        receiver.claim(a_claim(f"made-up-{number:04d}", capability=ill))
+    names = [known.name for known in receiver.service.known_hosts()]
+    assert {"keeper", "pi", "made-up-1499"} <= set(names)
+    assert "made-up-0000" not in names
+    assert len(names) <= SPARE_HOSTS_KEPT + SPARE_HOSTS_STEP + 2
+    assert names == [row["hostname"] for row in receiver.queue.workers()]
+    assert set(quarantines(receiver.queue.db)) <= set(names)
 
 
 def test_a_host_of_two_cores_holds_two_jobs_and_is_told_why_not_three() -> None:

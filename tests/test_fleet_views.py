@@ -242,6 +242,22 @@ def test_explain_says_that_a_host_holds_as_many_jobs_as_it_may(fleet: Looking) -
     assert fleet.views.explain("id-one").summary == f"it waits: pi: {why}"
 
 
+def test_hosts_come_page_by_page(fleet: Looking) -> None:
+    fleet.plan()
+    for name in ("d", "b", "e", "a", "c"):
+        fleet.claim(name)
+    pages, after = [], ""
+    while True:
+        page = fleet.views.workers(after=after, limit=2)
+        pages.append([worker.hostname for worker in page.workers])
+        if page.next_after is None:
+            break
+        after = page.next_after
+    assert pages == [["a", "b"], ["c", "d"], ["e"]]
+    assert fleet.views.workers(limit=5).next_after is None
+    assert len(fleet.views.workers(limit=0).workers) == 1
+
+
 def test_explain_counts_down_what_time_will_remove(fleet: Looking) -> None:
     fleet.plan(a_job("one", prefer_cuda=True), desk={})
     fleet.claim("pi")

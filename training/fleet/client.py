@@ -427,8 +427,12 @@ class FleetClient:
         return self._get(_job(ref, "log"), {"attempt": attempt, "after": after})
 
     def workers(self) -> dict[str, Any]:
-        """Every host that ever asked (``WorkersReply``)."""
-        return self._get("/v1/workers")
+        """Every host that ever asked (``WorkersReply``), of all pages."""
+        answer = self._get("/v1/workers")
+        while after := answer.get("next_after"):
+            page = self._get("/v1/workers", {"after": after})
+            answer = {**page, "workers": answer["workers"] + page["workers"]}
+        return answer
 
     def health(self) -> dict[str, Any]:
         """The receiver's own state (``HealthReply``)."""

@@ -135,6 +135,7 @@ class WorkerView(Wire, frozen=True, kw_only=True):
 class WorkersReply(Wire, frozen=True, kw_only=True):
     workers: list[WorkerView]
     now: float
+    next_after: str | None = None  # leads to the next page
 
 
 class HealthReply(Wire, frozen=True, kw_only=True):

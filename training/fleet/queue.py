@@ -554,6 +554,15 @@ class JobQueue(Healing):
             set_aside=json.dumps([dict(each) for each in set_aside]) if set_aside else None,
         )
 
+    def forget_spare_hosts(self, kept: int) -> list[str]:
+        """Forget the hosts that never got a job, but for so many that were heard last; the names of those."""
+        gone = [str(row["host"]) for row in self.db.all("spare_hosts", kept=kept)]
+        with self.db.transaction():
+            for host in gone:
+                self.db.run("forget_host", host=host)
+                self.release(host, "the receiver forgot this host")
+        return gone
+
     def named(self, ref: str) -> list[tuple[str, str]]:
         """Ids and names of the jobs that ``ref`` may mean: an id, a name, or a prefix of an id."""
         rows = self.db.all("job_names", ref=ref, ref_end=ref + _LAST) if ref else []

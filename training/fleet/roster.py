@@ -122,6 +122,10 @@ class Roster:
         ):
             self._hosts.pop(known.name, None)
 
+    def forget(self, name: str) -> None:
+        self.known.pop(name, None)
+        self._hosts.pop(name, None)
+
     def called(self, name: str) -> KnownHost | None:
         """The host of this name, or of one that differs by case only."""
         alike = (known for each, known in list(self.known.items()) if is_named(name, (each,)))

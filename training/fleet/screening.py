@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Collection, Mapping
@@ -21,6 +22,7 @@ from training.fleet.protocol import (
 )
 
 CHANGE_DIGITS_LEAST = 6  # of an id, for a call that changes something
+DESCRIPTION_MAX = 8 * 1024  # bytes of what a host says of itself, as JSON; ours are about 1 KiB
 CRASHED_CLAIMS_MAX = 16  # that one claim may name
 _ORDERED_SESSION = re.compile(r"\d{10}-")  # such ids sort by the order of the worker's starts
 
@@ -46,6 +48,14 @@ def check_claim(request: ClaimRequest) -> None:
         if value is not None and not re.fullmatch(ID_PATTERN, value):
             raise Refusal(
                 Slug.BAD_REQUEST, f"$.{name}: 1 to 128 letters, digits, dots, dashes, underscores"
+            )
+    for name in ("capability", "trainer_digests"):
+        size = len(json.dumps(getattr(request, name)))
+        if size > DESCRIPTION_MAX:
+            raise Refusal(
+                Slug.BAD_REQUEST,
+                f"$.{name}: at most {DESCRIPTION_MAX // 1024} KiB as JSON, these are {size // 1024}; "
+                "every host is remembered with it",
             )
     odd = _odd_member(request.capability)
     if odd is None:

@@ -63,6 +63,8 @@ from training.fleet.spoken import keep_last_words, keep_lines
 from training.fleet.words import SET_ASIDE_TOLD
 
 DELIVERING = rules.Heard(-math.inf)  # an attempt that trains no more, and may take its time
+SPARE_HOSTS_KEPT = 500  # that never were given a job …
+SPARE_HOSTS_STEP = 50  # … looked at whenever so many more have come
 FULL_RETRY_S = 10.0  # after which a host that holds as many jobs as it may asks again
 
 
@@ -370,6 +372,14 @@ class Service:
         )
         if request.instance_id is not None and request.session_id is not None:
             self._line(request, self.roster.known[request.host_id])
+        if known is None and len(self.roster.known) % SPARE_HOSTS_STEP == 0:
+            self._forget_spare_hosts()
+
+    def _forget_spare_hosts(self) -> None:
+        """Anybody on loopback can make hosts up; those that were never given a job are bounded, the least recent go."""
+        for name in self.queue.forget_spare_hosts(SPARE_HOSTS_KEPT):
+            self.roster.forget(name)
+            self._lines.pop(name, None)
 
     def _end_older_sessions(self, request: ClaimRequest) -> None:
         """A worker that begins anew no longer has what its last session claimed."""

@@ -36,7 +36,8 @@ from training.fleet.rows import attempt_of, job_of, jobs_by_host, set_aside_of, 
 from training.fleet.service import Service
 from training.fleet.trained import Model, unlike
 
-PAGE_MAX = 1000  # jobs in one answer
+PAGE_MAX = 1000  # jobs, or hosts, in one answer
+WORKERS_PAGE = 200  # hosts in one answer, unless more are asked for
 LOG_PAGE_CHUNKS = 500
 
 
@@ -154,7 +155,10 @@ class Views:
             job_id=job_id, attempt=number, first=first, lines=lines, next=last, live=live
         )
 
-    def workers(self) -> WorkersReply:
+    def workers(self, *, after: str = "", limit: int = WORKERS_PAGE) -> WorkersReply:
+        """A page of hosts by name, those behind ``after``. ``next_after`` is null on the last one."""
+        most = max(1, min(limit, PAGE_MAX))
+        hosts = [known for known in self._service.known_hosts() if known.name > after]
         out = quarantines(self._db)
         held = jobs_by_host(self._db.all("live_jobs_by_host"))
         aside = {
@@ -176,9 +180,10 @@ class Views:
                     quarantine=out[known.name].sentence() if known.name in out else None,
                     set_aside=aside.get(known.name, []),
                 )
-                for known in self._service.known_hosts()
+                for known in hosts[:most]
             ],
             now=self._clock.now(),
+            next_after=hosts[most - 1].name if len(hosts) > most else None,
         )
 
     def explain(self, job_id: str) -> ExplainReply:

@@ -253,6 +253,13 @@ ON CONFLICT (host) DO UPDATE SET capability = excluded.capability,
 -- name: hosts — all hosts that ever asked
 SELECT * FROM hosts ORDER BY host
 
+-- name: spare_hosts — hosts beyond the number that is kept: never given a job, none of a job's work there, silent longest
+SELECT host FROM hosts WHERE set_aside IS NULL AND host NOT IN (SELECT host FROM attempts)
+ORDER BY last_seen DESC, host LIMIT -1 OFFSET :kept
+
+-- name: forget_host — nothing hangs on it
+DELETE FROM hosts WHERE host = :host
+
 -- name: hosts_aside — finished work that lies on hosts undelivered
 SELECT host, set_aside FROM hosts WHERE set_aside IS NOT NULL ORDER BY host
 

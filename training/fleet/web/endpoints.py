@@ -34,6 +34,7 @@ from training.fleet.screening import reported_reason
 from training.fleet.service import UploadTicket
 from training.fleet.trust.audit import PAGE_MAX, Act, page
 from training.fleet.trust.membership import readable
+from training.fleet.views import WORKERS_PAGE
 from training.fleet.web import access, browsing, dataset_endpoints, enrolment, uploads
 from training.fleet.web.bodies import acting, proven_host, read_json
 from training.fleet.web.catalogue import provenance_of
@@ -246,8 +247,12 @@ async def job_explain(hub: Hub, request: Request) -> Response:
     return reply(await hub.look(lambda: hub.views.explain(job_id)))
 
 
-async def workers(hub: Hub, _request: Request) -> Response:
-    return reply(await hub.look(hub.views.workers))
+async def workers(hub: Hub, request: Request) -> Response:
+    after, limit = (
+        request.query_params.get("after", ""),
+        _query_number(request, "limit", WORKERS_PAGE),
+    )
+    return reply(await hub.look(lambda: hub.views.workers(after=after, limit=limit)))
 
 
 async def health(hub: Hub, _request: Request) -> Response:

@@ -42,6 +42,9 @@ def _parameter(where: str, name: str, schema: Json, description: str) -> Json:
 _NUMBER = {"type": "integer", "minimum": 0, "maximum": 10**15 - 1}
 _AFTER = _parameter("query", "after", _NUMBER, "where the page begins; 0 is the first")
 _LIMIT = _parameter("query", "limit", _NUMBER, "how many at most")
+_AFTER_HOST = _parameter(
+    "query", "after", {"type": "string"}, "the name behind which the page begins"
+)
 _PAGE = (_AFTER, _LIMIT)
 _UPLOAD = (
     _parameter("header", wire.HEADER_CLAIM_ID, {"type": "string"}, "the claim, from its grant"),
@@ -212,7 +215,10 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
         "explain", "why it does not run, host by host", reply=wire.ExplainReply, slugs=_LOOKED
     ),
     ("GET", "/v1/workers"): Operation(
-        "workers", "every host that ever asked", reply=wire.WorkersReply
+        "workers",
+        "the hosts that asked, page by page",
+        reply=wire.WorkersReply,
+        parameters=(_AFTER_HOST, _LIMIT),
     ),
     ("GET", "/v1/health"): Operation("health", "is the receiver well?", reply=wire.HealthReply),
     ("POST", f"{_JOB}/cancel"): Operation(
