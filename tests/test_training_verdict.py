@@ -336,6 +336,27 @@ def test_a_host_with_benign_windows_of_several_classes_is_still_benign_alone():
     assert "pi recorded only benign windows, and so cannot show both" in verdict.verdict(made)
 
 
+@pytest.mark.parametrize(
+    ("caught", "said"),
+    [
+        ((0.03, [0.0, 0.2]), True),
+        ((0.03, [0.0, 0.8]), False),  # the test is too small to be sure
+        ((0.6, [0.4, 0.7]), False),  # less, but not that much
+        ((0.03, None), False),
+        ((None, None), False),
+    ],
+)
+def test_a_host_on_which_attacks_pass_unseen_is_named(caught, said):
+    """Everything caught on one host and nothing on the other was *catches 51 %*, and no word of hosts."""
+    made = changed(tpr=(0.81, [0.6, 0.9]))
+    host = made["per_host"]["lab-c"]
+    made["per_host"]["lab-c"] = host | {"tpr": {"value": 0.99, "ci95": [0.75, 1.0]}}
+    made["per_host"]["pi"] = host | {"tpr": {"value": caught[0], "ci95": caught[1]}}
+    sentence = "Least on pi: it catches 3 % of the malicious-like windows there."
+    assert (sentence in verdict.verdict(made)) == said
+    assert not said or verdict.level(made) == "caution"
+
+
 def test_without_a_clock_there_is_no_number_a_day():
     made = quiet_report()
     made["metrics"]["test"]["alerts_per_host_day"] = {

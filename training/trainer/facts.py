@@ -243,6 +243,36 @@ class Facts:
     def worst_times(self) -> str:
         return "" if self.worst is None else f"{self.worst[1]:.1f}"
 
+    @cached_property
+    def blind(self) -> tuple[str, Metric] | None:
+        """The host on which surely less is caught than on another, and less than half of what is caught in all."""
+        rates = {name: found["tpr"] for name, found in self._report["per_host"].items()}
+        sure = {
+            name: rate
+            for name, rate in rates.items()
+            if rate["value"] is not None and rate["ci95"] is not None
+        }
+        if self.tpr["value"] is None or not sure:
+            return None
+        most = max(rate["ci95"][0] for rate in sure.values())
+        less = [
+            name
+            for name, rate in sorted(sure.items())
+            if rate["ci95"][1] < most and rate["value"] < self.tpr["value"] / 2
+        ]
+        if not less:
+            return None
+        name = min(less, key=lambda name: sure[name]["value"])
+        return name, sure[name]
+
+    @property
+    def blind_host(self) -> str:
+        return "" if self.blind is None else self.blind[0]
+
+    @property
+    def blind_caught(self) -> str:
+        return "" if self.blind is None else percent(self.blind[1]["value"])
+
     # -- plain methods -------------------------------------------------------------------------------------------------
 
     @property

@@ -76,7 +76,7 @@ def _slack(f: Facts) -> float:
 
 RANKING, NAMES, CLASSES = "ranking", "classes that never trained", "classes"
 ALARMS, CAUGHT, PROMISE, PER_DAY = "threshold", "caught", "false alarms", "alarms a day"
-LONELY, WORST, RIVAL = "hosts of one class", "hosts", "plain methods"
+LONELY, WORST, BLIND, RIVAL = "hosts of one class", "hosts", "hosts that miss", "plain methods"
 LEAKAGE, WARNING, LEFT_OUT = "leakage", "calibration", "quarantine"
 AFTER_CHANCE = (
     NAMES,
@@ -265,6 +265,13 @@ RULES: tuple[Rule, ...] = (
         Level.CAUTION,
         "Worst on {worst_host}: {worst_times} times the promised alarms.",
         lambda f: f.worst is not None and f.worst[1] >= KEPT,
+    ),
+    Rule(
+        BLIND,
+        "interval of what is caught on a host below that of another, and less than half of what is caught in all",
+        Level.CAUTION,
+        "Least on {blind_host}: it catches {blind_caught} of the {malicious} windows there.",
+        lambda f: f.blind is not None,
     ),
     Rule(
         RIVAL,
