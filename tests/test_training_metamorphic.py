@@ -391,6 +391,21 @@ def test_a_window_alone_gets_the_score_it_gets_among_others(tmp_path, model):
     assert {key: alone[key] for key in shared} == {key: among[key] for key in shared}
 
 
+def test_scores_raise_the_alarms_of_the_report_and_none_at_the_threshold_itself(model):
+    judged = score.judge(model, model.parents[1] / "data")
+    table = score.table(judged, score.sides(judged))
+    table = table.with_columns(benign=pl.Series(judged.classes.quiet(judged.inputs.y)))
+    threshold = judged.document["threshold"]["threshold"]
+    at_it = table.filter(pl.col("score") == threshold)
+    assert (at_it["side"].unique().to_list(), at_it["alarm"].any()) == (["cal"], False)
+    report = json.loads((model.parents[1] / "reports" / "gbt_oracle_train.json").read_text())
+    test = table.filter(pl.col("side") == "test")
+    for name, rows in (("fpr", test.filter("benign")), ("tpr", test.filter(~pl.col("benign")))):
+        assert rows["alarm"].mean() == pytest.approx(
+            report["metrics"]["test"][name]["value"], abs=1e-6
+        )
+
+
 OUTSIDE = {
     "thousandths": pl.col("x") * 1000,
     "thousands": pl.col("x") / 1000,
