@@ -245,6 +245,18 @@ def test_a_host_that_only_calibrated_is_no_new_one_to_the_model():
     assert sides.never_trained == []
 
 
+def test_a_class_that_only_calibrated_never_trained():
+    many = Classes(("benign", "dos", "worm"), ("benign",))
+    y, host = np.array([0, 1, 0, 1, 2, 0, 1, 2]), np.full(8, "a")
+    episode = np.array([f"e{number}" for number in range(8)])
+    made = make_split(episode, host, np.arange(8.0), y, recipe="sample", supervised=False)
+    rows = {"train": [0, 1], "val": [2, 3], "cal": [4], "test": [5, 6, 7]}
+    split = replace(made, **{side: np.array(number) for side, number in rows.items()})
+    assert sides_of(split, host, y, many).never_trained == ["worm"]
+    stopped = replace(split, val=np.array([2, 4]), cal=np.array([3]))
+    assert sides_of(stopped, host, y, many).never_trained == []
+
+
 # -- sentences ---------------------------------------------------------------------------------------------------------
 
 
