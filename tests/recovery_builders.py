@@ -12,6 +12,7 @@ from builders import a_capability, a_job
 from receiver_running import Receiver, job_id
 
 from training.clock import SystemClock
+from training.fleet import database_seals
 from training.fleet.client import Grant
 from training.fleet.database_sqlite import SqliteDatabase
 from training.fleet.recovery.doctor import examine
@@ -65,9 +66,13 @@ def copied(state: State, folder: Path) -> State:
     return State(folder / state.db.name, folder / "models", folder / "tls")
 
 
-def change(state: State, *statements: str) -> None:
-    """What a hand, or a bug, does to the tables."""
+def change(state: State, *statements: str, by_hand: bool = False) -> None:
+    """What a bug of the program does to the tables; ``by_hand`` leaves the checksums as they were."""
     with closing(sqlite3.connect(state.db, isolation_level=None)) as connection:
+        connection.row_factory = sqlite3.Row
+        if not by_hand:
+            database_seals.learn(connection)
+            database_seals.keep(connection)
         connection.execute("PRAGMA foreign_keys = OFF")
         connection.execute("PRAGMA ignore_check_constraints = ON")
         for statement in statements:

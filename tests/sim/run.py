@@ -25,6 +25,7 @@ from sim.witness import Checker, Violation, Witness
 from sim.worker_checkers import WorkerChecker
 from sim.world import World
 from training.fleet.recovery.doctor_rows import look_at_rows
+from training.fleet.recovery.doctor_seals import look_at_seals
 from training.fleet.service import Plan
 from training.fleet.store import ArtifactStore
 from training.fleet.views import Views
@@ -270,7 +271,9 @@ class Simulation:
                 raise Violation(f"seed {self.world.seed}: nothing says why {view.job_id[:8]} waits")
         for checker in self.witness.checkers:
             checker.at_end(self.witness)
-        for finding in look_at_rows(self.receiver.database, self.scenario.policy):
+        database = self.receiver.database
+        rows = look_at_rows(database, self.scenario.policy)
+        for finding in [*rows, *look_at_seals(database.sealed())]:
             raise Violation(f"seed {self.world.seed}: the doctor: {finding.problem}")
         self._judge_store()
 

@@ -147,6 +147,11 @@ class _Connection:
             rows = [_Row(zip(names, values, strict=True)) for values in cursor]
             return _Result(rows, self._connection.changes())
 
+    def create_function(
+        self, name: str, narg: int, func: Callable[..., Any], *, deterministic: bool
+    ) -> None:
+        self._connection.create_scalar_function(name, func, narg, deterministic=deterministic)
+
     def close(self) -> None:
         with contextlib.suppress(apsw.Error):  # the standard library's says nothing either
             self._connection.close()

@@ -74,10 +74,11 @@ def statements() -> Mapping[str, str]:
     """The named statements of ``sql/``, each with its comment cut off."""
     folder = files("training.fleet") / "sql"
     texts = [(folder / name).read_text(encoding="utf-8") for name in _STATEMENTS]
-    return {name: sql for text in texts for name, sql in _named(text)}
+    return {name: sql for text in texts for name, sql in named(text)}
 
 
-def _named(text: str) -> Iterator[tuple[str, str]]:
+def named(text: str) -> Iterator[tuple[str, str]]:
+    """The statements of a text, by name."""
     for block in text.split("-- name: ")[1:]:
         heading, _, body = block.partition("\n")
         name, _, why = heading.partition(" — ")

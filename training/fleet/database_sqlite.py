@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from training.crashpoint import crashpoint
+from training.fleet import database_seals as seals
 from training.fleet.database import DatabaseError, DatabaseFull, DatabaseLost, Row, statements
 
 SCHEMA_VERSION = 3  # of schema_sqlite.sql; an older file is brought up to it by sql/migrations/
@@ -91,6 +92,8 @@ class SqliteDatabase:
         self._pragma("trusted_schema = OFF")
         self._pragma("mmap_size = 0")
         self._migrate()
+        seals.learn(self.connection)
+        seals.keep(self.connection)
 
     def _prepare_read_only(self) -> None:
         self.connection.row_factory = sqlite3.Row
@@ -104,6 +107,7 @@ class SqliteDatabase:
                 f"the database {self.path} is of version {version}, this program works with {SCHEMA_VERSION}; "
                 "start the receiver once, which brings it up to date"
             )
+        seals.learn(self.connection)
 
     def _pragma(self, pragma: str) -> Any:
         return self.connection.execute(f"PRAGMA {pragma}").fetchone()
@@ -131,12 +135,11 @@ class SqliteDatabase:
         self._pragma("foreign_keys = OFF")  # a table that is made anew may be missing for a moment
         self.connection.execute("BEGIN IMMEDIATE")
         try:
-            for name in _scripts(self._pragma("user_version")[0]):  # somebody else may have done it
-                _run_script(self.connection, (_SQL / name).read_text(encoding="utf-8"))
-            if version and self.foreign():
+            lacks = self._run(_scripts(self._pragma("user_version")[0]))  # unless somebody else has
+            if version and lacks:
                 raise DatabaseError(
                     f"the database {self.path} was not one of version {version} and was left as it was: "
-                    f"{self.foreign()[0]}; restore a backup, or rebuild it from the store"
+                    f"{lacks[0]}; restore a backup, or rebuild it from the store"
                 )
             if self.connection.execute("PRAGMA foreign_key_check").fetchone():
                 raise DatabaseError(
@@ -150,6 +153,17 @@ class SqliteDatabase:
             self._try("ROLLBACK")  # SQLite has undone it already when the disk failed
             raise
         self._pragma("foreign_keys = ON")
+
+    def _run(self, scripts: list[str]) -> list[str]:
+        """Run these, and say where the tables are not those of this program then."""
+        try:
+            for name in scripts:
+                _run_script(self.connection, (_SQL / name).read_text(encoding="utf-8"))
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorname != "SQLITE_ERROR":
+                raise
+            return [str(error)]  # a statement names what is not there
+        return self.foreign()
 
     def _save(self, target: Path) -> None:
         """Lay a copy beside before an older file is changed."""
@@ -223,6 +237,13 @@ class SqliteDatabase:
         return [f"it lacks {each}" for each in sorted(wanted - there)] + [
             f"it has {each}, which is not ours" for each in sorted(there - wanted)
         ]
+
+    def sealed(self) -> list[seals.Sealed]:
+        """What the checksums of rows say of each table."""
+        try:
+            return list(seals.look(self.connection))
+        except sqlite3.Error as error:
+            raise _translated(error, self.path) from error
 
     @contextmanager
     def snapshot(self) -> Iterator[None]:

@@ -14,6 +14,7 @@ from training.fleet.policy import Policy
 from training.fleet.printable import printable
 from training.fleet.recovery import doctor_machine as machine
 from training.fleet.recovery.doctor_rows import BACKUP, look_at_rows
+from training.fleet.recovery.doctor_seals import look_at_seals
 from training.fleet.recovery.doctor_store import Delivery, Store
 from training.fleet.recovery.findings import Finding, Level, Report, some
 from training.fleet.rows import set_aside_of
@@ -168,6 +169,7 @@ def _rows(
         progress("promises", done, whole)
 
     report.add(look_at_rows(database, policy, told))
+    report.add(look_at_seals(database.sealed()))
     newest = database.one("newest_time")
     report.add(machine.clock(0.0 if newest is None else float(newest["at"] or 0.0), now))
     report.add(machine.certificates(database.all("certificates"), now))

@@ -238,7 +238,7 @@ INSERT INTO events (at, job_id, transition, from_status, to_status, attempt, hos
 VALUES (:at, :job_id, :transition, :from_status, :to_status, :attempt, :host, :detail)
 
 -- name: events_of_job — what happened to a job, oldest first
-SELECT * FROM events WHERE job_id = :job_id ORDER BY seq
+SELECT seq, at, job_id, transition, from_status, to_status, attempt, host, detail FROM events WHERE job_id = :job_id ORDER BY seq
 
 -- name: note_host — who asked, with what, and when
 INSERT INTO hosts (host, capability, instance_id, session_id, first_seen, last_seen, trainer_digests,

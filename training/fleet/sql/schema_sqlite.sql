@@ -1,5 +1,6 @@
 -- The queue's tables. Portable where it costs nothing: TEXT with CHECK for statuses, JSON as TEXT,
--- epoch seconds as REAL in …_at columns, no triggers. STRICT and the partial indexes are SQLite's.
+-- epoch seconds as REAL in …_at columns, no triggers. STRICT and the partial indexes are SQLite's. `seal` is the row's
+-- checksum, which the adapter lays down (database_seals.py); NULL in rows of before there were any.
 
 CREATE TABLE identity (             -- one row: which database this is, whatever its file is called and whoever serves it
   one         INTEGER PRIMARY KEY CHECK (one = 1),
@@ -9,7 +10,8 @@ INSERT INTO identity (one, database_id) VALUES (1, lower(hex(randomblob(16))));
 
 CREATE TABLE classes (              -- one row per distinct form of what jobs need of a host
   class_id INTEGER PRIMARY KEY,
-  needs    TEXT NOT NULL UNIQUE     -- canonical JSON of job.Needs
+  needs    TEXT NOT NULL UNIQUE,    -- canonical JSON of job.Needs
+  seal INTEGER
 ) STRICT;
 
 CREATE TABLE jobs (
@@ -42,6 +44,7 @@ CREATE TABLE jobs (
   ram_above_gib    REAL NOT NULL DEFAULT 0,  -- it ran out of memory where there was so much in all …
   vram_above_gib   REAL NOT NULL DEFAULT 0,  -- … or so much of a GPU's
   in_manifest      INTEGER NOT NULL DEFAULT 1 CHECK (in_manifest IN (0, 1)),
+  seal INTEGER,
   CHECK ((status IN ('claimed', 'running')) = (claim_id IS NOT NULL)),
   CHECK ((status IN ('completed', 'failed', 'cancelled')) = (finished_at IS NOT NULL))
 ) STRICT;
@@ -84,6 +87,7 @@ CREATE TABLE attempts (
   data_digest TEXT,                 -- what its model was trained on, as the worker said; NULL: not known
   code_digest TEXT,
   training_commit TEXT,
+  seal INTEGER,
   PRIMARY KEY (job_id, attempt),
   CHECK ((ended_at IS NULL) = (end_reason IS NULL))
 ) STRICT;
@@ -101,7 +105,8 @@ CREATE TABLE events (               -- one row per transition, in the transition
   to_status   TEXT NOT NULL,
   attempt     INTEGER,
   host        TEXT,
-  detail      TEXT
+  detail      TEXT,
+  seal INTEGER
 ) STRICT;
 CREATE INDEX events_by_job ON events (job_id, seq);
 
@@ -113,7 +118,8 @@ CREATE TABLE hosts (
   first_seen      REAL NOT NULL,
   last_seen       REAL NOT NULL,
   trainer_digests TEXT,
-  set_aside       TEXT              -- finished work that lies there undelivered, as last reported: a JSON list
+  set_aside       TEXT,             -- finished work that lies there undelivered, as last reported: a JSON list
+  seal INTEGER
 ) STRICT;
 
 CREATE TABLE deaths (               -- attempts that died at once, in a row, since anything went well on the host
@@ -121,6 +127,7 @@ CREATE TABLE deaths (               -- attempts that died at once, in a row, sin
   host    TEXT NOT NULL,
   job_id  TEXT NOT NULL,
   attempt INTEGER NOT NULL,
+  seal INTEGER,
   FOREIGN KEY (job_id, attempt) REFERENCES attempts (job_id, attempt)
 ) STRICT;
 CREATE INDEX deaths_by_host ON deaths (host);
@@ -133,6 +140,7 @@ CREATE TABLE quarantines (          -- when a host was taken out, why, and who l
   reason   TEXT NOT NULL,
   ended_at REAL,
   ended_by TEXT,
+  seal INTEGER,
   CHECK ((ended_at IS NULL) = (ended_by IS NULL))
 ) STRICT;
 CREATE UNIQUE INDEX quarantines_one_open ON quarantines (host) WHERE ended_at IS NULL;
@@ -146,6 +154,7 @@ CREATE TABLE artifacts (            -- bundles in the store, by the attempt that
   mode        TEXT NOT NULL,
   size        INTEGER NOT NULL CHECK (size >= 0),
   stored_at   REAL NOT NULL,
+  seal INTEGER,
   UNIQUE (artifact_id, job_id, attempt)
 ) STRICT;
 CREATE INDEX artifacts_by_job ON artifacts (job_id);
@@ -156,6 +165,7 @@ CREATE TABLE log_chunks (           -- trainers' output, in the pieces in which 
   first   INTEGER NOT NULL,         -- number of the first line within the attempt
   count   INTEGER NOT NULL,
   text    TEXT NOT NULL,            -- lines joined by \n
+  seal INTEGER,
   PRIMARY KEY (job_id, attempt, first)
 ) STRICT, WITHOUT ROWID;
 
@@ -165,7 +175,8 @@ CREATE TABLE certificates (         -- what the receiver's authority issued; a c
   name        TEXT NOT NULL,
   issued_at   REAL NOT NULL,
   expires_at  REAL NOT NULL,
-  revoked_at  REAL
+  revoked_at  REAL,
+  seal INTEGER
 ) STRICT;
 
 CREATE TABLE invitations (          -- one-time codes, of which only the hash is kept
@@ -174,7 +185,8 @@ CREATE TABLE invitations (          -- one-time codes, of which only the hash is
   name        TEXT NOT NULL,
   created_at  REAL NOT NULL,
   expires_at  REAL NOT NULL,
-  used_by     TEXT                  -- SHA-256 of the certificate request it served
+  used_by     TEXT,                 -- SHA-256 of the certificate request it served
+  seal INTEGER
 ) STRICT;
 
 CREATE TABLE tokens (               -- operators' tokens, of which only the hash is kept
@@ -182,7 +194,8 @@ CREATE TABLE tokens (               -- operators' tokens, of which only the hash
   name         TEXT NOT NULL,
   created_at   REAL NOT NULL,
   expires_at   REAL NOT NULL,
-  revoked_at   REAL
+  revoked_at   REAL,
+  seal INTEGER
 ) STRICT;
 
 CREATE TABLE audit (                -- acts of operators and joinings; append-only, each row chained to the one before
@@ -198,5 +211,27 @@ CREATE TABLE audit (                -- acts of operators and joinings; append-on
 
 CREATE TABLE plan_datasets (        -- what the names of data sets in the plan stood for at its last reload
   name       TEXT PRIMARY KEY,
-  dataset_id TEXT NOT NULL
+  dataset_id TEXT NOT NULL,
+  seal INTEGER
 ) STRICT;
+
+CREATE TABLE seals (                -- how many rows each table holds, and how many of them are of before there were checksums
+  tbl      TEXT PRIMARY KEY,
+  n        INTEGER NOT NULL,
+  unsealed INTEGER NOT NULL
+) STRICT;
+INSERT INTO seals (tbl, n, unsealed) VALUES
+  ('artifacts', 0, 0),
+  ('attempts', 0, 0),
+  ('audit', 0, 0),
+  ('certificates', 0, 0),
+  ('classes', 0, 0),
+  ('deaths', 0, 0),
+  ('events', 0, 0),
+  ('hosts', 0, 0),
+  ('invitations', 0, 0),
+  ('jobs', 0, 0),
+  ('log_chunks', 0, 0),
+  ('plan_datasets', 0, 0),
+  ('quarantines', 0, 0),
+  ('tokens', 0, 0);

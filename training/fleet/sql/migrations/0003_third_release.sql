@@ -20,3 +20,38 @@ CREATE TABLE plan_datasets (
 ALTER TABLE attempts ADD COLUMN data_digest TEXT;
 ALTER TABLE attempts ADD COLUMN code_digest TEXT;
 ALTER TABLE attempts ADD COLUMN training_commit TEXT;
+
+-- Rows of before have no checksum until they change.
+ALTER TABLE artifacts ADD COLUMN seal INTEGER;
+ALTER TABLE attempts ADD COLUMN seal INTEGER;
+ALTER TABLE certificates ADD COLUMN seal INTEGER;
+ALTER TABLE classes ADD COLUMN seal INTEGER;
+ALTER TABLE deaths ADD COLUMN seal INTEGER;
+ALTER TABLE events ADD COLUMN seal INTEGER;
+ALTER TABLE hosts ADD COLUMN seal INTEGER;
+ALTER TABLE invitations ADD COLUMN seal INTEGER;
+ALTER TABLE jobs ADD COLUMN seal INTEGER;
+ALTER TABLE log_chunks ADD COLUMN seal INTEGER;
+ALTER TABLE plan_datasets ADD COLUMN seal INTEGER;
+ALTER TABLE quarantines ADD COLUMN seal INTEGER;
+ALTER TABLE tokens ADD COLUMN seal INTEGER;
+CREATE TABLE seals (
+  tbl      TEXT PRIMARY KEY,
+  n        INTEGER NOT NULL,
+  unsealed INTEGER NOT NULL
+) STRICT;
+INSERT INTO seals (tbl, n, unsealed)
+SELECT 'artifacts', count(*), count(*) FROM artifacts
+UNION ALL SELECT 'attempts', count(*), count(*) FROM attempts
+UNION ALL SELECT 'audit', count(*), 0 FROM audit
+UNION ALL SELECT 'certificates', count(*), count(*) FROM certificates
+UNION ALL SELECT 'classes', count(*), count(*) FROM classes
+UNION ALL SELECT 'deaths', count(*), count(*) FROM deaths
+UNION ALL SELECT 'events', count(*), count(*) FROM events
+UNION ALL SELECT 'hosts', count(*), count(*) FROM hosts
+UNION ALL SELECT 'invitations', count(*), count(*) FROM invitations
+UNION ALL SELECT 'jobs', count(*), count(*) FROM jobs
+UNION ALL SELECT 'log_chunks', count(*), count(*) FROM log_chunks
+UNION ALL SELECT 'plan_datasets', count(*), count(*) FROM plan_datasets
+UNION ALL SELECT 'quarantines', count(*), count(*) FROM quarantines
+UNION ALL SELECT 'tokens', count(*), count(*) FROM tokens;

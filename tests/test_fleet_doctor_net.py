@@ -1,0 +1,170 @@
+"""Every column of every table is changed, every kind of row taken out, one at a time: the doctor must see it."""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from recovery_builders import a_state, change, copied, found, rows
+
+from training.fleet.database_seals import COUNTED, SEALED, seal
+from training.fleet.database_sqlite import SqliteDatabase
+from training.fleet.queue import JobQueue
+from training.fleet.recovery.findings import Level
+from training.fleet.state import State
+
+# What a_state leaves empty: columns, and a row of them.
+SOME_OF_EACH = {
+    "certificates": ("fingerprint, role, name, issued_at, expires_at, revoked_at", "'f', 'host', 'gone', 1, 2, 2"),
+    "invitations": ("code_sha256, role, name, created_at, expires_at", "'c', 'host', 'new', 1, 2"),
+    "tokens": ("token_sha256, name, created_at, expires_at", "'t', 'ci', 1, 2"),
+    "plan_datasets": ("name, dataset_id", "'processed', 'd'"),
+    "quarantines": ("host, since, cause, reason, ended_at, ended_by", "'pi', 1, 'deaths', 'three', 2, 'ada'"),
+    "deaths": ("host, job_id, attempt", "host, job_id, attempt FROM attempts WHERE end_reason = 'trainer_failed'"),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory: pytest.TempPathFactory) -> State:
+    state = a_state(tmp_path_factory.mktemp("sound") / "state")
+    for table, (names, row) in SOME_OF_EACH.items():
+        change(state, f"INSERT INTO {table} ({names}) SELECT {row}")
+    assert found(state) == []
+    return state
+
+
+@pytest.fixture(scope="module")
+def old(sound: State, tmp_path_factory: pytest.TempPathFactory) -> State:
+    """The same as a program of before would have left it: without a checksum."""
+    state = copied(sound, tmp_path_factory.mktemp("old") / "state")
+    change(state, *(f"UPDATE {table} SET seal = NULL" for table in SEALED), by_hand=True)
+    change(state, "UPDATE seals SET unsealed = n WHERE tbl <> 'audit'", by_hand=True)
+    assert found(state) == []
+    return state
+
+
+def columns() -> list[tuple[str, str]]:
+    with closing(SqliteDatabase(":memory:")) as database:
+        tables = [
+            row["name"]
+            for row in database.connection.execute("PRAGMA table_list").fetchall()
+            if not row["name"].startswith("sqlite_")
+        ]
+        assert set(tables) == {*COUNTED, "identity", "seals"}
+        return [
+            (table, row["name"])
+            for table in sorted(tables)
+            for row in database.connection.execute(f"PRAGMA table_info({table})").fetchall()
+        ]
+
+
+def keys(state: State, table: str) -> list[str]:
+    return [
+        name
+        for name, part in rows(state, f"SELECT name, pk FROM pragma_table_info('{table}')")
+        if part
+    ]
+
+
+@contextmanager
+def changed(state: State, table: str, column: str) -> Iterator[None]:
+    """Another value in one row, best in one that has any; undone afterwards."""
+    before = {path: path.read_bytes() for path in state.db.parent.glob(f"{state.db.name}*")}
+    with closing(sqlite3.connect(state.db, isolation_level=None)) as connection:
+        connection.execute("PRAGMA foreign_keys = OFF")
+        connection.execute("PRAGMA ignore_check_constraints = ON")
+        (kind,) = (
+            row[2] for row in connection.execute(f"PRAGMA table_info({table})") if row[1] == column
+        )
+        key = keys(state, table)
+        *at, value = connection.execute(
+            f"SELECT {', '.join(key)}, {column} FROM {table} ORDER BY {column} IS NULL LIMIT 1"
+        ).fetchone()
+        other: Any = f"{value or ''}x" if kind == "TEXT" else (value or 0) + 1000
+        where = " AND ".join(f"{name} = ?" for name in key)
+        connection.execute(f"UPDATE {table} SET {column} = ? WHERE {where}", (other, *at))
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    yield
+    for path, data in before.items():
+        path.write_bytes(data)
+
+
+@pytest.mark.parametrize(("table", "column"), columns())
+def test_every_column_is_looked_at(sound: State, table: str, column: str) -> None:
+    with changed(sound, table, column):
+        assert found(sound), f"nobody sees a change of {table}.{column}"
+
+
+@pytest.mark.parametrize("table", ["identity", "seals", *COUNTED])
+@pytest.mark.parametrize("which", ["", "DESC"])
+def test_every_kind_of_row_is_missed(sound: State, table: str, which: str, tmp_path: Path) -> None:
+    state = copied(sound, tmp_path / "state")
+    (key, *_) = keys(state, table)
+    row = f"SELECT {key} FROM {table} ORDER BY {key} {which} LIMIT 1"
+    change(state, f"DELETE FROM {table} WHERE {key} = ({row})", by_hand=True)
+    assert found(state), f"nobody misses a row of {table}"
+
+
+def test_a_row_that_somebody_put_in_is_seen(sound: State, tmp_path: Path) -> None:
+    state = copied(sound, tmp_path / "state")
+    hosts = "INSERT INTO hosts (host, capability, first_seen, last_seen) VALUES ('x', '{}', 1, 2)"
+    change(state, hosts, by_hand=True)
+    assert {each.check for each in found(state)} == {"counts"}
+    change(state, "DELETE FROM hosts WHERE host = 'pi'", by_hand=True)
+    (finding,) = found(state)
+    assert finding.problem == "1 row of hosts have no checksum, and 0 were of before"
+
+
+def test_rows_of_before_are_said_to_have_none_and_get_one_when_they_change(old: State) -> None:
+    def bare() -> str:
+        (note,) = (each for each in found(old, notes=True) if each.check == "checksums")
+        assert note.level is Level.NOTE
+        return note.problem
+
+    first = bare()
+    change(old, "UPDATE hosts SET last_seen = last_seen + 1 WHERE host = 'pi'")
+    change(old, "DELETE FROM deaths")
+    assert int(first.split()[0]) - int(bare().split()[0]) == 2
+    assert found(old) == []
+
+
+# ── the checksum itself ─────────────────────────────────────────────────────────────────────
+
+
+def test_a_column_that_a_later_version_adds_breaks_no_checksum(tmp_path: Path) -> None:
+    path = tmp_path / "jobs.db"
+    with closing(JobQueue(path)) as queue:
+        queue.sync_from_manifest([{"job_id": "a", "name": "a", "model": "m"}])
+    with closing(sqlite3.connect(path)) as newer:
+        newer.execute("ALTER TABLE jobs ADD COLUMN mood TEXT NOT NULL DEFAULT ''")
+        newer.execute("ALTER TABLE jobs ADD COLUMN luck INTEGER NOT NULL DEFAULT 1")
+    with closing(SqliteDatabase(path)) as database:
+        assert all(not each.broken for each in database.sealed())
+        database.connection.execute("UPDATE jobs SET mood = 'good'")
+        assert all(not each.broken for each in database.sealed())
+
+
+def test_a_checksum_is_the_same_on_every_machine() -> None:
+    """Written down, because databases travel: text that one Python cannot show another can."""
+    columns = [("at", None), ("detail", None), ("n", 0), ("name", "")]
+    assert seal(columns, (1.5, "naïve ﬁ \U0001fae8\n", 0, "x")) == 5417418493805741743
+    assert seal(columns, (1.5, None, 0, "x")) == seal(
+        [*columns, ("new", "")], (1.5, None, 0, "x", "")
+    )
+    assert seal(columns, (1.5, None, 0, "x")) != seal(columns, (1.5, "x", 0, ""))
+
+
+def test_what_is_undone_leaves_no_trace_in_checksums_and_counts(tmp_path: Path) -> None:
+    with closing(JobQueue(tmp_path / "jobs.db")) as queue:
+        queue.sync_from_manifest([{"job_id": "a", "name": "a", "model": "m"}])
+        with contextlib.suppress(ZeroDivisionError), queue.db.transaction():
+            queue.claim_next(worker_hostname="pi", capability={})
+            raise ZeroDivisionError
+        assert isinstance(queue.db, SqliteDatabase)
+        for each in queue.db.sealed():
+            assert (each.broken, each.rows, each.bare) == ([], each.counted, each.before)

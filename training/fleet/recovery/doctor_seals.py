@@ -1,0 +1,49 @@
+"""What rows say that somebody else than this program changed, took out or put in. Pure.
+
+Checksums and counts are the adapter's (:mod:`training.fleet.database_seals`); the promises that are recomputed from
+other rows are :mod:`training.fleet.recovery.doctor_rows`'s, and hold for what a bug of the program wrote, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from training.fleet.database_seals import Sealed
+from training.fleet.printable import counted
+from training.fleet.recovery.doctor_rows import BACKUP
+from training.fleet.recovery.findings import Finding, Level
+
+_REMEDY = f"something else than the receiver wrote to the database, or its disk fails; {BACKUP}"
+
+
+def look_at_seals(tables: Iterable[Sealed]) -> Iterator[Finding]:
+    """Every row that is not what its checksum says, every table with more or fewer rows than were counted."""
+    before = 0
+    for each in tables:
+        for key in each.broken:
+            what = f"row {_key(key)} of {each.table} is not what was written there"
+            yield Finding("checksums", what, _REMEDY)
+        if each.rows != each.counted:
+            what = f"{each.table} holds {counted(each.rows, 'rows')}, and {_said(each.counted)} counted"
+            yield Finding("counts", what, _REMEDY)
+        elif each.bare != each.before:
+            what = f"{counted(each.bare, 'rows')} of {each.table} have no checksum, and {_said(each.before)} of before"
+            yield Finding("checksums", what, _REMEDY)
+        else:
+            before += each.bare
+    if before:
+        yield Finding(
+            "checksums",
+            f"{counted(before, 'rows')} are of before there were checksums: nobody can tell if a hand changed them",
+            "each gets one when it changes; it needs nobody",
+            Level.NOTE,
+        )
+
+
+def _key(key: Sequence[Any]) -> str:
+    return ", ".join(str(part)[:12] for part in key)
+
+
+def _said(number: int | None) -> str:
+    return "no number was" if number is None else f"{number} were"

@@ -1,0 +1,33 @@
+-- What keeps the checksums of rows right: SQLite's, for one {table} at a time, its {columns}, {key} and so on filled in
+-- by database_seals.py. The triggers are temporary: they belong to a connection of this program and stand in no file,
+-- so whoever else writes to the file leaves a row whose checksum is not its own.
+
+-- name: seal_inserted — a new row gets its checksum and is counted
+CREATE TEMP TRIGGER seal_{table}_inserted AFTER INSERT ON main.{table} BEGIN
+  UPDATE {table} SET seal = seal_of_{table}({new}) WHERE {here};
+  UPDATE seals SET n = n + 1 WHERE tbl = '{table}';
+END
+
+-- name: seal_updated — a changed row gets its checksum; one of before is counted as one of before no longer
+CREATE TEMP TRIGGER seal_{table}_updated AFTER UPDATE OF {columns} ON main.{table} BEGIN
+  UPDATE {table} SET seal = seal_of_{table}({new}) WHERE {here};
+  UPDATE seals SET unsealed = unsealed - 1 WHERE tbl = '{table}' AND OLD.seal IS NULL;
+END
+
+-- name: seal_deleted — a row that is taken out is counted out
+CREATE TEMP TRIGGER seal_{table}_deleted AFTER DELETE ON main.{table} BEGIN
+  UPDATE seals SET n = n - 1, unsealed = unsealed - (OLD.seal IS NULL) WHERE tbl = '{table}';
+END
+
+-- name: chain_inserted — the audit's rows carry a digest already, and are only counted
+CREATE TEMP TRIGGER seal_{table}_inserted AFTER INSERT ON main.{table} BEGIN
+  UPDATE seals SET n = n + 1 WHERE tbl = '{table}';
+END
+
+-- name: seal_broken — rows that are not what their checksum says
+SELECT {key} FROM {table} WHERE seal IS NOT NULL AND seal <> seal_of_{table}({columns})
+
+-- name: seal_counted — how many rows there are and were counted, and of these, how many without a checksum
+SELECT (SELECT count(*) FROM {table}) AS n, (SELECT n FROM seals WHERE tbl = '{table}') AS counted,
+  (SELECT count(*) FROM {table} WHERE {unsealed}) AS bare,
+  (SELECT unsealed FROM seals WHERE tbl = '{table}') AS before
