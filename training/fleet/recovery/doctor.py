@@ -13,10 +13,10 @@ from training.fleet.job import JobStatus
 from training.fleet.policy import Policy
 from training.fleet.printable import printable
 from training.fleet.recovery import doctor_machine as machine
-from training.fleet.recovery.doctor_rows import BACKUP, look_at_rows
+from training.fleet.recovery.doctor_rows import look_at_rows
 from training.fleet.recovery.doctor_seals import look_at_seals
 from training.fleet.recovery.doctor_store import Delivery, Store
-from training.fleet.recovery.findings import Finding, Level, Report, some
+from training.fleet.recovery.findings import BACKUP, Finding, Level, Report, some
 from training.fleet.rows import set_aside_of
 from training.fleet.state import State
 from training.fleet.storage.errors import BadName, StoreError
@@ -107,7 +107,13 @@ def quarantined(row: Row) -> Finding:
 def set_aside(database: Database) -> Iterator[Finding]:
     """Finished work that lies on a host; while its job waits, bringing it spares a training."""
     for row in database.all("hosts_aside"):
-        for each in set_aside_of(row):
+        try:
+            kept = set_aside_of(row)
+        except ValueError:
+            what = f"what host {row['host']} said to have set aside cannot be read"
+            yield Finding("set_aside", what, "its next request for work says it anew")
+            continue
+        for each in kept:
             job = database.one("job", job_id=each["job_id"])
             waits = job is not None and job["status"] == JobStatus.PENDING
             name = printable(each["name"] or each["job_id"][:12])
@@ -206,6 +212,9 @@ def known_of(database: Database) -> Known:
     return known
 
 
+_GRANT = ("claim_id", "generation", "host", "instance_id", "granted_at")
+
+
 def _delivery(row: Row) -> Delivery:
     return Delivery(
         Artifact(row["artifact_id"], row["model"], row["mode"], row["size"]),
@@ -215,4 +224,5 @@ def _delivery(row: Row) -> Delivery:
         bool(row["accepted"]),
         row["stored_at"],
         bool(row["current"]),
+        {key: row[key] for key in _GRANT},
     )

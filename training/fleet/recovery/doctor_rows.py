@@ -12,18 +12,13 @@ from typing import Any
 
 from training.fleet.database import Database
 from training.fleet.job import KEEPS_STATUS, TRANSITIONS
-from training.fleet.ledger import GAP
+from training.fleet.ledger import GAP, LOG_LINES_KEPT
 from training.fleet.policy import Policy
-from training.fleet.recovery.findings import Finding, Level
+from training.fleet.recovery.doctor_specs import look_at_records, look_at_specs
+from training.fleet.recovery.findings import BACKUP, HISTORY, Finding, Level
 from training.fleet.trust.audit import PAGE_MAX, first_broken, page
 
 Fields = Mapping[str, Any]
-
-BACKUP = (
-    "with the receiver stopped, `cis490-jobs restore FOLDER --force` brings a backup back; without one, "
-    "`cis490-jobs rebuild --force` makes the database anew from the store"
-)
-HISTORY = f"the job itself is right, its history is not: keep a copy of the database and report this; {BACKUP}"
 
 
 def _again(row: Fields) -> str:
@@ -128,7 +123,38 @@ QUESTIONS = (
         "the output of attempt {attempt} of job {job_id} goes on at line {first} after line {before}",
         HISTORY,
     ),
+    Question(
+        "doctor_output_head",
+        "the output of attempt {attempt} of job {job_id} begins at line {first} of {log_next}",
+        HISTORY,
+    ),
+    Question(
+        "doctor_lines",
+        "output of attempt {attempt} of job {job_id} from line {first} on has {lines} lines and says {count}",
+        HISTORY,
+    ),
+    Question("doctor_generations", "job {name} is in generation {generation}, and its events lead to {begun}"),
+    Question("doctor_arrivals", "job {name} is not numbered in the order of arrival"),
+    Question("doctor_times", "job {job_id} {what} at another time than its event says", HISTORY),
+    Question(
+        "doctor_ends",
+        "attempt {attempt} of job {job_id} ended as {end_reason}, and its event says {noted}",
+        HISTORY,
+    ),
+    Question("doctor_witness", "event {seq} of job {job_id} is of {noted}, and its attempt of {host}", HISTORY),
+    Question("doctor_unknown_hosts", "host {host} was granted jobs, and nothing says that it ever asked"),
+    Question("doctor_workers", "host or error of job {name} are not those of its attempt {attempt}", _again),
+    Question("doctor_cancels", "job {name} was cancelled by {ended_by}, and its event says {detail}"),
+    Question("doctor_avoids", "job {name} avoids {avoid_host}, which never had it", _again),
+    Question(
+        "doctor_readoptions",
+        "attempt {attempt} of job {job_id} was taken up again {readoptions} times, and its events say {noted}",
+        HISTORY,
+    ),
+    Question("doctor_deaths", "attempt {attempt} of job {job_id} did not die on {host}, which it counts against"),
 )  # fmt: skip
+
+MOMENT_S = 60.0  # what one transaction writes has one time, unless the clock steps just then
 
 
 def look_at_rows(
@@ -136,10 +162,13 @@ def look_at_rows(
 ) -> Iterator[Finding]:
     """Ask every question. The caller holds a snapshot, so that all of them see one moment."""
     limits = ("max_attempts", "max_host_losses", "max_grants")
-    params = {key: value for key, value in asdict(policy).items() if key in limits} | {"gap": GAP}
+    params = {key: value for key, value in asdict(policy).items() if key in limits}
+    params |= {"gap": GAP, "moment": MOMENT_S, "lines_kept": LOG_LINES_KEPT}
     for number, question in enumerate(QUESTIONS):
         progress(number, len(QUESTIONS))
         yield from question.findings(database, params)
+    yield from look_at_specs(database.all("doctor_specs"))
+    yield from look_at_records(database.all("doctor_records"))
     yield from moves(database.all("doctor_moves"))
     yield from event_numbers(database.one("doctor_event_numbers"))
     yield from look_at_audit(database)

@@ -11,8 +11,7 @@ from typing import Any
 
 from training.fleet.database_seals import Sealed
 from training.fleet.printable import counted
-from training.fleet.recovery.doctor_rows import BACKUP
-from training.fleet.recovery.findings import Finding, Level
+from training.fleet.recovery.findings import BACKUP, Finding, Level
 
 _REMEDY = f"something else than the receiver wrote to the database, or its disk fails; {BACKUP}"
 

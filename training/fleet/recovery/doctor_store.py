@@ -6,9 +6,10 @@ are published before their rows are committed and never removed, so whatever a r
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -44,6 +45,8 @@ class Delivery:
     accepted: bool  # it completed its attempt, so it has provenance
     stored_at: float
     current: bool = True  # its job is completed by it
+    # of its attempt, what its provenance says as well
+    grant: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def what(self) -> str:
@@ -134,6 +137,8 @@ class Store:
             }
             if any(said.get(key) != value for key, value in wanted.items()):
                 problem = "speaks of another bundle"
+            elif any(said.get(key) != value for key, value in delivery.grant.items()):
+                problem = "speaks of another grant than the database"
         except FileNotFoundError:
             problem = "is gone"
         except OSError as error:

@@ -8,6 +8,12 @@ from enum import StrEnum
 from itertools import islice
 from typing import Any
 
+BACKUP = (
+    "with the receiver stopped, `cis490-jobs restore FOLDER --force` brings a backup back; without one, "
+    "`cis490-jobs rebuild --force` makes the database anew from the store"
+)
+HISTORY = f"the job itself is right, its history is not: keep a copy of the database and report this; {BACKUP}"
+
 SHOWN_MAX = 20  # findings of one kind; of the rest there is only a count
 
 

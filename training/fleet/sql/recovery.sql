@@ -109,8 +109,100 @@ SELECT job_id, attempt, first, before FROM (
 WHERE before IS NOT NULL AND before <> first
   AND (before > first OR text NOT LIKE replace(:gap, '{}', first + 1 - before) || '%')
 
+-- name: doctor_generations — a generation is begun by a requeue, and by nothing else
+SELECT * FROM (
+  SELECT j.job_id, j.name, j.generation,
+    1 + (SELECT count(*) FROM events AS e WHERE e.job_id = j.job_id AND e.transition = 'requeue') AS begun
+  FROM jobs AS j
+  WHERE NOT EXISTS (SELECT 1 FROM events AS e WHERE e.job_id = j.job_id AND e.detail = 'rebuilt')) AS requeued
+WHERE generation <> begun
+
+-- name: doctor_arrivals — jobs are numbered in the order in which they were entered
+SELECT job_id, name FROM (
+  SELECT j.job_id, j.name, e.seq, lag(e.seq) OVER (ORDER BY j.seq) AS before FROM jobs AS j
+  JOIN events AS e ON e.job_id = j.job_id AND e.transition = 'insert') AS entered
+WHERE before > seq
+
+-- name: doctor_times — when something was is what its event says; both are written in one transaction
+SELECT * FROM (
+  SELECT j.job_id, j.name, 'was entered' AS what, j.created_at AS said, e.at FROM jobs AS j
+  JOIN events AS e ON e.job_id = j.job_id AND e.transition = 'insert'
+  UNION ALL SELECT j.job_id, j.name, 'ended', j.finished_at, e.at FROM jobs AS j
+  JOIN events AS e ON e.seq = (SELECT max(seq) FROM events WHERE job_id = j.job_id)
+  WHERE j.finished_at IS NOT NULL
+  UNION ALL SELECT a.job_id, NULL, 'was granted as attempt ' || a.attempt, a.granted_at, e.at FROM attempts AS a
+  JOIN events AS e ON e.job_id = a.job_id AND e.attempt = a.attempt AND e.transition = 'claim'
+  UNION ALL SELECT a.job_id, NULL, 'ended its attempt ' || a.attempt, a.ended_at, e.at FROM attempts AS a
+  JOIN events AS e ON e.seq = (SELECT max(seq) FROM events WHERE job_id = a.job_id AND attempt = a.attempt)
+  WHERE a.ended_at IS NOT NULL) AS noted
+WHERE abs(said - at) > :moment
+
+-- name: doctor_ends — the last event of an ended attempt says how it ended
+SELECT * FROM (
+  SELECT a.job_id, a.attempt, a.end_reason, e.transition,
+    CASE WHEN e.transition IN ('complete', 'adopt', 'deliver') THEN 'completed' WHEN e.transition = 'cancel' THEN 'cancelled'
+      WHEN e.transition = 'requeue' THEN 'superseded' ELSE COALESCE(e.detail, a.end_reason) END AS noted
+  FROM attempts AS a
+  JOIN events AS e ON e.seq = (SELECT max(seq) FROM events WHERE job_id = a.job_id AND attempt = a.attempt)
+  WHERE a.ended_at IS NOT NULL) AS ended
+WHERE end_reason <> noted
+
+-- name: doctor_witness — the events of an attempt are of its host
+SELECT e.seq, e.job_id, e.attempt, e.host AS noted, a.host FROM events AS e
+JOIN attempts AS a ON a.job_id = e.job_id AND a.attempt = e.attempt WHERE COALESCE(e.host, '') <> a.host
+
+-- name: doctor_unknown_hosts — a host that was granted something had asked for it; what was rebuilt says nothing of hosts
+SELECT DISTINCT a.host FROM attempts AS a
+JOIN events AS e ON e.job_id = a.job_id AND e.attempt = a.attempt AND e.transition = 'claim'
+WHERE COALESCE(e.detail, '') <> 'rebuilt' AND NOT EXISTS (SELECT 1 FROM hosts AS h WHERE h.host = a.host)
+
+-- name: doctor_workers — the host and the error that a job's row names are its last attempt's
+SELECT j.job_id, j.name, j.attempt FROM jobs AS j
+LEFT JOIN attempts AS a ON a.job_id = j.job_id AND a.attempt = j.attempt
+WHERE (j.worker_hostname IS NOT NULL AND j.worker_hostname <> COALESCE(a.host, ''))
+  OR (j.error IS NOT NULL AND j.error <> COALESCE(a.error, ''))
+
+-- name: doctor_cancels — a cancelled job says of whom, as its last event does
+SELECT j.job_id, j.name, j.ended_by, e.detail FROM jobs AS j
+JOIN events AS e ON e.seq = (SELECT max(seq) FROM events WHERE job_id = j.job_id)
+WHERE j.status = 'cancelled' AND e.detail IS NOT NULL AND COALESCE(j.ended_by, '') <> e.detail
+
+-- name: doctor_avoids — the host that a job avoids for a while is one that had it
+SELECT job_id, name, avoid_host FROM jobs AS j WHERE (avoid_host = '' AND avoid_until IS NOT NULL)
+  OR (avoid_host <> '' AND (avoid_until IS NULL
+    OR NOT EXISTS (SELECT 1 FROM attempts AS a WHERE a.job_id = j.job_id AND a.host = j.avoid_host)))
+
+-- name: doctor_readoptions — an attempt was taken up again as often as events say
+SELECT * FROM (
+  SELECT a.job_id, a.attempt, a.readoptions, (SELECT count(*) FROM events AS e
+    WHERE e.job_id = a.job_id AND e.attempt = a.attempt AND e.transition = 'readopt') AS noted
+  FROM attempts AS a) AS readopted
+WHERE readoptions <> noted
+
+-- name: doctor_deaths — what died at once on a host is an ended attempt of it
+SELECT d.host, d.job_id, d.attempt FROM deaths AS d WHERE NOT EXISTS (SELECT 1 FROM attempts AS a
+  WHERE a.job_id = d.job_id AND a.attempt = d.attempt AND a.host = d.host AND a.ended_at IS NOT NULL)
+
+-- name: doctor_lines — a piece of output has as many lines as it says
+SELECT job_id, attempt, first, count, length(text) - length(replace(text, char(10), '')) + 1 AS lines
+FROM log_chunks WHERE count <> length(text) - length(replace(text, char(10), '')) + 1
+
+-- name: doctor_output_head — only the head of a long output is forgotten
+SELECT a.job_id, a.attempt, a.log_next, min(c.first) AS first FROM attempts AS a
+JOIN log_chunks AS c ON c.job_id = a.job_id AND c.attempt = a.attempt
+GROUP BY a.job_id, a.attempt, a.log_next HAVING min(c.first) > max(0, a.log_next - :lines_kept)
+
+-- name: doctor_specs — what each job is, beside what follows from it
+SELECT j.job_id, j.name, j.spec, j.priority, j.ram_above_gib, j.vram_above_gib, c.needs FROM jobs AS j
+LEFT JOIN classes AS c ON c.class_id = j.class_id ORDER BY j.seq
+
+-- name: doctor_records — what each attempt was granted and what its worker said, beside what follows from that
+SELECT a.job_id, a.attempt, a.granted, a.record, a.data_digest, a.code_digest, a.training_commit, j.spec
+FROM attempts AS a JOIN jobs AS j ON j.job_id = a.job_id
+
 -- name: doctor_deliveries — what must be in the store, and which of it completed its attempt
 SELECT r.artifact_id, r.job_id, r.attempt, r.model, r.mode, r.size, r.stored_at, j.name,
+  a.claim_id, a.generation, a.host, a.instance_id, a.granted_at,
   COALESCE(a.end_reason, '') = 'completed' AND a.artifact_id = r.artifact_id AS accepted,
   COALESCE(j.status = 'completed' AND j.attempt = r.attempt, 0) AS current
 FROM artifacts AS r LEFT JOIN attempts AS a ON a.job_id = r.job_id AND a.attempt = r.attempt

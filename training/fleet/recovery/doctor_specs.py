@@ -1,0 +1,88 @@
+"""What follows from a job's dict and from a worker's record, worked out anew and compared. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from training import strict_json
+from training.fleet.job import Needs, Trained
+from training.fleet.plans.types import job_identity
+from training.fleet.recovery.findings import BACKUP, HISTORY, Finding
+from training.fleet.rows import trained_of
+
+Fields = Mapping[str, Any]
+Spec = dict[str, Any]
+
+
+def look_at_specs(rows: Sequence[Fields]) -> Iterator[Finding]:
+    """A job's dict says its name, priority, needs and id; where ids are a plan's, all of them are."""
+    specs = [_dict(row["spec"]) for row in rows]
+    ids = [None if spec is None else identity_of(spec) for spec in specs]
+    planned = sum(row["job_id"] == found for row, found in zip(rows, ids, strict=True))
+    for row, spec, found in zip(rows, specs, ids, strict=True):
+        if spec is None:
+            wrong = ["no job dict at all"]
+        else:
+            wrong = [what for what, differs in _compared(row, spec) if differs]
+            if 2 * planned > len(rows) and found != row["job_id"]:
+                wrong.append("another id")
+        if wrong:
+            what = f"the dict of job {row['name']} ({row['job_id'][:12]}) says {', '.join(wrong)}"
+            yield Finding("specs", what, BACKUP)
+
+
+def look_at_records(rows: Iterable[Fields]) -> Iterator[Finding]:
+    """What an attempt was granted is the job that it is of; what it was trained on is what its worker said."""
+    for row in rows:
+        which = f"attempt {row['attempt']} of job {row['job_id'][:12]}"
+        granted, spec = _dict(row["granted"]), _dict(row["spec"])
+        if granted is not None and spec is not None and identity_of(granted) != identity_of(spec):
+            yield Finding("granted", f"{which} was granted another job than this", HISTORY)
+        trained = trained_of(row)
+        if trained.known() is not None and trained != Trained.of(_dict(row["record"])):
+            yield Finding(
+                "trained",
+                f"{which} was trained on other data or code than its worker said",
+                HISTORY,
+            )
+
+
+def identity_of(spec: Fields) -> str | None:
+    """The id that a plan gives the job; None for a dict that is not a plan's."""
+    own = spec.get("trainer")
+    try:
+        return job_identity(
+            model=spec["model"],
+            mode=spec["mode"],
+            hyper=spec["hyper"],
+            split_recipe=spec["split_recipe"],
+            train_hosts=spec["train_hosts"],
+            seed=spec["seed"],
+            command=own["command"] if isinstance(own, Mapping) else (),
+            dataset=spec.get("dataset"),
+        )
+    except (KeyError, TypeError, ValueError):
+        return None
+
+
+def _compared(row: Fields, spec: Spec) -> Iterator[tuple[str, bool]]:
+    yield "another name", row["name"] != str(spec.get("name") or row["job_id"])
+    yield "another priority", row["priority"] != spec.get("priority", 0)
+    try:
+        learned = {key: row[key] for key in ("ram_above_gib", "vram_above_gib")}
+        needs = replace(Needs.of(spec), **learned)
+        # A job of before, until a plan is read again: its class says nothing of data.
+        known = {needs.canonical(), replace(needs, dataset="").canonical()}
+    except (TypeError, ValueError):
+        known = set()
+    yield "other needs", row["needs"] not in known
+
+
+def _dict(text: str | None) -> Spec | None:
+    try:
+        value = None if text is None else strict_json.loads(text)
+    except ValueError:
+        return None
+    return value if isinstance(value, dict) else None
