@@ -401,7 +401,8 @@ def test_work_completed_since_is_taken_back_and_what_else_happened_is_forgotten(
         running = claim(client)  # "done": completed after the backup by the claim that lives now
         client.heartbeat(running.job_id)
         lost = claim(pi)  # "done-twice": fails after the backup, then a later attempt completes it
-        change(state, "INSERT INTO invitations VALUES ('c', 'host', 'laptop', 1, 2, NULL)")
+        columns = "code_sha256, role, name, created_at, expires_at"
+        change(state, f"INSERT INTO invitations ({columns}) VALUES ('c', 'host', 'laptop', 1, 2)")
         back_up(state, folder)
         deliver(client, running, bundles, b"two")
         pi.fail(lost.job_id, error="it broke", exit_code=1)
@@ -579,7 +580,7 @@ def test_a_restore_cut_off_at_any_step_leaves_the_old_state_or_the_new(
 ) -> None:
     back_up(sound, folder)
     state = copied(sound, tmp_path / "state")
-    change(state, "UPDATE jobs SET priority = 1 WHERE name = 'waits'")
+    change(state, "UPDATE jobs SET short_runs = 1 WHERE name = 'waits'")
     flip(bundle_of(state, "done"))
     old, new = jobs(state), jobs(sound)
 
