@@ -248,7 +248,8 @@ def test_a_job_that_was_cancelled_because_it_had_left_waits_again(
     reply = receiver.plan(a_job("one"))
     assert (reply.revived, reply.cancelled) == (1, 0)
     assert [sentence(to_builtins(edit)) for edit in reply.edits] == [
-        "one is in the plan again: it waits again"
+        "one is in the plan again: it waits again",
+        "two left the plan: it waits all the same",
     ]
     assert receiver.job().status == "pending"
     assert receiver.service.claim(a_worker_claim("desktop")).job_id == "id-one"
@@ -273,9 +274,26 @@ def test_what_comes_back_failed_is_told(receiver: Receiver) -> None:
     receiver.service.fail("id-one", a_failure(receiver.take(), exit_code=65))
     receiver.plan(a_job("two"))
     reply = receiver.plan(a_job("one"))
-    (edit,) = reply.edits
-    assert edit.kind == "revived"
+    edit, left = reply.edits
+    assert (edit.kind, left.kind) == ("revived", "left")
     assert edit.holds.startswith("it stays failed (trainer: exit code 65")
+
+
+def test_what_leaves_the_plan_is_named_with_what_becomes_of_it(receiver: Receiver) -> None:
+    """A seed that was mistyped makes other jobs: the counts alone do not say of which."""
+    names = ["runs", "done", "failed", "waits"]
+    receiver.plan(*map(a_job, names))
+    receiver.take(), receiver.deliver(receiver.take("mac"), "done")
+    receiver.service.fail("id-failed", a_failure(receiver.take("desk"), exit_code=65))
+    anew = a_job("runs", job_id="id-anew")
+    left = [sentence(to_builtins(edit)) for edit in receiver.plan(anew).edits]
+    assert sorted(left) == [
+        "done left the plan: its model stays",
+        "failed left the plan: it stays failed",
+        "runs left the plan: attempt 1 on pi goes on; another job is called so now",
+        "waits left the plan: it waits all the same",
+    ]
+    assert receiver.plan(anew).edits == [], "told once"
 
 
 def test_what_is_in_the_plan_is_not_cancelled_because_it_had_left(receiver: Receiver) -> None:

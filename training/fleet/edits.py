@@ -6,7 +6,7 @@ the reload, and only names, which nothing is trained by, change at once everywhe
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -26,6 +26,7 @@ class Kind(StrEnum):
     TRAINER = "trainer"
     REVIVED = "revived"  # a job that had left the plan is named again
     STANDS = "stands"  # a job of the plan is cancelled, and stays so
+    LEFT = "left"  # a job that the plan named is not in it any more
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +81,17 @@ def standing(job: Job) -> Edit:
     """A job of the plan that the operator had cancelled: no reload brings it back."""
     holds = f"it stays cancelled ({job.ended_by}): requeue it, or take it out of the plan"
     return Edit(Kind.STANDS, job.name, holds, job_id=job.job_id, since=job.finished_at)
+
+
+def leaving(job: Job, names: Container[str]) -> Edit:
+    """``job`` is not in the plan any more, whose jobs have these names; nothing ends by that."""
+    if job.status in LIVE:
+        holds = f"attempt {job.attempt} on {job.worker_hostname} goes on"
+    else:
+        waits = {JobStatus.PENDING: "it waits all the same", JobStatus.COMPLETED: "its model stays"}
+        holds = waits.get(job.status, f"it stays {job.status}")
+    anew = "; another job is called so now" if job.name in names else ""
+    return Edit(Kind.LEFT, job.name, f"{holds}{anew}", job_id=job.job_id)
 
 
 _HOST: Table = {"priority": 0}  # what a host has that no table names
@@ -139,6 +151,8 @@ def sentence(edit: Table) -> str:
             return f"{edit.get('was')} is called {name} now"
         case Kind.REVIVED:
             return f"{name} is in the plan again: {holds}"
+        case Kind.LEFT:
+            return f"{name} left the plan: {holds}"
         case Kind.HOST:
             return f"[hosts.{name}] {what}: {holds}"
         case Kind.TRAINER:
@@ -148,9 +162,9 @@ def sentence(edit: Table) -> str:
 
 
 def first(edits: Iterable[Edit], most: int = LISTED_MAX) -> list[Edit]:
-    """As many as one answer holds, renames and what needs the operator before all others."""
+    """As many as one answer holds, renames, what needs the operator and what left before all others."""
     order = list(_ORDER)
     return sorted(edits, key=lambda edit: order.index(edit.kind))[:most]
 
 
-_ORDER = (Kind.RENAME, Kind.STANDS, Kind.REVIVED, Kind.HOST, Kind.TRAINER, Kind.JOB)
+_ORDER = (Kind.RENAME, Kind.STANDS, Kind.REVIVED, Kind.LEFT, Kind.HOST, Kind.TRAINER, Kind.JOB)

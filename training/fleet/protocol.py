@@ -283,7 +283,7 @@ class ReleaseReply(Wire, frozen=True, kw_only=True):
 class EditView(Wire, frozen=True, kw_only=True):
     """One thing that a reload found other than before; see edits.Edit."""
 
-    kind: str  # rename, job, host, trainer, revived, stands
+    kind: str  # rename, job, host, trainer, revived, stands, left
     name: str
     holds: str  # from when on, or what becomes of it
     keys: list[str] = field(default_factory=list)

@@ -20,7 +20,7 @@ from training.fleet import policy as rules
 from training.fleet.choose import Chooser, NoJob, eligible
 from training.fleet.database import Database
 from training.fleet.database_sqlite import SqliteDatabase
-from training.fleet.edits import Edit, Kind, job_edits, revival, standing
+from training.fleet.edits import Edit, Kind, job_edits, leaving, revival, standing
 from training.fleet.healing import Healing
 from training.fleet.job import (
     CANCELLED,
@@ -114,13 +114,16 @@ class JobQueue(Healing):
                 needs = job_of(row).needs
                 self.db.run("class_job", job_id=row["job_id"], class_id=self._class_of(needs))
             gone = {row["job_id"] for row in self.db.all("manifest_job_ids")}
+            names: set[str] = set()
             for spec in jobs:
                 outcome, edits = self._sync_one(dict(spec))
                 counts[outcome] += 1
                 found += edits
                 gone.discard(spec["job_id"])
+                names.add(str(spec.get("name")))
             for job_id in sorted(gone):
                 self.db.run("mark_removed", job_id=job_id)
+                found.append(leaving(self._require(job_id), names))
             told = {edit.job_id for edit in found if edit.kind is Kind.REVIVED}
             cancelled = [job_of(row) for row in self.db.all("cancelled_in_plan")]
             found += [standing(job) for job in cancelled if job.job_id not in told]
