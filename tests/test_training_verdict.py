@@ -20,7 +20,7 @@ from training.trainer import verdict
 from training.trainer.evaluate import Classes, Scored, evaluate, operating_point
 from training.trainer.report import build_report
 from training.trainer.scored import Pace, pace
-from training.trainer.sides import sides_of
+from training.trainer.sides import place_notes, sides_of
 
 PAGE = Path(__file__).parents[1] / "docs" / "evaluation.md"
 BINARY = Classes(("benign", "malicious"), ("benign",))
@@ -255,6 +255,40 @@ def test_a_class_that_only_calibrated_never_trained():
     assert sides_of(split, host, y, many).never_trained == ["worm"]
     stopped = replace(split, val=np.array([2, 4]), cal=np.array([3]))
     assert sides_of(stopped, host, y, many).never_trained == []
+
+
+@pytest.mark.parametrize(
+    ("kinds", "said"),
+    [
+        (
+            "000111",
+            "come after benign ones: how late a window comes has an AUROC of 1.00 by itself",
+        ),
+        (
+            "111000",
+            "come before benign ones: how late a window comes has an AUROC of 1.00 by itself",
+        ),
+        ("001011", ""),
+        ("010010", ""),
+        ("000000", ""),
+    ],
+)
+def test_an_attack_that_always_comes_last_is_noted(kinds, said):
+    """A channel that only drifted caught 77 % where each recording ended with the attack, and nothing was said."""
+    y = np.tile([int(kind) for kind in kinds], 8)
+    episode = np.repeat([f"e{number}" for number in range(8)], 6)
+    t_start = np.arange(48.0)
+    turn = np.random.default_rng(0).permutation(48)
+    notes = place_notes(episode[turn], t_start[turn], y[turn], BINARY)
+    assert (said in notes[0]) if said else notes == []
+
+
+def test_recordings_of_one_class_each_have_no_telling_place():
+    y = np.repeat(np.arange(8) % 2, 6)
+    episode = np.repeat([f"e{number}" for number in range(8)], 6)
+    assert place_notes(episode, np.arange(48.0), y, BINARY) == []
+    without = Classes(("benign", "malicious"), ())
+    assert place_notes(episode, np.arange(48.0), np.tile([0, 0, 0, 1, 1, 1], 8), without) == []
 
 
 # -- sentences ---------------------------------------------------------------------------------------------------------

@@ -27,7 +27,7 @@ from training.trainer.levels import Levels, baseline_scores
 from training.trainer.ranges import ranges_of
 from training.trainer.report import build_report, write_report
 from training.trainer.seen import keep
-from training.trainer.sides import sides_of
+from training.trainer.sides import place_notes, sides_of
 from training.trainer.task import Fitted, IntArray, Task
 
 NOTHING_HIDDEN = (
@@ -178,16 +178,18 @@ def _judge(
         quarantined=inputs.quarantined,
         hyper=args.hyper,
         schema_hash=inputs.schema_hash,
-        notes=_notes(args, inputs, levels),
+        notes=_notes(args, inputs, split, levels),
         understood=() if inputs.understood is None else inputs.understood.lines(),
         extra={"scores": facts["judgement"]} if "judgement" in facts else None,
     )
     return point, report
 
 
-def _notes(args: TrainerArgs, inputs: Inputs, levels: Levels | None) -> list[str]:
+def _notes(args: TrainerArgs, inputs: Inputs, split: Split, levels: Levels | None) -> list[str]:
     """What a reader of the numbers must know beside the split, one sentence each."""
     notes = [] if levels is None else levels.notes(inputs.host)
+    test = split.test
+    notes += place_notes(inputs.episode[test], inputs.t_start[test], inputs.y[test], inputs.classes)
     if args.mode is Mode.ORACLE and inputs.hides_nothing:
         notes.append(NOTHING_HIDDEN)
     return notes

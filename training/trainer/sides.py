@@ -12,9 +12,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from training.data.classes import BENIGN, MALICIOUS
 from training.data.split import Recipe, Side, Split
 from training.trainer.scored import Classes, IntArray
 
+TELLING = 0.9  # AUROC of the place in a recording from which it is worth a note
 NAMELESS = "unknown"  # the host of data that name none
 SHOWN = 5  # names in one sentence
 
@@ -88,6 +90,37 @@ def sides_of(split: Split, host: NDArray[np.str_], y: IntArray, classes: Classes
         each = np.bincount(y[rows], minlength=len(classes)).tolist()
         counts[side.value] = dict(zip(classes.names, each, strict=True))
     return Sides(split.recipe.value, hosts, counts)
+
+
+def place_notes(
+    episode: NDArray[np.str_], t_start: NDArray[np.float64], y: IntArray, classes: Classes
+) -> list[str]:
+    """A sentence where it tells benign windows from others how late in its recording one comes.
+
+    A detector may then have learnt the drift of a channel, and no figure of the report would show it.
+    """
+    quiet = classes.quiet(y)
+    _, of, counts = np.unique(episode, return_inverse=True, return_counts=True)
+    if not classes.benign or np.intersect1d(of[quiet], of[~quiet]).size < 2:
+        return []
+    order = np.lexsort((t_start, of))
+    place = np.empty(y.size)
+    place[order] = np.arange(y.size) - np.repeat(np.cumsum(counts) - counts, counts)
+    place /= np.maximum(counts[of] - 1, 1)
+    below = np.sort(place[quiet])
+    wins = np.searchsorted(below, place[~quiet], "left") + np.searchsorted(
+        below, place[~quiet], "right"
+    )
+    auroc = float(wins.mean()) / (2 * below.size)
+    if max(auroc, 1 - auroc) < TELLING:
+        return []
+    words, late = classes.words(), "after" if auroc > 0.5 else "before"
+    said = (
+        f"In the test's recordings {words[MALICIOUS]} windows come {late} {words[BENIGN]} ones: how late a window "
+        f"comes has an AUROC of {max(auroc, 1 - auroc):.2f} by itself, so that whatever drifts, fills or warms up in a "
+        "recording tells them apart as well."
+    )
+    return [said]
 
 
 def _listed(names: Sequence[str]) -> str:
