@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sqlite3
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from training.fleet.database_sqlite import SqliteDatabase
 from training.fleet.recovery.doctor import examine
 from training.fleet.recovery.findings import Finding, Level
 from training.fleet.state import State
+from training.fleet.storage.filesystem import LocalFs
 
 # The higher the priority, the sooner it is given out.
 NAMES = ["waits", "is-cancelled", "runs", "fails", "done-twice", "done", "same-bytes"]
@@ -118,3 +120,27 @@ def tree(folder: Path) -> dict[str, bytes]:
         for path in sorted(folder.rglob("*"))
         if path.is_file() and path.suffix != ".lock"
     }
+
+
+class Unreadable(LocalFs):
+    """A disk that refuses to read, or to tell the age of, what has this name."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.name = name
+
+    def _look(self, path: Path) -> None:
+        if path.name.endswith(self.name):
+            raise PermissionError(13, "Permission denied", str(path))
+
+    def read(self, path: Path) -> Iterator[bytes]:
+        self._look(path)
+        return super().read(path)
+
+    def size(self, path: Path) -> int | None:
+        self._look(path)
+        return super().size(path)
+
+    def modified_at(self, path: Path) -> float:
+        self._look(path)
+        return super().modified_at(path)

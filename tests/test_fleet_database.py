@@ -319,3 +319,11 @@ def test_a_folder_that_cannot_be_written_is_no_reason_for_a_restore(
     with pytest.raises(DatabaseError, match=r"able to write in .*read-only") as refused:
         SqliteDatabase(tmp_path / "jobs.db")
     assert "restore" not in str(refused.value)
+
+
+def test_a_library_that_is_too_old_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sqlite3.sqlite_version_info", (3, 36, 9))
+    with pytest.raises(DatabaseError, match="is too old, at least"):
+        SqliteDatabase(tmp_path / "jobs.db")

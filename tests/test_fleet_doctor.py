@@ -8,7 +8,6 @@ import os
 import re
 import sqlite3
 import time
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from fakes import EPOCH, FakeClock
 from receiver_running import Receiver, job_id
 from recovery_builders import (
     JOBS,
+    Unreadable,
     a_state,
     bundle_of,
     change,
@@ -45,7 +45,6 @@ from training.fleet.recovery.doctor_rows import QUESTIONS, look_at_audit
 from training.fleet.recovery.findings import HISTORY, SHOWN_MAX, Finding, Level, Report
 from training.fleet.recovery.rebuild import rebuild
 from training.fleet.state import DEFAULT, State
-from training.fleet.storage.filesystem import LocalFs
 from training.fleet.store import RESERVE_BYTES
 from training.fleet.trust.audit import PAGE_MAX, Act, AuditLog, page
 
@@ -333,30 +332,6 @@ def test_a_bundle_that_is_gone_cut_or_changed(state: State) -> None:
     twice.write_bytes(twice.read_bytes()[:-1])
     assert [each.check for each in found(state)] == ["bundles", "bundles"]
     assert "has 5999 bytes instead of 6000" in found(state)[1].problem
-
-
-class Unreadable(LocalFs):
-    """A disk that refuses to read, or to tell the age of, what has this name."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__()
-        self.name = name
-
-    def _look(self, path: Path) -> None:
-        if path.name.endswith(self.name):
-            raise PermissionError(13, "Permission denied", str(path))
-
-    def read(self, path: Path) -> Iterator[bytes]:
-        self._look(path)
-        return super().read(path)
-
-    def size(self, path: Path) -> int | None:
-        self._look(path)
-        return super().size(path)
-
-    def modified_at(self, path: Path) -> float:
-        self._look(path)
-        return super().modified_at(path)
 
 
 @pytest.mark.parametrize(

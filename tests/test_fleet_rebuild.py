@@ -12,6 +12,7 @@ from receiver_running import Receiver, job_id
 from recovery_builders import (
     JOBS,
     NAMES,
+    Unreadable,
     a_state,
     bundle_of,
     change,
@@ -30,12 +31,12 @@ from training.fleet import cli, receiver
 from training.fleet.commands.world import World
 from training.fleet.recovery.backup import Backup
 from training.fleet.recovery.rebuild import Rebuilt, rebuild
-from training.fleet.recovery.reconcile import Delivery, sidecar
+from training.fleet.recovery.reconcile import Delivery, Unusable, deliveries, sidecar
 from training.fleet.recovery.restore import Restore
 from training.fleet.state import RecoveryError, State
 from training.fleet.storage.locking import exclusive
 from training.fleet.storage.provenance import sealed, unsealed
-from training.fleet.store import Artifact
+from training.fleet.store import Artifact, ArtifactStore
 
 PLAN = [job | {"job_id": job_id(job)} for job in JOBS]
 
@@ -203,6 +204,15 @@ def test_no_provenance_file_can_do_harm(state: State, change_it: object) -> None
     assert len(done.unusable) == 1
     assert done.completed == ["done-twice", "same-bytes"]
     assert [each for each in found(state) if each.check != "provenance"] == []
+
+
+@pytest.mark.parametrize("name", ["bundle.tar.zst", "-1.json"])
+def test_what_cannot_be_read_is_named_and_taken_for_nothing(state: State, name: str) -> None:
+    found = list(deliveries(ArtifactStore(state.models), Unreadable(name)))
+    unusable = [each for each in found if isinstance(each, Unusable)]
+    assert unusable
+    assert {each.why for each in unusable} == {"it cannot be read: Permission denied"}
+    assert len(found) - len(unusable) == (0 if name == "bundle.tar.zst" else 1)
 
 
 def test_no_flipped_bit_of_a_provenance_file_changes_what_it_says(state: State) -> None:

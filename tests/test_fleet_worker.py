@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
+from queue import Queue
 from types import SimpleNamespace
 from typing import Any
 
@@ -21,9 +22,11 @@ from odd_values import variants
 from training.fleet.calls.transport import Response, TransportError
 from training.fleet.client import FleetClient
 from training.fleet.job import EndReason
+from training.fleet.plans import describe
 from training.fleet.supervise import CommandSpec, SpawnFailedError
 from training.fleet.work import types as t
 from training.fleet.work.attempt import DISK_FLOOR_BYTES, LOOK_S, MEASURE_S, Attempt, Places
+from training.fleet.work.calls import Calls
 from training.fleet.work.disk import (
     KEPT_ATTEMPTS,
     StateError,
@@ -33,9 +36,12 @@ from training.fleet.work.disk import (
     prune,
 )
 from training.fleet.work.environment import trainer_environment
+from training.fleet.work.health import _stamp
 from training.fleet.work.options import (
     Options,
+    _tls_dir,
     gib,
+    installed_digests,
     options_of,
     parser,
     seconds_or_none,
@@ -575,6 +581,81 @@ def test_a_trainer_is_paused_and_resumed(tmp_path: Path) -> None:
     attempt.pause()
     attempt.resume()
     assert process.orders == ["pause", "resume"]
+
+
+def test_a_worker_that_fetches_nothing_says_so(tmp_path: Path) -> None:
+    attempt = an_attempt(tmp_path, FakeProcess(None), [])
+    attempt.assignment = replace(JOB, spec={**JOB.spec, "dataset": "d" * 64})
+    with pytest.raises(SpawnFailedError, match="fetches no data sets"):
+        attempt._inputs()
+
+
+def test_a_call_that_is_given_up_before_it_began_is_not_begun() -> None:
+    asked: list[object] = []
+    said: Queue[t.Event] = Queue()
+    client = SimpleNamespace(about=lambda _: asked.append("about"))
+    calls = Calls(client, client, {}, lambda *_: (0, ()), said.put)  # type: ignore[arg-type]
+    calls.abort(7)
+    calls.send(t.SendFail(call=7, assignment=JOB, failure=Failure(EndReason.TRAINER_FAILED, "e")))
+    answer = said.get(timeout=30)
+    assert isinstance(answer, t.NotAnswered)
+    assert answer.call == 7
+    assert asked == []
+
+
+def test_a_worker_passes_a_pause_on_and_begins_though_its_disk_does_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refused(*_: object) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(Outbox, "recover", refused)
+    monkeypatch.setattr("training.fleet.datasets.cache.DatasetCache.hold", refused)
+    worker = work(tmp_path, Receiver(), FakeRunner())
+    orders: list[str] = []
+    worker._attempt = SimpleNamespace(  # type: ignore[assignment]
+        pause=lambda: orders.append("pause"), resume=lambda: orders.append("resume")
+    )
+    worker._order(t.PauseTrainer(claim_id="c"))
+    worker._order(t.ResumeTrainer(claim_id="c"))
+    assert orders == ["pause", "resume"]
+    worker._attempt = None
+    worker._calls.abort(1)
+    worker._perform(t.Abort(call=2))
+    assert worker._calls._aborted == {1, 2}
+    assert worker._beginning().backlog == ()
+    assert "cannot be read" in caplog.text
+    worker._disk.close()
+
+
+def test_trainers_that_cannot_tell_their_flags_are_left_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Describer:
+        def __init__(self) -> None:
+            self.asked = 0
+
+        def __call__(self, _: object) -> Any:
+            self.asked += 1
+            if self.asked > 1:
+                raise describe.DescribeError("it does not start")
+            return SimpleNamespace(digest="d")
+
+    monkeypatch.setattr(describe, "ProcessDescriber", Describer)
+    assert installed_digests() == {describe.PROGRAMS[0]: "d"}
+
+
+def test_a_damaged_certificate_ends_the_start_in_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "identity.json").write_bytes(b"junk")
+    with pytest.raises(ValueError, match=r"identity\.json is damaged; enroll"):
+        _tls_dir("https://fleet.lan", tmp_path, "pi")
+    assert _tls_dir("http://localhost", tmp_path, "pi") is None
+
+
+def test_a_file_that_is_gone_has_a_stamp_too(tmp_path: Path) -> None:
+    (tmp_path / "there").write_bytes(b"x")
+    assert _stamp(tmp_path / "gone")[1:] == (0, 0)
+    assert _stamp(tmp_path / "there")[2] == 1
 
 
 def test_a_spec_that_reaches_for_more_was_never_begun(tmp_path: Path) -> None:
