@@ -17,6 +17,7 @@ from training.fleet.policy import Policy
 from training.fleet.protocol import ClaimReply, DeliverRequest, Refusal, Slug
 from training.fleet.queue import JobQueue
 from training.fleet.service import Plan, Service
+from training.fleet.trust.membership import readable
 
 A, B = "a" * 64, "b" * 64
 S, R = JobStatus, EndReason
@@ -168,6 +169,16 @@ ROWS: dict[str, tuple[Row, JobStatus]] = {
     "requeue": (lambda w: (completed(w), w.service.requeue("one")), S.PENDING),
     "pardon": (unstartable, S.PENDING),
 }
+
+
+def test_whoever_worked_on_a_job_may_look_at_it_and_nobody_else(world: World) -> None:
+    claimed(world)
+    world.service.requeue("one")
+    world.claim("desk")
+    for host in ("pi", "desk", None):
+        assert readable(world.service, "one", host) == "id-one"
+    with pytest.raises(Refusal, match="host mac never worked on this job"):
+        readable(world.service, "one", "mac")
 
 
 def test_every_row_of_the_table_has_its_test() -> None:
