@@ -162,7 +162,9 @@ def test_what_does_not_wait_or_is_not_the_same_or_not_theirs_is_refused(
             by_hand(pi, bundle, grant.claim_id, ONE)
         pi.requeue("one")
         again = claim(desk)
-        with pytest.raises(Refused, match="only one that waits"):
+        with pytest.raises(
+            Refused, match=r"only one that waits .* stop the workers that would take it, requeue it"
+        ):
             by_hand(pi, bundle, grant.claim_id, ONE)
         desk.fail(again.job_id, error="e", reason="worker_shutdown")
         with pytest.raises(Refused) as caught:
@@ -260,10 +262,13 @@ def test_deliver_on_that_machine(
         assert "nothing of 'two' was set aside" in capsys.readouterr().err
         receiver.client().cancel("one")
         assert main([*flags, "--deliver", "one"]) == 1
-        assert "was cancelled; requeue it first; it is kept in" in capsys.readouterr().err
+        assert (
+            "requeue it first, with the workers that would take it stopped; it is kept in"
+            in capsys.readouterr().err
+        )
         receiver.client().requeue("one")
         assert main([*flags, "--deliver", grant.job_id[:12]]) == 0
-        assert "one is completed by the work that was set aside" in capsys.readouterr().out
+        assert "one is completed with the model that was set aside" in capsys.readouterr().out
         assert aside.kept() == []
         assert receiver.client().job("one")["job"]["status"] == "completed"
     assert main([*flags, "--deliver", "one"]) == 2

@@ -698,11 +698,15 @@ class Service:
         """The job, if work of this claim and host may complete it: it waits, and the host was or may be given it."""
         job = self._job(job_id)
         if job.status is JobStatus.CANCELLED:
-            raise Refusal(Slug.JOB_CANCELLED, f"job {job.name} was cancelled; requeue it first")
+            raise Refusal(
+                Slug.JOB_CANCELLED,
+                f"job {job.name} was cancelled; requeue it first, with the workers that would take it stopped",
+            )
         if job.status is not JobStatus.PENDING:
             raise Refusal(
                 Slug.WRONG_STATE,
-                f"job {job.name} is {job.status}: only one that waits is completed by hand",
+                f"job {job.name} is {job.status}: only one that waits is completed by hand; stop the workers that "
+                "would take it, requeue it, and deliver once more",
             )
         attempt = self.queue.attempt(claim_id)
         if attempt is not None:

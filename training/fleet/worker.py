@@ -381,7 +381,7 @@ def deliver(options: Options, ref: str) -> int:
         print(f"{PROGRAM}: {printable(error)}; it is kept in {work.folder}", file=sys.stderr)
         return 75 if isinstance(error, Unreachable | Unavailable) else 1
     aside.forget(work)
-    print(f"{job.name} is completed by the work that was set aside (attempt {receipt.attempt})")
+    print(f"{job.name} is completed with the model that was set aside (attempt {receipt.attempt})")
     return 0
 
 
