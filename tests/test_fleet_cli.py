@@ -148,9 +148,11 @@ class FakeReceiver:
                     200, {"x-content-sha256": digest, "content-length": str(len(self.bundle))}
                 )
             case "POST", ["job", ref, verb] if ref in self.views:
-                status = {"cancel": "cancelled", "requeue": "pending"}[verb]
+                moves = {"cancel": "cancelled", "requeue": "pending"}
+                status = moves.get(verb, self.views[ref]["status"])
                 said = {key: self.views[ref][key] for key in ("job_id", "name", "in_manifest")}
-                return {**said, "status": status, "near": self.near}
+                held = {"held_by": "ada", "held_at": NOW - 90} if verb == "hold" else {}
+                return {**said, **held, "status": status, "near": self.near}
         detail = f"no job is called '{parts[1]}'; `cis490-jobs list` shows them all"
         return {"status_code": 404, "type": "unknown_job", "detail": detail}
 
@@ -258,6 +260,7 @@ def test_status_has_a_stable_shape_for_machines(run):
         "jobs",
         "failed",
         "cancelled_in_plan",
+        "held",
         "cannot_run",
         "notes",
         "unlike",
@@ -470,7 +473,8 @@ def test_cancel_and_requeue_send_the_token_and_say_what_became_of_each(run):
     )
     assert run.receiver.asked[-1] == ("POST", "/v1/job/mlp-oracle/cancel", "secret")
     moved = {"job_id": IDS[2], "status": "pending", "name": "mlp-oracle"}
-    assert run.json("requeue", "mlp-oracle") == {"jobs": [moved | {"near": 0, "in_manifest": True}]}
+    more = {"near": 0, "in_manifest": True, "held_by": None, "held_at": None}
+    assert run.json("requeue", "mlp-oracle") == {"jobs": [moved | more]}
 
 
 def test_what_was_changed_is_named_with_what_it_nearly_hit(run):
@@ -480,6 +484,32 @@ def test_what_was_changed_is_named_with_what_it_nearly_hit(run):
     run.receiver.near = 1
     run("cancel", "gbt-oracle")
     assert run.out.endswith("; 1 other job's name or id begins with gbt-oracle too\n")
+
+
+def test_hold_and_unhold_say_what_became_of_each(run):
+    assert run("hold", "gbt-oracle") == 0
+    assert run.out.endswith("is running, held by ada\n")
+    assert run.json("hold", "gbt-oracle")["jobs"][0]["held_by"] == "ada"
+    assert run("unhold", "gbt-oracle") == 0
+    assert run.out.endswith("is running\n")
+    posted = [path for method, path, _ in run.receiver.asked if method == "POST"]
+    assert [path.rpartition("/")[2] for path in posted] == ["hold", "hold", "unhold"]
+
+
+def test_what_is_held_is_seen_by_whom_and_since_when(run):
+    mark = {"held_by": "ada", "held_at": NOW - 7200}
+    kept = view("mlp-oracle", "pending", 3, **mark)
+    run.receiver.views = {v["name"]: v for v in (kept, RUNNING | mark, DONE | mark)}
+    run("list")
+    assert "pending (held)" in run.out
+    assert "running (held)" in run.out
+    assert "completed (held)" not in run.out
+    run("status")
+    assert "Held until `cis490-jobs unhold`" in run.out
+    assert "mlp-oracle: by ada, 2 h 00 min ago" in run.out
+    assert [each["name"] for each in run.json("status")["held"]] == ["mlp-oracle"]
+    run("show", "mlp-oracle")
+    assert "by ada, 2 h 00 min ago" in run.out
 
 
 def test_a_job_off_the_plan_that_is_requeued_is_said_to_be_off_it(run):
@@ -841,16 +871,20 @@ def test_wait_for_all_is_for_the_jobs_of_the_plan_and_says_what_cannot_run(run):
     def later(_: float) -> None:
         run.receiver.views["gbt-oracle"] = RUNNING | {"status": "completed"}
         run.receiver.views["cnn-oracle"] = STUCK | {"status": "completed"}
+        run.receiver.views["kept"] = view("kept", "completed", 8)
 
+    run.receiver.views["kept"] = view("kept", "pending", 8, held_by="ada", held_at=NOW)
     run.world = replace(run.world, sleep=later)
     assert run("wait", "--all", "--json") == 3
     assert "cnn-oracle cannot run anywhere: pi: no CUDA device" in run.err
+    assert run.err.count("kept is held by ada: unhold it") == 1
     over = json.loads(run.out)["jobs"]
     assert [job["name"] for job in over] == [
         "mlp-oracle",
         "gbt-realistic",
         "gbt-oracle",
         "cnn-oracle",
+        "kept",
     ]
     assert set(over[0]) == {"job_id", "name", "status", "error", "ended_by"}
 

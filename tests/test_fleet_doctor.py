@@ -105,6 +105,9 @@ DONE, RUNS, WAITS, TWICE, FAILS = (
     JOB.format(name) for name in ("done", "runs", "waits", "done-twice", "fails")
 )
 HELD = "ended_at = NULL, end_reason = NULL, host = 'x', session_id = 's', slot = 0"
+NEWEST = "FROM events ORDER BY seq DESC LIMIT 1"
+EVENT = "seq, at, job_id, transition, from_status, to_status, attempt, host, detail"
+MARKED = "'pending', 'pending', NULL, NULL, 'ada'"
 BROKEN: list[tuple[str, list[str]]] = [
     ("live", [f"UPDATE attempts SET ended_at = 1, end_reason = 'host_lost' WHERE job_id = {RUNS}"]),
     ("claim", [f"UPDATE jobs SET claim_id = 'another' WHERE job_id = {RUNS}"]),
@@ -129,6 +132,8 @@ BROKEN: list[tuple[str, list[str]]] = [
     ("event-numbers", ["DELETE FROM events WHERE seq = 9"]),
     ("event-numbers", ["DELETE FROM events WHERE seq = 1"]),
     ("replay", [f"UPDATE jobs SET status = 'pending', finished_at = NULL WHERE job_id = {FAILS}"]),
+    ("held", [f"UPDATE jobs SET held_by = 'ada', held_at = 1 WHERE job_id = {WAITS}"]),
+    ("held", [f"INSERT INTO events ({EVENT}) SELECT seq + 1, at, {WAITS}, 'hold', {MARKED} {NEWEST}"]),
     ("strangers", ["UPDATE events SET job_id = 'nobody' WHERE seq = 9"]),
     ("strangers", [f"UPDATE artifacts SET attempt = 9 WHERE job_id = {DONE}"]),
     ("strangers", [f"UPDATE log_chunks SET attempt = 9 WHERE job_id = {DONE}"]),
@@ -212,6 +217,12 @@ def test_what_the_doctor_says_heals(state: State, check: str, statements: list[s
         ids = dict(rows(state, "SELECT name, job_id FROM jobs"))
         with closing(JobQueue(state.db)) as queue:
             queue.requeue(ids[requeue[1]])
+    elif check == "held":
+        assert "`cis490-jobs hold waits`, then `cis490-jobs unhold waits`" in remedy
+        (job,) = rows(state, f"SELECT {WAITS}")
+        with closing(JobQueue(state.db)) as queue:
+            queue.hold(job[0])
+            queue.unhold(job[0])
     elif "`cis490-jobs rebuild --force`" in remedy:
         rebuild(state, [job | {"job_id": job_id(job)} for job in JOBS], SystemClock(), force=True)
     else:

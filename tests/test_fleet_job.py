@@ -20,6 +20,7 @@ from training.fleet.job import (
     IDENTITY_KEYS,
     KEEPS_STATUS,
     LIVE,
+    MARKS,
     REPORTABLE,
     TRANSITIONS,
     EndReason,
@@ -51,9 +52,10 @@ def drawn(page: str) -> set[Arrow]:
 
 
 def tabled() -> set[Arrow]:
-    return {
-        (source, row.target, row.name) for row in TRANSITIONS.values() for source in row.sources
-    }
+    """The rows; a mark, which leaves every status as it is, is drawn where it matters alone."""
+    moves = [row for row in TRANSITIONS.values() if row.name not in MARKS]
+    marks = {(JobStatus.PENDING, JobStatus.PENDING, name) for name in MARKS}
+    return {(source, row.target, row.name) for row in moves for source in row.sources} | marks
 
 
 # ── one table, three places ─────────────────────────────────────────────────────────────────
@@ -94,13 +96,14 @@ def test_the_table_is_whole() -> None:
     for row in TRANSITIONS.values():
         left_final = row.sources & FINAL
         # The operator, twice; what a sick host did.
-        undoes = {"requeue", "take_out", "pardon", *KEEPS_STATUS}
+        undoes = {"requeue", "take_out", "pardon", *KEEPS_STATUS, *MARKS}
         assert not left_final or row.name in undoes, "a final status is final"
 
 
 def test_whatever_is_not_in_the_table_is_refused() -> None:
     arrows = {arrow for arrow in tabled() if arrow[2] not in KEEPS_STATUS}
     arrows |= {(source, source, name) for source, _, name in tabled() if name in KEEPS_STATUS}
+    arrows |= {(status, status, name) for status, name in product(JobStatus, MARKS)}
     for source, target, name in product([None, *JobStatus], JobStatus, TRANSITIONS):
         if (source, target, name) in arrows:
             check_transition(name, source, target)

@@ -168,6 +168,8 @@ ROWS: dict[str, tuple[Row, JobStatus]] = {
     "take_out": (taken_out, S.CANCELLED),
     "requeue": (lambda w: (completed(w), w.service.requeue("one")), S.PENDING),
     "pardon": (unstartable, S.PENDING),
+    "hold": (lambda w: (running(w), w.service.hold("one")), S.RUNNING),
+    "unhold": (lambda w: (w.service.hold("one"), w.service.unhold("one")), S.PENDING),
 }
 
 

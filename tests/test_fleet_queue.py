@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -44,6 +45,10 @@ def claim(queue: JobQueue, host: str = "pi", capability: Any = CPU, **more: Any)
 
 def names_in_order(queue: JobQueue, host: str = "pi", capability: Any = CPU) -> list[str]:
     return [job.name for job in iter(lambda: claim(queue, host, capability), None)]
+
+
+def events(queue: JobQueue) -> list[Any]:
+    return [SimpleNamespace(**dict(row)) for row in queue.db.all("events_of_job", job_id="id-one")]
 
 
 def bring_to(queue: JobQueue, job_id: str, status: str) -> None:
@@ -643,17 +648,19 @@ def fill(queue: JobQueue, jobs: list[tuple[dict[str, Any], float, Any, float]], 
 
 
 @settings(max_examples=250)
-@given(jobs=waiting_jobs, asking=fleets())
+@given(jobs=waiting_jobs, asking=fleets(), held=st.sets(st.integers(0, 12)))
 def test_a_claim_gives_what_a_full_scan_would_give(
-    jobs: list[tuple[dict[str, Any], float, Any, float]], asking: tuple[Host, Fleet]
+    jobs: list[tuple[dict[str, Any], float, Any, float]], asking: tuple[Host, Fleet], held: set[int]
 ) -> None:
     """The claim looks at the heads of classes and gates only; this is what allows it to. Claims until none is left."""
     host, fleet = asking
     clock = FakeClock()
     queue = JobQueue(":memory:", clock=clock)
     fill(queue, jobs, clock.now())
+    for number in held:
+        queue.hold(str(number))
     while True:
-        rows = pending(queue)
+        rows = [row for row in pending(queue) if row["held_at"] is None]
         wanted = scan(rows, host, fleet, clock.now())
         outcome = queue.grant(host, Claimant(), fleet)
         if isinstance(outcome, NoJob):
@@ -692,6 +699,53 @@ def test_a_job_in_back_off_holds_up_no_other(queue: JobQueue, clock: FakeClock) 
     assert names_in_order(queue) == ["high", "next"]
 
 
+@pytest.mark.parametrize("status", STATUSES)
+def test_a_held_job_is_granted_to_nobody_whatever_becomes_of_it(
+    queue: JobQueue, clock: FakeClock, status: str
+) -> None:
+    """The mark stays through a reload, a requeue, a cancel that is undone, and the end of what ran."""
+    queue.sync_from_manifest([a_job("one")])
+    bring_to(queue, "id-one", status)
+    assert queue.hold("id-one", by="ada")
+    at = clock.now()
+    clock.advance(60)
+    assert not queue.hold("id-one", by="bob"), "it is held already"
+    job = queue.get("id-one")
+    assert job is not None
+    assert (job.status, job.held_by, job.held_at) == (status, "ada", at)
+    if status in ("claimed", "running"):
+        assert queue.fail("id-one", "pi", error="it broke", exit_code=1)
+    queue.requeue("id-one")
+    queue.sync_from_manifest([])
+    queue.cancel("id-one", as_removed=True)
+    queue.sync_from_manifest([a_job("one", priority=7)])
+    clock.advance(10_000)
+    outcome = queue.grant(a_host(), Claimant(), Fleet())
+    assert outcome == NoJob("every pending job is held by the operator")
+    assert queue.unhold("id-one", by="bob")
+    assert not queue.unhold("id-one")
+    assert claim(queue) is not None
+    told = [(e.transition, e.detail) for e in events(queue) if "hold" in e.transition]
+    assert told == [("hold", "ada"), ("unhold", "bob")]
+
+
+def test_a_hold_stops_nothing_that_runs_and_stands_before_nobody(
+    queue: JobQueue, clock: FakeClock
+) -> None:
+    queue.sync_from_manifest([a_job("one", priority=900), a_job("two"), a_job("three")])
+    assert claim(queue) is not None
+    queue.hold("id-one")
+    queue.hold("id-two")
+    assert names_in_order(queue) == ["three"]
+    clock.advance(10_000)
+    assert queue.sweep_stale() == 2
+    assert claim(queue, "laptop").name == "three"  # type: ignore[union-attr]
+    job, attempt = queue.get("id-one"), queue.attempts("id-one")[0]
+    assert job is not None
+    assert queue.readopt(job, attempt)[0].status is JobStatus.RUNNING, "it runs all the same"
+    assert queue.complete("id-one", "pi", artifact_id="a")
+
+
 def test_the_wait_is_told_with_its_reason(queue: JobQueue, clock: FakeClock) -> None:
     host = a_host()
     empty = queue.grant(host, Claimant(), Fleet())
@@ -714,7 +768,8 @@ def test_the_wait_is_told_with_its_reason(queue: JobQueue, clock: FakeClock) -> 
 HOT = """head grant stale open_gates gates pending_classes beat_job beat_attempt job attempt_by_claim
   attempt_by_request live_attempts_of_host settle_job complete_job end_attempt note_host
   widen_job give_up_job note_crash add_death forget_deaths deaths pardon_attempt give_back pardon_job
-  end_quarantine move_log_next trim_log log events_of_job attempts_of_job artifact_of add_job job_text"""
+  hold_job unhold_job held_pending end_quarantine move_log_next
+  trim_log log events_of_job attempts_of_job artifact_of add_job job_text"""
 
 
 @pytest.mark.parametrize("statement", HOT.split())

@@ -391,6 +391,26 @@ def test_explain_agrees_with_the_claim(
     queue.close()
 
 
+def test_a_held_job_says_who_holds_it_and_since_when(fleet: Looking) -> None:
+    fleet.plan(a_job("one", require_cuda=True), a_job("two"))
+    assert fleet.claim() == fleet.service.queue.get("id-two").claim_id  # type: ignore[union-attr]
+    fleet.service.hold("one", by="ada")
+    moved = fleet.service.hold("two", by="ada")
+    assert (moved.status, moved.held_by, moved.held_at) == ("claimed", "ada", fleet.clock.now())
+    fleet.clock.advance(3600)
+    job = fleet.job()
+    assert (job.status, job.held_by, job.obstacle) == ("pending", "ada", None)
+    assert job.held_at == fleet.clock.now() - 3600
+    assert fleet.views.explain("id-one").summary == (
+        "it is held by ada, 1 h 00 min ago, and granted to nobody until `cis490-jobs unhold`"
+    )
+    assert fleet.views.explain("id-two").summary.startswith(
+        "the job is claimed; should it wait again, it is held by ada"
+    )
+    assert fleet.service.unhold("one").held_by is None
+    assert fleet.job().obstacle is not None
+
+
 def test_explain_of_what_is_over_says_how_it_ended(fleet: Looking) -> None:
     fleet.plan(a_job("one"))
     fleet.service.fail("id-one", a_failure(fleet.claim(), exit_code=65))

@@ -33,6 +33,7 @@ _TABLE: dict[str, tuple[tuple[str | None, ...], str]] = {
     "take_out": (("failed",), "cancelled"),
     "requeue": (("pending", *_LIVE, *_FINAL), "pending"),
 }
+_MARKS = ("hold", "unhold")  # beside the status, in whichever
 
 
 class OneLiveAttempt(Checker):
@@ -67,8 +68,9 @@ class EventsTellEverything(Checker):
         for event in seen.events:
             self._seq += 1
             self.demand(event.seq == self._seq, f"event {event.seq} follows {self._seq - 1}")
-            sources, target = _TABLE[event.transition]
             known = self._status.get(event.job_id)
+            marks = event.transition in _MARKS and known is not None
+            sources, target = ((known,), known) if marks else _TABLE[event.transition]
             self.demand(
                 event.source == known, f"{event.transition} from {event.source}, was {known}"
             )
@@ -130,7 +132,7 @@ class OnlyTheOwnerActs(Checker):
         call = seen.call
         if call.name in ("heartbeat", "complete", "fail", "upload"):
             self._worker(seen)
-        elif call.name in ("cancel", "requeue", "deliver"):
+        elif call.name in ("cancel", "requeue", "deliver", *_MARKS):
             self.demand(
                 set(seen.changed()) <= {call.job_id},
                 f"{call.name} by the operator moved another job",
@@ -315,6 +317,30 @@ class CancelHolds(Checker):
                 self.demand(event.job_id not in self._cancelled, f"{event.transition} after cancel")
 
 
+class HoldHolds(Checker):
+    """A held job is granted to nobody until the operator lets it go, whatever became of it; the mark moves nothing."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
+        self._held: set[str] = set()
+
+    def see(self, seen: Observation) -> None:
+        for event in seen.events:
+            if event.transition == "hold":
+                self._held.add(event.job_id)
+            elif event.transition == "unhold":
+                self._held.discard(event.job_id)
+            elif event.transition == "claim":
+                self.demand(event.job_id not in self._held, f"{event.job_id[:8]} is held")
+        if seen.after.jobs is not seen.before.jobs:
+            found = {job_id for job_id, facts in seen.after.jobs.items() if facts.held_by}
+            self.demand(found == self._held, f"{seen.call.name} changed who is held")
+        if seen.call.name in _MARKS and seen.error is None:
+            for job_id in seen.changed():
+                before, after = seen.before.jobs[job_id], seen.after.jobs[job_id]
+                self.demand(before._replace(held_by=after.held_by) == after, "a mark moved a job")
+
+
 class Promise(NamedTuple):
     """Something that was acknowledged, and the question whose answer shows that it is still so."""
 
@@ -382,6 +408,11 @@ _PROMISES: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "requeue": (
         "a requeue",
         "SELECT 1 FROM events WHERE job_id = ? AND transition = 'requeue'",
+        ("job_id",),
+    ),
+    "hold": (
+        "a hold",
+        "SELECT 1 FROM events WHERE job_id = ? AND transition = 'hold'",
         ("job_id",),
     ),
 }

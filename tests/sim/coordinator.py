@@ -41,6 +41,7 @@ TO_PENDING = (
     "sweep",
     "requeue",
     "pardon",
+    "unhold",
 )  # rows that may end somebody's wait
 
 

@@ -68,7 +68,7 @@ class Endpoints:
         assert call.request is not None
         if call.request.path.endswith("/cancel?removed=true"):
             return (yield Commit(call, lambda: service.cancel(job_id, as_removed=True)))
-        if call.name in ("cancel", "requeue"):
+        if call.name in ("cancel", "requeue", "hold", "unhold"):
             operator = getattr(service, call.name)
             return (yield Commit(call, lambda: operator(job_id)))
         call.message = decoded(call.request.body, _KINDS[call.name])

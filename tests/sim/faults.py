@@ -55,6 +55,8 @@ class Fault(StrEnum):
     # the operator
     CANCEL = "operator cancels"
     REQUEUE = "operator requeues"
+    HOLD = "operator holds"
+    UNHOLD = "operator unholds"
     RELOAD = "operator reloads"
     RELEASE = "operator releases"
 

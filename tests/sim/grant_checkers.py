@@ -121,7 +121,7 @@ class GrantsFit(Checker):
             self.demand(waited, f"granted past prefer_cuda after {held_s:.1f} s")
         for other in seen.before.jobs.values():
             waits = other.status == seen.after.jobs[other.job_id].status == "pending"
-            if waits and other.priority > facts.priority:
+            if waits and other.priority > facts.priority and not other.held_by:
                 self._passed_over(other, request, now)
 
     def _somebody_has_cuda(self, spec: dict[str, Any], seen: Observation) -> bool:

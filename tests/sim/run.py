@@ -88,6 +88,7 @@ class Simulation:
                 *self.silence,
                 self.grants,
                 c.CancelHolds(self.world),
+                c.HoldHolds(self.world),
                 p.PlanIsTakenOver(self.world),
                 p.UndoUndoes(self.world),
                 p.RecordIsTheGrant(self.world),
@@ -267,7 +268,7 @@ class Simulation:
                 )
         views = Views(self.receiver.database, self.receiver.service)
         for view in views.jobs().jobs:
-            if view.status == "pending" and view.obstacle is None:
+            if view.status == "pending" and view.obstacle is None and view.held_by is None:
                 raise Violation(f"seed {self.world.seed}: nothing says why {view.job_id[:8]} waits")
         for checker in self.witness.checkers:
             checker.at_end(self.witness)

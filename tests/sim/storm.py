@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -15,6 +16,12 @@ from sim.scenario import Scenario
 from sim.world import World
 
 DAY_S = 86_400.0
+_ORDERS = {
+    "cancel": Fault.CANCEL,
+    "requeue": Fault.REQUEUE,
+    "hold": Fault.HOLD,
+    "unhold": Fault.UNHOLD,
+}
 
 
 class Storm:
@@ -52,6 +59,7 @@ class Storm:
         self._later_jobs = list(scenario.later_jobs)
         self._files = [list(scenario.jobs)]  # every plan that there was
         self._plan_chance = world.chance("plan")
+        self._hold_chance = world.chance("holds")
         for host in hosts:
             host.after_end = self._host_ended
 
@@ -70,6 +78,7 @@ class Storm:
         self._strike(weather.worker_sleeps_per_h * machines, self._sleep_worker)
         self._strike(weather.worker_stops_per_h * machines, self._stop_worker)
         self._strike(weather.operator_per_h, self._operate)
+        self._strike(weather.operator_per_h, self._hold, self._hold_chance)
         illness = self._scenario.illness
         self._strike(illness.sick_per_h, self._sicken)
         self._strike(illness.complaints_per_h, self._complain)
@@ -84,12 +93,15 @@ class Storm:
             self._world.after(moment, self._edit_and_undo)
         self._world.at(self._scenario.stormy_s, self.end)
 
-    def _strike(self, per_h: float, blow: Callable[[], None]) -> None:
+    def _strike(
+        self, per_h: float, blow: Callable[[], None], chance: random.Random | None = None
+    ) -> None:
         if per_h <= 0:
             return
+        drawn = chance or self._chance
 
         def next_one() -> None:
-            self._world.after(self._chance.expovariate(per_h / 3600), happen)
+            self._world.after(drawn.expovariate(per_h / 3600), happen)
 
         def happen() -> None:
             if not self.calm:
@@ -117,10 +129,13 @@ class Storm:
         self._world.after(30.0, self._release_all)
 
     def _release_all(self) -> None:
-        """Somebody looks at the hosts that get no jobs, now and then."""
+        """Somebody looks at the hosts that get no jobs, and at the jobs that are held, now and then."""
         if self._receiver.up:
             for row in self._receiver.database.all("quarantines"):
                 self._release(row["host"])
+            for row in self._receiver.database.all("jobs_that_matter"):
+                if row["held_at"] is not None:
+                    self._order("unhold", row["job_id"])
         self._world.after(30.0, self._release_all)
 
     def _release(self, host: str) -> None:
@@ -331,9 +346,20 @@ class Storm:
             known = self._at_risk() or known
         self._order(what, self._chance.choice(known))
 
+    def _hold(self) -> None:
+        """Hold a job for a while, or until the weather turns; a hold may hit what is held, and so may its end."""
+        chance = self._hold_chance
+        known = [job["job_id"] for job in self._receiver.jobs]
+        if chance.random() < 0.7:
+            known = self._at_risk() or known
+        job_id = chance.choice(known)
+        self._order("hold", job_id)
+        if chance.random() < 0.8:
+            pause_s = 3 * chance.random() * self._scenario.policy.stale_after_s
+            self._world.after(pause_s, lambda: self._order("unhold", job_id))
+
     def _order(self, what: str, job_id: str) -> None:
-        fault = Fault.CANCEL if what == "cancel" else Fault.REQUEUE
-        self._send(fault, f"/v1/job/{job_id}/{what}")
+        self._send(_ORDERS[what], f"/v1/job/{job_id}/{what}")
 
     def _send(self, fault: Fault, path: str) -> None:
         def heard(outcome: Outcome) -> None:

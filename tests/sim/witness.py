@@ -42,6 +42,7 @@ class Facts(NamedTuple):
     spec: str
     ram_above_gib: float
     vram_above_gib: float
+    held_by: str | None
 
     def wants(self) -> dict[str, Any]:
         """What the job asks for, and what was learned of its memory."""

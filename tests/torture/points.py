@@ -77,5 +77,8 @@ ELSEWHERE = (
     "transition.adopt",
     "transition.readopt",
     "transition.pardon",
+    "transition.take_out",
+    "transition.hold",
+    "transition.unhold",
 )
 NAMES = tuple(itertools.chain(RECEIVER, WORKER, TRAINER, LAUNCHER))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import os
 import random
@@ -23,6 +24,7 @@ from torture.fleet import ROOT, Fleet, FleetWithData, until
 from torture.suspended import LEASE_S, fleet_attempts, is_held, leave
 from training.clock import SystemClock
 from training.crashpoint import VARIABLE
+from training.fleet.client import ClientError
 from training.fleet.database_sqlite import SCHEMA_VERSION, SqliteDatabase
 from training.fleet.datasets.pieces import PIECE_BYTES
 from training.fleet.recovery.backup import snapshots
@@ -214,6 +216,46 @@ def pardoning(place: str, chance: random.Random) -> None:
         leave(fleet, worker)
 
 
+def ordering(place: str, _: random.Random) -> None:
+    """The receiver dies at an order of the operator, of which nothing is left; given again, it holds."""
+    what = place.partition(".")[2]
+    with Fleet() as fleet:
+        doomed = fleet.start_receiver(place)
+        name = fleet.add(behave="bad-data" if what == "take_out" else "well")
+        if what == "take_out":
+            fleet.add(behave="well")
+            worker = fleet.start_worker()
+            fleet.wait_for(name, "failed")
+            fleet.jobs.pop(0)
+            fleet.write_plan()
+            fleet.client.reload()
+        elif what == "unhold":
+            fleet.client.hold(name)
+        call = {"take_out": fleet.client.cancel}.get(what) or getattr(fleet.client, what)
+        before = fleet.job(name)
+        with contextlib.suppress(ClientError):
+            call(name)
+        assert doomed.wait(60) == -signal.SIGKILL, f"it did not die at {place}"
+        fleet.start_receiver()
+        after = fleet.job(name)
+        assert (after["job"], after["events"]) == (before["job"], before["events"])
+        call(name)
+        if what == "take_out":
+            fleet.jobs.insert(0, {"name": name, "seed": 0, "hyper": {"behave": "bad-data"}})
+            fleet.write_plan()
+            fleet.client.reload()
+            assert fleet.status(name) == "cancelled"
+        else:
+            worker = fleet.start_worker()
+            if what == "hold":
+                other = fleet.add(behave="well")
+                fleet.wait_for(other, "completed")
+                assert fleet_attempts(fleet, name) == []
+                fleet.client.unhold(name)
+            fleet.wait_for(name, "completed")
+        leave(fleet, worker)
+
+
 # ── all of them ─────────────────────────────────────────────────────────────────────────────
 
 SCENES: Mapping[str, Scene] = {
@@ -226,6 +268,9 @@ SCENES: Mapping[str, Scene] = {
     "transition.adopt": heard_again,
     "transition.readopt": heard_again,
     "transition.pardon": pardoning,
+    "transition.take_out": ordering,
+    "transition.hold": ordering,
+    "transition.unhold": ordering,
 }
 
 

@@ -58,7 +58,7 @@ class Chooser:
                     best = head
                 if wait_s is not None:
                     waits.append((wait_s, held.reason or "it failed a moment ago"))
-        return _nothing(waits, obstacle) if best is None else best[1]
+        return self._nothing(waits, obstacle) if best is None else best[1]
 
     def _pending_needs(self) -> list[tuple[int, Needs]]:
         """The requirement classes with somebody waiting."""
@@ -91,20 +91,22 @@ class Chooser:
             shortest = wait_s if shortest is None else min(shortest, wait_s)
             below = row["priority"]
 
+    def _nothing(self, waits: list[tuple[float, str]], obstacle: str | None) -> NoJob:
+        if waits:
+            wait_s, reason = min(waits)
+            return NoJob(f"the next job waits {wait_s:.0f} s more: {reason}", wait_s)
+        if obstacle is not None:
+            return NoJob(f"none of the pending jobs fits this host: {obstacle}")
+        row = self._db.one("held_pending")
+        if row is not None and row["n"]:
+            return NoJob("every pending job is held by the operator")
+        return NoJob("no job is pending")
+
     def _needs_of(self, row: Row) -> Needs:
         needs = self._needs.get(row["class_id"])
         if needs is None:
             needs = self._needs[row["class_id"]] = Needs.of(json.loads(row["needs"]))
         return needs
-
-
-def _nothing(waits: list[tuple[float, str]], obstacle: str | None) -> NoJob:
-    if waits:
-        wait_s, reason = min(waits)
-        return NoJob(f"the next job waits {wait_s:.0f} s more: {reason}", wait_s)
-    if obstacle is not None:
-        return NoJob(f"none of the pending jobs fits this host: {obstacle}")
-    return NoJob("no job is pending")
 
 
 def eligible(

@@ -260,6 +260,28 @@ def requeue(
 
 
 @app.command()
+def hold(
+    ctx: typer.Context,
+    jobs: Annotated[list[str], JOBS],
+    receiver_url: Url = None,
+    as_json: AsJson = False,
+) -> int:
+    """Keep jobs from being granted until they are unheld; what runs goes on."""
+    return _move(ctx.obj, jobs, receiver_url, as_json, lambda client, ref: client.hold(ref))
+
+
+@app.command()
+def unhold(
+    ctx: typer.Context,
+    jobs: Annotated[list[str], JOBS],
+    receiver_url: Url = None,
+    as_json: AsJson = False,
+) -> int:
+    """Let jobs be granted again."""
+    return _move(ctx.obj, jobs, receiver_url, as_json, lambda client, ref: client.unhold(ref))
+
+
+@app.command()
 def wait(
     ctx: typer.Context,
     jobs: Annotated[list[str] | None, JOBS] = None,

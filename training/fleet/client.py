@@ -450,6 +450,14 @@ class FleetClient:
         """Have a job trained again, from whatever state. Needs the token."""
         return typed(Moved, self._post(_job(ref, "requeue"), None))
 
+    def hold(self, ref: str) -> Moved:
+        """Keep a job from being granted until :meth:`unhold`; what runs goes on. Needs the token."""
+        return typed(Moved, self._post(_job(ref, "hold"), None))
+
+    def unhold(self, ref: str) -> Moved:
+        """Let a job be granted again. Needs the token."""
+        return typed(Moved, self._post(_job(ref, "unhold"), None))
+
     def release(self, host: str) -> dict[str, Any]:
         """Give a host work again that was taken out (``ReleaseReply``). Needs the token."""
         return self._post(f"/v1/workers/{_segment(host)}/release", None)

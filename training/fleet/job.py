@@ -136,8 +136,12 @@ TRANSITIONS: Mapping[str, Transition] = {
             "the operator cancelled, and the plan no longer names it",
         ),
         _row("requeue", JobStatus, _S.PENDING, "the operator wants it trained (again)"),
+        _row("hold", JobStatus, _S.PENDING, "the operator keeps it from being granted"),
+        _row("unhold", JobStatus, _S.PENDING, "the operator lets it be granted again"),
     )
 }
+# Marks beside the status, which they leave as it is: a pending job stays pending, a running one running.
+MARKS = frozenset({"hold", "unhold"})
 # A repeated claim is answered while its attempt lives and moves nothing: a running job stays running.
 KEEPS_STATUS = frozenset({"claim_repeat", "complete_repeat"})
 
@@ -145,7 +149,7 @@ KEEPS_STATUS = frozenset({"claim_repeat", "complete_repeat"})
 def check_transition(name: str, source: JobStatus | None, target: JobStatus) -> None:
     """Assert that ``source`` → ``target`` is the row called ``name``; a violation is a programmer's mistake."""
     row = TRANSITIONS[name]
-    legal_target = source if name in KEEPS_STATUS else row.target
+    legal_target = source if name in KEEPS_STATUS | MARKS else row.target
     assert source in row.sources, f"{name} may not start from {source}"
     assert target == legal_target, f"{name} may not lead to {target}"
 
@@ -361,6 +365,13 @@ class Job:
     vram_above_gib: float = 0.0
     progress: dict[str, Any] | None = None
     in_manifest: bool = True
+    held_by: str | None = None  # who keeps it from being granted; None: nobody
+    held_at: float | None = None
+
+    @property
+    def held(self) -> bool:
+        """Whether it is granted to nobody until it is let go, whatever its status."""
+        return self.held_at is not None
 
     @property
     def needs(self) -> Needs:

@@ -263,6 +263,8 @@ class MovedReply(StatusReply, frozen=True, kw_only=True):
     name: str
     near: int  # other jobs whose name or id begins with what was asked for
     in_manifest: bool  # false: the plan no longer names it
+    held_by: str | None = None  # who keeps it from being granted; null: nobody
+    held_at: float | None = None
 
 
 class UploadReply(Wire, frozen=True, kw_only=True):

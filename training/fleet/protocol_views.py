@@ -67,6 +67,8 @@ class JobView(Wire, frozen=True, kw_only=True):
     finished_at: float | None
     obstacle: str | None  # why no known host can run a pending job; null when one can
     in_manifest: bool
+    held_by: str | None = None  # who keeps it from being granted, whatever its status; null: nobody
+    held_at: float | None = None
     note: str | None = None  # what else an operator should know: whom it waits for, for example
     # of a completed job: digests of `data` and `code`, and the checkout's `commit`; null: not known
     trained: dict[str, str | None] | None = None

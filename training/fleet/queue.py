@@ -467,6 +467,28 @@ class JobQueue(Healing):
             self._move("requeue", job, JobStatus.PENDING, attempt, detail)
             return True
 
+    def hold(self, job_id: str, *, by: str = "operator") -> bool:
+        """Keep it from being granted until :meth:`unhold`, whatever becomes of it meanwhile; ``False`` when it is held.
+
+        A mark beside the status: a live attempt goes on, and so does one that is heard again after its host was lost.
+        """
+        with self.db.transaction():
+            job = self.get(job_id)
+            if job is None or job.held:
+                return False
+            self._move("hold", job, job.status, None, detail=by)
+            self.db.run("hold_job", job_id=job_id, by=by)
+            return True
+
+    def unhold(self, job_id: str, *, by: str = "operator") -> bool:
+        """Let it be granted again; ``False`` when nobody holds it."""
+        with self.db.transaction():
+            job = self.get(job_id)
+            if job is None or not self.db.run("unhold_job", job_id=job_id):
+                return False
+            self._move("unhold", job, job.status, None, detail=by)
+            return True
+
     # ── time ────────────────────────────────────────────────────────────────────────────────
 
     def sweep_stale(

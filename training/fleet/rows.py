@@ -39,6 +39,8 @@ def job_of(row: Row) -> Job:
         ram_above_gib=row["ram_above_gib"],
         vram_above_gib=row["vram_above_gib"],
         in_manifest=bool(row["in_manifest"]),
+        held_by=row["held_by"],
+        held_at=row["held_at"],
     )
 
 

@@ -757,6 +757,18 @@ class Service:
         self.queue.requeue(job_id)
         return self._moved(ref, job_id)
 
+    def hold(self, ref: str, *, by: str = "operator") -> MovedReply:
+        """Keep the job from being granted until it is let go; again, it stays as it is held."""
+        job_id = self.resolve_to_change(ref)
+        self.queue.hold(job_id, by=by)
+        return self._moved(ref, job_id)
+
+    def unhold(self, ref: str, *, by: str = "operator") -> MovedReply:
+        """Let the job be granted again."""
+        job_id = self.resolve_to_change(ref)
+        self.queue.unhold(job_id, by=by)
+        return self._moved(ref, job_id)
+
     def _moved(self, ref: str, job_id: str) -> MovedReply:
         job = self._job(job_id)
         return MovedReply(
@@ -765,6 +777,8 @@ class Service:
             name=job.name,
             near=self.queue.near(ref, job_id),
             in_manifest=job.in_manifest,
+            held_by=job.held_by,
+            held_at=job.held_at,
         )
 
     def reload(self, jobs: Iterable[Mapping[str, Any]], plan: Plan) -> ReloadReply:

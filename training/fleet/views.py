@@ -242,7 +242,8 @@ class Views:
     def _view(self, row: Mapping[str, Any], looks: Mapping[int, Outlook]) -> JobView:
         job = job_of(row)
         pending = job.status is JobStatus.PENDING
-        look = looks.get(row["class_id"], Outlook()) if pending else Outlook()
+        waits = pending and not job.held
+        look = looks.get(row["class_id"], Outlook()) if waits else Outlook()
         return JobView(
             job_id=job.job_id,
             name=job.name,
@@ -266,6 +267,8 @@ class Views:
             finished_at=job.finished_at,
             obstacle=look.obstacle,
             in_manifest=job.in_manifest,
+            held_by=job.held_by,
+            held_at=job.held_at,
             note=look.waits_for if pending else self._goes_on(job),
             trained=trained_of(row).known() if job.status is JobStatus.COMPLETED else None,
         )
@@ -307,9 +310,17 @@ class Views:
         )
         return HostVerdict(host=host.name, fits=True, reason=reason, wait_s=wait_s)
 
+    def _held(self, job: Job) -> str:
+        since = duration(max(0.0, self._clock.now() - (job.held_at or 0.0)))
+        return f"it is held by {job.held_by}, {since} ago, and granted to nobody until `cis490-jobs unhold`"
+
     def _summary(self, job: Job, hosts: list[HostVerdict]) -> str:
         if job.status is not JobStatus.PENDING:
-            return f"the job is {job.status}" + (f": {job.ended_by}" if job.ended_by else "")
+            why = f": {job.ended_by}" if job.ended_by else ""
+            mark = f"; should it wait again, {self._held(job)}" if job.held else ""
+            return f"the job is {job.status}{why}{mark}"
+        if job.held:
+            return self._held(job)
         fitting = [each for each in hosts if each.fits]
         if not fitting:
             lacks = rules.lacks_data(job.needs, self._service.roster.datasets)

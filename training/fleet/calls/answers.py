@@ -184,6 +184,8 @@ class Moved(_Record):
     name: str = ""
     near: int = 0  # other jobs whose name or id begins with what was asked for
     in_manifest: bool = True
+    held_by: str | None = None  # who keeps it from being granted; None: nobody
+    held_at: float | None = None
 
 
 @dataclass(frozen=True)

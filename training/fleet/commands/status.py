@@ -15,6 +15,7 @@ from training.fleet.commands.views import (
     cancelled_line,
     cell,
     eta,
+    held,
     number,
     progress,
     state,
@@ -35,12 +36,14 @@ def status_data(views: Iterable[Json], counts: Json, now: float | None, *, whole
     cancelled = [
         view for view in jobs if view.get("status") == "cancelled" and view.get("in_manifest", True)
     ]
+    kept = [view for view in jobs if view.get("status") == "pending" and view.get("held_by")]
     stuck = [view for view in jobs if view.get("status") == "pending" and view.get("obstacle")]
     return {
         "counts": dict(counts),
         "jobs": jobs,
         "failed": [_entry(view, "error", "ended_by") for view in failed],
         "cancelled_in_plan": [_entry(view, "ended_by", "finished_at") for view in cancelled],
+        "held": [_entry(view, "held_by", "held_at") for view in kept],
         "cannot_run": [_entry(view, "obstacle") for view in stuck],
         "notes": [_entry(view, "note") for view in jobs if view.get("note")],
         "complete": whole,  # false: the queue is long, and only a part of it is listed here
@@ -59,8 +62,8 @@ def render_status(data: Json, health: Json) -> RenderableType:
     parts += [Text(), _status_table(data)] if data["jobs"] else []
     out = health.get("quarantined")
     if isinstance(out, Mapping):
-        held = [{"name": host, "reason": out[host]} for host in sorted(out)]
-        parts += _named("Hosts that get no jobs", held, "reason", "bold yellow")
+        idle = [{"name": host, "reason": out[host]} for host in sorted(out)]
+        parts += _named("Hosts that get no jobs", idle, "reason", "bold yellow")
     absent = data.get("missing_datasets") or {}
     lost = [{"name": name, "reason": absent[name]} for name in sorted(absent)]
     parts += _named("Data sets that are not here", lost, "reason", "bold yellow")
@@ -71,6 +74,10 @@ def render_status(data: Json, health: Json) -> RenderableType:
         parts.append(Text("The queue is long: see all of it with `cis490-jobs list`.", "dim"))
     parts += _named("Failed", data["failed"], "error", "bold red")
     parts += _cancelled(data["cancelled_in_plan"], data["now"])
+    told = [{"name": each["name"], "held": held(each, data["now"])} for each in data["held"]]
+    parts += _named(
+        "Held until `cis490-jobs unhold`", _grouped(told, "held"), "held", "bold yellow"
+    )
     parts += _named(
         "Cannot run anywhere", _grouped(data["cannot_run"], "obstacle"), "obstacle", "bold yellow"
     )

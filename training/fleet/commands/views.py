@@ -117,8 +117,18 @@ def state(view: Json) -> Text:
 
 def _state(view: Json) -> tuple[str, str]:
     status = str(view.get("status"))
-    gone = "" if view.get("in_manifest", True) else " (not in the plan)"
-    return status + gone, _STYLES.get(status, "")
+    held = view.get("held_by") and status not in ("completed", "cancelled")
+    marks = ["held"] if held else []
+    marks += [] if view.get("in_manifest", True) else ["not in the plan"]
+    return status + (f" ({', '.join(marks)})" if marks else ""), _STYLES.get(status, "")
+
+
+def held(view: Json, now: object) -> str:
+    """Who keeps a job from being granted, and since when; empty when nobody does."""
+    if not view.get("held_by"):
+        return ""
+    since = ago(view.get("held_at"), now)
+    return f"by {view['held_by']}" + (f", {since}" if since else "")
 
 
 def render_list(views: Iterable[Json]) -> RenderableType:
@@ -186,6 +196,7 @@ def render_job(detail: Json) -> RenderableType:
         ("artifact", view.get("artifact_id")),
         ("error", view.get("error")),
         ("ended by", view.get("ended_by")),
+        ("held", held(view, now)),
         ("obstacle", view.get("obstacle")),
         ("note", view.get("note")),
     ]
@@ -348,7 +359,9 @@ def moved_line(ref: str, answer: Json) -> str:
     """What became of which job; ``ref`` is what was typed."""
     who, near = printable(answer.get("name") or ref), number(answer.get("near")) or 0
     line = f"{who} ({printable(answer['job_id'])[:_ID_IN_LINE]}…) is {printable(answer['status'])}"
-    if not answer.get("in_manifest", True) and answer["status"] == "pending":
+    if answer.get("held_by"):
+        line += f", held by {printable(answer['held_by'])}"
+    elif not answer.get("in_manifest", True) and answer["status"] == "pending":
         line += "; the plan does not name it, and it is trained all the same unless it is cancelled"
     if near:
         others = "1 other job's name or id begins"

@@ -40,6 +40,9 @@ def wait(world: World, client: FleetClient, refs: Sequence[str], *, quiet: bool)
                 if not quiet:
                     line = f"{printable(view['name'])} is {printable(view['status'])}"
                     print(line, file=world.out, flush=True)
+            elif view.get("held_by") and view["status"] == "pending" and view["job_id"] not in told:
+                told.add(view["job_id"])
+                world.complain(f"{view['name']} is held by {view['held_by']}: unhold it")
             elif view.get("obstacle") and view["job_id"] not in told:
                 told.add(view["job_id"])
                 world.complain(f"{view['name']} cannot run anywhere: {view['obstacle']}")

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from training.fleet.database import Database
-from training.fleet.job import KEEPS_STATUS, TRANSITIONS
+from training.fleet.job import KEEPS_STATUS, MARKS, TRANSITIONS
 from training.fleet.ledger import GAP, LOG_LINES_KEPT
 from training.fleet.policy import Policy
 from training.fleet.recovery.doctor_specs import look_at_records, look_at_specs
@@ -86,6 +86,12 @@ QUESTIONS = (
         "doctor_replay",
         "job {name} is {status}, but its events lead to {to_status}",
         "a row was changed by hand or lost: " + BACKUP,
+    ),
+    Question(
+        "doctor_held",
+        "job {name} is held by {held_by} as its row says, and by {said} as its events say",
+        lambda row: f"`cis490-jobs hold {row['name']}`, then `cis490-jobs unhold {row['name']}`, and both say that "
+        "nobody does; hold it again if it shall be held",
     ),
     Question("doctor_strangers", "{what} ({attempt}) is of job {job_id}, which has none such"),
     Question(
@@ -182,7 +188,7 @@ def moves(rows: Iterable[Fields]) -> Iterator[Finding]:
             known is not None
             and known.name not in KEEPS_STATUS
             and row["from_status"] in known.sources
-            and row["to_status"] == known.target
+            and row["to_status"] == (row["from_status"] if known.name in MARKS else known.target)
         )
         if not legal:
             yield Finding(

@@ -33,7 +33,7 @@ FORGOTTEN = (
     "attempts that brought no result, their errors and their output",
     "what was counted against unfinished jobs and learned of their memory: their budgets begin anew",
     "hosts that were taken out: they are tried again",
-    "cancelled jobs and requeues: cancel again what shall not run",
+    "cancelled and held jobs, and requeues: cancel or hold again what shall not run",
     "who was let in: enroll every host and operator anew, and make new tokens",
     "the audit of who did what",
 )

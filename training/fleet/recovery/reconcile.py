@@ -221,6 +221,7 @@ class Recovery(JobQueue):
             return False
         if newer:  # it was requeued, nobody knows how often
             self.requeue(job.job_id)
+        self.unhold(job.job_id, by=REBUILT)  # it was granted since, so nobody held it any more
         return True
 
     def _grant_again(self, delivery: Delivery) -> Attempt:

@@ -11,18 +11,19 @@ INSERT INTO classes (needs) VALUES (:needs) RETURNING class_id
 
 -- name: pending_classes — the classes that have somebody waiting
 SELECT class_id, needs FROM classes AS c
-WHERE EXISTS (SELECT 1 FROM jobs WHERE status = 'pending' AND class_id = c.class_id)
+WHERE EXISTS (SELECT 1 FROM jobs WHERE status = 'pending' AND held_at IS NULL AND class_id = c.class_id)
 ORDER BY class_id
 
 -- name: head — the best pending job of a class and gate below a priority; one step into an index
 SELECT seq, job_id, priority, claimable_at FROM jobs
-WHERE status = 'pending' AND class_id = :class_id AND avoid_host = :avoid_host AND priority < :below
+WHERE status = 'pending' AND held_at IS NULL AND class_id = :class_id AND avoid_host = :avoid_host
+  AND priority < :below
 ORDER BY priority DESC, claimable_at, seq LIMIT 1
 
 -- name: gates — hosts that some job of a class avoids for now ('' is the open gate); few, because failures are rare
 WITH avoiding AS MATERIALIZED (  -- grouped afterwards, or the planner walks jobs_ready in group order instead
   SELECT class_id, avoid_host, avoid_until FROM jobs
-  WHERE status = 'pending' AND avoid_host <> '' AND avoid_until > :now)
+  WHERE status = 'pending' AND held_at IS NULL AND avoid_host <> '' AND avoid_until > :now)
 SELECT class_id, avoid_host, min(avoid_until) AS until FROM avoiding GROUP BY class_id, avoid_host
 
 -- name: open_gates — a job that need not avoid its host any longer waits with all others again
@@ -113,7 +114,7 @@ UPDATE jobs SET in_manifest = 0 WHERE job_id = :job_id
 UPDATE jobs SET status = 'claimed', attempt = attempt + 1, grants = grants + 1, claim_id = :claim_id,
   worker_hostname = :host, claimed_at = :now, heartbeat_at = :now, error = NULL, ended_by = NULL,
   avoid_host = '', avoid_until = NULL
-WHERE job_id = :job_id AND status = 'pending'
+WHERE job_id = :job_id AND status = 'pending' AND held_at IS NULL
 RETURNING attempt
 
 -- name: add_attempt — the grant's own row
@@ -214,6 +215,16 @@ UPDATE jobs SET status = 'pending', claim_id = NULL, generation = generation + 1
   error = NULL, ended_by = NULL, heartbeat_at = NULL, worker_hostname = NULL, claimed_at = NULL,
   avoid_host = '', avoid_until = NULL, short_runs = 0, ram_above_gib = 0, vram_above_gib = 0, class_id = :class_id
 WHERE job_id = :job_id
+
+-- name: hold_job — the operator keeps it from being granted, from the event just noted on
+UPDATE jobs SET held_by = :by, held_at = (SELECT at FROM events WHERE seq = (SELECT max(seq) FROM events))
+WHERE job_id = :job_id
+
+-- name: unhold_job — it may be granted again
+UPDATE jobs SET held_by = NULL, held_at = NULL WHERE job_id = :job_id AND held_at IS NOT NULL
+
+-- name: held_pending — how many jobs would wait for a host if nobody held them
+SELECT count(*) AS n FROM jobs WHERE status = 'pending' AND held_at IS NOT NULL
 
 -- name: stale — live attempts that were not heard since
 SELECT job_id FROM jobs

@@ -58,6 +58,12 @@ SELECT j.job_id, j.name, j.status, e.to_status FROM jobs AS j
 LEFT JOIN events AS e ON e.seq = (SELECT max(seq) FROM events WHERE job_id = j.job_id)
 WHERE COALESCE(e.to_status, '') <> j.status
 
+-- name: doctor_held — who holds a job, and since when, is what its last hold or unhold says
+SELECT j.job_id, j.name, j.held_by, j.held_at, e.detail AS said FROM jobs AS j
+LEFT JOIN events AS e ON e.transition = 'hold' AND e.seq = (SELECT max(seq) FROM events
+  WHERE job_id = j.job_id AND transition IN ('hold', 'unhold'))
+WHERE COALESCE(j.held_by, '') <> COALESCE(e.detail, '') OR COALESCE(j.held_at, 0.0) <> COALESCE(e.at, 0.0)
+
 -- name: doctor_strangers — no event, delivery or output is of a job or attempt that is not there
 SELECT 'event' AS what, job_id, seq AS attempt FROM events AS e
 WHERE NOT EXISTS (SELECT 1 FROM jobs AS j WHERE j.job_id = e.job_id)

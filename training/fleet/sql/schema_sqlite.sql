@@ -44,6 +44,8 @@ CREATE TABLE jobs (
   ram_above_gib    REAL NOT NULL DEFAULT 0,  -- it ran out of memory where there was so much in all …
   vram_above_gib   REAL NOT NULL DEFAULT 0,  -- … or so much of a GPU's
   in_manifest      INTEGER NOT NULL DEFAULT 1 CHECK (in_manifest IN (0, 1)),
+  held_by          TEXT,                     -- who keeps it from being granted, whatever its status; NULL: nobody
+  held_at          REAL CHECK ((held_at IS NULL) = (held_by IS NULL)),
   seal INTEGER,
   CHECK ((status IN ('claimed', 'running')) = (claim_id IS NOT NULL)),
   CHECK ((status IN ('completed', 'failed', 'cancelled')) = (finished_at IS NOT NULL))
@@ -51,7 +53,8 @@ CREATE TABLE jobs (
 
 -- The head of a requirement class is one step into this index, however many jobs wait behind it.
 CREATE INDEX jobs_ready ON jobs (class_id, avoid_host, priority DESC, claimable_at, seq)
-  WHERE status = 'pending';
+  WHERE status = 'pending' AND held_at IS NULL;
+CREATE INDEX jobs_held ON jobs (status) WHERE held_at IS NOT NULL;
 CREATE INDEX jobs_avoiding ON jobs (avoid_until) WHERE status = 'pending' AND avoid_host <> '';
 CREATE INDEX jobs_live ON jobs (heartbeat_at) WHERE status IN ('claimed', 'running');
 -- No index leads with status alone: the planner would prefer it to the partial ones above.

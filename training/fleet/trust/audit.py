@@ -29,6 +29,8 @@ class Act(StrEnum):
 
     CANCEL = "cancel"
     REQUEUE = "requeue"
+    HOLD = "hold"
+    UNHOLD = "unhold"
     RELOAD = "reload"
     RELEASE = "release"
     INVITE = "invite"

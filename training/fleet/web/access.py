@@ -47,6 +47,8 @@ POLICY: Mapping[tuple[str, str], Access] = {
     ("GET", f"{_JOB}/explain"): Access.READER,
     ("POST", f"{_JOB}/cancel"): Access.OPERATOR,
     ("POST", f"{_JOB}/requeue"): Access.OPERATOR,
+    ("POST", f"{_JOB}/hold"): Access.OPERATOR,
+    ("POST", f"{_JOB}/unhold"): Access.OPERATOR,
     ("POST", "/v1/workers/{host_id}/release"): Access.OPERATOR,
     ("POST", "/v1/manifest/reload"): Access.OPERATOR,
     ("GET", "/v1/datasets"): Access.ANYONE,

@@ -73,6 +73,8 @@ def routes() -> list[Route]:
         _route("GET", "/v1/health", health),
         _route("POST", f"{job}/cancel", cancel),
         _route("POST", f"{job}/requeue", requeue),
+        _route("POST", f"{job}/hold", hold),
+        _route("POST", f"{job}/unhold", unhold),
         _route("POST", "/v1/workers/{host_id}/release", release),
         _route("POST", "/v1/manifest/reload", reload),
         _route("GET", "/v1/audit", audited),
@@ -305,6 +307,17 @@ async def requeue(hub: Hub, request: Request) -> Response:
     return await _moved(hub, request, Act.REQUEUE, hub.service.requeue)
 
 
+async def hold(hub: Hub, request: Request) -> Response:
+    """Granted to nobody until it is let go; what runs goes on."""
+    by = acting(hub, request).removeprefix("operator ")
+    return await _moved(hub, request, Act.HOLD, lambda ref: hub.service.hold(ref, by=by))
+
+
+async def unhold(hub: Hub, request: Request) -> Response:
+    by = acting(hub, request).removeprefix("operator ")
+    return await _moved(hub, request, Act.UNHOLD, lambda ref: hub.service.unhold(ref, by=by))
+
+
 async def _moved(
     hub: Hub, request: Request, act: Act, move: Callable[[str], MovedReply]
 ) -> Response:
@@ -314,8 +327,11 @@ async def _moved(
         before = hub.service.queue.get(hub.service.resolve_to_change(ref))
         answer = move(ref)
         assert before is not None
-        was = {"status": before.status}
-        hub.audit.write(who, act, answer.job_id, before=was, after={"status": answer.status})
+        was: dict[str, object] = {"status": before.status}
+        now: dict[str, object] = {"status": answer.status}
+        if act in (Act.HOLD, Act.UNHOLD):
+            was["held_by"], now["held_by"] = before.held_by, answer.held_by
+        hub.audit.write(who, act, answer.job_id, before=was, after=now)
         return answer
 
     answer = await hub.act(request, decide)

@@ -227,6 +227,12 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
     ("POST", f"{_JOB}/requeue"): Operation(
         "requeue", "train it (again)", reply=wire.MovedReply, slugs=_MOVED
     ),
+    ("POST", f"{_JOB}/hold"): Operation(
+        "hold", "granted to nobody until unheld; what runs goes on", reply=wire.MovedReply, slugs=_MOVED
+    ),
+    ("POST", f"{_JOB}/unhold"): Operation(
+        "unhold", "may be granted again", reply=wire.MovedReply, slugs=_MOVED
+    ),
     ("POST", "/v1/workers/{host_id}/release"): Operation(
         "release",
         "give a host work again that was taken out",

@@ -55,3 +55,10 @@ UNION ALL SELECT 'log_chunks', count(*), count(*) FROM log_chunks
 UNION ALL SELECT 'plan_datasets', count(*), count(*) FROM plan_datasets
 UNION ALL SELECT 'quarantines', count(*), count(*) FROM quarantines
 UNION ALL SELECT 'tokens', count(*), count(*) FROM tokens;
+
+ALTER TABLE jobs ADD COLUMN held_by TEXT;
+ALTER TABLE jobs ADD COLUMN held_at REAL CHECK ((held_at IS NULL) = (held_by IS NULL));
+DROP INDEX jobs_ready;
+CREATE INDEX jobs_ready ON jobs (class_id, avoid_host, priority DESC, claimable_at, seq)
+  WHERE status = 'pending' AND held_at IS NULL;
+CREATE INDEX jobs_held ON jobs (status) WHERE held_at IS NOT NULL;
