@@ -204,6 +204,26 @@ def test_what_only_runs_down_is_refused_or_kept(ingested):
     ingested.taken(rows, *CUT, "--level", "free")
 
 
+@pytest.mark.parametrize(
+    ("written", "sentence"),
+    [
+        (lambda text: text.replace(",", ";"), "has semicolons between its columns"),
+        (lambda text: text.replace(",", "\t"), "has tabs between its columns"),
+        (lambda text: text.replace(",", "\t").encode("utf-16"), "is UTF-16 text"),
+    ],
+)
+def test_what_spreadsheets_write_elsewhere_is_refused_by_name(tmp_path, capsys, written, sentence):
+    text = written(recordings().write_csv())
+    (tmp_path / "a.csv").write_bytes(text if isinstance(text, bytes) else text.encode())
+    assert ingest.main([str(tmp_path / "a.csv"), *CUT, "--out-dir", str(tmp_path / "o")]) == 65
+    assert sentence in capsys.readouterr().err
+
+
+def test_empty_lines_are_no_rows_and_a_name_may_end_in_capitals(tmp_path, capsys):
+    (tmp_path / "A.CSV").write_text("\n".join((recordings().write_csv(), "", "")))
+    assert ingest.main([str(tmp_path / "A.CSV"), *CUT, "--out-dir", str(tmp_path / "o")]) == 0
+
+
 def test_a_cell_of_text_among_numbers_is_named(ingested):
     rows = recordings().with_columns(pl.col("x").cast(pl.String))
     x = rows["x"].to_list()

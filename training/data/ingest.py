@@ -150,14 +150,15 @@ def _read(args: argparse.Namespace) -> Ingested:
         )
         _say(args, f"reading {len(args.pcp)} archives …")
         return read_pcp(args.pcp, PcpCut(every_s=args.every_s) if args.every_s else PcpCut())
-    if args.file.suffix not in SUFFIXES:
+    suffix = args.file.suffix.lower()
+    if suffix not in SUFFIXES:
         _usage(f"{args.file} is none of {', '.join(SUFFIXES)}")
     _say(args, f"reading {args.file} …")
     said = Said(labels=args.labels, benign=args.benign, no_benign=args.no_benign)
-    if args.file.suffix == ".npz":
+    if suffix == ".npz":
         _without_effect(args, "a .npz file", "every_s", "window_s", "stride_s", "oracle")
         return read_npz(args.file, hz=args.hz, t_unit=args.t_unit, said=said, wanted=_wanted(args))
-    _without_effect(args, f"a {args.file.suffix} file", "every_s")
+    _without_effect(args, f"a {suffix} file", "every_s")
     cut = Cut(window_s=args.window_s, stride_s=args.stride_s, hz=args.hz, t_unit=args.t_unit)
     return read_long(args.file, cut, said=said, wanted=_wanted(args))
 

@@ -18,6 +18,7 @@ from training.data.errors import DataError
 from training.data.ingested import UNKNOWN_HOST, Labels, Said, measured, name_labels
 from training.data.spelling import tidy
 
+MOST_HEADER = 1 << 20  # bytes of a first line that are looked at
 RUN_MIN = 4.0  # rows in a row with rising times, on average, that shuffling does not make
 
 
@@ -58,16 +59,32 @@ def missing_columns(columns: Sequence[str]) -> tuple[str, ...]:
 
 def read_table(path: Path) -> pl.DataFrame:
     try:
-        if path.suffix == ".parquet":
+        if path.suffix.lower() == ".parquet":
             return pl.read_parquet(path)
+        with path.open("rb") as file:
+            _check_separator(path, file.readline(MOST_HEADER))
         # Ids are names: the hosts 10.1 and 10.10, or 1 and 01, are two, and as numbers they would be one.
         names = dict.fromkeys(("host", "episode", "window"), pl.String)
-        return pl.read_csv(path, infer_schema_length=None, schema_overrides=names)
+        table = pl.read_csv(path, infer_schema_length=None, schema_overrides=names)
+        return table.filter(~pl.all_horizontal(pl.all().is_null()))  # an empty line is no row
     except OSError as error:
         raise DataError(f"{path} cannot be read ({error.strerror or error}).") from None
     except pl.exceptions.PolarsError as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise DataError(f"{path} is not a table in long form ({reason}).") from None
+
+
+def _check_separator(path: Path, header: bytes) -> None:
+    """Refuse what a spreadsheet writes in other countries, or as "Unicode text". Raises DataError."""
+    if header.startswith((b"\xff\xfe", b"\xfe\xff")):
+        raise DataError(
+            f"{path} is UTF-16 text: write it as UTF-8, with commas between the columns."
+        )
+    for sign, name in ((b";", "semicolons"), (b"\t", "tabs")):
+        if sign in header and b"," not in header:
+            raise DataError(
+                f"{path} has {name} between its columns: write it with commas, and points in its numbers."
+            )
 
 
 def check_numbers(path: Path, table: pl.DataFrame, names: Sequence[str]) -> None:
