@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import re
 
 import numpy as np
 import polars as pl
@@ -232,6 +233,24 @@ def test_a_cell_of_text_among_numbers_is_named(ingested):
     assert "holds text in 2 of 320 rows, the first 'n.a.' in row 7 (leave a cell empty" in said
     said = ingested.refused(rows.with_columns(x=pl.lit("tcp")), *CUT)
     assert "is a channel but holds no numbers: leave it out" in said
+
+
+def test_a_channel_that_keeps_falling_is_no_running_total(ingested):
+    said = ingested.refused(recordings(), *CUT, "--counter", "x")
+    assert re.search(r"The channel 'x' falls in (4|5)\d% of its steps, so that it is no", said)
+    said = ingested.refused(arrays(), "--hz", "1", "--counter", "c1")
+    assert "The channel 'c1' falls in" in said
+
+
+def test_a_column_that_is_left_out_has_no_meaning(ingested):
+    """A label that was said to be left out was the label all the same."""
+    rows = recordings().with_columns(y=pl.when(pl.col("x") > 9).then(1).otherwise(0))
+    found = ingested.taken(rows, *CUT, "--ignore", "label,host")["understood"]
+    assert found["roles"] == {"t": "time in s", "episode": "recording", "y": "class"}
+    assert (found["classes"], found["hosts"]) == ({"benign": 72, "malicious": 0}, {"unknown": 72})
+    said = ingested.refused(recordings(), *CUT, "--ignore", "label")
+    assert "has no column label or y or phase" in said
+    assert "needs a column 't'" in ingested.refused(recordings(), *CUT, "--ignore", "t")
 
 
 def test_a_total_that_is_reset_did_not_grow():

@@ -29,6 +29,7 @@ ALSO = {name: name for name in MEANING} | {
 }
 ROW_NUMBERS = ("index", "row", "rownumber", "rowindex", "id", "")
 RISES_MIN = 10
+FALLING_MAX = 0.05  # of the steps of a running total: where it was reset, or began anew after its largest number
 ROUNDING_MAX = 0.01  # of a channel's standard deviation
 
 
@@ -85,6 +86,17 @@ def _check_name(name: str, names: Sequence[str]) -> None:
 
 
 # -- values ------------------------------------------------------------------------------------------------------------
+
+
+def check_total(name: str, steps: NDArray[np.float64]) -> None:
+    """Refuse a running total that falls again and again: as a rate it would be noise cut in half. Raises DataError."""
+    known = steps[np.isfinite(steps)]
+    falling = float((known < 0).mean()) if known.size else 0.0
+    if falling > FALLING_MAX:
+        raise DataError(
+            f"The channel {name!r} falls in {falling:.0%} of its steps, so that it is no running total: leave it out "
+            "of --counter."
+        )
 
 
 def check_rounding(columns: Iterable[tuple[str, NDArray[Any]]], host: NDArray[np.str_]) -> None:

@@ -62,6 +62,7 @@ def read_long(path: Path, cut: Cut, *, said: Said, wanted: Wanted) -> Ingested:
     """Read and cut the table. Raises DataError."""
     table = read_table(path)
     names = channel_names(table.columns, wanted, str(path))
+    table = table.drop(wanted.ignore)  # a column with a meaning, too: then it has none
     label_column = next((name for name in LABEL_COLUMNS if name in table.columns), None)
     if label_column is None:
         raise DataError(

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from training.data import times
-from training.data.columns import Wanted, check_named, check_rounding
+from training.data.columns import Wanted, check_named, check_rounding, check_total
 from training.data.errors import DataError
 from training.data.ingested import (
     UNKNOWN_HOST,
@@ -155,7 +155,9 @@ def _chosen(
             raise DataError("--counter needs --hz: a rate is a change by the second.")
         X = X.astype(np.float64)
         for name in wanted.counter:
-            grown = np.maximum(np.diff(X[:, names.index(name)], axis=1), 0.0) * hz
+            steps = np.diff(X[:, names.index(name)], axis=1)
+            check_total(name, steps)
+            grown = np.maximum(steps, 0.0) * hz
             X[:, names.index(name)] = np.concatenate([grown[:, :1], grown], axis=1)
     return X, names, hidden[keep]
 

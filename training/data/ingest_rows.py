@@ -13,7 +13,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from training.data import times
-from training.data.columns import Wanted, check_rounding
+from training.data.columns import Wanted, check_rounding, check_total
 from training.data.errors import DataError
 from training.data.ingested import UNKNOWN_HOST, Labels, Said, measured, name_labels
 from training.data.spelling import tidy
@@ -141,6 +141,8 @@ def read_rows(
         group = codes(host, *(ids for ids in (episode, window) if ids is not None))
         for name in wanted.counter:
             place = list(names).index(name)
+            order = np.lexsort((t, group))
+            check_total(name, np.diff(values[order, place])[np.diff(group[order]) == 0])
             values[:, place] = rates(values[:, place], t, group)
     check_rounding(zip(names, values.T, strict=True), host)
     return Rows(
