@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -13,6 +13,7 @@ from test_fleet_manifest import TableDescriber
 
 from training.fleet.data_use import check_unused
 from training.fleet.database import Writer
+from training.fleet.datasets.client import HOSTS_FILE, recording_hosts
 from training.fleet.datasets.pieces import Catalogue, Listing, UnknownDataset, cut
 from training.fleet.datasets.references import References, unknown
 from training.fleet.datasets.shelf import DatasetShelf
@@ -47,12 +48,12 @@ class Fleet:
         self.queue = JobQueue(folder / "jobs.db", clock=self.clock, new_claim_id=Counting())
         self.writer = Writer(self.queue.db)
 
-    def push(self, content: bytes, name: str = "processed") -> str:
+    def push(self, content: bytes, name: str = "processed", hosts: Sequence[str] = ()) -> str:
         listing = Listing((cut("data", [content]),))
         self.shelf.begin(listing.dataset_id, listing.document)
         for piece in listing.lengths:
-            self.shelf.put(listing.dataset_id, piece, content)
-        self.shelf.publish(listing.dataset_id, name, 0.0)
+            self.shelf.put(listing.dataset_id, [(piece, content)])
+        self.shelf.publish(listing.dataset_id, name, 0.0, hosts)
         self.service.datasets_here(self.shelf.catalogue().ids)
         return listing.dataset_id
 
@@ -242,3 +243,40 @@ def test_a_name_that_nobody_knew_at_the_start_is_said_and_entered_by_a_reload(fl
     fleet.push(b"data")
     assert fleet.reload().inserted == 1
     assert fleet.service.missing_datasets() == {}
+
+
+def test_hosts_to_train_on_that_the_data_set_has_not_are_named_at_once(fleet: Fleet) -> None:
+    fleet.start()
+    split = 'split_recipe = "host"\ntrain_hosts = ["lab-1", "desk"]\n'
+    fleet.plan.write_text(
+        PLAN + split + PLAN.partition("\n\n")[2].replace("one", "two") + split + "seed = 8\n"
+    )
+    fleet.push(b"data")  # by a program of before, which does not say where it was recorded
+    assert not [note for note in fleet.reload().notes if "train_hosts" in note]
+    fleet.push(b"data", hosts=["desk", "lab-2"])
+    note = 'train_hosts of job "one" names "lab-1", which its data set has not; it has desk, lab-2; did you mean lab-2?'
+    assert [each for each in fleet.reload().notes if "train_hosts" in each] == [note]
+    fleet.push(b"data")  # once more by the other
+    assert note in fleet.start().notes
+    fleet.push(b"more", hosts=["desk", "lab-1"])
+    assert not [each for each in fleet.reload().notes if "train_hosts" in each]
+
+
+@pytest.mark.parametrize(
+    ("said", "hosts"),
+    [
+        (b'{"hosts": ["a", "b"]}\n', ["a", "b"]),
+        (b'{"hosts": ["a", 1, null]}', ["a"]),
+        (b'{"hosts": "a"}', []),
+        (b"[]", []),
+        (b"{", []),
+        (b"\xff", []),
+        (None, []),
+    ],
+)
+def test_where_a_folder_was_recorded_is_read_or_is_not_known(
+    tmp_path: Path, said: bytes | None, hosts: list[str]
+) -> None:
+    if said is not None:
+        (tmp_path / HOSTS_FILE).write_bytes(said)
+    assert recording_hosts(tmp_path) == hosts

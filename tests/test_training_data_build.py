@@ -84,7 +84,7 @@ def test_the_same_bytes_from_memory_from_files_from_archives_and_from_two_proces
     options = building.Options(jobs=2)
     building.build(tmp_path / "packed", tmp_path / "b", options)
     assert outputs(tmp_path / "b") == first
-    assert len(first) == 9
+    assert len(first) == 10
 
 
 def test_only_what_changed_is_read_again(tmp_path, capsys, monkeypatch):

@@ -11,6 +11,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 from collections.abc import Sequence
 from contextlib import suppress
@@ -43,6 +44,9 @@ from training.data.understood import Understood, metadata
 from training.data.understood import read as read_understood
 
 VALIDATION_FILE = "validation_v1.parquet"
+HOSTS_FILE = (
+    "hosts_v1.json"  # names of the hosts that have windows, for whoever cannot read Parquet
+)
 FEATURES_FILE = "features_window_v1.parquet"
 # Rows are written in groups, and not compressed: one changed episode then changes the bytes of its group, at the places
 # where they were, and a push of the data set brings little else. (Behind each column of a group the writer notes where
@@ -143,6 +147,8 @@ def write_processed(
     F = extract(X, ordered, sample_hz)
     index = _index(windows)
     (out_dir / SCHEMA_FILE).write_bytes(schema.canonical())
+    hosts = sorted(set(windows.host.tolist()))
+    (out_dir / HOSTS_FILE).write_text(json.dumps({"hosts": hosts}) + "\n", encoding="utf-8")
     validation = pl.DataFrame(list(validation_rows), schema=VALIDATION_SCHEMA)
     validation.write_parquet(
         out_dir / VALIDATION_FILE,

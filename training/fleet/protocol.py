@@ -505,6 +505,10 @@ class DatasetChunksReply(Wire, frozen=True, kw_only=True):
 
 class DatasetPublishRequest(Wire, frozen=True, kw_only=True):
     name: Annotated[str, Meta(extra_json_schema={"pattern": DATASET_NAME_PATTERN})] | None = None
+    # that it was recorded on, when that is known: a plan whose `train_hosts` are others is noticed
+    hosts: Annotated[list[Annotated[str, Meta(max_length=128)]], Meta(max_length=256)] = field(
+        default_factory=list
+    )
 
 
 class DatasetUnnameRequest(Wire, frozen=True, kw_only=True):

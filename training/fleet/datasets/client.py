@@ -6,6 +6,7 @@ import hashlib
 import io
 import os
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -30,6 +31,8 @@ from training.fleet.datasets.pieces import (
 )
 from training.fleet.words import Slug
 
+HOSTS_FILE = "hosts_v1.json"  # what a build notes of the recording hosts
+HOSTS_MAX, HOSTS_BYTES_MAX = 256, 64 * 1024
 SLOW_S = 120.0  # a small board checks a long listing, or syncs, for a while
 PUSH_TRIES = 5  # in a row, of one piece
 PATCHED_LEAST = 64 * 1024  # a smaller piece is quicker sent than looked for
@@ -96,9 +99,11 @@ class DatasetCalls:
             return 0
         return len(body)
 
-    def publish(self, dataset_id: str, name: str | None) -> dict[str, Any]:
-        """Let it be fetched (``DatasetView``)."""
-        return self._post(f"{_set(dataset_id)}/publish", {"name": name})
+    def publish(
+        self, dataset_id: str, name: str | None, hosts: Sequence[str] = ()
+    ) -> dict[str, Any]:
+        """Let it be fetched (``DatasetView``). ``hosts``: that it was recorded on."""
+        return self._post(f"{_set(dataset_id)}/publish", {"name": name, "hosts": list(hosts)})
 
     def remove(self, dataset_id: str) -> dict[str, Any]:
         """Forget it (``DatasetRemoveReply``)."""
@@ -204,6 +209,17 @@ def _read(path: Path, name: str) -> File:
         return cut(name, iter(lambda: file.read(PIECE_BYTES), b""))
 
 
+def recording_hosts(root: Path) -> list[str]:
+    """The hosts that the data set in ``root`` was recorded on, as its build noted them; none when nobody did."""
+    with suppress(OSError, ValueError):
+        with (root / HOSTS_FILE).open("rb") as file:
+            said = strict_json.loads(file.read(HOSTS_BYTES_MAX))
+        hosts = said.get("hosts") if isinstance(said, dict) else None
+        if isinstance(hosts, list) and len(hosts) <= HOSTS_MAX:
+            return [each for each in hosts if isinstance(each, str) and len(each) <= 128]
+    return []
+
+
 def push(
     calls: DatasetCalls, root: Path, listing: Listing, name: str | None, progress: Progress
 ) -> tuple[dict[str, Any], int]:
@@ -235,7 +251,7 @@ def push(
         size = sum(len(data) for _, data in pieces)
         sent, done = sent + size, done + size
         progress(done, whole)
-    return calls.publish(listing.dataset_id, name), sent
+    return calls.publish(listing.dataset_id, name, recording_hosts(root)), sent
 
 
 class _Older:

@@ -52,5 +52,5 @@ def _copy(source: DatasetShelf, target: DatasetShelf, shelved: Shelved) -> int:
         target.put(dataset_id, pieces)
         copied += sum(len(data) for _, data in pieces)
     for name in shelved.names or (None,):
-        target.publish(dataset_id, name, shelved.about.pushed_at)
+        target.publish(dataset_id, name, shelved.about.pushed_at, shelved.about.hosts)
     return copied

@@ -51,6 +51,7 @@ class About(msgspec.Struct, frozen=True):
     files: int
     pieces: int
     pushed_at: float  # epoch seconds: when it was published first
+    hosts: tuple[str, ...] = ()  # that it was recorded on, as who pushed it said; none: not known
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +190,9 @@ class DatasetShelf:
                 made += self.read(patch.like, patch.path, part.offset, part.length)
         self.put(dataset_id, [(sha256, b"".join(made))])
 
-    def publish(self, dataset_id: str, name: str | None, now: float) -> Shelved:
+    def publish(
+        self, dataset_id: str, name: str | None, now: float, hosts: Sequence[str] = ()
+    ) -> Shelved:
         """Make an announced data set one that can be fetched, and let ``name`` stand for it. May be repeated.
 
         Raises NoDataset, PiecesMissing, BadName.
@@ -206,9 +209,14 @@ class DatasetShelf:
                 )
             self._make_durable(listing)
             if self._fs.size(self._path("sets", dataset_id)) is None:
-                about = About(listing.size, len(listing.files), len(listing.lengths), now)
+                sizes = listing.size, len(listing.files), len(listing.lengths)
+                about = About(*sizes, now, tuple(hosts))
                 self._write(self._path("about", dataset_id), msgspec.json.encode(about))
                 self._write(self._path("sets", dataset_id), listing.document)
+            elif hosts:  # whoever pushed it before may not have known them
+                known = self._shelved(dataset_id, self.catalogue()).about
+                about = msgspec.structs.replace(known, hosts=tuple(hosts))
+                self._write(self._path("about", dataset_id), msgspec.json.encode(about))
             self._fs.unlink(self._path("drafts", dataset_id))
             if name is not None:
                 self._write(self.root / "names" / name, dataset_id.encode())

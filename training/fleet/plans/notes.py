@@ -3,17 +3,47 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from training.fleet.plans.describe import HyperValue
+from training.fleet.plans.reader import closest
 from training.fleet.plans.types import JobSpec, Manifest
 
+_HOSTS_LISTED = 8  # of a data set, in a sentence
 
-def notes(plan: Manifest) -> list[str]:
-    """A sentence for each thing that the operator should look at again."""
+
+def notes(
+    plan: Manifest, recorded: Mapping[str, Sequence[str]] = MappingProxyType({})
+) -> list[str]:
+    """A sentence for each thing that the operator should look at again.
+
+    ``recorded``: data set → the hosts that it was recorded on, where that is known.
+    """
     unasked = {name for name, own in plan.trainers.items() if not own.describe}
-    return list(_written_twice(job for job in plan.jobs if job.model in unasked))
+    found = list(_written_twice(job for job in plan.jobs if job.model in unasked))
+    return found + list(_not_recorded(plan.jobs, recorded))
+
+
+def _not_recorded(jobs: Iterable[JobSpec], recorded: Mapping[str, Sequence[str]]) -> Iterable[str]:
+    """Names in ``train_hosts`` that the data set of the job has not, each said once: the trainer would refuse them."""
+    said = set()
+    for job in jobs:
+        hosts = recorded.get(job.dataset or "", ())
+        strange = [name for name in job.train_hosts if hosts and name not in hosts]
+        for name in strange:
+            if (job.dataset, name) in said:
+                continue
+            said.add((job.dataset, name))
+            near = closest(name, hosts)
+            listed = ", ".join(hosts[:_HOSTS_LISTED]) + (
+                ", …" if len(hosts) > _HOSTS_LISTED else ""
+            )
+            yield (
+                f'train_hosts of job "{job.name}" names "{name}", which its data set has not; it has {listed}'
+                + (f"; did you mean {near}?" if near else "")
+            )
 
 
 def _written_twice(jobs: Iterable[JobSpec]) -> Iterable[str]:

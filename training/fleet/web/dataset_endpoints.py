@@ -134,7 +134,7 @@ async def publish(hub: Hub, request: Request) -> Response:
     body = await read_json(hub, request, DatasetPublishRequest)
     now = hub.clock.now()
     was = (await hub.disk(shelf.catalogue)).names.get(body.name or "", dataset_id)
-    shelved = await hub.disk(lambda: shelf.publish(dataset_id, body.name, now))
+    shelved = await hub.disk(lambda: shelf.publish(dataset_id, body.name, now, body.hosts))
     view, who = _view(shelved), acting(hub, request)
     after = {"name": body.name, "size": view.size}
 

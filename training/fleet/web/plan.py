@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -50,7 +51,9 @@ class Reloader:
             known = Catalogue() if self.shelf is None else self.shelf.catalogue()
             remembered = self.writer.submit(self.service.queue.plan_datasets).result()
             references = References(known.ids, known.names, remembered, starting)
-            jobs, plan = load_plan(self.path, self.describer, references)
+            sets = () if self.shelf is None else self.shelf.sets()
+            recorded = {each.dataset_id: each.about.hosts for each in sets if each.about.hosts}
+            jobs, plan = load_plan(self.path, self.describer, references, recorded)
         except StoreError as error:
             raise Refusal(Slug.UNAVAILABLE, str(error)) from error
         except ManifestError as error:
@@ -96,7 +99,10 @@ class Reloader:
 
 
 def load_plan(
-    path: Path, describer: Describer, datasets: References
+    path: Path,
+    describer: Describer,
+    datasets: References,
+    recorded: Mapping[str, Sequence[str]] = MappingProxyType({}),
 ) -> tuple[list[dict[str, Any]], Plan]:
     """The manifest as job dicts and as the service's plan; raises ManifestError.
 
@@ -123,7 +129,7 @@ def load_plan(
         _readers(there),
         dataset_names=dict(datasets.found),
         dataset_jobs=_dataset_jobs(manifest.jobs, datasets.found),
-        notes=tuple(notes(manifest)),
+        notes=tuple(notes(manifest, recorded)),
         named_hosts=_named_hosts(manifest),
     )
 
