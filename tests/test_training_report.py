@@ -400,6 +400,9 @@ def test_hosts_that_differ_are_named():
     made["per_host"]["pi"] = other | {"fpr": {"value": 0.2, "ci95": [0.1, 0.3]}, "one_class": None}
     made["per_host"]["lab-c"]["fpr"] = {"value": 0.01, "ci95": [0.0, 0.03]}
     assert "Worst on pi: 4.0 times the promised alarms." in verdict.verdict(made)
+    made["per_host"]["barn"] = other | {"fpr": {"value": 0.1, "ci95": [0.06, 0.2]}}
+    assert "Worst on pi: 4.0 times the promised alarms." in verdict.verdict(made)
+    del made["per_host"]["barn"]
     made["per_host"]["pi"]["one_class"] = "benign"
     assert "pi recorded only benign windows, and so cannot" in verdict.verdict(made)
     made["per_host"]["desk"] = made["per_host"]["pi"]

@@ -128,6 +128,13 @@ def test_episodes_that_start_together_are_tested_together():
     assert split.test.tolist() == [5, 6, 7, 8, 9]
 
 
+def test_a_recording_is_as_late_as_it_begins():
+    data = windows(n_episodes=10, per_episode=4)
+    data["t_start"][3] = 9999.0  # the first recording runs until after all others
+    split = make_split(**data, recipe="time", supervised=False)
+    assert sorted(set(data["episode"][split.test])) == ["ep-0007", "ep-0008", "ep-0009"]
+
+
 def test_time_purges_training_windows_that_reach_into_the_test():
     data = windows(per_episode=1, hosts=("a",))
     data["episode"] = np.array([f"own-{n}" for n in range(data["y"].size)])

@@ -338,6 +338,11 @@ def test_where_nothing_could_be_told_from_chance_the_model_is_not_blamed():
         ((0.05, [0.02, 0.15]), 0.1, "It keeps its promise of 10 % false alarms on", "good"),
         ((0.2, [0.02, 0.4]), 0.1, "seems to raise 2.0 times", "caution"),
         ((0.2, [0.12, 0.4]), 0.1, "raises 2.0 times the alarms it promised: do not rely", "poor"),
+        # The edges: 1.5 times the promise, to the digit.
+        ((0.05, [0.02, 0.1501]), 0.1, "Too few benign episodes to say whether it keeps", "caution"),
+        ((0.15, [0.12, 0.4]), 0.1, "raises 1.5 times the alarms it promised: do not rely", "poor"),
+        ((0.1499, [0.12, 0.4]), 0.1, "somewhat more false alarms than promised", "caution"),
+        ((0.15, [0.1, 0.4]), 0.1, "seems to raise 1.5 times", "caution"),
     ],
 )
 def test_a_promise_is_judged_by_its_interval(fpr, target, words, level):

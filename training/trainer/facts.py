@@ -162,9 +162,13 @@ class Facts:
     def false_interval(self) -> str:
         return interval(self.fpr)
 
+    def above(self, rate: float) -> float:
+        """How many times the promise a rate is; 0.15 is 1.5 times 0.1, whatever floating point makes of it."""
+        return round(rate / self.target_fpr, 9)
+
     @property
     def times(self) -> str:
-        return f"{self.fpr['value'] / self.target_fpr:.1f}"
+        return f"{self.above(self.fpr['value']):.1f}"
 
     @property
     def alarms_a_day(self) -> Metric:
@@ -224,7 +228,7 @@ class Facts:
         rates = {name: found["fpr"] for name, found in self._report["per_host"].items()}
         known = {name: rate for name, rate in rates.items() if rate["value"] is not None}
         sure = {
-            name: rate["value"] / self.target_fpr
+            name: self.above(rate["value"])
             for name, rate in known.items()
             if self.threshold is not None
             and rate["ci95"] is not None

@@ -63,7 +63,7 @@ def _promised(f: Facts) -> bool:
 
 def _loud(f: Facts) -> bool:
     """The rate itself, whatever is certain of it."""
-    return bool(f.fpr["value"] >= KEPT * f.target_fpr)
+    return bool(f.above(f.fpr["value"]) >= KEPT)
 
 
 def _surely_loud(f: Facts) -> bool:
@@ -221,7 +221,7 @@ RULES: tuple[Rule, ...] = (
         "interval ends at 1.5 times the promise or below",
         Level.GOOD,
         "It keeps its promise of {target} false alarms {where}.",
-        lambda f: _promised(f) and (_high(f.fpr) or 0.0) <= KEPT * f.target_fpr,
+        lambda f: _promised(f) and f.above(_high(f.fpr) or 0.0) <= KEPT,
     ),
     Rule(
         PROMISE,
