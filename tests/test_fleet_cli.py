@@ -775,6 +775,29 @@ def test_get_of_an_unfinished_job_says_so(finished, tmp_path):
     assert not (tmp_path / "model").exists()
 
 
+def test_get_of_an_attempt_fetches_what_it_left_before_a_requeue(finished, tmp_path):
+    done = finished.receiver.views["done"]
+    old, new = done["artifact_id"], "b" * 64
+    kept = [
+        {"attempt": n, "artifact_id": a, "end_reason": "completed"} for n, a in ((1, old), (3, new))
+    ]
+    requeued = done | {"status": "pending", "artifact_id": None}
+    finished.receiver.answers[("GET", "/v1/job/done")] = {
+        "job": requeued, "spec": SPEC, "attempts": kept, "events": [], "now": NOW
+    }  # fmt: skip
+    folder = tmp_path / "old"
+    assert finished("get", "done", "--out", str(folder)) == 1
+    assert "has no model yet; --attempt fetches that of 1 or 3" in finished.err
+    assert finished("get", "done", "--attempt", "2", "--out", str(folder)) == 1
+    assert "attempt 2 of job done left no model; --attempt fetches" in finished.err
+    assert finished("get", "done", "--attempt", "1", "--out", str(folder)) == 0
+    assert (folder / "gbt_oracle.xgb.json").exists()
+    assert finished.receiver.asked[-1][1].endswith("?attempt=1")
+    assert finished("get", "--all", "--attempt", "1") == 2
+    finished("show", "done")
+    assert old[:12] in finished.out
+
+
 def test_get_never_replaces_a_file_that_differs_but_for_force(finished, tmp_path):
     folder = tmp_path / "models"
     folder.mkdir()

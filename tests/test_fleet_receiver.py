@@ -102,10 +102,16 @@ def test_from_claim_to_verified_bundle(receiver: Receiver, bundle: Path, tmp_pat
     assert client.get_model("gbt-realistic", tmp_path / "fetched").artifact_id == SHA
     assert file_sha256(tmp_path / "fetched") == SHA
     assert client.log("gbt-realistic")["lines"] == ["a", "b"]
+    client.requeue("gbt-realistic")
+    with pytest.raises(Refused, match="no artifact yet; attempts with one: 1"):
+        client.get_model("gbt-realistic", tmp_path / "again")
+    with pytest.raises(Refused, match="attempt 2 of job gbt-realistic left none"):
+        client.get_model("gbt-realistic", tmp_path / "again", attempt=2)
+    assert client.get_model("gbt-realistic", tmp_path / "old", attempt=1).artifact_id == SHA
     receiver.judged = False
     stored.unlink()
     with pytest.raises(Refused, match="missing from the store; requeue the job"):
-        client.get_model("gbt-realistic", tmp_path / "again")
+        client.get_model("gbt-realistic", tmp_path / "again", attempt=1)
 
 
 def test_the_old_form_names_its_host_alone(receiver: Receiver, bundle: Path) -> None:

@@ -392,6 +392,9 @@ def get(
     every: Annotated[
         bool, typer.Option("--all", help="Every completed one of the plan, a folder each.")
     ] = False,
+    attempt: Annotated[
+        int | None, typer.Option(help="What this one left, before a requeue too.", min=1)
+    ] = None,
     out: Annotated[Path | None, typer.Option(help="Folder; default MODEL_MODE-ID.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace files that differ.")] = False,
     receiver_url: Url = None,
@@ -401,9 +404,11 @@ def get(
     world: World = ctx.obj
     if (job is not None) == every:
         raise CannotError(f"{NAME_A_JOB}; or every completed one of the plan: --all", USAGE)
+    if every and attempt is not None:
+        raise CannotError("--attempt is of one job; name it instead of --all", USAGE)
     client = world.client(receiver_url)
     if job is not None:
-        shape, text = _get(world, client, job, out, force=force)
+        shape, text = _get(world, client, job, out, attempt=attempt, force=force)
         world.show(as_json, shape, lambda: text)
         return DONE
     code, shapes = DONE, []
@@ -433,15 +438,19 @@ def _get(
     out: Path | None,
     *,
     force: bool,
+    attempt: int | None = None,
     parent: bool = False,
 ) -> tuple[cli_views.Json, str]:
     """Fetch one model into ``out``, or (``parent``) into a folder of its own there: for machines, and for people."""
     detail = client.job(ref)
     view, spec = detail["job"], detail["spec"]
-    own = Path(f"{spec['model']}_{spec['mode']}-{view['job_id'][:12]}").name
+    number = "" if attempt is None else f"-{attempt}"
+    own = Path(f"{spec['model']}_{spec['mode']}-{view['job_id'][:12]}{number}").name
     folder = (out or Path()) / own if parent else out or Path(own)
     with meter(world, "fetching") as progress:
-        artifact_id, files = fetch_model(client, detail, folder, progress, force=force)
+        artifact_id, files = fetch_model(
+            client, detail, folder, progress, attempt=attempt, force=force
+        )
     shape = {
         "job_id": view["job_id"],
         "name": view["name"],

@@ -471,10 +471,15 @@ class FleetClient:
         ref: str,
         path: str | os.PathLike[str],
         *,
+        attempt: int | None = None,
         progress: Progress | None = None,
     ) -> Fetched:
-        """Fetch a completed job's bundle to ``path``, which appears only when its SHA-256 is verified."""
-        return fetch(self._caller, _model(ref), Path(path), progress)
+        """Fetch a completed job's bundle to ``path``, which appears only when its SHA-256 is verified.
+
+        ``attempt``: what that one left, also when the job was requeued since.
+        """
+        of = "" if attempt is None else f"?attempt={attempt}"
+        return fetch(self._caller, _model(ref) + of, Path(path), progress)
 
     def get_json(self, path: str) -> dict[str, Any]:
         """Any address's answer as it is."""

@@ -51,9 +51,17 @@ def allowed_names(spec: Mapping[str, Any]) -> frozenset[str]:
     return frozenset(name for name in names if bundles.NAME.fullmatch(name))
 
 
-def granted(detail: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What the attempt was granted that completed the job; what the plan says now where nobody kept that."""
-    artifact_id = detail["job"].get("artifact_id")
+def delivered(detail: Mapping[str, Any]) -> dict[int, str]:
+    """Attempt → what it left, of those that completed the job, before requeues too."""
+    return {
+        attempt["attempt"]: attempt["artifact_id"]
+        for attempt in detail.get("attempts") or ()
+        if attempt.get("artifact_id")
+    }
+
+
+def granted(detail: Mapping[str, Any], artifact_id: str) -> Mapping[str, Any]:
+    """What the attempt was granted that left this artifact; what the plan says now where nobody kept that."""
     kept = [
         attempt.get("granted")
         for attempt in detail.get("attempts") or ()
@@ -69,22 +77,31 @@ def fetch_model(
     folder: Path,
     progress: Progress | None,
     *,
+    attempt: int | None = None,
     force: bool = False,
 ) -> tuple[str, list[Unpacked]]:
     """Fetch the model of the job ``detail`` into ``folder``: its artifact id and its files, all verified.
 
-    What lies there already and is another model is replaced with ``force`` alone.
+    ``attempt``: the one that this attempt left. What lies there already and is another model is replaced with ``force``
+    alone.
     """
-    view, allowed = detail["job"], allowed_names(granted(detail))
-    if not view.get("artifact_id"):
-        raise BundleRefused(f"job {view['name']} is {view['status']} and has no model yet")
+    view, left = detail["job"], delivered(detail)
+    wanted = view.get("artifact_id") if attempt is None else left.get(attempt)
+    if not wanted:
+        said = f"job {view['name']} is {view['status']} and has no model yet"
+        if attempt is not None:
+            said = f"attempt {attempt} of job {view['name']} left no model"
+        if left:
+            said += f"; --attempt fetches that of {' or '.join(map(str, left))}"
+        raise BundleRefused(said)
+    allowed = allowed_names(granted(detail, wanted))
     if not allowed:
         raise BundleRefused(f"the files of job {view['name']} have names that are not safe to use")
     folder.mkdir(parents=True, exist_ok=True)
     bundle = folder / ".bundle.tar.zst"
     try:
-        fetched = client.get_model(str(view["job_id"]), bundle, progress=progress)
-        if fetched.artifact_id != view["artifact_id"]:
+        fetched = client.get_model(str(view["job_id"]), bundle, attempt=attempt, progress=progress)
+        if fetched.artifact_id != wanted:
             raise BundleRefused(f"job {view['name']} got another model meanwhile; try again")
         stem = f"{detail['spec'].get('model')}_{detail['spec'].get('mode')}"
         shared = all(name.startswith(stem) for name in allowed)

@@ -251,7 +251,7 @@ def _left(view: Json, now: object) -> str:
 
 
 def _attempts(attempts: Sequence[Json], spec: Json, now: object) -> Table:
-    made = table("ATTEMPT", "HOST", "BEGAN", "LASTED", "ENDED", "ERROR", "GRANTED WITH")
+    made = table("ATTEMPT", "HOST", "BEGAN", "LASTED", "ENDED", "ARTIFACT", "ERROR", "GRANTED WITH")
     for entry in attempts:
         began, ended = number(entry.get("granted_at")), number(entry.get("ended_at"))
         made.add_row(
@@ -260,6 +260,7 @@ def _attempts(attempts: Sequence[Json], spec: Json, now: object) -> Table:
             cell(ago(began, now)),
             cell("" if began is None or ended is None else duration(ended - began)),
             cell(entry.get("end_reason") or "still running"),
+            short_id(entry.get("artifact_id")),
             cell(entry.get("error"), chars_max=400),
             cell(_unlike(entry.get("granted"), spec), chars_max=400),
         )

@@ -154,3 +154,13 @@ def check_size(hub: Hub, size: int | None) -> None:
     most = hub.settings.artifact_bytes_max
     if size is not None and size > most:
         raise Refusal(Slug.TOO_LARGE, f"a bundle may have at most {most} bytes")
+
+
+def query_number(request: Request, name: str, default: int) -> int:
+    """A whole number of the address, or what holds where it is absent."""
+    text = request.query_params.get(name)
+    if text is None:
+        return default
+    if not text.isascii() or not text.isdigit() or len(text) > 15:
+        raise Refusal(Slug.BAD_REQUEST, f"{name}: expected a whole number")
+    return int(text)

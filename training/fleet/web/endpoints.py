@@ -26,9 +26,7 @@ from training.fleet.protocol import (
     HeartbeatRequest,
     MovedReply,
     OutputRequest,
-    Refusal,
     ReleaseReply,
-    Slug,
 )
 from training.fleet.screening import reported_reason
 from training.fleet.service import UploadTicket
@@ -36,7 +34,7 @@ from training.fleet.trust.audit import PAGE_MAX, Act, page
 from training.fleet.trust.membership import readable
 from training.fleet.views import WORKERS_PAGE
 from training.fleet.web import access, browsing, dataset_endpoints, enrolment, uploads
-from training.fleet.web.bodies import acting, proven_host, read_json
+from training.fleet.web.bodies import acting, proven_host, query_number, read_json
 from training.fleet.web.catalogue import provenance_of
 from training.fleet.web.hub import Hub
 from training.fleet.web.naming import NamingRoute
@@ -228,7 +226,7 @@ async def model(hub: Hub, request: Request) -> Response:
 
 async def jobs(hub: Hub, request: Request) -> Response:
     status = request.query_params.get("status")
-    after, limit = _query_number(request, "after", 0), _query_number(request, "limit", 1000)
+    after, limit = query_number(request, "after", 0), query_number(request, "limit", 1000)
     return reply(await hub.look(lambda: hub.views.jobs(status=status, after=after, limit=limit)))
 
 
@@ -239,8 +237,8 @@ async def job_detail(hub: Hub, request: Request) -> Response:
 
 async def job_log(hub: Hub, request: Request) -> Response:
     job_id = await _resolved(hub, request)
-    after = _query_number(request, "after", 0)
-    attempt = _query_number(request, "attempt", 0) or None
+    after = query_number(request, "after", 0)
+    attempt = query_number(request, "attempt", 0) or None
     return reply(await hub.look(lambda: hub.views.log(job_id, attempt=attempt, after=after)))
 
 
@@ -252,7 +250,7 @@ async def job_explain(hub: Hub, request: Request) -> Response:
 async def workers(hub: Hub, request: Request) -> Response:
     after, limit = (
         request.query_params.get("after", ""),
-        _query_number(request, "limit", WORKERS_PAGE),
+        query_number(request, "limit", WORKERS_PAGE),
     )
     return reply(await hub.look(lambda: hub.views.workers(after=after, limit=limit)))
 
@@ -360,7 +358,7 @@ async def reload(hub: Hub, request: Request) -> Response:
 
 async def audited(hub: Hub, request: Request) -> Response:
     """Who did what, oldest first."""
-    after, limit = _query_number(request, "after", 0), _query_number(request, "limit", PAGE_MAX)
+    after, limit = query_number(request, "after", 0), query_number(request, "limit", PAGE_MAX)
     entries = await hub.look(lambda: page(hub.reader, after, limit))
     more = entries[-1].seq if entries and len(entries) >= min(limit, PAGE_MAX) else None
     return reply(AuditReply(entries=entries, next_after=more, now=hub.clock.now()))
@@ -396,12 +394,3 @@ async def _resolved(hub: Hub, request: Request) -> str:
     """The id of the job that the address names, if the caller may see it."""
     ref = request.path_params["job_id"]
     return await hub.act(request, lambda: readable(hub.service, ref, proven_host(request)))
-
-
-def _query_number(request: Request, name: str, default: int) -> int:
-    text = request.query_params.get(name)
-    if text is None:
-        return default
-    if not text.isascii() or not text.isdigit() or len(text) > 15:
-        raise Refusal(Slug.BAD_REQUEST, f"{name}: expected a whole number")
-    return int(text)

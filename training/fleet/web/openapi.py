@@ -193,7 +193,7 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
         "model",
         "the bundle of a completed job",
         slugs=(*_LOOKED, Slug.NO_ARTIFACT),
-        parameters=(_RANGE,),
+        parameters=(_RANGE, _ATTEMPT),
     ),
     ("GET", "/v1/jobs"): Operation(
         "jobs", "all jobs, page by page", reply=wire.JobsReply, parameters=(_STATUS, *_PAGE)

@@ -18,6 +18,7 @@ from training.fleet.protocol import (
     HEADER_HOST_ID,
     HEADER_OFFSET,
     HEADER_SHA256,
+    JobDetail,
     Refusal,
     Slug,
     UploadReply,
@@ -37,6 +38,7 @@ from training.fleet.web.bodies import (
     check_size,
     ignore,
     proven_host,
+    query_number,
     read_upload,
 )
 from training.fleet.web.hub import Hub
@@ -178,14 +180,12 @@ async def _open(hub: Hub, said: Announced, ticket: UploadTicket) -> Part:
 
 
 async def send(hub: Hub, request: Request) -> Response:
-    """``GET`` and ``HEAD`` by a reader: the bundle of a completed job, or one range of it."""
+    """``GET`` and ``HEAD`` by a reader: the bundle of a completed job, or of the attempt asked for; or a range."""
     ref = request.path_params["job_id"]
     job_id = await hub.act(request, lambda: readable(hub.service, ref, proven_host(request)))
-    job = (await hub.look(lambda: hub.views.job(job_id))).job
-    if job.artifact_id is None:
-        detail = f"job {job.name} is {job.status}: it has no artifact yet"
-        raise Refusal(Slug.NO_ARTIFACT, detail)
-    name, model, mode = job.artifact_id, job.model, job.mode
+    detail = await hub.look(lambda: hub.views.job(job_id))
+    job, name = detail.job, _wanted(detail, query_number(request, "attempt", 0))
+    model, mode = job.model, job.mode
     artifact = await hub.disk(lambda: hub.store.find(name, model=model, mode=mode))
     if artifact is None:
         raise NotStored(f"the bundle of job {job.name} is missing from the store; requeue the job")
@@ -206,6 +206,22 @@ async def send(hub: Hub, request: Request) -> Response:
         return Response(None, status, headers, "application/zstd")
     body = _read(hub, artifact, first, last + 1)
     return StreamingResponse(body, status, headers, "application/zstd")
+
+
+def _wanted(detail: JobDetail, attempt: int) -> str:
+    """The artifact of the job, or (not 0) of one of its attempts, whatever became of the job since."""
+    job = detail.job
+    left = {each.attempt: each.artifact_id for each in detail.attempts if each.artifact_id}
+    found = left.get(attempt) if attempt else job.artifact_id
+    if found is not None:
+        return found
+    older = f"; attempts with one: {', '.join(map(str, left))}" if left else ""
+    said = (
+        f"attempt {attempt} of job {job.name} left none"
+        if attempt
+        else (f"job {job.name} is {job.status}: it has no artifact yet")
+    )
+    raise Refusal(Slug.NO_ARTIFACT, said + older)
 
 
 async def _read(hub: Hub, artifact: Artifact, start: int, end: int) -> AsyncIterator[bytes]:
