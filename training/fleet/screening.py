@@ -35,6 +35,14 @@ def older(session: str | None, known: str | None) -> bool:
     return bool(ordered) and session[:10] < known[:10]
 
 
+def check_id(name: str, value: str | None) -> None:
+    """Refuse what cannot be an id by its member's name; one that is not there is none."""
+    if value is not None and not re.fullmatch(ID_PATTERN, value):
+        raise Refusal(
+            Slug.BAD_REQUEST, f"$.{name}: 1 to 128 letters, digits, dots, dashes, underscores"
+        )
+
+
 def check_claim(request: ClaimRequest) -> None:
     """Before anything is remembered of a host: every other host's claim looks at it."""
     if not re.fullmatch(HOST_ID_PATTERN, request.host_id):
@@ -44,11 +52,7 @@ def check_claim(request: ClaimRequest) -> None:
             "choose one with --host-id",
         )
     for name in ("instance_id", "session_id", "request_id"):
-        value = getattr(request, name)
-        if value is not None and not re.fullmatch(ID_PATTERN, value):
-            raise Refusal(
-                Slug.BAD_REQUEST, f"$.{name}: 1 to 128 letters, digits, dots, dashes, underscores"
-            )
+        check_id(name, getattr(request, name))
     for name in ("capability", "trainer_digests"):
         size = len(json.dumps(getattr(request, name)))
         if size > DESCRIPTION_MAX:

@@ -48,6 +48,7 @@ from training.fleet.roster import KnownHost, Plan, Roster
 from training.fleet.screening import (
     CRASHED_CLAIMS_MAX,
     check_claim,
+    check_id,
     check_release,
     ended,
     ran_out_of,
@@ -642,6 +643,7 @@ class Service:
 
     def deliverable(self, job_id: str, request: DeliverRequest) -> tuple[Job, Attempt] | None:
         """The job that waits and the attempt that delivered work would become; None when it was taken before."""
+        check_id("claim_id", request.claim_id)
         job = self._job(job_id)
         same = (job.artifact_id, job.worker_hostname) == (request.artifact_id, request.host_id)
         if job.status is JobStatus.COMPLETED and same:
