@@ -29,6 +29,7 @@ from training.fleet.work.attempt import DISK_FLOOR_BYTES, LOOK_S, MEASURE_S, Att
 from training.fleet.work.calls import Calls
 from training.fleet.work.disk import (
     KEPT_ATTEMPTS,
+    KEPT_STATES,
     StateError,
     StateFolder,
     folders_of,
@@ -270,6 +271,24 @@ def test_prune_keeps_the_newest_and_what_is_not_its_own(tmp_path: Path) -> None:
     assert len(list(tmp_path.glob("*/*.log"))) == KEPT_ATTEMPTS
     assert not (tmp_path / "gbt_oracle-000000000000").exists()
     assert (tmp_path / "notes-of-mine").exists()
+
+
+def test_saved_states_of_jobs_that_never_come_back_do_not_stay_for_ever(tmp_path: Path) -> None:
+    """An attempt that is over tidies up after the jobs that were completed elsewhere, too."""
+    resume = tmp_path / "state" / "resume"
+    for number in range(KEPT_STATES + 3):
+        folder = resume / f"{number:064d}"
+        folder.mkdir(parents=True)
+        (folder / "saved.ckpt").write_bytes(b"x" * 100)
+        os.utime(folder, (number, number))
+    nothing: Any = None
+    places = Places(tmp_path, nothing, tmp_path / "artifacts", tmp_path / "reports")
+    mine = t.Assignment(job_id=f"{KEPT_STATES + 2:064d}", claim_id="c" * 32, name="mine", attempt=1)
+    attempt = Attempt(mine, places, resume / mine.job_id, nothing, nothing, nothing)
+    attempt.discard(job_over=False)
+    assert sorted(int(each.name) for each in resume.iterdir()) == list(range(3, KEPT_STATES + 3))
+    attempt.discard(job_over=True)
+    assert len(list(resume.iterdir())) == KEPT_STATES - 1
 
 
 def test_what_a_worker_killed_at_packing_left_goes_with_its_attempt(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from training.clock import SystemClock
 from training.fleet.commands.views import size
 from training.fleet.commands.world import DONE, REFUSED, USAGE, CannotError, World
 from training.fleet.printable import counted, printable
-from training.fleet.recovery.findings import Finding, Level, Report
+from training.fleet.recovery.findings import Finding, Grown, Level, Report
 from training.fleet.state import DEFAULT, RecoveryError, State
 
 # Not looked at by the parser: who may not read them is told who may.
@@ -253,7 +253,18 @@ def render(report: Report, *, deep: bool) -> RenderableType:
     verdict = "1 thing needs you" if bad == 1 else f"{bad} things need you"
     if report.healthy:
         verdict = "all promises are kept"
-    return Group(*lines, Text(f"{verdict}; looked at {looked} ({read})"))
+    grown = [_grown(each) for each in report.grown if each.count]
+    return Group(*lines, *grown, Text(f"{verdict}; looked at {looked} ({read})"))
+
+
+def _grown(each: Grown) -> Text:
+    much = "" if each.bytes is None else f", {size(each.bytes)}"
+    verb = (
+        f"; `{each.verb}` makes room"
+        if each.verb.startswith("cis490")
+        else each.verb and f"; {each.verb}"
+    )
+    return Text(f"size: {each.what} {each.count}{much}; bound: {each.bound}{verb}", "dim")
 
 
 def _line(finding: Finding) -> Text:

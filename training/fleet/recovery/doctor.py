@@ -17,10 +17,12 @@ from training.fleet.recovery.doctor_rows import look_at_rows
 from training.fleet.recovery.doctor_seals import look_at_seals
 from training.fleet.recovery.doctor_store import Delivery, Store
 from training.fleet.recovery.findings import BACKUP, Finding, Level, Report, some
+from training.fleet.recovery.sizes import grown_files, grown_rows
+from training.fleet.recovery.unlinked import Unlinked, links, strange_root
 from training.fleet.rows import set_aside_of
 from training.fleet.state import State
 from training.fleet.storage.errors import BadName, StoreError
-from training.fleet.storage.filesystem import Fs, LocalFs
+from training.fleet.storage.filesystem import Fs
 from training.fleet.storage.mark import MARK, another_database, read_mark
 from training.fleet.store import Artifact
 
@@ -48,8 +50,9 @@ def examine(
     progress: Progress = lambda *_: None,
 ) -> Report:
     """Look at everything; with ``deep`` every stored byte is hashed. Good beside a running receiver."""
-    report, fs = Report(), LocalFs() if fs is None else fs
-    now = clock.now()
+    report, now = Report(), clock.now()
+    roots = (state.db.parent, state.models, state.datasets, state.tls)
+    fs = Unlinked(*roots) if fs is None else fs
     known = Known()
     store = Store(state.models, fs, now)
     what = "bundles, every byte" if deep else "bundles"
@@ -58,8 +61,12 @@ def examine(
         progress(what, done, whole)
 
     try:
+        report.add(links(state))
         rows = _database(report, state, policy or Policy(), now, progress)
         known = rows or known
+        report.grown[:0] = grown_files(state)
+        if strange_root(state.models):
+            return report
         if rows is not None or not state.models.is_dir():
             report.add(store.look(known.deliveries, known.claims, deep=deep, progress=told))
         if state.models.is_dir() and known.database_id is not None:
@@ -131,6 +138,8 @@ def _database(
     report: Report, state: State, policy: Policy, now: float, progress: Progress
 ) -> Known | None:
     """What the tables say, looked at on the way; None when nothing can be read of them."""
+    if strange_root(state.db):
+        return None
     if not state.db.exists():
         elsewhere = f"name the right place with --state-dir or --db; if it was lost, {BACKUP}"
         report.add([Finding("database", f"there is no database at {state.db}", elsewhere)])
@@ -186,6 +195,7 @@ def _rows(
         report.add([Finding("database", f"{database.path} does not say which one it is", BACKUP)])
     counts = {row["status"]: int(row["n"]) for row in database.all("counts")}
     report.looked_at["jobs"] = sum(counts.values())
+    report.grown += grown_rows(database.all("doctor_grown")[0])
     known = known_of(database)
     report.add(
         Finding("artifacts", f"{each.artifact_id[:80]!r} of job {job} names no bundle", BACKUP)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from training import strict_json
 from training.fleet.database import Row
 from training.fleet.recovery.findings import Finding, Level
+from training.fleet.recovery.unlinked import strange_root
 from training.fleet.state import State
 from training.fleet.storage.filesystem import Fs
 from training.fleet.store import INDEX, RESERVE_BYTES
@@ -36,7 +38,8 @@ def look_at_machine(state: State, fs: Fs, now: float) -> Iterator[Finding]:
             "something reads the database without an end; restart the receiver",
             Level.WARNING,
         )
-    yield from authority(state.tls, now)
+    if not strange_root(state.tls):
+        yield from authority(state.tls, now)
 
 
 def room(free: int, where: Path) -> Iterator[Finding]:
@@ -64,10 +67,10 @@ def exposed(state: State) -> Iterator[Finding]:
     keys = [state.tls / "ca.key", state.tls / "server.key"]
     for path in [*companions, state.models / INDEX, *keys]:
         try:
-            open_to_others = path.stat().st_mode & 0o077
+            mode = path.lstat().st_mode
         except OSError:
             continue
-        if open_to_others:
+        if mode & 0o077 and not stat.S_ISLNK(mode):
             what = f"other users of this machine may read {path}"
             yield Finding("permissions", what, f"chmod 600 {path}")
 
@@ -88,7 +91,10 @@ def clock(newest: float, now: float) -> Iterator[Finding]:
 
 def authority(folder: Path, now: float) -> Iterator[Finding]:
     """The receiver's own certificate and its authority; nothing without a TLS folder."""
-    there = {name for name in ("ca.key", "ca.pem", "server.json") if (folder / name).exists()}
+    names = ("ca.key", "ca.pem", "server.json")
+    there = {
+        name for name in names if (folder / name).exists() and not (folder / name).is_symlink()
+    }
     if not there:
         return
     missing = [name for name in ("ca.key", "ca.pem") if name not in there]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from itertools import islice
 from typing import Any
@@ -47,12 +47,27 @@ class Finding:
         }
 
 
+@dataclass(frozen=True, slots=True)
+class Grown:
+    """One thing that grows."""
+
+    what: str
+    count: int
+    bytes: int | None  # None: it lies in the database
+    bound: str
+    verb: str = ""  # the command that makes room; empty: there is none
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
 @dataclass
 class Report:
     """Everything that was found, and how much was looked at."""
 
     findings: list[Finding] = field(default_factory=list)
     looked_at: dict[str, int] = field(default_factory=dict)  # what → how many
+    grown: list[Grown] = field(default_factory=list)
 
     def add(self, findings: Iterable[Finding]) -> None:
         """Take findings in, at most SHOWN_MAX of a kind and one line about the others."""
@@ -78,7 +93,7 @@ class Report:
             replace(each, problem=words(each.problem), remedy=words(each.remedy))
             for each in self.findings
         ]
-        return Report(findings, self.looked_at)
+        return Report(findings, self.looked_at, self.grown)
 
     @property
     def healthy(self) -> bool:
@@ -90,6 +105,7 @@ class Report:
             "healthy": self.healthy,
             "findings": [each.to_dict() for each in self.findings],
             "looked_at": self.looked_at,
+            "sizes": [each.to_dict() for each in self.grown],
         }
 
 

@@ -206,6 +206,11 @@ LEFT JOIN classes AS c ON c.class_id = j.class_id ORDER BY j.seq
 SELECT a.job_id, a.attempt, a.granted, a.record, a.data_digest, a.code_digest, a.training_commit, j.spec
 FROM attempts AS a JOIN jobs AS j ON j.job_id = a.job_id
 
+-- name: doctor_grown — how many rows there are of what only ever becomes more
+SELECT (SELECT count(*) FROM jobs) AS jobs, (SELECT count(*) FROM attempts) AS attempts,
+  (SELECT count(*) FROM events) AS events, (SELECT COALESCE(sum(count), 0) FROM log_chunks) AS lines,
+  (SELECT count(*) FROM audit) AS audit, (SELECT count(*) FROM hosts) AS hosts
+
 -- name: doctor_deliveries — what must be in the store, and which of it completed its attempt
 SELECT r.artifact_id, r.job_id, r.attempt, r.model, r.mode, r.size, r.stored_at, j.name,
   a.claim_id, a.generation, a.host, a.instance_id, a.granted_at,

@@ -28,7 +28,7 @@ from training.fleet.supervise import (
     end_on_record,
 )
 from training.fleet.work import types as t
-from training.fleet.work.disk import AttemptFolders, folders_of, make_folders, prune
+from training.fleet.work.disk import AttemptFolders, folders_of, make_folders, prune, prune_states
 from training.fleet.work.environment import planned, trainer_environment
 from training.fleet.work.outbox import Outbox
 from training.fleet.work.outcome import LAST_WORDS, TIMING_BYTES_MAX, Failure, parse_timing
@@ -140,6 +140,7 @@ class Attempt:
                 shutil.rmtree(folders.reports, ignore_errors=True)
         if job_over:
             shutil.rmtree(self._resume, ignore_errors=True)
+        prune_states(self._resume.parent)
         with suppress(OSError):  # somebody else tidies up too; next time, then
             prune(self._places.artifacts, self._places.reports)
 

@@ -24,6 +24,7 @@ from training.fleet.work.types import Assignment, Delivery, Report, Saved
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 
+KEPT_STATES = 5  # saved states of trainers, the newest, for jobs that may come back to this host
 KEPT_ATTEMPTS = 20  # folders of ended attempts, the newest, for whoever wants to look
 
 
@@ -269,3 +270,12 @@ def prune(*roots: Path) -> None:
                     for bundle in folder.parent.glob("*.tar.zst*"):  # of a worker killed at packing
                         bundle.unlink()
                 folder.parent.rmdir()
+
+
+def prune_states(folder: Path) -> None:
+    """Remove all but the newest saved states: nobody tells this worker of jobs that were completed elsewhere."""
+    states = [path for path in folder.glob("*") if path.is_dir() and not path.is_symlink()]
+    with suppress(OSError):
+        states.sort(key=lambda path: path.stat().st_mtime, reverse=True)
+    for state in states[KEPT_STATES:]:
+        shutil.rmtree(state, ignore_errors=True)

@@ -1,0 +1,117 @@
+"""The doctor names links among what the receiver keeps, and never follows one; it says what grows."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from recovery_builders import a_state, bundle_of, copied, found
+
+from training.clock import SystemClock
+from training.fleet.recovery import unlinked
+from training.fleet.recovery.doctor import examine
+from training.fleet.recovery.unlinked import Unlinked
+from training.fleet.state import State
+
+pytestmark = pytest.mark.skipif(os.name != "posix", reason="links need a right on Windows")
+
+
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory: pytest.TempPathFactory) -> State:
+    return a_state(tmp_path_factory.mktemp("sound") / "state")
+
+
+@pytest.fixture
+def state(sound: State, tmp_path: Path) -> State:
+    return copied(sound, tmp_path / "state")
+
+
+def swapped(path: Path, elsewhere: Path) -> None:
+    """A link in the place of what was there, to the very same somewhere else."""
+    path.rename(elsewhere)
+    path.symlink_to(elsewhere)
+
+
+def places(state: State) -> Iterator[Path]:
+    bundle = bundle_of(state, "done-twice")
+    yield from (bundle, bundle.parent, bundle.parent.parent, bundle.parent / "provenance")
+    yield next((bundle.parent / "provenance").iterdir())
+    yield from (state.models / "index.jsonl", state.models / "database.json")
+
+
+@pytest.mark.parametrize("number", range(7))
+def test_a_link_in_the_store_is_named_and_not_followed(
+    state: State, number: int, tmp_path: Path
+) -> None:
+    path = list(places(state))[number]
+    elsewhere = tmp_path / "elsewhere"
+    swapped(path, elsewhere)
+    findings = found(state, deep=True)
+    (link,) = (each for each in findings if each.check == "links")
+    assert link.problem == f"{path} is a link to {elsewhere}, which is not followed"
+    disk = Unlinked(state.models)
+    behind = path / "x" if elsewhere.is_dir() else path
+    assert disk.size(behind) is None
+    assert disk.names(path) == []
+    for look in (lambda: list(disk.read(behind)), lambda: disk.modified_at(behind)):
+        with pytest.raises(FileNotFoundError):
+            look()
+
+
+def test_links_among_data_sets_and_keys_are_named(state: State, tmp_path: Path) -> None:
+    links = [state.datasets / "pieces" / "ab" / "piece", state.tls / "ca.pem"]
+    for path in links:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.symlink_to(tmp_path / "nowhere")
+    said = {
+        each.problem.partition(" is a link")[0] for each in found(state) if each.check == "links"
+    }
+    assert said == set(map(str, links))
+
+
+@pytest.mark.parametrize("which", ["db", "models"])
+def test_a_whole_folder_may_lie_elsewhere_if_root_or_we_said_so(
+    state: State, which: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    swapped(getattr(state, which), tmp_path / "elsewhere")
+    assert found(state) == []
+    monkeypatch.setattr(unlinked, "strange_root", lambda path: path.is_symlink())
+    monkeypatch.setattr(
+        "training.fleet.recovery.doctor.strange_root", lambda path: path.is_symlink()
+    )
+    (finding,) = found(state)
+    assert finding.check == "links"
+
+
+@pytest.mark.skipif(os.name != "posix" or os.geteuid() != 0, reason="only root gives links away")
+def test_a_link_of_another_user_in_the_place_of_the_store_is_not_followed(
+    state: State, tmp_path: Path
+) -> None:
+    swapped(state.models, tmp_path / "elsewhere")
+    os.lchown(state.models, 12345, 12345)
+    (finding,) = found(state)
+    assert finding.check == "links"
+
+
+def test_it_says_what_grows_and_how_large_it_is(state: State) -> None:
+    (state.models / "incoming").mkdir(exist_ok=True)
+    (state.models / "incoming" / "x.part").write_bytes(b"1234")
+    (state.db.parent / "jobs.db.before-20260101T000000Z").write_bytes(b"123456")
+    (state.models / "elsewhere").symlink_to("/")
+    grown = {each.what: each for each in examine(state, SystemClock()).grown}
+    assert (grown["uploads on their way"].count, grown["uploads on their way"].bytes) == (1, 4)
+    assert (grown["copies of older databases"].count, grown["copies of older databases"].bytes) == (
+        1,
+        6,
+    )
+    bundles = {bundle_of(state, name) for name in ("done", "done-twice", "same-bytes")}
+    assert grown["models"].bytes is not None
+    assert grown["models"].bytes > sum(path.stat().st_size for path in bundles)
+    assert grown["jobs"].count == 7
+    assert grown["lines of output"].count == 7
+    assert grown["data sets"].verb == "cis490-jobs dataset remove NAME"
+    assert all(each.bound for each in grown.values())
+    sizes = examine(state, SystemClock()).to_dict()["sizes"]
+    assert {each["what"] for each in sizes} == set(grown)

@@ -1,0 +1,59 @@
+"""What grows on the receiver: how large it is, what bounds it, and the command that makes room."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from training.fleet.ledger import LOG_LINES_KEPT
+from training.fleet.recovery.findings import Grown
+from training.fleet.recovery.unlinked import strange_root, walk
+from training.fleet.state import State
+from training.fleet.store import INCOMING
+
+_BY_HAND = "remove by hand what you will not need"
+_HISTORY = "kept for ever: it is the history"
+
+
+def grown_files(state: State) -> Iterator[Grown]:
+    """What takes room on the disk; links are not followed."""
+    uploads = state.models / INCOMING
+    yield _files(
+        "uploads on their way", uploads, "a week after the last byte, or the end of the attempt"
+    )
+    yield _files("models", state.models, "none: each accepted model is kept", without=uploads)
+    yield _files("data sets", state.datasets, "none", "cis490-jobs dataset remove NAME")
+    name = state.db.name
+    beside = [path for path in state.db.parent.glob(f"{name}.*") if path.suffix != ".lock"]
+    yield _sized("copies of older databases", beside, "none", _BY_HAND)
+    log = [Path(f"{state.db}{each}") for each in ("", "-wal")]
+    yield _sized("the database", log, "none: what is in it stands below")
+
+
+def grown_rows(row: Mapping[str, Any]) -> Iterator[Grown]:
+    """What takes room in the database; ``row`` is what ``doctor_grown`` counted."""
+    yield Grown("jobs", row["jobs"], None, _HISTORY)
+    yield Grown("attempts", row["attempts"], None, _HISTORY)
+    yield Grown("events", row["events"], None, _HISTORY)
+    yield Grown("lines of output", row["lines"], None, f"the last {LOG_LINES_KEPT} of each attempt")
+    yield Grown("rows of the audit", row["audit"], None, _HISTORY)
+    yield Grown("hosts", row["hosts"], None, "one a name that ever asked for work")
+
+
+def _files(
+    what: str, root: Path, bound: str, verb: str = "", *, without: Path | None = None
+) -> Grown:
+    found = () if strange_root(root) else walk(root)
+    paths = (Path(each.path) for each in found)
+    return _sized(what, [each for each in paths if without not in each.parents], bound, verb)
+
+
+def _sized(what: str, paths: list[Path], bound: str, verb: str = "") -> Grown:
+    sizes = []
+    for path in paths:
+        try:
+            sizes.append(path.lstat().st_size)
+        except OSError:
+            continue  # it was published a moment ago
+    return Grown(what, len(sizes), sum(sizes), bound, verb)

@@ -1,0 +1,107 @@
+"""The receiver's files as they lie there themselves: a link is named, and never followed.
+
+The receiver's user may have laid a link wherever it can write, also one to a file that only root may read. A link that
+root or whoever asks laid in the place of a whole folder, to another disk say, is that one's word and is followed.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from training.fleet.recovery.findings import Finding, some
+from training.fleet.state import State
+from training.fleet.storage.filesystem import CHUNK_BYTES, LocalFs
+
+_NOFOLLOW = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0)
+
+
+class Unlinked(LocalFs):
+    """A disk on which links, and what lies behind them, are not there."""
+
+    def __init__(self, *roots: Path) -> None:
+        super().__init__()
+        self._roots = roots
+
+    def read(self, path: Path) -> Iterator[bytes]:
+        self._check(path)
+        with os.fdopen(os.open(path, os.O_RDONLY | _NOFOLLOW), "rb", buffering=0) as file:
+            while chunk := file.read(CHUNK_BYTES):
+                yield chunk
+
+    def size(self, path: Path) -> int | None:
+        try:
+            self._check(path)
+            return path.lstat().st_size
+        except FileNotFoundError:
+            return None
+
+    def modified_at(self, path: Path) -> float:
+        self._check(path)
+        return path.lstat().st_mtime
+
+    def names(self, path: Path) -> list[str]:
+        try:
+            self._check(path)
+            return super().names(path)
+        except FileNotFoundError:
+            return []
+
+    def _check(self, path: Path) -> None:
+        """Raises FileNotFoundError for a link, and for what lies in a folder that is one."""
+        root = next((each for each in (path, *path.parents) if each in self._roots), path.parent)
+        while path != root:
+            if path.is_symlink():
+                raise FileNotFoundError(f"{path} is a link")
+            path = path.parent
+
+
+def strange_root(path: Path) -> bool:
+    """Whether somebody else than root and us laid a link there."""
+    if os.name != "posix":
+        return path.is_symlink()
+    try:
+        about = path.lstat()
+    except OSError:
+        return False
+    return stat.S_ISLNK(about.st_mode) and about.st_uid not in (0, os.geteuid())
+
+
+def walk(root: Path) -> Iterator[os.DirEntry[str]]:
+    """Every file and every link below a folder; what cannot be looked into is left out."""
+    waiting = [root]
+    while waiting:
+        try:
+            entries = list(os.scandir(waiting.pop()))
+        except OSError:
+            continue
+        for entry in entries:
+            if entry.is_dir(follow_symlinks=False):
+                waiting.append(Path(entry.path))
+            else:
+                yield entry
+
+
+def links(state: State) -> Iterator[Finding]:
+    """The links among what the receiver keeps."""
+    files = [Path(f"{state.db}{suffix}") for suffix in ("", "-wal", "-shm")]
+    folders = [state.models, state.datasets, state.tls]
+    yield from _named(path for path in [*files, *folders] if strange_root(path))
+    for folder in folders:
+        if not strange_root(folder):
+            yield from _named(Path(each.path) for each in walk(folder) if each.is_symlink())
+
+
+def _named(found: Iterable[Path]) -> Iterator[Finding]:
+    for path in found:
+        try:
+            to = str(path.readlink())
+        except OSError:
+            continue
+        yield Finding(
+            "links",
+            f"{path} is a link to {some([to])}, which is not followed",
+            "find out who laid it; put the file itself in its place, or remove the link",
+        )
