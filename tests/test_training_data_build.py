@@ -257,6 +257,19 @@ def test_hosts_are_measured_against_their_own_baseline(tmp_path, capsys):
     assert told["hosts"]["busy"]["resting"][1] > told["hosts"]["calm"]["resting"][1] + 3
 
 
+@pytest.mark.parametrize(("ordered", "has"), [(20.0, True), (15.0, False)])
+def test_the_shortest_baseline_that_can_be_recorded_is_one(tmp_path, capsys, ordered, has):
+    """A baseline of the 20 s that the recorder allows lacked an eighth of a second, and the host counted as without."""
+    quiet = {"phases": {"idle": "benign"}, "labels": [(0.0, "idle")]}
+    t, values = made.signal(ordered)
+    made.write_episode(tmp_path / "in", number=0)
+    made.write_episode(
+        tmp_path / "in", number=1, baseline=True, duration_s=ordered, t=t, values=values, **quiet
+    )
+    _, found, _ = run(capsys, tmp_path / "in", "--out-dir", tmp_path / "out")
+    assert found["hosts_without_baseline"] == ([] if has else ["h0"])
+
+
 def test_a_host_without_a_baseline_is_said_to_have_none(tmp_path, capsys):
     made.write_fleet(tmp_path / "in", hosts=("h0",))
     made.write_episode(tmp_path / "in", number=30, host="stranger")

@@ -26,7 +26,8 @@ Array = NDArray[np.float32]
 
 RESTING_QUANTILE = 0.10
 CLIP = 30.0  # compressed units; beyond lies nothing but broken counters
-SECONDS_MIN = 20.0
+SECONDS_MIN = 20.0  # of a baseline, and as many must be ordered of the recorder
+WHOLE = 0.95  # what counts as all of it: a grid has no row before its first sample, and none behind the last
 # What counts as one of its kind: below this, differences are noise of the measurement.
 SCALES = {"s/s": 0.01, "B": 65536.0, "B/s": 1024.0}
 
@@ -84,7 +85,7 @@ def measure(
     hosts = {}
     for host in sorted(recordings):
         rows = np.concatenate(recordings[host]).astype(np.float64)
-        if len(rows) < SECONDS_MIN * sample_hz:
+        if len(rows) < WHOLE * SECONDS_MIN * sample_hz:
             continue  # too little to know a day by; the host counts as one without a baseline
         hosts[host] = HostBaseline(
             episodes=len(recordings[host]),
