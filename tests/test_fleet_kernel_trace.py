@@ -30,6 +30,7 @@ PROMISES = [
     "provenance_written",
     "index_line_added",
     "index_rebuilt",
+    "damaged_bundle_put_aside",
     "committed",
     "granted",
     "worker_state_saved",

@@ -71,6 +71,8 @@ def main(folder: Path) -> None:
         store.index.repair([row])
     with section("index_line_added"):
         store.index.append(row)
+    with section("damaged_bundle_put_aside"):
+        store.put_aside(artifact)
     queue = JobQueue(folder / "jobs.db")
     job = {"job_id": "j", "name": "j", "model": "gbt", "mode": "oracle"}
     with section("committed"):

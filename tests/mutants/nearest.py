@@ -117,8 +117,9 @@ class Map:
         """As many as fit into the budget, and at least one; those of a file that is named by one of ``words`` first."""
 
         def order(test: str) -> tuple[bool, float, str]:
-            named = Path(test.partition("::")[0]).stem.split("_")
-            return not any(word in named for word in words), self.seconds.get(test, 0.0), test
+            named = {word[:4] for word in Path(test.partition("::")[0]).stem.split("_")}
+            own = not named.isdisjoint(word[:4] for word in words)  # `storage` is tested in `store`
+            return not own, self.seconds.get(test, 0.0), test
 
         chosen, spent = list[str](), 0.0
         for test in sorted(tests, key=order):
