@@ -261,7 +261,7 @@ def test_hosts_are_measured_against_their_own_baseline(tmp_path, capsys):
 def test_the_shortest_baseline_that_can_be_recorded_is_one(tmp_path, capsys, ordered, has):
     """A baseline of the 20 s that the recorder allows lacked an eighth of a second, and the host counted as without."""
     quiet = {"phases": {"idle": "benign"}, "labels": [(0.0, "idle")]}
-    t, values = made.signal(ordered)
+    t, values = made.signal(ordered, seed=9)
     made.write_episode(tmp_path / "in", number=0)
     made.write_episode(
         tmp_path / "in", number=1, baseline=True, duration_s=ordered, t=t, values=values, **quiet
