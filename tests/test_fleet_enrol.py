@@ -22,6 +22,7 @@ from training.fleet import cli, join
 from training.fleet.client import Answered, FleetClient, Refused
 from training.fleet.commands.enroll import command
 from training.fleet.commands.world import CannotError, World, connect, find_credentials, usual_url
+from training.fleet.roster import KnownHost
 from training.fleet.trust.credentials import Credentials, new_request
 from training.fleet.trust.identity import Role
 from training.fleet.trust.tls import Security
@@ -407,6 +408,19 @@ def test_a_right_token_that_nobody_can_guess_is_not_shut_out_by_wrong_ones(
         slugs.append(refused.value.slug)
     assert slugs == ["operator_token"] * 5 + ["too_many_failures"]
     assert receiver.showing(None, token).cancel("one").status == "cancelled"
+
+
+def test_an_invitation_says_that_a_known_name_differs_by_case_only(
+    receiver: SecureReceiver,
+) -> None:
+    operator = receiver.showing(None, SESAME)
+    receiver.service.roster.put(KnownHost("Desk", {}, 1.0, 1.0))
+    note = operator.post_json("/v1/invitations", {"name": "desk"})["note"]
+    assert note.startswith("host Desk is known, and desk differs from it by case only")
+    for name in ("Desk", "pi"):
+        assert operator.post_json("/v1/invitations", {"name": name})["note"] is None
+    ask = {"name": "desk", "role": "operator"}
+    assert operator.post_json("/v1/invitations", ask)["note"] is None
 
 
 def test_a_receiver_without_tls_has_nothing_to_join(tmp_path: Path) -> None:

@@ -168,6 +168,7 @@ REFUSALS: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     ({}, {"free_bytes": GIB // 2}, "only 0.5 GiB of disk are free"),
     ({}, {"administrator": False}, "repeat the same line with sudo"),
     ({}, {"service_manager": False}, "systemd does not run here"),
+    ({"flags": "--slots 2"}, {"service_manager": False}, "--host-id desk --slots 2"),
     ({}, {"service_manager": False}, "python -m training.fleet.worker --receiver-url"),
     (JOINING, {"service_manager": False}, "python -m training.fleet.join --receiver-url"),
     ({}, {"checkout_complete": False}, "is not the whole checkout"),

@@ -344,6 +344,7 @@ class InviteReply(Wire, frozen=True, kw_only=True):
     expires_in_s: float
     fingerprint: str
     url: str  # by which the new machine reaches the receiver
+    note: str | None = None  # what to look at before it is used
 
 
 class JoinRequest(Wire, frozen=True, kw_only=True):

@@ -73,6 +73,8 @@ def enroll(
     answer = world.client(receiver_url).post_json("/v1/invitations", {"name": name, "role": role})
     answer["url"] = url or answer["url"]
     line = one_line(command(answer, windows=windows), 2000)
+    if answer.get("note"):
+        world.complain(answer["note"])
     if as_json or world.as_json:
         world.show(True, {**answer, "command": line}, lambda: line)
     else:

@@ -206,6 +206,7 @@ def service_manager(wish: Wish, facts: Facts) -> Iterator[Finding]:
         start = f"{wish.python} -m training.fleet.{wish.role}"
         if wish.role is Role.WORKER:
             start += f" {_as_arguments(wish)}"
+        start += f" {wish.flags}" if wish.flags else ""
         if wish.joins:
             start = (
                 f"{wish.python} -m training.fleet.join {_as_arguments(wish)} --code {wish.code} "

@@ -118,12 +118,18 @@ async def invite(hub: Hub, request: Request) -> Response:
     role, name = _role(body.role), _name(body.name)
     who = acting(hub, request)
 
-    def decide() -> Invitation:
+    def decide() -> tuple[Invitation, str | None]:
         made = hub.door.registry.invite(role, name)
         hub.audit.write(who, Act.INVITE, f"{role} {name}", after={"until": made.expires_at})
-        return made
+        known = hub.service.roster.called(name) if role is Role.HOST else None
+        if known is None or known.name == name:
+            return made, None
+        return made, (
+            f"host {known.name} is known, and {name} differs from it by case only: lists of the plan mean both; "
+            f"enroll {known.name} if it is that machine"
+        )
 
-    made = await hub.act(request, decide)
+    made, note = await hub.act(request, decide)
     logger.info("%s %s may join within %d minutes", role, name, CODE_LIFE_S // 60)
     return reply(
         InviteReply(
@@ -133,6 +139,7 @@ async def invite(hub: Hub, request: Request) -> Response:
             expires_in_s=CODE_LIFE_S,
             fingerprint=own.fingerprint,
             url=hub.settings.public_url,
+            note=note,
         )
     )
 
