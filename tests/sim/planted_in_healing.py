@@ -31,7 +31,7 @@ HEALING_BUGS = (
         health.sick,
         "if not death.pardoned_before",
         "if death",
-        seed=37,
+        seed=8,
     ),
     Mutant(
         "trainers that cannot start are nobody's fault",
@@ -66,7 +66,7 @@ HEALING_BUGS = (
         health.pardon,
         "or (own and not by_budget)",
         "or job.ended_by is not None",
-        seed=6,
+        seed=7,
     ),
     Mutant(
         "a release does not let the host in",
@@ -80,7 +80,7 @@ HEALING_BUGS = (
         Healing.checked_in,
         'self.release(host, "a healthy report")',
         "return out",
-        seed=103,
+        seed=21,
     ),
     # ── jobs that crash hosts ───────────────────────────────────────────────────────────────
     Mutant(
@@ -95,7 +95,7 @@ HEALING_BUGS = (
         health.suspect_job,
         "and each.host not in hosts",
         "",
-        seed=24,
+        seed=37,
     ),
     # ── memory ──────────────────────────────────────────────────────────────────────────────
     Mutant(

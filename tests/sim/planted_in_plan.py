@@ -20,7 +20,7 @@ PLAN_BUGS = (
         "mark_in_manifest",
         "SET in_manifest = 1",
         "SET in_manifest = in_manifest",
-        seed=1,
+        seed=2,
     ),
     Mutant(
         "what was cancelled as it had left stays so",
@@ -34,7 +34,7 @@ PLAN_BUGS = (
         JobQueue._sync_one,
         "if self._require(job_id).cancelled_as_removed:",
         "if self._require(job_id).status is JobStatus.CANCELLED:",
-        seed=5,
+        seed=0,
     ),
     Mutant(
         "nothing is kept of a grant",

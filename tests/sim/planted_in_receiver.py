@@ -38,7 +38,7 @@ RECEIVER_BUGS = (
         policy.may_adopt,
         "and attempt.end_reason is EndReason.HOST_LOST",
         "and not attempt.live",
-        seed=28,
+        seed=57,
         also=Mutant(
             "",
             "readopt_attempt",
@@ -51,21 +51,21 @@ RECEIVER_BUGS = (
         policy.may_adopt,
         "and attempt.attempt == job.attempt",
         "and True",
-        seed=58,
+        seed=14,
     ),
     Mutant(
         "adopt across a requeue",
         policy.may_adopt,
         "and attempt.generation == job.generation",
         "and True",
-        seed=108,
+        seed=8,
     ),
     Mutant(
         "readopt for ever",
         policy.may_readopt,
         "and attempt.readoptions < policy.max_readoptions",
         "and True",
-        seed=9,
+        seed=13,
     ),
     Mutant(
         "adopt from any state", policy.may_adopt, "job.status is JobStatus.PENDING", "True", seed=2
@@ -111,14 +111,14 @@ RECEIVER_BUGS = (
         Service._guard_identity,
         "if known.instance_id != request.instance_id:",
         "if False:",
-        seed=37,
+        seed=53,
     ),
     Mutant(
         "an older session may claim",
         Line.ask,
         "began_before = older(session, self.current)",
         "began_before = False",
-        seed=95,
+        seed=13,
     ),
     Mutant(
         "a session that was succeeded takes over again",
@@ -132,7 +132,7 @@ RECEIVER_BUGS = (
         Line.ask,
         "if echo == self.round:",
         "if echo is not None:",
-        seed=3,
+        seed=2,
     ),
     Mutant(
         "a new session is a copy of the last one",
@@ -153,7 +153,7 @@ RECEIVER_BUGS = (
         Service._end_older_sessions,
         "if request.session_id is None or request.instance_id is None:",
         "if True:",
-        seed=1,
+        seed=0,
     ),
     Mutant(
         "every job fits every host",
@@ -170,10 +170,10 @@ RECEIVER_BUGS = (
         seen_by="test_fleet_service:test_a_host_of_two_cores_holds_two_jobs_and_is_told_why_not_three",
     ),
     Mutant(
-        "no grace for prefer_cuda", policy.hold, "if needs.prefer_cuda and", "if False and", seed=0
+        "no grace for prefer_cuda", policy.hold, "if needs.prefer_cuda and", "if False and", seed=4
     ),
-    Mutant("low priority first", policy.rank, "return (-priority,", "return (priority,", seed=1),
-    Mutant("no back-off", Chooser._head, "if wait_s <= 0:", "if True:", seed=0),
+    Mutant("low priority first", policy.rank, "return (-priority,", "return (priority,", seed=2),
+    Mutant("no back-off", Chooser._head, "if wait_s <= 0:", "if True:", seed=2),
     # ── ends and budgets ────────────────────────────────────────────────────────────────────
     Mutant(
         "no budget for trainers",
@@ -201,7 +201,7 @@ RECEIVER_BUGS = (
         policy._end_of_budget,
         "exit_code in FINAL_EXIT_CODES",
         "False",
-        seed=19,
+        seed=12,
     ),
     Mutant(
         "one budget for both",
@@ -229,7 +229,7 @@ RECEIVER_BUGS = (
         "adopt_job",
         "host_losses = max(host_losses - 1, 0)",
         "host_losses = host_losses",
-        seed=16,
+        seed=13,
     ),
     Mutant(
         "a requeue keeps the budgets",
@@ -251,14 +251,14 @@ RECEIVER_BUGS = (
         JobQueue.cancel,
         "if job is None or not",
         "if job is not None and job.status in LIVE:\n            return True\n        if job is None or not",
-        seed=0,
+        seed=5,
     ),
     Mutant(
         "a cancel leaves the attempt alive",
         JobQueue.cancel,
         "if attempt is not None:",
         "if False:",
-        seed=0,
+        seed=5,
     ),
     Mutant(
         "a cancel goes back to pending",
@@ -350,9 +350,9 @@ RECEIVER_BUGS = (
         seed=1,
     ),
     Mutant(
-        "sweep at once after a start", Watch.begin, "boot + policy.stale_after_s", "boot", seed=6
+        "sweep at once after a start", Watch.begin, "boot + policy.stale_after_s", "boot", seed=0
     ),
-    Mutant("sweep at once after a sleep", Watch.look, "if stepped or slept", "if stepped", seed=2),
+    Mutant("sweep at once after a sleep", Watch.look, "if stepped or slept", "if stepped", seed=0),
     Mutant(
         "sweep at once after a step of the clock",
         Watch.look,
@@ -360,7 +360,7 @@ RECEIVER_BUGS = (
         "if slept",
         seed=1,
     ),
-    Mutant("leases do not move with the clock", Service.tick, "if step:", "if False:", seed=114),
+    Mutant("leases do not move with the clock", Service.tick, "if step:", "if False:", seed=32),
     Mutant(
         "half a lease is enough",
         JobQueue.sweep_stale,
