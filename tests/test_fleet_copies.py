@@ -12,7 +12,7 @@ from fakes import FakeClock
 from hypothesis import given
 from hypothesis import strategies as st
 
-from training.fleet.copies import Line, Standing
+from training.fleet.copies import SESSIONS_KEPT, Line, Standing
 from training.fleet.job import EndReason, JobStatus
 from training.fleet.policy import Policy
 from training.fleet.protocol import (
@@ -351,3 +351,13 @@ def test_two_that_live_at_once_are_always_noticed(turns: list[bool], one: int, t
         )
         echoes[session] = line.round
     assert line.copied
+
+
+def test_of_many_late_sessions_the_one_that_works_is_never_forgotten() -> None:
+    line = Line(current="0000000999-a", round="r")
+    line.heard["0000000999-a"] = 0.0
+    for count in range(100):
+        line.ask(f"{count:010d}-b", "", 1.0, lease_s=LEASE_S, may_be_silent=False, new_round="s")
+    assert line.current == "0000000999-a"
+    assert line.current in line.heard
+    assert len(line.heard) == SESSIONS_KEPT

@@ -261,6 +261,13 @@ def test_a_plan_notes_the_names_of_data_sets_that_it_was_written_with(tmp_path: 
         load_plan(path, TableDescriber(), known)
 
 
+def test_a_start_names_what_its_references_have_come_to_mean() -> None:
+    here = Catalogue(frozenset((OLD, NEW)), {"moved": NEW, "same": OLD})
+    found = References(here.ids, here.names, remembered={"moved": OLD, "same": OLD}, starting=True)
+    assert [found.resolve(name) for name in ("moved", "same")] == [OLD, OLD]
+    assert found.moved() == {"moved": NEW}
+
+
 def test_a_start_alone_makes_no_job_anew(tmp_path: Path) -> None:
     path, shelf = tmp_path / "plan.toml", FakeDatasets({"processed": OLD})
     path.write_text(HEAD + job('dataset = "processed"'))

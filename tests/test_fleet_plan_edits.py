@@ -15,7 +15,7 @@ from rich.console import Console
 from training.fleet.commands.bundle import allowed_names, granted
 from training.fleet.commands.status import render_status, status_data
 from training.fleet.commands.views import render_job
-from training.fleet.edits import LISTED_MAX, Edit, Kind, changed, first, sentence
+from training.fleet.edits import LISTED_MAX, Edit, Kind, changed, first, host_edits, sentence
 from training.fleet.job import Attempt, Job, spec_hash
 from training.fleet.protocol import Refusal
 from training.fleet.queue import JobQueue
@@ -267,6 +267,29 @@ def test_a_job_that_somebody_cancelled_stays_so_and_every_reload_says_it(
     (edit,) = reply.edits
     assert (edit.kind, edit.since) == ("stands", receiver.clock.now())
     assert "it stays cancelled (operator ada: cancelled): requeue it" in edit.holds
+
+
+def test_what_comes_back_cancelled_is_told_once(receiver: Receiver) -> None:
+    receiver.plan(a_job("one"), a_job("two"))
+    receiver.service.cancel("one", by="operator ada")
+    receiver.plan(a_job("two"))
+    (edit,) = receiver.plan(a_job("one"), a_job("two")).edits
+    assert (edit.kind, edit.name) == ("revived", "one")
+
+
+def test_needs_that_were_edited_hold_for_the_next_grant(receiver: Receiver) -> None:
+    """Jobs are searched by classes of equal needs, and an edit moves a job to another class."""
+    receiver.plan(a_job("one"))
+    receiver.plan(a_job("one", denied_hosts=["pi"]))
+    assert receiver.service.claim(a_worker_claim("pi")).claim_id is None
+    receiver.plan(a_job("one", min_cores=1))
+    assert receiver.take("pi")
+
+
+def test_a_job_goes_on_at_a_host_whose_table_is_written_in_another_case() -> None:
+    for table, asks in (("Desk", "desk"), ("desk", "Desk")):
+        (edit,) = host_edits({}, {table: {"priority": 5}}, {asks: ["one"]})
+        assert edit.holds == "from its next claim; one goes on there"
 
 
 def test_what_comes_back_failed_is_told(receiver: Receiver) -> None:

@@ -180,6 +180,52 @@ def test_what_does_not_wait_or_is_not_the_same_or_not_theirs_is_refused(
         assert caught.value.slug == Slug.NO_ARTIFACT
 
 
+def test_work_by_hand_is_refused_when_the_job_was_requeued_between_asking_and_bringing(
+    tmp_path: Path, bundle: Path
+) -> None:
+    """The number stays the same, the generation does not, and both stand in the provenance."""
+    with Receiver(tmp_path, [ONE]) as receiver:
+        grant, service = superseded(receiver), receiver.service
+        request = DeliverRequest(
+            host_id="pi",
+            claim_id=grant.claim_id,
+            artifact_id=file_sha256(bundle),
+            spec_hash=spec_hash(ONE),
+        )
+        found = receiver.writer.submit(lambda: service.deliverable(grant.job_id, request)).result()
+        assert found is not None
+        receiver.client("pi").requeue("one")
+        late = receiver.writer.submit(lambda: service.deliver(grant.job_id, request, found[1], 1))
+        with pytest.raises(Refusal, match="has gone on meanwhile"):
+            late.result()
+
+
+def test_the_same_bytes_of_another_host_complete_nothing_twice(
+    tmp_path: Path, bundle: Path
+) -> None:
+    with Receiver(tmp_path, [ONE]) as receiver:
+        grant, desk = superseded(receiver), receiver.client("desk")
+        again = claim(desk)
+        artifact = desk.upload_artifact(again.job_id, bundle, claim_id=again.claim_id)
+        desk.complete(again.job_id, artifact_id=artifact)
+        with pytest.raises(Refused, match="is completed: only one that waits"):
+            by_hand(receiver.client("pi"), bundle, grant.claim_id, ONE)
+
+
+def test_work_by_hand_keeps_what_it_was_granted_whatever_the_plan_says_since(
+    tmp_path: Path, bundle: Path
+) -> None:
+    with Receiver(tmp_path, [ONE]) as receiver:
+        grant, service = superseded(receiver), receiver.service
+        edited = ONE | {"job_id": job_id(ONE), "n_resamples": 7}
+        receiver.writer.submit(lambda: service.reload([edited], service.plan)).result()
+        pi = receiver.client("pi")
+        by_hand(pi, bundle, grant.claim_id, ONE)
+        first, made = pi.job("one")["attempts"]
+        assert made["granted"] == first["granted"]
+        assert made["granted"].get("n_resamples") != 7
+
+
 def test_a_job_that_went_on_meanwhile_is_not_completed_under_another_number(
     tmp_path: Path, bundle: Path
 ) -> None:

@@ -165,6 +165,10 @@ def test_code_of_ones_own_is_the_files_that_the_command_names(tmp_path: Path) ->
     before = code_digest(["python", "own.py", "--fast"], tmp_path)
     (tmp_path / "other.py").write_text("besides")
     assert code_digest(["python", "own.py", "--fast"], tmp_path) == before
+    (tmp_path / "own.py").write_bytes(b"one\r\ntwo\r\n")
+    on_windows = code_digest(["python", "own.py"], tmp_path)
+    (tmp_path / "own.py").write_bytes(b"one\ntwo\n")
+    assert code_digest(["python", "own.py"], tmp_path) == on_windows
     (tmp_path / "own.py").write_text("two")
     assert code_digest(["python", "own.py"], tmp_path) != before
     assert code_digest(["python", "/usr/bin/own"], tmp_path) == ""
