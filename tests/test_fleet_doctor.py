@@ -73,6 +73,16 @@ def test_output_that_says_what_is_missing_of_it_is_sound(state: State, first: in
     assert [each.sentence for each in report.findings] == []
 
 
+def test_holding_jobs_of_every_kind_for_a_while_is_sound(state: State) -> None:
+    """A hold writes an event that ends nothing, long after the one that did."""
+    later = FakeClock(time.time() + 3000.0)
+    with closing(JobQueue(state.db, clock=later)) as queue:
+        for (job,) in rows(state, "SELECT job_id FROM jobs"):
+            assert queue.hold(job)
+    report = examine(state, later)
+    assert [each.sentence for each in report.findings] == []
+
+
 def test_a_sound_state_is_found_sound_and_left_alone(sound: State) -> None:
     before = tree(sound.db.parent)
     report = examine(sound, SystemClock(), deep=True)

@@ -129,17 +129,19 @@ SELECT job_id, name FROM (
   JOIN events AS e ON e.job_id = j.job_id AND e.transition = 'insert') AS entered
 WHERE before > seq
 
--- name: doctor_times — when something was is what its event says; both are written in one transaction
+-- name: doctor_times — when something was is what its event says; a hold, which moves nothing, ends nothing
 SELECT * FROM (
   SELECT j.job_id, j.name, 'was entered' AS what, j.created_at AS said, e.at FROM jobs AS j
   JOIN events AS e ON e.job_id = j.job_id AND e.transition = 'insert'
   UNION ALL SELECT j.job_id, j.name, 'ended', j.finished_at, e.at FROM jobs AS j
-  JOIN events AS e ON e.seq = (SELECT max(seq) FROM events WHERE job_id = j.job_id)
+  JOIN events AS e ON e.seq = (SELECT max(seq) FROM events WHERE job_id = j.job_id
+    AND COALESCE(from_status, '') <> to_status)
   WHERE j.finished_at IS NOT NULL
   UNION ALL SELECT a.job_id, NULL, 'was granted as attempt ' || a.attempt, a.granted_at, e.at FROM attempts AS a
   JOIN events AS e ON e.job_id = a.job_id AND e.attempt = a.attempt AND e.transition = 'claim'
   UNION ALL SELECT a.job_id, NULL, 'ended its attempt ' || a.attempt, a.ended_at, e.at FROM attempts AS a
-  JOIN events AS e ON e.seq = (SELECT max(seq) FROM events WHERE job_id = a.job_id AND attempt = a.attempt)
+  JOIN events AS e ON e.seq = (SELECT max(seq) FROM events WHERE job_id = a.job_id AND attempt = a.attempt
+    AND COALESCE(from_status, '') <> to_status)
   WHERE a.ended_at IS NOT NULL) AS noted
 WHERE abs(said - at) > :moment
 
@@ -149,7 +151,8 @@ SELECT * FROM (
     CASE WHEN e.transition IN ('complete', 'adopt', 'deliver') THEN 'completed' WHEN e.transition = 'cancel' THEN 'cancelled'
       WHEN e.transition = 'requeue' THEN 'superseded' ELSE COALESCE(e.detail, a.end_reason) END AS noted
   FROM attempts AS a
-  JOIN events AS e ON e.seq = (SELECT max(seq) FROM events WHERE job_id = a.job_id AND attempt = a.attempt)
+  JOIN events AS e ON e.seq = (SELECT max(seq) FROM events WHERE job_id = a.job_id AND attempt = a.attempt
+    AND COALESCE(from_status, '') <> to_status)
   WHERE a.ended_at IS NOT NULL) AS ended
 WHERE end_reason <> noted
 
@@ -170,7 +173,8 @@ WHERE (j.worker_hostname IS NOT NULL AND j.worker_hostname <> COALESCE(a.host, '
 
 -- name: doctor_cancels — a cancelled job says of whom, as its last event does
 SELECT j.job_id, j.name, j.ended_by, e.detail FROM jobs AS j
-JOIN events AS e ON e.seq = (SELECT max(seq) FROM events WHERE job_id = j.job_id)
+JOIN events AS e ON e.seq = (SELECT max(seq) FROM events WHERE job_id = j.job_id
+  AND COALESCE(from_status, '') <> to_status)
 WHERE j.status = 'cancelled' AND e.detail IS NOT NULL AND COALESCE(j.ended_by, '') <> e.detail
 
 -- name: doctor_avoids — the host that a job avoids for a while is one that had it
