@@ -342,7 +342,7 @@ def test_the_command(state: State, tmp_path: Path) -> None:
     said = out.getvalue()
     assert "rebuilt: 3 jobs completed, 1 to train" in said
     assert "completed, though no longer in the manifest: done-twice" in said
-    assert "not recoverable: cancelled jobs and requeues" in said
+    assert "not recoverable: cancelled and held jobs, and requeues" in said
     assert "all promises are kept" in said
     again = cli.main(["rebuild", *where], world=World(out=out, err=err, environ={}))
     assert again == 1

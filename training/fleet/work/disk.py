@@ -164,6 +164,7 @@ _KINDS: Mapping[Any, Any] = {
     "str | None": str | None,
     "int": int,
     "Mapping[str, Any]": dict,
+    "Mapping[str, str]": dict,
 }
 
 
@@ -175,6 +176,9 @@ def _known(kind: type[T], document: Any) -> T:
         if one.name in document:
             members[one.name] = document[one.name]
             _check(members[one.name], _KINDS.get(one.type, object), one.name)
+            if one.type == "Mapping[str, str]":
+                for value in members[one.name].values():
+                    _check(value, str, one.name)
     if "assignment" in members:
         members["assignment"] = _known(Assignment, members["assignment"])
     if "failure" in members:
