@@ -145,7 +145,9 @@ def test_killed_once_at_every_place() -> None:
 
 @posix
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("place", ["transition.adopt", "transition.readopt", "transition.pardon"])
+@pytest.mark.parametrize(
+    "place", ["transition.adopt", "transition.readopt", "transition.pardon", "transition.deliver"]
+)
 def test_killed_while_a_late_word_is_heeded(place: str) -> None:
     """The receiver, while it takes a lost host or its work back, or pardons what died on a sick one."""
     scenes.SCENES[place](place, random.Random(0))

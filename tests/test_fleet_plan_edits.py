@@ -94,12 +94,12 @@ def test_get_takes_the_files_that_were_promised_when_the_job_was_granted() -> No
     completed = {"attempt": 2, "end_reason": "completed", "artifact_id": A, "granted": was}
     lost = {"attempt": 1, "end_reason": "host_lost", "artifact_id": None, "granted": now}
     detail = {"job": {"artifact_id": A}, "spec": now, "attempts": [lost, completed]}
-    assert allowed_names(granted(detail)) == {"model.bin"}
+    assert allowed_names(granted(detail, A)) == {"model.bin"}
     for nobody_knows in (completed | {"granted": None}, lost):
         detail["attempts"] = [nobody_knows]
-        assert allowed_names(granted(detail)) == {"other.bin"}
+        assert allowed_names(granted(detail, A)) == {"other.bin"}
     del detail["attempts"]
-    assert granted(detail) is now, "a receiver of before"
+    assert granted(detail, A) is now, "a receiver of before"
 
 
 def test_a_repeated_claim_is_answered_with_what_was_granted(receiver: Receiver) -> None:

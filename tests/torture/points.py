@@ -77,6 +77,7 @@ ELSEWHERE = (
     "transition.adopt",
     "transition.readopt",
     "transition.pardon",
+    "transition.deliver",
     "transition.take_out",
     "transition.hold",
     "transition.unhold",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gzip
+import hashlib
 import os
 import random
 import re
@@ -24,9 +25,10 @@ from torture.fleet import ROOT, Fleet, FleetWithData, until
 from torture.suspended import LEASE_S, fleet_attempts, is_held, leave
 from training.clock import SystemClock
 from training.crashpoint import VARIABLE
-from training.fleet.client import ClientError
+from training.fleet.client import ClientError, FleetClient
 from training.fleet.database_sqlite import SCHEMA_VERSION, SqliteDatabase
 from training.fleet.datasets.pieces import PIECE_BYTES
+from training.fleet.job import spec_hash
 from training.fleet.recovery.backup import snapshots
 from training.fleet.recovery.doctor import examine
 from training.fleet.recovery.findings import Level
@@ -199,6 +201,37 @@ def heard_again(place: str, chance: random.Random) -> None:
         leave(fleet, worker)
 
 
+def by_hand(place: str, _: random.Random) -> None:
+    """The receiver dies while it takes finished work that was set aside; offered once more, it is taken once."""
+    bundle = b"finished work"
+    with Fleet() as fleet:
+        doomed = fleet.start_receiver(place)
+        name = fleet.add(behave="well")
+        host = FleetClient(fleet.url, "host", tries=1)
+        grant = host.claim({"cpu_cores": 4, "ram_available_gib": 8.0})
+        assert grant is not None
+        host.fail(grant.job_id, error="worker shutdown", reason="worker_shutdown")
+        path = fleet.folder / "set-aside.tar.zst"
+        path.write_bytes(bundle)
+        offer = {
+            "claim_id": grant.claim_id,
+            "spec_hash": spec_hash(grant.spec),
+            "sha256": hashlib.sha256(bundle).hexdigest(),
+        }
+        with contextlib.suppress(ClientError):
+            host.deliver(grant.job_id, path, **offer)
+        assert doomed.wait(60) == -signal.SIGKILL, f"it did not die at {place}"
+        host.close()
+        fleet.start_receiver()
+        assert fleet.status(name) == "pending", "what was not committed did not happen"
+        again = FleetClient(fleet.url, "host", tries=1)
+        for _ in range(2):
+            again.deliver(grant.job_id, path, **offer)
+        again.close()
+        ends = fleet_attempts(fleet, name)
+        assert ends == ["worker_shutdown", "completed"], ends
+
+
 def pardoning(place: str, chance: random.Random) -> None:
     """Three jobs die at once on one host, which is taken out; the receiver dies while it pardons them."""
     policy = {"odd_deaths": 3, "odd_death_s": 600.0, "backoff_s": 600.0, "backoff_max_s": 600.0}
@@ -268,6 +301,7 @@ SCENES: Mapping[str, Scene] = {
     "transition.adopt": heard_again,
     "transition.readopt": heard_again,
     "transition.pardon": pardoning,
+    "transition.deliver": by_hand,
     "transition.take_out": ordering,
     "transition.hold": ordering,
     "transition.unhold": ordering,
