@@ -245,7 +245,7 @@ SAME_RECORDINGS = {
     "other hosts": lambda f: f | {"host": f"pi-{f['host']}"},
     "channels in another order": _turned,
     "labels said twice": lambda f: f | {"labels": [*f["labels"][:1], (4.0, "idle"), *f["labels"][1:]]},
-    "a label of later": lambda f: f | {"labels": [*f["labels"], (90.0, "idle")]},
+    "a label of later": lambda f: f | {"labels": [*f["labels"], (21.0, "idle")]},
     "another scenario": lambda f: f | {"scenario": "lunch"},
     "other phases": _other_phases,
     "archives": packed,
