@@ -31,7 +31,7 @@ HEALING_BUGS = (
         health.sick,
         "if not death.pardoned_before",
         "if death",
-        seed=8,
+        seed=6,
     ),
     Mutant(
         "trainers that cannot start are nobody's fault",

@@ -21,7 +21,7 @@ RECEIVER_BUGS = (
         also=Mutant("", Service.upload_ticket, "raise ended(attempt)", "pass"),
     ),
     Mutant(
-        "a dead claim's heartbeat counts", Service.heartbeat, "raise ended(attempt)", "pass", seed=1
+        "a dead claim's heartbeat counts", Service.heartbeat, "raise ended(attempt)", "pass", seed=2
     ),
     Mutant("accept any fail", Service.fail, "if not attempt.live:", "if False:", seed=4),
     Mutant("accept any upload", Service.upload_ticket, "raise ended(attempt)", "pass", seed=2),
@@ -173,7 +173,7 @@ RECEIVER_BUGS = (
         "no grace for prefer_cuda", policy.hold, "if needs.prefer_cuda and", "if False and", seed=4
     ),
     Mutant("low priority first", policy.rank, "return (-priority,", "return (priority,", seed=2),
-    Mutant("no back-off", Chooser._head, "if wait_s <= 0:", "if True:", seed=2),
+    Mutant("no back-off", Chooser._head, "if wait_s <= 0:", "if True:", seed=3),
     # ── ends and budgets ────────────────────────────────────────────────────────────────────
     Mutant(
         "no budget for trainers",
@@ -201,14 +201,14 @@ RECEIVER_BUGS = (
         policy._end_of_budget,
         "exit_code in FINAL_EXIT_CODES",
         "False",
-        seed=12,
+        seed=16,
     ),
     Mutant(
         "one budget for both",
         policy.settle,
         "losses = job.host_losses + (fault is Fault.INFRASTRUCTURE)",
         "losses = job.host_losses + (fault is not Fault.NOBODY)",
-        seed=2,
+        seed=0,
     ),
     Mutant(
         "a hand-back costs",
@@ -236,7 +236,7 @@ RECEIVER_BUGS = (
         "requeue_job",
         "trainer_failures = 0, host_losses = 0, ",
         "",
-        seed=2,
+        seed=5,
     ),
     Mutant(
         "a requeue keeps the generation",
@@ -314,7 +314,7 @@ RECEIVER_BUGS = (
         JobQueue.requeue,
         "if attempt is not None:",
         "if False:",
-        seed=5,
+        seed=8,
     ),
     Mutant(
         "a reload forgets what it does not name",

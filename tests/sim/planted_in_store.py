@@ -37,7 +37,7 @@ STORE_BUGS = (
         Ledger.add_artifact,
         "return added == 1",
         "return True",
-        seed=1,
+        seed=11,
     ),
     Mutant(
         "the index follows the clock",
