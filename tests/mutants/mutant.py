@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +29,16 @@ class Mutant:
     def applied_to(self, text: str) -> str:
         assert text[self.start : self.start + len(self.old)] == self.old, "the file has moved on"
         return text[: self.start] + self.new + text[self.start + len(self.old) :]
+
+
+def numbered(found: Iterable[Mutant]) -> list[Mutant]:
+    """Each mutant once, told apart from those of the same key by its number."""
+    seen: Counter[str] = Counter()
+    told = []
+    for each in dict.fromkeys(found):
+        told.append(replace(each, nth=seen[each.key]))
+        seen[each.key] += 1
+    return told
 
 
 def _short(text: str) -> str:

@@ -8,12 +8,10 @@ other order, a loop that stops after its first page, a guard that never holds, a
 from __future__ import annotations
 
 import ast
-from collections import Counter
 from collections.abc import Iterator
-from dataclasses import replace
 from itertools import pairwise
 
-from mutants.mutant import Mutant
+from mutants.mutant import Mutant, numbered
 
 Change = tuple[str, ast.AST, ast.AST, str]  # operator, first node, last node, new text
 
@@ -77,12 +75,7 @@ def mutants_of(path: str, text: str) -> list[Mutant]:
                     Mutant(path, owner, operator, first.lineno, places.start(first), old, new)  # type: ignore[attr-defined]
                 )
     found.sort(key=lambda each: (each.start, each.operator, each.new))
-    seen: Counter[str] = Counter()
-    numbered = []
-    for each in dict.fromkeys(found):
-        numbered.append(replace(each, nth=seen[each.key]))
-        seen[each.key] += 1
-    return numbered
+    return numbered(found)
 
 
 def _bodies(tree: ast.Module) -> Iterator[tuple[str, ast.AST]]:

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import re
 import sqlite3
-from collections import Counter
 from collections.abc import Iterator
-from dataclasses import replace
 
-from mutants.mutant import Mutant
+from mutants.mutant import Mutant, numbered
 
 _NAMED = re.compile(r"^-- name: (\S+)[^\n]*\n", re.MULTILINE)
 _BOUNDS = {"<": "<=", "<=": "<", ">": ">=", ">=": ">"}
@@ -29,12 +27,7 @@ def mutants_of(path: str, text: str, schema: str) -> list[Mutant]:
                 line = text.count("\n", 0, begin + start) + 1
                 found.append(Mutant(path, mark[1], operator, line, begin + start, old, new))
     database.close()
-    seen: Counter[str] = Counter()
-    numbered = []
-    for each in dict.fromkeys(found):
-        numbered.append(replace(each, nth=seen[each.key]))
-        seen[each.key] += 1
-    return numbered
+    return numbered(found)
 
 
 def _is_sql(database: sqlite3.Connection, statement: str) -> bool:

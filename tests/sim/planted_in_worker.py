@@ -123,7 +123,7 @@ WORKER_BUGS = (
         answers.verdict,
         "if status >= 500 or",
         "if status == 503 or",
-        seed=20,
+        seed=11,
     ),
     Mutant(
         "a signal is not obeyed",
@@ -166,7 +166,7 @@ WORKER_BUGS = (
         worker_beats.answered,
         "case t.Refused(slug=Slug.LEASE_SUPERSEDED) if turn.phase in FINISHED:",
         "case t.Refused(slug=Slug.LEASE_SUPERSEDED) if turn.phase == 'uploading':",
-        seed=31,
+        seed=23,
     ),
     Mutant(
         "how a job failed is not on the disk",

@@ -4,7 +4,7 @@ The identity of a worker lies on its disk and goes wherever a copy of the disk g
 worker. Which sessions a host id is asked for by, and in which order, does not tell a copy from a restart, because
 messages may be late. An echo does: every answer carries the word of the present *round*, and a request that brings it
 back was sent after the round began. A round begins with a message of each of its sessions already here. So whoever
-echoes lived before its beginning and after it, and two who do lived at once (docs/decisions/0007).
+echoes lived before its beginning and after it, and two who do lived at once (docs/decisions/0011).
 """
 
 from __future__ import annotations
