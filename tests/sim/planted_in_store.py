@@ -23,7 +23,7 @@ STORE_BUGS = (
         Incoming.open,
         "if predecessor is not None:",
         "if False:",
-        seed=1,
+        seed=150,
     ),
     Mutant(
         "a wrong digest is stored",
