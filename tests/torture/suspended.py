@@ -135,7 +135,7 @@ def two_installations() -> Counter[str]:
 
 
 def copied_disk(jobs: int) -> Counter[str]:
-    """Two machines run from copies of one disk: they take each other's place, and every job still ends once."""
+    """Two machines run from copies of one disk: it is said, and once one of them is off, every job ends once."""
     with _fleet() as fleet:
         fleet.start_receiver()
         seed = fleet.start_worker("host", state="first")
@@ -144,20 +144,34 @@ def copied_disk(jobs: int) -> Counter[str]:
         assert seed.wait(60) == 0
         shutil.copytree(fleet.folder / "first", fleet.folder / "second")
         for _ in range(jobs):
-            fleet.add(behave="well")
+            fleet.add(behave="hang")
         pair = [fleet.start_worker("host", state=state) for state in ("first", "second")]
 
-        def again() -> bool:
+        def again(*states: str) -> None:
             """As a service does: whoever the receiver sent away is started again."""
-            for number, state in enumerate(("first", "second")):
+            for number, state in enumerate(states):
                 if pair[number].poll() is not None:
                     pair[number] = fleet.start_worker("host", state=state)
-            counts = fleet.counts()
-            return counts["pending"] + counts["claimed"] + counts["running"] == 0
 
-        until(again, "every job ends")
-        for worker in pair:
-            worker.terminate()
-            assert worker.wait(60) in (0, 1, -signal.SIGTERM), fleet.log("host")[-1500:]
+        def told() -> bool:
+            again("first", "second")
+            (host,) = fleet.client.workers()["workers"]
+            return host["conflict"] is not None
+
+        until(told, "the copy is noticed")
+        pair[1].kill()
+        pair[1].wait()
+        for job in list(fleet.client.all_jobs()):
+            if job["status"] != "completed":
+                fleet.client.cancel(job["job_id"])
+        names = [fleet.add(behave="well") for _ in range(jobs)]
+
+        def over() -> bool:
+            again("first")
+            return all(fleet.status(name) == "completed" for name in names)
+
+        until(over, "every job ends")
+        pair[0].terminate()
+        assert pair[0].wait(60) in (0, 1, -signal.SIGTERM), fleet.log("host")[-1500:]
         judge(fleet, whole_logs=False)
     return Counter(two_with_one_name=1)
