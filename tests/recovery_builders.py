@@ -69,7 +69,7 @@ def copied(state: State, folder: Path) -> State:
 
 
 def change(state: State, *statements: str, by_hand: bool = False) -> None:
-    """What a bug of the program does to the tables; ``by_hand`` leaves the checksums as they were."""
+    """Change the tables as a bug of the program does; ``by_hand`` leaves the checksums as they were."""
     with closing(sqlite3.connect(state.db, isolation_level=None)) as connection:
         connection.row_factory = sqlite3.Row
         if not by_hand:

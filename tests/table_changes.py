@@ -127,7 +127,7 @@ FIRST = pl.col("episode") == pl.col("episode").first()
 LATER = {"t": pl.col("t") + 5e6, "episode": pl.lit("zz")}
 HERE = pl.col("host") == pl.col("host").first()
 
-# What would make a confident wrong result; each is refused, and the sentence says what it is about.
+# Changes that would make a confident wrong result; each is refused, and the sentence says what it is about.
 REFUSED = [
     Change("a copy under another id", "copy", lambda rows, _: _again(rows, FIRST, **LATER), says="are copies of others"),
     Change("a copy on another host", "copy", lambda rows, _: _again(rows, FIRST, **LATER, host=pl.lit("new")), says="hold the same samples"),

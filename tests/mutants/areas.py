@@ -26,8 +26,8 @@ LEFT_OUT = (
     "test_fleet_house",
 )  # fmt: skip
 
-# What programs of their own run, which the map does not see: asked after those of the map. The trace of what reaches
-# the kernel is one run of one program, whose tests are asked together.
+# Modules run in programs of their own, which the map does not see: their tests are asked after those of the map. The
+# trace of what reaches the kernel is one run of one program, whose tests are asked together.
 TRACED = "tests/test_fleet_kernel_trace.py"
 BESIDE = {
     f"training/fleet/{name}": TRACED

@@ -79,7 +79,7 @@ def pytest_sessionfinish() -> None:
 
 
 class Map:
-    """Who runs which line and which statement."""
+    """The tests that run each line and each SQL statement."""
 
     def __init__(self, folder: Path) -> None:
         self.lines: dict[str, dict[int, set[str]]] = defaultdict(lambda: defaultdict(set))
@@ -107,7 +107,7 @@ class Map:
         return found
 
     def ran(self, path: str, line: int) -> bool:
-        """Whether the line ran at all, be it in no test, as what stands in a module does."""
+        """Tell if the line ran at all, be it in no test, as a module's own lines do."""
         return line in self.lines[path]
 
     def of_file(self, path: str) -> set[str]:

@@ -126,7 +126,7 @@ def _method(call: ast.Call) -> str:
 
 
 def _is_text(node: ast.AST) -> bool:
-    """Whether words are put together: with another sign that is no program at all."""
+    """Recognise text that is put together: with another sign it is no program at all."""
     return any(
         isinstance(each, ast.JoinedStr)
         or (isinstance(each, ast.Constant) and isinstance(each.value, str | bytes))

@@ -132,7 +132,7 @@ def nearest(mutant: Mutant, known: Map, texts: dict[str, str]) -> list[str]:
 
 
 def _words(mutant: Mutant) -> set[str]:
-    """What the tests of the module, or of the statement, are called: those are asked first."""
+    """The name that tests of the module, or of the statement, carry: those are asked first."""
     named = mutant.owner if mutant.path.endswith(".sql") else Path(mutant.path).stem
     folder = Path(mutant.path).parent.name
     return {*named.lower().strip("_").split("_"), folder} - {"fleet", "work", "sql"}

@@ -121,7 +121,7 @@ class SimCalls:
         go_on()
 
     def deliver(self, delivery: t.Delivery, taken: Callable[[], None]) -> None:
-        """What ``cis490-trainer-worker --deliver`` does; nobody waits for it."""
+        """Do as ``cis490-trainer-worker --deliver`` does; nobody waits for it."""
         known: list[Outcome] = []
         job = delivery.assignment
 

@@ -125,7 +125,7 @@ class GrantsFit(Checker):
                 self._passed_over(other, request, now)
 
     def _somebody_has_cuda(self, spec: dict[str, Any], seen: Observation) -> bool:
-        """Whether any host that asked a while ago at most, and is not taken out, has a GPU for this job."""
+        """Look for a host with a GPU for this job that asked not long ago and is not quarantined."""
         return any(
             seen.at - at < self._policy.gone_s / 2
             and host not in {*seen.before.out, *seen.after.out}

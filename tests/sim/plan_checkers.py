@@ -74,7 +74,7 @@ def _trained_under(claim_id: str) -> str:
 
 
 class RecordIsTheGrant(Checker):
-    """What is granted is what the newest plan says, and that is what is kept and sealed, whatever follows."""
+    """Hold that a grant is by the newest plan, and is kept and sealed as it was, whatever follows."""
 
     def __init__(self, world: World) -> None:
         super().__init__(world)

@@ -1,4 +1,4 @@
-"""Whoever sits at the receiver's address in its place for a while, and what it says."""
+"""Strangers at the receiver's address: servers that answer in its place for a while, and their answers."""
 
 from __future__ import annotations
 

@@ -214,7 +214,7 @@ class FinishedIsDelivered(WorkerChecker):
 
 
 class OnlyTheGranterIsBelieved(WorkerChecker):
-    """What a worker takes for the last word on its claim was said by the receiver, whoever else answered meanwhile."""
+    """Hold that the last word a worker takes on its claim is the receiver's, whoever else answered meanwhile."""
 
     def __init__(self, world: World) -> None:
         super().__init__(world)
