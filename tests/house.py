@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -265,3 +265,103 @@ RULES: tuple[Rule, ...] = (
     stays_pure,
     imports_on_windows,
 )
+
+
+# ── names in prose ──────────────────────────────────────────────────────────────────────────
+
+PATHS = re.compile(
+    r"(?<![\w/.*<>{}~$:-])(?:\.\./|\./)*((?:[\w.-]+/)*[\w-]+\.(?:py|md|sql|toml))\b(?![\w(])"
+)
+DOTTED = re.compile(r"(?<![\w/.-])(?:training|tests|fuzz|bench)(?:\.\w+)+(?![\w*])")
+SNAKE = re.compile(r"(?<![\w/.<-])_?[a-z][a-z0-9]*(?:_[a-z0-9]+)+(?![\w/-])")
+WORDS = re.compile(r"[A-Za-z0-9_]+")
+LEXED = re.compile(  # a string or a comment, whichever begins first; a string alone on its lines is a docstring
+    r'(?P<alone>^[ \t]*)?[rbfRBF]{0,2}(?P<text>"""(?:[^\\]|\\.)*?"""|"(?:[^"\\\n]|\\.)*"|\'(?:[^\'\\\n]|\\.)*\')'
+    r"|(?P<comment>#[^\n]*)",
+    re.MULTILINE | re.DOTALL,
+)
+# A person's own files, another project, words of other programs and f-strings, parts of names.
+FOREIGN = frozenset(
+    {
+        *("etc/training_manifest.toml", "plan.toml", "coverage.py", "s_client", "not_answered"),
+        *("proc_pid_mountinfo", "pressure_cpu", "pressure_io", "pressure_memory", "_per_h"),
+    }
+)
+
+
+class Names:
+    """Every file and every word of the code, to tell which names in prose mean nothing any more."""
+
+    def __init__(self, texts: Mapping[str, str], past: tuple[str, ...] = ()) -> None:
+        """Take each file's text by its path from the root. Pages, the Makefile, docstrings and comments are prose, but
+        for files below ``past``, which speak of what was.
+        """
+        self.prose: list[tuple[str, int, str]] = []
+        self._paths = set(FOREIGN)
+        self._words = set(FOREIGN)
+        for path, text in texts.items():
+            folders = path.split("/")
+            for start in range(len(folders)):
+                self._paths.update(
+                    "/".join(folders[start:end]) for end in range(start + 1, len(folders) + 1)
+                )
+            self._words.add(folders[-1].partition(".")[0])
+            if path.startswith(past):
+                continue
+            if path.endswith((".md", "Makefile")):
+                self.prose.append((path, 1, text))
+            elif path.endswith(".py"):
+                self._words.update(WORDS.findall(self._without_prose(path, text)))
+            else:
+                self._words.update(WORDS.findall(text))
+
+    def _without_prose(self, path: str, text: str) -> str:
+        """The code without its docstrings and comments, which are kept as prose. A real parser would take seconds."""
+
+        def sort_out(found: re.Match[str]) -> str:
+            if found["comment"] is None and not (found["alone"] is not None and '"""' in found[0]):
+                return found[0]
+            self.prose.append((path, 1 + text.count("\n", 0, found.start()), found[0]))
+            return ""
+
+        return LEXED.sub(sort_out, text)
+
+    def mean_nothing(self) -> Iterator[str]:
+        """Each stale name with its place: a file, a module, or a word with an underscore that no code knows."""
+        for path, line, text in self.prose:
+            stale = {found[1] for found in PATHS.finditer(text)} - self._paths
+            stale |= {word for word in SNAKE.findall(text) if word not in self._words}
+            stale |= {name for name in DOTTED.findall(text) if not self._knows(name)}
+            for name in stale:
+                yield f"{path}:{line + text[: text.index(name)].count(chr(10))} {name}"
+
+    def _knows(self, name: str) -> bool:
+        parts = name.split(".")
+        if name in self._paths:  # a file that is called so
+            return True
+        for end in range(len(parts), 0, -1):
+            module = "/".join(parts[:end])
+            if module in self._paths or f"{module}.py" in self._paths:
+                return all(part in self._words for part in parts[end:])
+        return False
+
+
+# ── packages ────────────────────────────────────────────────────────────────────────────────
+
+
+def room(name: str) -> str:
+    """The file or folder, directly below ``training.fleet`` or ``training``, that a module lies in."""
+    return ".".join(name.split(".")[: 3 if within(name, "training.fleet") else 2])
+
+
+def each_other(found: list[Module]) -> Iterator[str]:
+    """Every two rooms that import each other, with the modules that do."""
+    arrows: dict[tuple[str, str], list[str]] = {}
+    for module in found:
+        here = room(module.name)
+        for line, name in imported(module.tree):
+            if within(name, "training") and (there := room(name)) != here:
+                arrows.setdefault((here, there), []).append(f"{module.name}:{line}")
+    for here, there in sorted(arrows):
+        if here < there and (there, here) in arrows:
+            yield f"{here} and {there}: {arrows[here, there]} against {arrows[there, here]}"

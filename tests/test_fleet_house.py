@@ -33,6 +33,19 @@ def test_the_walk_sees_the_house() -> None:
         )
 
 
+def test_no_two_packages_import_each_other() -> None:
+    assert list(house.each_other(HOUSE)) == []
+
+
+def test_two_packages_that_import_each_other_are_seen() -> None:
+    pair = [
+        Module.of("training.fleet.client", "from training.fleet.datasets import pieces"),
+        Module.of("training.fleet.datasets.fetch", "def f():\n  import training.fleet.client"),
+        Module.of("training.fleet.datasets.pieces", "from training.fleet.datasets import fetch"),
+    ]
+    assert len(list(house.each_other(pair))) == 1
+
+
 BREAKS: list[tuple[Callable[[Module], object], str, str]] = [
     (house.keeps_its_layer, "training.fleet.receiver", "import torch"),
     (house.keeps_its_layer, "training.fleet.capability_cuda", "def f():\n  import numpy.linalg"),
@@ -202,3 +215,38 @@ def test_no_page_names_a_command_that_does_not_exist() -> None:
     for path in [*sorted((ROOT / "docs").rglob("*.md")), ROOT / "README.md"]:
         named = set(re.findall(r"cis490-jobs ([a-z]+)", path.read_text(encoding="utf-8")))
         assert named <= known, f"{path.name}: {sorted(named - known)}"
+
+
+PAST = ("CHANGELOG.md", "docs/decisions/", "docs/guarantees.md")  # they speak of what was
+
+
+def tracked() -> dict[str, str]:
+    """The text of every file of the repository, but for recorded data."""
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True)
+    if listed.returncode:
+        pytest.skip("not a git checkout")
+    kinds = (".py", ".md", ".sql", ".toml", ".sh", ".html", ".js", ".ini", "Makefile", ".ci/run")
+    return {
+        name: (ROOT / name).read_text(encoding="utf-8")
+        for name in listed.stdout.splitlines()
+        if name.endswith(kinds) and (ROOT / name).is_file()
+    }
+
+
+def test_every_name_in_prose_exists() -> None:
+    stale = list(house.Names(tracked(), PAST).mean_nothing())
+    assert stale == [], "\n" + "\n".join(stale)
+
+
+@pytest.mark.parametrize(
+    "prose", ["see work/gone.py", "training.fleet.gone does", "the gone_module", "docs/gone.md"]
+)
+def test_a_name_that_means_nothing_is_seen(prose: str) -> None:
+    known = {"training/fleet/work/here.py": "x = 1", "docs/here.md": "`work/here.py`, x"}
+    for more in (
+        {"docs/page.md": prose},
+        {"a.py": f'"""{prose}"""'},
+        {"a.py": f"x = 1  # {prose}"},
+    ):
+        assert len(list(house.Names({**known, **more}).mean_nothing())) == 1
+    assert list(house.Names(known).mean_nothing()) == []

@@ -2,7 +2,7 @@
 
 Nothing here does I/O, reads a clock or draws a random number: ``now`` is an argument (seconds, on a clock that counts
 sleep), ``chance`` too. The shell (worker.py) and the simulation carry the same actions out. This file holds the table
-and the dispatch; the phases live in worker_claims, worker_trainer and worker_reports, heartbeats in worker_beats.
+and the dispatch; the phases live in work/claims.py, trainer.py and reports.py, heartbeats in work/beats.py.
 
 ======================  ==================================  ================================================
 phase                   leaves it by                        to
@@ -36,7 +36,7 @@ A worker that starts goes on where the last session was killed: at RUNNING, as i
 at UPLOADING or FAILING; else at IDLE.
 
 Beside the phases run the heartbeats, from the grant until the receipt, and from then on the delivery of what the
-attempt printed (worker_backlog). The lease counts from the *sending* of the request that got or renewed it. Complete,
+attempt printed (work/backlog.py). The lease counts from the *sending* of the request that got or renewed it. Complete,
 fail and upload are repeated for as long as the worker lives.
 """
 

@@ -1,7 +1,4 @@
-"""The addresses by which hosts and operators are let in and put out: decode, call, encode.
-
-``routes`` takes the wrapper that puts an endpoint behind the door; see endpoints.py.
-"""
+"""The addresses by which hosts and operators are let in and put out: decode, call, encode."""
 
 from __future__ import annotations
 
