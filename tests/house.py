@@ -68,12 +68,10 @@ def fleet(*names: str) -> str:
 HEAVY = "torch xgboost numpy polars sklearn scipy pandas pyarrow"
 RECEIVER = fleet(
     "queue choose ledger healing health roster rows database database_sqlite service screening views",
-    "store storage.index storage.errors storage.incoming datasets.shelf receiver web web.* dashboard policy",
-    "trust.admission trust.registry trust.membership trust.tls trust.authority",
+    "store storage.index storage.errors storage.incoming datasets.shelf receiver web web.* reload catalogue policy",
+    "trust.admission trust.registry trust.access trust.quota trust.audit trust.membership trust.tls trust.authority",
 )
-WORKER = fleet(
-    "worker worker_state work work.* supervise supervise_* launcher capability* datasets.cache datasets.fetch"
-)
+WORKER = fleet("worker worker_state work work.* supervise supervise_* launcher capability*")
 
 
 @dataclass(frozen=True)
@@ -202,7 +200,7 @@ def starts(module: Module) -> Iterator[tuple[int, str]]:
 
 
 PURE = fleet(
-    "job policy health copies trained worker_state work.turn work.types work.claims work.beats work.reports"
+    "job policy health copies trained ended worker_state work.turn work.types work.claims work.beats work.reports"
 )
 PURE += (
     " " + fleet("work.trainer work.backlog work.outcome datasets.pieces") + " training.data.split"

@@ -15,12 +15,13 @@ from hypothesis import strategies as st
 from receiver_running import Receiver, running
 
 from training.fleet import queue
+from training.fleet.audit_chain import NOBODY, first_broken
 from training.fleet.cli import main
 from training.fleet.client import FleetClient, Refused
 from training.fleet.commands.world import World
 from training.fleet.database_sqlite import SqliteDatabase
 from training.fleet.protocol import AuditEntry
-from training.fleet.trust.audit import NOBODY, PAGE_MAX, Act, AuditLog, first_broken, page
+from training.fleet.trust.audit import PAGE_MAX, Act, AuditLog, page
 
 
 def entries(receiver: Receiver) -> list[AuditEntry]:

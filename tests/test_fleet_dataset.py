@@ -20,12 +20,12 @@ from hypothesis import strategies as st
 from receiver_running import Receiver, Wire, running
 from systems import make_link
 
+from training.fleet.calls import datasets as client_datasets
+from training.fleet.calls.datasets import FolderError, push, read_folder
 from training.fleet.calls.transport import HttpTransport, TransportError
 from training.fleet.cli import main
 from training.fleet.client import ClientError, FleetClient, Refused, Unavailable
 from training.fleet.commands.world import World
-from training.fleet.datasets import client as client_datasets
-from training.fleet.datasets.client import FolderError, push, read_folder
 from training.fleet.datasets.copy import copy_datasets
 from training.fleet.datasets.pieces import (
     FILES_MAX,

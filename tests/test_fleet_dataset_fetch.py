@@ -17,11 +17,9 @@ from test_fleet_worker import FakeRunner
 from tls_world import secure
 
 from training.fleet.calls.answers import Damaged
+from training.fleet.calls.datasets import read_folder
 from training.fleet.client import Refused, Unreachable
 from training.fleet.commands.views import progress
-from training.fleet.datasets import fetch as dataset_fetch
-from training.fleet.datasets.cache import DatasetCache, FetchError, NotGiven, Order, Stopped
-from training.fleet.datasets.client import read_folder
 from training.fleet.datasets.pieces import PIECE_BYTES, Listing
 from training.fleet.install import linux as install_linux
 from training.fleet.install import windows as install_windows
@@ -33,8 +31,10 @@ from training.fleet.roster import Plan
 from training.fleet.storage.locking import exclusive
 from training.fleet.trust.identity import Role
 from training.fleet.trust.membership import check_fetch
+from training.fleet.work import prefetch as dataset_fetch
 from training.fleet.work import types as t
 from training.fleet.work.attempt import Attempt, Places
+from training.fleet.work.dataset_cache import DatasetCache, FetchError, NotGiven, Order, Stopped
 from training.fleet.work.outbox import Outbox
 from training.fleet.work.outcome import Failure
 from training.fleet.work.trainer_command import Inputs
@@ -493,7 +493,7 @@ def test_an_installation_fetches_to_where_the_worker_looks(system: System) -> No
         plan = install_linux.prepare(wish, "")
     (step,) = [each for each in plan if getattr(each, "says", "").startswith("fetch the data set")]
     argv = list(getattr(step, "argv"))  # noqa: B009 - a step of whatever kind
-    assert argv[:4] == ["/venv/python", "-m", "training.fleet.datasets.fetch", "processed"]
+    assert argv[:4] == ["/venv/python", "-m", "training.fleet.work.prefetch", "processed"]
     assert argv[argv.index("--cache-dir") + 1].replace("\\", "/").endswith("/state/datasets")
     nothing = install_linux.prepare(replace(wish, dataset=None), "")
     assert not [each for each in nothing if "data set" in each.says]

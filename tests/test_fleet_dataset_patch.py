@@ -15,10 +15,10 @@ from receiver_running import Receiver, running
 
 from training.data.dataset import WindowSet, write_processed
 from training.data.schema import ChannelSpec
+from training.fleet.calls.datasets import push, read_folder
 from training.fleet.client import FleetClient, Refused
 from training.fleet.datasets import chunks
 from training.fleet.datasets.chunks import Part, Patch, digests, parts_of, placed, read_patch
-from training.fleet.datasets.client import push, read_folder
 from training.fleet.datasets.pieces import PIECE_BYTES, BadListing
 
 QUIET = lambda done, whole: None  # noqa: E731 - a progress that nobody watches

@@ -63,7 +63,7 @@ BREAKS: list[tuple[Callable[[Module], object], str, str]] = [
     (house.keeps_its_layer, "training.fleet.web.hub", "from training.fleet.worker import main"),
     (house.keeps_its_layer, "training.fleet.client", "import httpx"),
     (house.keeps_its_layer, "training.fleet.commands.status", "from training.fleet import queue"),
-    (house.keeps_its_layer, "training.fleet.plans.describe", "import sqlite3"),
+    (house.keeps_its_layer, "training.fleet.describe", "import sqlite3"),
     (house.reads_no_clock, "training.fleet.queue", "import time\nx = time.time()"),
     (house.reads_no_clock, "training.data.record", "from time import monotonic"),
     (house.reads_no_clock, "training.trainer.loop", "import time\nf(clock=time.perf_counter_ns)"),

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from training.fleet.protocol import Refusal, Slug
 from training.fleet.queue import JobQueue
+from training.fleet.trust.access import POLICY, Access, access_of, acting_host, check
 from training.fleet.trust.admission import FAILURES_MAX, FailureLimit
 from training.fleet.trust.identity import (
     LOCAL,
@@ -28,7 +29,6 @@ from training.fleet.trust.identity import (
     urn,
 )
 from training.fleet.trust.registry import CODE_LIFE_S, DAY_S, Certified, Registry
-from training.fleet.web.access import POLICY, Access, access_of, acting_host, check
 
 NAMES = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", fullmatch=True)
 FINGERPRINT = "ab" * 32

@@ -16,12 +16,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from training.fleet import manifest
-from training.fleet.job import spec_hash
-from training.fleet.manifest import Manifest, ManifestError, Mistake, load_manifest
-from training.fleet.plans import describe
-from training.fleet.plans import syntax as manifest_syntax
-from training.fleet.plans.describe import (
+from training.fleet import describe, manifest
+from training.fleet.describe import (
     DescribeError,
     Description,
     FlagType,
@@ -30,6 +26,9 @@ from training.fleet.plans.describe import (
     describe_command,
     parse_description,
 )
+from training.fleet.job import spec_hash
+from training.fleet.manifest import Manifest, ManifestError, Mistake, load_manifest
+from training.fleet.plans import syntax as manifest_syntax
 from training.trainer import flags as trainer_flags
 
 EXAMPLE = Path(__file__).resolve().parents[1] / "etc" / "training_manifest.toml.example"

@@ -23,9 +23,9 @@ from training.fleet.job import Host, Needs
 from training.fleet.manifest import ManifestError
 from training.fleet.protocol import Refusal, Slug
 from training.fleet.queue import JobQueue
+from training.fleet.reload import Reloader, load_plan
 from training.fleet.service import Plan, Service
 from training.fleet.trust.audit import AuditLog
-from training.fleet.web.plan import Reloader, load_plan
 
 # ── jobs ────────────────────────────────────────────────────────────────────────────────────
 

@@ -20,10 +20,10 @@ import psutil
 import pytest
 from systems import is_wine
 
+from training.fleet.ended import EndKind
 from training.fleet.install.system import _behind
 from training.fleet.storage.filesystem import LocalFs
 from training.fleet.supervise import CommandSpec, LocalProcess, LocalRunner, SpawnFailedError
-from training.fleet.work.outcome import EndKind
 
 if os.name != "nt":
     pytest.skip("for Windows alone; see `make windows`", allow_module_level=True)

@@ -20,6 +20,7 @@ from test_fleet_service import POLICY, Receiver, refused
 
 from training.fleet.calls.transport import Response
 from training.fleet.client import FleetClient
+from training.fleet.ended import Ended, EndKind
 from training.fleet.ledger import GAP
 from training.fleet.protocol import FailRequest, HeartbeatRequest, LogLines, OutputRequest, Slug
 from training.fleet.web.problems import decoded, reply
@@ -34,7 +35,7 @@ from training.fleet.work.outbox import (
     Outbox,
     fitting,
 )
-from training.fleet.work.outcome import Ended, EndKind, judge, parse_progress
+from training.fleet.work.outcome import judge, parse_progress
 from training.fleet.work.output import READ_BYTES, OutputTail
 from training.fleet.work.types import Assignment, Backlog
 

@@ -11,9 +11,9 @@ from builders import a_worker_claim
 from fakes import Counting, FakeClock, FakeShelf
 from test_fleet_manifest import TableDescriber
 
+from training.fleet.calls.datasets import HOSTS_FILE, recording_hosts
 from training.fleet.data_use import check_unused
 from training.fleet.database import Writer
-from training.fleet.datasets.client import HOSTS_FILE, recording_hosts
 from training.fleet.datasets.pieces import Catalogue, Listing, UnknownDataset, cut
 from training.fleet.datasets.references import References, unknown
 from training.fleet.datasets.shelf import DatasetShelf
@@ -21,10 +21,10 @@ from training.fleet.job import Job
 from training.fleet.policy import lacks_data
 from training.fleet.protocol import Refusal, ReloadReply
 from training.fleet.queue import JobQueue
+from training.fleet.reload import Reloader
 from training.fleet.service import Service
 from training.fleet.trust.audit import AuditLog
 from training.fleet.views import Views
-from training.fleet.web.plan import Reloader
 
 A, B = "a" * 64, "b" * 64
 PLAN = """\

@@ -12,6 +12,7 @@ from fakes import Counting, FakeClock, FakeShelf
 from msgspec import to_builtins
 from rich.console import Console
 
+from training.fleet.catalogue import provenance_of
 from training.fleet.commands.bundle import allowed_names, granted
 from training.fleet.commands.status import render_status, status_data
 from training.fleet.commands.views import render_job
@@ -21,7 +22,6 @@ from training.fleet.protocol import Refusal
 from training.fleet.queue import JobQueue
 from training.fleet.service import Plan, Service
 from training.fleet.views import Views
-from training.fleet.web.catalogue import provenance_of
 
 A = "a" * 64
 OWN = {"name": "own", "command": ["train"], "describe": []}

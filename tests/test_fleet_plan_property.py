@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from msgspec import to_builtins
 
+from training.fleet.catalogue import provenance_of
 from training.fleet.job import Job
 from training.fleet.policy import Policy
 from training.fleet.protocol import ReloadReply
 from training.fleet.queue import JobQueue
 from training.fleet.service import Plan, Service
-from training.fleet.web.catalogue import provenance_of
 
 JOBS = ("one", "two", "three", "four")  # the last is in no first plan
 HOSTS = ("pi", "desktop")

@@ -29,8 +29,8 @@ from training.fleet.client import (
     Unavailable,
     file_sha256,
 )
+from training.fleet.trust.access import POLICY, Access, access_of
 from training.fleet.trust.admission import FailureLimit
-from training.fleet.web.access import POLICY, Access, access_of
 from training.fleet.web.connection import HEADER_BYTES_MAX, GuardedProtocol
 from training.fleet.web.endpoints import routes
 

@@ -18,6 +18,7 @@ from builders import (
 )
 from fakes import Counting, FakeClock, FakeShelf
 
+from training.fleet.catalogue import first_delivery
 from training.fleet.database import DatabaseFull
 from training.fleet.healing import quarantines
 from training.fleet.job import EndReason, JobStatus, spec_hash
@@ -33,7 +34,6 @@ from training.fleet.protocol import (
 )
 from training.fleet.queue import JobQueue
 from training.fleet.service import SPARE_HOSTS_KEPT, SPARE_HOSTS_STEP, Plan, Service
-from training.fleet.web.catalogue import first_delivery
 
 A, B = "a" * 64, "b" * 64
 DAY = 86_400.0

@@ -18,6 +18,7 @@ from types import SimpleNamespace
 import pytest
 
 from training.fleet import supervise, supervise_posix, supervise_windows
+from training.fleet.ended import Ended, EndKind
 from training.fleet.supervise import (
     STATE_VARIABLE,
     CommandSpec,
@@ -30,7 +31,6 @@ from training.fleet.supervise import (
 )
 from training.fleet.supervise_memory import MemoryState, memory_state, usable_kib
 from training.fleet.work.environment import planned, trainer_environment
-from training.fleet.work.outcome import Ended, EndKind
 from training.fleet.work.output import (
     KEPT_BYTES,
     LINE_BYTES_MAX,

@@ -39,11 +39,11 @@ from training.fleet.commands.bundle import BundleRefused, unpack
 from training.fleet.manifest import ManifestError, parse_manifest
 from training.fleet.protocol import JSON_BODY_MAX, Refusal
 from training.fleet.storage.errors import BadName, StoreError
+from training.fleet.trust.access import POLICY, Access
 from training.fleet.trust.admission import FailureLimit
 from training.fleet.trust.identity import Role
-from training.fleet.web.access import POLICY, Access
+from training.fleet.trust.quota import Quota
 from training.fleet.web.endpoints import routes
-from training.fleet.web.quota import Quota
 from training.fleet.work.trainer_command import BadSpecError, Inputs, trainer_command
 
 ROOT = Path(__file__).parents[1]

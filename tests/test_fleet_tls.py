@@ -367,7 +367,7 @@ def test_a_host_may_not_act_as_operator(two: tuple[SecureReceiver, FleetClient, 
 
 def test_no_address_serves_who_shows_nothing(receiver: SecureReceiver) -> None:
     """Every address and method, but those for joining."""
-    from training.fleet.web.access import Access, access_of
+    from training.fleet.trust.access import Access, access_of
     from training.fleet.web.endpoints import routes
 
     client = receiver.showing(None)

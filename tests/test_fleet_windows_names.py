@@ -22,10 +22,10 @@ import psutil
 import pytest
 
 from training.fleet import supervise, supervise_windows
+from training.fleet.ended import Ended, EndKind
 from training.fleet.storage import locking
 from training.fleet.supervise import CommandSpec, LocalProcess, LocalRunner, SpawnFailedError
 from training.fleet.work.environment import trainer_environment
-from training.fleet.work.outcome import Ended, EndKind
 
 CHILDREN = Path(__file__).with_name("children")
 PATIENCE_S = 30.0

@@ -19,10 +19,11 @@ import msgspec
 import pytest
 from odd_values import variants
 
+from training.fleet import describe
 from training.fleet.calls.transport import Response, TransportError
 from training.fleet.client import FleetClient
+from training.fleet.ended import Ended, EndKind
 from training.fleet.job import EndReason
-from training.fleet.plans import describe
 from training.fleet.supervise import CommandSpec, SpawnFailedError
 from training.fleet.work import types as t
 from training.fleet.work.attempt import DISK_FLOOR_BYTES, LOOK_S, MEASURE_S, Attempt, Places
@@ -49,7 +50,7 @@ from training.fleet.work.options import (
     show_devices,
 )
 from training.fleet.work.outbox import Outbox
-from training.fleet.work.outcome import Ended, EndKind, Failure, Memory
+from training.fleet.work.outcome import Failure, Memory
 from training.fleet.work.output import OutputTail
 from training.fleet.work.trainer_command import BadSpecError, Inputs, outputs, trainer_command
 from training.fleet.worker import TrainerWorker, main
@@ -629,7 +630,7 @@ def test_a_worker_passes_a_pause_on_and_begins_though_its_disk_does_not(
         raise OSError(errno.EIO, "Input/output error")
 
     monkeypatch.setattr(Outbox, "recover", refused)
-    monkeypatch.setattr("training.fleet.datasets.cache.DatasetCache.hold", refused)
+    monkeypatch.setattr("training.fleet.work.dataset_cache.DatasetCache.hold", refused)
     worker = work(tmp_path, Receiver(), FakeRunner())
     orders: list[str] = []
     worker._attempt = SimpleNamespace(  # type: ignore[assignment]

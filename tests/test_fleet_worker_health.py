@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from fakes import FakeClock
 
-from training.fleet.plans.describe import DescribeError, Description
+from training.fleet.describe import DescribeError, Description
 from training.fleet.work import health as worker_health
 from training.fleet.work.attempt import Places
 from training.fleet.work.health import AGAIN_S, SelfTest

@@ -10,11 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from training.fleet.ended import Ended, EndKind
 from training.fleet.job import EndReason
 from training.fleet.protocol import Action as Order
 from training.fleet.protocol import Slug
 from training.fleet.work import types as t
-from training.fleet.work.outcome import Ended, EndKind, Failure
+from training.fleet.work.outcome import Failure
 from training.fleet.work.trainer import measure_s
 from training.fleet.worker_state import Phase, State, step
 

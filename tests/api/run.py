@@ -21,14 +21,14 @@ from receiver_running import TOKEN, Receiver
 from tls_world import SecureReceiver
 
 from training.clock import SystemClock
-from training.fleet.datasets.client import push, read_folder
+from training.fleet.calls.datasets import push, read_folder
 from training.fleet.datasets.pieces import Listing
 from training.fleet.job import spec_hash
 from training.fleet.trust.admission import FailureLimit
 from training.fleet.trust.credentials import new_request
+from training.fleet.trust.quota import Quota
 from training.fleet.trust.tls import Security
 from training.fleet.web import endpoints
-from training.fleet.web.quota import Quota
 from training.fleet.words import HEADER_CLAIM_ID, HEADER_HOST_ID, HOST_ID_PATTERN
 
 JOBS = tuple(f"job-{n}" for n in range(60))

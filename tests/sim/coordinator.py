@@ -23,13 +23,13 @@ from sim.steps import BodyCut, Call, Commit, Endpoint, News, Process
 from sim.world import SimClock, Timer, World
 from training.fleet import protocol
 from training.fleet.calls.transport import Response
+from training.fleet.catalogue import index_rows
 from training.fleet.database import DatabaseError, Writer
 from training.fleet.policy import Policy
 from training.fleet.queue import JobQueue
 from training.fleet.service import Plan, Service
 from training.fleet.storage.errors import StoreError
 from training.fleet.store import ArtifactStore
-from training.fleet.web.catalogue import index_rows
 from training.fleet.web.problems import body_of, headers_of, refusal_of
 
 ROOT = Path("/models")

@@ -7,15 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 from sim.network import Connection, Request
 from sim.steps import PIECE, Call, Commit, Endpoint, News
-from training.fleet import protocol
+from training.fleet import catalogue, protocol
 from training.fleet.calls.transport import Response
+from training.fleet.catalogue import first_delivery
 from training.fleet.job import EndReason, spec_hash
 from training.fleet.protocol import Refusal
 from training.fleet.service import UploadTicket
 from training.fleet.storage.errors import Damaged, OffsetMismatch, StoreError
 from training.fleet.store import Artifact
-from training.fleet.web import catalogue
-from training.fleet.web.catalogue import first_delivery
 from training.fleet.web.problems import decoded
 
 if TYPE_CHECKING:

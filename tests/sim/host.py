@@ -22,6 +22,7 @@ from sim.network import Network
 from sim.trainer import Fate, Trainer
 from sim.world import SimClock, Timer, World
 from training.fleet import worker_state
+from training.fleet.ended import Ended
 from training.fleet.job import EndReason
 from training.fleet.launcher import put_down
 from training.fleet.supervise import end_on_record
@@ -29,7 +30,7 @@ from training.fleet.work import types as t
 from training.fleet.work.calls import Asker
 from training.fleet.work.calls import Request as WorkerRequest
 from training.fleet.work.outbox import Outbox
-from training.fleet.work.outcome import LAST_WORDS, Ended, Failure
+from training.fleet.work.outcome import LAST_WORDS, Failure
 from training.fleet.work.output import OutputTail
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from sim.mutate import Mutant
+from training.fleet import catalogue
 from training.fleet.queue import JobQueue
 from training.fleet.service import Service
-from training.fleet.web import catalogue
 
 PLAN_BUGS = (
     Mutant(

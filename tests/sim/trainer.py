@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from sim.faults import Fault, Weather
 from sim.world import Timer, World
-from training.fleet.work.outcome import Ended, EndKind
+from training.fleet.ended import Ended, EndKind
 from training.fleet.work.types import Assignment
 
 SIGKILL = 9

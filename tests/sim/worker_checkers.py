@@ -10,10 +10,10 @@ from sim.steps import Call
 from sim.witness import Checker, Observation, Witness
 from sim.world import World
 from training.fleet.calls.transport import Response
+from training.fleet.ended import Ended
 from training.fleet.protocol import Action as Order
 from training.fleet.protocol import Slug
 from training.fleet.work import types as t
-from training.fleet.work.outcome import Ended
 from training.fleet.work.trainer import STEP_MAX_S
 
 if TYPE_CHECKING:

@@ -20,9 +20,9 @@ from typing import Any
 from torture.database_parts import memory_folder
 from training.crashpoint import VARIABLE
 from training.fleet.calls.answers import ClientError
+from training.fleet.calls.datasets import push, read_folder
 from training.fleet.calls.transport import HttpTransport
 from training.fleet.client import FleetClient
-from training.fleet.datasets.client import push, read_folder
 from training.fleet.datasets.pieces import Listing
 
 PROGRAMS = Path(__file__).with_name("programs")

@@ -58,9 +58,9 @@ from training.fleet.calls.answers import (
 )
 from training.fleet.calls.bundles import SLOW_S, Progress, Upload, fetch, file_sha256
 from training.fleet.calls.calls import Caller
+from training.fleet.calls.datasets import DatasetCalls
 from training.fleet.calls.strangers import shown_by
 from training.fleet.calls.transport import HttpTransport, Transport
-from training.fleet.datasets.client import DatasetCalls
 from training.fleet.words import (
     HEADER_BY_HAND,
     HEADER_CLAIM_ID,

@@ -16,13 +16,7 @@ from typing import Any
 
 from training.fleet.datasets.pieces import ID as DATASET_ID
 from training.fleet.datasets.pieces import Catalogue
-from training.fleet.plans.checks import (
-    Trainers,
-    check_head,
-    check_plan,
-    check_trainers,
-)
-from training.fleet.plans.describe import (
+from training.fleet.describe import (
     PROGRAMS,
     DescribeError,
     Describer,
@@ -30,6 +24,12 @@ from training.fleet.plans.describe import (
     HyperFlag,
     ProcessDescriber,
     describe_command,
+)
+from training.fleet.plans.checks import (
+    Trainers,
+    check_head,
+    check_plan,
+    check_trainers,
 )
 from training.fleet.plans.notes import notes
 from training.fleet.plans.reader import Problem, Table, path_text

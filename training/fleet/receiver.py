@@ -20,14 +20,16 @@ from starlette.exceptions import HTTPException
 
 from training.clock import Clock, SystemClock
 from training.fleet import logs
+from training.fleet.catalogue import index_rows
 from training.fleet.database import Database, DatabaseError, DatabaseLost, Writer
 from training.fleet.database_sqlite import SqliteDatabase
 from training.fleet.datasets.shelf import DatasetShelf
-from training.fleet.plans.describe import ProcessDescriber
+from training.fleet.describe import ProcessDescriber
 from training.fleet.policy import Policy
 from training.fleet.policy_options import page, policy_of, setting
 from training.fleet.protocol import Refusal, ReloadReply
 from training.fleet.queue import JobQueue
+from training.fleet.reload import Reloader
 from training.fleet.service import Service
 from training.fleet.state import DEFAULT, State
 from training.fleet.storage.errors import StoreError
@@ -38,11 +40,9 @@ from training.fleet.trust.admission import Door
 from training.fleet.trust.audit import AuditLog
 from training.fleet.trust.authority import Authority
 from training.fleet.trust.registry import Registry
-from training.fleet.web.catalogue import index_rows
 from training.fleet.web.endpoints import routes
 from training.fleet.web.hub import Hub, Settings
 from training.fleet.web.listening import StartError, address, listener, public_url, secure
-from training.fleet.web.plan import Reloader
 from training.fleet.web.problems import on_http_error
 from training.fleet.web.serving import CONNECTIONS_MAX, Server, configuration, note_hangups
 from training.streams import replace_unprintable

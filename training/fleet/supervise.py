@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import IO, Any, Protocol
 
 from training import strict_json
+from training.fleet.ended import LIKE_KILLED, SIGKILL, Ended, EndKind
 from training.fleet.supervise_memory import memory_state, usable_kib
-from training.fleet.work.outcome import LIKE_KILLED, SIGKILL, Ended, EndKind
 
 if sys.platform == "win32":
     from training.fleet import supervise_windows as system

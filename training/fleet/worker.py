@@ -24,7 +24,6 @@ from training.fleet import logs
 from training.fleet.calls.address import Address
 from training.fleet.checkout import ROOT
 from training.fleet.client import ClientError, FleetClient, Unavailable, Unreachable
-from training.fleet.datasets.cache import CacheInUse, DatasetCache
 from training.fleet.job import spec_hash
 from training.fleet.printable import printable
 from training.fleet.supervise import LocalRunner, Runner, end_leftovers
@@ -34,6 +33,7 @@ from training.fleet.work import types as t
 from training.fleet.work.aside import SetAside
 from training.fleet.work.attempt import Attempt
 from training.fleet.work.calls import Asker, Calls
+from training.fleet.work.dataset_cache import CacheInUse, DatasetCache
 from training.fleet.work.disk import StateError, StateFolder
 from training.fleet.work.health import SelfTest
 from training.fleet.work.options import (

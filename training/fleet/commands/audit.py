@@ -9,11 +9,11 @@ import msgspec
 import typer
 from rich.table import Table
 
+from training.fleet.audit_chain import first_broken
 from training.fleet.client import FleetClient
 from training.fleet.commands.world import DONE, REFUSED, World
 from training.fleet.printable import printable
 from training.fleet.protocol import AuditEntry
-from training.fleet.trust.audit import first_broken
 
 
 def hook(app: typer.Typer) -> None:

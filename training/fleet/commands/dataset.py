@@ -9,9 +9,9 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
+from training.fleet.calls.datasets import FolderError, push, read_folder
 from training.fleet.commands.views import Json, ago, size
 from training.fleet.commands.world import DONE, REFUSED, USAGE, CannotError, World, meter
-from training.fleet.datasets.client import FolderError, push, read_folder
 from training.fleet.datasets.pieces import Catalogue, UnknownDataset
 from training.fleet.printable import counted, printable
 from training.fleet.words import DATASET_NAME_PATTERN

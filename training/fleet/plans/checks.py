@@ -12,7 +12,7 @@ from typing import Any
 
 from training.fleet import bundles
 from training.fleet.datasets.pieces import Catalogue, UnknownDataset, is_reference
-from training.fleet.plans.describe import CONTRACT_KEYS, HyperFlag, HyperValue, shown
+from training.fleet.describe import CONTRACT_KEYS, HyperFlag, HyperValue, shown
 from training.fleet.plans.reader import (
     KeyPath,
     Kind,

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-from training.fleet.plans.describe import HyperValue
+from training.fleet.describe import HyperValue
 from training.fleet.plans.reader import closest
 from training.fleet.plans.types import JobSpec, Manifest
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from training.fleet.plans.describe import shown, whole_number
+from training.fleet.describe import shown, whole_number
 from training.fleet.printable import printable
 
 KeyPath = tuple[str | int, ...]

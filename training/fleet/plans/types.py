@@ -10,8 +10,8 @@ from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import Any
 
+from training.fleet.describe import HyperValue
 from training.fleet.job import digest
-from training.fleet.plans.describe import HyperValue
 
 SCHEMA_VERSION = 1
 

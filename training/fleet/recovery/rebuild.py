@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from training.clock import Clock
+from training.fleet.catalogue import index_rows
 from training.fleet.database import DatabaseError
 from training.fleet.datasets.references import References
 from training.fleet.datasets.shelf import DatasetShelf
@@ -21,12 +22,11 @@ from training.fleet.recovery.files import (
 )
 from training.fleet.recovery.reconcile import Recovery, Unusable, deliveries
 from training.fleet.recovery.restore import UNTOUCHED, Progress, take_back
+from training.fleet.reload import load_plan
 from training.fleet.state import RecoveryError, State
 from training.fleet.storage.errors import StoreError
 from training.fleet.storage.filesystem import Fs, LocalFs
 from training.fleet.store import ArtifactStore
-from training.fleet.web.catalogue import index_rows
-from training.fleet.web.plan import load_plan
 
 # What no provenance file tells.
 FORGOTTEN = (

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from training.clock import Clock
+from training.fleet.catalogue import index_rows
 from training.fleet.database import DatabaseError
 from training.fleet.database_sqlite import SqliteDatabase
 from training.fleet.datasets.copy import Copied, copy_datasets
@@ -54,7 +55,6 @@ from training.fleet.storage.errors import StoreError
 from training.fleet.storage.filesystem import Fs, LocalFs, file_sha256
 from training.fleet.storage.mark import another_database, read_mark
 from training.fleet.store import PROVENANCE, Artifact, ArtifactStore
-from training.fleet.web.catalogue import index_rows
 
 Progress = Callable[[str, int, int], object]
 UNTOUCHED = "the state that was there is untouched"

@@ -11,6 +11,8 @@ from starlette.requests import Request
 
 from training.clock import Clock
 from training.fleet.protocol import HEADER_OPERATOR_TOKEN, Refusal, Slug
+from training.fleet.trust import access
+from training.fleet.trust.access import Access
 from training.fleet.trust.identity import (
     LOCAL,
     Channel,
@@ -23,10 +25,8 @@ from training.fleet.trust.identity import (
     proxied,
     urn,
 )
+from training.fleet.trust.quota import Quota
 from training.fleet.trust.registry import Registry
-from training.fleet.web import access
-from training.fleet.web.access import Access
-from training.fleet.web.quota import Quota
 
 HEADER_FINGERPRINT = (
     "X-Client-Fingerprint"  # set by the proxy; on other connections it means nothing

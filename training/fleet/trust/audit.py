@@ -1,26 +1,23 @@
 """Who did what to the fleet: one row an act, written in the act's own transaction, chained by digests.
 
 Jobs have a history of their own (``events``); this one is about people and about who was let in. Each row's digest
-covers the row before it, so that a row that was changed, taken out or put in later shows: :func:`first_broken` says
-where. Rows cut off at the end do not show by themselves; whoever noted the last digest down sees that too.
+covers the row before it, so that a row that was changed, taken out or put in later shows: audit_chain.py
+says where. Rows cut off at the end do not show by themselves; whoever noted the last digest down sees that too.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any
 
-import msgspec
-
 from training.clock import Clock
+from training.fleet.audit_chain import NOBODY, digest
 from training.fleet.database import Database, Row
 from training.fleet.protocol import AuditEntry
 from training.fleet.trust.identity import Principal
 
-NOBODY = "0" * 64  # what the first row follows
 PAGE_MAX = 1000
 
 
@@ -70,7 +67,7 @@ class AuditLog:
             "before": _text(before),
             "after": _text(after),
         }
-        self._db.run("add_audit", **row, digest=_digest(previous, row))
+        self._db.run("add_audit", **row, digest=digest(previous, row))
 
 
 def who(principal: Principal | None, address: str) -> str:
@@ -93,25 +90,5 @@ def entry_of(row: Row) -> AuditEntry:
     return AuditEntry(**dict(row))
 
 
-def first_broken(entries: Iterable[AuditEntry], previous: str = NOBODY) -> int | None:
-    """The number of the first row that does not follow from the one before; None when the chain is whole.
-
-    ``previous`` is the digest of the row before the first one given.
-    """
-    for entry in entries:
-        row = msgspec.structs.asdict(entry)
-        del row["digest"]
-        if entry.digest != _digest(previous, row):
-            return entry.seq
-        previous = entry.digest
-    return None
-
-
 def _text(value: Mapping[str, Any] | None) -> str | None:
     return None if value is None else json.dumps(dict(value), sort_keys=True, ensure_ascii=False)
-
-
-def _digest(previous: str, row: Mapping[str, Any]) -> str:
-    """SHA-256 over the digest before and the row as canonical JSON."""
-    text = json.dumps([previous, dict(row)], sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()

@@ -11,9 +11,9 @@ from starlette.requests import ClientDisconnect, Request
 
 from training.fleet.protocol import JSON_BODY_MAX, Refusal, Slug
 from training.fleet.storage.incoming import Part
+from training.fleet.trust.access import acting_host
 from training.fleet.trust.audit import who
 from training.fleet.trust.identity import Principal
-from training.fleet.web.access import acting_host
 from training.fleet.web.hub import Hub
 from training.fleet.web.problems import decoded
 

@@ -13,6 +13,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from training.crashpoint import crashpoint
+from training.fleet.catalogue import provenance_of
 from training.fleet.job import EndReason, spec_hash
 from training.fleet.protocol import (
     WAIT_S_MAX,
@@ -30,12 +31,12 @@ from training.fleet.protocol import (
 )
 from training.fleet.screening import reported_reason
 from training.fleet.service import UploadTicket
+from training.fleet.trust import access
 from training.fleet.trust.audit import PAGE_MAX, Act, page
 from training.fleet.trust.membership import readable
 from training.fleet.views import WORKERS_PAGE
-from training.fleet.web import access, browsing, dataset_endpoints, enrolment, uploads
+from training.fleet.web import browsing, dataset_endpoints, enrolment, uploads
 from training.fleet.web.bodies import acting, proven_host, query_number, read_json
-from training.fleet.web.catalogue import provenance_of
 from training.fleet.web.hub import Hub
 from training.fleet.web.naming import NamingRoute
 from training.fleet.web.problems import reply, response_to

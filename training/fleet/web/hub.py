@@ -15,6 +15,7 @@ from starlette.requests import Request
 
 from training.clock import Clock
 from training.crashpoint import crashpoint
+from training.fleet.catalogue import first_delivery, index_rows
 from training.fleet.database import Database, DatabaseError, Writer, id_of
 from training.fleet.datasets.shelf import DatasetShelf
 from training.fleet.job import TRANSITIONS, JobStatus
@@ -26,7 +27,6 @@ from training.fleet.trust.admission import Door
 from training.fleet.trust.audit import AuditLog
 from training.fleet.trust.authority import Authority
 from training.fleet.views import Views
-from training.fleet.web.catalogue import first_delivery, index_rows
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")

@@ -19,7 +19,7 @@ import msgspec
 from training.fleet import protocol as wire
 from training.fleet.job import JobStatus, digest
 from training.fleet.protocol import Slug
-from training.fleet.web.access import POLICY, Access
+from training.fleet.trust.access import POLICY, Access
 from training.streams import replace_unprintable
 
 PATH = "/v1/openapi.json"

@@ -29,8 +29,8 @@ from training.fleet.service import UploadTicket
 from training.fleet.storage.errors import Damaged, NotStored, OffsetMismatch
 from training.fleet.storage.incoming import Part
 from training.fleet.store import Artifact
+from training.fleet.trust.access import acting_host
 from training.fleet.trust.membership import readable
-from training.fleet.web.access import acting_host
 from training.fleet.web.bodies import (
     BLOCK_BYTES,
     Blocks,

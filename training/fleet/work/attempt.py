@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 from training.crashpoint import crashpoint
-from training.fleet.datasets.cache import NotGiven, Order
 from training.fleet.job import EndReason
 from training.fleet.supervise import (
     STATE_VARIABLE,
@@ -28,6 +27,7 @@ from training.fleet.supervise import (
     end_on_record,
 )
 from training.fleet.work import types as t
+from training.fleet.work.dataset_cache import NotGiven, Order
 from training.fleet.work.disk import AttemptFolders, folders_of, make_folders, prune, prune_states
 from training.fleet.work.environment import planned, trainer_environment
 from training.fleet.work.outbox import Outbox

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from training.clock import Clock
 from training.fleet.checkout import ROOT
-from training.fleet.plans.describe import (
+from training.fleet.describe import (
     PROGRAMS,
     DescribeError,
     Describer,

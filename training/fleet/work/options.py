@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from training.fleet.checkout import ROOT
-from training.fleet.datasets.cache import GIB
 from training.fleet.words import DATABASE_ID_PATTERN, HEARTBEAT_S, HOST_ID_PATTERN
 from training.fleet.work.attempt import Places
+from training.fleet.work.dataset_cache import GIB
 from training.fleet.work.trainer_command import Inputs
 from training.fleet.work.types import OnSilence, Settings
 
@@ -74,7 +74,7 @@ def detect(options: Options) -> Mapping[str, Any]:
 @cache
 def installed_digests() -> Mapping[str, str]:
     """The digests of this checkout's trainers' flags, as they themselves tell; without those that cannot tell."""
-    from training.fleet.plans.describe import (
+    from training.fleet.describe import (
         PROGRAMS,
         DescribeError,
         ProcessDescriber,

@@ -8,20 +8,17 @@ from __future__ import annotations
 
 import json
 import re
-import signal
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
 from training import strict_json
+from training.fleet.ended import LIKE_KILLED, SIGKILL, Ended, EndKind
 from training.fleet.job import EndReason
 from training.fleet.words import ERROR_CHARS_MAX
 
 INTERRUPTED = 75
-LIKE_KILLED = 137  # a shell's or container's way of saying: ended by SIGKILL
-SIGKILL = 9
-RSS_SHARE = 0.8  # of the memory that was free; who is killed with that much was killed for it
 ASKED_TO_STOP = frozenset({1, 2, 15})  # SIGHUP, SIGINT, SIGTERM: a session or a service that ends
 LAST_WORDS = 40  # lines of output that an error text may quote
 LAST_LINES = 5  # in which a trainer that ran out of memory says so; before, it may have got over it
@@ -38,57 +35,11 @@ PROGRESS_FIRST = (
 TIMING_BYTES_MAX = 16 * 1024  # as it is sent
 
 
-class EndKind(StrEnum):
-    """How a process ended; ``LOST`` when its launcher died and nobody could read the exit status."""
-
-    EXITED = "exited"
-    SIGNALLED = "signalled"
-    LOST = "lost"
-
-
 class Memory(StrEnum):
     """Which memory a trainer had too little of."""
 
     RAM = "ram"
     VRAM = "vram"
-
-
-@dataclass(frozen=True, slots=True)
-class Ended:
-    """The end of one trainer. ``cpu_s`` (seconds) and ``max_rss_kib`` are 0 where the system does not say.
-
-    ``oom_kills``: processes that the kernel killed meanwhile for want of memory, in its control group or on the whole
-    machine. ``free_kib``: memory that was free when the trainer was started; 0 when nobody looked.
-    ``left``: processes of its tree that could not be ended.
-    """
-
-    kind: EndKind
-    code: int | None = None
-    signal: int | None = None
-    cpu_s: float = 0.0
-    max_rss_kib: int = 0
-    oom_kills: int = 0
-    free_kib: int = 0
-    left: int = 0
-
-    @property
-    def killed_for_memory(self) -> bool:
-        """Killed by no order of ours, and there is evidence of why."""
-        killed = self.signal == SIGKILL or self.code == LIKE_KILLED
-        full = self.free_kib > 0 and self.max_rss_kib >= RSS_SHARE * self.free_kib
-        return killed and (self.oom_kills > 0 or full)
-
-    def describe(self) -> str:
-        """A few words for people: ``exit status 2``, ``killed by SIGKILL``."""
-        if self.kind is EndKind.EXITED:
-            return f"exit status {self.code}"
-        if self.kind is EndKind.LOST:
-            return "lost together with its launcher"
-        try:
-            name = signal.Signals(self.signal or 0).name
-        except ValueError:
-            name = f"signal {self.signal}"
-        return f"killed by {name}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from training.fleet.ended import Ended, EndKind
 from training.fleet.job import EndReason
 from training.fleet.words import LOG_LINE_CHARS_MAX
 from training.fleet.work import types as t
-from training.fleet.work.outcome import LAST_WORDS, Ended, EndKind, Failure, judge, parse_progress
+from training.fleet.work.outcome import LAST_WORDS, Failure, judge, parse_progress
 from training.fleet.work.turn import SHUTDOWN, WITH_TRAINER, Phase, Turn, is_due
 
 News = (

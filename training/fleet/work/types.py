@@ -13,8 +13,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from training.fleet.ended import Ended
 from training.fleet.words import Action as Order
-from training.fleet.work.outcome import Ended, Failure
+from training.fleet.work.outcome import Failure
 
 
 class OnSilence(StrEnum):

@@ -17,10 +17,10 @@ from training.fleet.database import Writer
 from training.fleet.datasets.pieces import Catalogue
 from training.fleet.datasets.references import References, unknown
 from training.fleet.datasets.shelf import DatasetShelf
+from training.fleet.describe import Describer, describe_command
 from training.fleet.edits import sentence
 from training.fleet.job import Needs
 from training.fleet.manifest import JobSpec, Manifest, ManifestError, load_manifest
-from training.fleet.plans.describe import Describer, describe_command
 from training.fleet.plans.notes import notes
 from training.fleet.protocol import Refusal, ReloadReply, Slug
 from training.fleet.roster import Plan

@@ -65,7 +65,7 @@ class Stopped(Exception):  # noqa: N818 - nothing went wrong
 
 
 class Source(Protocol):
-    """Where data sets come from; :class:`training.fleet.datasets.client.DatasetCalls` is one."""
+    """Where data sets come from; :class:`training.fleet.calls.datasets.DatasetCalls` is one."""
 
     def listing(self, dataset_id: str, *, tries: int | None = None) -> Listing: ...
 

@@ -1,0 +1,34 @@
+"""The chain of the audit: each row's digest covers the row before it, for the one who writes and all who check."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from training.fleet.protocol import AuditEntry
+
+NOBODY = "0" * 64  # what the first row follows
+
+
+def first_broken(entries: Iterable[AuditEntry], previous: str = NOBODY) -> int | None:
+    """The number of the first row that does not follow from the one before; None when the chain is whole.
+
+    ``previous`` is the digest of the row before the first one given.
+    """
+    for entry in entries:
+        row = msgspec.structs.asdict(entry)
+        del row["digest"]
+        if entry.digest != digest(previous, row):
+            return entry.seq
+        previous = entry.digest
+    return None
+
+
+def digest(previous: str, row: Mapping[str, Any]) -> str:
+    """SHA-256 over the digest before and the row as canonical JSON."""
+    text = json.dumps([previous, dict(row)], sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
