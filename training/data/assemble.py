@@ -21,7 +21,10 @@ from training.data.windows import class_spans, plan_windows
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """What to build. ``like``: an existing schema that the result must have, to score new recordings with a model."""
+    """The options of a build.
+
+    ``like``: an existing schema that the result must have, to score new recordings with a model.
+    """
 
     window_s: float = 4.0
     stride_s: float = 2.0

@@ -1,4 +1,4 @@
-"""What a behaviour is, and the scratch files that behaviours work on.
+"""Behaviours, and the scratch files that behaviours work on.
 
 Each behaviour is a generator that does one short step between two yields; a pacer sleeps between the steps, so that
 the same behaviour can run hot or throttled. They enter themselves into ``BEHAVIOURS`` when their modules are imported.
@@ -18,7 +18,7 @@ from training.data.words import WORDS
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Context:
-    """What a behaviour works with: its own scratch folder (already filled), its randomness, its intensity, and whom
+    """The surroundings of a behaviour: its own scratch folder (already filled), its randomness, its intensity, and whom
     it may talk to."""
 
     scratch: Path

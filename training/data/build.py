@@ -63,7 +63,7 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
-    """What was built, for a person or as JSON."""
+    """The summary of a build, for a person or as JSON."""
 
     episodes: int
     baselines: int
@@ -264,7 +264,7 @@ def _is_baseline(extracted: Extract) -> bool:
 
 
 def _nothing_good(found: Sequence[Extract]) -> str:
-    """Why there is nothing to cut windows from; a baseline never becomes windows."""
+    """Explain why there is nothing to cut windows from; a baseline never becomes windows."""
     others = [e for e in found if not _is_baseline(e)]
     if not others:
         return (

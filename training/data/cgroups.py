@@ -23,7 +23,7 @@ class CgroupError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cgroup:
-    """Where the files of one control group lie: one folder a version 1 controller, and the version 2 folder."""
+    """The folders of one control group: one folder a version 1 controller, and the version 2 folder."""
 
     v1: dict[str, Path] = field(default_factory=dict)
     v2: Path | None = None
@@ -87,7 +87,7 @@ def _existing(mount: Path, below: str) -> Path:
 
 
 def is_bounded(group: Cgroup) -> bool:
-    """Whether someone gave the group less than the machine: that is what makes it worth calling a container.
+    """Return True when the group was given less than the machine: that is what makes it worth calling a container.
 
     Desktops put every program into a group of its own, without limits; there the machine is the better view.
     """
@@ -101,7 +101,7 @@ def is_bounded(group: Cgroup) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What a container may use. ``cpu_cores`` may be a fraction; rates are bytes a second of the scratch's disk."""
+    """The limits of a container. ``cpu_cores`` may be a fraction; rates are bytes a second of the scratch's disk."""
 
     cpu_cores: float
     memory_bytes: int

@@ -24,7 +24,7 @@ class Mode(StrEnum):
 
 
 class View(StrEnum):
-    """Whose numbers a recording holds: a whole machine's, or one container's own."""
+    """The origin of a recording's numbers: a whole machine's, or one container's own."""
 
     MACHINE = "machine"
     CONTAINER = "container"

@@ -1,4 +1,4 @@
-"""Which classes are benign: said by the owner or by a usual word, never guessed from an order.
+"""The benign classes: said by the owner or by a usual word, never guessed from an order.
 
 Every alarm, false alarm and threshold follows from this one choice, so what is ambiguous is refused. The schema keeps
 the owner's names (`FeatureSchema.benign`); `benign_of` reads them back, also from data sets made before there was
@@ -30,7 +30,10 @@ class Benign:
 def choose_benign(
     classes: Sequence[str], said: Sequence[str] = (), *, none: bool = False
 ) -> Benign:
-    """Which of ``classes`` are benign. ``said`` is what --benign names, ``none`` is --no-benign. Raises DataError."""
+    """Choose the benign ones of ``classes``.
+
+    ``said`` is what --benign names, ``none`` is --no-benign. Raises DataError.
+    """
     if none and said:
         raise DataError("--benign and --no-benign contradict each other: give one of them.")
     if none:

@@ -1,4 +1,4 @@
-"""Which columns of a table are channels, and which of the channels are not what a detector should see.
+"""The columns of a table that are channels, and the channels that a detector should not see.
 
 A row number, an id or a running total among the channels makes a perfect detector of noise. So a name that is nearly
 one with a meaning is refused with the right word, and values that look like an id or a total are refused with the flags
@@ -35,7 +35,7 @@ ROUNDING_MAX = 0.01  # of a channel's standard deviation
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """What the user said: columns hidden from realistic, left out, running totals, or levels all the same."""
+    """The user's word on columns: hidden from realistic, left out, running totals, or levels all the same."""
 
     oracle: tuple[str, ...] = ()
     ignore: tuple[str, ...] = ()
@@ -154,7 +154,7 @@ def suspects(
     host: NDArray[np.str_],
     t_start: NDArray[np.float64],
 ) -> Suspects:
-    """What the channels of windows X (N, C, T) look like."""
+    """Collect what is suspicious in the channels of windows X (N, C, T)."""
     found: dict[str, list[str]] = {kind: [] for kind in Suspects.__dataclass_fields__}
     of_class, of_host, recording = (
         np.unique(column, return_inverse=True)[1] for column in (label, host, episode)

@@ -248,7 +248,7 @@ def _index(windows: WindowSet) -> pl.DataFrame:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dataset:
-    """What one mode may see of a processed data set. All arrays have N rows, in the same order.
+    """The part of a processed data set that one mode may see. All arrays have N rows, in the same order.
 
     ``features`` float32 (N, F) or None; ``tensors`` float32 (N, C, T), a read-only memory map, or None; ``y`` int64
     by ``label_map``; ``benign`` names the classes that raise no alarm (empty: nothing does); ``schema`` is the mode's
@@ -395,7 +395,7 @@ def _read_features(path: Path, manifest: Manifest, index: pl.DataFrame) -> NDArr
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Validation:
-    """What the validator found: how many episodes there are, and the quarantined ones with their reasons."""
+    """The validator's findings: how many episodes there are, and the quarantined ones with their reasons."""
 
     episodes: int
     baselines: int

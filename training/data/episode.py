@@ -116,7 +116,7 @@ def find_episodes(root: Path) -> list[Path]:
 
 
 def _holds_meta(folder: Path) -> bool:
-    """Whether it is an episode's folder. Raises OSError for one that may not be looked into."""
+    """Return True for an episode's folder. Raises OSError for one that may not be looked into."""
     try:
         (folder / META).stat()
     except FileNotFoundError:
@@ -174,7 +174,7 @@ def read_members(path: Path) -> dict[str, bytes]:
 
 
 def carries_checksum(path: Path) -> bool:
-    """Whether damage to a packed episode is seen whatever it hits; those of before carry none. True for a folder."""
+    """Return True when every damage to a packed episode is noticed (older ones carry no checksum), and for a folder."""
     if path.is_dir():
         return True
     try:

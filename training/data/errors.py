@@ -1,4 +1,4 @@
-"""What can be wrong with data, as exceptions whose text is one sentence for a person.
+"""The faults that data can have, as exceptions whose text is one sentence for a person.
 
 DataError          the data themselves: exit code 65, never retried
   SchemaMismatch   data of another schema than expected; names the first field that differs

@@ -37,7 +37,10 @@ CODE_DIGEST = _code_digest()
 
 @dataclass(frozen=True, slots=True)
 class Extract:
-    """What a build keeps of an episode. ``grid`` has the episode's own channels; None when it was not usable."""
+    """The part of an episode that a build keeps.
+
+    ``grid`` has the episode's own channels; None when it was not usable.
+    """
 
     verdict: Verdict
     grid: Grid | None
@@ -67,7 +70,7 @@ def extract(path: Path, sample_hz: float | None = None) -> Extract:
 
 
 def remembered(path: Path, memory: Path, sample_hz: float | None = None) -> Extract | None:
-    """What an earlier build kept of this very file, if anything."""
+    """Load what an earlier build kept of this very file, if anything."""
     try:
         return _decode((memory / key(path, sample_hz)).read_bytes())
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, msgspec.MsgspecError):

@@ -42,7 +42,7 @@ class Pair(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kinship:
-    """Which recordings are kin. ``recording`` (N) names, for each window, the one that all its kin count as."""
+    """The kinship of recordings. ``recording`` (N) names, for each window, the one that all its kin count as."""
 
     recording: NDArray[np.str_]
     equal: tuple[Pair, ...]  # whose windows are copies of which recording's, of any host
@@ -225,7 +225,7 @@ def of_two_hosts(strangers: tuple[str, str, str, str]) -> str:
 def _equal_windows(
     X: NDArray[np.float32], whole: Digests, of: IntArray, chance: _Chance
 ) -> Counter[tuple[int, int]]:
-    """How many telling windows two recordings have in common, by their numbers; each is held against its first one."""
+    """Count the telling windows that two recordings share, by their numbers; each is compared with its first one."""
     order = np.lexsort((of, whole))
     same = np.r_[False, whole[order][1:] == whole[order][:-1]]
     first = np.maximum.accumulate(np.where(same, 0, np.arange(order.size)))
@@ -314,7 +314,7 @@ class _Chance:
 
 
 class _Frequencies(NamedTuple):
-    """How often each value occurred; one that did not is held for half as frequent as one seen once."""
+    """The frequency of each value; one that did not is held for half as frequent as one seen once."""
 
     values: NDArray[np.float32]
     bits_of: NDArray[np.float64]

@@ -275,7 +275,10 @@ def window_starts(
 
 
 def stretch_edges(t: NDArray[np.float64], label: NDArray[Any], hz: float) -> NDArray[np.int64]:
-    """Where stretches without a break begin, and the end. A break is a gap, a step too short, or a change of label."""
+    """Find where stretches without a break begin, and the end.
+
+    A break is a gap, a step too short, or a change of label.
+    """
     steps = np.diff(t)
     broken = (steps > GAP / hz) | (steps < SHORT / hz) | (label[1:] != label[:-1])
     edges: NDArray[np.int64] = np.r_[0, np.flatnonzero(broken) + 1, t.size]

@@ -185,7 +185,7 @@ def _as_float32(X: NDArray[Any]) -> NDArray[np.float32]:
 
 
 def _booleans(values: NDArray[Any]) -> NDArray[np.bool_]:
-    """Which channels are hidden; text says true or false, as ``bool("False")`` would be true."""
+    """Read which channels are hidden; text says true or false, as ``bool("False")`` would be true."""
     if values.dtype.kind in "fiub" and np.isin(values, (0, 1)).all():
         return values.astype(bool)
     words = [str(value).strip().casefold() for value in values.astype(str).tolist()]

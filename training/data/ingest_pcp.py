@@ -81,7 +81,7 @@ METRICS: dict[str, tuple[str, Kind]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PcpCut:
-    """How archives become windows. Counts are of samples and windows, so that any rate makes sense."""
+    """The way in which archives become windows. Counts are of samples and windows, so that any rate makes sense."""
 
     every_s: float = 60.0
     window_samples: int = 16
@@ -309,7 +309,7 @@ def _metric(table: pl.DataFrame, name: str) -> NDArray[np.float64]:
 
 @dataclass(frozen=True, slots=True)
 class _Stretch:
-    """What an archive holds, compressed: the baseline's rows (B, C), and the rest (S, C); each with its times."""
+    """The content of an archive, compressed: the baseline's rows (B, C), and the rest (S, C); each with its times."""
 
     baseline: NDArray[np.float32]
     values: NDArray[np.float32]

@@ -24,7 +24,7 @@ RUN_MIN = 4.0  # rows in a row with rising times, on average, that shuffling doe
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cut:
-    """How recordings become windows; ``hz`` None: read off the times. ``t_unit`` None: nobody said it."""
+    """The way in which recordings become windows; ``hz`` None: read off the times. ``t_unit`` None: nobody said it."""
 
     window_s: float | None = None
     stride_s: float | None = None  # None: half a window
@@ -99,7 +99,7 @@ def check_numbers(path: Path, table: pl.DataFrame, names: Sequence[str]) -> None
 
 
 def _other_than_numbers(column: pl.Series) -> str:
-    """What a column holds instead; where it is text, the first that is no number, as one cell spoils them all."""
+    """Describe what a column holds instead of numbers; of text, the first cell that is no number, as one spoils all."""
     odd = pl.Series(dtype=pl.Int64)
     if column.dtype == pl.String:
         odd = (column.is_not_null() & column.cast(pl.Float64, strict=False).is_null()).arg_true()

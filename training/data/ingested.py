@@ -128,7 +128,7 @@ def own_episodes(X: NDArray[Any], channels: Sequence[str]) -> NDArray[np.str_]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Said:
-    """What the user said of the classes: names by number, and which are benign."""
+    """The user's word on the classes: names by number, and which are benign."""
 
     labels: tuple[str, ...] = ()
     benign: tuple[str, ...] = ()

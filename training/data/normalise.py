@@ -60,7 +60,7 @@ class Baselines(msgspec.Struct, frozen=True, kw_only=True):
         return RULE if self.fleet is not None else NO_BASELINES
 
     def without(self, hosts: Sequence[str]) -> list[str]:
-        """Which of these hosts have no baseline of their own."""
+        """Return those of these hosts that have no baseline of their own."""
         return sorted(set(hosts) - set(self.hosts))
 
 

@@ -99,7 +99,10 @@ def thread_switches(pid: int, proc: Path = PROC) -> float | None:
 
 
 def open_sockets(pid: int, proc: Path = PROC) -> float | None:
-    """How many sockets a process holds. Cheap however many connections the host has: /proc/net/tcp is not read."""
+    """Count the sockets that a process holds.
+
+    Cheap however many connections the host has: /proc/net/tcp is not read.
+    """
     folder = f"{proc}/{pid}/fd"
     count = 0
     try:

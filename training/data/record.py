@@ -46,7 +46,10 @@ _HOST_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")  # what a plan's tra
 
 @dataclass(frozen=True, kw_only=True)
 class Order:
-    """What to record. ``notes`` goes into meta.json as it is; ``background`` runs all the time, in no phase."""
+    """The order for a recording.
+
+    ``notes`` goes into meta.json as it is; ``background`` runs all the time, in no phase.
+    """
 
     scenario: str
     host: str
@@ -61,7 +64,7 @@ class Order:
 
 @dataclass
 class Tape:
-    """What was heard: sample times, samples, and the phases as they really began."""
+    """The recorded samples: sample times, samples, and the phases as they really began."""
 
     t: list[float] = field(default_factory=list)
     samples: list[Sample] = field(default_factory=list)

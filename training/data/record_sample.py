@@ -116,7 +116,7 @@ def own_network() -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """How a sample is recorded; ``short``: one take of each scenario."""
+    """The settings for recording a sample; ``short``: one take of each scenario."""
 
     seed: int
     duration_s: float

@@ -34,7 +34,7 @@ class Phase:
     company: Phase | None = None
 
     def all(self) -> tuple[Phase, ...]:
-        """Whatever is to be started when this phase begins."""
+        """All behaviours that start when this phase begins."""
         return tuple(p for p in (self, self.company) if p is not None and p.behaviour is not None)
 
 
@@ -60,7 +60,10 @@ SCENARIOS: dict[str, Scenario] = {
 
 
 def phase_labels() -> dict[str, str]:
-    """Which phases are benign and which malicious-like; written into each recording's ``meta.json``."""
+    """Name the phases that are benign and those that are malicious-like.
+
+    Written into each recording's ``meta.json``.
+    """
     labels = {name: "malicious" if b.malicious else "benign" for name, b in BEHAVIOURS.items()}
     return {IDLE: "benign", **labels}
 

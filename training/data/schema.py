@@ -23,7 +23,7 @@ SCHEMA_FILE = "feature_schema_v1.json"
 
 
 class Timing(StrEnum):
-    """Which times of a data set are seconds; what is not is nominal, at one sample a second."""
+    """The times of a data set that are seconds; any other is nominal, at one sample a second."""
 
     SECONDS = "seconds"  # all
     STARTS = "starts"  # when windows begin; how long they are nobody said
@@ -137,7 +137,7 @@ def require_same(expected: FeatureSchema, found: FeatureSchema) -> None:
 
 
 def first_difference(expected: Any, found: Any, path: str = "") -> tuple[str, Any, Any]:
-    """Where two plain values first differ, and what stands there. They must differ."""
+    """Find where two plain values first differ, and what stands there. They must differ."""
     if isinstance(expected, dict) and isinstance(found, dict):
         for key in [*expected, *(k for k in found if k not in expected)]:
             if expected.get(key, "(absent)") != found.get(key, "(absent)"):

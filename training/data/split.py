@@ -1,4 +1,4 @@
-"""Which episodes train, stop, calibrate and test: leak-free by construction, and asserted again afterwards.
+"""The episodes that train, stop, calibrate and test: leak-free by construction, and asserted again afterwards.
 
 An episode is the unit everywhere: overlapping windows of one recording are near-copies of each other, and a split that
 shares an episode between two sides measures memory instead of detection.
@@ -34,7 +34,7 @@ class SplitError(ValueError):
 
 
 class Recipe(StrEnum):
-    """How the test side is chosen."""
+    """The way in which the test side is chosen."""
 
     HOST = "host"  # the hosts that are not train hosts
     TIME = "time"  # the latest episodes
@@ -42,7 +42,7 @@ class Recipe(StrEnum):
 
 
 class Side(StrEnum):
-    """What a window is used for; the order is that of the reports."""
+    """The use of a window; the order is that of the reports."""
 
     TRAIN = "train"
     VAL = "val"
@@ -52,7 +52,7 @@ class Side(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SideCount:
-    """How much one side holds."""
+    """The counts of one side."""
 
     windows: int
     episodes: int
@@ -323,7 +323,7 @@ def _check_sides(split: Split, y: IntArray, *, supervised: bool, wants_cal: bool
 
 
 def _assert_leak_free(split: Split, episodes: _Episodes) -> None:
-    """What the construction promises, checked on the result: a leak is a programmer's mistake and never goes on."""
+    """Check on the result what the construction promises: a leak is a programmer's mistake and never goes on."""
     seen: dict[int, Side] = {}
     for side in Side:
         for row in np.unique(episodes.of_window[split.side(side)]).tolist():

@@ -191,7 +191,10 @@ def read_baseline(
 
 
 def _is_index(table: pl.DataFrame) -> bool:
-    """Whether it has an index's columns, of their types and without gaps; only such a table has a digest."""
+    """Return True when the table has an index's columns, of their types and without gaps.
+
+    Only such a table has a digest.
+    """
     return table.schema == INDEX_SCHEMA and not any(table.null_count().row(0))
 
 

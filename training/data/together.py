@@ -119,7 +119,7 @@ def _odd_ones_out(
 
 
 def _majority(votes: Counter[str]) -> str | None:
-    """What most say; None where as many say something else."""
+    """Return what most say; None where as many say something else."""
     ranked = votes.most_common(2)
     return None if len(ranked) > 1 and ranked[0][1] == ranked[1][1] else ranked[0][0]
 
@@ -134,7 +134,7 @@ def _declaration(channel: ChannelInfo) -> str:
 
 
 def _of_schema(channel: ChannelSpec) -> str:
-    """What a recording has to declare; the schema's unit of a counter is that of its rate."""
+    """Return what a recording has to declare; the schema's unit of a counter is that of its rate."""
     unit = channel.unit.removesuffix("/s") if channel.kind == Kind.COUNTER else channel.unit
     return f"a {channel.kind} in {unit} for {' and '.join(sorted(channel.modes))}"
 

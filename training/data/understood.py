@@ -26,7 +26,9 @@ NO_WINDOW = "it is shorter than a window"
 
 
 class Understood(msgspec.Struct, frozen=True, kw_only=True):
-    """What was read as what. Times in seconds; ``sample_hz``, ``window_s`` and ``stride_s`` null where unknown.
+    """The roles in which the parts of a data set were read.
+
+    Times in seconds; ``sample_hz``, ``window_s`` and ``stride_s`` null where unknown.
 
     ``roles`` says what columns (or arrays) mean, those that are channels left out. ``hosts``, ``classes``: windows of
     each, 0 included. ``recordings`` counts those that could give windows, ``without_window`` the ones that gave none,
@@ -109,7 +111,7 @@ class Understood(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read(validation: Path) -> Understood | None:
-    """What the data set of this validation table was understood to be; None where it was made before this was kept.
+    """Read what this validation table's data set was understood to be; None where it was made before this was kept.
 
     Raises DataError when the file cannot be read.
     """
@@ -123,7 +125,7 @@ def read(validation: Path) -> Understood | None:
 
 
 def metadata(understood: Understood | None) -> dict[str, str]:
-    """What goes into the validation table's file beside its rows."""
+    """Return what goes into the validation table's file beside its rows."""
     return {} if understood is None else {KEY: msgspec.json.encode(understood).decode()}
 
 
@@ -140,7 +142,7 @@ def recordings_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def counts_of(values: NDArray[np.str_], names: Sequence[str]) -> dict[str, int]:
-    """How often each of ``names`` occurs, 0 included."""
+    """Count how often each of ``names`` occurs, 0 included."""
     found, counts = np.unique(values, return_counts=True)
     known = dict(zip(found.tolist(), counts.tolist(), strict=True))
     return {name: known.get(name, 0) for name in names}

@@ -34,7 +34,7 @@ Finding = Callable[[Episode], Iterator[str]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """What is known of one episode: its row in the validation table, and its meta data when these could be read."""
+    """The findings on one episode: its row in the validation table, and its meta data when these could be read."""
 
     episode_id: str
     meta: Meta | None
@@ -129,7 +129,7 @@ def _identity(meta: Meta, name: str) -> Iterator[str]:
 
 
 def _time(episode: Episode) -> Iterator[str]:
-    """What makes every other question meaningless."""
+    """Check the times: without sound ones every other question is meaningless."""
     meta, t = episode.meta, episode.t
     if not (0 < meta.sample_hz < 10_000 and meta.duration_s > 0 and meta.started_at >= 0):
         yield "Its sampling rate, duration or start is not a sensible number."

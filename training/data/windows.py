@@ -70,7 +70,7 @@ def _rate(edges: Floats, t: Floats, counted: Floats) -> Floats:
 
 
 def _holes(edges: Floats, t: Floats, limit_s: float) -> Bools:
-    """Which grid rows overlap a stretch longer than ``limit_s`` without a complete sample."""
+    """Mark the grid rows that overlap a stretch longer than ``limit_s`` without a complete sample."""
     holes = np.zeros(len(edges) - 1, dtype=bool)
     if not len(t):
         return ~holes

@@ -22,14 +22,14 @@ STATE_VARIABLE = "CIS490_STATE_DIR"
 
 
 class Mode(StrEnum):
-    """Which channels a model may see: a deployed detector's, or also the laboratory's."""
+    """The channels a model may see: a deployed detector's, or also the laboratory's."""
 
     REALISTIC = "realistic"
     ORACLE = "oracle"
 
 
 class Recipe(StrEnum):
-    """How the test side is set apart."""
+    """The way in which the test side is set apart."""
 
     HOST = "host"
     SAMPLE = "sample"

@@ -30,7 +30,7 @@ _AT_ONCE = 1 << 20  # cells of (ways, episodes) worked on at a time
 
 @dataclass(frozen=True, slots=True)
 class Chance:
-    """How often labels dealt by chance lie at least as far from 0.5, on the same side, as those that were seen."""
+    """The share of random labellings whose AUROC lies as far from 0.5 as the one seen, or farther, on its side."""
 
     p: float
     ways: int  # counted or drawn

@@ -75,7 +75,7 @@ class _Threshold(msgspec.Struct):
 
 
 class _Members(msgspec.Struct):
-    """What scoring and comparing need of a checkpoint."""
+    """The members of a checkpoint that scoring and comparing need."""
 
     model: str
     mode: str
@@ -244,7 +244,7 @@ class StateFile:
         return state
 
     def stranger(self) -> str | None:
-        """Why a state that lies here is another run's, so that this one starts afresh; None where none does."""
+        """Return why the saved state here is another run's (this run then starts afresh); None where none is."""
         header, _ = self._read()
         if header.get("run_key") in (None, self._run_key):
             return None

@@ -1,4 +1,4 @@
-"""What the fleet sees of a trainer: exit codes, progress lines, and the polite stop.
+"""A trainer as the fleet sees it: exit codes, progress lines, and the polite stop.
 
 Standard library only, so that a signal is answered properly while the ML libraries are still being
 imported. A trainer of one's own may keep the same contract in any language
@@ -22,7 +22,7 @@ from training.clock import Clock, SystemClock
 
 
 class Exit(IntEnum):
-    """How a trainer ends. 2 and 65 are final: trying again cannot help."""
+    """The exit codes of a trainer. 2 and 65 are final: trying again cannot help."""
 
     DONE = 0
     BAD_ARGUMENTS = 2

@@ -1,4 +1,4 @@
-"""What a model is worth on the test side: numbers with intervals, and the price of its alarms.
+"""Metrics of a model on the test side: numbers with intervals, and the price of its alarms.
 
 Scores come in as `Scored`; the threshold comes from calibration data as an `OperatingPoint` and is never touched again;
 `evaluate` turns both into an `Evaluation`. Intervals resample episodes, not windows (see `resample`).
@@ -308,7 +308,7 @@ def _renamed(measure: Measure, name: str) -> Measure:
 
 
 def support_of(scored: Scored, classes: Classes) -> dict[str, int]:
-    """How many episodes carry each metric: those of the smallest class for whatever compares classes."""
+    """Count the episodes that carry each metric: those of the smallest class for whatever compares classes."""
     carrying = [int(np.unique(scored.episode[scored.y == k]).size) for k in np.unique(scored.y)]
     smallest = min(carrying)
     if by_class(scored, classes) and len(carrying) > 2:

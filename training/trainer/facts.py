@@ -1,4 +1,4 @@
-"""What a report's figures are to the rules of the verdict: named values, and words for the sentences.
+"""A report's figures as the rules of the verdict see them: named values, and words for the sentences.
 
 Pure, from the report's JSON values; the rules themselves are in `verdict`.
 """
@@ -163,7 +163,7 @@ class Facts:
         return interval(self.fpr)
 
     def above(self, rate: float) -> float:
-        """How many times the promise a rate is; 0.15 is 1.5 times 0.1, whatever floating point makes of it."""
+        """Divide a rate by the promised one; 0.15 is 1.5 times 0.1, whatever floating point makes of it."""
         return round(rate / self.target_fpr, 9)
 
     @property

@@ -12,7 +12,7 @@ from training.trainer.task import Fitted, Task
 
 
 class Takes(StrEnum):
-    """What a family learns from."""
+    """The kind of input that a family learns from."""
 
     FEATURES = "features"
     TENSORS = "tensors"

@@ -169,7 +169,7 @@ def _common(patience: int) -> tuple[Hyper, ...]:
 def _torch(
     *, epochs: int, batch: int, lr: float, decay: float, dropout: float, patience: int
 ) -> tuple[Hyper, ...]:
-    """What every network takes; the defaults are chosen per family (see docs/trainer-contract.md)."""
+    """The flags that every network takes; the defaults are chosen per family (see docs/trainer-contract.md)."""
     return (
         *_common(patience),
         _int("epochs", epochs, 1, 10_000, "most passes over the training windows"),
@@ -257,7 +257,7 @@ RUN_MODELS = tuple(model for model in MODELS if model not in SSL_MODELS)
 
 
 def describe(program: str, models: Sequence[str]) -> dict[str, Any]:
-    """What ``--describe`` prints: every model's hyperparameters, and a digest to compare hosts by."""
+    """Return the answer to ``--describe``: every model's hyperparameters, and a digest to compare hosts by."""
     described = {
         model: {"hyper": {hyper.key: hyper.describe() for hyper in MODELS[model]}}
         for model in models

@@ -103,7 +103,7 @@ class Gbt:
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """How boosting from one start went until the validation loss stopped falling."""
+    """The course of boosting from one start, until the validation loss stopped falling."""
 
     rounds: int
     temperature: float

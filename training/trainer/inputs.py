@@ -120,7 +120,7 @@ def from_dataset(
     quarantined: tuple[Mapping[str, Any], ...] = (),
     understood: Understood | None = None,
 ) -> Inputs:
-    """What a family takes of a loaded data set; features are made from the windows where none were read."""
+    """Take from a loaded data set what a family needs; features are made from the windows where none were read."""
     assert data.tensors is not None, "trainers always load the tensors"
     features = data.features
     if features is None:
@@ -160,7 +160,7 @@ def from_dataset(
 def split_inputs(
     inputs: Inputs, *, recipe: str, train_hosts: Sequence[str], seed: int, supervised: bool
 ) -> Split:
-    """Which windows train, stop, calibrate and test; the same for equal data and arguments. Raises ``BadData``.
+    """Split the windows into four sides, the same for equal data and arguments. Raises ``BadData``.
 
     No recording is on two sides, nor is what it shares with another.
     """

@@ -1,4 +1,4 @@
-"""What an anomaly score usually is on a host, from the host's own baseline recordings.
+"""The usual level of an anomaly score on a host, from the host's own baseline recordings.
 
 Some hosts look stranger than others whatever they do, and a threshold set on some of them does not
 hold on the next. So scores are measured from the host's own level: a quantile of the scores of its
@@ -71,7 +71,7 @@ class Levels:
         )
 
     def notes(self, host: NDArray[np.str_]) -> list[str]:
-        """What a reader of the numbers must know, a sentence each."""
+        """Collect the sentences that a reader of the numbers must know."""
         if self.usual is None:
             return [NO_LEVELS]
         without = sorted(set(host.tolist()) - set(self.known))

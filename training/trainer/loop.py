@@ -24,7 +24,7 @@ FIRST, LAST = 0.05, 0.002  # learning rate at the ends, as shares of the peak
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoopSpec:
-    """What the loop is told. ``lr`` is the peak.
+    """The settings of the training loop. ``lr`` is the peak.
 
     ``before`` counts the epochs of an earlier training, for the progress lines alone.
     """

@@ -1,4 +1,4 @@
-"""What of this machine can change a result: the device, and the run key made of everything that does."""
+"""Everything of this machine that can change a result: the device, and the run key made of everything that does."""
 
 from __future__ import annotations
 

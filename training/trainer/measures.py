@@ -100,7 +100,7 @@ class AlarmMeasure:
 
 
 class CatchMeasure:
-    """What would be caught if just a given share of the benign windows raised an alarm: {name: share} of ``rates``.
+    """The share caught if just a given share of the benign windows raised an alarm: {name: share} of ``rates``.
 
     Read off the ROC curve of the windows drawn: a malicious-like window counts as caught when no more than that share
     of the benign ones scores at least as high. NaN for a row that drew a single class.
@@ -134,7 +134,7 @@ class CatchMeasure:
 
 
 class ProbabilityMeasure:
-    """Whether probabilities mean what they say: expected calibration error (top label) and Brier score (0..2)."""
+    """The trustworthiness of probabilities: expected calibration error (top label) and Brier score (0..2)."""
 
     def __init__(
         self,

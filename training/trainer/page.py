@@ -91,7 +91,7 @@ RECIPES = {
 
 
 def judged_on(report: Mapping[str, Any]) -> str:
-    """How the test was set apart, with machines as they really stand in the split."""
+    """Say in words how the test was set apart, with the machines that the split really has."""
     split = report["split"]
     unseen, seen = split.get("unseen_hosts", []), split.get("seen_hosts", [])
     test = [f"machines it has not seen: {', '.join(unseen)}"] if unseen else []
@@ -151,7 +151,7 @@ def _number(value: float, digits: int) -> str:
 
 
 def _figures(report: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """What can be drawn from this report, in reading order: {title, note, svg}."""
+    """Draw the charts that this report allows, in reading order: {title, note, svg}."""
     drawn = [
         _auroc_figure(report),
         _roc_figure(report["curves"], report["metrics"]["test"]),

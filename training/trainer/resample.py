@@ -146,7 +146,7 @@ def _dot(left: Weights, right: Weights) -> FloatArray:
 
 
 def why_no_interval(n_resamples: int) -> str | None:
-    """Why so many resamples make no interval; None when they do."""
+    """Return the reason for which so few resamples make no interval; None when they do."""
     if n_resamples == 0:
         return "no interval was asked for (0 resamples)"
     if n_resamples < FEWEST_RESAMPLES:

@@ -71,7 +71,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """What a checkpoint says of every window of a data set; ``inputs`` and ``scored`` are in its order."""
+    """The answers of a checkpoint for every window of a data set; ``inputs`` and ``scored`` are in its order."""
 
     document: Mapping[str, Any]
     inputs: Inputs
@@ -215,7 +215,7 @@ def split_again(judged: Judged) -> Split:
 
 
 def remarks(judged: Judged, side: NDArray[np.str_] | None) -> list[str]:
-    """What a reader of the scores must know, a sentence each: which rows are no test, and how unlike the data are."""
+    """Collect what a reader of the scores must know: which rows are no test, and how unlike the data are."""
     from training.data.schema import Timing
     from training.trainer import ranges
     from training.trainer.seen import NEW, why_unknown

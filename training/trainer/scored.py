@@ -45,7 +45,7 @@ class Classes:
         return tuple(name for name in self.names if name not in self.benign)
 
     def quiet(self, y: IntArray) -> NDArray[np.bool_]:
-        """Which of the windows of classes ``y`` are benign."""
+        """Return True for each window of ``y`` whose class is benign."""
         return np.isin(y, [self.names.index(name) for name in self.benign])
 
     def in_order(self, y: IntArray) -> IntArray:
@@ -180,7 +180,7 @@ class Scored:
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How often a host decides: seconds from one decision to the next.
+    """The pace of a host's decisions: seconds from one to the next.
 
     ``of`` is "host", or "recording" where recordings of one host overlap on a clock that may begin anew with each of
     them: whether they ran side by side cannot be known then, and the pace is that of one.

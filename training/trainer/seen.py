@@ -1,4 +1,4 @@
-"""Which windows a model has seen, by content: kept in its checkpoint, asked by ``score`` and ``compare``.
+"""The windows that a model has seen, known by content: kept in its checkpoint, asked by ``score`` and ``compare``.
 
 Windows that are cut from the same samples elsewhere are known by marks: runs of a quarter of a window that their own
 content draws, four to eight in a window, so that both cuts draw the same.
@@ -70,7 +70,7 @@ def _unpacked(kept: dict[Side, str] | None, what: str, side: Side) -> Digests:
 
 
 def keep(inputs: Inputs, split: Split) -> Seen:
-    """What a checkpoint keeps of the windows on each side."""
+    """Return what a checkpoint stores of the windows on each side."""
     digests = inputs.window_digests
     if digests.size > MOST_WINDOWS:
         return Seen(sides=None)
@@ -125,13 +125,13 @@ def sides_by_content(document: Mapping[str, Any], inputs: Inputs) -> NDArray[np.
 
 
 def same_data(document: Mapping[str, Any], inputs: Inputs) -> bool:
-    """Whether the model was trained on this very data set."""
+    """Return True when the model was trained on this very data set."""
     key = document.get("run_key")
     return isinstance(key, dict) and key.get("data") == inputs.digest
 
 
 def why_unknown(document: Mapping[str, Any]) -> str:
-    """Why a checkpoint cannot say what its model has seen."""
+    """Return the reason for which a checkpoint does not know what its model has seen."""
     return WITHOUT if document.get("seen") is None else TOO_MANY
 
 

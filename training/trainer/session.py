@@ -119,7 +119,7 @@ def _split(args: TrainerArgs, inputs: Inputs, *, supervised: bool) -> Split:
 
 
 def _levels(inputs: Inputs, task: Task, fitted: Fitted) -> Levels:
-    """Where each host's anomaly scores usually are."""
+    """Measure the usual level of each host's anomaly scores."""
     quiet = baseline_scores(fitted, inputs)
     trained = sorted(set(inputs.host[task.split.train].tolist()))
     return Levels.trained(quiet, inputs.baseline_host, on=trained)
@@ -186,7 +186,7 @@ def _judge(
 
 
 def _notes(args: TrainerArgs, inputs: Inputs, split: Split, levels: Levels | None) -> list[str]:
-    """What a reader of the numbers must know beside the split, one sentence each."""
+    """Collect the sentences, beside those on the split, that a reader of the numbers must know."""
     notes = [] if levels is None else levels.notes(inputs.host)
     test = split.test
     notes += place_notes(inputs.episode[test], inputs.t_start[test], inputs.y[test], inputs.classes)
@@ -250,7 +250,7 @@ def _state_path(args: TrainerArgs) -> Any:
 
 
 def _write_timing(args: TrainerArgs, timing: Mapping[str, Any]) -> None:
-    """What differs between equal runs stands here, beside the report and outside the bundle."""
+    """Write what differs between equal runs, beside the report and outside the bundle."""
     args.reports_dir.mkdir(parents=True, exist_ok=True)
     path = args.reports_dir / f"{args.model}_{args.mode}_timing.json"
     checkpoint.replace(path, json.dumps(timing, indent=1).encode() + b"\n")

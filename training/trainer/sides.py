@@ -1,4 +1,4 @@
-"""Who stands where: the hosts and classes of each side, counted from the split itself, whatever its recipe was called.
+"""The sides of a split: the hosts and classes of each, counted from the split itself, whatever its recipe was called.
 
 A recipe is an intention. Which machines a model has not seen, and which classes never trained, follows from the rows.
 """

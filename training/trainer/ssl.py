@@ -35,7 +35,7 @@ MAY_LOSE = 0.02  # AUROC by which a combination may stay behind the best plain m
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """What a detector's buffers need to know of the data."""
+    """The sizes of the data that a detector's buffers follow."""
 
     channels: int
     samples: int
@@ -54,7 +54,7 @@ class Given:
 
 @dataclass(frozen=True, slots=True)
 class Views:
-    """What there is to see of n windows, a row each."""
+    """The inputs of n windows, one row each."""
 
     residuals: Tensor  # (n, C) guess minus truth of each hidden channel, over the window
     errors: Tensor  # (n, C) the same, squared before the mean
@@ -268,7 +268,7 @@ def _judge(
 def choose(
     alone: Mapping[str, float], together: Mapping[str, float]
 ) -> tuple[tuple[int, ...], str]:
-    """Which scores to combine: the usual group, unless another, or a plain method alone, is clearly better.
+    """Choose the scores to combine: the default group, unless another, or a plain method alone, is clearly better.
 
     Single scores of the network are no candidates: the best of many on a few windows is mostly luck.
     """

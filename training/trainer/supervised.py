@@ -107,7 +107,7 @@ def fit(task: Task) -> Classifier:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What the search taught: how long to train, and how sure to be."""
+    """The search's result: how long to train, and how sure to be."""
 
     temperature: float
     history: History
@@ -190,7 +190,7 @@ class _Stage:
 
 
 def _recall(keeper: Keeper) -> Found | None:
-    """What an interrupted run had found before it began to learn again."""
+    """Restore what an interrupted run had found before it began the final training."""
     facts = json.loads((keeper.load() or b"null").partition(b"\n")[0])
     return None if facts is None else Found(**facts)
 

@@ -1,4 +1,4 @@
-"""What a family is given to learn from, and what it gives back."""
+"""The values that a family learns from and those that it returns."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Outputs:
-    """What a model says of n windows: class probabilities (n, K), or one anomaly score (n,)."""
+    """A model's answers for n windows: class probabilities (n, K), or one anomaly score (n,)."""
 
     proba: FloatArray | None = None
     score: FloatArray | None = None

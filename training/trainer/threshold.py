@@ -15,7 +15,7 @@ from training.trainer.scored import Classes, Scored
 
 @dataclass(frozen=True, slots=True)
 class OperatingPoint:
-    """Where the alarm starts: a window whose score is *greater* than ``threshold`` raises one."""
+    """The threshold of the alarm: a window whose score is *greater* than ``threshold`` raises one."""
 
     target_fpr: float
     threshold: float | None  # None: the calibration data cannot support one, see reason
@@ -70,7 +70,10 @@ def operating_point(cal: Scored, target_fpr: float, *, classes: Classes) -> Oper
 
 
 def _allowed_alarms(n: int, target: float) -> int:
-    """How many of n benign scores may reach the threshold: floor((n + 1) target), safe from 0.05 * 20 = 0.999…"""
+    """Return floor((n + 1) target): the benign scores of n that may reach the threshold.
+
+    The small term keeps 0.05 * 20 = 0.999… from losing one.
+    """
     return floor((n + 1) * target + 1e-9)
 
 

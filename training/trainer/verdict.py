@@ -20,7 +20,7 @@ CLEARLY_BELOW = 0.02  # AUROC by which an anomaly detector may stay below the be
 
 
 class Level(IntEnum):
-    """How much a reader may rely on the model; the worst finding counts."""
+    """The reliance that a reader may place in the model; the worst finding counts."""
 
     GOOD = 0
     CAUTION = 1

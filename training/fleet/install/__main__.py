@@ -120,7 +120,7 @@ def _start(wish: Wish, *, changed: bool) -> list[Step]:
 
 
 def _wish_of(args: argparse.Namespace, site: Site) -> Wish:
-    """What was asked for; what was not said is as it was at the last installation."""
+    """Read what was asked for; the rest stays as it was at the last installation."""
     role, system = Role(args.role), System(args.system)
     if role is Role.RECEIVER and system is System.WINDOWS:
         raise InstallError(

@@ -1,4 +1,4 @@
-"""Whether a machine is ready to be installed on: pure judgement over facts, one sentence with its remedy each."""
+"""The readiness of a machine for an installation: pure judgement over facts, one sentence with its remedy each."""
 
 from __future__ import annotations
 

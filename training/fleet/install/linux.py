@@ -1,4 +1,4 @@
-"""What an installation on Linux with systemd consists of: a user, folders, settings, a unit. Pure: makes plans only."""
+"""The parts of an installation on Linux with systemd: a user, folders, settings, a unit. Pure: makes plans only."""
 
 from __future__ import annotations
 

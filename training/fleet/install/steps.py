@@ -24,7 +24,7 @@ class InstallError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """How a command ended; ``output`` is its standard output and error together."""
+    """The end of a command; ``output`` is its standard output and error together."""
 
     code: int
     output: str = ""
@@ -37,7 +37,7 @@ class Ran:
 
 
 class Machine(Protocol):
-    """What steps need beyond files; the seam at which tests put their own."""
+    """The machine as steps use it beyond files; tests inject their own."""
 
     def run(
         self, argv: Sequence[str], *, cwd: PurePath | None = None, user: str | None = None
@@ -56,13 +56,13 @@ class Machine(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """Where steps act: this machine, or with ``image`` a folder that stands for one that is not running."""
+    """The place where steps act: this machine, or with ``image`` a folder that stands for one that is not running."""
 
     machine: Machine
     image: Path | None = None
 
     def at(self, path: PurePath) -> Path:
-        """Where a path of the machine lies."""
+        """Return where a path of the machine lies."""
         return Path(path) if self.image is None else self.image.joinpath(*path.parts[1:])
 
 
@@ -71,7 +71,7 @@ class Step(Protocol):
 
     @property
     def says(self) -> str:
-        """What it does, as a person would say it."""
+        """Say what the step does, in a person's words."""
         ...
 
     def is_done(self, site: Site) -> bool: ...

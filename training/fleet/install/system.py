@@ -164,7 +164,7 @@ def look(wish: Wish, state: Path, clock: Clock) -> Facts:
 
 
 def ask(receiver_url: str, clock: Clock) -> ReceiverSeen:
-    """Whether a receiver answers, and what its clock says where it tells strangers.
+    """Ask a receiver for its health; return whether it answers, and its clock where it shows it.
 
     Nothing that is learned here is trusted: an encrypted receiver is not verified before this host has joined.
     """

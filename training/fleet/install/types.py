@@ -1,4 +1,4 @@
-"""What an installation is about: the wish, the facts of the machine, and how they are judged. Values alone."""
+"""The values of an installation: the request, the facts of the machine, and their judgement."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class System(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wish:
-    """What is to be installed. ``checkout`` and ``python`` are absolute paths of the machine itself."""
+    """The request of an installation. ``checkout`` and ``python`` are absolute paths of the machine itself."""
 
     role: Role
     system: System
@@ -43,7 +43,10 @@ class Wish:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReceiverSeen:
-    """What came of asking the receiver. ``now`` is its clock in epoch seconds, ``here`` ours at the same moment."""
+    """The receiver's answer to the installer.
+
+    ``now`` is its clock in epoch seconds, ``here`` ours at the same moment.
+    """
 
     trouble: str | None = None
     now: float | None = None

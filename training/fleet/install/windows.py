@@ -1,4 +1,4 @@
-"""What an installation on Windows consists of: folders, settings, a Scheduled Task. Pure: makes plans only.
+"""The parts of an installation on Windows: folders, settings, a Scheduled Task. Pure: makes plans only.
 
 The task runs as LOCAL SERVICE, which may do little, at the start of the machine. Task Scheduler does not restart what
 ended with an error code, so a second trigger starts the task every five minutes, and does nothing while it runs.

@@ -1,4 +1,4 @@
-"""What the Scheduled Task runs: the worker, with the settings of its file, and a log that cannot grow for ever.
+"""The program of the Scheduled Task: the worker, with the settings of its file and a log of bounded size.
 
 Task Scheduler keeps no output of what it starts. Here the log, and whatever is printed besides, goes to one file that
 is put aside at 2 MiB; five are kept. Imports everywhere, so that it can be tried where there is no Windows.

@@ -1,4 +1,4 @@
-"""What installing a worker means on every system: join, try what the machine can do, lose no finished work. Pure."""
+"""The steps of installing a worker on every system: join, try what the machine can do, lose no finished work. Pure."""
 
 from __future__ import annotations
 

@@ -84,7 +84,7 @@ class Contents(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass
 class Made:
-    """What a backup did."""
+    """The result of a backup."""
 
     name: str
     contents: Contents
@@ -103,7 +103,7 @@ def snapshots(folder: Path) -> list[str]:
 
 
 def read_contents(folder: Path, name: str) -> Contents:
-    """What a snapshot holds; RecoveryError when it cannot be read."""
+    """Read what a snapshot holds; RecoveryError when it cannot be read."""
     path = folder / SNAPSHOTS / name / CONTENTS
     try:
         contents = msgspec.json.decode(path.read_bytes(), type=Contents)
@@ -250,7 +250,7 @@ class Backup:
             progress("bundles", done, whole)
 
     def _bundle(self, state: State, delivery: Delivery, deep: bool, made: Made) -> bool:
-        """Whether the bundle is in the backup now; if not, its loss is noted."""
+        """Copy a bundle; return True when the backup has it now; if not, its loss is noted."""
         artifact = delivery.artifact
         source, target = state.models / artifact.path, self.folder / STORE / artifact.path
         if holds(self.fs, target, artifact.size, artifact.artifact_id if deep else None):
@@ -269,7 +269,10 @@ class Backup:
         return True
 
     def _sound(self, source: Path, target: Path, artifact: Artifact, deep: bool) -> bool:
-        """Whether the store has what the backup has. Read again with ``deep``, or where it was written to since."""
+        """Return True when the store has what the backup has.
+
+        Read again with ``deep``, or where it was written to since.
+        """
         if self.fs.size(source) != artifact.size:
             return False
         read = deep or self.fs.modified_at(source) > self.fs.modified_at(target)

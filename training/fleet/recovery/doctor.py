@@ -32,7 +32,7 @@ Progress = Callable[[str, int, int], object]
 
 @dataclass
 class Known:
-    """What of the tables the look at the store needs."""
+    """The facts of the tables that the check of the store needs."""
 
     deliveries: list[Delivery] = field(default_factory=list)
     claims: frozenset[str] = frozenset()
@@ -137,7 +137,7 @@ def set_aside(database: Database) -> Iterator[Finding]:
 def _database(
     report: Report, state: State, policy: Policy, now: float, progress: Progress
 ) -> Known | None:
-    """What the tables say, looked at on the way; None when nothing can be read of them."""
+    """Check the tables and return what they say; None when nothing can be read of them."""
     if strange_root(state.db):
         return None
     if not state.db.exists():
@@ -205,7 +205,7 @@ def _rows(
 
 
 def known_of(database: Database) -> Known:
-    """What the database says must be in the store, and whose parts may be there."""
+    """Collect what must be in the store by the database, and whose unfinished uploads may be there."""
     identity = database.one("database_id")
     known = Known(
         claims=frozenset(row["claim_id"] for row in database.all("doctor_claims")),

@@ -1,4 +1,4 @@
-"""What the doctor asks of the machine: room, files that others may read, the clock, and credentials near their end."""
+"""The doctor's checks of the machine: room, files that others may read, the clock, and credentials near their end."""
 
 from __future__ import annotations
 

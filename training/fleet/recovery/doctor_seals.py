@@ -1,4 +1,4 @@
-"""What rows say that somebody else than this program changed, took out or put in. Pure.
+"""The doctor's check of checksums: rows that another program changed, removed or added. Pure.
 
 Checksums and counts are the adapter's (:mod:`training.fleet.database_seals`); the promises that are recomputed from
 other rows are :mod:`training.fleet.recovery.doctor_rows`'s, and hold for what a bug of the program wrote, too.

@@ -1,4 +1,4 @@
-"""What follows from a job's dict and from a worker's record, worked out anew and compared. Pure."""
+"""The doctor's check of derived values: computed again from a job's dict or a worker's record, and compared. Pure."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def look_at_specs(rows: Sequence[Fields]) -> Iterator[Finding]:
 
 
 def look_at_records(rows: Iterable[Fields]) -> Iterator[Finding]:
-    """What an attempt was granted is the job that it is of; what it was trained on is what its worker said."""
+    """Check that an attempt was granted its own job, and trained on what its worker reported."""
     for row in rows:
         which = f"attempt {row['attempt']} of job {row['job_id'][:12]}"
         granted, spec = _dict(row["granted"]), _dict(row["spec"])

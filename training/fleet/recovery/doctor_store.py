@@ -1,4 +1,4 @@
-"""What the doctor asks of the store: everything that a row names is there and whole, and nothing lies about for ever.
+"""The doctor's checks of the store: everything that a row names is there and whole, and nothing lies about for ever.
 
 Reads files and changes none, so it is good beside a running receiver. The rows were read before the files: bundles
 are published before their rows are committed and never removed, so whatever a row names must be there.
@@ -208,7 +208,7 @@ class Store:
             yield Finding("parts", what, remedy, Level.WARNING)
 
     def _old(self, path: Path) -> bool:
-        """Whether a file is there, and was before the rows were read."""
+        """Return True for a file that is there, and was before the rows were read."""
         try:
             return self.fs.modified_at(path) < self.now - _IN_FLIGHT_S
         except OSError:
@@ -249,7 +249,7 @@ class Store:
             yield Finding("index", what, _INDEX_REMEDY)
 
     def _to_come(self, line: bytes) -> bool:
-        """Whether this artifact may have come after the rows were read."""
+        """Return True when this artifact may have come after the rows were read."""
         try:
             return msgspec.json.decode(line, type=IndexRow).stored_at >= self.now - _IN_FLIGHT_S
         except (msgspec.DecodeError, UnicodeDecodeError):

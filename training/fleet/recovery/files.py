@@ -81,7 +81,7 @@ def sync_way(fs: Fs, folder: Path, root: Path) -> None:
 
 
 def holds(fs: Fs, path: Path, size: int, sha256: str | None = None) -> bool:
-    """Whether a file of this size is there; with ``sha256``, of these bytes."""
+    """Return True when a file of this size is there; with ``sha256``, of these bytes."""
     if fs.size(path) != size:
         return False
     return sha256 is None or file_sha256(fs, path) == sha256
@@ -138,7 +138,7 @@ def discard_database(path: Path) -> None:
 
 @contextlib.contextmanager
 def with_rights_of_owner(state: State) -> Iterator[None]:
-    """What root does inside it does as the receiver's user."""
+    """Act with the rights of the receiver's user while root runs the body."""
     owner = owner_of(state.db)
     # So that what root once left can be written.
     give_to_owner(state.db, state.models, state.tls, state.datasets)
@@ -157,7 +157,7 @@ def with_rights_of_owner(state: State) -> Iterator[None]:
 
 
 def give_to_owner(db: Path, *folders: Path) -> None:
-    """What root wrote becomes the receiver's: its user is the one whom the database's folder belongs to.
+    """Give what root wrote to the receiver's user, the one whom the database's folder belongs to.
 
     That user may have laid links, and may swap them meanwhile: none is followed, nor is a folder that is one.
     """

@@ -1,4 +1,4 @@
-"""What the doctor finds: a sentence with the cause, a remedy, and how bad it is. Pure."""
+"""The doctor's findings: a sentence with the cause, a remedy, and how bad it is. Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SHOWN_MAX = 20  # findings of one kind; of the rest there is only a count
 
 
 class Level(StrEnum):
-    """How bad it is; a note alone leaves a fleet healthy."""
+    """The gravity of a finding; a note alone leaves a fleet healthy."""
 
     FAULT = "fault"  # a promise is broken
     WARNING = "warning"  # it will be, unless somebody acts

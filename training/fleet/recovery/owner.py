@@ -1,4 +1,4 @@
-"""Whose a state is, and doing with that user's rights what root was asked to do there.
+"""The owner of a state folder, and acting with the owner's rights when root is asked to work there.
 
 The receiver's user may have laid a link wherever it can write, also one to /etc in the place of ``models`` or ``tls``.
 What is written with that user's own rights harms nobody else, however the links lie and whenever they are swapped.
@@ -17,7 +17,7 @@ from training.fleet.storage.filesystem import CHUNK_BYTES, Fs, LocalFs
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """What decides about access: a user, its group, and further groups."""
+    """The facts that decide about access: a user, its group, and further groups."""
 
     uid: int
     gid: int
@@ -57,7 +57,7 @@ def _become(user: User) -> None:
 
 
 class ReadingAs(LocalFs):
-    """What another user may read, and put aside when it is damaged: with that user's rights for each single act."""
+    """Reading as another user, and putting damaged files aside: with that user's rights for each single act."""
 
     def __init__(self, user: User) -> None:
         super().__init__()
@@ -93,7 +93,7 @@ def reading(user: User | None, fs: Fs) -> Fs:
 
 
 def reader_of(folder: Path, owner: User | None) -> User | None:
-    """Whose rights a folder of backups is read with, while the receiver's user is acted as.
+    """Choose the rights with which a folder of backups is read while the receiver's user is acted as.
 
     Backups are mostly root's alone. One that belongs to the receiver's user may hold links of its making.
     """

@@ -41,7 +41,7 @@ FORGOTTEN = (
 
 @dataclass
 class Rebuilt:
-    """What a rebuild found."""
+    """The result of a rebuild."""
 
     completed: list[str] = field(default_factory=list)  # names of jobs
     unlisted: list[str] = field(default_factory=list)  # of these, not in the manifest

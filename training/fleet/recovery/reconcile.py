@@ -1,4 +1,4 @@
-"""What the store says of the queue: deliveries read from provenance files, and taken back into a database.
+"""The queue as the store remembers it: deliveries read from provenance files, and taken back into a database.
 
 A provenance file is laid down just before its job is completed, so a bundle with one is finished work of a claim that
 stood a moment earlier. A database that does not know of it (because it is new, or an older copy) takes it back; what
@@ -28,7 +28,7 @@ REBUILT = "rebuilt"  # in the detail of events that were made up from a provenan
 
 
 class _Said(msgspec.Struct, frozen=True):
-    """What must be in a provenance file; catalogue.provenance_of writes it."""
+    """The members that a provenance file must have; catalogue.provenance_of writes it."""
 
     artifact_id: str
     size: int
@@ -131,7 +131,7 @@ def in_order(found: Iterable[Delivery]) -> list[Delivery]:
 
 
 class Outcome(StrEnum):
-    """What became of a delivery."""
+    """The outcome of taking back a delivery."""
 
     TAKEN = "taken"  # its job is completed by it now
     KNOWN = "known"  # the database knew
@@ -258,7 +258,7 @@ class Recovery(JobQueue):
 
 
 def known_bundles(database: SqliteDatabase) -> Callable[[Artifact], bool]:
-    """Whether a bundle is one that this database names, so that others judge its bytes."""
+    """Return True for a bundle that this database names; its bytes are checked elsewhere."""
     rows: list[Mapping[str, Any]] = list(database.all("artifacts"))
     known = {row["artifact_id"] for row in rows}
     return lambda artifact: artifact.artifact_id in known

@@ -62,7 +62,7 @@ UNTOUCHED = "the state that was there is untouched"
 
 @dataclass
 class Restored:
-    """What a restore did."""
+    """The result of a restore."""
 
     snapshot: str
     contents: Contents

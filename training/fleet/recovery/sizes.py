@@ -1,4 +1,4 @@
-"""What grows on the receiver: how large it is, what bounds it, and the command that makes room."""
+"""Everything that grows on the receiver: its size, its bound, and the command that makes room."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _HISTORY = "kept for ever: it is the history"
 
 
 def grown_files(state: State) -> Iterator[Grown]:
-    """What takes room on the disk; links are not followed."""
+    """List what takes room on the disk; links are not followed."""
     uploads = state.models / INCOMING
     yield _files(
         "uploads on their way", uploads, "a week after the last byte, or the end of the attempt"
@@ -32,7 +32,7 @@ def grown_files(state: State) -> Iterator[Grown]:
 
 
 def grown_rows(row: Mapping[str, Any]) -> Iterator[Grown]:
-    """What takes room in the database; ``row`` is what ``doctor_grown`` counted."""
+    """List what takes room in the database; ``row`` is what ``doctor_grown`` counted."""
     yield Grown("jobs", row["jobs"], None, _HISTORY)
     yield Grown("attempts", row["attempts"], None, _HISTORY)
     yield Grown("events", row["events"], None, _HISTORY)

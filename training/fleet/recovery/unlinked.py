@@ -59,7 +59,7 @@ class Unlinked(LocalFs):
 
 
 def strange_root(path: Path) -> bool:
-    """Whether somebody else than root and us laid a link there."""
+    """Return True when a user other than root and us made a link there."""
     if os.name != "posix":
         return path.is_symlink()
     try:

@@ -1,1 +1,1 @@
-"""Who somebody is and how that was proven: certificates, codes, tokens, and the audit of what they did."""
+"""Identities and their proof: certificates, codes, tokens, and the audit of what was done."""

@@ -1,4 +1,4 @@
-"""Who may call which address: one table for all of them, and a request without a row in it is refused.
+"""Access to endpoints: one table for all, and a request without a row in it is refused.
 
 On loopback without TLS nobody proves to be a host, and whoever reaches the address may do what hosts and onlookers
 may; operators always prove themselves.
@@ -14,7 +14,7 @@ from training.fleet.trust.identity import Principal
 
 
 class Access(StrEnum):
-    """Whom an address serves."""
+    """The callers that an endpoint serves."""
 
     WORKER = "worker"  # hosts, each under its own name
     OPERATOR = "operator"

@@ -63,7 +63,7 @@ class FailureLimit:
 
 
 def _again(command: str = "`cis490-jobs enroll`") -> str:
-    """What helps somebody whose certificate is not good."""
+    """Name the remedy for a caller whose certificate is not accepted."""
     return f"{command} on the receiver prints the line that gets a new one"
 
 
@@ -121,7 +121,10 @@ class Door:
         raise _revoked(Role.OPERATOR, str(principal.operator))
 
     def principal(self, request: Request, kind: Access) -> Principal | None:
-        """Who calls; None for nobody. A certificate or token that is not good is refused, not overlooked."""
+        """Authenticate the caller; None for an anonymous one.
+
+        A certificate or token that is not good is refused, not ignored.
+        """
         peer = self._peer(request)
         found = LOCAL if peer.channel is Channel.LOCAL else self._certified(peer)
         if kind is Access.OWNER and (found is None or found.anybody):
@@ -148,7 +151,7 @@ class Door:
         return peer if peer is not None and peer.channel is Channel.TLS else Peer(Channel.TLS)
 
     def _certified(self, peer: Peer) -> Principal | None:
-        """Whose certificate it is, by the receiver's own list: it may have been revoked, or expired, by now."""
+        """Look up a certificate in the receiver's own list: it may have been revoked, or expired, by now."""
         if peer.fingerprint is None:
             return None
         known = self.registry.certificate(peer.fingerprint)
@@ -206,7 +209,7 @@ class Door:
         return Principal(Method.TOKEN, host_id=host, operator=named.name, shown=shown)
 
     def address(self, request: Request) -> str:
-        """Whom failures are counted against: an address, for IPv6 its network."""
+        """Return what failures are counted against: an IP address, for IPv6 its network."""
         peer: Peer | None = getattr(request.state, "peer", None)
         text = request.client.host if request.client else "this machine"
         if peer is not None and peer.channel is Channel.PROXY:

@@ -1,4 +1,4 @@
-"""Who did what to the fleet: one row an act, written in the act's own transaction, chained by digests.
+"""The audit: one row for each act on the fleet, written in the act's own transaction, chained by digests.
 
 Jobs have a history of their own (``events``); this one is about people and about who was let in. Each row's digest
 covers the row before it, so that a row that was changed, taken out or put in later shows: audit_chain.py
@@ -22,7 +22,7 @@ PAGE_MAX = 1000
 
 
 class Act(StrEnum):
-    """What is written down."""
+    """The acts that are recorded."""
 
     CANCEL = "cancel"
     REQUEUE = "requeue"

@@ -83,7 +83,7 @@ class Authority:
         return cls(folder, clock)
 
     def server_is_current(self, names: Sequence[str]) -> bool:
-        """Whether the receiver's certificate has these names and two thirds of its life are not over."""
+        """Return True when the receiver's certificate has these names and less than two thirds of its life are over."""
         try:
             known = strict_json.loads((self.folder / "server.json").read_bytes())
             begun, ends = float(known["issued_at"]), float(known["expires_at"])

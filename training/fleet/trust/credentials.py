@@ -30,7 +30,7 @@ class CredentialsError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """What the certificate in the folder is; ``valid_s`` counts from ``received_at``, by this machine's wall clock."""
+    """The certificate in the folder; ``valid_s`` counts from ``received_at``, by this machine's wall clock."""
 
     role: Role
     name: str
@@ -39,7 +39,7 @@ class Identity:
     valid_s: float
 
     def due(self, now: float) -> bool:
-        """Whether two thirds of its life are over (or the clock went back behind its beginning)."""
+        """Return True when two thirds of its life are over (or the clock went back behind its beginning)."""
         return not -_CLOCK_BACK_S < now - self.received_at < self.valid_s * 2 / 3
 
 

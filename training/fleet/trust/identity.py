@@ -1,4 +1,4 @@
-"""Who calls: what a connection shows of its other end, and whom the receiver takes it for.
+"""The caller's identity: what a connection shows of its other end, and who the receiver takes it for.
 
 A certificate names its owner by one URI, ``urn:cis490:host:NAME`` or ``urn:cis490:operator:NAME``, and by nothing
 else: common names and further alternative names are not looked at, and a certificate with two URIs names nobody.
@@ -22,14 +22,14 @@ _FINGERPRINT = re.compile(r"[0-9a-f]{64}")
 
 
 class Role(StrEnum):
-    """What a certificate makes of its owner."""
+    """The role that a certificate gives its owner."""
 
     HOST = "host"
     OPERATOR = "operator"
 
 
 class Channel(StrEnum):
-    """How a request came in."""
+    """The way in which a request came in."""
 
     LOCAL = "local"  # plain, over this machine's loopback
     TLS = "tls"
@@ -37,7 +37,7 @@ class Channel(StrEnum):
 
 
 class Method(StrEnum):
-    """What proved the caller's identity."""
+    """The proof of the caller's identity."""
 
     NONE = "none"  # whoever reaches the loopback address
     CERTIFICATE = "certificate"
@@ -55,7 +55,7 @@ class Peer:
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """Whom the receiver takes the caller for.
+    """The caller as the receiver knows it.
 
     ``host_id`` is set only when proven; a caller on loopback without TLS is nobody in particular (both are None) and
     is served by what its body says.

@@ -1,4 +1,4 @@
-"""What a host's proven identity means for jobs: which it may look at, and what becomes of them when it is expelled.
+"""A host's rights on jobs by its proven identity, and the end of its attempts when it is revoked.
 
 Like the service, these run inside one transaction of the writer.
 """

@@ -1,4 +1,4 @@
-"""How much one caller may ask: so many requests a second, with some in reserve for a bad moment."""
+"""The rate limit of one caller: so many requests a second, with a reserve for bursts."""
 
 from __future__ import annotations
 

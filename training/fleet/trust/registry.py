@@ -1,4 +1,4 @@
-"""Who has been let in: certificates, one-time codes and operators' tokens, in the database and in memory.
+"""The registry of credentials: certificates, one-time codes and operators' tokens, in the database and in memory.
 
 Changes run on the writer's thread, inside its transaction, and count once that is durable: every method that changes
 something returns what to do then. Reads are answered from memory, for every request, so that a revocation holds from
@@ -83,7 +83,7 @@ class Registry:
         )
 
     def revoked(self, fingerprint: str) -> bool:
-        """Whether this certificate was taken back."""
+        """Return True when this certificate was revoked."""
         known = self._certificates.get(fingerprint)
         return known is not None and known.revoked_at is not None
 
@@ -91,7 +91,7 @@ class Registry:
         return sorted(self._tokens.values(), key=lambda each: each.created_at)
 
     def taken_back(self, digest: str) -> bool:
-        """Whether the certificate or token with this SHA-256 was revoked."""
+        """Return True when the certificate or token with this SHA-256 was revoked."""
         known = self._certificates.get(digest) or self._tokens.get(digest)
         return known is not None and known.revoked_at is not None
 

@@ -113,7 +113,7 @@ def _load_own(context: ssl.SSLContext, folder: Path) -> None:
 
 
 def own_names(host: str, public: Sequence[str]) -> list[str]:
-    """What clients call this receiver: the names given, the address it listens on, else the machine's own name."""
+    """Return the names of this receiver for its clients: those given, its address, else the machine's own name."""
     for name in public:
         if not _NAME.fullmatch(name):
             raise ValueError(
