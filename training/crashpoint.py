@@ -16,7 +16,7 @@ VARIABLE = "CIS490_CRASH_AT"
 
 
 def armed(environment: Mapping[str, str]) -> dict[str, tuple[int, int]]:
-    """What the variable asks for: place → (passes left, signal). Raises ValueError when it makes no sense."""
+    """Read what the variable asks for: place → (passes left, signal). Raises ValueError when it makes no sense."""
     wanted = environment.get(VARIABLE)
     if not wanted:
         return {}

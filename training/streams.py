@@ -1,4 +1,4 @@
-"""What a program prints must not end it."""
+"""Standard streams that never end a program by what it prints."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ def replace_unprintable(*streams: IO[Any]) -> None:
 
 
 def has_seen_enough(error: OSError) -> bool:
-    """Whether a stream could not be written to because its reader went away (``| head``): no mistake of anybody's."""
+    """Return True when a stream's reader went away (``| head``): no mistake."""
     unnamed = os.name == "nt" and error.errno == errno.EINVAL  # as Windows says it
     return isinstance(error, BrokenPipeError) or unnamed
 
 
 def write_no_more() -> None:
-    """What the interpreter still writes to standard output at its end goes nowhere."""
+    """Discard what the interpreter still writes to standard output at its end."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

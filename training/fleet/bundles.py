@@ -24,7 +24,7 @@ GIB = 1024**3
 
 
 def complaint(sizes: Mapping[str, int], packed_bytes: int = 0) -> str | None:
-    """What is wrong with a bundle of files with these names and sizes, or ``None``."""
+    """Say what is wrong with a bundle of files with these names and sizes, or return ``None``."""
     if not sizes:
         return "there is no file in it"
     if len(sizes) > MEMBERS_MAX:
@@ -52,7 +52,10 @@ def complaint(sizes: Mapping[str, int], packed_bytes: int = 0) -> str | None:
 def sidecar_complaint(
     name: str, content: bytes, files: Mapping[str, tuple[int, str]]
 ) -> str | None:
-    """What is wrong with a checkpoint's word on its sidecar, where it has one; ``files``: name to size and SHA-256."""
+    """Say what is wrong with a checkpoint's entry for its sidecar, where it has one.
+
+    ``files``: name to size and SHA-256.
+    """
     try:
         document = json.loads(content)
     except (ValueError, RecursionError):

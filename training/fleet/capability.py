@@ -1,4 +1,4 @@
-"""What this host can do, told to the receiver with every claim.
+"""The capability of this host, sent to the receiver with every claim.
 
 Best effort and never a crash: a probe that fails leaves its field at zero, false or ``None``. Figures that change
 (free memory, free VRAM) are fresh at each call. ``python -m training.fleet.capability`` prints the answer as JSON.
@@ -73,7 +73,7 @@ class Capability:
         min_ram_gib: float = 0.0,
         min_cores: int = 0,
     ) -> tuple[bool, str]:
-        """Whether this host meets the needs: ``(True, "ok")``, or false and the first thing that is missing.
+        """Compare this host with the needs: ``(True, "ok")``, or false and the first thing that is missing.
 
         ``min_vram_gib`` constrains a CUDA device only: without ``require_cuda`` a job may run on the CPU.
         """

@@ -1,4 +1,4 @@
-"""What the control groups around this process allow. In a container they are the truth, not the machine's totals.
+"""The limits of the control groups around this process. In a container they are the truth, not the machine's totals.
 
 Reads files only, below an injected ``root``, and answers "no limit" for whatever it cannot read: outside Linux, or
 where ``/proc`` is hidden, that is the right answer.

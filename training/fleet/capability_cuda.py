@@ -63,7 +63,7 @@ class TorchDevice:
 
 @dataclass(frozen=True, slots=True)
 class TorchFacts:
-    """What torch in one environment can do. ``version`` is ``None`` when it cannot be imported."""
+    """The abilities of torch in one environment. ``version`` is ``None`` when it cannot be imported."""
 
     version: str | None = None
     devices: tuple[TorchDevice, ...] = ()
@@ -101,7 +101,7 @@ def _memory(nvml: Any, uuid: str) -> tuple[int, int]:
 
 
 def _has_nvml() -> bool:
-    """Whether the driver's library is there at all: pynvml takes 2 MiB of a small board's memory to find out."""
+    """Return True when the driver's library is there: asking pynvml takes 2 MiB of a small board's memory."""
     import ctypes
 
     try:
@@ -156,7 +156,7 @@ class CudaProbe:
         self._kept: tuple[dict[str, Any], TorchFacts, float] | None = None
 
     def facts(self) -> TorchFacts:
-        """What torch can use now: devices from its own answer, their memory fresh from the driver."""
+        """Return what torch can use now: devices from its own answer, their memory fresh from the driver."""
         known = self._known()
         return replace(known, devices=tuple(self._refreshed(device) for device in known.devices))
 
@@ -245,7 +245,7 @@ def installed_torch(python: Path) -> str | None:
 
 
 def default_cache_file(environ: Mapping[str, str] = os.environ) -> Path | None:
-    """Where the answer is kept between starts; ``None`` for an account without a home."""
+    """Return where the answer is kept between starts; ``None`` for an account without a home."""
     if base := environ.get("XDG_CACHE_HOME") or environ.get("LOCALAPPDATA"):
         return Path(base) / "cis490" / "capability.json"
     try:

@@ -1,4 +1,4 @@
-"""Where database and store meet: what the index must say, and what a provenance file holds."""
+"""The catalogue of artifacts, from the database for the store: lines of the index, and provenance files."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def first_delivery(
 def provenance_of(
     job: Job, attempt: Attempt, record: dict[str, Any] | None, *, now: float
 ) -> dict[str, Any]:
-    """How an attempt came to its bundle: enough to rebuild the job's row from the store alone.
+    """Return how an attempt came to its bundle: enough to rebuild the job's row from the store alone.
 
     ``granted`` is false where nobody knows the grant: ``spec`` is then what the plan says at the delivery.
     """

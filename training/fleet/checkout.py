@@ -1,4 +1,4 @@
-"""Where this checkout lies. Everything that is found relative to it starts here, however deep the module that asks."""
+"""The folder of this checkout. Everything that is found relative to it starts here."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which pending job a host gets: the best of the heads of every requirement class and gate, never a scan of all.
+"""The choice of a host's job: the best of the heads of every requirement class and gate, never a scan of all.
 
 A class that does not fit the host costs one comparison, one that fits one step into an index for each gate; a
 property test holds the outcome equal to a full scan.
@@ -24,7 +24,7 @@ Head = tuple[tuple[int, float, int], str]  # rank and id of a job
 
 @dataclass(frozen=True, slots=True)
 class NoJob:
-    """Why nothing was granted; ``retry_after_s`` when time alone will change that."""
+    """The reason for which nothing was granted; ``retry_after_s`` when time alone will change that."""
 
     reason: str
     retry_after_s: float | None = None
@@ -118,7 +118,7 @@ def eligible(
     prefer_cuda_grace_s: float = 300.0,
     job_age_s: float = 0.0,
 ) -> tuple[bool, str]:
-    """Whether this host may take this job now: ``(True, "ok")``, or ``(False, reason)``.
+    """Judge if this host may take this job now: ``(True, "ok")``, or ``(False, reason)``.
 
     ``job_age_s`` is how long the job has been claimable; ``prefer_cuda`` holds hosts without CUDA back until then.
     """

@@ -419,7 +419,7 @@ class FleetClient:
         return self._get(_job(ref))
 
     def explain(self, ref: str) -> dict[str, Any]:
-        """Why the job does or does not run, host by host (``ExplainReply``)."""
+        """Explain, host by host, why the job does or does not run (``ExplainReply``)."""
         return self._get(_job(ref, "explain"))
 
     def log(self, ref: str, *, attempt: int | None = None, after: int = 0) -> dict[str, Any]:

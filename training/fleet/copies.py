@@ -18,7 +18,7 @@ SESSIONS_KEPT = 32  # of one host
 
 
 def sentence(host: str) -> str:
-    """What everybody is told who asks about this host, with the remedy."""
+    """Say to whoever asks about this host what happened, with the remedy."""
     return (
         f"two machines ask as {host}, one with a copy of the other's disk, and neither gets new work: on the copy stop "
         "the worker, run it once with --new-identity, and start it with a --host-id of its own; "
@@ -27,7 +27,7 @@ def sentence(host: str) -> str:
 
 
 class Standing(StrEnum):
-    """What a session that asks for work is."""
+    """The standing of a session that asks for work."""
 
     OWN = "own"  # the one that works for this host
     NEW = "new"  # works for this host from now on; the one before has ended
@@ -58,7 +58,7 @@ class Line:
         may_be_silent: bool,
         new_round: str,
     ) -> Standing:
-        """What ``session`` is, that asks for work now.
+        """Judge the standing of ``session``, which asks for work now.
 
         ``echo`` is None for workers of before, which bring nothing back: they are told from restarts by their turns.
         ``may_be_silent``: whether silence can be held against anybody now.

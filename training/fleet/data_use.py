@@ -1,4 +1,4 @@
-"""Which jobs need a data set: what moving a name means for them, and when one may be forgotten.
+"""The use of data sets by jobs: the consequences of moving a name, and when a data set may be removed.
 
 Like the service, these run inside one transaction of the writer.
 """
@@ -17,7 +17,7 @@ _NAMED = 3  # jobs in a sentence
 
 @dataclass(frozen=True, slots=True)
 class NameMoved:
-    """What follows when a name of the plan comes to stand for another data set."""
+    """The consequences when a name of the plan comes to stand for another data set."""
 
     jobs_anew: int = 0  # that the next reload makes, because data is part of what a job is
     jobs_waiting: int = (
@@ -26,7 +26,7 @@ class NameMoved:
 
 
 def name_moved(service: Service, name: str | None, dataset_id: str) -> NameMoved:
-    """What the plan's jobs have to expect now that ``name`` stands for this data set."""
+    """Tell what happens to the plan's jobs now that ``name`` stands for this data set."""
     planned = service.plan.dataset_names.get(name or "", dataset_id)
     if planned == dataset_id:
         return NameMoved()

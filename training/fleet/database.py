@@ -41,7 +41,7 @@ class WriterClosed(DatabaseError):  # noqa: N818
 
 
 class Database(Protocol):
-    """What an adapter must do. All statements are drained before they return."""
+    """The operations of a database adapter. All statements are drained before they return."""
 
     def transaction(self) -> AbstractContextManager[None]:
         """Serialised and durable when the outermost one ends; nested ones can be undone on their own."""
@@ -59,7 +59,7 @@ class Database(Protocol):
 
 
 def id_of(database: Database) -> str:
-    """Which database this is; DatabaseError when it does not say."""
+    """Return the id of this database; DatabaseError when it has none."""
     row = database.one("database_id")
     if row is None:
         raise DatabaseError(

@@ -40,7 +40,7 @@ class Connection(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Sealed:
-    """What the checksums and counts say of a table."""
+    """The findings of checksums and counts on a table."""
 
     table: str
     broken: Sequence[Sequence[Any]]  # keys of the rows that are not what their checksum says

@@ -176,7 +176,7 @@ class SqliteDatabase:
             ) from error
 
     def gone(self) -> str | None:
-        """What became of the file under this connection, if it is not the one of its name any more."""
+        """Say what became of the file under this connection, if it is not the one of its name any more."""
         if self._identity is None:  # in memory
             return None
         try:
@@ -213,7 +213,7 @@ class SqliteDatabase:
             sync(target.parent)
 
     def damage(self) -> list[str]:
-        """What SQLite itself finds wrong with the file: pages, indexes, rows that name rows which do not exist."""
+        """Ask SQLite itself what is wrong with the file: pages, indexes, rows that name rows which do not exist."""
         try:
             pages = [row[0] for row in self.connection.execute("PRAGMA integrity_check(20)")]
             orphans = self.connection.execute("PRAGMA foreign_key_check").fetchmany(20)
@@ -226,7 +226,7 @@ class SqliteDatabase:
         ]
 
     def foreign(self) -> list[str]:
-        """Where the tables are not those of this program, as SQLite sees their columns and indexes."""
+        """List where the tables are not those of this program, as SQLite sees their columns and indexes."""
         with closing(sqlite3.connect(":memory:", isolation_level=None)) as fresh:
             _run_script(fresh, (_SQL / _SCHEMA).read_text(encoding="utf-8"))
             wanted = _shape(fresh)
@@ -239,7 +239,7 @@ class SqliteDatabase:
         ]
 
     def sealed(self) -> list[seals.Sealed]:
-        """What the checksums of rows say of each table."""
+        """Compare the checksums of rows, table by table."""
         try:
             return list(seals.look(self.connection))
         except sqlite3.Error as error:
@@ -368,7 +368,7 @@ def _shape(connection: sqlite3.Connection) -> set[str]:
 
 
 def _scripts(version: int) -> list[str]:
-    """What brings a file of ``version`` (0: empty) up to date: names in ``sql/``, in their order."""
+    """List what brings a file of ``version`` (0: empty) up to date: names in ``sql/``, in their order."""
     if version == 0:
         return [_SCHEMA]
     names = sorted(each.name for each in (_SQL / "migrations").iterdir() if each.name[:4].isdigit())

@@ -1,4 +1,4 @@
-"""What hyperparameters a trainer has, asked of the trainer itself through ``--describe``.
+"""The hyperparameters of a trainer, asked of the trainer itself through ``--describe``.
 
 The fleet never imports a trainer. It starts one with ``--describe`` and reads the JSON that it prints (the format is
 in ``docs/trainer-contract.md``), so a manifest's hyper keys are checked against the flags that really exist, on a
@@ -138,7 +138,7 @@ class Describer(Protocol):
 
 
 def describe_command(program: str) -> tuple[str, ...]:
-    """How one of our own trainers is asked."""
+    """Return the command that asks one of our own trainers."""
     return (sys.executable, "-m", program, "--describe")
 
 
@@ -173,7 +173,7 @@ def _source_stamp() -> object:
 
 
 def _run(command: Sequence[str], stopped: threading.Event) -> bytes:
-    """What the command prints on standard output; it and all it started have ended by then."""
+    """Run the command and return its standard output; it and all it started have ended by then."""
     name = " ".join(command)
     argv = list(command)
     if argv[0] in ("python", "python3"):  # as in a trainer's command: this environment's

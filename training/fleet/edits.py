@@ -1,4 +1,4 @@
-"""What a reload changes, in words: which keys of which job, host or trainer, and from when each edit holds. Pure.
+"""The edits of a reload, in words: which keys of which job, host or trainer, and from when each edit holds. Pure.
 
 A grant uses the newest plan, and an attempt keeps what it was granted. So an edit holds for whatever is granted after
 the reload, and only names, which nothing is trained by, change at once everywhere.
@@ -18,7 +18,7 @@ LISTED_MAX = 100  # edits in one answer
 
 
 class Kind(StrEnum):
-    """What an edit is of."""
+    """The kind of thing that an edit changes."""
 
     RENAME = "rename"
     JOB = "job"
@@ -43,7 +43,7 @@ class Edit:
 
 
 def job_edits(job: Job, spec: Table) -> list[Edit]:
-    """Where ``spec``, which the plan says now, differs from what it said of ``job``."""
+    """List where ``spec``, which the plan says now, differs from what it said of ``job``."""
     name, found = str(spec.get("name") or job.job_id), []
     if name != job.name:
         found.append(Edit(Kind.RENAME, name, "at once", job_id=job.job_id, was=job.name))
@@ -100,7 +100,7 @@ _HOST: Table = {"priority": 0}  # what a host has that no table names
 def host_edits(
     before: Mapping[str, Table], after: Mapping[str, Table], held: Mapping[str, list[str]]
 ) -> list[Edit]:
-    """What is said otherwise of hosts. ``held`` says which jobs train where; hosts compare without case."""
+    """List the edits of hosts. ``held`` says which jobs train where; hosts compare without case."""
     found, trains = [], {host.casefold(): jobs for host, jobs in held.items()}
     for name in sorted(before.keys() | after.keys()):
         keys = changed({**_HOST, **before.get(name, {})}, {**_HOST, **after.get(name, {})})
@@ -113,7 +113,7 @@ def host_edits(
 
 
 def trainer_edits(before: Mapping[str, Table], after: Mapping[str, Table]) -> list[Edit]:
-    """What is said otherwise of trainers of one's own that were there and are there."""
+    """List the edits of custom trainers that were there and are there."""
     found = []
     for name in sorted(before.keys() & after.keys()):
         keys = changed(before[name], after[name])

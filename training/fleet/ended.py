@@ -12,7 +12,7 @@ RSS_SHARE = 0.8  # of the memory that was free; who is killed with that much was
 
 
 class EndKind(StrEnum):
-    """How a process ended; ``LOST`` when its launcher died and nobody could read the exit status."""
+    """The kinds of a process's end; ``LOST`` when its launcher died and nobody could read the exit status."""
 
     EXITED = "exited"
     SIGNALLED = "signalled"

@@ -1,4 +1,4 @@
-"""What the queue writes about sick hosts, poisonous jobs and memory; the rules are :mod:`training.fleet.health`'s.
+"""The queue's writes on quarantined hosts, jobs that crash hosts, and memory. The rules are pure, elsewhere.
 
 The middle of :class:`training.fleet.queue.JobQueue`. What is known lies in the database alone: a change that was not
 committed is forgotten with everything else, and a restart finds the rest.
@@ -76,7 +76,7 @@ class Healing(Ledger):
         return self.db.run("end_quarantine", host=host, ended_by=by, now=self.clock.now()) == 1
 
     def _deaths(self, host: str) -> tuple[list[Death], list[str]]:
-        """What died at once on a host, in a row, and the claims of it."""
+        """Return the attempts that died at once on a host, in a row, and their claims."""
         rows = self.db.all("deaths", host=host)
         deaths = [
             Death(

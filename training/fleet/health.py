@@ -27,7 +27,7 @@ RAM, VRAM = "ram", "vram"  # what may run out
 
 
 class Cause(StrEnum):
-    """Why a host gets no jobs."""
+    """The cause of a host's quarantine."""
 
     DEATHS = "deaths"  # ends by the operator's word
     SELF_TEST = "self_test"  # ends by a healthy report
@@ -43,7 +43,7 @@ class Quarantine:
     reason: str
 
     def sentence(self) -> str:
-        """What everybody is told who asks about this host, with the remedy."""
+        """Say to whoever asks about this host what happened, with the remedy."""
         return f"quarantined: {self.reason}; {self.remedy}"
 
     @property
@@ -54,7 +54,7 @@ class Quarantine:
 
 
 def complaint(capability: Mapping[str, object]) -> str | None:
-    """What an unhealthy host says of itself; older workers say nothing and are believed to be well."""
+    """Return what an unhealthy host reports of itself; older workers report nothing and count as well."""
     if capability.get("healthy") is not False:
         return None
     said = capability.get("unhealthy_because")
@@ -65,7 +65,7 @@ def complaint(capability: Mapping[str, object]) -> str | None:
 
 
 class Weight(StrEnum):
-    """What the end of an attempt says about its host."""
+    """The weight of an attempt's end against its host."""
 
     AGAINST = "against"  # it died at once
     WELL = "well"  # trainers do run here
@@ -91,7 +91,7 @@ def weigh(
     policy: Policy,
     exit_code: int | None = None,
 ) -> Weight:
-    """What an end says about the host.
+    """Weigh an attempt's end against its host.
 
     Whatever ended a trainer that had run for a while, it did run. A trainer that could not be started, or failed at
     once, may be the host's fault: a broken driver, an old checkout. Not so when it says that the arguments or the data
@@ -111,7 +111,7 @@ def weigh(
 
 
 def sick(row: Sequence[Death], policy: Policy) -> str | None:
-    """Why a host with these deaths in a row, with nothing that went well between, shall get no more jobs."""
+    """Return why a host with these deaths in a row, and no success between, is quarantined."""
     enough = policy.odd_deaths
     if not enough or not row:
         return None
@@ -132,7 +132,7 @@ def _headline(error: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Pardon:
-    """What a job is given back, and whether it waits (again) afterwards."""
+    """The attempts that a job is given back, and whether it waits (again) afterwards."""
 
     trainer_failures: int
     host_losses: int
@@ -164,7 +164,7 @@ def pardon(job: Job, died: Sequence[Attempt], last: Attempt | None, policy: Poli
 def suspect_job(
     attempts: Iterable[Attempt], last_seen: Mapping[str, float], now: float, policy: Policy
 ) -> str | None:
-    """Why a job with these attempts (of one generation) shall not be tried on a further host.
+    """Return why a job with these attempts (of one generation) is not tried on a further host.
 
     A host counts when it crashed with the job in hand, as its worker itself said afterwards, or was never heard again.
     Silence alone says nothing: it may sleep, or its network may be lost.
@@ -197,7 +197,7 @@ _HIDDEN_GIB = (
 
 
 def wants_more(needs: Needs, ran_out_of: str, there: Host) -> Needs:
-    """What a job needs from now on that ran out of memory on ``there``: more than that host has in all."""
+    """Raise the needs of a job that ran out of memory on ``there``: more than that host has in all."""
     if ran_out_of == VRAM:
         had = there.vram_total_gib or _HIDDEN_GIB
         return replace(needs, vram_above_gib=max(needs.vram_above_gib, had))
@@ -205,7 +205,7 @@ def wants_more(needs: Needs, ran_out_of: str, there: Host) -> Needs:
 
 
 def hopeless(needs: Needs, ran_out_of: str, there: Host, hosts: Iterable[Host]) -> str | None:
-    """Why no known host can take a job with these needs any more, or ``None``."""
+    """Return why no known host can take a job with these needs any more, or ``None``."""
     for host in hosts:
         if fits_for_good(needs, host) is None and (host.cuda or not needs.require_cuda):
             return None

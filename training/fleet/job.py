@@ -17,7 +17,7 @@ from typing import Any
 
 
 class JobStatus(StrEnum):
-    """Where a job stands. Compares equal to its plain string."""
+    """The status of a job. Compares equal to its plain string."""
 
     PENDING = "pending"  # waiting for a host
     CLAIMED = "claimed"  # granted; the worker has not been heard since
@@ -32,7 +32,7 @@ FINAL = frozenset({JobStatus.COMPLETED, JobStatus.FAILED, JobStatus.CANCELLED})
 
 
 class EndReason(StrEnum):
-    """Why an attempt ended. A closed list: retry rules and people's dashboards are written against it."""
+    """The reason of an attempt's end. A closed list: retry rules and people's dashboards are written against it."""
 
     COMPLETED = "completed"
     TRAINER_FAILED = "trainer_failed"  # the program's own fault: counts towards max_attempts
@@ -46,7 +46,7 @@ class EndReason(StrEnum):
 
 
 class Fault(StrEnum):
-    """Whose fault an end was; each has a budget of its own."""
+    """The party at fault for an end; each has a budget of its own."""
 
     NOBODY = "nobody"
     TRAINER = "trainer"
@@ -156,7 +156,7 @@ def check_transition(name: str, source: JobStatus | None, target: JobStatus) -> 
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """What a job asks of a host. Jobs with equal needs form one requirement class."""
+    """The requirements of a job on a host. Jobs with equal needs form one requirement class."""
 
     model: str = ""
     require_cuda: bool = False
@@ -208,7 +208,7 @@ class Needs:
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """What the decision knows of a host: detected capability cut down to what the manifest declares for it."""
+    """A host as the decision sees it: detected capability cut down to what the manifest declares for it."""
 
     name: str
     cuda: bool = False
@@ -370,18 +370,18 @@ class Job:
 
     @property
     def held(self) -> bool:
-        """Whether it is granted to nobody until it is let go, whatever its status."""
+        """Return True when the job is held: granted to no host until it is unheld, whatever its status."""
         return self.held_at is not None
 
     @property
     def needs(self) -> Needs:
-        """What it asks for, and what was learned about its memory."""
+        """Return what the job asks for, and what was learned about its memory."""
         asked = Needs.of(self.spec)
         return replace(asked, ram_above_gib=self.ram_above_gib, vram_above_gib=self.vram_above_gib)
 
     @property
     def cancelled_as_removed(self) -> bool:
-        """Whether it was cancelled for no other reason than that the plan no longer named it."""
+        """Return True when it was cancelled only because the plan no longer named it."""
         said = (self.ended_by or "").endswith(f": {CANCELLED_AS_REMOVED}")
         return said and self.status is JobStatus.CANCELLED
 

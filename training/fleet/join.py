@@ -43,7 +43,7 @@ class JoinError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What the printed line says."""
+    """The request that the printed line makes."""
 
     url: str
     role: Role
@@ -81,7 +81,7 @@ def join(wish: Wish, clock: Clock, connect: Connect = connect) -> str:
 
 
 def _joined(wish: Wish, credentials: Credentials, connect: Connect) -> bool:
-    """Whether what lies in the folder is this very membership and still good."""
+    """Return True when the folder holds this very membership and it is still valid."""
     try:
         known = credentials.identity() if credentials.present else None
         if known is None or (known.role, known.name, known.receiver_url) != (
@@ -142,7 +142,7 @@ def _is_meant(authority: str, wish: Wish) -> bool:
 
 
 def default_folder(role: Role, name: str) -> Path:
-    """Where the worker, or ``cis490-jobs``, looks for it."""
+    """Return where the worker, or ``cis490-jobs``, looks for it."""
     if role is Role.OPERATOR:
         return Path.home() / ".config" / "cis490" / "tls"
     return ROOT / "artifacts" / ".worker" / name / "tls"
@@ -212,7 +212,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _say(error: object, code: int) -> int:
-    """What went wrong, in one line: it may be in the words of a server that nobody has verified."""
+    """Say what went wrong, in one line: it may be in the words of a server that nobody has verified."""
     print(f"join: {one_line(error, 1000)}", file=sys.stderr)
     return code
 

@@ -35,7 +35,7 @@ class Ledger:
 
     @property
     def database_id(self) -> str:
-        """Which database this is: random, made with it, and kept by every copy."""
+        """Return the database's id: random, made with it, and kept by every copy."""
         return id_of(self.db)
 
     # ── jobs ────────────────────────────────────────────────────────────────────────────────

@@ -218,7 +218,7 @@ def _table(plan: Manifest) -> str:
 
 
 def _is_known(job: JobSpec) -> bool:
-    """Whether the job's id can be told here: a data set's name is resolved by the receiver alone."""
+    """Return True when the job's id can be computed here: a data set's name is resolved by the receiver alone."""
     return job.dataset is None or DATASET_ID.fullmatch(job.dataset) is not None
 
 

@@ -53,7 +53,7 @@ class Policy:
 
 @dataclass(frozen=True, slots=True)
 class Fleet:
-    """What the decision may know of the other hosts, as values, so that the simulation sees it too."""
+    """The other hosts as the decision may know them: values, so that the simulation sees them too."""
 
     alive: tuple[Host, ...] = ()  # heard within a lease
     waiting: tuple[Host, ...] = ()  # idle, with an open request for work
@@ -73,19 +73,19 @@ def fits(needs: Needs, host: Host) -> str | None:
 
 
 def lacks_data(needs: Needs, here: Collection[str] | None) -> str | None:
-    """What stands in the way of a job whose data set is not among those that the receiver has."""
+    """Return the obstacle of a job whose data set is not among those that the receiver has."""
     if not needs.dataset or here is None or needs.dataset in here:
         return None
     return f"its data set {needs.dataset[:12]} is not here: push it"
 
 
 def fits_for_good(needs: Needs, host: Host) -> str | None:
-    """What stands in the way whatever is free at the moment, or ``None``."""
+    """Return the obstacle that stays even when everything is free, or ``None``."""
     return _by_name(needs, host) or _by_model(needs, host) or has_more_memory(needs, host)
 
 
 def is_named(host: str, names: Collection[str]) -> bool:
-    """Whether ``host`` is one of ``names``. Case says nothing: a machine's name comes in either."""
+    """Return True when ``host`` is one of ``names``, compared without case."""
     return host in names or host.lower() in map(str.lower, names)
 
 
@@ -142,7 +142,7 @@ def _has_cuda_for(needs: Needs, host: Host) -> bool:
 
 
 def _may_get_cuda(needs: Needs, fleet: Fleet) -> bool:
-    """Whether waiting for a GPU makes sense: a host is known that has one for the job, whatever of it is free now."""
+    """Return True when waiting for a GPU makes sense: a known host has one for the job, free now or not."""
     if fleet.known is None:
         return True
     return any(
@@ -154,12 +154,12 @@ def _may_get_cuda(needs: Needs, fleet: Fleet) -> bool:
 
 
 def most_at_once(host: Host) -> int:
-    """How many attempts of one host may live at once: one a core, and one where none is reported."""
+    """Return how many attempts of one host may live at once: one a core, and one where none is reported."""
     return max(1, host.cores)
 
 
 def is_full(host: Host, held: int) -> str | None:
-    """Why a host that holds so many live attempts gets no further one, or ``None``."""
+    """Return why a host that holds so many live attempts gets no further one, or ``None``."""
     most = most_at_once(host)
     if held < most:
         return None
@@ -173,14 +173,14 @@ def is_full(host: Host, held: int) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """How long after a job became claimable this host must let others go first, and why."""
+    """The time after a job became claimable for which this host lets others go first, and the reason."""
 
     seconds: float = 0.0
     reason: str = ""
 
 
 def hold(needs: Needs, host: Host, fleet: Fleet, policy: Policy) -> Hold:
-    """What holds this host back from jobs with these needs (which it fits)."""
+    """Return what makes this host wait before it may take jobs with these needs (which it fits)."""
     holds = [Hold()]
     if needs.prefer_cuda and not _has_cuda_for(needs, host) and _may_get_cuda(needs, fleet):
         holds.append(Hold(policy.prefer_cuda_grace_s, "prefer_cuda: a CUDA host goes first"))
@@ -215,7 +215,7 @@ LOSS_BUDGET = "infrastructure: lost"
 
 @dataclass(frozen=True, slots=True)
 class Settlement:
-    """What becomes of a job whose attempt ended: the row of the table and the new figures."""
+    """The settlement of a job whose attempt ended: the row of the table and the new counts."""
 
     transition: str
     status: JobStatus
@@ -350,7 +350,7 @@ def may_readopt(job: Job, attempt: Attempt, live: Iterable[Attempt], policy: Pol
 
 @dataclass(frozen=True, slots=True)
 class Watch:
-    """What the receiver knows of its own watching: only observed time may be held against a host.
+    """The receiver's own watching: only observed time may be held against a host.
 
     After a start, a suspend or a step of the clock nothing is swept for one full lease, because the silence may have
     been the receiver's own. ``wall`` and ``boot`` are the two clocks at the last look; ``quiet_until`` is on the
@@ -377,7 +377,7 @@ class Watch:
         )
 
     def step_until(self, wall: float, boot: float) -> float:
-        """How far the wall clock has stepped since the last look."""
+        """Return how far the wall clock has stepped since the last look."""
         return (wall - self.wall) - (boot - self.boot)
 
     @property

@@ -45,7 +45,7 @@ _LAST = "\U0010ffff"  # sorts after every text that begins like the one before i
 
 @dataclass(frozen=True, slots=True)
 class Claimant:
-    """Who asks beyond the host's name; without a session every grant stands alone."""
+    """The claimant beyond the host's name; without a session every grant stands alone."""
 
     instance_id: str | None = None
     session_id: str | None = None
@@ -61,7 +61,7 @@ class Grant:
 
 @dataclass(frozen=True, slots=True)
 class Synced:
-    """What a plan changed in the queue."""
+    """The changes of a plan in the queue."""
 
     counts: dict[str, int]
     edits: list[Edit]
@@ -406,7 +406,7 @@ class JobQueue(Healing):
         return settled.status
 
     def _lived_s(self, job: Job, *, until_heard: bool) -> float | None:
-        """How long the live attempt is known to have run."""
+        """Return how long the live attempt is known to have run."""
         until = job.heartbeat_at if until_heard else self.clock.now()
         return None if until is None or job.claimed_at is None else until - job.claimed_at
 
@@ -594,7 +594,7 @@ class JobQueue(Healing):
         return [(row["job_id"], row["name"]) for row in rows]
 
     def plan_datasets(self) -> dict[str, str]:
-        """What the names of data sets stood for when the plan was taken over."""
+        """Return what the names of data sets stood for when the plan was taken over."""
         return {row["name"]: row["dataset_id"] for row in self.db.all("plan_datasets")}
 
     def keep_plan_datasets(self, names: Mapping[str, str]) -> None:
@@ -609,7 +609,7 @@ class JobQueue(Healing):
         return [job for job in jobs if job.spec.get("dataset") == dataset_id]
 
     def near(self, ref: str, job_id: str) -> int:
-        """How many jobs but this one have a name or an id that begins with ``ref``."""
+        """Count the jobs but this one whose name or id begins with ``ref``."""
         row = self.db.one("jobs_near", ref=ref, ref_end=ref + _LAST, job_id=job_id)
         return 0 if row is None else int(row["n"])
 

@@ -31,7 +31,7 @@ class KnownHost:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a manifest means for the service."""
+    """The manifest as the service sees it."""
 
     # host → declared capability; program → digest of its flags; program → its models
     hosts: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -63,12 +63,12 @@ class Plan:
         return found
 
     def declared(self, host: str) -> Mapping[str, Any] | None:
-        """What ``[hosts]`` says of this one, if anything."""
+        """Return what ``[hosts]`` says of this one, if anything."""
         names = (name for name in self.hosts if is_named(host, (name,)))
         return self.hosts.get(next(names, host))
 
     def variables(self, host: str) -> dict[str, str] | None:
-        """What trainers on this host shall find in their environment; one whose GPU is hidden shows them none."""
+        """Return the variables for trainers on this host; one whose GPU is hidden shows them none."""
         declared = self.declared(host) or {}
         if declared.get("cuda") is False:
             return {**(declared.get("env") or {}), **HIDES_CUDA}
@@ -154,7 +154,7 @@ class Roster:
         }
 
     def host(self, known: KnownHost) -> Host:
-        """What the decision knows of this host: detected, cut down to what the manifest declares."""
+        """Return the host as the decision sees it: detected, cut down to what the manifest declares."""
         host = self._hosts.get(known.name)
         if host is None:
             outdated: set[str] = set()

@@ -45,7 +45,7 @@ def job_of(row: Row) -> Job:
 
 
 def trained_of(row: Row) -> Trained:
-    """What a model was trained on, by a row that has an attempt's columns."""
+    """Read what a model was trained on from a row that has an attempt's columns."""
     return Trained(row["data_digest"], row["code_digest"], row["training_commit"])
 
 

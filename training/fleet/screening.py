@@ -1,4 +1,4 @@
-"""What a worker's request must be like before anything is done or remembered for it, and what it is told otherwise."""
+"""Guards: validation of workers' requests, and the sentences of their refusals."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _ORDERED_SESSION = re.compile(r"\d{10}-")  # such ids sort by the order of the w
 
 
 def older(session: str | None, known: str | None) -> bool:
-    """Whether ``session`` began before ``known``, as far as their ids tell."""
+    """Return True when ``session`` began before ``known``, as far as their ids tell."""
     if not session or not known or session == known:
         return False
     ordered = _ORDERED_SESSION.match(session) and _ORDERED_SESSION.match(known)
@@ -116,7 +116,7 @@ def refuse_twin(host_id: str, known: str) -> Refusal:
 
 
 def reported_reason(request: FailRequest) -> EndReason:
-    """What the worker says the end was; callers of the old form say `worker shutdown` in the error."""
+    """Return the end's reason as the worker reports it; callers of the old form say `worker shutdown` in the error."""
     if request.error.strip().lower() == "worker shutdown":
         return EndReason.WORKER_SHUTDOWN
     try:
@@ -130,7 +130,7 @@ def reported_reason(request: FailRequest) -> EndReason:
 
 
 def ran_out_of(request: FailRequest, reason: EndReason) -> str | None:
-    """What memory ran out, if that ended the trainer; a word that is not known here says nothing."""
+    """Return which memory ran out, if that ended the trainer; an unknown word counts as none."""
     named = reason is EndReason.TRAINER_FAILED and request.out_of_memory in (RAM, VRAM)
     return request.out_of_memory if named else None
 
@@ -144,7 +144,7 @@ def trained_s(request: FailRequest, reason: EndReason) -> float | None:
 
 
 def ran_too_long(host: str, trained_s: float, limit_s: float) -> str:
-    """Why the receiver ended an attempt whose worker went on with it."""
+    """Say why the receiver ended an attempt whose worker went on with it."""
     return (
         f"it was heard training for {duration(trained_s)} on host {host} and may run for {duration(limit_s)}, and the "
         "worker did not stop it; restart that worker, raise max_run_s in the manifest, or give it less to do"
@@ -182,7 +182,7 @@ def the_one_to_change(ref: str, found: list[tuple[str, str]]) -> str:
 
 
 def check_release(name: str, held: Quarantine | None, known: Collection[str]) -> str:
-    """Why the host was taken out; refuses when it was not, or when no word of the operator can let it in."""
+    """Return why the host is in quarantine; refuse when it is not, or when the operator cannot release it."""
     if name not in known:
         near = closest(name, known)
         raise Refusal(
@@ -209,7 +209,7 @@ def refuse_another(attempt: Attempt, artifact_id: str) -> None:
 
 
 def ended(attempt: Attempt) -> Refusal:
-    """What a caller is told whose attempt is over."""
+    """Make the refusal for a caller whose attempt is over."""
     if attempt.end_reason is EndReason.CANCELLED:
         return Refusal(
             Slug.JOB_CANCELLED, "the job was cancelled; stop the trainer and drop the work"

@@ -70,7 +70,7 @@ FULL_RETRY_S = 10.0  # after which a host that holds as many jobs as it may asks
 
 
 class Shelf(Protocol):
-    """What the service asks of the store."""
+    """The store as the service uses it."""
 
     def has_room(self, incoming_bytes: int = 0) -> bool: ...
 
@@ -138,17 +138,20 @@ class Service:
         return sorted(self.roster.known.values(), key=lambda known: known.name)
 
     def alive(self, known: KnownHost) -> bool:
-        """Whether the host was heard within a lease."""
+        """Return True when the host was last seen within a lease."""
         return known.last_seen >= self._alive_since()
 
     def _alive_since(self) -> float:
-        """Who was heard since then lives. While a step of the clock is not looked at yet: by either time."""
+        """Return the time since which a host must have been seen to count as alive.
+
+        While a step of the clock is not looked at yet: by either time.
+        """
         now = self._clock.now()
         step = self._watch.step_until(now, self._clock.monotonic())
         return now - self.policy.stale_after_s - max(0.0, step)
 
     def host_of(self, known: KnownHost) -> Host:
-        """What the decision knows of this host: detected, cut down to what the manifest declares."""
+        """Return the host as the decision sees it: detected, cut down to what the manifest declares."""
         return self.roster.host(known)
 
     def fleet(self, but: str | None = None, out: Iterable[str] = ()) -> Fleet:
@@ -237,7 +240,7 @@ class Service:
         return reply
 
     def _remaining_s(self, job: Job) -> float:
-        """What is left of a live job's lease; nothing may be promised by a clock that stepped a moment ago."""
+        """Return what is left of a live job's lease; nothing may be promised by a clock that stepped a moment ago."""
         assert job.heartbeat_at is not None
         now = self._clock.now()
         step = self._watch.step_until(now, self._clock.monotonic())
@@ -330,12 +333,12 @@ class Service:
         return line
 
     def _round(self, host: str) -> str | None:
-        """What a worker brings back with its next request."""
+        """Return the word that a worker sends back with its next request."""
         _, line = self._lines.get(host, ("", None))
         return None if line is None else line.round
 
     def copied(self, known: KnownHost) -> str | None:
-        """What operators are told of a host that a machine and a copy of it ask for."""
+        """Say to operators that a machine and a copy of it share one identity."""
         instance, line = self._lines.get(known.name, ("", None))
         copied = line is not None and line.copied and instance == known.instance_id
         return copies.sentence(known.name) if copied else None
@@ -471,7 +474,7 @@ class Service:
         return None if limit_s is None else ran_too_long(attempt.host, again.trained_s, limit_s)
 
     def _heard_of(self, attempt: Attempt) -> dict[str, rules.Heard]:
-        """What was heard of the live claims of the attempt's host."""
+        """Return when the live claims of the attempt's host were last seen."""
         heard = self._heard.setdefault(attempt.host, {})
         if attempt.claim_id not in heard:
             live = {each.claim_id for each in self.queue.live_attempts(attempt.host)}
@@ -480,7 +483,7 @@ class Service:
         return heard
 
     def _handed_on(self, attempt: Attempt, session: str | None) -> bool:
-        """Whether ``session``, which held the claim, was succeeded in it by the one that works for its host now."""
+        """Return True when ``session``, which held the claim, was succeeded by its host's present one."""
         _, line = self._lines.get(attempt.host, ("", None))
         if line is None or session is None or session == attempt.session_id:
             return False
@@ -611,14 +614,14 @@ class Service:
         return over
 
     def _stands(self, claim_id: str | None) -> bool:
-        """Whether the claim itself gives leave, so that nothing need be brought by hand."""
+        """Return True when the claim itself still permits the upload, so that nothing is delivered by hand."""
         attempt = None if claim_id is None else self.queue.attempt(claim_id)
         return attempt is not None and (
             attempt.live or rules.may_adopt(self._job(attempt.job_id), attempt)
         )
 
     def upload_stored(self, ticket: UploadTicket, artifact_id: str) -> bool:
-        """Whether this attempt has delivered this very bundle before."""
+        """Return True when this attempt has delivered this very bundle before."""
         attempt = self.queue.attempt(ticket.claim_id)
         return attempt is not None and self.queue.artifact_of(attempt, artifact_id) is not None
 
@@ -814,7 +817,7 @@ class Service:
         self.roster.datasets = here
 
     def missing_datasets(self) -> dict[str, str]:
-        """What jobs of the plan wait for, by the names that the plan has for it."""
+        """List the data sets for which jobs of the plan wait, by the plan's names for them."""
         return self.plan.missing(self.roster.datasets)
 
     # ── time ────────────────────────────────────────────────────────────────────────────────

@@ -1,4 +1,4 @@
-"""What a trainer said, as its worker brings it: each line kept once, progress never moved back."""
+"""The output of trainers, as their workers bring it: each line kept once, progress never moved back."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def keep_lines(ledger: Ledger, attempt: Attempt, log: LogLines | None) -> int:
 def keep_last_words(
     ledger: Ledger, attempt: Attempt, request: CompleteRequest | FailRequest
 ) -> None:
-    """What a report brings beside its own matter; kept also when it is the same report again."""
+    """Store the output that comes with a report; also when the same report comes again."""
     keep_lines(ledger, attempt, request.log)
     if request.progress is not None:
         ledger.note_progress(attempt, request.seq, request.progress)

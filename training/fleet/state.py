@@ -1,4 +1,4 @@
-"""Where a receiver keeps what it knows."""
+"""The paths of a receiver's state."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class State:
 
     @property
     def datasets(self) -> Path:
-        """Where a receiver keeps them unless it was told otherwise."""
+        """Return the default folder of data sets."""
         return self.models.with_name("datasets")
 
     @contextlib.contextmanager

@@ -53,7 +53,7 @@ class Artifact:
 
     @property
     def path(self) -> str:
-        """Where it lies, relative to the store's root, with forward slashes."""
+        """Return its path relative to the store's root, with forward slashes."""
         return f"{_kind(self.model, self.mode)}/{check_sha256(self.artifact_id)}/{BUNDLE}"
 
 
@@ -111,7 +111,7 @@ class ArtifactStore:
         return self._incoming.forget(claims)
 
     def has_room(self, incoming_bytes: int = 0) -> bool:
-        """Whether the watermark of free space would hold after ``incoming_bytes`` more."""
+        """Return True when the reserve of free space holds after ``incoming_bytes`` more."""
         return self._room.has(incoming_bytes)
 
     def check_room(self, incoming_bytes: int) -> None:

@@ -41,7 +41,7 @@ LAUNCHER = Path(__file__).with_name("launcher.py")
 
 @dataclass(frozen=True)
 class CommandSpec:
-    """What to start: arguments (never a shell line), folder, the whole environment, and the file for its output.
+    """The command to start: arguments (never a shell line), folder, the whole environment, and the file for its output.
 
     ``end``: the file in which an end that nobody asked for is put down, also when we are killed before it.
     ``errors``: a file for its standard error alone. ``file_bytes``: no file that it writes may become larger (POSIX).
@@ -263,7 +263,7 @@ class Launcher:
 
     @property
     def free(self) -> bool:
-        """Whether another trainer can be given to it."""
+        """Return True when another trainer can be given to it."""
         idle = self.process is None or self.process.poll() is not None
         return self.alive and idle and (self.reusable or self.process is None)
 
@@ -337,7 +337,7 @@ class Launcher:
 
 
 def end_on_record(path: Path) -> Ended | None:
-    """How a trainer ended whose worker was killed about then: see ``CommandSpec.end``."""
+    """Read how a trainer ended whose worker was killed about then: see ``CommandSpec.end``."""
     try:
         return _end_of(strict_json.loads(path.read_bytes()))
     except (OSError, ValueError, KeyError, TypeError):

@@ -1,4 +1,4 @@
-"""What the system can say of memory around a trainer: how much was free before it, whom the kernel killed meanwhile.
+"""The system's word on memory around a trainer: how much was free before it, whom the kernel killed meanwhile.
 
 Reads files below an injected ``root``, and answers 0 for whatever it cannot read: outside Linux that is all.
 """

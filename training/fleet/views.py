@@ -1,4 +1,4 @@
-"""What people and their tools may look at: pages of jobs, one job's history, its log, why it waits.
+"""Views for people and their tools: pages of jobs, one job's history, its log, why it waits.
 
 Read-only. Runs on a connection of its own beside the writer's; what only the service knows (hosts, the plan) is
 handed in. Holds no rule: "why" is asked of :mod:`training.fleet.policy`.
@@ -87,7 +87,7 @@ class Views:
         )
 
     def _unlike(self) -> list[str]:
-        """What differs among the plan's completed jobs that they should have in common."""
+        """Find what differs among the plan's completed jobs that they should have in common."""
         kinds = self._db.one("kinds_trained_on")
         if kinds is None or max(kinds["data"], kinds["code"]) <= 1:
             return []
@@ -334,7 +334,7 @@ class Views:
 def _waits(
     needs: Needs, job: Job, host: Host, fleet: Fleet, policy: Policy, now: float
 ) -> tuple[float | None, str]:
-    """What this fitting host waits for before it may take the job, with the seconds left."""
+    """Return what this fitting host waits for before it may take the job, with the seconds left."""
     held = rules.hold(needs, host, fleet, policy)
     left = job.claimable_at + held.seconds - now
     if job.avoid_until is not None and rules.must_avoid(needs, job.avoid_host or "", host, fleet):
@@ -348,7 +348,7 @@ def _waits(
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """What stands before the pending jobs of a class, if anything but their turn."""
+    """The obstacle before the pending jobs of a class, if there is one beside their turn."""
 
     obstacle: str | None = None  # no known host can run them
     waits_for: str | None = None  # who could is silent

@@ -98,7 +98,7 @@ class Slug(StrEnum):
 
 
 class Action(StrEnum):
-    """What a worker must do after a heartbeat."""
+    """The order that a worker gets with the answer to a heartbeat."""
 
     CONTINUE = "continue"
     STOP = "stop"  # cancelled: stop the trainer, hand nothing in

@@ -274,7 +274,7 @@ class TrainerWorker:
         )
 
     def _beginning(self) -> t.Begin:
-        """What the last session knew, and what it left."""
+        """Load what the last session knew, and what it left."""
         saved = self._disk.load()
         try:
             backlog = self._outbox.recover()
@@ -311,7 +311,7 @@ class TrainerWorker:
             )
 
     def _lying_here(self) -> list[dict[str, object]]:
-        """What a claim says of the finished work that was set aside."""
+        """Return what a claim says of the finished work that was set aside."""
         return [
             {
                 "job_id": one.delivery.assignment.job_id,
@@ -323,7 +323,7 @@ class TrainerWorker:
         ]
 
     def _present(self) -> Mapping[str, object]:
-        """What this host can do now, for a claim; called on the thread that sends it."""
+        """Return what this host can do now, for a claim; called on the thread that sends it."""
         complaint = self._self_test()
         if complaint != self._complaint:
             self._complaint = complaint

@@ -85,7 +85,7 @@ _ANSWERS: Mapping[Phase, tuple[type, ...]] = {
 def step(
     state: State, event: t.Event, now: float, settings: t.Settings, chance: Chance
 ) -> tuple[State, tuple[t.Action, ...]]:
-    """What the worker becomes and does when ``event`` happens at ``now``."""
+    """Return the worker's next state and its actions when ``event`` happens at ``now``."""
     if state.phase is Phase.GONE:
         return state, ()
     turn = Turn(state, now, settings, chance)
@@ -196,7 +196,7 @@ def _begin(turn: Turn, begin: t.Begin) -> None:
 
 
 def _accepting(saved: t.Saved, database_id: str | None) -> t.Saved:
-    """What is undelivered, as granted by the database that the operator wants it brought to."""
+    """Return the undelivered work as granted by the database to which the operator wants it delivered."""
     held, delivery, report = saved.held, saved.delivery, saved.report
     return replace(
         saved,
@@ -212,7 +212,7 @@ def _now_for(record: Granted, database_id: str | None) -> Granted:
 
 
 def _sessions(session_id: str) -> int:
-    """How many sessions this worker has begun, as far as its id tells."""
+    """Count the sessions that this worker has begun, as far as its id tells."""
     number = session_id.partition("-")[0]
     return int(number) if number.isascii() and number.isdigit() and len(number) <= 10 else 0
 

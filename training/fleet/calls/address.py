@@ -1,4 +1,4 @@
-"""Where a receiver is: what an address must look like, and whether others can read what goes there."""
+"""The receiver's address: its form, and whether others can read what is sent there."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Address:
 
     @property
     def private(self) -> bool:
-        """Whether nobody on the way can read: it is encrypted, or does not leave this machine."""
+        """Return True when requests are encrypted or do not leave this machine."""
         if self.secure or self.host == "localhost":
             return True
         try:

@@ -1,4 +1,4 @@
-"""What the receiver's answers mean: the errors, the one table of what may be tried again, and typed results.
+"""The receiver's answers: errors, the one table of what may be tried again, and typed results.
 
 What a call raises::
 
@@ -71,7 +71,7 @@ class Cancelled(Refused):
 
 
 class Verdict(StrEnum):
-    """What an answer means for the caller."""
+    """The meaning of an answer for the caller."""
 
     OK = "ok"
     RETRY = "retry"
@@ -105,7 +105,7 @@ def verdict(status: int, slug: str) -> Verdict:
 def backoff_s(
     failures: int, chance: float, *, base_s: float = 1.0, cap_s: float = 60.0, least_s: float = 0.0
 ) -> float:
-    """How long to wait after so many failures in a row: full jitter (``chance`` in [0, 1)), never under ``least_s``."""
+    """Return the seconds to wait after so many failures: full jitter (``chance`` in [0, 1)), at least ``least_s``."""
     ceiling = min(cap_s, base_s * 2.0 ** min(failures - 1, 32))
     return least_s + chance * ceiling
 

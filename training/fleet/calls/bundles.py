@@ -66,7 +66,7 @@ class Upload:
         return str(json_object(answer)["artifact_id"])
 
     def advanced(self) -> bool:
-        """Whether the receiver had more of it than ever before when the last try began."""
+        """Return True when the receiver had more of it than ever before as the last try began."""
         further = self._offset > self._furthest
         self._furthest = max(self._furthest, self._offset)
         return further

@@ -53,7 +53,7 @@ class DatasetCalls:
         self._takes_many = True
 
     def datasets(self) -> dict[str, Any]:
-        """What there is (``DatasetsReply``)."""
+        """List the datasets (``DatasetsReply``)."""
         return json_object(
             self._caller.again(lambda: self._caller.send("GET", "/v1/datasets"), None)
         )
@@ -79,7 +79,7 @@ class DatasetCalls:
             self._put(_piece(dataset_id, sha256), data, tries, answers=False)
 
     def chunks(self, dataset_id: str, path: str, *, tries: int | None = None) -> dict[str, int]:
-        """Where the chunks of a published file begin; none when that is not known, as an older receiver does not."""
+        """Return where the chunks of a published file begin; nothing from an older receiver, which does not know."""
         query = f"{_set(dataset_id)}/chunks?path={quote(path)}"
         try:
             answer = self._caller.again(
@@ -255,7 +255,7 @@ def push(
 
 
 class _Older:
-    """What the name stood for before, by whose files pieces of the new ones can be said in few bytes."""
+    """The dataset for which the name stood before: chunks of the new one are sent as patches of its files."""
 
     def __init__(self, calls: DatasetCalls, root: Path, name: str | None) -> None:
         self._calls, self._root = calls, root

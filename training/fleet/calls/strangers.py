@@ -41,7 +41,7 @@ def shown_by(answer: Response) -> str | None:
 
 
 def stranger(answer: Response, granted_by: str | None) -> str | None:
-    """Who answered in the receiver's place, in words for people; None when the answer counts.
+    """Name in words who answered in the receiver's place; None when the answer counts.
 
     ``granted_by`` is the database that granted what the request is about. Where none is known, because nothing was
     granted or the receiver was of a release without ids, whatever looks like a receiver's answer counts.
@@ -98,7 +98,7 @@ def _why(answer: Response, by: str) -> str:
 
 
 def _origin(location: str) -> str:
-    """Where it leads, without a path or a query that may carry secrets."""
+    """Return where the address leads, without a path or a query that may carry secrets."""
     try:
         url = urlsplit(location)
     except ValueError:

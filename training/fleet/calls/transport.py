@@ -46,7 +46,7 @@ class TransportError(Exception):
 
 
 class Transport(Protocol):
-    """What the client needs from a network."""
+    """The network as the client uses it."""
 
     def request(
         self,
@@ -168,7 +168,10 @@ class HttpTransport:
         return Response(answer.status, found, content)
 
     def wait_for_hangup(self, timeout_s: float) -> bool:
-        """Whether the other side hangs up on an idle connection within the time; true at once when there is none."""
+        """Wait until the other side closes an idle connection.
+
+        Return True if it did so in time, or if there is none.
+        """
         with self._lock:
             connection = self._idle[-1] if self._idle else None
         return connection is None or _readable(connection, timeout_s)
@@ -270,7 +273,7 @@ def _read(answer: http.client.HTTPResponse, sink: Callable[[bytes], object] | No
 
 
 def _readable(connection: http.client.HTTPConnection, timeout_s: float = 0) -> bool:
-    """Whether an idle connection has something to say (within a time), which can only be good-bye."""
+    """Return True when an idle connection has data (within a time), which can only be its end."""
     try:
         return bool(select.select([connection.sock], [], [], timeout_s)[0])
     except (OSError, ValueError):

@@ -61,7 +61,7 @@ def delivered(detail: Mapping[str, Any]) -> dict[int, str]:
 
 
 def granted(detail: Mapping[str, Any], artifact_id: str) -> Mapping[str, Any]:
-    """What the attempt was granted that left this artifact; what the plan says now where nobody kept that."""
+    """Return the grant of the attempt that left this artifact; where none was kept, what the plan says now."""
     kept = [
         attempt.get("granted")
         for attempt in detail.get("attempts") or ()
@@ -175,7 +175,7 @@ def _refuse_to_mix(
 
 
 def _is_the_same(path: Path, member: Unpacked) -> bool:
-    """Whether nothing is at the path, or this very file."""
+    """Return True when nothing is at the path, or this very file."""
     if not os.path.lexists(path):
         return True
     if path.is_symlink() or not path.is_file() or path.stat().st_size != member.size:

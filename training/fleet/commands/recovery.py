@@ -237,7 +237,7 @@ def printable_text(lines: list[str]) -> Text:
 
 @contextmanager
 def told(state: State) -> Iterator[None]:
-    """What cannot be done, as the command line says it."""
+    """Say what cannot be done, in the command line's words."""
     try:
         yield
     except RecoveryError as error:

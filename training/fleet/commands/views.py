@@ -1,4 +1,4 @@
-"""What ``cis490-jobs`` shows to people: answers of the receiver as lines and tables. Pure: values in, renderables out.
+"""The receiver's answers as lines and tables for people. Pure: values in, renderables out.
 
 Every text that came over the wire goes through :func:`cell` or :mod:`training.fleet.printable` first.
 """
@@ -76,7 +76,7 @@ def table(*columns: str, right: Sequence[str] = ()) -> Table:
 
 
 def progress(view: Json) -> str:
-    """How far the trainer is: epochs done of epochs planned, or the last thing that it said."""
+    """Show how far the trainer is: epochs done of epochs planned, or its last line."""
     said = view.get("progress")
     if not isinstance(said, Mapping) or view.get("status") not in ("running", "claimed"):
         return ""
@@ -90,7 +90,7 @@ def progress(view: Json) -> str:
 
 
 def silence(view: Json, now: object) -> str:
-    """How long the host of a running job was not heard, once that is longer than two heartbeats; else nothing."""
+    """Show for how long the host of a running job has been silent, once that exceeds two heartbeats; else nothing."""
     heard, present = number(view.get("heartbeat_at")), number(now)
     live = view.get("status") in ("running", "claimed")
     if not live or heard is None or present is None or present - heard <= 2 * HEARTBEAT_S:
@@ -124,7 +124,7 @@ def _state(view: Json) -> tuple[str, str]:
 
 
 def held(view: Json, now: object) -> str:
-    """Who keeps a job from being granted, and since when; empty when nobody does."""
+    """Show who holds a job, and since when; empty when it is not held."""
     if not view.get("held_by"):
         return ""
     since = ago(view.get("held_at"), now)
@@ -213,7 +213,7 @@ def render_job(detail: Json) -> RenderableType:
 
 
 def _trained(view: Json) -> str:
-    """What a completed model was trained on, as its worker said."""
+    """Show what a completed model was trained on, as its worker reported."""
     if view.get("status") != "completed":
         return ""
     told = view.get("trained")
@@ -268,7 +268,7 @@ def _attempts(attempts: Sequence[Json], spec: Json, now: object) -> Table:
 
 
 def _unlike(granted: object, spec: Json) -> str:
-    """Where an attempt was granted something else than the plan says now."""
+    """Show where an attempt was granted something else than the plan says now."""
     if not isinstance(granted, Mapping):
         return "not known"
     keys = sorted(key for key in granted.keys() | spec.keys() if granted.get(key) != spec.get(key))
@@ -330,7 +330,7 @@ def render_workers(answer: Json) -> RenderableType:
 
 
 def _note(worker: Json) -> Text:
-    """What the operator should know of a host, the worst first."""
+    """Collect what the operator should know of a host, the worst first."""
     if worker.get("quarantine"):
         return cell(worker["quarantine"], "bold red", chars_max=500)
     note = worker.get("conflict") or worker.get("obstacle")
@@ -357,7 +357,7 @@ def _gpu(capability: Json) -> str:
 
 
 def moved_line(ref: str, answer: Json) -> str:
-    """What became of which job; ``ref`` is what was typed."""
+    """Say what became of which job; ``ref`` is what was typed."""
     who, near = printable(answer.get("name") or ref), number(answer.get("near")) or 0
     line = f"{who} ({printable(answer['job_id'])[:_ID_IN_LINE]}…) is {printable(answer['status'])}"
     if answer.get("held_by"):
@@ -373,7 +373,7 @@ def moved_line(ref: str, answer: Json) -> str:
 
 
 def render_reload(answer: Json) -> str:
-    """What a reload changed: the counts in one line, then each edit with when it holds."""
+    """Render what a reload changed: the counts in one line, then each edit with when it holds."""
     now, edits = answer.get("now"), answer.get("edits") or []
     saved = ago(answer.get("saved_at"), now)
     file = (

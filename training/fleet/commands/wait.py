@@ -53,7 +53,7 @@ def wait(world: World, client: FleetClient, refs: Sequence[str], *, quiet: bool)
 
 
 def _look(world: World, client: FleetClient, ids: Sequence[str], told: set[str]) -> list[Json]:
-    """How these jobs stand now; nothing while nobody answers, which is said once."""
+    """Ask for the state of these jobs; None while the receiver does not answer, which is said once."""
     try:
         if len(ids) <= _EACH_MAX:
             views = [client.job(job_id)["job"] for job_id in ids]

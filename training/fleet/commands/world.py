@@ -1,4 +1,4 @@
-"""What the commands of ``cis490-jobs`` touch: the network, two streams, the environment, time."""
+"""The surroundings of the commands of ``cis490-jobs``: network, two streams, environment, time."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def connect(url: str, token: str | None) -> FleetClient:
 
 
 def find_credentials(environ: Mapping[str, str]) -> Credentials | None:
-    """What join left for this person; on the receiver's own host, its authority."""
+    """Find the credentials that join left for this person; on the receiver's own host, its authority."""
     named = environ.get(TLS_VARIABLE)
     home = Path(
         environ.get("HOME") or environ.get("USERPROFILE") or "~", ".config", "cis490", "tls"
@@ -86,7 +86,7 @@ class CannotError(Exception):
 
 @dataclass(frozen=True)
 class World:
-    """What the commands touch: the network, two streams, the environment, time. Tests bring their own."""
+    """The surroundings of a command: network, two streams, environment, time. Tests inject their own."""
 
     connect: Connect = connect
     out: IO[str] = field(default_factory=lambda: sys.stdout)

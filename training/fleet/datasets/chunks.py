@@ -32,7 +32,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Patch:
-    """How a piece comes about from ``path`` of the older data set ``like``; ``data`` is what that file lacks."""
+    """The recipe of a chunk from ``path`` of the older data set ``like``; ``data`` is what that file lacks."""
 
     like: str
     path: str
@@ -74,7 +74,7 @@ def digests(blocks: Iterable[bytes]) -> list[tuple[str, int]]:
 
 
 def placed(found: Iterable[tuple[str, int]]) -> dict[str, int]:
-    """Where each chunk begins in its file."""
+    """Return where each chunk begins in its file."""
     known, offset = dict[str, int](), 0
     for sha256, length in found:
         known.setdefault(sha256, offset)

@@ -15,7 +15,7 @@ Progress = Callable[[str, int, int], object]
 
 @dataclass
 class Copied:
-    """What a copy did; ``lost`` are sentences."""
+    """The result of a copy; ``lost`` are sentences."""
 
     sets: int = 0
     bytes_copied: int = 0

@@ -60,7 +60,7 @@ class File:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a piece belongs: ``length`` bytes of a file from ``offset`` on."""
+    """The place of a chunk: ``length`` bytes of a file from ``offset`` on."""
 
     sha256: str
     path: str
@@ -70,7 +70,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Listing:
-    """What a data set consists of."""
+    """The files and chunks of a data set."""
 
     files: tuple[File, ...]
     piece_bytes: int = PIECE_BYTES
@@ -251,7 +251,7 @@ def cut(path: str, blocks: Iterable[bytes]) -> File:
 
 @dataclass(frozen=True, slots=True)
 class Catalogue:
-    """What data sets there are: ids, and names that stand for some of them."""
+    """The data sets of a receiver: ids, and names that stand for some of them."""
 
     ids: frozenset[str] = frozenset()
     names: Mapping[str, str] = field(default_factory=dict)  # name → id
@@ -271,5 +271,5 @@ class Catalogue:
 
 
 def is_reference(text: str) -> bool:
-    """Whether ``text`` can name a data set at all."""
+    """Return True when ``text`` can name a data set at all."""
     return bool(ID.fullmatch(text) or NAME.fullmatch(text))

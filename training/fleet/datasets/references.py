@@ -1,4 +1,4 @@
-"""What a plan's references to data sets mean: as the last reload found them, until another one looks anew. Pure.
+"""The data sets that a plan's references stand for: as the last reload found them, until another one looks anew. Pure.
 
 A name moves with every push. Were it looked up at each start, a mere restart would make other jobs of those that name
 it; and were a reference refused or forgotten because its data set is not on this disk today, its jobs would leave the

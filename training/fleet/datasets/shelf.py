@@ -1,4 +1,4 @@
-"""Where the receiver keeps data sets: pieces named by their content, shared between data sets, never looked into.
+"""The receiver's store of data sets: chunks named by their content, shared between data sets, never looked into.
 
 ::
 
@@ -45,7 +45,7 @@ _KEPT_LISTINGS = 4  # parsed ones, for the pushes and fetches under way
 
 
 class About(msgspec.Struct, frozen=True):
-    """What is known of a data set without reading its listing."""
+    """The facts of a data set that are known without reading its listing."""
 
     size: int
     files: int
@@ -65,7 +65,7 @@ class Shelved:
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """What became of announcing a data set: the pieces that have to come, each named once."""
+    """The result of announcing a data set: the chunks still to be sent, each named once."""
 
     dataset_id: str
     size: int
@@ -282,7 +282,7 @@ class DatasetShelf:
     # -- inside -------------------------------------------------------------------------------------------------
 
     def _is_published(self, dataset_id: str, document: bytes) -> bool:
-        """Whether it is; a listing that has rotted is mended on the way."""
+        """Return True when it is published; a damaged listing is mended on the way."""
         try:
             self._listing("sets", dataset_id)
         except NoDataset:

@@ -94,7 +94,7 @@ def _n_resamples(value: Any) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Trainers:
-    """What can be trained: each model's hyperparameters, ``None`` for one whose flags are not known."""
+    """The models that can be trained: the hyperparameters of each, ``None`` for one whose flags are not known."""
 
     flags: Mapping[str, Mapping[str, HyperFlag] | None]
     own: Mapping[str, TrainerSpec] = field(default_factory=dict)
@@ -149,7 +149,7 @@ def check_trainers(root: Table, builtin: set[str]) -> dict[str, TrainerSpec]:
 
 
 def _outputs(table: Table, model: str) -> tuple[str, ...]:
-    """What it leaves, by names that a bundle can have whatever the mode is."""
+    """Check the outputs: names that a bundle can have whatever the mode is."""
     names: tuple[str, ...] = table.take("outputs", list_of(_output, most=32), ())
     filled: set[str] = set()
     for index, name in enumerate(names):
@@ -357,7 +357,7 @@ def _hyper(table: Table, model: str, trainers: Trainers) -> dict[str, HyperValue
 
 
 def _unchecked(key: str, value: object) -> tuple[str, str] | None:
-    """What can be said of a hyper value when the trainer's flags are not known."""
+    """Check what can be checked of a hyper value when the trainer's flags are not known."""
     if key in CONTRACT_KEYS or any(each.startswith(key) for each in ("out_dir", "reports_dir")):
         return f"`{key}` is set by the worker and cannot be a hyperparameter", "remove it"
     if not _HYPER_KEY.fullmatch(key):

@@ -42,7 +42,10 @@ class UnreadableError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """What could be read. ``partial``: lines were set aside, so what is missing may merely be unreadable."""
+    """The part of the file that could be read.
+
+    ``partial``: lines were set aside, so what is missing may merely be unreadable.
+    """
 
     values: dict[str, Any]
     problems: list[Problem] = field(default_factory=list)
@@ -110,7 +113,7 @@ def _explain(error: str, lines: list[str]) -> tuple[Problem, int]:
 
 
 def _stands_alone(lines: list[str], number: int) -> bool:
-    """Whether the mistake lies in this line: it is one statement, and all before it can be read by itself."""
+    """Return True when the mistake lies in this line: it is one statement, and all before it can be read by itself."""
     if not _STATEMENT.match(lines[number - 1]):
         return False
     try:

@@ -17,7 +17,7 @@ SCHEMA_VERSION = 1
 
 
 class SplitRecipe(StrEnum):
-    """How the test side is set apart."""
+    """The way in which the test side is set apart."""
 
     HOST = "host"  # train on train_hosts, test on every other recording host
     SAMPLE = "sample"  # random episodes
@@ -25,7 +25,7 @@ class SplitRecipe(StrEnum):
 
 
 class Mode(StrEnum):
-    """Which channels a model may see."""
+    """The channels that a model may see."""
 
     REALISTIC = "realistic"
     ORACLE = "oracle"
@@ -33,7 +33,7 @@ class Mode(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Defaults:
-    """What a job gets where it does not say otherwise."""
+    """The values that a job gets where it does not say otherwise."""
 
     split_recipe: SplitRecipe | None = SplitRecipe.SAMPLE  # None: what the file says is wrong
     train_hosts: tuple[str, ...] = ()
@@ -46,7 +46,7 @@ class Defaults:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostSpec:
-    """What the manifest says of one host. ``None`` declares nothing: what the host detects holds."""
+    """One host as the manifest declares it. ``None`` declares nothing: what the host detects holds."""
 
     name: str
     description: str = ""

@@ -1,4 +1,4 @@
-"""What can go wrong with the store, each kind with the remedy in its message.
+"""Errors of the store, each kind with the remedy in its message.
 
 The tree::
 
@@ -99,7 +99,7 @@ class Incomplete(UploadError):
 
 
 class WrongDigest(UploadError):
-    """What arrived is not what was announced."""
+    """The received bytes are not those that were announced."""
 
 
 @contextlib.contextmanager

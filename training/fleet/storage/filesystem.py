@@ -23,7 +23,7 @@ _BINARY = getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0)
 
 
 class Fs(Protocol):
-    """What a store needs from a disk."""
+    """The file system as the store uses it."""
 
     def mkdir(self, path: Path) -> None:
         """Make a folder and its parents; no error when it is there."""
@@ -74,15 +74,15 @@ class Fs(Protocol):
         ...
 
     def modified_at(self, path: Path) -> float:
-        """When the file was last written, in epoch seconds."""
+        """Return when the file was last written, in epoch seconds."""
         ...
 
     def names(self, path: Path) -> list[str]:
-        """What lies in a folder, sorted; empty when there is no such folder."""
+        """List a folder, sorted; empty when there is no such folder."""
         ...
 
     def free_bytes(self, path: Path) -> int:
-        """What an ordinary process may still write to the disk that holds ``path``."""
+        """Return the bytes that an ordinary process may still write to the disk of ``path``."""
         ...
 
 

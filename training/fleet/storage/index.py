@@ -37,7 +37,7 @@ class IndexRow(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class IndexRepair:
-    """What bringing the index in line with the database took."""
+    """The changes that brought the index in line with the database."""
 
     cut_bytes: int  # of a last line that a crash had torn
     rebuilt: bool

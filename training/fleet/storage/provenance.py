@@ -23,7 +23,7 @@ def sealed(body: Mapping[str, Any]) -> bytes:
 
 
 def unsealed(data: bytes) -> dict[str, Any]:
-    """What was sealed; BrokenSeal when the bytes are damaged."""
+    """Open a seal and return its content; BrokenSeal when the bytes are damaged."""
     try:
         body = msgspec.json.decode(data, type=dict[str, Any])
         seal = body.pop(SEAL, None)

@@ -16,7 +16,7 @@ from training.fleet.storage.filesystem import Fs
 
 
 class Room:
-    """What may still be written under ``root``. Safe to ask from several threads."""
+    """The room left for writes under ``root``. Safe to ask from several threads."""
 
     def __init__(self, root: Path, fs: Fs, reserve_bytes: int) -> None:
         self._root, self._fs = root, fs
@@ -25,7 +25,7 @@ class Room:
         self._lock = threading.Lock()
 
     def has(self, incoming_bytes: int) -> bool:
-        """Whether the reserve would hold after ``incoming_bytes`` more."""
+        """Return True when the reserve holds after ``incoming_bytes`` more."""
         with self._lock:
             return self._fits(incoming_bytes)
 

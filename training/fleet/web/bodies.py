@@ -1,4 +1,4 @@
-"""How bodies are read: bounded in size and in time, JSON whole and bundles piece by piece."""
+"""Reading request bodies: bounded in size and in time, JSON whole and bundles piece by piece."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ async def read_json(hub: Hub, request: Request, kind: type[T]) -> T:
 
 
 def caller(request: Request) -> Principal | None:
-    """Whom the door let in; None on an address for those who join."""
+    """Return the authenticated caller; None on an endpoint for those who join."""
     found: Principal | None = request.state.principal
     return found
 

@@ -1,4 +1,4 @@
-"""What a browser may be used for: nothing that a page of somebody else's makes it send.
+"""The check of origins: a browser may send nothing that a foreign page makes it send.
 
 Browsers say which page a request comes from (``Origin``, ``Sec-Fetch-Site``) and whom they take this machine for
 (``Host``); programs say the last alone. A page whose domain was pointed at this machine after it was loaded is caught

@@ -114,7 +114,7 @@ class GuardedProtocol(HttpToolsProtocol):
     # -- refusing -----------------------------------------------------------------------------------------------
 
     def send_400_response(self, msg: str) -> None:
-        """What uvicorn calls when the parser gives up."""
+        """Answer 400 when uvicorn's parser gives up."""
         self._hang_up(self._refused or Refusal(Slug.BAD_REQUEST, msg))
 
     def _hang_up(self, refusal: Refusal) -> None:
@@ -149,7 +149,7 @@ class GuardedProtocol(HttpToolsProtocol):
 
 
 def _peer(transport: asyncio.Transport) -> Peer:
-    """Who is at the other end, as far as the connection itself shows it; uvicorn does not tell applications."""
+    """Read the other end's identity from the connection itself; uvicorn does not tell applications."""
     tls = transport.get_extra_info("ssl_object")
     if tls is not None:
         return peer_of(tls.getpeercert(), tls.getpeercert(binary_form=True))

@@ -149,7 +149,7 @@ async def complete(hub: Hub, request: Request) -> Response:
     service, store = hub.service, hub.store
 
     def look() -> tuple[UploadTicket, dict[str, Any]] | None:
-        """Whose bundle it is and what its provenance file says; None when there is only an answer to repeat."""
+        """Return whose bundle it is and what its provenance file says; None when there is only an answer to repeat."""
         ticket = service.upload_ticket(job_id, body.claim_id, body.host_id)
         attempt, job = service.queue.attempt(ticket.claim_id), service.queue.get(job_id)
         assert attempt is not None

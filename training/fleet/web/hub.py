@@ -1,4 +1,4 @@
-"""What the receiver's endpoints share: ways to the writer, to the reader and to the disk, and the waiting room."""
+"""The context of all endpoints: ways to the writer, to the reader and to the disk, and the waiting claims."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _TO_PENDING = tuple(row.name for row in TRANSITIONS.values() if row.target is Jo
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What an operator may set; durations in seconds, sizes in bytes."""
+    """The settings of an operator; durations in seconds, sizes in bytes."""
 
     operator_token: str | None = None
     secure: bool = False  # callers must prove who they are, by a certificate or an operator's token
@@ -58,7 +58,7 @@ class Settings:
 
 
 class WaitingRoom:
-    """Where claims wait for a job. Whoever makes one claimable wakes all; each then asks anew."""
+    """The claims that wait for a job. Making a job claimable wakes all; each then asks again."""
 
     def __init__(self) -> None:
         self.closed = False
@@ -215,7 +215,7 @@ class Hub:
     # -- time ---------------------------------------------------------------------------------------------------
 
     async def tick(self) -> None:
-        """What is done every few seconds: sweep silent attempts and old parts, mend the index."""
+        """Do what is due every few seconds: sweep silent attempts and old parts, mend the index."""
         await self._look_at_the_file()
         if self.halted is not None:
             return

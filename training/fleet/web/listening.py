@@ -1,4 +1,4 @@
-"""How a receiver is reached: on loopback, over TLS with client certificates, or through a proxy; no other way."""
+"""The ways to reach a receiver: on loopback, over TLS with client certificates, or through a proxy; no other way."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def _is_address(name: str) -> bool:
 
 
 def _holds_authority(folder: Path) -> bool:
-    """What this user may not even look at is not for a receiver of theirs, which then stays on loopback."""
+    """Return True when an authority is here that this user may read; otherwise the receiver stays on loopback."""
     try:
         return (folder / "ca.pem").exists() or (folder / "ca.key").exists()
     except OSError:
@@ -82,7 +82,7 @@ def _check_loopback(host: str) -> None:
 
 
 def listener(args: argparse.Namespace) -> socket.socket:
-    """Where requests come in. Raises StartError."""
+    """Open the socket for requests. Raises StartError."""
     if args.proxy_socket is not None:
         return _listen_for_proxy(args.proxy_socket)
     return _listen(args.host, args.port)
@@ -111,7 +111,7 @@ def _listen_for_proxy(path: Path) -> socket.socket:
 
 
 def _abandoned(path: Path) -> bool:
-    """Whether a receiver that was killed left this socket behind, and nobody answers it."""
+    """Return True when a killed receiver left this socket behind and nothing answers it."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         try:
             probe.connect(str(path))
@@ -121,7 +121,7 @@ def _abandoned(path: Path) -> bool:
 
 
 def address(listener: socket.socket, security: Security | None) -> str:
-    """Where to reach the receiver, for the log."""
+    """Return the receiver's address, for the log."""
     name = listener.getsockname()
     if isinstance(name, str):
         return f"{name} (for a proxy)"

@@ -453,7 +453,7 @@ _DATABASE: Json = {
 
 
 def _link(operation: str) -> Json:
-    """How an answer to a claim becomes the next request of the job's life."""
+    """Link an answer to a claim with the next request of the job's life."""
     claim, body = "$response.body#/claim_id", "$request.body#/host_id"
     parameters = {"path.job_id": "$response.body#/job_id"}
     if operation == "upload":

@@ -63,7 +63,7 @@ _STORE_SLUGS: Mapping[type[StoreError], Slug] = {
 
 
 def refusal_of(error: Exception) -> Refusal | None:
-    """What a known failure below means for the caller; None for a bug of ours."""
+    """Turn a known failure below into a refusal; None for a bug of ours."""
     if isinstance(error, Refusal):
         return error
     if isinstance(error, StoreError):
@@ -91,7 +91,7 @@ def body_of(refusal: Refusal) -> bytes:
 
 
 def headers_of(refusal: Refusal) -> dict[str, str]:
-    """What travels beside it: the slug for answers without a body, the stored offset, when to ask again."""
+    """Return the headers of a refusal: problem type (for answers without a body), stored offset, when to retry."""
     headers = {HEADER_PROBLEM: refusal.slug.value}
     if refusal.slug in _RETRY_AFTER_S:
         seconds = refusal.extra.get("retry_after_s", _RETRY_AFTER_S[refusal.slug])
@@ -122,7 +122,7 @@ def raw_response(refusal: Refusal, more: Iterable[tuple[bytes, bytes]] = ()) -> 
 
 
 def response_to(request: Request, error: Exception) -> Response:
-    """What an endpoint's exception means for the caller; a bug of ours leaves its traceback in the log."""
+    """Turn an endpoint's exception into an answer; a bug of ours leaves its traceback in the log."""
     refusal = refusal_of(error)
     if refusal is None:
         logger.error("%s %s failed", request.method, request.url.path, exc_info=error)
@@ -147,7 +147,10 @@ async def on_http_error(request: Request, error: Exception) -> Response:
 
 
 def _methods_here(request: Request) -> list[str]:
-    """What this address takes. The router tells the methods of the first route alone, and a path may have several."""
+    """List the methods of this path.
+
+    The router tells the methods of the first route alone, and a path may have several.
+    """
     scope = dict(request.scope)
     here = [r for r in request.app.routes if r.matches(scope)[0] is not Match.NONE]
     return sorted(set().union(*(each.methods for each in here if each.path == here[0].path)))

@@ -54,7 +54,7 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 @dataclass(frozen=True, slots=True)
 class Announced:
-    """What an upload's headers say of it."""
+    """The headers of an upload."""
 
     job_id: str
     claim_id: str | None
@@ -88,7 +88,7 @@ class Announced:
 
 
 def is_probe(request: Request) -> bool:
-    """Whether a HEAD asks about an upload; otherwise it asks about the bundle itself."""
+    """Return True when a HEAD asks about an upload; otherwise it asks about the bundle itself."""
     return any(name in request.headers for name in (HEADER_CLAIM_ID, HEADER_HOST_ID, HEADER_SHA256))
 
 

@@ -1,1 +1,1 @@
-"""What a worker does: the phases of its state machine, and the hands that carry them out."""
+"""The worker: the phases of its state machine, and what carries them out."""

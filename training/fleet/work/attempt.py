@@ -61,7 +61,7 @@ class BadDataError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Where a worker's trainers find and leave things. Absolute paths."""
+    """The folders in which a worker's trainers find and leave files. Absolute paths."""
 
     repo_root: Path
     inputs: Inputs
@@ -150,7 +150,7 @@ class Attempt:
         return folders_of(self._places.artifacts, self._places.reports, self.assignment)
 
     def found(self) -> t.Found:
-        """What an earlier session of the worker, which was killed, left of this attempt."""
+        """Find what an earlier session of the worker, which was killed, left of this attempt."""
         try:
             folders = self._folders
         except BadSpecError:
@@ -313,7 +313,7 @@ class Attempt:
         )
 
     def _trained(self, folders: AttemptFolders) -> dict[str, str]:
-        """What the model was trained on; a trainer's own word goes before what its worker saw."""
+        """Return what the model was trained on; a trainer's own word goes before what its worker saw."""
         found = noted(folders.trained)
         if not self.assignment.spec.get("trainer"):
             name = f"{self.assignment.model}_{self.assignment.mode}.ckpt.json"

@@ -50,7 +50,7 @@ def next_wake(turn: Turn) -> list[float | None]:
 
 
 def silence_at(turn: Turn) -> float | None:
-    """When a running trainer has to pause because nobody confirmed that it is still ours."""
+    """Return when a running trainer has to pause because nothing confirmed that it is still ours."""
     wanted = turn.settings.on_silence == t.OnSilence.PAUSE
     if not wanted or turn.phase is not Phase.RUNNING or turn.work.paused:
         return None
@@ -58,7 +58,7 @@ def silence_at(turn: Turn) -> float | None:
 
 
 def slept(turn: Turn, seconds: float) -> None:
-    """Whoever wakes up asks first whether the job is still theirs."""
+    """Ask first, after a sleep, whether the job is still this worker's."""
     if turn.state.work is not None and turn.work.beat_at is not None:
         turn.say(f"the machine slept for {seconds:.0f} s")
         turn.set_work(beat_at=turn.now, beat_call=None, beat_tries=0)

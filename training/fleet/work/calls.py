@@ -45,7 +45,7 @@ class AbortedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Asker:
-    """Who asks: what a claim says of this worker."""
+    """The asking worker, as a claim describes it."""
 
     instance_id: str
     session_id: str

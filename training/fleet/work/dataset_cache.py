@@ -65,7 +65,7 @@ class Stopped(Exception):  # noqa: N818 - nothing went wrong
 
 
 class Source(Protocol):
-    """Where data sets come from; :class:`training.fleet.calls.datasets.DatasetCalls` is one."""
+    """The source of data sets; :class:`training.fleet.calls.datasets.DatasetCalls` is one."""
 
     def listing(self, dataset_id: str, *, tries: int | None = None) -> Listing: ...
 
@@ -237,7 +237,7 @@ class DatasetCache:
     # ── what is here ────────────────────────────────────────────────────────────────────────
 
     def _untouched(self, dataset_id: str, listing: Listing) -> bool:
-        """Whether the whole data set is here and none of its files was written to since."""
+        """Return True when the whole data set is here and none of its files was written to since."""
         try:
             stamps = strict_json.loads((self.folder / "stamps" / f"{dataset_id}.json").read_bytes())
             return bool(stamps == _stamps(self.folder / "sets" / dataset_id, listing))
@@ -245,7 +245,7 @@ class DatasetCache:
             return False
 
     def _take_down(self, dataset_id: str) -> None:
-        """What is not as it was is looked through again, piece by piece."""
+        """Check again, chunk by chunk, what is not as it was."""
         whole, fetching = self.folder / "sets" / dataset_id, self.folder / "fetching" / dataset_id
         if whole.exists():
             log.warning("data set %s was changed on this host and is mended", dataset_id[:12])

@@ -1,4 +1,4 @@
-"""What a worker keeps on its disk: who it is, what it must still know after a crash, and a folder for each attempt."""
+"""The worker's state on disk: who it is, what it must still know after a crash, and a folder for each attempt."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class StateFolder:
             ) from None
 
     def load(self) -> Saved:
-        """What the last session saved. What cannot be read is set aside, and said."""
+        """Load what the last session saved. A file that cannot be read is set aside, and said."""
         path = self.folder / "saved.json"
         try:
             return _saved(strict_json.loads(path.read_bytes()))
@@ -108,7 +108,7 @@ class StateFolder:
         return self.instance_id
 
     def resume_folder(self, job_id: str) -> Path:
-        """Where a trainer may keep what a later attempt at the same job, on this host, can go on from."""
+        """Return the folder in which a trainer keeps what a later attempt at the same job, here, can go on from."""
         return self.folder / "resume" / job_id[:64]
 
     def close(self) -> None:
@@ -221,7 +221,7 @@ def write_whole(path: Path, content: bytes, *, durable: bool = True) -> None:
 
 @dataclass(frozen=True, slots=True)
 class AttemptFolders:
-    """Where one attempt puts what it makes; every attempt has its own, so nothing stale is ever packed."""
+    """The folders of one attempt; every attempt has its own, so nothing stale is ever packed."""
 
     out: Path
     reports: Path
@@ -232,7 +232,7 @@ class AttemptFolders:
 
 
 def folders_of(artifacts: Path, reports: Path, assignment: Assignment) -> AttemptFolders:
-    """Where this attempt's folders are, or will be. The names in the assignment have been checked."""
+    """Return where this attempt's folders are, or will be. The names in the assignment have been checked."""
     from training.fleet.work.bundle import bundle_name  # not needed by a worker at rest
 
     job = f"{assignment.model}_{assignment.mode}-{assignment.job_id[:12]}"

@@ -21,7 +21,7 @@ SECRETS = ("TOKEN", "SECRET", "PASSWORD", "PASSWD", "CREDENTIALS", "KEY")  # end
 
 
 def no_variable_because(name: str) -> str | None:
-    """Why the plan may not set a variable of this name; None: it may."""
+    """Return why the plan may not set a variable of this name; None: it may."""
     if name.upper().endswith(SECRETS):
         return (
             "a plan is no place for secrets: everybody who may read it and every host would have it; "
@@ -33,7 +33,9 @@ def no_variable_because(name: str) -> str | None:
 
 
 def planned(spec: Mapping[str, Any], of_the_host: Mapping[str, Any]) -> dict[str, str]:
-    """What the plan sets for this job here: its own trainer's variables, and over them the host's. What a receiver
+    """Collect what the plan sets for this job here: its own trainer's variables, and over them the host's.
+
+    What a receiver
     ought to have refused is left out."""
     own = spec.get("trainer")
     of_the_trainer = own.get("env") if isinstance(own, Mapping) else None

@@ -54,7 +54,7 @@ class SelfTest:
         return f"only {free // MIB} MiB are free at {self.places.artifacts}; free some space"
 
     def _trainers(self) -> str | None:
-        """Whether this checkout's trainers can be started; those of others speak for themselves."""
+        """Check that this checkout's trainers can be started; custom ones speak for themselves."""
         state = self._state()
         if state is None:
             return None
@@ -68,7 +68,7 @@ class SelfTest:
         return complaint
 
     def _state(self) -> object:
-        """What decides whether trainers start; ``None`` when there are none in this checkout."""
+        """Return a digest of what decides whether trainers start; ``None`` when there are none in this checkout."""
         sources = sorted((self.places.repo_root / "training" / "trainer").glob("*.py"))
         if not sources or self.places.repo_root != ROOT:
             return None

@@ -29,7 +29,7 @@ LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """What the command line says. Paths are absolute."""
+    """The options of the command line. Paths are absolute."""
 
     receiver_url: str
     host_id: str
@@ -42,7 +42,7 @@ class Options:
 
     @property
     def aside(self) -> Path:
-        """Where finished work goes that the receiver refuses for good."""
+        """Return the folder for finished work that the receiver refuses for good."""
         return self.state_dir / "set-aside"
 
     @property
@@ -54,7 +54,7 @@ class Options:
 
     @property
     def own_folders(self) -> Mapping[str, Path]:
-        """What no other worker may use at the same time, by the flag that names another."""
+        """Return the folders that no other worker may use at the same time, by the flag that names another."""
         places = self.own_places
         return {"--artifacts-dir": places.artifacts, "--reports-dir": places.reports}
 
@@ -116,7 +116,7 @@ def seconds(text: str) -> float:
 
 
 def devices(text: str) -> str:
-    """What CUDA_VISIBLE_DEVICES takes: numbers, or ids that begin with GPU- or MIG-."""
+    """Parse a value for CUDA_VISIBLE_DEVICES: numbers, or ids that begin with GPU- or MIG-."""
     if not re.fullmatch(
         r"(\d{1,3}|(GPU|MIG)-[0-9A-Za-z-]+)(,(\d{1,3}|(GPU|MIG)-[0-9A-Za-z-]+))*", text
     ):

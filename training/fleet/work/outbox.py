@@ -1,4 +1,4 @@
-"""What trainers printed, on the worker's disk, line by line numbered, until the receiver has it.
+"""The outbox: what trainers printed, on the worker's disk, line by line numbered, until the receiver has it.
 
 One attempt's lines lie in a few files, ``<claim>.<number of the first line>.jsonl``: a heading that says whose they are
 and which file the trainer printed into, then a record for each look at that file, ``[position, [lines]]``. The position
@@ -114,7 +114,7 @@ class Outbox:
     # ── when a worker starts ────────────────────────────────────────────────────────────────
 
     def recover(self) -> list[Backlog]:
-        """What earlier sessions left, oldest first, with what their trainers printed unseen."""
+        """Collect what earlier sessions left, oldest first, with what their trainers printed unseen."""
         with self._lock:
             for path in sorted(self.folder.glob("*.jsonl")):  # an attempt's files in their order
                 self._take_up(path)

@@ -36,7 +36,7 @@ TIMING_BYTES_MAX = 16 * 1024  # as it is sent
 
 
 class Memory(StrEnum):
-    """Which memory a trainer had too little of."""
+    """The memory of which a trainer had too little."""
 
     RAM = "ram"
     VRAM = "vram"
@@ -53,7 +53,7 @@ class Failure:
 
 
 def judge(ended: Ended, lines: Sequence[str], complaint: str | None = None) -> Failure | None:
-    """What an end that nobody asked for means; None for success.
+    """Judge an end that was not asked for; None for success.
 
     ``lines`` are the last ones printed, ``complaint`` is what the trainer itself called its error in a progress line.
     """
@@ -78,7 +78,7 @@ def judge(ended: Ended, lines: Sequence[str], complaint: str | None = None) -> F
 
 
 def _adds_to(text: str, words: str, line: str) -> bool:
-    """Whether a line of output tells more than ``text``, of which ``words`` are the trainer's part."""
+    """Return True when a line of output tells more than ``text``, of which ``words`` are the trainer's part."""
     repeats = line.strip() in text or (words and words in line)
     return not repeats and parse_progress(line) is None
 
@@ -130,7 +130,7 @@ _OF_THE_GPU = re.compile(r"cuda|\bGPUs?\b|cublas|cudnn|torch\.OutOfMemoryError",
 
 
 def _lacking(ended: Ended, lines: Sequence[str]) -> Memory | None:
-    """Which memory ran out, when something shows it: the kernel's count, or the words of the line that complains."""
+    """Return which memory ran out, when the kernel's count or the words of an error line show it."""
     if ended.killed_for_memory:
         return Memory.RAM
     for line in lines:
@@ -156,7 +156,7 @@ def parse_progress(line: str) -> dict[str, Any] | None:
 
 
 def taken(line: str) -> tuple[dict[str, Any] | None, str]:
-    """What is taken of a line as progress, and what is to be said of the rest: the known fields first, then in order
+    """Return what a line says of progress, and a remark on the rest: the known fields first, then in order
     as many as a message holds."""
     if not line.startswith("{"):
         return None, ""

@@ -70,7 +70,7 @@ def answered(turn: Turn, answer: t.Event) -> None:
 
 
 def _kept(turn: Turn, answer: t.NotAnswered) -> str:
-    """What is undelivered waits for the database that granted it, and no other one is asked for work meanwhile."""
+    """Keep undelivered work for the database that granted it; no other one is asked for work meanwhile."""
     assignment = turn.work.assignment
     if answer.stranger and assignment.database_id is not None:
         waits = f"{assignment.name} is kept for the database {assignment.database_id}"

@@ -111,6 +111,6 @@ class Standing:
 
 
 def _within_reason(wanted_s: object) -> float:
-    """What the receiver asks for; the usual where it is of another mind or version."""
+    """Return what the receiver asks for, within reason; else the default."""
     known = isinstance(wanted_s, int | float) and PAUSE_S <= wanted_s <= LOOK_AGAIN_S
     return float(wanted_s) if known else LOOK_AGAIN_S  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""What a training starts from: digests of its data and its code, and the checkout's commit.
+"""The inputs of a training: digests of its data and its code, and the checkout's commit.
 
 Our trainers say it themselves, in their checkpoint. Of a trainer of one's own the worker looks at the files that its
 command names, before it starts it, and at the data set that it hands it.
@@ -21,7 +21,7 @@ _READ_MAX = 64 * 1024**2  # of a note, of a checkpoint
 
 
 def at_start(spec: Mapping[str, Any], inputs: Inputs, repo_root: Path) -> dict[str, str]:
-    """What is known before the trainer runs; members that cannot be told are left out."""
+    """Return what is known before the trainer runs; unknown members are left out."""
     found = {"data": _text(_document(inputs.tensors / "manifest.json"), "data_digest")}
     with suppress(OSError, ValueError):
         found["commit"] = checkout_commit(repo_root) or ""
@@ -33,7 +33,7 @@ def at_start(spec: Mapping[str, Any], inputs: Inputs, repo_root: Path) -> dict[s
 
 
 def by_checkpoint(checkpoint: Path) -> dict[str, str]:
-    """What one of our trainers wrote down of its own run."""
+    """Read what one of our trainers wrote down of its own run."""
     key = _document(checkpoint).get("run_key")
     key = key if isinstance(key, dict) else {}
     found = {name: _text(key, name) for name in ("data", "code")}
@@ -65,7 +65,7 @@ def note(path: Path, found: Mapping[str, str]) -> None:
 
 
 def noted(path: Path) -> dict[str, str]:
-    """What :func:`note` kept."""
+    """Read what :func:`note` kept."""
     found = _document(path)
     return {name: text for name in ("data", "code", "commit") if (text := _text(found, name))}
 

@@ -116,7 +116,7 @@ def _measured(turn: Turn, cpu_s: float) -> None:
 
 
 def measure_s(assignment: t.Assignment, settings: t.Settings) -> float:
-    """How often the trainer is to be looked at, so that no limit is overstepped by much."""
+    """Return how often to look at the trainer, so that no limit is overstepped by much."""
     limits = (
         limit_s(assignment, "max_run_s", 0.0),
         limit_s(assignment, "max_silence_s", settings.max_silence_s),
@@ -125,7 +125,7 @@ def measure_s(assignment: t.Assignment, settings: t.Settings) -> float:
 
 
 def limit_s(assignment: t.Assignment, key: str, otherwise: float) -> float:
-    """What the job says of a limit, in seconds; 0 is none."""
+    """Return a limit of the job in seconds; 0 is none."""
     value = assignment.spec.get(key)
     if isinstance(value, int | float) and not isinstance(value, bool) and value >= 0:
         return float(value)

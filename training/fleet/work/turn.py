@@ -35,7 +35,7 @@ NOT_LET_IN = frozenset(
 
 
 class Phase(StrEnum):
-    """What the worker is about; see the table in worker_state.py."""
+    """The phase of the worker; see the table in worker_state.py."""
 
     IDLE = "idle"
     ASKING = "asking"

@@ -1,4 +1,4 @@
-"""What goes into the worker's state machine and what comes out of it, as values.
+"""The events and actions of the worker's state machine, as values.
 
 *Events* are what happened, *actions* what must be done; :mod:`training.fleet.worker_state` turns the one into the
 other. Every request has a number, ``call``; an answer to any but the last request of its kind is ignored. Events about
@@ -19,7 +19,7 @@ from training.fleet.work.outcome import Failure
 
 
 class OnSilence(StrEnum):
-    """What to do with a trainer when its lease is nearly over and the receiver has not been heard."""
+    """The order for a trainer when its lease is nearly over and the receiver has been silent."""
 
     CONTINUE = "continue"  # a receiver that is merely down costs no night of training
     PAUSE = "pause"  # two copies never run at once
@@ -93,7 +93,7 @@ class Delivery:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """How an attempt ended without an artifact, as long as the receiver does not know it."""
+    """The end of an attempt without an artifact, as long as the receiver does not know it."""
 
     assignment: Assignment
     failure: Failure
@@ -102,7 +102,7 @@ class Report:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Saved:
-    """What a worker must still know after it was killed: the claim it sent, or the job it held, or how that ended."""
+    """The facts that survive a killed worker: the claim it sent, or the job it held, or how that ended."""
 
     request_id: str | None = None
     crashed: tuple[
@@ -144,7 +144,7 @@ class Backlog:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """What an earlier session left on the disk of the job it held: how its trainer ended, unless it was killed with
+    """The remains on disk of the job that an earlier session held: how its trainer ended, unless it was killed with
     its worker; how many lines it printed, and the last ones."""
 
     ended: Ended | None = None
