@@ -1,4 +1,4 @@
-"""How fast are the intervals? A 1,000-fold cluster bootstrap of the AUROC against a thousand calls of scikit-learn.
+"""Speed of the intervals: a 1,000-fold cluster bootstrap of the AUROC against a thousand calls of scikit-learn.
 
 ``python bench/bootstrap.py [--windows 20000] [--episodes 400] [--resamples 1000] [--json]``. Both sides get the same
 draws of episodes and must agree on every resample; the processor time of one thread is what counts. Bar: at most 0.3 s.

@@ -1,4 +1,4 @@
-"""How long a claim takes over HTTP, however many jobs wait; and how many jobs a receiver can deal with.
+"""The time of a claim over HTTP by the number of waiting jobs; and the jobs that a receiver can manage.
 
     python bench/claim.py [--sizes 1000,100000,1000000] [--seconds 3] [--no-jobd] [--json]
 
@@ -130,7 +130,7 @@ def _compare(
 
 
 def durability(report: Report, folder: Path, seconds: float) -> None:
-    """What FULL costs against NORMAL when calls come together."""
+    """Compare the cost of FULL with NORMAL when calls come together."""
     report.note("claims a second, 64 connections")
     rates: dict[str, list[float]] = {"FULL": [], "NORMAL": []}
     place = folder / "durable"

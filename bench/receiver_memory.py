@@ -1,4 +1,4 @@
-"""What the receiver costs: memory at rest, with a million jobs and during a large upload, and its idle CPU.
+"""The cost of the receiver: memory at rest, with a million jobs and during a large upload, and its idle CPU.
 
 python bench/receiver_memory.py [--pending 1000000] [--mib 1024] [--idle-s 30] [--no-jobd] [--json]
 """

@@ -1,4 +1,4 @@
-"""What the receiver's benchmarks share: a queue filled to a size, real processes, plain connections, and a peer.
+"""The shared parts of the receiver's benchmarks: a filled queue, real processes, plain connections, a peer.
 
 The peer is jobd, a job broker for one's own GPU machines, from the package index; it gets an environment of its own
 under the user's cache folder, made once.
@@ -299,7 +299,7 @@ Step = Callable[[Caller, int], object]
 
 
 def latencies_ms(port: int, step: Step, count: int, client: int = 0) -> list[float]:
-    """How long each of ``count`` steps of one client takes."""
+    """Measure each of ``count`` steps of one client."""
     call, times = Caller(port), []
     for _ in range(count):
         begun = time.perf_counter()

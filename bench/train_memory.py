@@ -115,7 +115,7 @@ def watched(model: str, folder: Path) -> tuple[int, float, str]:
 
 
 def own_bytes(pid: int) -> int:
-    """What a process holds that is no file's."""
+    """Return the memory of a process that is not a file's."""
     try:
         for line in Path(f"/proc/{pid}/status").read_text().splitlines():
             if line.startswith("RssAnon:"):

@@ -1,4 +1,4 @@
-"""What every model makes of the recorded sample, under each way of setting a test side apart.
+"""Every model on the recorded sample, under each way of setting a test side apart.
 
     python bench/train_sample.py [--recipes host,time,sample] [--models gbt,mlp,…] [--modes realistic,oracle] [--json]
 

@@ -1,4 +1,4 @@
-"""Whether a false-alarm rate that was promised holds on a real machine that nobody trained on.
+"""Transfer: does a promised false-alarm rate hold on a real machine that no model was trained on?
 
     python bench/train_transfer.py [--archives DIR] [--models gbt,mlp,…] [--json]
 
@@ -100,7 +100,7 @@ def main() -> int:
 
 
 def archives(folder: Path | None) -> list[Path]:
-    """Where the archives lie; fetched without installing the package when they are nowhere."""
+    """Return where the archives lie; fetched without installing the package when they are nowhere."""
     if folder is None and not (folder := PLACE).exists():
         folder = CACHE / PLACE.relative_to("/")
         if not folder.exists():

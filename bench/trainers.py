@@ -1,4 +1,4 @@
-"""What the trainers' benchmarks share: libraries to compare with, the product as its users run it, and tables.
+"""The shared parts of the trainers' benchmarks: libraries to compare with, the product as its users run it, and tables.
 
 The libraries (skorch, Lightning, aeon, seglearn) get an environment of their own under the user's cache folder, made
 once. It sees the project's environment, so that all contenders run on the same torch; torch itself is never installed.
@@ -90,13 +90,13 @@ def ingest(file: Path, folder: Path, *more: str) -> dict[str, Any]:
 
 
 def words_of(command: Sequence[str]) -> str:
-    """What a command of the product prints."""
+    """Run a command of the product and return what it prints."""
     return _run(command).stdout
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trained:
-    """How one training went: its report, and what it cost."""
+    """The result of one training: its report, and what it cost."""
 
     report: Mapping[str, Any]
     seconds: float  # from the start of the program to a trained model

@@ -1,4 +1,4 @@
-"""How fast a bundle gets into the store, hashed and synced, and what claims feel of it meanwhile.
+"""The speed of an upload into the store, hashed and synced, and the delay of claims meanwhile.
 
     python bench/upload.py [--mib 1024] [--rounds 3] [--json]
 

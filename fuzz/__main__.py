@@ -103,7 +103,7 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
 
 
 def _commit() -> str | None:
-    """What is tried; a seed makes the same inputs there."""
+    """Return the commit that is tried; a seed makes the same inputs there."""
     command = ["git", "describe", "--always", "--dirty", "--exclude=*"]
     try:
         done = subprocess.run(command, cwd=CORPUS, capture_output=True, text=True, check=False)

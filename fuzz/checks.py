@@ -1,4 +1,4 @@
-"""What the targets ask of text that people will see."""
+"""Checks of text that people will see."""
 
 from __future__ import annotations
 

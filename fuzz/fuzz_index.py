@@ -1,4 +1,4 @@
-"""What a crash, or a person, left in the store: the index is brought in line with the database, whatever it holds.
+"""Fuzz the index: it is brought in line with the database, no matter what a crash or a person left in it.
 
 The first byte: how many rows the database has, and whether the rest is the index or a provenance file.
 """

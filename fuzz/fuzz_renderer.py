@@ -1,4 +1,4 @@
-"""Whatever a receiver answers: `cis490-jobs` shows it, or says what is wrong, and the terminal obeys none of it.
+"""Fuzz the renderer: `cis490-jobs` shows any answer or says what is wrong, and the terminal obeys none of it.
 
 The first byte chooses the command and, by its highest bit, how the rest is used: as the answer itself, or as texts
 (apart by newlines) in place of those of a good answer.

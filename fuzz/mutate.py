@@ -36,7 +36,7 @@ _ALIKE = {
 
 
 class Place(NamedTuple):
-    """Where a value stands: ``at`` to ``end``; with its name and what parts it from the next, ``begin`` to ``stop``."""
+    """The place of a value: ``at`` to ``end``; with its name and what parts it from the next, ``begin`` to ``stop``."""
 
     begin: int
     stop: int
@@ -55,7 +55,7 @@ class Sample:
 
 
 def samples(target: str) -> list[bytes]:
-    """What the corpus holds for this target, in a fixed order."""
+    """Return the corpus for this target, in a fixed order."""
     found = [path.read_bytes() for path in sorted((CORPUS / target).iterdir())]
     assert found, f"the corpus of {target} is empty"
     return found

@@ -1,4 +1,4 @@
-"""What was tried so far: one entry a run, to be repeated by its seed at its commit, and the inputs of each target.
+"""The record of runs: one entry a run, to be repeated by its seed at its commit, and the inputs of each target.
 
 Several processes may write to one file, each again and again while it runs: what is killed leaves what it had done.
 """
@@ -17,7 +17,7 @@ _LOCKED_S = 0.05
 
 
 def total(path: Path, target: str) -> int:
-    """How many inputs the target has had altogether."""
+    """Count the inputs that the target has had altogether."""
     return sum(run["runs"] for run in _read(path)["runs"] if run["target"] == target)
 
 

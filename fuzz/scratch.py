@@ -1,4 +1,4 @@
-"""Where a target keeps its files: in memory where the system offers that, for a disk is what most of them wait for."""
+"""The scratch folder of a target: in memory where the system offers that, as most targets wait for the disk."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ def a_job(name: str = "gbt-realistic", **wishes: Any) -> dict[str, Any]:
 def a_capability(
     *, cuda: bool = False, vram: float = 8.0, ram: float = 8.0, cores: int = 4, **more: Any
 ) -> dict[str, Any]:
-    """What a host reports: a small CPU machine; with ``cuda`` one GPU with ``vram`` GiB free."""
+    """A host's report: a small CPU machine; with ``cuda`` one GPU with ``vram`` GiB free."""
     device = {"name": "GPU", "vram_total_gib": vram, "vram_free_gib": vram}
     return {
         "os": "linux",
@@ -58,7 +58,7 @@ def a_capability(
 
 
 def a_host(name: str = "pi", **facts: Any) -> Host:
-    """What the decision knows of a host: enough for every CPU job, no GPU."""
+    """A host as the decision sees it: enough for every CPU job, no GPU."""
     return Host(**{"name": name, "ram_available_gib": 8.0, "cores": 4, **facts})
 
 

@@ -1,4 +1,4 @@
-"""What all tests share: no property is judged by how fast the machine was."""
+"""Settings of all tests: no property is judged by how fast the machine was."""
 
 from hypothesis import HealthCheck, settings
 

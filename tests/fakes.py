@@ -48,7 +48,7 @@ class FakeClock:
 
 @dataclass
 class FakeShelf:
-    """What the service asks of a store, answered from memory."""
+    """A store as the service uses it, answered from memory."""
 
     room: bool = True
     bundles: set[tuple[str, str, str]] = field(default_factory=set)

@@ -55,7 +55,7 @@ def imported(tree: ast.AST) -> Iterator[tuple[int, str]]:
 
 
 def within(name: str, packages: str) -> bool:
-    """Whether ``name`` is one of these packages or lies in one."""
+    """Return True when ``name`` is one of these packages or lies in one."""
     return any(name == each or name.startswith(each + ".") for each in packages.split())
 
 
@@ -76,7 +76,7 @@ WORKER = fleet("worker worker_state work work.* supervise supervise_* launcher c
 
 @dataclass(frozen=True)
 class Fence:
-    """``who`` (patterns) may import nothing of ``what`` (packages), but ``except_`` for these."""
+    """A rule: ``who`` (patterns) may import nothing of ``what`` (packages), but ``except_`` for these."""
 
     who: str
     what: str
@@ -226,7 +226,7 @@ POSIX_ONLY = "fcntl grp pwd resource termios tty pty syslog posix"
 
 
 def imports_on_windows(module: Module) -> Iterator[Breach]:
-    """What exists on POSIX only may be imported inside a function, or in a file that says so."""
+    """Refuse imports of POSIX-only modules outside functions, but in a file that says so."""
     if module.name.endswith("_posix"):
         return
     deferred = {

@@ -124,7 +124,7 @@ class Receiver:
             self.judge()
 
     def judge(self) -> None:
-        """Whatever the test did, no promise may be broken now. One that breaks things itself sets ``judged`` False."""
+        """Check that no promise is broken after the test. One that breaks things itself sets ``judged`` False."""
         state = State(self.folder / "jobs.db", self.folder / "models", self.folder / "tls")
         report = examine(state, SystemClock(), fs=self.disk)
         bad = [each.sentence for each in report.findings if each.level is Level.FAULT]

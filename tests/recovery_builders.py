@@ -1,4 +1,4 @@
-"""What a receiver leaves behind after some work: a database and a store, made over HTTP by the production code."""
+"""A receiver's state after some work: a database and a store, made over HTTP by the production code."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def rows(state: State, sql: str) -> list[tuple[Any, ...]]:
 
 
 def found(state: State, *, deep: bool = False, notes: bool = False) -> list[Finding]:
-    """What the doctor finds, but for notes."""
+    """Return the doctor's findings, but for notes."""
     report = examine(state, SystemClock(), deep=deep)
     return [each for each in report.findings if notes or each.level is not Level.NOTE]
 
@@ -98,7 +98,7 @@ def checks(state: State, *, deep: bool = False) -> set[str]:
 
 
 def bundle_of(state: State, name: str) -> Path:
-    """Where the bundle of this completed job lies."""
+    """Return where the bundle of this completed job lies."""
     database = SqliteDatabase(state.db, read_only=True)
     row = database.one("job", job_id=job_id({"name": name}))
     database.close()

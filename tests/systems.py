@@ -1,4 +1,4 @@
-"""What differs between the systems on which the tests run."""
+"""The differences between the systems on which the tests run."""
 
 from __future__ import annotations
 
@@ -19,12 +19,15 @@ def make_link(path: Path, target: Path) -> None:
 
 
 def open_to_others(path: Path) -> bool:
-    """Whether others than the owner may read or write it. On Windows that is the folder's affair, and not looked at."""
+    """Return True when others than the owner may read or write it.
+
+    On Windows that is the folder's affair, and not looked at.
+    """
     return os.name == "posix" and path.stat().st_mode & 0o077 != 0
 
 
 def is_wine() -> bool:
-    """Whether this Windows is Wine, whose C library hands no Ctrl-Break to a program's handler."""
+    """Return True when this Windows is Wine, whose C library hands no Ctrl-Break to a program's handler."""
     if os.name != "nt":
         return False
     import ctypes

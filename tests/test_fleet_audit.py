@@ -63,7 +63,7 @@ def test_a_refused_act_leaves_no_row(tmp_path: Path) -> None:
 
 
 def test_no_statement_of_ours_changes_or_removes_a_row() -> None:
-    """Whoever opens the file with another program can; the chain shows it then."""
+    """Another program that opens the file can; the chain shows it then."""
     folder = Path(queue.__file__).parent / "sql"
     sql = "".join(path.read_text(encoding="utf-8") for path in folder.rglob("*.sql"))
     verbs = re.findall(r"(INSERT INTO|UPDATE|DELETE FROM|REPLACE INTO|DROP TABLE) audit\b", sql)

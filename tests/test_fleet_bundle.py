@@ -26,7 +26,7 @@ from training.fleet.work.trainer_command import filled_in, outputs
 def leave(
     folder: Path, weights: bytes = b"weights", *, report: bool = True, **named: object
 ) -> None:
-    """What a good trainer leaves, with ``named`` changing what the checkpoint says of its sidecar."""
+    """Write what a good trainer leaves, with ``named`` changing what the checkpoint says of its sidecar."""
     folder.mkdir(parents=True, exist_ok=True)
     sidecar = {"file": "mlp_oracle.pt", "bytes": len(weights), "sha256": _sha(weights)} | named
     (folder / "mlp_oracle.pt").write_bytes(weights)

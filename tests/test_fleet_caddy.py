@@ -195,7 +195,7 @@ def test_a_worker_that_was_put_out_learns_it_within_seconds(
 
 
 def test_a_foreign_certificate_never_reaches_the_receiver(receiver: Proxied) -> None:
-    """Whatever the proxy's version makes of its list of authorities."""
+    """It does not depend on how the proxy's version treats its list of authorities."""
     pem, fingerprint = Signer.new().sign(host("pi"))
     receiver.enter(fingerprint, "pi")
     with (
@@ -266,7 +266,7 @@ def opened(receiver: Proxied) -> Wire:
 
 
 def over_the_socket(receiver: Proxied, *values: str) -> tuple[int, str]:
-    """What somebody hears who says these fingerprints."""
+    """Return the answers to a caller who claims these fingerprints."""
     with opened(receiver) as wire:
         lines = [f"{HEADER_FINGERPRINT}: {value}" for value in values]
         wire.send("\r\n".join(["GET /v1/jobs HTTP/1.1", "Host: localhost", *lines, "", ""]))
@@ -283,7 +283,7 @@ def test_what_a_wrongly_set_up_proxy_sends_is_refused(socket_only: Proxied) -> N
 
 
 def operate(receiver: Proxied, path: str, **body: object) -> dict[str, Any]:
-    """What the operator's laptop asks, and hears."""
+    """Ask as the operator's laptop, and return the answers."""
     who = {"X_Client_Fingerprint": NOBODYS, "X_Operator_Token": TOKEN}
     with opened(receiver) as wire:
         content = json.dumps(body).encode()

@@ -69,7 +69,7 @@ class Worker:
         return reply
 
     def beat(self) -> bool:
-        """Whether the job is still this worker's."""
+        """Return True when the job is still this worker's."""
         self.seq += 1
         request = HeartbeatRequest(
             host_id="pi",

@@ -1,4 +1,4 @@
-"""Which database it is: random, kept by every copy and by the store, and asked before anything is believed."""
+"""The database's id: random, kept by every copy and by the store, and asked before anything is believed."""
 
 from __future__ import annotations
 

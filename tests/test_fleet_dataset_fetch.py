@@ -353,7 +353,7 @@ def test_over_tls_a_host_shows_who_it_is_to_fetch(folder: Path, tmp_path: Path) 
 def attempted(
     tmp_path: Path, fetch: Callable[[str, Order], Path], *, stopped: bool = False, **spec: str
 ) -> tuple[list[t.Event], FakeRunner]:
-    """What an attempt at a job with a data set posts until its trainer has ended, or none was started."""
+    """Collect what an attempt at a job with a data set posts until its trainer has ended, or none was started."""
     events: list[t.Event] = []
     over = threading.Event()
 

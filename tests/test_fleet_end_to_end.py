@@ -31,7 +31,7 @@ pytestmark = pytest.mark.skipif(os.name != "posix", reason="starts and signals P
 
 
 def until(condition: Callable[[], Any]) -> Any:
-    """What the condition gives as soon as it gives something true."""
+    """Return what the condition gives as soon as it is true."""
     for _ in range(int(PATIENCE_S / 0.05)):
         with contextlib.suppress(Unreachable):
             if found := condition():

@@ -123,7 +123,7 @@ def test_every_rule_is_tried() -> None:
 
 
 def loaded_by(module: str) -> set[str]:
-    """What an interpreter of its own has loaded after importing this, whatever is imported in turn."""
+    """List everything that a fresh interpreter has loaded after importing this."""
     code = f"import sys, {module}; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
     assert done.returncode == 0, done.stderr

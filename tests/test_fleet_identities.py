@@ -1,4 +1,4 @@
-"""What is one thing under several names, and what is another thing under the same name."""
+"""One thing under several names, and another thing under the same name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who is who: names in certificates, a proxy's word, one-time codes, tokens, and how often one may guess."""
+"""Identities: names in certificates, a proxy's word, one-time codes, tokens, and how often one may guess."""
 
 from __future__ import annotations
 
@@ -253,7 +253,7 @@ def test_nothing_secret_is_stored(registry: Registry, queue: JobQueue) -> None:
 def test_a_revocation_outlives_a_renewal_at_the_same_moment(
     registry: Registry, clock: FakeClock
 ) -> None:
-    """Whatever the order in which they are written, and in which they come to count."""
+    """The order in which they are written and take effect does not matter."""
     entered(registry, clock)
     renewed = Certified("2" * 64, Role.HOST, "pi", clock.now(), clock.now() + 30 * DAY_S)
     _, renewal = registry.admit(renewed, None, b"csr")

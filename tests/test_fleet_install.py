@@ -662,7 +662,7 @@ def on_a_machine_of_its_own() -> subprocess.CompletedProcess[str] | str:
 
 
 def newcomer() -> dict[str, Any]:
-    """What newcomer.py told; skips where there can be no machine of its own."""
+    """Run newcomer.py and return its report; skips where there can be no machine of its own."""
     done = on_a_machine_of_its_own()
     if isinstance(done, str):
         pytest.skip(done)

@@ -1,4 +1,4 @@
-"""What an installation reads and repeats of others: no escape reaches root's terminal, no link is followed as root."""
+"""Foreign text and links in an installation: no escape reaches root's terminal, no link is followed as root."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def uninstall(image: Path) -> int:
 
 @pytest.fixture
 def saved(tmp_path: Path) -> Path:
-    """Where the worker's user keeps its notes; and a unit, so that there is something to stop."""
+    """Make the folder of the worker's user; and a unit, so that there is something to stop."""
     unit = tmp_path / "etc/systemd/system/cis490-trainer-worker.service"
     unit.parent.mkdir(parents=True)
     unit.touch()

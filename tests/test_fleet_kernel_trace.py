@@ -1,4 +1,4 @@
-"""What the real adapters tell the kernel: writes are synced before a name is given, names before the word is.
+"""The system calls of the real adapters: writes are synced before a name is given, names before the word is.
 
 The imitated file system of the other tests believes what the adapter says it does; this one listens to the calls.
 """

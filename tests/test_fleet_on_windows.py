@@ -153,7 +153,7 @@ def test_a_file_that_somebody_reads_is_replaced_when_he_has_done(tmp_path):
 
 
 def test_the_python_behind_a_virtual_environment_is_looked_at():
-    """Which may be one person's own, that no service can read."""
+    """It may be one person's own, which no service can read."""
     assert _behind(Path(sys.executable)) == Path(sys._base_executable).resolve()
 
 

@@ -1,4 +1,4 @@
-"""What trainers printed reaches the receiver, each line once: on the worker's disk, at the receiver, between processes
+"""Output of trainers reaches the receiver, each line once: on the worker's disk, at the receiver, between processes
 that are killed. Nothing that was finished is lost while the receiver is away."""
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ JOB = Assignment(job_id="ab" * 32, claim_id="c1", name="gbt", attempt=2)
 
 
 def every_line(outbox: Outbox, claim_id: str, first: int = 0) -> dict[int, str]:
-    """What would be sent, message by message: number → line."""
+    """Return what would be sent, message by message: number → line."""
     found: dict[int, str] = {}
     while True:
         first, lines = outbox.read(claim_id, first)
@@ -418,7 +418,7 @@ def test_report_that_comes_again_keeps_what_it_takes_along(receiver: Receiver) -
 
 
 class Wire:
-    """What the real client sends is read as the receiver reads it, and given to the service."""
+    """A wire on which the real client's requests are read as the receiver reads them, and given to the service."""
 
     def __init__(self, receiver: Receiver) -> None:
         self.receiver = receiver

@@ -1,4 +1,4 @@
-"""What a trainer's end and its last words mean."""
+"""The meaning of a trainer's end and its last words."""
 
 from __future__ import annotations
 

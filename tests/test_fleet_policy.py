@@ -145,7 +145,7 @@ def test_an_idle_host_of_higher_priority_goes_first_if_it_fits() -> None:
 
 
 def test_a_host_does_not_wait_for_itself() -> None:
-    """What the plan says of it may have changed between two of its requests."""
+    """The plan's word on it may have changed between two of its requests."""
     before = a_host("pi", priority=100)
     assert hold(needs(), a_host("pi"), Fleet(waiting=(before,)), POLICY).seconds == 0
 

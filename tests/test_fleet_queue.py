@@ -328,7 +328,7 @@ def test_only_the_holder_is_heard(queue: JobQueue) -> None:
 def test_an_attempt_that_ended_writes_nothing_into_its_job(
     queue: JobQueue, clock: FakeClock
 ) -> None:
-    """Whoever calls has looked already; the statements look once more, so that no mistake above them costs a job."""
+    """Callers have checked already; the statements check once more, so that no mistake above them costs a job."""
     queue.sync_from_manifest([a_job("one")])
     old = queue.grant(a_host("pi"), Claimant(), Fleet())
     queue.requeue("id-one")
@@ -455,7 +455,7 @@ def test_a_status_equals_its_string(queue: JobQueue) -> None:
 
 
 def go_silent(queue: JobQueue, seconds: float = 601.0) -> None:
-    """What existing tests do: write the past into the row."""
+    """Write the past into the row, as existing tests do."""
     queue._conn.execute("UPDATE jobs SET heartbeat_at = heartbeat_at - ?", (seconds,))
 
 

@@ -246,7 +246,7 @@ def test_what_nobody_may_finish_uploading_gives_its_room_back(
 
 
 def tick(receiver: Receiver) -> None:
-    """What the receiver does every few seconds."""
+    """Do what the receiver does every few seconds."""
     loop = receiver.server._loop
     assert loop is not None
     asyncio.run_coroutine_threadsafe(receiver.hub.tick(), loop).result(30)
@@ -269,7 +269,7 @@ def test_an_upload_that_was_cut_goes_on(receiver: Receiver, bundle: Path, tmp_pa
 
 
 def wait_for_offset(receiver: Receiver, grant: Grant, wanted: int) -> int:
-    """What HEAD says, once the broken connection has been noticed and its last bytes are written."""
+    """Ask HEAD until the broken connection has been noticed and its last bytes are written."""
     for _ in range(2000):
         with Wire(receiver) as wire:
             wire.request(
@@ -748,7 +748,7 @@ def test_slow_clients_beside_a_good_one(receiver: Receiver) -> None:
 
 
 def test_every_route_and_method_has_its_policy() -> None:
-    """Whoever adds an address says in access.POLICY who may call it, and removes it there with the address."""
+    """An endpoint that is added says who may call it, and loses that line when it goes."""
     served = {(method, route.path) for route in routes() for method in route.methods or ()}
     assert {each for each in served if access_of(*each) is None} == set()
     assert set(POLICY) - served == set()

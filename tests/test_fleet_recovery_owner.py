@@ -1,4 +1,4 @@
-"""What root does to a state is done with its user's rights: links that a taken-over receiver has laid reach nothing."""
+"""Root acts on a state with its user's rights: links that a compromised receiver has made reach nothing."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def state(sound: State, place: Path) -> State:
 
 @pytest.fixture
 def system(place: Path) -> Path:
-    """What is root's, and stands for /etc."""
+    """A folder of root's that stands for /etc."""
     folder = place / "etc"
     (folder / "cron.d").mkdir(parents=True)
     (folder / "shadow").write_text("root:$6$secret\nno newline at the end")
@@ -72,7 +72,7 @@ def system(place: Path) -> Path:
 
 @pytest.fixture
 def untouched(system: Path) -> Iterator[None]:
-    """Whatever was tried, what is root's has the same names, bytes and owners after it."""
+    """Check that root's files keep their names, bytes and owners."""
     before = tree(system)
     yield
     assert tree(system) == before

@@ -736,7 +736,7 @@ def test_a_clock_step_moves_leases_and_holds_along(receiver: Receiver, step_s: f
     receiver.service.fail("id-two", a_failure(receiver.granted("desktop")))
 
     def left() -> list[float | None]:
-        """What is left of the lease, the back-off, the avoidance, and of the host's own lease."""
+        """Return what is left of the lease, the back-off, the avoidance, and of the host's own lease."""
         one, two = receiver.queue.get("id-one"), receiver.queue.get("id-two")
         assert one is not None
         assert two is not None

@@ -1,4 +1,4 @@
-"""Whoever is not the receiver is not believed, whatever it says; and nobody is left to guess who it was."""
+"""Answers that are not the receiver's are never believed, and messages name who seems to have answered."""
 
 from __future__ import annotations
 

@@ -278,7 +278,7 @@ def contained(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[LocalR
 
 
 def may_make_groups() -> bool:
-    """Whether one with ``cgroup.kill`` can be made here: by trying it."""
+    """Return True when one with ``cgroup.kill`` can be made here: by trying it."""
     folder = supervise_posix.group_for(Path("trial"))
     if folder is None:
         return False
@@ -594,7 +594,7 @@ def test_windows_half_imports_here_and_has_the_same_names() -> None:
 
 
 def test_no_posix_module_is_needed_to_import_the_worker() -> None:
-    """What Windows lacks is imported, if at all, by the function that needs it."""
+    """Modules that Windows lacks are imported, if at all, by the function that needs them."""
     program = """
 import importlib, sys
 for name in ("fcntl", "resource", "termios", "pwd", "grp", "posix_ipc", "syslog"):

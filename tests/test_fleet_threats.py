@@ -1,4 +1,4 @@
-"""What somebody hostile would try, beyond what each part's own tests try: docs/security-threats.md has all of it.
+"""Attacks, beyond what each part's own tests try: docs/security-threats.md has all of it.
 
 Each control is tried from outside, on a receiver that listens, or on the program that meets the hostile thing.
 """
@@ -675,7 +675,7 @@ def test_no_name_in_a_header_or_a_body_leads_outside(watched: tuple[Receiver, Pa
     "name", ["../x", "..", "", "a/b", "a\\b", "A", "x" * 65, "a\0b", "/etc", ".x", "-x"]
 )
 def test_the_store_makes_paths_of_sound_names_only(idle: Receiver, name: str) -> None:
-    """Whatever a plan or a row of the database says."""
+    """No plan and no row of the database changes that."""
     for how in ({"model": name, "mode": "m"}, {"model": "m", "mode": name}):
         with pytest.raises(BadName):
             idle.store.find("0" * 64, **how)
@@ -765,7 +765,7 @@ def rows() -> list[list[str]]:
 
 
 def collected(file: str) -> set[str]:
-    """What pytest collects of a file: functions called test_…, at its top, that nothing skips always."""
+    """Return what pytest collects of a file: functions called test_…, at its top, that nothing skips always."""
     tree = ast.parse((ROOT / "tests" / file).read_text(encoding="utf-8"))
     return {
         node.name

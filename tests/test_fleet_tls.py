@@ -51,7 +51,7 @@ def fresh(tmp_path: Path) -> Iterator[SecureReceiver]:
 
 
 def alert(receiver: SecureReceiver, context: ssl.SSLContext) -> str:
-    """What the receiver says in the handshake (in TLS 1.3 the client hears it when it first reads)."""
+    """Return what the receiver says in the handshake (in TLS 1.3 the client hears it when it first reads)."""
     with socket.create_connection(receiver.address, timeout=20) as plain:
         try:
             with context.wrap_socket(plain, server_hostname="localhost") as secured:

@@ -1,4 +1,4 @@
-"""What a model was trained on: told by the worker, kept with the attempt, compared in a plan."""
+"""The record of what a model was trained on: told by the worker, kept with the attempt, compared in a plan."""
 
 from __future__ import annotations
 

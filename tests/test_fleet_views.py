@@ -1,4 +1,4 @@
-"""What people look at: pages, histories, logs, and the answer to "why is it not running?"."""
+"""Views: pages, histories, logs, and the answer to "why is it not running?"."""
 
 from __future__ import annotations
 
@@ -361,7 +361,7 @@ HOSTS = st.dictionaries(
 def test_explain_agrees_with_the_claim(
     spec: dict[str, Any], hosts: dict[str, Any], age_s: float, avoids: tuple[str, float] | None
 ) -> None:
-    """Whatever it says of a host is what this host is told when it asks the next moment."""
+    """Its word on a host is the one that this host gets when it asks the next moment."""
     queue = JobQueue(":memory:", clock=FakeClock())
     service = Service(queue, FakeShelf())
     views, now = Views(queue.db, service), queue.clock.now()

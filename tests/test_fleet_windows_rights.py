@@ -1,4 +1,4 @@
-"""Who may change what on Windows while the worker is installed: a disk with owners and rights, and icacls on paper.
+"""Rights on Windows while the worker is installed: a disk with owners and rights, and icacls on paper.
 
 Whoever is not an administrator must not be able to change what runs as one, even if he made the folders beforehand.
 """
@@ -48,7 +48,7 @@ MASKS = {"F": "FA", "M": "0x1301bf", "RX": "0x1200a9"}
 
 @dataclass
 class Entry:
-    """What a file or folder has of its own; the rest is inherited unless it is protected."""
+    """A file or folder's own entry; the rest is inherited unless it is protected."""
 
     owner: str
     given: dict[str, str] = field(default_factory=dict)

@@ -863,7 +863,7 @@ ENDS = (
 
 
 def something(worker: Worker, rng: random.Random) -> t.Event:
-    """What may happen next, in or out of turn."""
+    """Draw what may happen next, in or out of turn."""
     work = worker.state.work
     calls = [
         worker.state.call,

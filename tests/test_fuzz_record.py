@@ -34,7 +34,7 @@ def runs(path: Path) -> list[dict[str, Any]]:
 def tried(
     monkeypatch: pytest.MonkeyPatch, what: Callable[[int], object] = lambda _: None
 ) -> list[bytes]:
-    """What the target is given from now on; ``what`` is done at each, by its number."""
+    """Record the inputs of the target from now on; ``what`` is done at each, by its number."""
     given: list[bytes] = []
 
     def one_input(data: bytes) -> None:

@@ -1,4 +1,4 @@
-"""What a program prints never ends it: neither a sign that the stream has not, nor a reader that went away."""
+"""A program never ends by what it prints: neither a sign that the stream has not, nor a reader that went away."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ def test_every_package_of_a_lock_has_hashes(name: str) -> None:
 
 @pytest.mark.parametrize("name", LOCKS)
 def test_a_lock_holds_the_pinned_versions(name: str) -> None:
-    """Whoever changes a pin runs `make lock`."""
+    """A changed pin needs `make lock`."""
     pinned = {
         normal(line.partition("==")[0]): line.partition("==")[2]
         for line in (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()

@@ -125,7 +125,7 @@ def test_a_report_asks_only_where_the_interval_leaves_the_question():
 
 
 def test_two_recordings_a_class_make_no_model_better():
-    """Where every resample agrees on the gap, its interval still knows how few episodes there were."""
+    """Even when every resample agrees on the gap, its interval still knows how few episodes there were."""
     samples = np.ones(300)
     few = resample.percentile_interval(resample.Estimate(1.0, samples), 3, bounded=False)
     assert few == (pytest.approx(1 - 2 * (1 - 0.025 ** (1 / 3)), abs=1e-9), 1.0)

@@ -1,4 +1,4 @@
-"""Which class is benign: said by the owner or by a usual word, and never by an order."""
+"""The benign class: said by the owner or by a usual word, and never by an order."""
 
 from __future__ import annotations
 

@@ -396,7 +396,7 @@ def test_one_name_in_two_encodings_is_refused():
 @pytest.mark.parametrize("word", ["nan", "NaN", "NA", "null", "n/a", "<NA>", "?", "NaT"])
 @pytest.mark.parametrize("column", ["label", "host", "episode"])
 def test_words_for_nothing_are_no_names(ingested, column, word):
-    """What pandas writes for a missing label was a class, and counted as an attack."""
+    """The word that pandas writes for a missing label was a class, and counted as an attack."""
     odd = pl.int_range(pl.len()) % 40 > 30
     rows = recordings("ab", 2).with_columns(
         pl.when(odd).then(pl.lit(word)).otherwise(pl.col(column)).alias(column)

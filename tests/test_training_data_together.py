@@ -1,4 +1,4 @@
-"""What shows only beside the other episodes: copies and parts of each other, and one name for different things."""
+"""Findings that show only beside other episodes: copies, parts of each other, one name for different things."""
 
 from __future__ import annotations
 

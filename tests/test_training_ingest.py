@@ -334,7 +334,7 @@ def test_no_window_crosses_a_gap_or_a_change_of_label(steps, labels, samples, st
 
 
 def csv_of(rows=200, extra=""):
-    """What pmrep prints: a first line without rates, two interfaces, loopback among them."""
+    """Write a CSV as pmrep prints it: a first line without rates, two interfaces, loopback among them."""
     names = [n for n in METRICS if not n.startswith("network.interface")]
     interfaces = [
         f"network.interface.{way}.bytes-{name}"

@@ -1,5 +1,5 @@
 # ruff: noqa: E501 - a change is a line
-"""What must not change a result does not, down to the verdict; what must be noticed is, whatever stands beside it.
+"""Metamorphic tests: some changes must not change a result, down to the verdict; others must be noticed.
 
 The changes are lists (`table_changes` for tables, here for the rest): to add one, add a line. Each result is that of a
 model trained for it. METAMORPHIC=n draws n times as many examples.
@@ -198,7 +198,10 @@ def test_who_calls_the_attack_benign_gets_the_same_ranking_the_other_way(tmp_pat
 
 
 def fleet(root, change=None, *, each=6):
-    """Recordings of three hosts, busier in their second half, with a baseline of each; ``change`` edits their fields."""
+    """Recordings of three hosts, busier in their second half, with a baseline of each.
+
+    ``change`` edits their fields.
+    """
     number = 0
     for host in ("ape", "bat", "dog"):
         for place in range(each + 1):
@@ -558,7 +561,7 @@ QUICK = {
 
 @pytest.mark.parametrize("family", QUICK)
 def test_a_model_learns_and_calibrates_on_its_own_sides_alone(tmp_path, model, family):
-    """What the test holds changes nothing but the figures; what calibrates moves the threshold alone."""
+    """The test side changes nothing but the figures; the calibration side moves the threshold alone."""
     judged = score.judge(model, model.parents[1] / "data")
     on_side = dict(
         zip(judged.inputs.episode_id.tolist(), score.sides(judged).tolist(), strict=True)

@@ -186,7 +186,7 @@ def test_a_checkpoint_of_a_later_version_is_refused(tmp_path: Path) -> None:
 def test_no_member_of_another_kind_is_a_bug_in_the_trainer(
     trained: tuple[Path, Path], tmp_path: Path
 ) -> None:
-    """Whatever scoring and comparing take from a checkpoint's JSON, which has no digest of its own."""
+    """Members that scoring and comparing take from a checkpoint's JSON, which has no digest of its own."""
     path, data = trained
     sound = json.loads(path.read_bytes())
     judged = judge(path, data)

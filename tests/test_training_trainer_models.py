@@ -1,4 +1,4 @@
-"""What holds for every family: shapes, oddities of data, repetition, interruption, and reading back."""
+"""The rules for every family: shapes, oddities of data, repetition, interruption, and reading back."""
 
 from __future__ import annotations
 

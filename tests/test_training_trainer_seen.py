@@ -1,4 +1,4 @@
-"""Where the data that a model has seen are known by content: in splits, checkpoints, scores and comparisons."""
+"""The data that a model has seen, known by content: in splits, checkpoints, scores and comparisons."""
 
 from __future__ import annotations
 

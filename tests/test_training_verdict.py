@@ -187,7 +187,7 @@ def test_small_tests_are_called_chance_only_where_all_permutations_agree(drawn):
     seed=st.integers(0, 50),
 )
 def test_where_a_test_stands_follows_from_its_rows(recipe, ahead, seed):
-    """Whatever the recipe was called: the hosts of the test that also trained, and those that did not."""
+    """The recipe's name does not matter: the hosts of the test that also trained, and those that did not."""
     rng = np.random.default_rng(seed)
     episode = np.repeat(np.arange(24), 4)
     host = np.array(["a", "b", "c"])[episode % 3]

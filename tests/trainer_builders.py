@@ -132,7 +132,7 @@ SHORT = {"gbt": ("--n-estimators", "45")} | {
 
 @dataclass(frozen=True)
 class Ended:
-    """How a trainer ended in this process."""
+    """The end of a trainer in this process."""
 
     code: int
     events: list[dict[str, object]]
@@ -162,7 +162,7 @@ def run(argv: Sequence[str], *, stop: Stop | None = None) -> Ended:
 
 
 def files(out: Path) -> dict[str, bytes]:
-    """What a run made, but for the timing, which tells its own time."""
+    """Return the files of a run, but for the timing, which differs between equal runs."""
     return {
         str(path.relative_to(out)): path.read_bytes()
         for path in sorted(out.rglob("*"))

@@ -39,7 +39,7 @@ REFUSED = ["400", "403", "404", "405", "409", "410", "413", "422", "429"]
 
 
 class Target(StrEnum):
-    """Where the calls go."""
+    """The target of the calls."""
 
     APP = "app"  # the application, in this process
     PLAIN = "plain"  # a receiver that listens on loopback
@@ -51,7 +51,7 @@ _DEEP = ("/v1/model/{job_id}", "/complete")  # where a claim that has ended lead
 
 @dataclass
 class Result:
-    """What a run saw. ``statuses``: answers by operation and status; ``failures``: sentences, each once."""
+    """The findings of a run. ``statuses``: answers by operation and status; ``failures``: sentences, each once."""
 
     calls: int = 0
     statuses: Counter[str] = field(default_factory=Counter)

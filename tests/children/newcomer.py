@@ -1,4 +1,4 @@
-"""What somebody does on a bare machine, in the machine that own_root.sh makes; prints what came of it as JSON.
+"""A newcomer on a bare machine, the one that own_root.sh makes; prints the results as JSON.
 
 Run as root by test_fleet_install.py. It installs a receiver and a worker on one machine, again, and removes both.
 """

@@ -1,4 +1,4 @@
-"""What a newcomer does: pastes one line, and tells what came of it; then shows the log when asked, until told to stop.
+"""A newcomer who pastes one line and reports the result; then shows the log when asked, until told to stop.
 
 Run as root in the machine that own_root.sh makes, by two_namespaces.py.
 """

@@ -1,4 +1,4 @@
-"""What every database must do under the queue, whatever it is. A test module yields each check against each adapter.
+"""The checks for every database adapter under the queue. A test module yields each check against each adapter.
 
 A check gets ``connect``: each call opens the same database once more, as another program would.
 """
@@ -18,7 +18,7 @@ Connect = Callable[[], Database]
 
 
 class BoomError(Exception):
-    """What goes wrong in these checks."""
+    """The error raised on purpose in these checks."""
 
 
 def note(db: Database, host: str, seen: float = 0.0) -> None:

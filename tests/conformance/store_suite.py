@@ -1,4 +1,4 @@
-"""What every store must do, whatever disk it stands on. A test module yields each check against each kind of store."""
+"""The checks for a store on every kind of disk. A test module yields each check against each kind of store."""
 
 from __future__ import annotations
 

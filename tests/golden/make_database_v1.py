@@ -1,4 +1,4 @@
-"""How ``training_jobs.v1.db.gz`` was made, by the code of commit 2a85332, the last with schema version 1.
+"""The making of ``training_jobs.v1.db.gz``, by the code of commit 2a85332, the last with schema version 1.
 
 ``PYTHONPATH=. python tests/golden/make_database_v1.py OUT`` in a checkout of that commit. A job in every state, one
 that was requeued after it was completed, output, deliveries, hosts, a certificate, a code and a token.

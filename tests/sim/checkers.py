@@ -195,7 +195,7 @@ class OnlyTheOwnerActs(Checker):
 
 
 def _given_back(seen: Observation, job_id: str) -> bool:
-    """Whether all that happened to a job is that it no longer pays for what a sick host did."""
+    """Return True when a job was only refunded for what a sick host did."""
     before, after = seen.before.jobs.get(job_id), seen.after.jobs[job_id]
     if before is None or seen.call.name != "fail":
         return False
@@ -350,7 +350,7 @@ class Promise(NamedTuple):
 
 
 class AcknowledgedIsDurable(Checker):
-    """What a worker or the operator was told is found again: at once, after every start, and at the end."""
+    """All that was acknowledged to a worker or the operator is found: at once, after every start, at the end."""
 
     def __init__(self, world: World) -> None:
         super().__init__(world)
@@ -419,7 +419,7 @@ _PROMISES: dict[str, tuple[str, str, tuple[str, ...]]] = {
 
 
 def _promise(call: Call, body: dict[str, Any]) -> Promise | None:
-    """What a 200 to this call means, if it means that something was done."""
+    """Return what a 200 to this call promises, if anything."""
     if call.name == "fail":
         sql = "SELECT 1 FROM attempts WHERE claim_id = ? AND ended_at IS NOT NULL"
         return Promise("a failure", sql, (call.message.claim_id,))
@@ -434,7 +434,7 @@ def _promise(call: Call, body: dict[str, Any]) -> Promise | None:
 
 
 class ProgressNeverBack(Checker):
-    """What an attempt has told of its progress is never replaced by something older."""
+    """An attempt's progress is never replaced by something older."""
 
     def see(self, seen: Observation) -> None:
         if seen.after.live is seen.before.live:

@@ -46,14 +46,14 @@ TO_PENDING = (
 
 
 class Watcher(Protocol):
-    """Who looks on: see :mod:`sim.witness`."""
+    """The observer: see :mod:`sim.witness`."""
 
     def after(self, call: Call, result: Any, error: Exception | None) -> None:
         """A call was made, and is not committed yet."""
         ...
 
     def committed(self, ok: bool) -> None:
-        """What was made since the last commit is durable, or undone."""
+        """Make what was written since the last commit durable, or undo it."""
         ...
 
     def answered(self, call: Call, answer: Response) -> None:
@@ -65,7 +65,7 @@ class Watcher(Protocol):
         ...
 
     def looked_in_vain(self) -> None:
-        """What a look at the clocks and at silent hosts led to could not be committed."""
+        """Note that a sweep's writes could not be committed."""
         ...
 
     def prepared(self) -> None:
@@ -295,7 +295,7 @@ class Coordinator:
         connection.answer(answer)
 
     def _waits(self, process: Process, wait: News) -> bool:
-        """Whether the endpoint has to wait; if so, it is resumed by a wake, the time, or the client's end."""
+        """Return True when the endpoint has to wait; it is resumed by a wake, the time, or the client's end."""
         if process.gone or self.news != wait.count or self.world.now >= wait.until:
             return False
 
@@ -374,7 +374,7 @@ class Coordinator:
 
 
 def _is_lost(error: BaseException | None) -> bool:
-    """Whether the whole group was lost with it."""
+    """Return True when the whole group was lost with it."""
     return isinstance(error, DatabaseError)
 
 

@@ -37,7 +37,7 @@ class Endpoints:
         self._at = receiver
 
     def steps(self, request: Request, connection: Connection) -> tuple[Call, Endpoint]:
-        """What is to be done about a request."""
+        """The steps of handling a request."""
         _, _, noun, *rest = request.path.partition("?")[0].split("/")
         call = Call("output" if rest[-1] == "log" else rest[-1], request, connection)
         if noun == "model":

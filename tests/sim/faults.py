@@ -1,4 +1,4 @@
-"""What may go wrong, as a closed list, and how often: the rates are drawn anew for every seed."""
+"""Faults, as a closed list, with their rates, which every seed draws."""
 
 from __future__ import annotations
 

@@ -156,7 +156,7 @@ def has_cuda(spec: dict[str, Any], capability: dict[str, Any]) -> bool:
 def misfit(
     spec: dict[str, Any], host: str, capability: dict[str, Any], declared: dict[str, Any]
 ) -> str | None:
-    """Who may run what, said a second time in the plainest words."""
+    """Say a second time, in the plainest words, which host may run which job."""
     if host in spec.get("denied_hosts", []):
         return "denied host"
     if spec.get("allowed_hosts") and host not in spec["allowed_hosts"]:

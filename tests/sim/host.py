@@ -36,7 +36,7 @@ from training.fleet.work.output import OutputTail
 
 @dataclass
 class StateDirectory:
-    """What survives the program, and its machine's power."""
+    """The state that survives the program and its machine's power."""
 
     instance_id: str
     sessions: int = 0
@@ -56,7 +56,7 @@ class StateDirectory:
                 (folder / path.relative_to(old)).write_text(text)
 
     def log(self, claim_id: str) -> Path:
-        """What the trainer of this claim printed."""
+        """Return what the trainer of this claim printed."""
         return self.folder / f"{claim_id}.log"
 
     def end(self, claim_id: str) -> Path:
@@ -66,7 +66,7 @@ class StateDirectory:
 
 @dataclass(frozen=True)
 class Habits:
-    """How a host's machine and operator behave."""
+    """The habits of a host's machine and operator."""
 
     settings: t.Settings
     timeout_s: float  # of a request
@@ -78,7 +78,7 @@ class Habits:
 
 
 class HostWatcher(Protocol):
-    """Who looks on: see :mod:`sim.worker_checkers`."""
+    """The observer: see :mod:`sim.worker_checkers`."""
 
     def event(self, host: Host, event: t.Event) -> None: ...
 

@@ -1,4 +1,4 @@
-"""What a seed draws beside the weather: jobs that crash their host, jobs that want much memory, hosts that fall ill.
+"""The draws of a seed beside the weather: jobs that crash their host, jobs that want much memory, hosts that fall ill.
 
 A stream of chance of its own, so that the rest of a seed's scenario does not depend on it.
 """
@@ -19,7 +19,7 @@ SICK_S = 1.0  # after which everything dies on a sick host
 
 @dataclass(frozen=True)
 class Illness:
-    """What ails the fleet of one seed."""
+    """The illnesses of one seed's fleet."""
 
     poison_s: Mapping[str, float] = field(default_factory=dict)  # job → when its host crashes
     appetite: Mapping[str, tuple[Fault, float]] = field(default_factory=dict)  # GiB that do not do
@@ -35,7 +35,7 @@ class Illness:
         jobs: Iterable[str],
         hours: float,
     ) -> tuple[Illness, Policy]:
-        """What ails it, and the policy with its rules for that."""
+        """Draw the illnesses, and the policy with its rules for them."""
         chance = random.Random(f"{seed}/illness")
         policy = replace(
             policy,
@@ -64,7 +64,7 @@ class Illness:
     def strike(
         self, fate: Fate, job_id: str, capability: dict[str, Any], sick: Fault | None
     ) -> Fate:
-        """What becomes of a trainer of this job on a machine of this kind, which may be sick."""
+        """Decide the fate of a trainer of this job on a machine of this kind, which may be sick."""
         if sick is not None:
             return replace(fate, work_s=SICK_S, ending=sick, hangs=False)
         if job_id in self.appetite:
@@ -77,7 +77,7 @@ class Illness:
 
 
 def has(fault: Fault, capability: dict[str, Any]) -> float:
-    """How much of the memory that runs out with ``fault`` a machine has, in GiB."""
+    """Return how much of the memory that runs out with ``fault`` a machine has, in GiB."""
     if fault is Fault.OUT_OF_RAM:
         return float(capability["ram_available_gib"])
     devices = capability["cuda_devices"]

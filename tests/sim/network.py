@@ -29,7 +29,7 @@ class Request:
 
 
 class Broken(StrEnum):
-    """How a request may end without an answer."""
+    """The ways in which a request may end without an answer."""
 
     REFUSED = "connection refused"
     RESET = "connection reset"
@@ -53,7 +53,7 @@ class Connection:
 
 
 class Door(Protocol):
-    """What the network knows of the receiver."""
+    """The receiver as the network sees it."""
 
     up: bool
     asleep: bool

@@ -36,7 +36,7 @@ from training.fleet.work.types import Event
 
 @dataclass
 class Verdict:
-    """What a seed showed."""
+    """The result of a seed."""
 
     seed: int
     violation: str | None

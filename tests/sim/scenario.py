@@ -1,4 +1,4 @@
-"""What a seed decides: the policy, the machines, the jobs, the weather, and how long it lasts."""
+"""The decisions of a seed: the policy, the machines, the jobs, the weather, and how long it lasts."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ class Scenario:
 
 
 def _calls_per_s(settings: Settings, policy: Policy) -> float:
-    """What a worker costs: heartbeats while it is busy, claims while it is not."""
+    """Estimate the calls of a worker: heartbeats while it is busy, claims while it is not."""
     beat_s = min(settings.heartbeat_s, policy.stale_after_s / 3)
     claim_s = max(settings.wait_s, 0.75 * settings.poll_s)
     return 0.4 / beat_s + 0.6 / claim_s

@@ -19,7 +19,7 @@ from sim.world import Timer
 
 @dataclass
 class Call:
-    """What is being done, as the checkers see it."""
+    """The call under way, as the checkers see it."""
 
     name: str  # claim, heartbeat, complete, fail, ticket, upload, cancel, requeue, reload, tick
     request: Request | None = None

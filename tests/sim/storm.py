@@ -458,5 +458,5 @@ class Storm:
 
 
 def _well(host: Host) -> dict[str, Any]:
-    """What the machine can do when nothing is wrong with it."""
+    """Return what the machine can do when nothing is wrong with it."""
     return {key: value for key, value in host.capability.items() if "healthy" not in key}

@@ -9,7 +9,7 @@ from training.fleet.policy import Policy
 
 
 class Silence(Checker):
-    """What both sides of the promise about silence need: when each claim was heard, and since when it was watched."""
+    """The facts behind the promise about silence: when each claim was last seen, and since when it was watched."""
 
     def __init__(self, world: World, policy: Policy) -> None:
         super().__init__(world)

@@ -28,7 +28,7 @@ _LAST_LINE = {Fault.OUT_OF_VRAM: "torch.OutOfMemoryError: CUDA out of memory."}
 
 @dataclass(frozen=True)
 class Fate:
-    """What will become of one run of a trainer."""
+    """The fate of one run of a trainer."""
 
     work_s: float  # of running, not of waiting or sleeping
     ending: Fault | None  # None: it ends well
@@ -112,7 +112,7 @@ class Trainer:
 
     @property
     def cpu_s(self) -> float:
-        """What it has computed; nothing once it hangs."""
+        """Return what it has computed; nothing once it hangs."""
         done_s = self._done_s + (self._world.now - self._since if self._running else 0.0)
         return min(done_s, self.fate.work_s)
 

@@ -45,7 +45,7 @@ class Facts(NamedTuple):
     held_by: str | None
 
     def wants(self) -> dict[str, Any]:
-        """What the job asks for, and what was learned of its memory."""
+        """Return what the job asks for, and what was learned of its memory."""
         spec: dict[str, Any] = json.loads(self.spec)
         return spec | {"ram_above_gib": self.ram_above_gib, "vram_above_gib": self.vram_above_gib}
 
@@ -93,7 +93,7 @@ _EVENTS = (
 
 @dataclass(frozen=True)
 class Snapshot:
-    """What the tables said at one moment."""
+    """The tables at one moment."""
 
     jobs: dict[str, Facts]
     live: dict[str, Live]  # by claim id

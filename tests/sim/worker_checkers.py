@@ -129,7 +129,7 @@ class LeavesInTime(WorkerChecker):
 
 
 class FinishedIsDelivered(WorkerChecker):
-    """What a trainer finished is packed, on the disk before it is offered, and offered until it is taken or refused for
+    """A finished training is packed, on the disk before it is offered, and offered until it is taken or refused for
     good; how an attempt failed is on the disk before it is reported.
 
     Crashes of the worker do not change that; only a disk that loses the bundle may. A lease that is lost does not

@@ -18,7 +18,7 @@ CHATTER = 1000  # more lines than the report at the end of an attempt takes alon
 
 
 def strikes(kind: str, full: bool) -> list[Strike]:
-    """What is done to one kind of request."""
+    """Apply the strike to one kind of request."""
     places = list(PLACES) if full else ["nothing", "half the body", "all"]
     found = [Strike(kind, "cut", where) for where in places]
     answered = [

@@ -23,7 +23,7 @@ CHECKPOINT_PAGES = 8  # far fewer than in production, so that checkpoints are me
 
 @dataclass
 class Life:
-    """What one seed's life did to the disk, and what had been acknowledged when."""
+    """The life of one seed: what it did to the disk, and what had been acknowledged when."""
 
     disk: WatchedDisk
     # after so many operations: content

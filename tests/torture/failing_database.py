@@ -110,7 +110,7 @@ class Bench:
 
 
 def check(bench: Bench, case: Case) -> bool:
-    """Whether the failure happened at all. Raises AssertionError when something acknowledged is missing."""
+    """Return True when the failure happened at all. Raises AssertionError when something acknowledged is missing."""
     seed, after = bench.healthy(case.request)
     path = bench.copy(case.request)
     before = _content(path)
@@ -128,7 +128,7 @@ def check(bench: Bench, case: Case) -> bool:
 def _fail_in(
     case: Case, disk: WatchedDisk, seed: int, path: Path, bench: Bench
 ) -> tuple[bool, str, Path]:
-    """Whether it was acknowledged, what the database holds, and where it goes on."""
+    """Fail once; return if it was acknowledged, what the database holds, and where it goes on."""
     arm = disk.failing.arm
     if case.request in ("create", "start"):
         arm(case.n, for_ever=case.for_ever, full=case.full)

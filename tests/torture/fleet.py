@@ -61,7 +61,7 @@ def nap(seconds: float = LOOK_S) -> None:
 
 
 def until(condition: Callable[[], Any], what: str, patience_s: float = PATIENCE_S) -> Any:
-    """What the condition gives as soon as it gives something true; AssertionError when it does not."""
+    """Return what the condition gives as soon as it is true; AssertionError when it never is."""
     end = time.monotonic() + patience_s
     while True:
         with contextlib.suppress(ClientError):

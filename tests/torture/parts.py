@@ -1,4 +1,4 @@
-"""What ``make torture`` consists of: parts, each made of tasks that run in processes of their own."""
+"""The parts of ``make torture``, each made of tasks that run in processes of their own."""
 
 from __future__ import annotations
 

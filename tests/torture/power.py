@@ -1,4 +1,4 @@
-"""What a disk may hold after the power went: all that was synced, and any part of the rest.
+"""The disk after a power cut: all that was synced, and any part of the rest.
 
 The model is weaker than any file system: of what was not synced, every 512-byte sector survives or not on its own,
 whatever the order of the writes; a cut survives or not; a removed file may be there again.

@@ -27,7 +27,7 @@ PLACES = {
 
 @dataclass(frozen=True)
 class Strike:
-    """What happens, once, to the first request of a kind: ``how`` is cut, hang, double or slow."""
+    """The fault that strikes, once, the first request of a kind: ``how`` is cut, hang, double or slow."""
 
     kind: str  # "POST claim", "PUT model", …
     how: str

@@ -73,7 +73,7 @@ def worker_sleeps(place: str, taken: bool) -> Counter[str]:
 
 
 def fleet_attempts(fleet: Fleet, name: str) -> list[str]:
-    """How the attempts at a job ended."""
+    """Return how the attempts at a job ended."""
     return [str(each["end_reason"]) for each in fleet.job(name)["attempts"]]
 
 

@@ -1,4 +1,4 @@
-"""What must be true when all is over, read with SQL of its own, from the files, and from what the workers were told."""
+"""The promises at the end of a run, checked with SQL of its own, the files, and what the workers were told."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def _events_tell_it(connection: sqlite3.Connection) -> Iterator[str]:
 
 
 def _acknowledged(connection: sqlite3.Connection, witness: Path) -> Iterator[str]:
-    """What a worker was told is so."""
+    """Check that a worker's acknowledgements hold."""
     if not witness.exists():
         return
     for text in witness.read_text().splitlines():
@@ -127,7 +127,7 @@ def _stored(connection: sqlite3.Connection, models: Path) -> Iterator[str]:
 
 
 def _output(connection: sqlite3.Connection, fleet: Fleet, whole: bool) -> Iterator[str]:
-    """What an attempt printed: each line at most once, in order; of a completed one none is missing."""
+    """Check what an attempt printed: each line at most once, in order; of a completed one none is missing."""
     chatter = {job["name"]: int(job["hyper"].get("chatter", 0)) for job in fleet.jobs}
     attempts = "SELECT attempts.*, jobs.name FROM attempts JOIN jobs USING (job_id)"
     for row in connection.execute(attempts).fetchall():
