@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import ast
+import os
+import py_compile
 import tomllib
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from mutants import python_operators, sql_operators
+from mutants import python_operators, runner, sql_operators
 from mutants.__main__ import EXCUSED
-from mutants.areas import AREAS, ROOT, files_of
+from mutants.areas import AREAS, LIMITS, ROOT, files_of
+from mutants.figures import Row, counted, lines
 from mutants.mutant import Mutant
 from mutants.nearest import Map
 from mutants.runner import SCHEMA, all_mutants, judge, nearest, sample
@@ -131,7 +134,7 @@ def test_keys_are_unique_and_the_draw_is_even_and_repeatable() -> None:
 
 
 def test_the_nearest_tests_are_the_quickest_that_reach_the_place(tmp_path: Path) -> None:
-    (tmp_path / "1.json").write_text(
+    (tmp_path / "1.map.json").write_text(
         '{"lines": {"m.py": {"8": ["slow", "quick"], "10": ["other"]}}, "statements": {"end": ["quick"]}, '
         '"seconds": {"slow": 70, "quick": 0.1, "other": 1}}'
     )
@@ -143,9 +146,7 @@ def test_the_nearest_tests_are_the_quickest_that_reach_the_place(tmp_path: Path)
     assert nearest(relation, known, {"m.py": MODULE}) == [
         "quick"
     ]  # the slow one is beyond the budget
-    assert nearest(constant, known, {"m.py": MODULE}) == [
-        "quick"
-    ]  # whoever runs the line that names it
+    assert nearest(constant, known, {"m.py": MODULE}) == [LIMITS, "quick"], "who runs what names it"
     ended = sql_operators.mutants_of("q.sql", STATEMENTS, SCHEMA.read_text(encoding="utf-8"))[-1]
     assert nearest(ended, known, {}) == ["quick"]
 
@@ -159,13 +160,13 @@ def test_an_excuse_is_of_a_bug_that_is_planted_and_gives_a_reason() -> None:
 
 def test_a_line_of_a_module_is_asked_of_whoever_uses_the_module(tmp_path: Path) -> None:
     """Such a line runs when it is imported, in no test; tests that are named by the module go first."""
-    (tmp_path / "1.json").write_text(
+    (tmp_path / "1.map.json").write_text(
         '{"lines": {"m.py": {"2": [], "10": ["tests/test_a.py::b", "tests/test_m.py::a"]}}, "statements": {}, '
         '"seconds": {"tests/test_a.py::b": 1, "tests/test_m.py::a": 2}}'
     )
     constant = replace(python_operators.mutants_of("m.py", MODULE)[0], line=2)
     asked = nearest(constant, Map(tmp_path), {"m.py": "\n5"})
-    assert asked == ["tests/test_m.py::a", "tests/test_a.py::b"]
+    assert asked == [LIMITS, "tests/test_m.py::a", "tests/test_a.py::b"]
 
 
 def test_a_bug_is_seen_by_a_test_that_looks_and_by_no_other(tmp_path: Path) -> None:
@@ -173,6 +174,8 @@ def test_a_bug_is_seen_by_a_test_that_looks_and_by_no_other(tmp_path: Path) -> N
     looks = "from m import least\ndef test_it():\n    assert least(1, 2) == 1\n"
     (tmp_path / "test_looks.py").write_text(looks)
     (tmp_path / "test_away.py").write_text("from m import least\ndef test_it():\n    least(1, 2)\n")
+    os.utime(tmp_path / "m.py", (1e9, 1e9))
+    py_compile.compile(str(tmp_path / "m.py"))  # of a text as long as that with the bug
     (mutant,) = python_operators.mutants_of("m.py", (tmp_path / "m.py").read_text())
     assert (
         judge(mutant, ["test_looks.py::test_it"], tmp_path, {})["seen"] == "test_looks.py::test_it"
@@ -180,3 +183,46 @@ def test_a_bug_is_seen_by_a_test_that_looks_and_by_no_other(tmp_path: Path) -> N
     assert judge(mutant, ["test_away.py::test_it"], tmp_path, {})["seen"] is None
     assert judge(mutant, [], tmp_path, {})["why"] == "no test of the map reaches it"
     assert "min(a, b)" in (tmp_path / "m.py").read_text(), "and it is taken out again"
+    assert (tmp_path / "m.py").stat().st_mtime == 1e9
+
+
+def test_a_slow_test_must_fail_twice_and_else_the_others_are_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "m.py").write_text("def least(a, b):\n    return min(a, b)\n")
+    (mutant,) = python_operators.mutants_of("m.py", (tmp_path / "m.py").read_text())
+    fails = {("slow", "quick"): "slow", ("slow",): None, ("quick",): "quick"}
+
+    def failure(asked: list[str], *_: object) -> tuple[str | None, str]:
+        return fails[tuple(asked)], ""
+
+    monkeypatch.setattr(runner, "_first_failure", failure)
+    seconds = {"slow": 9.0, "quick": 0.1}
+    assert judge(mutant, ["slow", "quick"], tmp_path, seconds)["seen"] == "quick"
+    fails["slow", "quick"], fails["quick",] = "slow", None
+    assert judge(mutant, ["slow", "quick"], tmp_path, seconds)["seen"] is None
+    fails["slow",] = "slow"
+    assert judge(mutant, ["slow", "quick"], tmp_path, seconds)["seen"] == "slow"
+
+
+def test_the_figures_tell_the_draw_from_what_was_mended_after_it() -> None:
+    mutants = {
+        "seen": {"area": "sql", "first": True, "seen": "test"},
+        "tested": {"area": "sql", "first": False, "seen": "test"},
+        "harmless": {"area": "trust", "first": False, "seen": None},
+        "gone": {"area": "trust", "first": False, "seen": None, "gone": True},
+        "survives": {"area": "trust", "first": False, "seen": None},
+    }
+    rows = counted({"mutants": mutants}, {"harmless", "gone"})
+    assert rows["sql"] == Row(drawn=2, first=1, seen=2)
+    assert rows["trust"] == Row(drawn=3, excused=1, gone=1)
+    assert (rows["all"].drawn, rows["all"].share) == (5, 75.0)
+    record = {"of": {"sql": 3000, "trust": 9}, "seed": 7, "mutants": mutants}
+    run = {"commit": "1234567", "date": "2026-01-31", "minutes": 50}
+    page = "\n".join(
+        lines(record | {"run": run, "again": run | {"commit": "89abcde"}}, {"harmless"})
+    )
+    assert "| sql | 3,000 | 2 | 1 | 2 | 0 | 0 | 0 |" in page
+    assert "| all | 3,009 | 5 | 1 | 2 | 1 | 1 | 1 |" in page
+    assert "2026-01-31, commit 1234567: 20.0 % seen" in page
+    assert "commit 89abcde: 75.0 %" in page

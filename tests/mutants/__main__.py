@@ -1,7 +1,8 @@
 """``python -m tests.mutants``: plant small bugs in the rules, run the nearest tests, record who noticed.
 
 The map of who runs what is made once (``--map`` folder, minutes) and used until it is made anew with ``--remap``.
-Exit 0 when at least 95 % were seen or are excused in ``excused.toml``, each with a reason.
+Exit 0 when at least 95 % were seen or are excused in ``excused.toml``, each with a reason. ``docs/guarantees.md`` shows
+the figures of ``docs/mutants.json`` (``python -m tests.torture.page``).
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from mutants.areas import AREAS, ROOT
-from mutants.nearest import Map
+from mutants.figures import counted
+from mutants.mutant import Mutant
+from mutants.nearest import MAPS, Map
 from mutants.runner import all_mutants, make_map, nearest, run, sample
 
 SEEN_LEAST = 0.95
@@ -46,6 +49,9 @@ def _parser() -> argparse.ArgumentParser:
         help="those alone that this record calls unseen and that are still planted",
     )
     parser.add_argument(
+        "--resume", action="store_true", help="go on with those that the record in --out lacks"
+    )
+    parser.add_argument(
         "--list", action="store_true", help="print the draw and its tests; run nothing"
     )
     return parser
@@ -54,27 +60,20 @@ def _parser() -> argparse.ArgumentParser:
 def main() -> int:
     """0 when at least 95 % of the mutants were seen or excused."""
     options = _parser().parse_args()
-    if options.remap or not any(options.map.glob("*.json")):
+    if options.remap or not any(options.map.glob(MAPS)):
         make_map(options.map, options.jobs)
-    known = Map(options.map)
-    found = {
-        area: each
-        for area, each in all_mutants().items()
-        if not options.area or area in options.area
-    }
-    chosen = sample(found, options.count, options.seed)
-    record: dict[str, Any] = {
-        "of": {area: len(each) for area, each in found.items()},
-        "mutants": {},
-    }
+    known, every = Map(options.map), all_mutants()
+    found = {area: each for area, each in every.items() if not options.area or area in options.area}
     if options.again:
-        record = json.loads(options.again.read_text())
-        unseen = {key for key, each in record["mutants"].items() if each["seen"] is None}
-        chosen = [
-            (area, each) for area, group in found.items() for each in group if each.key in unseen
-        ]
-        for key in unseen - {each.key for _, each in chosen}:  # the code has moved on
-            del record["mutants"][key]
+        record = json.loads(options.again.read_text(encoding="utf-8"))
+        chosen = _unseen(record, found)
+        _note_gone(record, every)
+    else:
+        record = {"of": {area: len(each) for area, each in found.items()}, "mutants": {}}
+        if options.resume and options.out and options.out.exists():
+            record = json.loads(options.out.read_text(encoding="utf-8"))
+        drawn = sample(found, options.count, options.seed)
+        chosen = [each for each in drawn if each[1].key not in record["mutants"]]
     if options.list:
         for area, mutant in chosen:
             print(
@@ -82,41 +81,53 @@ def main() -> int:
             )
         return 0
     excused = tomllib.loads(EXCUSED.read_text(encoding="utf-8"))
+    what = "again" if options.again else "run"
+    earlier = record.get(what, {}).get("minutes", 0) if options.resume else 0
     begun = time.monotonic()
     for number, (area, mutant, verdict) in enumerate(run(chosen, known, options.jobs), 1):
-        record["mutants"][mutant.key] = {"area": area, "line": mutant.line, **verdict}
+        before = record["mutants"].get(mutant.key)
+        first = before["first"] if before else verdict["seen"] is not None
+        place = {"area": area, "line": mutant.line, "first": first}
+        record["mutants"][mutant.key] = place | verdict
         said = verdict["seen"] or ("excused" if mutant.key in excused else "UNSEEN")
         print(
             f"[{number}/{len(chosen)}] {mutant.key} ({mutant.line}): {said} ({verdict['seconds']} s)",
             flush=True,
         )
-        if options.out:
-            _write(options.out, record, begun)
+        if options.out:  # after each, so that whoever interrupts a run keeps what it found
+            minutes = earlier + round((time.monotonic() - begun) / 60, 1)
+            record |= {what: _of_when() | {"minutes": round(minutes, 1)}, "seed": options.seed}
+            text = json.dumps(record, indent=1, sort_keys=True, ensure_ascii=False)
+            options.out.write_text(text + "\n", encoding="utf-8")
     return _summary(record, excused)
 
 
-def _write(out: Path, record: dict[str, Any], begun: float) -> None:
-    commit = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True
-    )
-    record |= {"commit": commit.stdout.strip(), "seconds": round(time.monotonic() - begun)}
-    out.write_text(
-        json.dumps(record, indent=1, sort_keys=True, ensure_ascii=False) + "\n", encoding="utf-8"
-    )
+def _unseen(record: dict[str, Any], found: dict[str, list[Mutant]]) -> list[tuple[str, Mutant]]:
+    unseen = {key for key, each in record["mutants"].items() if each["seen"] is None}
+    return [(area, each) for area, group in found.items() for each in group if each.key in unseen]
+
+
+def _note_gone(record: dict[str, Any], every: dict[str, list[Mutant]]) -> None:
+    """Mark what was not seen and is no longer planted, because the code has moved on."""
+    planted = {each.key for group in every.values() for each in group}
+    for key, each in record["mutants"].items():
+        if each["seen"] is None and key not in planted:
+            each["gone"] = True
+
+
+def _of_when() -> dict[str, str]:
+    command = ["git", "rev-parse", "--short", "HEAD"]
+    commit = subprocess.run(command, cwd=ROOT, capture_output=True, text=True).stdout.strip()
+    return {"commit": commit, "date": time.strftime("%Y-%m-%d", time.gmtime())}
 
 
 def _summary(record: dict[str, Any], excused: dict[str, str]) -> int:
-    total = seen = forgiven = 0
-    for area in AREAS:
-        mine = {key: each for key, each in record["mutants"].items() if each["area"] == area}
-        saw = sum(each["seen"] is not None for each in mine.values())
-        harmless = sum(each["seen"] is None and key in excused for key, each in mine.items())
-        total, seen, forgiven = total + len(mine), seen + saw, forgiven + harmless
-        if mine:
-            print(f"{area:12} {saw:4} of {len(mine):4} seen, {harmless} cannot matter")
-    share = 100 * (seen + forgiven) / max(1, total)
-    print(f"{'all':12} {seen:4} of {total:4} seen, {forgiven} cannot matter: {share:.1f} %")
-    return int(seen + forgiven < SEEN_LEAST * total)
+    rows = counted(record, excused)
+    for area, row in rows.items():
+        print(f"{area:12} {row.seen:4} of {row.drawn:4} seen, {row.excused} cannot matter")
+    total = rows["all"]
+    print(f"{total.share:.1f} % seen or harmless, {100 * total.first / total.drawn:.1f} % at first")
+    return int(total.share < 100 * SEEN_LEAST)
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+MAPS = "*.map.json"
 _FOLDER = os.environ.get("MUTANTS_MAP", "")
 _STATE: dict[str, Any] = {}
 
@@ -75,7 +76,7 @@ def pytest_sessionfinish() -> None:
         "statements": {name: sorted(tests) for name, tests in _STATE["statements"].items()},
         "seconds": _STATE["seconds"],
     }
-    Path(_FOLDER, f"{_STATE['own']}.json").write_text(json.dumps(found))
+    Path(_FOLDER, f"{_STATE['own']}.map.json").write_text(json.dumps(found))
 
 
 class Map:
@@ -85,7 +86,7 @@ class Map:
         self.lines: dict[str, dict[int, set[str]]] = defaultdict(lambda: defaultdict(set))
         self.statements: dict[str, set[str]] = defaultdict(set)
         self.seconds: dict[str, float] = {}
-        for file in sorted(folder.glob("*.json")):
+        for file in sorted(folder.glob(MAPS)):
             found = json.loads(file.read_text())
             self.seconds |= found["seconds"]
             for name, tests in found["statements"].items():

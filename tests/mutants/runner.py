@@ -19,14 +19,15 @@ from queue import SimpleQueue
 from typing import Any
 
 from mutants import python_operators, sql_operators
-from mutants.areas import AREAS, BESIDE, ROOT, files_of, tests
+from mutants.areas import AREAS, BESIDE, LIMITS, ROOT, files_of, tests
 from mutants.mutant import Mutant
-from mutants.nearest import Map
+from mutants.nearest import MAPS, Map
 
 BUDGET_S = 60.0  # of nearest tests a mutant, by the time they took when the map was made
-SURE_S = 2.0  # a test that took less starts no programs that a busy machine could starve
+SURE_S = 0.5  # a test that took less starts no programs that a busy machine could starve
+DID_NOT_END = "(did not end)"  # seen, but looked at apart: a busy machine too makes tests slow
 SCHEMA = ROOT / "training" / "fleet" / "sql" / "schema_sqlite.sql"
-_NO_CACHE = shutil.ignore_patterns("__pycache__")
+_PLACE = re.compile(r"(?<![\w:/.])/[\w.-]+/\S+")  # of a temporary folder: another one at each run
 LEFT_BEHIND = {
     ".git",
     ".venv",
@@ -81,8 +82,9 @@ def _mixed(mutants: list[Mutant], chance: random.Random) -> list[Mutant]:
 
 def make_map(folder: Path, jobs: int) -> None:
     """Run the tests once, unchanged, and write who runs what. Raises SystemExit when one fails."""
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
+    folder.mkdir(parents=True, exist_ok=True)
+    for old in folder.glob(MAPS):
+        old.unlink()
     command = [sys.executable, "-m", "pytest", "-q", "-p", "mutants.nearest", "-n", str(jobs), "--dist", "worksteal",
                "-p", "no:randomly", "-p", "no:cacheprovider", *tests()]  # fmt: skip
     done = subprocess.run(command, cwd=ROOT, env=_environment(ROOT) | {"MUTANTS_MAP": str(folder)})
@@ -100,17 +102,27 @@ def copies(count: int) -> Iterator[SimpleQueue[Path]]:
     """Copies of the checkout to plant mutants in, so that nobody edits while they lie in it."""
     with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
         free: SimpleQueue[Path] = SimpleQueue()
-        for number in range(count):
-            root = Path(folder, str(number))
-            root.mkdir()
-            for place in ROOT.iterdir():
-                if place.is_dir() and place.name not in LEFT_BEHIND:
-                    shutil.copytree(place, root / place.name, ignore=_NO_CACHE)
-                elif place.is_file() and place.name not in LEFT_BEHIND:
-                    shutil.copy2(place, root)
-            (root / ".venv").symlink_to(ROOT / ".venv")
-            free.put(root)
+        Path(folder).chmod(0o755)  # some tests look from another user's side
+        first = Path(folder, "0")
+        shutil.copytree(ROOT, first, ignore=_left_behind)
+        (first / ".venv").symlink_to(ROOT / ".venv")
+        _compile(first)
+        free.put(first)
+        for number in range(1, count):
+            free.put(shutil.copytree(first, Path(folder, str(number)), symlinks=True))
         yield free
+
+
+def _left_behind(folder: str, names: list[str]) -> set[str]:
+    return {"__pycache__", *(LEFT_BEHIND if Path(folder) == ROOT else ())} & set(names)
+
+
+def _compile(root: Path) -> None:
+    """Keep the bytecode of all tests and of what they import, which is half of the time that a mutant takes."""
+    command = [sys.executable, "-m", "pytest", "-q", "--collect-only", "-p", "no:cacheprovider", *tests()]  # fmt: skip
+    environment = _environment(root)
+    del environment["PYTHONDONTWRITEBYTECODE"]
+    subprocess.run(command, cwd=root, env=environment, stdout=subprocess.DEVNULL, check=True)
 
 
 def nearest(mutant: Mutant, known: Map, texts: dict[str, str]) -> list[str]:
@@ -120,6 +132,7 @@ def nearest(mutant: Mutant, known: Map, texts: dict[str, str]) -> list[str]:
         return known.quickest(known.statements[mutant.owner], BUDGET_S, words)
     last = mutant.line + mutant.old.count("\n")
     reached = known.of_lines(mutant.path, mutant.line, last)
+    first = [] if reached else [LIMITS]
     if not reached:  # a constant of a module or a class: its line ran at import
         line = texts[mutant.path].splitlines()[mutant.line - 1]
         name = re.match(r"\s*(\w+)\s*(?::[^=]*)?=", line)
@@ -128,7 +141,7 @@ def nearest(mutant: Mutant, known: Map, texts: dict[str, str]) -> list[str]:
     if not reached and known.ran(mutant.path, mutant.line):  # at import: whoever uses the module
         reached = known.of_file(mutant.path)
     beside = [BESIDE[mutant.path]] if mutant.path in BESIDE else []
-    return known.quickest(reached, BUDGET_S, words) + beside
+    return first + known.quickest(reached, BUDGET_S, words) + beside
 
 
 def _words(mutant: Mutant) -> set[str]:
@@ -141,38 +154,45 @@ def _words(mutant: Mutant) -> set[str]:
 def judge(
     mutant: Mutant, asked: list[str], root: Path, seconds: dict[str, float]
 ) -> dict[str, Any]:
-    """Run the tests over the planted mutant. ``seen`` tells the first test that failed."""
+    """Run the tests over the planted mutant. ``seen`` tells the first test that failed, ``why`` its last words."""
     if not asked:
         return {"seen": None, "why": "no test of the map reaches it", "asked": 0, "seconds": 0.0}
     place = root / mutant.path
-    text = place.read_text(encoding="utf-8")
+    text, known = place.read_text(encoding="utf-8"), place.stat()
     place.write_text(mutant.applied_to(text), encoding="utf-8")
     limit = 60.0 + 5.0 * sum(seconds.get(test, 1.0) for test in asked)
     begun = time.monotonic()
     try:
-        seen = _first_failure(asked, root, limit)
+        seen, why = _first_failure(asked, root, limit)
         # A test with real programs may fail for want of time on a busy machine: it must do so twice.
-        if seen in seconds and seconds[seen] > SURE_S:
-            seen = _first_failure([seen], root, limit)
+        while seen in seconds and seconds[seen] > SURE_S:
+            slow, (seen, why) = seen, _first_failure([seen], root, limit)
+            if seen is not None or slow == asked[-1]:
+                break
+            seen, why = _first_failure(asked[asked.index(slow) + 1 :], root, limit)
     finally:
         place.write_text(text, encoding="utf-8")
-    return {"seen": seen, "asked": len(asked), "seconds": round(time.monotonic() - begun, 1)}
+        os.utime(place, ns=(known.st_atime_ns, known.st_mtime_ns))  # its bytecode holds again
+    took = round(time.monotonic() - begun, 1)
+    return {"seen": seen, "why": why, "asked": len(asked), "seconds": took}
 
 
-def _first_failure(asked: list[str], root: Path, limit_s: float) -> str | None:
+def _first_failure(asked: list[str], root: Path, limit_s: float) -> tuple[str | None, str]:
     arguments = root / "asked.txt"
     arguments.write_text("\n".join(asked), encoding="utf-8")
     command = [sys.executable, "-m", "pytest", "-x", "-q", "--no-header", "-p", "no:randomly", "-p", "no:cacheprovider",
                "-p", "no:xdist", "--tb=no", "-rfE", f"@{arguments}"]  # fmt: skip
     try:
-        done = subprocess.run(command, cwd=root, env=_environment(root), capture_output=True, text=True,
-                              timeout=limit_s, start_new_session=True)  # fmt: skip
+        done = subprocess.run(command, cwd=root, env=_environment(root) | {"COLUMNS": "300"}, capture_output=True,
+                              text=True, timeout=limit_s, start_new_session=True)  # fmt: skip
     except subprocess.TimeoutExpired:
-        return "(did not end)"
+        return DID_NOT_END, f"within {limit_s:.0f} s"
     if done.returncode == 0:
-        return None
-    failed = re.search(r"^(?:FAILED|ERROR) (\S+)", done.stdout, re.MULTILINE)
-    return failed[1] if failed else f"(exit {done.returncode})"
+        return None, ""
+    failed = re.search(r"^(?:FAILED|ERROR) (.+?)(?: - (.*))?$", done.stdout, re.MULTILINE)
+    if failed:
+        return failed[1], _PLACE.sub("…", failed[2] or "")[:100]
+    return f"(exit {done.returncode})", ""
 
 
 def run(
