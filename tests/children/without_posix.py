@@ -1,7 +1,8 @@
 """Import every module of ours as on Windows: without the modules and names that only POSIX has.
 
-``python without_posix.py win32|linux`` says as what the platform introduces itself while our modules are imported.
-Foreign packages are imported before anything is hidden: they have Windows builds of their own.
+The arguments (``win32``, ``linux``) say as what the platform introduces itself while our modules are imported, one
+after the other; a line is printed for each. Foreign packages are imported before anything is hidden: they have Windows
+builds of their own.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ import signal
 import socket
 import sys
 import time
+from functools import cache
+from importlib.machinery import SourceFileLoader
 from types import ModuleType
 
 MODULES = "fcntl resource termios tty pty pwd grp spwd syslog posix crypt nis"
@@ -59,28 +62,38 @@ def hide() -> None:
     drop(select, "poll epoll")
 
 
-def main(platform: str) -> None:
+def forget() -> None:
+    for name in [name for name in sys.modules if name.split(".")[0] == "training"]:
+        del sys.modules[name]
+
+
+def main(platforms: list[str]) -> None:
+    compiled = cache(SourceFileLoader.get_code)  # each file once, however often it is imported
+    SourceFileLoader.get_code = lambda loader, name: compiled(loader, name)  # type: ignore[method-assign]
     names = ours()
     for name in names:
         importlib.import_module(name)
-    for name in [name for name in sys.modules if name.split(".")[0] == "training"]:
-        del sys.modules[name]
     hide()
-    sys.platform = platform
+    for platform in platforms:
+        forget()
+        sys.platform = platform
+        print(json.dumps(imported(names)), flush=True)
+
+
+def imported(names: list[str]) -> dict[str, object]:
     for name in names:
         importlib.import_module(name)
     supervise = importlib.import_module("training.fleet.supervise")
     clock = importlib.import_module("training.clock").SystemClock()
     capability = importlib.import_module("training.fleet.capability")
-    told = {
+    return {
         "modules": len(names),
         "half": supervise.system.__name__,
         "clock": clock.monotonic() > 0,
         "cores": capability.detect(hostname_override="pc").cpu_cores,
         "heavy": [name for name in ("fcntl", "resource", "pwd") if sys.modules.get(name)],
     }
-    print(json.dumps(told))
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(sys.argv[1:])
