@@ -26,8 +26,8 @@ def _no_thread_is_watched() -> Iterator[None]:
 
 
 def test_power_cut_after_every_operation() -> None:
-    counts = database_parts.check_life(seed=0, states=3)
-    assert counts["states"] >= 2000
+    counts = database_parts.check_life(seed=0, states=1)
+    assert counts["states"] >= 700
     assert counts["transactions"] > 30
 
 
@@ -41,11 +41,11 @@ def test_it_would_see_a_database_that_does_not_sync() -> None:
         mock.patch("torture.queue_work.JobQueue", careless),
         pytest.raises(AssertionError, match="acknowledged commit is missing"),
     ):
-        database_parts.check_life(seed=0, states=3)
+        database_parts.check_life(seed=0, states=1)
 
 
 @pytest.mark.parametrize("request_name", REQUESTS)
 def test_the_nth_operation_fails(request_name: str) -> None:
-    """Once and for ever, on a broken and on a full disk: each of the first twenty operations of each request."""
-    counts = failing_database.all_cases(request_name, 20)
-    assert counts["failures"] >= 8
+    """Once and for ever, on a broken or on a full disk: each of the first twenty operations of each request."""
+    counts = failing_database.all_cases(request_name, 20, by_turns=True)
+    assert counts["failures"] >= 4

@@ -190,13 +190,16 @@ def _goes_on(case: Case, path: Path, work: FleetWork) -> None:
     work.close()
 
 
-def cases(request: str, n_max: int) -> Iterator[Counter[str]]:
-    """Every n up to ``n_max``, as long as there is such an operation; each once and for ever, broken and full."""
+def cases(request: str, n_max: int, *, by_turns: bool = False) -> Iterator[Counter[str]]:
+    """Every n up to ``n_max``, as long as there is such an operation; each once and for ever, broken and full.
+
+    ``by_turns`` takes every other disk for full and the rest for broken: half as many cases.
+    """
     bench = Bench()
     try:
         for n in range(1, n_max + 1):
             counts: Counter[str] = Counter()
-            for full in (False, True):
+            for full in (bool(n % 2),) if by_turns else (False, True):
                 for for_ever in (False, True):
                     counts["failures"] += check(bench, Case(request, n, for_ever, full))
             if not counts["failures"]:
@@ -206,9 +209,9 @@ def cases(request: str, n_max: int) -> Iterator[Counter[str]]:
         bench.close()
 
 
-def all_cases(request: str, n_max: int) -> Counter[str]:
+def all_cases(request: str, n_max: int, *, by_turns: bool = False) -> Counter[str]:
     """All of them of one request."""
     counts: Counter[str] = Counter()
-    for found in cases(request, n_max):
+    for found in cases(request, n_max, by_turns=by_turns):
         counts += found
     return counts
