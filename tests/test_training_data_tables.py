@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import json
 import re
 
 import numpy as np
@@ -11,6 +10,7 @@ import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from ingest_builders import Ingested
 from table_changes import SAME, noise, recordings, several
 
 from training.data import ingest, understood
@@ -22,42 +22,6 @@ from training.data.schema import read_schema
 from training.data.spelling import check_alike
 
 CUT = ("--window-s", "8")
-
-
-class Ingested:
-    def __init__(self, tmp_path, capsys):
-        self.tmp_path, self.capsys = tmp_path, capsys
-        self.out = tmp_path / "out"
-
-    def __call__(self, source, *options):
-        """Exit code and what was said: as JSON, or the sentence."""
-        if isinstance(source, pl.DataFrame):
-            source.write_csv(self.tmp_path / "a.csv")
-            path = self.tmp_path / "a.csv"
-        else:
-            np.savez(self.tmp_path / "a.npz", **source)
-            path = self.tmp_path / "a.npz"
-        code = ingest.main([str(path), "--out-dir", str(self.out), "--json", *options])
-        said = self.capsys.readouterr()
-        return code, json.loads(said.out) if code == 0 else said.err
-
-    def refused(self, source, *options):
-        code, said = self(source, *options)
-        assert code == 65, said
-        assert said.count("\n") == 1
-        return said
-
-    def taken(self, source, *options):
-        code, found = self(source, *options)
-        assert code == 0, found
-        return found
-
-    def load(self):
-        return load_processed(None, self.out / "tensor_window_v1", None, "oracle")
-
-    @property
-    def validation(self):
-        return pl.read_parquet(self.out / "validation_v1.parquet")
 
 
 @pytest.fixture
@@ -536,7 +500,8 @@ def test_windows_of_one_recording_at_one_time_are_refused(ingested):
 def test_values_that_no_number_holds_are_refused_in_one_sentence(ingested):
     assert "not finite numbers" in ingested.refused(arrays(X=np.full((24, 2, 8), 1e39)))
     y = np.where(np.arange(24) == 3, np.nan, np.arange(24) % 2)
-    assert "not whole" in ingested.refused(arrays(y=y))
+    assert "1 of 24 labels are empty (nan)" in ingested.refused(arrays(y=y))
+    assert "not whole" in ingested.refused(arrays(y=np.arange(24) / 2))
 
 
 def test_a_window_shorter_than_half_a_step_is_refused(ingested):

@@ -34,7 +34,7 @@ from training.data.assemble import (
     too_short,
 )
 from training.data.channels import Mode
-from training.data.classes import NO_ALARM
+from training.data.classes import NO_ALARM, listed
 from training.data.dataset import (
     BASELINES_FILE,
     MEMORY_FOLDER,
@@ -47,8 +47,9 @@ from training.data.episode import EpisodeError, find_episodes, without_checksum
 from training.data.errors import DataError
 from training.data.extract import Extract, extract, remember, remembered
 from training.data.identity import find_kin
+from training.data.label_copies import notes_on_copies, telling
 from training.data.schema import ChannelSpec, FeatureSchema, read_schema
-from training.data.spelling import check_alike
+from training.data.spelling import check_alike, notes_on_hosts
 from training.data.tensors import read_manifest
 from training.data.together import judge_together
 from training.data.understood import Understood, counts_of, recordings_of
@@ -118,6 +119,7 @@ def build(
     left_out = too_short(good, sample_hz, options)
     if dropped:
         left_out.insert(0, f"channels that not every recording has: {', '.join(dropped)}")
+    left_out += undeclared(found)
     understood = understand(windows, channels, left_out, rows, sample_hz, labels, benign, options)
     kin = find_kin(
         windows.X,
@@ -127,7 +129,13 @@ def build(
         t_start=windows.t_start,
         t_end=windows.t_end,
     )
-    understood = msgspec.structs.replace(understood, notes=(*understood.notes, *kin.notes))
+    said = (
+        *kin.notes,
+        *notes_on_hosts(windows.host.tolist()),
+        *notes_on_channels(windows, channels, benign),
+        *doubtful(found),
+    )
+    understood = msgspec.structs.replace(understood, notes=(*understood.notes, *said))
     schema = write_processed(
         out_dir,
         windows,
@@ -199,6 +207,42 @@ def understand(
         span=(float(windows.t_start.min()), float(windows.t_end.max())),
         left_out=tuple(left_out),
     )
+
+
+def undeclared(found: Sequence[Extract]) -> list[str]:
+    """Sentences on columns that recordings hold and no meta data name: nothing is read of them."""
+    counts = Counter(name for extracted in found for name in extracted.verdict.undeclared)
+    return [
+        f"column {name} of {count:,} recordings: their meta.json does not declare it"
+        for name, count in sorted(counts.items())
+    ]
+
+
+def doubtful(found: Sequence[Extract]) -> list[str]:
+    """A sentence on the values by which some recorder may mean that nothing was measured."""
+    counts = Counter(said for extracted in found for said in extracted.verdict.doubtful)
+    shown = [f"{said} in {count:,} recordings" for said, count in sorted(counts.items())]
+    if not shown:
+        return []
+    return [
+        f"Repeated, and apart from all other values: {listed(shown)}: if nothing was measured there, leave it empty."
+    ]
+
+
+def notes_on_channels(
+    windows: WindowSet, channels: Sequence[ChannelSpec], benign: Sequence[str]
+) -> list[str]:
+    """Sentences on channels that may be the label again; the laboratory's privileged ones may well tell it."""
+    found = telling(
+        windows.X,
+        [channel.name for channel in channels],
+        label=windows.label,
+        host=windows.host,
+        benign=benign,
+    )
+    seen = {channel.name for channel in channels if Mode.REALISTIC in channel.modes}
+    named = [name for name in (*found.states, *found.levels) if name in seen]
+    return notes_on_copies(named, "if so, take it out of each meta.json")
 
 
 def _gather(paths: Sequence[Path], memory: Path, jobs: int, progress: Progress) -> list[Extract]:

@@ -45,7 +45,8 @@ def choose_benign(
     unknown = [name for name in said if name not in classes]
     if unknown:
         raise DataError(
-            f"--benign names {unknown[0]!r}, which is no class here: the classes are {listed(classes)}."
+            f"--benign names {unknown[0]!r}, which is no class here: the classes are {listed(classes)}"
+            f"{_quoting(classes)}."
         )
     if said:
         return Benign(names=tuple(sorted(set(said), key=list(classes).index)), why="--benign")
@@ -55,13 +56,23 @@ def choose_benign(
     found = "several could be" if usual else "none has a usual name for it"
     raise DataError(
         f"Which class is benign must be said ({found}; the classes are {listed(classes)}): "
-        "name it with --benign NAME[,NAME], or say --no-benign if none is."
+        f"name it with --benign NAME[,NAME], or say --no-benign if none is{_quoting(classes)}."
     )
 
 
 def listed(classes: Sequence[str]) -> str:
+    """Names as a flag takes them: one that holds a comma in double quotes."""
     more = f" and {len(classes) - SHOWN} more" if len(classes) > SHOWN else ""
-    return ", ".join(classes[:SHOWN]) + more
+    return ", ".join(f'"{name}"' if "," in name else name for name in classes[:SHOWN]) + more
+
+
+def _quoting(classes: Sequence[str]) -> str:
+    odd = next((name for name in classes if "," in name), None)
+    return (
+        ""
+        if odd is None
+        else f" (a name that holds a comma in double quotes: --benign '\"{odd}\"')"
+    )
 
 
 def stated(benign: Sequence[str]) -> tuple[str, ...]:

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from training.data.classes import listed
 from training.data.errors import DataError
+from training.data.missing import Missing
 
 LABEL_COLUMNS = ("label", "y", "phase")
 MEANING = ("t", "window", "episode", "host", *LABEL_COLUMNS)
@@ -30,17 +31,22 @@ ALSO = {name: name for name in MEANING} | {
 ROW_NUMBERS = ("index", "row", "rownumber", "rowindex", "id", "")
 RISES_MIN = 10
 FALLING_MAX = 0.05  # of the steps of a running total: where it was reset, or began anew after its largest number
+BOTTOM, BOTTOM_LATER = (
+    0.1,
+    0.5,
+)  # of its height: where a total that was reset goes on, at once or windows later
 ROUNDING_MAX = 0.01  # of a channel's standard deviation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """The user's word on columns: hidden from realistic, left out, running totals, or levels all the same."""
+    """The user's word on columns: hidden from realistic, left out, totals, levels all the same, missing values."""
 
     oracle: tuple[str, ...] = ()
     ignore: tuple[str, ...] = ()
     counter: tuple[str, ...] = ()
     level: tuple[str, ...] = ()
+    missing: tuple[Missing, ...] = ()
 
 
 def channel_names(names: Sequence[str], wanted: Wanted, where: str) -> list[str]:
@@ -137,6 +143,7 @@ class Suspects:
     """Channels by what their values look like."""
 
     totals: tuple[str, ...] = ()  # never fall inside a recording
+    reset: tuple[str, ...] = ()  # rise, and rarely begin anew
     remainders: tuple[str, ...] = ()  # never rise inside one
     ids: tuple[str, ...] = ()  # one value a recording, another in the next of the same host
     labels: tuple[str, ...] = ()  # one value a class
@@ -176,10 +183,8 @@ def suspects(
             found["ids"].append(name)
         elif inside is not None:
             found["of_recordings"].append(name)
-        elif _never_falls(values[order], follows):
-            found["totals"].append(name)
-        elif _never_falls(-values[order], follows):
-            found["remainders"].append(name)
+        elif course := _course(values[order], follows, recording[order]):
+            found[course].append(name)
     return Suspects(**{kind: tuple(names) for kind, names in found.items()})
 
 
@@ -198,19 +203,43 @@ def _each_its_own(values: NDArray[np.float64] | None) -> bool:
     return values is not None and np.unique(values).size == values.size > 1
 
 
-def _never_falls(values: NDArray[np.float32], follows: NDArray[np.bool_]) -> bool:
-    """Of windows (N, T) in the order of recordings and time; ``follows``: the next one is of the same recording."""
-    steps = np.diff(values, axis=1)
-    if (steps < 0).any() or (np.diff(values[:, 0])[follows] < 0).any():
-        return False
-    return int((steps > 0).sum()) >= RISES_MIN
+def _course(
+    values: NDArray[np.float32], follows: NDArray[np.bool_], recording: NDArray[np.intp]
+) -> str | None:
+    """Of windows (N, T) in the order of recordings and time: "totals", "reset", "remainders", or nothing of these.
+
+    ``follows``: the next window is of the same recording.
+    """
+    inside, between = np.diff(values, axis=1), np.diff(values[:, 0])
+    fell, later = inside < 0, follows & (between < 0)
+    falls, falls_later = int(fell.sum()), int(later.sum())
+    rises, rises_later = int((inside > 0).sum()), int((follows & (between > 0)).sum())
+    if falls + falls_later == 0:
+        return "totals" if rises >= RISES_MIN else None
+    if rises + rises_later == 0:
+        return "remainders" if falls >= RISES_MIN else None
+    rare = falls + falls_later <= FALLING_MAX * (falls + falls_later + rises + rises_later)
+    if rises < RISES_MIN or not rare:
+        return None
+    # A level sinks a little; a total that was reset, or ran over, goes on at its bottom.
+    bottom = np.full(recording.max() + 1, np.inf)
+    np.minimum.at(bottom, recording, values.min(axis=1))
+    bottom = np.minimum(bottom, 0.0)[recording]
+    window, place = np.nonzero(fell)
+    low, before, after = bottom[window], values[window, place], values[window, place + 1]
+    if not (after - low <= BOTTOM * (before - low)).all():
+        return None
+    # Between two windows it had time to grow again.
+    window = np.flatnonzero(later)
+    low, before, after = bottom[window], values[window].max(axis=1), values[window + 1].min(axis=1)
+    return "reset" if (after - low <= BOTTOM_LATER * (before - low)).all() else None
 
 
 def judge(found: Suspects, wanted: Wanted) -> list[str]:
     """Notes on the channels; raises DataError for one that is nearly surely no channel and was not said to be one."""
-    labels, totals, remainders, ids = (
+    labels, totals, reset, remainders, ids = (
         [name for name in kind if name not in wanted.level]
-        for kind in (found.labels, found.totals, found.remainders, found.ids)
+        for kind in (found.labels, found.totals, found.reset, found.remainders, found.ids)
     )
     if labels:
         raise DataError(
@@ -221,6 +250,12 @@ def judge(found: Suspects, wanted: Wanted) -> list[str]:
         raise DataError(
             f"Never falling inside a recording: {listed(totals)}: a row number or a running total tells when, not "
             "what; make it a rate with --counter NAME, leave it out with --ignore NAME, or keep it with --level NAME."
+        )
+    if reset:
+        raise DataError(
+            f"Rising, and rarely falling to its bottom: {listed(reset)}: a running total that was reset or ran over? "
+            "Make it a rate with --counter NAME (a fall counts as no growth), leave it out with --ignore NAME, or keep "
+            "it with --level NAME."
         )
     if remainders:
         raise DataError(

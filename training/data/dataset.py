@@ -76,6 +76,7 @@ VALIDATION_SCHEMA: dict[str, Any] = {
     "ok": pl.Boolean,
     "reasons": pl.List(pl.String),
     "digest": pl.String,
+    "undeclared": pl.List(pl.String),
 }
 
 

@@ -81,6 +81,7 @@ class Episode:
     label_t: np.ndarray
     label_phase: tuple[str, ...]
     digest: str
+    undeclared: tuple[str, ...] = ()  # columns of the telemetry that the meta data do not name
 
 
 def new_ulid(clock: Clock, rng: random.Random) -> str:
@@ -257,6 +258,7 @@ def parse(members: dict[str, bytes]) -> Episode:
         label_t=label_t,
         label_phase=tuple(str(p) for p in labels["phase"].to_list()),
         digest=digest_of(members),
+        undeclared=tuple(name for name in frame.columns if name not in ("t", *declared)),
     )
 
 

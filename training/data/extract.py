@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from training.data import channels, episode, identity, validate, windows
+from training.data import channels, episode, identity, missing, validate, windows
 from training.data.channels import Kind
 from training.data.episode import PACKED_SUFFIX, EpisodeError, read
 from training.data.validate import Verdict, judge, unreadable
@@ -26,7 +26,7 @@ from training.data.windows import Grid, to_grid
 def _code_digest() -> str:
     """Part of every key: under other code the same file may be judged or gridded differently."""
     total = hashlib.sha256()
-    for module in (channels, episode, identity, validate, windows):
+    for module in (channels, episode, identity, missing, validate, windows):
         assert module.__file__ is not None
         total.update(Path(module.__file__).read_bytes())
     return total.hexdigest()

@@ -11,6 +11,7 @@ one's own. Exit codes: 0 done, 2 bad arguments, 65 data that cannot be used.
 from __future__ import annotations
 
 import argparse
+import csv
 import json
 import sys
 from collections.abc import Sequence
@@ -30,6 +31,9 @@ from training.data.ingest_npz import read_npz
 from training.data.ingest_pcp import PcpCut, read_pcp
 from training.data.ingest_rows import Cut
 from training.data.ingested import Ingested, Said, without_missing, write
+from training.data.label_copies import judge_copies, telling
+from training.data.missing import Missing
+from training.data.spelling import notes_on_hosts
 from training.data.times import UNITS
 from training.streams import replace_unprintable
 
@@ -45,6 +49,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if not args.pcp:
             windows = _judged(windows, _wanted(args))
         windows = without_copies(windows, allow=args.allow_copies)
+        windows = replace(windows, notes=(*windows.notes, *notes_on_hosts(windows.host.tolist())))
         _say(args, f"{windows.X.shape[0]:,} windows read; describing them …")
         replaced = other_data_set(args.out_dir, built=False)
         schema, understood = write(windows, args.out_dir)
@@ -103,6 +108,12 @@ def _parser() -> argparse.ArgumentParser:
                         help="channels that are running totals: their growth by the second counts")  # fmt: skip
     parser.add_argument("--level", type=_names, default=(), metavar="CHANNEL,CHANNEL",
                         help="channels that are measured, though they look like an id or a total")  # fmt: skip
+    parser.add_argument("--missing", type=_missing, action="extend", default=[], metavar="[CHANNEL=]VALUE",
+                        help="a number by which nothing was measured, as in --missing=-999,cpu=255")  # fmt: skip
+    parser.add_argument("--unlabelled", type=_names, default=(), metavar="LABEL,LABEL",
+                        help="labels by which nobody labelled: left out (nan: empty ones)")  # fmt: skip
+    parser.add_argument("--all-labelled", action="store_true",
+                        help="-1, 255, unknown and their like are classes")  # fmt: skip
     parser.add_argument("--t-unit", choices=tuple(UNITS), help="unit of t (default: seconds)")
     parser.add_argument("--every-s", type=_positive, help="--pcp: seconds between samples (60)")
     parser.add_argument("--drop-nan", action="store_true", help="leave incomplete windows out")
@@ -120,12 +131,30 @@ def _positive(text: str) -> float:
 
 
 def _names(text: str) -> tuple[str, ...]:
-    names = tuple(name.strip() for name in text.split(","))
+    try:
+        (row,) = csv.reader([text], skipinitialspace=True, strict=True)
+    except (ValueError, csv.Error):
+        row = [""]
+    names = tuple(name.strip() for name in row)
     if "" in names or len(set(names)) != len(names):
         raise argparse.ArgumentTypeError(
-            f"must be different names with commas between them: {text!r}"
+            f"must be different names with commas between them, one that holds a comma in double quotes: {text!r}"
         )
     return names
+
+
+def _missing(text: str) -> list[Missing]:
+    found = []
+    for one in _names(text):
+        channel, named, value = one.rpartition("=")
+        try:
+            found.append(Missing(channel if named else None, float(value)))
+        except ValueError:
+            raise argparse.ArgumentTypeError(
+                f"must be numbers with commas between them, each with CHANNEL= before it if it is one channel's: "
+                f"{text!r}"
+            ) from None
+    return found
 
 
 def _read(args: argparse.Namespace) -> Ingested:
@@ -146,6 +175,9 @@ def _read(args: argparse.Namespace) -> Ingested:
             "ignore",
             "counter",
             "level",
+            "missing",
+            "unlabelled",
+            "all_labelled",
             "t_unit",
         )
         _say(args, f"reading {len(args.pcp)} archives …")
@@ -154,7 +186,13 @@ def _read(args: argparse.Namespace) -> Ingested:
     if suffix not in SUFFIXES:
         _usage(f"{args.file} is none of {', '.join(SUFFIXES)}")
     _say(args, f"reading {args.file} …")
-    said = Said(labels=args.labels, benign=args.benign, no_benign=args.no_benign)
+    said = Said(
+        labels=args.labels,
+        benign=args.benign,
+        no_benign=args.no_benign,
+        unlabelled=args.unlabelled,
+        all_labelled=args.all_labelled,
+    )
     if suffix == ".npz":
         _without_effect(args, "a .npz file", "every_s", "window_s", "stride_s", "oracle")
         return read_npz(args.file, hz=args.hz, t_unit=args.t_unit, said=said, wanted=_wanted(args))
@@ -164,20 +202,32 @@ def _read(args: argparse.Namespace) -> Ingested:
 
 
 def _wanted(args: argparse.Namespace) -> Wanted:
-    return Wanted(oracle=args.oracle, ignore=args.ignore, counter=args.counter, level=args.level)
+    return Wanted(
+        oracle=args.oracle,
+        ignore=args.ignore,
+        counter=args.counter,
+        level=args.level,
+        missing=tuple(args.missing),
+    )
 
 
 def _judged(windows: Ingested, wanted: Wanted) -> Ingested:
     """The windows, with notes on channels that look like none; the worst are refused."""
+    names = [channel.name for channel in windows.channels]
     found = suspects(
         windows.X,
-        [channel.name for channel in windows.channels],
+        names,
         label=windows.label,
         episode=windows.episode,
         host=windows.host,
         t_start=windows.t_start,
     )
-    return replace(windows, notes=(*windows.notes, *judge(found, wanted)))
+    notes = judge(found, wanted)
+    copies = telling(
+        windows.X, names, label=windows.label, host=windows.host, benign=windows.benign.names
+    )
+    notes += judge_copies(copies, wanted.level)
+    return replace(windows, notes=(*windows.notes, *notes))
 
 
 def _without_effect(args: argparse.Namespace, what: str, *options: str) -> None:

@@ -30,12 +30,14 @@ from training.data.errors import DataError
 from training.data.ingest_rows import (
     Cut,
     Rows,
+    check_interleaved,
     check_numbers,
     check_rates,
     check_recordings,
     codes,
     missing_columns,
     name_of,
+    only_labelled,
     rate_of,
     read_rows,
     read_table,
@@ -68,6 +70,7 @@ def read_long(path: Path, cut: Cut, *, said: Said, wanted: Wanted) -> Ingested:
         raise DataError(
             f"{path} has no column {' or '.join(LABEL_COLUMNS)}: its columns are {listed(table.columns)}."
         )
+    table, unlabelled = only_labelled(table, label_column, said.unlabelled)
     check_numbers(path, table, names)
     rows = read_rows(path, table, label_column, names, cut, said, wanted)
     if "window" in table.columns:
@@ -80,6 +83,7 @@ def read_long(path: Path, cut: Cut, *, said: Said, wanted: Wanted) -> Ingested:
     second = [name for name in LABEL_COLUMNS if name in table.columns and name != label_column]
     left_out = [f"column {name}: a second label" for name in second]
     left_out += [f"column {name}: --ignore" for name in wanted.ignore]
+    left_out += [*unlabelled, *rows.left_out]
     return Ingested(
         X=windows.X,
         label=rows.labels.of_window[windows.first],
@@ -101,7 +105,7 @@ def read_long(path: Path, cut: Cut, *, said: Said, wanted: Wanted) -> Ingested:
         rate_why=windows.rate_why,
         clock="" if rows.t is None else "t",
         left_out=(*left_out, *windows.left_out),
-        notes=missing_columns(table.columns),
+        notes=(*missing_columns(table.columns), *rows.notes),
         empty=windows.empty,
     )
 
@@ -211,6 +215,7 @@ def _cut_windows(rows: Rows, cut: Cut) -> _Windows:
     ids = rows.host if rows.episode is None else rows.episode
     group = codes(rows.host, ids)
     check_recordings(rows, group, "two recordings share the id: add a column 'episode'.")
+    check_interleaved(rows, group)
     hz = rate_of(rows, cut, group)
     check_rates(rows, group, hz, said=cut.hz is not None)
     samples = round(cut.window_s * hz)

@@ -33,6 +33,7 @@ from training.data.ingested import (
     own_episodes,
     unite,
 )
+from training.data.missing import judge_stand_ins, labelled, say_missing
 from training.data.schema import Timing
 from training.data.spelling import tidy
 
@@ -67,10 +68,24 @@ def read_npz(
         key: _column(found, key, n_channels if key in ("channel", "oracle") else n)
         for key in KEYS[1:]
     }
-    labels = name_labels(_required(found["y"], n), said)
+    y, left_out = _required(found["y"], n), [f"channel {name}: --ignore" for name in wanted.ignore]
+    if said.unlabelled:
+        keep = labelled(y, said.unlabelled)
+        columns |= {
+            key: column[keep]
+            for key, column in columns.items()
+            if column is not None and key not in ("channel", "oracle")
+        }
+        X, y = X[keep], y[keep]
+        left_out.append(f"{n - len(X):,} windows: --unlabelled")
+        n = len(X)
+    labels = name_labels(y, said)
     names = [f"c{number}" for number in range(n_channels)]
     if columns["channel"] is not None:
         names = columns["channel"].astype(str).tolist()
+    if wanted.missing:
+        X = X.astype(np.float64)
+        left_out += say_missing(wanted.missing, names, [X[:, c] for c in range(n_channels)])
     host = np.full(n, UNKNOWN_HOST)
     if columns["host"] is not None:
         host = tidy(columns["host"].astype(str), "host")
@@ -82,7 +97,7 @@ def read_npz(
         if columns["oracle"] is None
         else _booleans(columns["oracle"])
     )
-    X, names, hidden = _chosen(X, names, hidden, hz, wanted, str(path))
+    X, names, hidden, notes = _chosen(X, names, hidden, hz, wanted, str(path))
     check_rounding(((name, X[:, number]) for number, name in enumerate(names)), host)
     roles = dict(ROLES)
     t_start, timing, stride_s = (
@@ -90,7 +105,6 @@ def read_npz(
         Timing.NONE,
         samples / (hz or 1.0),
     )
-    notes = []
     if columns["t"] is None:
         if t_unit is not None:
             raise DataError(f"{path} has no array 't', so --t-unit has nothing to say.")
@@ -126,7 +140,7 @@ def read_npz(
         roles={key: roles[key] for key in KEYS if key in found},
         rate_why="nobody said it: --hz" if hz is None else "--hz",
         clock="t" if "t" in found else "",
-        left_out=tuple(f"channel {name}: --ignore" for name in wanted.ignore),
+        left_out=tuple(left_out),
         notes=tuple(notes),
     )
 
@@ -138,8 +152,8 @@ def _chosen(
     hz: float | None,
     wanted: Wanted,
     where: str,
-) -> tuple[NDArray[Any], list[str], NDArray[np.bool_]]:
-    """The channels that stay, running totals as rates."""
+) -> tuple[NDArray[Any], list[str], NDArray[np.bool_], list[str]]:
+    """The channels that stay, running totals as rates; and notes on their values."""
     unknown = [name for name in wanted.ignore if name not in names]
     if unknown:
         raise DataError(f"--ignore names {unknown[0]!r}, which is no channel of {where}.")
@@ -150,6 +164,7 @@ def _chosen(
     check_named(names, wanted, where)
     if len(keep) < X.shape[1]:
         X = X[:, keep]
+    notes = judge_stand_ins(((name, X[:, i]) for i, name in enumerate(names)), wanted.level)
     if wanted.counter:
         if hz is None:
             raise DataError("--counter needs --hz: a rate is a change by the second.")
@@ -159,7 +174,7 @@ def _chosen(
             check_total(name, steps)
             grown = np.maximum(steps, 0.0) * hz
             X[:, names.index(name)] = np.concatenate([grown[:, :1], grown], axis=1)
-    return X, names, hidden[keep]
+    return X, names, hidden[keep], notes
 
 
 def _check_equal_times(X: NDArray[Any], t: NDArray[np.float64], episode: NDArray[np.str_]) -> None:

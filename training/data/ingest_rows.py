@@ -13,12 +13,15 @@ import polars as pl
 from numpy.typing import NDArray
 
 from training.data import times
+from training.data.classes import listed
 from training.data.columns import Wanted, check_rounding, check_total
 from training.data.errors import DataError
 from training.data.ingested import UNKNOWN_HOST, Labels, Said, measured, name_labels
+from training.data.missing import NAN, judge_stand_ins, labelled, say_missing
 from training.data.spelling import tidy
 
 MOST_HEADER = 1 << 20  # bytes of a first line that are looked at
+INTERLEAVED_MIN, INTERLEAVED_ROWS = 20, 4096  # rows that show it, and that are enough
 RUN_MIN = 4.0  # rows in a row with rising times, on average, that shuffling does not make
 
 
@@ -43,6 +46,8 @@ class Rows:
     episode: NDArray[np.str_] | None
     t: NDArray[np.float64] | None
     t_role: str
+    left_out: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 def missing_columns(columns: Sequence[str]) -> tuple[str, ...]:
@@ -133,6 +138,11 @@ def read_rows(
     elif cut.t_unit is not None:
         raise DataError(f"{path} has no column 't', so --t-unit has nothing to say.")
     values = table.select(pl.col(list(names)).cast(pl.Float64).fill_null(np.nan)).to_numpy()
+    left_out = []
+    if wanted.missing:
+        values = values.copy()  # of polars, and read-only
+        left_out = say_missing(wanted.missing, names, list(values.T))
+    notes = judge_stand_ins(zip(names, values.T, strict=True), wanted.level)
     if wanted.counter:
         if t is None:
             raise DataError("--counter needs the column 't': a rate is a change by the second.")
@@ -153,6 +163,8 @@ def read_rows(
         episode,
         t,
         role,
+        tuple(left_out),
+        tuple(notes),
     )
 
 
@@ -165,9 +177,27 @@ def strings(table: pl.DataFrame, column: str) -> NDArray[np.str_]:
 def _labels(table: pl.DataFrame, column: str) -> NDArray[Any]:
     """Numbers stay numbers, so that 0 and 1 mean what they mean elsewhere."""
     if table[column].null_count():
-        raise DataError(f"The column {column!r} has empty cells.")
+        raise DataError(
+            f"The column {column!r} has empty cells: fill them, or leave these rows out with --unlabelled nan."
+        )
     values = table[column].to_numpy()
     return values if values.dtype.kind in "fiub" else values.astype(str)
+
+
+def only_labelled(
+    table: pl.DataFrame, column: str, unlabelled: Sequence[str]
+) -> tuple[pl.DataFrame, list[str]]:
+    """The rows whose label names a class, and what is to be said of the others. Raises DataError."""
+    if not unlabelled:
+        return table, []
+    y = table[column]
+    y = y.fill_null(NAN) if y.dtype == pl.String else y.cast(pl.Float64).fill_null(np.nan)
+    rest = table.filter(pl.Series(labelled(y.to_numpy(), unlabelled)))
+    said = f"{table.height - rest.height:,} of {table.height:,} rows: --unlabelled"
+    if "host" in table.columns:
+        gone = sorted(set(table["host"].drop_nulls()) - set(rest["host"].drop_nulls()), key=str)
+        said += f", all of {listed([str(host) for host in gone])}" if gone else ""
+    return rest, [said]
 
 
 def codes(*columns: NDArray[np.str_]) -> NDArray[np.int64]:
@@ -226,6 +256,44 @@ def check_recordings(rows: Rows, group: NDArray[np.int64], what: str) -> None:
             raise DataError(
                 f"The times of {name_of(rows, row)} begin anew at row {row + 1} and overlap: {what}"
             )
+
+
+def check_interleaved(rows: Rows, group: NDArray[np.int64]) -> None:
+    """Refuse a host's rows that jump to and fro, as two recordings of it do where nobody says which row is whose.
+
+    Their steps alternate, or half of their channels are nearer to the last sample but one than to the last. Who names
+    the episodes has said that they are one. Raises DataError.
+    """
+    if rows.t is None or rows.episode is not None:
+        return
+    order = np.lexsort((rows.t, group))
+    for members in np.split(order, np.flatnonzero(np.diff(group[order])) + 1):
+        some = members[:INTERLEAVED_ROWS]
+        if some.size >= INTERLEAVED_MIN and (
+            _steps_alternate(rows.t[some]) or _values_alternate(rows.values[some])
+        ):
+            raise DataError(
+                f"The rows of {name_of(rows, int(some[0]))} jump to and fro between two courses: two recordings, one "
+                "between the samples of the other? Add a column 'episode' that says whose each row is (one name for "
+                "all, if it is one recording)."
+            )
+
+
+def _steps_alternate(t: NDArray[np.float64]) -> bool:
+    """Every other step is long, evenly, and the others are short: rounding and delays do not alternate so."""
+    steps = np.diff(t)
+    quartiles = [np.quantile(steps[first::2], (0.1, 0.5, 0.9)) for first in (0, 1)]
+    short, long = sorted(quartiles, key=lambda found: float(found[1]))
+    tight = max(short[2] - short[0], long[2] - long[0]) <= 0.1 * (long[1] - short[1])
+    return bool(tight and long[1] > 1.2 * short[1] and short[1] > 0)
+
+
+def _values_alternate(values: NDArray[np.float32]) -> bool:
+    with np.errstate(invalid="ignore"):
+        near = np.nanmedian(np.abs(np.diff(values, axis=0)), axis=0)
+        far = np.nanmedian(np.abs(values[2:] - values[:-2]), axis=0)
+    moving = near > 0
+    return bool(moving.any() and 2 * (far < 0.5 * near)[moving].sum() >= moving.sum())
 
 
 def name_of(rows: Rows, row: int) -> str:

@@ -17,6 +17,7 @@ from training.data.classes import BENIGN, MALICIOUS, NO_ALARM, Benign, choose_be
 from training.data.dataset import WindowSet, write_processed
 from training.data.errors import DataError
 from training.data.identity import window_digests
+from training.data.missing import check_classes
 from training.data.schema import ChannelSpec, FeatureSchema, Timing
 from training.data.spelling import tidy
 from training.data.understood import NO_WINDOW, Understood, counts_of, recordings_of
@@ -128,11 +129,13 @@ def own_episodes(X: NDArray[Any], channels: Sequence[str]) -> NDArray[np.str_]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Said:
-    """The user's word on the classes: names by number, and which are benign."""
+    """The user's word on the classes: names by number, which are benign, and which labels are none."""
 
     labels: tuple[str, ...] = ()
     benign: tuple[str, ...] = ()
     no_benign: bool = False
+    unlabelled: tuple[str, ...] = ()
+    all_labelled: bool = False
 
 
 class Labels(NamedTuple):
@@ -152,6 +155,11 @@ def name_labels(y: NDArray[Any], said: Said = Said()) -> Labels:
     if y.ndim != 1:
         raise DataError(f"y must have one label a window, but its shape is {y.shape}.")
     if y.dtype.kind in "fiub":
+        if y.dtype.kind == "f" and (unknown := int(np.isnan(y).sum())):
+            raise DataError(
+                f"{unknown:,} of {y.size:,} labels are empty (nan): label them, or leave them out with "
+                "--unlabelled nan."
+            )
         with np.errstate(invalid="ignore"):
             numbers = y.astype(np.int64)
         if not np.array_equal(numbers, y):
@@ -160,10 +168,12 @@ def name_labels(y: NDArray[Any], said: Said = Said()) -> Labels:
     labels = tidy(y.astype(str), "label")
     found = np.unique(labels).tolist()
     if said.labels:
-        unknown = sorted(set(found) - set(said.labels))
-        if unknown:
-            raise DataError(f"The label {unknown[0]!r} is not among the labels named.")
+        unnamed = sorted(set(found) - set(said.labels))
+        if unnamed:
+            raise DataError(f"The label {unnamed[0]!r} is not among the labels named.")
         found = list(said.labels)
+    elif not said.all_labelled:
+        check_classes(found, said.benign)
     return _with_benign(labels, found, said)
 
 
@@ -172,8 +182,11 @@ def _name_numbers(numbers: NDArray[np.int64], said: Said, *, is_bool: bool) -> L
     names = said.labels
     if names and present[0] < 0:
         raise DataError(
-            f"y holds the class number {present[0]}, and --labels names them from 0 on: leave it out."
+            f"y holds the class number {present[0]}, and --labels names them from 0 on: leave it out, or say "
+            f"--unlabelled={present[0]} if that means that nobody labelled."
         )
+    if not names and not said.all_labelled:
+        check_classes([str(number) for number in present], said.benign)
     if not names:
         if present[0] < 0 or present[-1] > 1:
             return _with_benign(numbers.astype(str), [str(number) for number in present], said)
@@ -186,7 +199,8 @@ def _name_numbers(numbers: NDArray[np.int64], said: Said, *, is_bool: bool) -> L
         names = ("false", "true") if is_bool else ("0", "1")
     if present[-1] >= len(names):
         raise DataError(
-            f"y holds the class number {present[-1]}, but {len(names)} labels are named."
+            f"y holds the class number {present[-1]}, but {len(names)} labels are named: name it, or say "
+            f"--unlabelled {present[-1]} if that means that nobody labelled."
         )
     return _with_benign(np.array(names)[numbers], names, said)
 
@@ -200,10 +214,16 @@ def _with_benign(labels: NDArray[np.str_], names: Sequence[str], said: Said) -> 
 
 def unite(host: NDArray[np.str_], episode: NDArray[np.str_]) -> NDArray[np.str_]:
     """Names of recordings that are known by host and episode: with the host's where ids occur on several."""
-    pairs = np.unique(np.stack([host, episode]), axis=1)
+    pairs, place = np.unique(np.stack([host, episode]), axis=1, return_inverse=True)
     if np.unique(pairs[1]).size == pairs.shape[1]:
         return episode
-    return np.array([f"{h}/{e}" for h, e in zip(host.tolist(), episode.tolist(), strict=True)])
+    known = [(str(h), str(e)) for h, e in pairs.T]
+    names = [f"{h}/{e}" for h, e in known]
+    if len(set(names)) < len(
+        names
+    ):  # a + b/c and a/b + c: a host without a slash makes them two again
+        names = [f"{h.replace('%', '%25').replace('/', '%2F')}/{e}" for h, e in known]
+    return np.array(names)[place.reshape(-1)]
 
 
 def following(episode: NDArray[np.str_], window_s: float) -> NDArray[np.float64]:

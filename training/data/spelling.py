@@ -48,6 +48,32 @@ def check_alike(names: Iterable[str], what: str) -> None:
             )
 
 
+def notes_on_hosts(names: Iterable[str]) -> list[str]:
+    """A sentence on each pair of hosts that may well be one machine under two names."""
+    return [
+        f"The hosts {first!r} and {other!r} look like one machine: name them equal if they are, or what it did "
+        "stands on both sides of a split by host."
+        for first, other in alike_hosts(names)
+    ]
+
+
+def alike_hosts(names: Iterable[str]) -> list[tuple[str, str]]:
+    """Pairs that differ by a domain that only one of them names (h0, h0.lan), a closing dot, or - and _."""
+    found: list[tuple[str, str]] = []
+    known: dict[str, str] = {}
+    # Short names first; of two with a domain each (db.eu, db.us) nothing is said.
+    for name in sorted(set(names), key=lambda name: (name.count("."), name)):
+        plain = name.casefold().rstrip(".").replace("_", "-")
+        short = plain.partition(".")[0]
+        # The first part of an address is no name of a host.
+        for key in (plain,) if short.isdigit() else (plain, short):
+            if key in known:
+                found.append((known[key], name))
+                break
+        known.setdefault(plain, name)
+    return found
+
+
 def _as_it_looks(name: str) -> str:
     """The name without case, invisible signs, and differences of encoding (a letter and its accent may be two)."""
     if name.isascii():

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from training.data.deal import deal
+from training.data.spelling import alike_hosts
 
 IntArray = NDArray[np.int64]
 
@@ -150,6 +151,14 @@ def make_split(
             notes.append(
                 f"{int((~keep).sum())} training windows that overlap the test in time were purged"
             )
+    if chosen is Recipe.HOST:
+        notes += [
+            f"The train host {ours!r} and the test host {other!r} look like one machine: if they are, the test is of "
+            "a machine that trained."
+            for pair in alike_hosts(episodes.host.tolist())
+            for ours, other in (pair, pair[::-1])
+            if ours in names and other not in names
+        ]
     split = _assemble(episodes, side_of_episode, keep, chosen, names, seed, tuple(notes))
     _check_sides(split, labels, supervised=supervised, wants_cal=cal_fraction > 0)
     _assert_leak_free(split, episodes)

@@ -17,6 +17,7 @@ import numpy as np
 from training.data.channels import Kind, Mode
 from training.data.episode import SCHEMA_VERSION, Episode, Meta
 from training.data.identity import digest_of_recording, sketch_of_recording
+from training.data.missing import StandIn, stand_in
 from training.data.windows import gap_limit_s
 
 NAN_SHARE_MAX = 0.05
@@ -48,6 +49,10 @@ class Verdict:
     longest_gap_s: float = 0.0
     nan_share: float = 0.0
     label_coverage: float = 0.0
+    undeclared: tuple[str, ...] = ()  # columns that are no channels
+    doubtful: tuple[
+        str, ...
+    ] = ()  # channels that repeat a value which may say that nothing was measured
 
     @property
     def ok(self) -> bool:
@@ -73,6 +78,7 @@ class Verdict:
             "ok": self.ok,
             "reasons": list(self.reasons),
             "digest": self.digest,
+            "undeclared": list(self.undeclared),
         }
 
 
@@ -108,6 +114,10 @@ def judge(episode: Episode, name: str) -> Verdict:
         longest_gap_s=float(steps.max()),
         nan_share=_nan_share(episode),
         label_coverage=_label_coverage(episode),
+        undeclared=episode.undeclared,
+        doubtful=tuple(
+            f"{one.channel} ({one.value:.10g})" for one in _found(episode) if not one.sure
+        ),
     )
 
 
@@ -176,6 +186,22 @@ def _values(episode: Episode) -> Iterator[str]:
             yield "Nothing in it ever changes: the recorder was not looking at anything."
 
 
+def _stand_ins(episode: Episode) -> Iterator[str]:
+    for one in _found(episode):
+        if one.sure:
+            yield (
+                f"Its channel {one.channel} repeats {one.value:.10g}, far from all its other values: leave empty what "
+                "was not measured."
+            )
+
+
+def _found(episode: Episode) -> list[StandIn]:
+    """Values that may stand for "not measured"; a counter may rest anywhere, but below zero."""
+    found = [stand_in(c.name, episode.values[:, i]) for i, c in enumerate(episode.meta.channels)]
+    counters = {c.name for c in episode.meta.channels if c.kind == Kind.COUNTER}
+    return [one for one in found if one and (one.value < 0 or one.channel not in counters)]
+
+
 def _counters(episode: Episode) -> Iterator[str]:
     for i, channel in enumerate(episode.meta.channels):
         if channel.kind == Kind.COUNTER:
@@ -214,7 +240,7 @@ def _labelling(episode: Episode) -> str:
     return hashlib.sha256(f"{episode.label_t.tolist()}{said}".encode()).hexdigest()
 
 
-FINDINGS: tuple[Finding, ...] = (_sampling, _values, _counters, _labels)
+FINDINGS: tuple[Finding, ...] = (_sampling, _values, _stand_ins, _counters, _labels)
 
 
 def _nan_share(episode: Episode) -> float:

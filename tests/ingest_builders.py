@@ -1,0 +1,47 @@
+"""A table or an archive, ingested as a user does it."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import polars as pl
+
+from training.data import ingest
+from training.data.dataset import load_processed
+
+
+class Ingested:
+    def __init__(self, tmp_path, capsys):
+        self.tmp_path, self.capsys = tmp_path, capsys
+        self.out = tmp_path / "out"
+
+    def __call__(self, source, *options):
+        """Exit code and what was said: as JSON, or the sentence."""
+        if isinstance(source, pl.DataFrame):
+            source.write_csv(self.tmp_path / "a.csv")
+            path = self.tmp_path / "a.csv"
+        else:
+            np.savez(self.tmp_path / "a.npz", **source)
+            path = self.tmp_path / "a.npz"
+        code = ingest.main([str(path), "--out-dir", str(self.out), "--json", *options])
+        said = self.capsys.readouterr()
+        return code, json.loads(said.out) if code == 0 else said.err
+
+    def refused(self, source, *options):
+        code, said = self(source, *options)
+        assert code == 65, said
+        assert said.count("\n") == 1
+        return said
+
+    def taken(self, source, *options):
+        code, found = self(source, *options)
+        assert code == 0, found
+        return found
+
+    def load(self):
+        return load_processed(None, self.out / "tensor_window_v1", None, "oracle")
+
+    @property
+    def validation(self):
+        return pl.read_parquet(self.out / "validation_v1.parquet")

@@ -1,0 +1,304 @@
+"""What a table or a recording may mean otherwise than it says: refused with the flag that says it, or noted."""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+import pytest
+import telemetry_builders as made
+from ingest_builders import Ingested
+from table_changes import noise, recordings
+
+from training.data import build, understood
+from training.data.classes import choose_benign
+from training.data.errors import DataError
+from training.data.ingested import unite
+from training.data.label_copies import telling
+from training.data.missing import check_classes, stand_in
+from training.data.spelling import alike_hosts
+from training.data.split import make_split
+
+CUT = ("--window-s", "8")
+BOTH = ("oracle", "realistic")
+ATTACK = pl.col("label") == "attack"
+EVERY_29TH = pl.int_range(pl.len()) % 29 == 3
+
+
+@pytest.fixture
+def ingested(tmp_path, capsys):
+    return Ingested(tmp_path, capsys)
+
+
+def at(where, value, column="x"):
+    return {column: pl.when(where).then(pl.lit(float(value))).otherwise(pl.col(column))}
+
+
+# -- numbers that stand for nothing ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("value", [-999, 9999, 65535, -1e30])
+def test_a_number_far_out_that_means_missing_is_refused(ingested, value):
+    rows = recordings().with_columns(**at(EVERY_29TH, value))
+    said = ingested.refused(rows, *CUT)
+    assert f"'x' repeats {value:.10g}, far from all its other values" in said
+    assert "nothing was measured there say --missing=" in said
+    assert "not finite" in ingested.refused(rows, *CUT, f"--missing={value}")
+    found = ingested.taken(rows, *CUT, f"--missing=x={value}", "--drop-nan")
+    assert "12 values of x: --missing" in found["understood"]["left_out"]
+    assert np.abs(ingested.load().tensors).max() < 10
+    assert ingested.taken(rows, *CUT, "--level", "x")["windows"] > found["windows"]
+
+
+def test_a_number_near_by_that_may_mean_missing_is_noted(ingested):
+    rows = recordings().with_columns(x=pl.col("x").abs() * 30)
+    for value in (-1, 255):
+        notes = ingested.taken(rows.with_columns(**at(EVERY_29TH, value)), *CUT)["notes"]
+        assert any(f"The channel x repeats {value}, apart from" in note for note in notes)
+    assert "which no channel holds" in ingested.refused(rows, *CUT, "--missing=-2")
+    assert "which is no channel" in ingested.refused(rows, *CUT, "--missing=y=-2")
+
+
+def test_an_archives_number_that_means_missing_is_refused_or_left_out(ingested):
+    X = np.random.default_rng(0).normal(size=(24, 2, 8))
+    X[::4, 1] = -999
+    arrays = {"X": X, "y": np.arange(24) % 2, "channel": ["a", "b"], "episode": np.arange(24) // 6}
+    assert "'b' repeats -999" in ingested.refused(arrays)
+    assert ingested.taken(arrays, "--missing=-999", "--drop-nan")["windows"] == 18
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        np.r_[np.zeros(50), np.arange(50.0)],  # nothing happens
+        np.r_[np.arange(50.0) / 20, np.full(50, 100.0)],  # a processor at its limit
+        np.r_[np.arange(256.0), np.full(20, 255.0)],  # eight bits that are full
+        np.tile([0.0, 1.0, -1.0], 30),  # states
+        np.r_[np.linspace(-3, 3, 90), np.full(9, -1.0)],
+        np.r_[np.arange(90.0), 9999.0],  # a single peak
+        np.tile(np.r_[np.arange(20.0), 4096.0], 2)[:41],
+    ],
+)
+def test_natural_limits_and_states_stand_for_nothing(values):
+    assert stand_in("x", values) is None
+
+
+def test_a_peak_in_many_windows_is_no_repetition():
+    series = np.r_[np.arange(40.0), 9999.0, np.arange(40.0)]
+    windows = np.lib.stride_tricks.sliding_window_view(series, 8)
+    assert stand_in("x", windows) is None
+
+
+# -- labels of what nobody labelled ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("value", [-1, 255])
+def test_a_number_for_unlabelled_is_no_class(ingested, value):
+    rows = recordings().with_columns(label=ATTACK.cast(pl.Int64))
+    some = rows.with_columns(label=pl.when(pl.col("t") % 1000 > 29).then(value).otherwise("label"))
+    said = ingested.refused(some, *CUT)
+    assert f"The label {value} reads as if nobody labelled" in said
+    assert "--all-labelled" in said
+    found = ingested.taken(some, *CUT, f"--unlabelled={value}")
+    assert found["labels"] == {"benign": 32, "malicious": 8}
+    assert "80 of 320 rows: --unlabelled" in found["understood"]["left_out"]
+    kept = ingested.taken(some, *CUT, "--all-labelled", "--benign", "0")
+    assert str(value) in kept["labels"]
+
+
+def test_empty_labels_can_be_left_out(ingested):
+    last = pl.col("host") == "d"
+    rows = recordings().with_columns(label=pl.when(last).then(None).otherwise("label"))
+    assert "--unlabelled nan" in ingested.refused(rows, *CUT)
+    found = ingested.taken(rows, *CUT, "--unlabelled", "nan")
+    assert "80 of 320 rows: --unlabelled, all of d" in found["understood"]["left_out"]
+    y = np.where(np.arange(24) < 6, np.nan, np.arange(24) % 2)
+    arrays = {"X": np.random.default_rng(0).normal(size=(24, 1, 8)), "y": y}
+    assert "--unlabelled nan" in ingested.refused(arrays)
+    assert ingested.taken(arrays, "--unlabelled", "nan")["windows"] == 18
+    assert "which no label is" in ingested.refused(arrays, "--unlabelled", "7")
+
+
+@pytest.mark.parametrize(
+    ("present", "odd"),
+    [
+        (["-1", "0", "1"], "-1"),
+        (["0", "1", "255"], "255"),
+        (["0", "1", "9999"], "9999"),
+        (["attack", "normal", "unknown"], "unknown"),
+        (["-1", "1"], None),
+        (["254", "255", "3"], None),
+        (["-2", "-1", "0"], None),
+        (["0", "1", "2"], None),
+        (["unknown"], None),
+    ],
+)
+def test_only_what_stands_apart_reads_as_unlabelled(present, odd):
+    if odd is None:
+        check_classes(present, ())
+    else:
+        check_classes(present, (odd,))
+        with pytest.raises(DataError, match=f"The label {odd} reads"):
+            check_classes(present, ())
+
+
+# -- totals that begin anew --------------------------------------------------------------------------------------------
+
+
+def test_a_total_that_is_reset_or_runs_over_is_still_a_total(ingested):
+    growth = np.abs(noise(320, 3)) * 900
+    reset = np.concatenate([np.cumsum(part) for part in np.split(growth, [25, 150, 250])])
+    over = (np.cumsum(growth) + 60_000) % 65_536
+    signed = (np.cumsum(growth) + 30_000 + 32_768) % 65_536 - 32_768
+    for total in (reset, over, signed):
+        rows = recordings().with_columns(sent=pl.Series(total))
+        said = ingested.refused(rows, *CUT)
+        assert "Rising, and rarely falling to its bottom: sent" in said
+        ingested.taken(rows, *CUT, "--counter", "sent")
+        assert ingested.load().tensors[:, 1].min() >= 0
+        assert ingested.load().tensors[:, 1].max() < 5000
+        ingested.taken(rows, *CUT, "--level", "sent")
+    level = 4e5 + np.resize(np.linspace(0, 1e5, 23), 320)  # memory that is tidied up
+    assert ingested.taken(recordings().with_columns(level=pl.Series(level)), *CUT)
+
+
+# -- the label among the channels --------------------------------------------------------------------------------------
+
+
+def test_a_noisy_or_late_copy_of_the_label_is_refused_or_noted(ingested):
+    rows = recordings()
+    label = (rows["label"] == "attack").to_numpy()
+    wrong = np.random.default_rng(1).random(label.size) < 0.03
+    late = np.r_[label[-2:], label[:-2]]
+    for copy in (label ^ wrong, late, ~late, label + noise(320) / 500):
+        said = ingested.refused(rows.with_columns(busy=pl.Series(copy) * 1.0), *CUT)
+        assert "'busy' has a value for each class" in said
+        assert "looks like a copy of the label" in said
+    kept = rows.with_columns(busy=pl.Series(label ^ wrong) * 1.0)
+    assert not ingested.taken(kept, *CUT, "--level", "busy")["notes"]
+    strong = rows.with_columns(busy=pl.Series(label + noise(320, 9) * 0.2))
+    notes = ingested.taken(strong, *CUT)["understood"]["notes"]
+    assert any("tells the classes on every host: busy" in note for note in notes)
+
+
+def test_a_copy_of_several_classes_is_refused(ingested):
+    rows = recordings().with_columns(label=pl.col("t") % 1000 // 14)
+    copy = rows["label"].to_numpy() * 2.0
+    copy[::50] = 4.0
+    rows = rows.with_columns(pl.col("label").cast(pl.Int64).cast(pl.String), kind=pl.Series(copy))
+    assert "'kind' has a value" in ingested.refused(rows, *CUT, "--no-benign")
+
+
+def test_a_channel_that_tells_on_one_host_alone_is_no_copy():
+    label = np.tile(["benign", "bad"], 20)
+    host = np.repeat(["a", "b"], 20)
+    X = noise(40 * 8).reshape(40, 1, 8) + 9 * ((label == "bad") & (host == "a"))[:, None, None]
+    found = telling(X, ["x"], label=label, host=host, benign=("benign",))
+    assert (found.states, found.levels) == ((), ())
+    also = host == "a"  # which has no benign window: the other host decides
+    label[also] = np.where(label[also] == "bad", "worse", "bad")
+    X = noise(40 * 8).reshape(40, 1, 8) + 9 * (label != "benign")[:, None, None]
+    assert telling(X, ["x"], label=label, host=host, benign=("benign",)).levels == ("x",)
+
+
+def test_a_level_of_hosts_that_have_one_class_each_is_no_copy():
+    host = np.repeat(["a", "b"], 20)
+    X = noise(40 * 8).reshape(40, 1, 8) + 9 * (host == "a")[:, None, None]
+    found = telling(X, ["x"], label=host, host=host, benign=("b",))
+    assert (found.states, found.levels) == ((), ())
+    found = telling(X.round(-1), ["x"], label=host, host=host, benign=("b",))
+    assert found.states == ("x",)
+
+
+def recorded(root, **columns):
+    """A few recordings whose telemetry has such columns besides; declared, if the name says so."""
+    more = [(name, "1", "gauge", list(BOTH)) for name in columns]
+    infos = made.channel_infos((*made.CHANNELS, *more))
+    for number in range(4):
+        t, values = made.signal(seed=number)
+        values = np.column_stack([values, *(column(t) for column in columns.values())])
+        made.write_episode(root, number=number, channels=infos, t=t, values=values)
+
+
+def test_recordings_say_what_may_be_no_measurement(tmp_path, capsys):
+    lost = lambda t: np.where(np.arange(t.size) % 29 == 3, -1.0, 9 + 9 * np.sin(t))  # noqa: E731
+    copy = lambda t: (t >= 10.2) + noise(t.size) / 9  # noqa: E731
+    recorded(tmp_path / "in", lost=lost, busy=copy)
+    for folder in sorted((tmp_path / "in").iterdir())[:2]:
+        rows = pl.read_parquet(folder / "telemetry.parquet").with_columns(extra=pl.lit(1.0))
+        rows.write_parquet(folder / "telemetry.parquet")
+    assert build.main([str(tmp_path / "in"), "--out-dir", str(tmp_path / "out")]) == 0
+    said = capsys.readouterr().out
+    assert "column extra of 2 recordings: their meta.json does not declare it" in said
+    assert "tells the classes on every host: busy" in said
+    validation = tmp_path / "out" / "validation_v1.parquet"
+    assert pl.read_parquet(validation)["undeclared"].to_list() == [["extra"]] * 2 + [[]] * 2
+    kept = understood.read(validation)
+    assert any("lost (-1) in 4 recordings" in note for note in kept.notes)
+    assert kept.left_out[-1].startswith("column extra")
+
+
+def test_a_recording_with_a_number_for_missing_is_quarantined(tmp_path, capsys):
+    lost = lambda t: np.where(np.arange(t.size) % 29 == 3, -999.0, np.sin(t))  # noqa: E731
+    recorded(tmp_path / "in", lost=lost)
+    assert build.main([str(tmp_path / "in"), "--out-dir", str(tmp_path / "out")]) == 65
+    assert "Its channel lost repeats -999, far from all its other values" in capsys.readouterr().err
+
+
+# -- two recordings under one name -------------------------------------------------------------------------------------
+
+
+def test_two_recordings_between_each_others_samples_are_refused(ingested):
+    a = recordings("a", 1).drop("episode")
+    level = a.with_columns(t=pl.col("t") + 0.5, x=pl.Series(noise(40, 5)) + 20)
+    alike = a.with_columns(t=pl.col("t") + 0.37, x=pl.Series(noise(40, 5)))
+    for other in (level, alike):
+        rows = pl.concat([a, other]).sort("t")
+        said = ingested.refused(rows, *CUT)
+        assert "The rows of the host 'a' jump to and fro between two courses" in said
+        assert ingested.taken(rows.with_columns(episode=pl.lit("one")), *CUT)
+    ingested.taken(a.with_columns(t=pl.Series(np.arange(40) + noise(40) / 30)), *CUT)
+
+
+# -- names -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("names", "pairs"),
+    [
+        (["h0", "h0.lan", "h1"], [("h0", "h0.lan")]),
+        (["h0.lan", "h0.lan."], [("h0.lan", "h0.lan.")]),
+        (["build-box", "build_box"], [("build-box", "build_box")]),
+        (["db.eu", "db.us", "h1", "h10", "10.1", "10.10", "10"], []),
+    ],
+)
+def test_hosts_that_look_like_one_machine(names, pairs):
+    assert alike_hosts(names) == pairs
+
+
+def test_hosts_that_look_like_one_machine_are_said_and_so_is_a_split_between_them(ingested):
+    rows = recordings().with_columns(host=pl.col("host").replace({"a": "h0", "b": "h0.lan"}))
+    notes = ingested.taken(rows, *CUT)["understood"]["notes"]
+    assert any("'h0' and 'h0.lan' look like one machine" in note for note in notes)
+    host = np.repeat(["h0.lan", "h0", "h1"], 8)
+    where = {"episode": np.arange(24).astype(str), "host": host, "t_start": np.arange(24.0)}
+    split = make_split(**where, y=np.arange(24) % 2, recipe="host", train_hosts=["h0"])
+    assert len(split.notes) == 1
+    assert "train host 'h0' and the test host 'h0.lan'" in split.notes[0]
+    both = ["h0", "h0.lan"]
+    assert not make_split(**where, y=np.arange(24) % 2, recipe="host", train_hosts=both).notes
+
+
+def test_names_with_commas_can_be_said(ingested):
+    rows = recordings().with_columns(label=pl.col("label").replace({"normal": "idle, quiet"}))
+    said = ingested.refused(rows, *CUT)
+    assert "--benign '\"idle, quiet\"'" in said
+    found = ingested.taken(rows, *CUT, "--benign", '"idle, quiet"')
+    assert found["benign"]["classes"] == ["idle, quiet"]
+    with pytest.raises(DataError, match="in double quotes"):
+        choose_benign(["a, b", "c"], ("a",))
+
+
+def test_names_with_slashes_stay_apart():
+    names = unite(np.array(["a", "a/b", "a", "c"]), np.array(["b/c", "c", "x", "x"]))
+    assert np.unique(names).size == 4
+    assert unite(np.array(["a", "b"]), np.array(["1", "1"])).tolist() == ["a/1", "b/1"]

@@ -1,0 +1,166 @@
+"""Channels that by themselves tell the classes: a noisy or delayed copy of the label, or a strong measurement.
+
+Nobody but the owner knows which, so a channel whose threshold tells benign samples from the others on every host is
+noted, and refused only where it is practically a state that follows the label. Whole windows are looked at, and their
+halves: a copy that comes late or early spoils the beginning or the end of each stretch. A few windows of each host are
+enough to see it. All functions are pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from training.data.classes import listed
+from training.data.errors import DataError
+
+Ints = NDArray[np.int64]
+
+TELLS = 0.99  # AUROC of the samples, by one threshold, on every host
+AGREES = 0.95  # of the samples of each class
+STATE = 0.95  # of the samples lie at one of the classes' usual values,
+NEAR = 0.02  # within this share of the distance between them
+WINDOWS_MAX = 64  # of each class on each host
+SAMPLES_MIN = 20  # of each class on a host
+
+
+class Telling(NamedTuple):
+    """Channels by how they tell the classes."""
+
+    states: tuple[str, ...] = ()  # two values (one a class), as the label has
+    levels: tuple[str, ...] = ()  # any others
+
+
+def telling(
+    X: NDArray[np.float32],
+    names: Sequence[str],
+    *,
+    label: NDArray[np.str_],
+    host: NDArray[np.str_],
+    benign: Sequence[str],
+) -> Telling:
+    """Which channels of windows ``X`` (N, C, T) tell the classes. ``benign`` are the classes that raise no alarm."""
+    classes, of_class = np.unique(label, return_inverse=True)
+    alarm = ~np.isin(classes, benign) if benign else np.arange(classes.size) == 1
+    two = bool(benign) or classes.size == 2
+    if classes.size < 2:
+        return Telling()
+    of_host = np.unique(host, return_inverse=True)[1]
+    both = _has_two(alarm[of_class].astype(np.int64) if two else of_class, of_host)
+    apart = not both.any()  # each host has one class: of levels its own says nothing
+    hosts = _drawn(
+        of_class, np.zeros_like(of_host) if apart else of_host, [True] if apart else both.tolist()
+    )
+    by_class = [of_class[rows] for rows in hosts]
+    by_alarm = [alarm[of].astype(np.int64) for of in by_class] if two else []
+    states, levels = [], []
+    for number, name in enumerate(names):
+        for part in _parts(X.shape[2]):
+            # The first host rules nearly every channel out, and spares all others.
+            some = [X[hosts[0], number, part]]
+            if not _tells(some, by_class[:1], by_alarm[:1]):
+                continue
+            kind = _tells([X[rows, number, part] for rows in hosts], by_class, by_alarm)
+            if kind is not None and not (apart and kind == "level"):
+                (states if kind == "state" else levels).append(name)
+                break
+    return Telling(tuple(states), tuple(levels))
+
+
+def _tells(
+    samples: Sequence[NDArray[np.float32]], by_class: Sequence[Ints], by_alarm: Sequence[Ints]
+) -> str | None:
+    if _is_state(samples, by_class) or (by_alarm and _is_state(samples, by_alarm)):
+        return "state"
+    return "level" if by_alarm and _threshold_tells(samples, by_alarm) else None
+
+
+def _parts(samples: int) -> Iterator[slice]:
+    yield slice(None)
+    yield slice(samples // 2, None)
+    yield slice(0, samples - samples // 2)
+
+
+def _drawn(of_class: Ints, of_host: Ints, wanted: Sequence[bool]) -> list[Ints]:
+    """Some windows of each host that is wanted, evenly from each class."""
+    order = np.lexsort((of_class, of_host))
+    edges = np.flatnonzero(np.diff(of_host[order]) | np.diff(of_class[order])) + 1
+    by_host: dict[int, list[Ints]] = {}
+    for rows in np.split(order, edges):
+        few = rows[np.linspace(0, rows.size - 1, min(rows.size, WINDOWS_MAX)).astype(np.int64)]
+        by_host.setdefault(int(of_host[rows[0]]), []).append(few)
+    return [np.concatenate(parts) for number, parts in by_host.items() if wanted[number]]
+
+
+def _has_two(of_class: Ints, of_host: Ints) -> NDArray[np.bool_]:
+    """Which hosts have windows of more than one class."""
+    first = np.full(of_host.max() + 1, of_class.max() + 1)
+    last = np.full(of_host.max() + 1, -1)
+    np.minimum.at(first, of_host, of_class)
+    np.maximum.at(last, of_host, of_class)
+    return first < last
+
+
+def _threshold_tells(samples: Sequence[NDArray[np.float32]], alarm: Sequence[Ints]) -> bool:
+    """One threshold tells the classes on every host that has both, the same way round."""
+    way = None
+    for values, raised in zip(samples, alarm, strict=True):
+        there, others = values[raised == 1].ravel(), values[raised == 0].ravel()
+        if min(there.size, others.size) < SAMPLES_MIN:
+            continue
+        auroc = _auroc(there, others)
+        if way is None:
+            way = auroc > 0.5
+        if (auroc if way else 1 - auroc) < TELLS:
+            return False
+    return way is not None
+
+
+def _auroc(there: NDArray[np.float32], others: NDArray[np.float32]) -> float:
+    others = np.sort(others)
+    below = np.searchsorted(others, there, "left") + np.searchsorted(others, there, "right")
+    return float(below.sum() / 2 / there.size / others.size)
+
+
+def _is_state(samples: Sequence[NDArray[np.float32]], groups: Sequence[Ints]) -> bool:
+    """The channel has a value for each class, nearly always, and no third."""
+    values = np.concatenate([part.ravel() for part in samples])
+    of = np.repeat(np.concatenate(groups), samples[0].shape[1])
+    present, of = np.unique(of, return_inverse=True)
+    if present.size < 2 or np.bincount(of).min() < SAMPLES_MIN:
+        return False
+    usual = np.array([np.median(values[of == k]) for k in range(present.size)])
+    least = np.diff(np.sort(usual)).min()
+    if least <= 0:
+        return False
+    away = np.abs(values[:, None] - usual)
+    meant = away.argmin(axis=1)
+    at_one = (away.min(axis=1) <= NEAR * least).mean()
+    agree = [(meant[of == k] == k).mean() for k in range(present.size)]
+    return bool(at_one >= STATE and min(agree) >= AGREES)
+
+
+def judge_copies(found: Telling, level: Sequence[str]) -> list[str]:
+    """Notes on the channels; raises DataError for a state that follows the label and was not said to be measured."""
+    states = [name for name in found.states if name not in level]
+    if states:
+        raise DataError(
+            f"The channel {states[0]!r} has a value for each class in at least {AGREES:.0%} of its samples: it looks "
+            f"like a copy of the label; leave it out with --ignore {states[0]}, or say that it is measured with "
+            f"--level {states[0]}."
+        )
+    return notes_on_copies([name for name in found.levels if name not in level])
+
+
+def notes_on_copies(
+    names: Sequence[str], mend: str = "--ignore NAME; --level NAME if it is measured"
+) -> list[str]:
+    """A sentence on channels of which one alone tells the classes; ``mend`` is what leaves it out."""
+    if not names:
+        return []
+    return [
+        f"One channel alone tells the classes on every host: {listed(names)}: a copy of the label? ({mend})."
+    ]

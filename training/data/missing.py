@@ -1,0 +1,194 @@
+"""Numbers that stand for nothing: "not measured" in a channel, "unlabelled" among the classes.
+
+Programs write -999, -1, 255 or 65535 where they know nothing. In a channel that is the strongest signal of all, among
+the labels a class of its own. What surely is such a number is refused, what may be is noted; which flag says what it is
+stands in the sentence. A usual limit (0, 1, 100) and what lies next to other values is never suspected. All functions
+are pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from training.data.classes import listed
+from training.data.errors import DataError
+
+USUAL = frozenset(
+    (
+        *(-1.0, -9.0, -99.0),
+        *(float(2**bits - 1) for bits in (8, 15, 16, 31, 32, 63, 64)),
+        *(-float(2**bits) for bits in (15, 31, 63)),
+        *(sign * float(10**digits - 1) for digits in range(3, 8) for sign in (1, -1)),
+        *(2.0**31, 2.0**32),  # as 32-bit numbers hold the largest whole ones
+    )
+)
+HUGE = 1e20  # what no counter reaches: 1e20 and 1e30 are fill values of climate and lab formats
+LIMITS = (0.0, 1.0, 100.0)  # where shares and percentages end by nature
+REPEATED_MIN = 3
+DISTINCT_MIN = 10  # other values: fewer are a state, of which -1 or 255 may be one
+FAR = 3.0  # times the spread of all other values: further out nothing is measured
+APART = 0.5
+UNLABELLED = ("unlabelled", "unlabeled", "undefined", "unknown")
+NAN = "nan"
+
+
+class StandIn(NamedTuple):
+    """A value of a channel that may stand for "not measured"."""
+
+    channel: str
+    value: float
+    count: int
+    low: float  # of all other values
+    high: float
+    sure: bool
+
+
+def is_usual(value: float) -> bool:
+    """Tell whether programs write this number where nothing is known."""
+    return value in USUAL or HUGE <= abs(value) < np.inf
+
+
+# -- channels ----------------------------------------------------------------------------------------------------------
+
+
+def stand_in(channel: str, column: NDArray[Any]) -> StandIn | None:
+    """The least or the largest value of a channel, where it stands apart from the others as no measurement does.
+
+    ``column`` holds samples (S), or windows (N, T) that may overlap: of these a value counts as often as it stands at
+    one place of them, so that a single peak in many windows is no repetition.
+    """
+    known = column[np.isfinite(column)]
+    if not known.size:
+        return None
+    low, high = float(known.min()), float(known.max())
+    for value in (low, high) if low < high else ():
+        if value in LIMITS:
+            continue
+        here = column == value
+        count = int(here.sum() if here.ndim == 1 else here.sum(axis=0).max())
+        if count < REPEATED_MIN:
+            continue
+        others = known[known != value]
+        least, most = float(others.min()), float(others.max())
+        gap, usual = least - value if value == low else value - most, is_usual(value)
+        lonely = usual and value == low < 0 <= least
+        if not usual and gap < FAR * (most - least):
+            continue
+        different = np.unique(others)
+        if different.size < DISTINCT_MIN:
+            continue
+        # One peak among the others would make every distance small.
+        spread = float(np.diff(np.quantile(different, (0.01, 0.99)))[0])
+        if lonely or gap >= (APART if usual else FAR) * spread:
+            sure = usual and gap >= FAR * spread
+            return StandIn(channel, value, count, least, most, sure)
+    return None
+
+
+def judge_stand_ins(columns: Iterable[tuple[str, NDArray[Any]]], level: Sequence[str]) -> list[str]:
+    """Notes on the channels; raises DataError for a value that is surely no measurement and was not said to be one."""
+    found = [
+        one for name, column in columns if name not in level and (one := stand_in(name, column))
+    ]
+    sure = [one for one in found if one.sure]
+    if sure:
+        first = sure[0]
+        more = f" (so do {listed([one.channel for one in sure[1:]])})" if sure[1:] else ""
+        raise DataError(
+            f"The channel {first.channel!r} repeats {first.value:.10g}, far from all its other values "
+            f"({first.low:.4g} to {first.high:.4g}){more}: if nothing was measured there say "
+            f"--missing={first.value:.10g} (with --drop-nan such windows are left out), if it was say "
+            f"--level {first.channel}."
+        )
+    return [
+        f"The channel {one.channel} repeats {one.value:.10g}, apart from its other values ({one.low:.4g} to "
+        f"{one.high:.4g}): if nothing was measured there say --missing={one.channel}={one.value:.10g}."
+        for one in found
+    ]
+
+
+class Missing(NamedTuple):
+    """A number that means "not measured", in one channel or (None) in all."""
+
+    channel: str | None
+    value: float
+
+
+def say_missing(
+    said: Sequence[Missing], names: Sequence[str], columns: Sequence[NDArray[Any]]
+) -> list[str]:
+    """Make what was said to be missing NaN, in place, and count it. Raises DataError for what is not there."""
+    counts = dict.fromkeys(names, 0)
+    for one in said:
+        if one.channel is not None and one.channel not in names:
+            raise DataError(f"--missing names {one.channel!r}, which is no channel here.")
+        before = sum(counts.values())
+        for name, column in zip(names, columns, strict=True):
+            if one.channel in (None, name):
+                here = column == one.value
+                counts[name] += int(here.sum())
+                column[here] = np.nan
+        if sum(counts.values()) == before:
+            raise DataError(
+                f"--missing says {one.value:.10g}, which {one.channel or 'no channel'} "
+                f"{'holds nowhere' if one.channel else 'holds'}: leave it out, or mend it."
+            )
+    return [f"{count:,} values of {name}: --missing" for name, count in counts.items() if count]
+
+
+# -- labels ------------------------------------------------------------------------------------------------------------
+
+
+def labelled(y: NDArray[Any], unlabelled: Sequence[str]) -> NDArray[np.bool_]:
+    """Which labels (N) name a class: all but those that ``unlabelled`` says. Raises DataError for what is not there."""
+    keep = np.ones(y.shape, dtype=np.bool_)
+    for word in unlabelled:
+        if y.dtype.kind in "fiu":
+            number = _number(word)
+            here = np.isnan(y) if np.isnan(number) else y == number
+            if word.casefold() != NAN and np.isnan(number):
+                here = np.zeros_like(keep)
+        else:
+            here = np.char.strip(y.astype(str)) == word
+        if not here.any():
+            raise DataError(
+                f"--unlabelled says {word}, which no label is: leave it out, or mend it."
+            )
+        keep &= ~here
+    if not keep.any():
+        raise DataError("--unlabelled leaves no label at all: nothing is left.")
+    return keep
+
+
+def check_classes(present: Sequence[str], named: Sequence[str]) -> None:
+    """Refuse a label by which programs mean that nobody labelled; ``named`` are said to be classes. Raises DataError.
+
+    ``present`` are the labels, numbers in their order and shortest form.
+    """
+    if len(present) < 2 or set(present) == {"-1", "1"}:  # how some programs write two classes
+        return
+    odd = [label for label in present if label not in named and _reads_unlabelled(label, present)]
+    if odd:
+        raise DataError(
+            f"The label {odd[0]} reads as if nobody labelled (the labels are {listed(present)}): leave these out with "
+            f"--unlabelled={odd[0]}, or say with --all-labelled that it is a class."
+        )
+
+
+def _reads_unlabelled(label: str, present: Sequence[str]) -> bool:
+    if label.casefold() in UNLABELLED:
+        return True
+    number = _number(label)
+    beside = {f"{number - 1:.0f}", f"{number + 1:.0f}"} - {"0"}
+    return is_usual(number) and not beside & set(present)
+
+
+def _number(word: str) -> float:
+    try:
+        return float(word)
+    except ValueError:
+        return float(NAN)
