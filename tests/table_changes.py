@@ -145,9 +145,13 @@ REFUSED = [
     Change("ids among the channels", "columns", lambda rows, _: rows.with_columns(batch=pl.col("t") // 1000 * 7 % 101), says="an id?"),
     Change("a row number", "columns", lambda rows, _: rows.with_row_index("nr"), says="a row number or a running total"),
     Change("a running total", "columns", _column(sent=pl.col("x").abs().cum_sum()), says="a row number or a running total"),
+    Change("a total that begins anew", "columns", _column(sent=pl.col("x").abs().cum_sum() % 200), says="a running total that was reset"),
+    Change("a noisy copy of the label", "columns", lambda rows, _: rows.with_columns(busy=attack(rows) ^ (pl.int_range(pl.len()) % 41 == 0)), says="like a copy of the label"),
     Change("an index of pandas", "columns", lambda rows, _: rows.with_row_index("Unnamed: 0"), says="pandas: index=False"),
     Change("ids by a near name", "columns", _column(episode_id=pl.col("episode").rank("dense")), says="call it 'episode'"),
     Change("a large offset", "values", _column(x=pl.col("x") + 4e9), says="subtract a constant"),
+    Change("a number for missing", "values", _column(x=pl.when(pl.int_range(pl.len()) % 31 == 7).then(-999.0).otherwise("x")), says="far from all its other values"),
+    Change("a word for unlabelled", "label", lambda rows, _: rows.with_columns(label=pl.when(FIRST).then(pl.lit("unknown")).otherwise("label")), says="reads as if nobody labelled"),
     Change("a missing value", "values", _column(x=pl.when(pl.int_range(pl.len()) == 7).then(None).otherwise("x")), says="--drop-nan"),
 ]  # fmt: skip
 
