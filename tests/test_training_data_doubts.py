@@ -1,4 +1,4 @@
-"""What a table or a recording may mean otherwise than it says: refused with the flag that says it, or noted."""
+"""Tables and recordings that may mean otherwise than they say: refused with the flag that says it, or noted."""
 
 from __future__ import annotations
 

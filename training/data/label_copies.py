@@ -43,7 +43,7 @@ def telling(
     host: NDArray[np.str_],
     benign: Sequence[str],
 ) -> Telling:
-    """Which channels of windows ``X`` (N, C, T) tell the classes. ``benign`` are the classes that raise no alarm."""
+    """Find the channels of windows ``X`` (N, C, T) that tell the classes. ``benign`` are those that raise no alarm."""
     classes, of_class = np.unique(label, return_inverse=True)
     alarm = ~np.isin(classes, benign) if benign else np.arange(classes.size) == 1
     two = bool(benign) or classes.size == 2
@@ -100,7 +100,7 @@ def _drawn(of_class: Ints, of_host: Ints, wanted: Sequence[bool]) -> list[Ints]:
 
 
 def _has_two(of_class: Ints, of_host: Ints) -> NDArray[np.bool_]:
-    """Which hosts have windows of more than one class."""
+    """Mark the hosts that have windows of more than one class."""
     first = np.full(of_host.max() + 1, of_class.max() + 1)
     last = np.full(of_host.max() + 1, -1)
     np.minimum.at(first, of_host, of_class)
