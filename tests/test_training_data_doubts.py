@@ -105,6 +105,15 @@ def test_a_number_for_unlabelled_is_no_class(ingested, value):
     assert str(value) in kept["labels"]
 
 
+def test_a_window_that_is_labelled_in_part_is_left_out(ingested):
+    place = pl.int_range(pl.len())
+    unknown = pl.when(place % 32 > 28).then(pl.lit("unknown"))
+    label = unknown.when(place % 16 < 8).then(pl.lit("normal")).otherwise(pl.lit("attack"))
+    rows = recordings().drop("t", "episode").with_columns(window=place // 8, label=label)
+    found = ingested.taken(rows, "--unlabelled", "unknown")
+    assert found["labels"] == {"attack": 10, "normal": 20}
+
+
 def test_empty_labels_can_be_left_out(ingested):
     last = pl.col("host") == "d"
     rows = recordings().with_columns(label=pl.when(last).then(None).otherwise("label"))

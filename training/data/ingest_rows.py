@@ -191,8 +191,13 @@ def only_labelled(
     if not unlabelled:
         return table, []
     y = table[column]
-    y = y.fill_null(NAN) if y.dtype == pl.String else y.cast(pl.Float64).fill_null(np.nan)
-    rest = table.filter(pl.Series(labelled(y.to_numpy(), unlabelled)))
+    numeric = y.dtype.is_numeric()
+    y = y.cast(pl.Float64).fill_null(np.nan) if numeric else y.cast(pl.String).fill_null(NAN)
+    keep = pl.Series("keep", labelled(y.to_numpy(), unlabelled))
+    if "window" in table.columns:  # one that is labelled in part is none
+        ids = [name for name in ("host", "episode", "window") if name in table.columns]
+        keep = table.select(ids).with_columns(keep).select(pl.col("keep").all().over(ids))["keep"]
+    rest = table.filter(keep)
     said = f"{table.height - rest.height:,} of {table.height:,} rows: --unlabelled"
     if "host" in table.columns:
         gone = sorted(set(table["host"].drop_nulls()) - set(rest["host"].drop_nulls()), key=str)

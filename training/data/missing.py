@@ -144,7 +144,7 @@ def say_missing(
 
 
 def labelled(y: NDArray[Any], unlabelled: Sequence[str]) -> NDArray[np.bool_]:
-    """Mark the labels (N) that name a class: all that ``unlabelled`` does not say. Raises DataError for what is not there."""
+    """Mark the labels (N) that name a class: all but ``unlabelled``. Raises DataError for one that is not there."""
     keep = np.ones(y.shape, dtype=np.bool_)
     for word in unlabelled:
         if y.dtype.kind in "fiu":
