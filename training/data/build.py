@@ -221,7 +221,7 @@ def undeclared(found: Sequence[Extract]) -> list[str]:
 def doubtful(found: Sequence[Extract]) -> list[str]:
     """A sentence on the values by which some recorder may mean that nothing was measured."""
     counts = Counter(said for extracted in found for said in extracted.verdict.doubtful)
-    shown = [f"{said} in {count:,} recordings" for said, count in sorted(counts.items())]
+    shown = [f"{said} in {count} recordings" for said, count in sorted(counts.items())]
     if not shown:
         return []
     return [

@@ -107,7 +107,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--counter", type=_names, default=(), metavar="CHANNEL,CHANNEL",
                         help="channels that are running totals: their growth by the second counts")  # fmt: skip
     parser.add_argument("--level", type=_names, default=(), metavar="CHANNEL,CHANNEL",
-                        help="channels that are measured, though they look like an id or a total")  # fmt: skip
+                        help="measured channels, though they look like an id, a total or the label")  # fmt: skip
     parser.add_argument("--missing", type=_missing, action="extend", default=[], metavar="[CHANNEL=]VALUE",
                         help="a number by which nothing was measured, as in --missing=-999,cpu=255")  # fmt: skip
     parser.add_argument("--unlabelled", type=_names, default=(), metavar="LABEL,LABEL",
