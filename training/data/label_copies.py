@@ -57,7 +57,8 @@ def telling(
     )
     by_class = [of_class[rows] for rows in hosts]
     by_alarm = [alarm[of].astype(np.int64) for of in by_class] if two else []
-    states, levels = [], []
+    states: list[str] = []
+    levels: list[str] = []
     for number, name in enumerate(names):
         for part in _parts(X.shape[2]):
             # One host rules nearly every channel out, and spares the others.

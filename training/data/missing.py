@@ -41,7 +41,7 @@ class StandIn(NamedTuple):
 
     channel: str
     value: float
-    count: int
+    times: int
     low: float  # of all other values
     high: float
     sure: bool
