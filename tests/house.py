@@ -222,6 +222,20 @@ def stays_pure(module: Module) -> Iterator[Breach]:
             yield node.lineno, f"calls {ast.unparse(node.func)}: {why}"
 
 
+def writes_files_one_way(module: Module) -> Iterator[Breach]:
+    """``a.replace(b)`` of one argument renames a file: a text's takes two."""
+    # The launcher imports nothing of ours; a recorded workload is to look like anybody's program.
+    if module.is_any("training.files training.fleet.launcher training.data.behaviours*"):
+        return
+    why = "files.write_whole and settle wait for a reader on Windows, and sync file and folder"
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            called = ast.unparse(node.func)
+            by_path = node.func.attr in {"replace", "rename"} and len(node.args) == 1
+            if called in {"os.replace", "os.rename", "os.fsync"} or (by_path and not node.keywords):
+                yield node.lineno, f"calls {called}: {why}"
+
+
 POSIX_ONLY = "fcntl grp pwd resource termios tty pty syslog posix"
 
 
@@ -261,6 +275,7 @@ RULES: tuple[Rule, ...] = (
     holds_no_sql,
     starts_no_process,
     stays_pure,
+    writes_files_one_way,
     imports_on_windows,
 )
 

@@ -13,6 +13,7 @@ from typing import Any
 from builders import a_job
 
 from training.clock import Clock, SystemClock
+from training.files import LocalFs
 from training.fleet.client import FleetClient
 from training.fleet.database import Writer
 from training.fleet.database_sqlite import SqliteDatabase
@@ -26,7 +27,6 @@ from training.fleet.recovery.doctor import examine
 from training.fleet.recovery.findings import Level
 from training.fleet.service import Plan, Service
 from training.fleet.state import State
-from training.fleet.storage.filesystem import LocalFs
 from training.fleet.store import ArtifactStore
 from training.fleet.trust.tls import Security
 from training.fleet.web.hub import Hub, Settings, WaitingRoom

@@ -13,13 +13,13 @@ from builders import a_capability, a_job
 from receiver_running import Receiver, job_id
 
 from training.clock import SystemClock
+from training.files import LocalFs
 from training.fleet import database_seals
 from training.fleet.client import Grant
 from training.fleet.database_sqlite import SqliteDatabase
 from training.fleet.recovery.doctor import examine
 from training.fleet.recovery.findings import Finding, Level
 from training.fleet.state import State
-from training.fleet.storage.filesystem import LocalFs
 
 # The higher the priority, the sooner it is given out.
 NAMES = ["waits", "is-cancelled", "runs", "fails", "done-twice", "done", "same-bytes"]

@@ -36,6 +36,7 @@ from recovery_builders import (
 from torture.scenes import backing_up
 
 from training.clock import SystemClock
+from training.files import LocalFs
 from training.fleet import cli
 from training.fleet.client import Superseded
 from training.fleet.commands.world import World
@@ -44,7 +45,6 @@ from training.fleet.recovery.backup import Backup, read_contents, snapshots
 from training.fleet.recovery.files import place_database
 from training.fleet.recovery.restore import Restore, Restored
 from training.fleet.state import RecoveryError, State
-from training.fleet.storage.filesystem import LocalFs
 from training.fleet.storage.locking import exclusive
 from training.fleet.storage.provenance import sealed, unsealed
 from training.fleet.trust.authority import Authority

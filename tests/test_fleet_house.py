@@ -82,6 +82,8 @@ BREAKS: list[tuple[Callable[[Module], object], str, str]] = [
     (house.stays_pure, "training.fleet.worker_state", "from training.clock import SystemClock"),
     (house.stays_pure, "training.data.split", "def f(path):\n  return open(path)"),
     (house.stays_pure, "training.fleet.job", "from pathlib import Path"),
+    (house.writes_files_one_way, "training.trainer.report", "part.replace(path)"),
+    (house.writes_files_one_way, "training.fleet.trust.credentials", "import os\nos.fsync(3)"),
     (house.imports_on_windows, "training.fleet.store", "import fcntl"),
     (
         house.imports_on_windows,
@@ -98,6 +100,7 @@ def test_each_rule_sees_what_breaks_it(rule: Rule, name: str, source: str) -> No
 
 ALLOWED = [
     ("training.clock", "import time\nx = time.time()"),
+    ("training.trainer.report", "x = text.replace('a', 'b')\ny = replace(state, jobs=1)"),
     ("training.fleet.supervise_posix", "import fcntl, subprocess"),
     ("training.fleet.storage.locking", "def lock():\n  import fcntl"),
     ("training.fleet.database_sqlite", "import sqlite3\nq = 'PRAGMA foreign_keys = ON'"),

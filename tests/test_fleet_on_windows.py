@@ -20,9 +20,9 @@ import psutil
 import pytest
 from systems import is_wine
 
+from training.files import LocalFs
 from training.fleet.ended import EndKind
 from training.fleet.install.system import _behind
-from training.fleet.storage.filesystem import LocalFs
 from training.fleet.supervise import CommandSpec, LocalProcess, LocalRunner, SpawnFailedError
 
 if os.name != "nt":

@@ -19,8 +19,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from training.files import HELD_S, LocalFs
 from training.fleet.storage.errors import Fenced, NotStored, StoreError, StoreFull, StoreUnavailable
-from training.fleet.storage.filesystem import HELD_S, LocalFs
 from training.fleet.storage.incoming import Part
 from training.fleet.storage.index import IndexRow
 from training.fleet.store import ArtifactStore
@@ -84,7 +84,7 @@ def test_a_file_held_for_a_moment_is_renamed_after_it(
 ) -> None:
     held, target, slept = Held(refusals), Path("there"), list[float]()
     with monkeypatch.context() as patched:
-        patched.setattr("training.fleet.storage.filesystem.os.name", system)
+        patched.setattr("training.files.os.name", system)
         LocalFs(slept.append).replace(held, target)  # type: ignore[arg-type]
     assert held.tries == tries
     assert slept == list(HELD_S[:refusals])
@@ -96,7 +96,7 @@ def test_a_file_held_for_good_is_a_refusal(
 ) -> None:
     held, target = Held(float("inf")), Path("there")
     with monkeypatch.context() as patched:
-        patched.setattr("training.fleet.storage.filesystem.os.name", system)
+        patched.setattr("training.files.os.name", system)
         with pytest.raises(PermissionError, match="scanner"):
             LocalFs(lambda _: None).replace(held, target)  # type: ignore[arg-type]
     assert held.tries == tries

@@ -20,9 +20,9 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from fakes import EPOCH, FakeClock
 from starlette.requests import Request
 
+from training.files import LocalFs
 from training.fleet.client import ClientError, Refused
 from training.fleet.protocol import Refusal, Slug
-from training.fleet.storage.filesystem import LocalFs
 from training.fleet.trust.admission import (
     FAILURES_MAX,
     FAILURES_S,

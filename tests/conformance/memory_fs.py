@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from training.fleet.storage.filesystem import CHUNK_BYTES
+from training.files import CHUNK_BYTES
 
 
 class PowerCut(BaseException):

@@ -31,7 +31,6 @@ RECEIVER = (
 )
 WORKER = (
     "worker.save.begin",
-    "worker.save.written",
     "worker.save.replaced",
     "worker.before.SendClaim",
     "worker.after.SendClaim",

@@ -24,6 +24,7 @@ import polars as pl
 import zstandard
 
 from training.clock import Clock
+from training.files import write_whole
 
 META, TELEMETRY, LABELS = MEMBERS = ("meta.json", "telemetry.parquet", "labels.parquet")
 PACKED_SUFFIX = ".tar.zst"
@@ -152,10 +153,8 @@ def pack(folder: Path, target: Path) -> None:
             info = tarfile.TarInfo(name)
             info.size, info.mode = len(data), 0o644
             tar.addfile(info, io.BytesIO(data))
-    partial = target.with_name(target.name + ".part")
     compressor = zstandard.ZstdCompressor(level=19, write_checksum=True)
-    partial.write_bytes(compressor.compress(buffer.getvalue()))
-    partial.replace(target)
+    write_whole(target, compressor.compress(buffer.getvalue()))
 
 
 def read_members(path: Path) -> dict[str, bytes]:

@@ -21,6 +21,7 @@ from training.data.channels import Kind
 from training.data.episode import PACKED_SUFFIX, EpisodeError, read
 from training.data.validate import Verdict, judge, unreadable
 from training.data.windows import Grid, to_grid
+from training.files import write_whole
 
 
 def _code_digest() -> str:
@@ -80,9 +81,7 @@ def remembered(path: Path, memory: Path, sample_hz: float | None = None) -> Extr
 def remember(found: Extract, path: Path, memory: Path, sample_hz: float | None = None) -> None:
     memory.mkdir(parents=True, exist_ok=True)
     target = memory / key(path, sample_hz)
-    partial = target.with_suffix(".part")
-    partial.write_bytes(_encode(found))
-    partial.replace(target)
+    write_whole(target, _encode(found), durable=False)
 
 
 def key(path: Path, sample_hz: float | None) -> str:

@@ -32,6 +32,7 @@ from training.data.record import Order, record
 from training.data.scenarios import ORDINARY, SCENARIOS, Phase, plan
 from training.data.stage import RecordError, Stage
 from training.data.workloads import BEHAVIOURS
+from training.files import settle
 from training.streams import replace_unprintable
 
 MIB = 1 << 20
@@ -279,7 +280,7 @@ def _all_boxes(args: argparse.Namespace) -> int:
     for old in args.out.glob(f"*{episode.PACKED_SUFFIX}"):
         old.unlink()
     for new in sorted(staging.glob(f"*{episode.PACKED_SUFFIX}")):
-        new.replace(args.out / new.name)
+        settle(new, args.out / new.name)
     shutil.rmtree(staging, ignore_errors=True)
     size = sum(p.stat().st_size for p in args.out.glob(f"*{episode.PACKED_SUFFIX}"))
     print(f"Recorded {per_box * len(BOXES)} episodes, {size / 1e6:.1f} MB, into {args.out}.")

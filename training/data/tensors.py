@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from training.data.channels import Mode
 from training.data.errors import DataError
 from training.data.schema import FeatureSchema
+from training.files import write_whole
 
 TENSORS, INDEX, MANIFEST = "tensors.npy", "index.parquet", "manifest.json"
 BASELINE_TENSORS, BASELINE_INDEX = "baseline.npy", "baseline.parquet"
@@ -114,9 +115,8 @@ def write_manifest(
         baseline_sha256=quiet,
         validation_digest=validation_digest,
     )
-    partial = folder / f"{MANIFEST}.part"
-    partial.write_bytes(msgspec.json.format(msgspec.json.encode(manifest), indent=1) + b"\n")
-    partial.replace(folder / MANIFEST)
+    document = msgspec.json.format(msgspec.json.encode(manifest), indent=1) + b"\n"
+    write_whole(folder / MANIFEST, document)
     return manifest
 
 

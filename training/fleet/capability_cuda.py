@@ -20,6 +20,7 @@ from typing import Any, Protocol, TypeVar
 
 from training import strict_json
 from training.clock import Clock, SystemClock
+from training.files import write_whole
 
 GIB = 1024**3
 _T = TypeVar("_T")
@@ -275,8 +276,6 @@ def _write_cache(path: Path | None, key: Mapping[str, Any], facts: TorchFacts) -
     part = path.with_name(f"{path.name}.{os.getpid()}.part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        part.write_text(text, encoding="utf-8")
-        part.replace(path)
+        write_whole(path, text.encode(), durable=False, part=part)
     except OSError:
-        with contextlib.suppress(OSError):
-            part.unlink()
+        return

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from training.crashpoint import crashpoint
+from training.files import settle
 from training.fleet import database_seals as seals
 from training.fleet.database import DatabaseError, DatabaseFull, DatabaseLost, Row, statements
 
@@ -206,11 +207,8 @@ class SqliteDatabase:
         if found != "ok":
             unfinished.unlink(missing_ok=True)
             raise DatabaseLost(f"the database {self.path} is damaged ({found}); nothing was copied")
-        sync(unfinished)
         crashpoint("database.copied")
-        unfinished.replace(target)
-        if os.name != "nt":
-            sync(target.parent)
+        settle(unfinished, target)
 
     def damage(self) -> list[str]:
         """Ask SQLite itself what is wrong with the file: pages, indexes, rows that name rows which do not exist."""
@@ -321,15 +319,6 @@ def fold_log(path: Path) -> None:
     """Bring what is in a database's log into the file itself, if both can be read; nobody else has it open."""
     with contextlib.suppress(sqlite3.Error), closing(sqlite3.connect(path)) as connection:
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
-
-
-def sync(path: Path) -> None:
-    """Make a file, or the names in a folder, durable."""
-    handle = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def _make_private(path: str) -> None:

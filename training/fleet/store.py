@@ -25,8 +25,8 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from training.crashpoint import crashpoint
+from training.files import Fs, LocalFs, file_sha256, replace_whole
 from training.fleet.storage.errors import BadMark, BadName, Damaged, NotStored, disk_errors
-from training.fleet.storage.filesystem import Fs, LocalFs, file_sha256, replace_whole
 from training.fleet.storage.incoming import PART_SUFFIX, Incoming, Part, check_sha256, part_name
 from training.fleet.storage.index import Index
 from training.fleet.storage.mark import MARK, read_mark, write_mark

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
 from argparse import ArgumentTypeError
 from collections.abc import Callable, Mapping
@@ -24,6 +23,7 @@ from training.data.classes import benign_of
 from training.data.errors import DataError, SchemaMismatch
 from training.data.schema import FeatureSchema, require_same
 from training.data.split import Side
+from training.files import write_whole
 from training.trainer.contract import BadData
 from training.trainer.flags import MODELS
 from training.trainer.ranges import Range
@@ -116,9 +116,9 @@ def write(out_dir: Path, document: Mapping[str, Any], sidecar: bytes, suffix: st
     named = {"file": name, "bytes": len(sidecar), "sha256": hashlib.sha256(sidecar).hexdigest()}
     whole = {"format": FORMAT, "version": VERSION, **document, "sidecar": named}
     text = json.dumps(whole, sort_keys=True, indent=1, ensure_ascii=False, allow_nan=False)
-    replace(out_dir / name, sidecar)
+    write_whole(out_dir / name, sidecar)
     path = out_dir / f"{stem}.ckpt.json"
-    replace(path, text.encode() + b"\n")
+    write_whole(path, text.encode() + b"\n")
     return path
 
 
@@ -203,16 +203,6 @@ def require_schema(checkpoint: Checkpoint, found: FeatureSchema) -> None:
         ) from None
 
 
-def replace(path: Path, content: bytes) -> None:
-    """Write a file whole or not at all."""
-    part = path.with_name(path.name + ".part")
-    with part.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    part.replace(path)
-
-
 class StateFile:
     """Keeps an interrupted run's state; it belongs to one run key and is refused by any other.
 
@@ -283,7 +273,7 @@ class StateFile:
             "sha256": hashlib.sha256(state).hexdigest(),
         }
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        replace(self._path, json.dumps(facts).encode() + b"\n" + state)
+        write_whole(self._path, json.dumps(facts).encode() + b"\n" + state)
         self._saved_at = self._clock.monotonic()
 
     def discard(self) -> None:

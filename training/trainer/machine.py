@@ -16,6 +16,7 @@ from training.trainer.contract import BadArguments
 
 # Their versions may change a feature, a baseline or a byte of the bundle, whatever the family.
 ALWAYS = ("numpy", "polars", "scikit-learn", "scipy", "zstandard", "jinja2")
+PACKAGES = ("data", "trainer")  # what trainers are made of, below training/
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,13 +72,16 @@ def code_digest() -> str:
     """SHA-256 of the sources that make a model: a commit would change with every edited page."""
     root = Path(__file__).resolve().parents[1]
     digest = hashlib.sha256()
-    for package in ("data", "trainer"):
-        for path in sorted((root / package).rglob("*")):
-            if path.suffix not in {".py", ".html"}:
-                continue
-            text = path.read_bytes().replace(b"\r\n", b"\n")  # a Windows checkout is the same code
-            digest.update(f"{path.relative_to(root).as_posix()} {len(text)}\n".encode())
-            digest.update(text)
+    neutral = sorted(root.glob("*.py"))  # what trainers share with the fleet
+    for path in (
+        *neutral,
+        *(each for name in PACKAGES for each in sorted((root / name).rglob("*"))),
+    ):
+        if path.suffix not in {".py", ".html"}:
+            continue
+        text = path.read_bytes().replace(b"\r\n", b"\n")  # a Windows checkout is the same code
+        digest.update(f"{path.relative_to(root).as_posix()} {len(text)}\n".encode())
+        digest.update(text)
     return digest.hexdigest()
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from training.data.split import Split
+from training.files import write_whole
 from training.trainer import verdict as words
 from training.trainer.evaluate import Classes, Evaluation, OperatingPoint
 from training.trainer.page import render
@@ -89,8 +89,8 @@ def write_report(report: Mapping[str, Any], reports_dir: Path, stem: str) -> tup
     """Write ``<stem>.json`` and ``<stem>.html`` atomically, equal bytes for equal reports; the two paths."""
     reports_dir.mkdir(parents=True, exist_ok=True)
     page, data = reports_dir / f"{stem}.html", reports_dir / f"{stem}.json"
-    _replace(page, render(report))
-    _replace(data, to_json(report))  # last: who finds the JSON finds the page
+    write_whole(page, render(report).encode())
+    write_whole(data, to_json(report).encode())  # last: who finds the JSON finds the page
     return data, page
 
 
@@ -119,9 +119,3 @@ def plain(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value
-
-
-def _replace(path: Path, text: str) -> None:
-    temporary = path.with_name(f".{path.name}.part")
-    temporary.write_bytes(text.encode())
-    os.replace(temporary, path)  # noqa: PTH105 - the same call on every platform

@@ -12,6 +12,7 @@ import numpy as np
 
 from training.clock import Clock, SystemClock
 from training.data.split import Recipe, Split
+from training.files import write_whole
 from training.trainer import checkpoint, families, machine
 from training.trainer.arguments import Mode, TrainerArgs
 from training.trainer.baselines import run_baselines
@@ -253,4 +254,4 @@ def _write_timing(args: TrainerArgs, timing: Mapping[str, Any]) -> None:
     """Write what differs between equal runs, beside the report and outside the bundle."""
     args.reports_dir.mkdir(parents=True, exist_ok=True)
     path = args.reports_dir / f"{args.model}_{args.mode}_timing.json"
-    checkpoint.replace(path, json.dumps(timing, indent=1).encode() + b"\n")
+    write_whole(path, json.dumps(timing, indent=1).encode() + b"\n")

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from training.crashpoint import crashpoint
+from training.files import settle
 from training.fleet.calls.answers import (
     Damaged,
     Fetched,
@@ -18,7 +19,6 @@ from training.fleet.calls.answers import (
     json_object,
 )
 from training.fleet.calls.calls import Caller
-from training.fleet.storage.filesystem import LocalFs
 from training.fleet.words import HEADER_OFFSET, HEADER_SHA256, Slug
 
 SLOW_S = 300.0  # syncing and hashing gigabytes takes a small board minutes
@@ -124,13 +124,11 @@ def _fetch_once(
                 progress(done, expected)
 
         answer = caller.send("GET", path, timeout_s=SLOW_S, sink=sink)
-        file.flush()
-        os.fsync(file.fileno())
     if digest.hexdigest() != answer.headers.get(HEADER_SHA256.lower()):
         raise Damaged(
             f"the bundle arrived damaged ({done} bytes); if that stays so, the receiver's copy is: requeue the job"
         )
-    LocalFs().replace(unfinished, target)
+    settle(unfinished, target)
     return Fetched(digest.hexdigest(), str(target), done)
 
 

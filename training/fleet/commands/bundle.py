@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
+from training.files import LocalFs
 from training.fleet import bundles
 from training.fleet.calls.bundles import Progress, file_sha256
 from training.fleet.client import FleetClient
-from training.fleet.storage.filesystem import LocalFs
 from training.fleet.work.trainer_command import outputs
 
 ROOM_BYTES = 256 * 1024**2  # that must stay free on this machine's disk

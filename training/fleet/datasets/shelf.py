@@ -25,6 +25,7 @@ from pathlib import Path
 
 import msgspec
 
+from training.files import Fs, LocalFs, replace_all
 from training.fleet.datasets.chunks import FILE_BYTES_MAX, Patch, digests
 from training.fleet.datasets.pieces import ID, NAME, BadListing, Catalogue, Listing, parse
 from training.fleet.storage.errors import (
@@ -36,7 +37,6 @@ from training.fleet.storage.errors import (
     WrongDigest,
     disk_errors,
 )
-from training.fleet.storage.filesystem import Fs, LocalFs, replace_all
 from training.fleet.store import RESERVE_BYTES
 
 _SUFFIX = ".json"

@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import ClassVar, Protocol
 
+from training.files import write_whole
+
 LAST_WORDS = 400  # characters of a failed command's output that are worth showing
 
 
@@ -182,13 +184,8 @@ class WriteFile:
     def do(self, site: Site) -> None:
         path = site.at(self.path)
         path.parent.mkdir(parents=True, exist_ok=True)
-        part = path.with_name(f".{path.name}.part")
-        part.unlink(missing_ok=True)
-        handle = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(handle, "wb") as file:
-            file.write(self._content())
-        part.chmod(self.mode)
-        part.replace(path)
+        part = path.with_name(f".{path.name}.part")  # hidden: systemd reads its folders meanwhile
+        write_whole(path, self._content(), mode=self.mode, part=part)
 
     def _content(self) -> bytes:
         return self.text.encode(self.encoding)

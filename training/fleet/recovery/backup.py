@@ -24,6 +24,7 @@ from pathlib import Path
 import msgspec
 
 from training.clock import Clock
+from training.files import Fs, LocalFs, file_sha256
 from training.fleet.database import DatabaseError
 from training.fleet.database_sqlite import SqliteDatabase
 from training.fleet.datasets.copy import Copied, copy_datasets
@@ -42,7 +43,6 @@ from training.fleet.recovery.files import (
 from training.fleet.recovery.owner import owner_of, reading
 from training.fleet.recovery.reconcile import sidecar
 from training.fleet.state import DATABASE, RecoveryError, State
-from training.fleet.storage.filesystem import Fs, LocalFs, file_sha256
 from training.fleet.storage.locking import LockedError, exclusive
 from training.fleet.store import PROVENANCE, Artifact
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from training.clock import Clock
+from training.files import Fs
 from training.fleet.database import Database, DatabaseError, Row
 from training.fleet.database_sqlite import SqliteDatabase
 from training.fleet.health import Cause, Quarantine
@@ -22,7 +23,6 @@ from training.fleet.recovery.unlinked import Unlinked, links, strange_root
 from training.fleet.rows import set_aside_of
 from training.fleet.state import State
 from training.fleet.storage.errors import BadName, StoreError
-from training.fleet.storage.filesystem import Fs
 from training.fleet.storage.mark import MARK, another_database, read_mark
 from training.fleet.store import Artifact
 

@@ -13,9 +13,9 @@ from typing import Any
 
 import msgspec
 
+from training.files import Fs, file_sha256
 from training.fleet.recovery.findings import Finding, Level
 from training.fleet.storage.errors import BadName
-from training.fleet.storage.filesystem import Fs, file_sha256
 from training.fleet.storage.incoming import PART_SUFFIX
 from training.fleet.storage.index import IndexRow
 from training.fleet.storage.provenance import BrokenSeal, unsealed

@@ -11,10 +11,10 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
+from training.files import Fs, LocalFs, file_sha256, replace_whole, settle
 from training.fleet.database_sqlite import fold_log
 from training.fleet.recovery.owner import User, acting_as, owner_of
 from training.fleet.state import RecoveryError, State
-from training.fleet.storage.filesystem import Fs, file_sha256
 
 PART = ".part"
 
@@ -38,37 +38,24 @@ def copy_file(
 
     With ``sha256`` a source of other bytes is not copied, and None is returned. ``source_fs`` reads it, if not ``fs``.
     """
-    temporary = target.with_name(target.name + PART)
-    fs.unlink(temporary)
-    fs.mkdir(target.parent)
     digest = hashlib.sha256()
-    handle = fs.create(temporary)
-    try:
+
+    def read() -> Iterator[bytes]:
         for chunk in (source_fs or fs).read(source):
             digest.update(chunk)
-            fs.write(handle, chunk)
-        fs.fsync(handle)
-    finally:
-        fs.close(handle)
-    found = digest.hexdigest()
-    if sha256 is not None and found != sha256:
-        fs.unlink(temporary)
-        return None
-    fs.replace(temporary, target)
-    return found
+            yield chunk
+
+    fs.mkdir(target.parent)
+    temporary = target.with_name(target.name + PART)
+    wanted = replace_whole(
+        fs, temporary, target, read(), lambda: sha256 in (None, digest.hexdigest())
+    )
+    return digest.hexdigest() if wanted else None
 
 
 def write_file(fs: Fs, target: Path, body: bytes) -> None:
     """Write a private file durably but for its folder, replacing ``target``."""
-    temporary = target.with_name(target.name + PART)
-    fs.unlink(temporary)
-    handle = fs.create(temporary)
-    try:
-        fs.write(handle, body)
-        fs.fsync(handle)
-    finally:
-        fs.close(handle)
-    fs.replace(temporary, target)
+    replace_whole(fs, target.with_name(target.name + PART), target, [body])
 
 
 def sync_way(fs: Fs, folder: Path, root: Path) -> None:
@@ -111,11 +98,11 @@ def place_database(new: Path, db: Path, now: float) -> Path | None:
             shutil.copy2(db, aside)
         for companion in ("-wal", "-shm"):
             with contextlib.suppress(FileNotFoundError):
-                Path(f"{db}{companion}").rename(f"{aside}{companion}")
+                LocalFs().replace(Path(f"{db}{companion}"), Path(f"{aside}{companion}"))
     else:
         for companion in ("-wal", "-shm"):
             Path(f"{db}{companion}").unlink(missing_ok=True)
-    new.replace(db)
+    settle(new, db)
     return aside
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from training.fleet.storage.filesystem import CHUNK_BYTES, Fs, LocalFs
+from training.files import CHUNK_BYTES, Fs, LocalFs
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from training.clock import Clock
+from training.files import Fs, LocalFs
 from training.fleet.catalogue import index_rows
 from training.fleet.database import DatabaseError
 from training.fleet.datasets.references import References
@@ -25,7 +26,6 @@ from training.fleet.recovery.restore import UNTOUCHED, Progress, take_back
 from training.fleet.reload import load_plan
 from training.fleet.state import RecoveryError, State
 from training.fleet.storage.errors import StoreError
-from training.fleet.storage.filesystem import Fs, LocalFs
 from training.fleet.store import ArtifactStore
 
 # What no provenance file tells.

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from training.clock import Clock
+from training.files import Fs, LocalFs, file_sha256
 from training.fleet.catalogue import index_rows
 from training.fleet.database import DatabaseError
 from training.fleet.database_sqlite import SqliteDatabase
@@ -52,7 +53,6 @@ from training.fleet.recovery.reconcile import (
 )
 from training.fleet.state import DATABASE, RecoveryError, State
 from training.fleet.storage.errors import StoreError
-from training.fleet.storage.filesystem import Fs, LocalFs, file_sha256
 from training.fleet.storage.mark import another_database, read_mark
 from training.fleet.store import PROVENANCE, Artifact, ArtifactStore
 

@@ -11,9 +11,9 @@ import stat
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from training.files import CHUNK_BYTES, LocalFs
 from training.fleet.recovery.findings import Finding, some
 from training.fleet.state import State
-from training.fleet.storage.filesystem import CHUNK_BYTES, LocalFs
 
 _NOFOLLOW = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0)
 

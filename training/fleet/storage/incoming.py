@@ -16,6 +16,7 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from training.crashpoint import crashpoint
+from training.files import Fs
 from training.fleet.storage.errors import (
     BadName,
     Fenced,
@@ -26,7 +27,6 @@ from training.fleet.storage.errors import (
     WrongDigest,
     disk_errors,
 )
-from training.fleet.storage.filesystem import Fs
 from training.fleet.storage.room import Room
 
 _CLAIM = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")

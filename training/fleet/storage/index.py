@@ -13,8 +13,8 @@ from pathlib import Path
 
 import msgspec
 
+from training.files import Fs, file_sha256, replace_whole
 from training.fleet.storage.errors import disk_errors
-from training.fleet.storage.filesystem import Fs, file_sha256, replace_whole
 from training.fleet.storage.incoming import PART_SUFFIX
 
 

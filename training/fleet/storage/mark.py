@@ -6,8 +6,8 @@ import json
 import re
 from pathlib import Path
 
+from training.files import Fs, replace_whole
 from training.fleet.storage.errors import BadMark, disk_errors
-from training.fleet.storage.filesystem import Fs, replace_whole
 from training.fleet.words import DATABASE_ID_PATTERN
 
 MARK = "database.json"

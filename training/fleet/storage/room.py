@@ -11,8 +11,8 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+from training.files import Fs
 from training.fleet.storage.errors import StoreFull, disk_errors
-from training.fleet.storage.filesystem import Fs
 
 
 class Room:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import secrets
 import ssl
 from collections.abc import Mapping
@@ -18,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from training import strict_json
-from training.fleet.storage.filesystem import LocalFs
+from training.files import write_whole
 from training.fleet.trust.identity import Role
 
 _CLOCK_BACK_S = 3600.0  # a clock that is put right by less means nothing
@@ -159,14 +158,4 @@ def new_request(name: str) -> tuple[bytes, str]:
 def write_private(path: Path, content: bytes) -> None:
     """All of it or nothing, durable, and from the first byte readable by its owner only."""
     part = path.with_name(f"{path.name}.{secrets.token_hex(4)}.part")
-    handle = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o600)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        LocalFs().replace(part, path)  # patient with a virus scanner that holds the file
-        LocalFs().sync_folder(path.parent)
-    except BaseException:
-        part.unlink(missing_ok=True)
-        raise
+    write_whole(path, content, mode=0o600, part=part)

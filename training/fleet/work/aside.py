@@ -18,8 +18,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from training import strict_json
-from training.fleet.storage.filesystem import LocalFs
-from training.fleet.work.disk import read_delivery, write_whole
+from training.files import LocalFs, write_whole
+from training.fleet.work.disk import read_delivery
 from training.fleet.work.types import Delivery
 
 log = logging.getLogger(__name__)

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from training.crashpoint import crashpoint
+from training.files import settle
 from training.fleet import bundles
-from training.fleet.storage.filesystem import LocalFs
 
 if TYPE_CHECKING:
     import zstandard
@@ -92,10 +92,8 @@ def pack(
                 if member.path.name.endswith(bundles.CHECKPOINT_ENDING):
                     content = member.path.read_bytes()
                     _refuse(bundles.sidecar_complaint(member.path.name, content, writer.files))
-            os.fsync(file.fileno())
         crashpoint("bundle.written")
-        LocalFs().replace(part, target)
-        LocalFs().sync_folder(target.parent)
+        settle(part, target)
     except BaseException:
         part.unlink(missing_ok=True)
         raise

@@ -29,6 +29,7 @@ from typing import Protocol, TypeVar
 
 from training import strict_json
 from training.crashpoint import crashpoint
+from training.files import LocalFs, write_whole
 from training.fleet.calls.answers import (
     Damaged,
     Refused,
@@ -37,7 +38,6 @@ from training.fleet.calls.answers import (
     backoff_s,
 )
 from training.fleet.datasets.pieces import ID, BadListing, Listing, Place, parse
-from training.fleet.storage.filesystem import LocalFs, replace_whole
 from training.fleet.storage.locking import LockedError, exclusive
 
 log = logging.getLogger(__name__)
@@ -146,7 +146,8 @@ class DatasetCache:
         listing = self._patiently(lambda: source.listing(dataset_id, tries=1), order)
         if listing.dataset_id != dataset_id:
             raise NotGiven(f"the receiver sent another listing than that of {dataset_id[:12]}")
-        _write_whole(path, listing.document)
+        path.parent.mkdir(mode=0o700, exist_ok=True)
+        write_whole(path, listing.document)
         return listing
 
     def _known(self, dataset_id: str) -> Listing | None:
@@ -180,15 +181,15 @@ class DatasetCache:
             done += place.length
             order.progress(done, listing.size)
         for file in listing.files:
-            with (folder / file.path).open("r+b") as handle:
-                handle.truncate(file.size)
-                os.fsync(handle.fileno())
+            os.truncate(folder / file.path, file.size)
+            LocalFs().sync_file(folder / file.path)
         stamps = self.folder / "stamps" / f"{dataset_id}.json"
-        _write_whole(stamps, json.dumps(_stamps(folder, listing)).encode())
+        stamps.parent.mkdir(mode=0o700, exist_ok=True)
+        write_whole(stamps, json.dumps(_stamps(folder, listing)).encode())
         whole = self.folder / "sets" / dataset_id
         whole.parent.mkdir(exist_ok=True)
         crashpoint("worker.fetch.stamped")
-        folder.replace(whole)
+        LocalFs().replace(folder, whole)
         crashpoint("worker.fetch.whole")
         LocalFs().sync_folder(whole.parent)
         log.info("data set %s is here, whole and verified", dataset_id[:12])
@@ -251,7 +252,7 @@ class DatasetCache:
             log.warning("data set %s was changed on this host and is mended", dataset_id[:12])
             shutil.rmtree(fetching, ignore_errors=True)
             fetching.parent.mkdir(exist_ok=True)
-            whole.replace(fetching)
+            LocalFs().replace(whole, fetching)
 
     def _make_room(self, dataset_id: str, listing: Listing) -> None:
         """Remove what was used longest ago, as far as the limit and the disk ask for it."""
@@ -305,7 +306,7 @@ class DatasetCache:
     def _used(self, dataset_id: str) -> None:
         there = set(self._ids("sets"))
         recent = [each for each in self._recent() if each in there and each != dataset_id]
-        _write_whole(self.folder / "recent.json", json.dumps([*recent, dataset_id]).encode())
+        write_whole(self.folder / "recent.json", json.dumps([*recent, dataset_id]).encode())
 
 
 # ── files ───────────────────────────────────────────────────────────────────────────────────
@@ -362,11 +363,3 @@ def _size(folder: Path) -> int:
                     yield Path(root, name).lstat().st_size
 
     return sum(files())
-
-
-def _write_whole(path: Path, content: bytes) -> None:
-    """All of it or nothing, also after a power cut."""
-    fs = LocalFs()
-    fs.mkdir(path.parent)
-    replace_whole(fs, path.with_name(f"{path.name}.part"), path, [content])
-    fs.sync_folder(path.parent)

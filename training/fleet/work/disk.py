@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import secrets
 import shutil
 from collections.abc import Mapping
@@ -15,8 +14,8 @@ from typing import Any, TypeVar
 
 from training import strict_json
 from training.crashpoint import crashpoint
+from training.files import LocalFs, write_whole
 from training.fleet.job import EndReason
-from training.fleet.storage.filesystem import LocalFs
 from training.fleet.storage.locking import LockedError, exclusive
 from training.fleet.work.outcome import Failure, Memory
 from training.fleet.work.types import Assignment, Delivery, Report, Saved
@@ -86,14 +85,14 @@ class StateFolder:
         except (OSError, ValueError, KeyError, TypeError) as error:
             log.warning("%s cannot be read and is set aside: %s", path, error)
             with suppress(OSError):
-                path.replace(path.with_suffix(".corrupt"))
+                LocalFs().replace(path, path.with_suffix(".corrupt"))
             return Saved()
 
     def save(self, saved: Saved) -> None:
         """Outlives this process when it returns; how an attempt ended also outlives a power cut. Raises OSError."""
         content = json.dumps(asdict(saved)).encode()
         durable = saved.delivery is not None or saved.report is not None
-        write_whole(self.folder / "saved.json", content, durable=durable)
+        _keep(self.folder / "saved.json", content, durable=durable)
 
     def begin_anew(self) -> str:
         """Be a new installation from now on, for a folder that came with a copy of a disk; its instance id.
@@ -121,7 +120,7 @@ class StateFolder:
             if known := path.read_text().strip():
                 return known
         made = secrets.token_hex(16)
-        write_whole(path, made.encode())
+        _keep(path, made.encode())
         return made
 
     def _next_session(self) -> int:
@@ -131,7 +130,7 @@ class StateFolder:
             count = int(path.read_text())
         except (OSError, ValueError):
             count = 0
-        write_whole(path, str(count + 1).encode())
+        _keep(path, str(count + 1).encode())
         return count + 1
 
 
@@ -203,20 +202,10 @@ def _check(value: object, kind: Any, name: str) -> None:
         raise TypeError(f"{name} has a wrong type")
 
 
-def write_whole(path: Path, content: bytes, *, durable: bool = True) -> None:
-    """All of it or nothing."""
-    part = path.with_name(path.name + ".part")
+def _keep(path: Path, content: bytes, *, durable: bool = True) -> None:
     crashpoint("worker.save.begin")
-    with part.open("wb") as file:
-        file.write(content)
-        file.flush()
-        if durable:
-            os.fsync(file.fileno())
-    crashpoint("worker.save.written")
-    LocalFs().replace(part, path)
+    write_whole(path, content, durable=durable)
     crashpoint("worker.save.replaced")
-    if durable:
-        LocalFs().sync_folder(path.parent)
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from training import strict_json
+from training.files import LocalFs
 from training.fleet.words import LOG_LINE_CHARS_MAX, LOG_LINES_MAX
 from training.fleet.work.output import OutputTail
 from training.fleet.work.types import Assignment, Backlog
@@ -257,7 +258,7 @@ class Outbox:
     def _set_aside(self, path: Path) -> None:
         log.warning("%s is damaged and is set aside; its lines of output are not delivered", path)
         with suppress(OSError):
-            path.replace(path.with_suffix(".corrupt"))
+            LocalFs().replace(path, path.with_suffix(".corrupt"))
         with suppress(OSError):
             damaged = sorted(self.folder.glob("*.corrupt"), key=lambda one: one.stat().st_mtime_ns)
             for old in damaged[:-CORRUPT_KEPT]:

@@ -1,5 +1,6 @@
-"""The few file operations the store is made of, so that a test can fail the n-th one or cut the power between two.
+"""One durable way to write a file, and the few operations it is made of: a test can fail the n-th one or cut the power.
 
+:func:`write_whole` and :func:`settle` are for everybody; the store hands its own :class:`Fs` to what they are made of.
 :class:`LocalFs` is the machine's own disk. A handle is whatever ``create`` and ``reopen`` return and is only ever
 handed back. Failures are :class:`OSError`, as the operating system words them.
 """
@@ -11,6 +12,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
@@ -93,14 +95,19 @@ class LocalFs:
     again for some two seconds.
     """
 
-    def __init__(self, sleep: Callable[[float], object] = time.sleep) -> None:
-        self._sleep = sleep
+    _mode = _PRIVATE_FILE
+
+    def __init__(
+        self, sleep: Callable[[float], object] = time.sleep, *, mode: int = _PRIVATE_FILE
+    ) -> None:
+        """``mode``: the permissions of new files, less what the umask takes."""
+        self._sleep, self._mode = sleep, mode
 
     def mkdir(self, path: Path) -> None:
         path.mkdir(mode=_PRIVATE_FOLDER, parents=True, exist_ok=True)
 
     def create(self, path: Path) -> int:
-        return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _BINARY, _PRIVATE_FILE)
+        return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _BINARY, self._mode)
 
     def reopen(self, path: Path, size: int) -> int:
         handle = os.open(path, os.O_WRONLY | _BINARY)
@@ -235,10 +242,13 @@ def replace_whole(
     target: Path,
     chunks: Iterable[bytes],
     only_if: Callable[[], bool] = lambda: True,
+    *,
+    durable: bool = True,
 ) -> bool:
     """Replace ``target`` as one step: write ``temporary``, sync it, rename it over. Syncing the folder is the caller's.
 
     ``only_if`` is asked once all is written; False leaves ``target`` as it was, and is what is returned.
+    ``durable=False`` syncs nothing: the file is whole after a crash of this process, not after a power cut.
     """
     fs.unlink(temporary)  # what a crash may have left
     handle = fs.create(temporary)
@@ -246,7 +256,7 @@ def replace_whole(
         for chunk in chunks:
             fs.write(handle, chunk)
         wanted = only_if()
-        if wanted:
+        if wanted and durable:
             fs.fsync(handle)
     finally:
         fs.close(handle)
@@ -257,3 +267,42 @@ def replace_whole(
     else:
         fs.unlink(temporary)
     return wanted
+
+
+def write_whole(
+    path: Path,
+    content: bytes,
+    *,
+    durable: bool = True,
+    mode: int | None = None,
+    part: Path | None = None,
+) -> None:
+    """Replace a file by one of this content, or leave it as it was; when this returns it also survives a power cut.
+
+    ``durable=False`` leaves the power cut out. ``mode``: the permissions, whatever the umask says; without it what the
+    umask leaves. ``part``: the unfinished file's name, where two may write at once.
+    """
+    fs = LocalFs(mode=0o666 if mode is None else _PRIVATE_FILE)
+    part = part or path.with_name(f"{path.name}.part")
+
+    def permit() -> bool:
+        if mode not in (None, _PRIVATE_FILE):
+            part.chmod(mode)
+        return True
+
+    try:
+        replace_whole(fs, part, path, [content], permit, durable=durable)
+    except BaseException:
+        with suppress(OSError):
+            part.unlink(missing_ok=True)
+        raise
+    if durable:
+        fs.sync_folder(path.parent)
+
+
+def settle(part: Path, target: Path) -> None:
+    """Give a file that is written its name, replacing what had it; when this returns that survives a power cut."""
+    fs = LocalFs()
+    fs.sync_file(part)
+    fs.replace(part, target)
+    fs.sync_folder(target.parent)

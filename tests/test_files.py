@@ -1,0 +1,64 @@
+"""Files are written whole, durably, and patiently where somebody reads them."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from training.files import LocalFs, settle, write_whole
+
+
+@pytest.fixture
+def done(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The operations whose order is the promise, as they happen."""
+    seen: list[str] = []
+    for name in ("fsync", "sync_file", "replace", "sync_folder"):
+        real = getattr(LocalFs, name)
+
+        def spy(*args: object, name: str = name, real: object = real) -> object:
+            seen.append(name)
+            return real(*args)  # type: ignore[operator]
+
+        monkeypatch.setattr(LocalFs, name, spy)
+    return seen
+
+
+def test_a_file_is_synced_renamed_and_its_folder_synced(tmp_path: Path, done: list[str]) -> None:
+    write_whole(tmp_path / "a", b"1")
+    (tmp_path / "part").write_bytes(b"2")
+    settle(tmp_path / "part", tmp_path / "b")
+    write_whole(tmp_path / "a", b"3", durable=False)
+    assert done == ["fsync", "replace", "sync_folder", "sync_file", "replace", "sync_folder", "replace"]  # fmt: skip
+    assert sorted((each.name, each.read_bytes()) for each in tmp_path.iterdir()) == [
+        ("a", b"3"),
+        ("b", b"2"),
+    ]
+
+
+@pytest.mark.skipif(os.name == "nt", reason="permissions of POSIX")
+@pytest.mark.parametrize(("mode", "expected"), [(0o600, 0o600), (0o644, 0o644), (None, 0o640)])
+def test_permissions_are_as_asked_or_as_the_umask_leaves(
+    tmp_path: Path, mode: int | None, expected: int
+) -> None:
+    before = os.umask(0o027)
+    try:
+        write_whole(tmp_path / "a", b"1", mode=mode)
+    finally:
+        os.umask(before)
+    assert (tmp_path / "a").stat().st_mode & 0o777 == expected
+
+
+def test_what_cannot_be_written_leaves_the_old_file_and_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_whole(tmp_path / "a", b"old")
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(LocalFs, "write", full)
+    with pytest.raises(OSError, match="No space"):
+        write_whole(tmp_path / "a", b"new")
+    assert [each.read_bytes() for each in tmp_path.iterdir()] == [b"old"]
