@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -12,7 +13,7 @@ AREAS: dict[str, tuple[str, ...]] = {
     "sql": ("sql/queries.sql", "sql/recovery.sql"),
     "queue": ("queue.py", "healing.py", "ledger.py", "roster.py", "spoken.py", "database.py", "database_sqlite.py"),
     "service": ("service.py", "screening.py", "views.py"),
-    "store": ("store.py", "storage"),
+    "store": ("store.py", "storage", "../files.py"),
     "outbox": ("work/outbox.py", "work/disk.py", "work/backlog.py", "work/reports.py"),
     "worker": ("worker.py", "worker_state.py", "work"),
     "trust": ("trust",),
@@ -31,9 +32,9 @@ LEFT_OUT = (
 # trace of what reaches the kernel is one run of one program, whose tests are asked together.
 TRACED = "tests/test_fleet_kernel_trace.py"
 BESIDE = {
-    f"training/fleet/{name}": TRACED
+    posixpath.normpath(f"training/fleet/{name}"): TRACED
     for name in (
-        "store.py", "storage/filesystem.py", "storage/incoming.py", "storage/index.py", "storage/mark.py",
+        "store.py", "../files.py", "storage/incoming.py", "storage/index.py", "storage/mark.py",
         "trust/credentials.py", "work/bundle.py", "work/disk.py", "recovery/backup.py", "recovery/files.py",
     )
 }  # fmt: skip
@@ -47,7 +48,7 @@ def files_of(area: str) -> list[str]:
     before = {path for name in list(AREAS)[: list(AREAS).index(area)] for path in files_of(name)}
     found: list[str] = []
     for name in AREAS[area]:
-        place = ROOT / "training" / "fleet" / name
+        place = (ROOT / "training" / "fleet" / name).resolve()
         modules = sorted(place.glob("*.py")) if place.is_dir() else [place]
         found += [each.relative_to(ROOT).as_posix() for each in modules if each.exists()]
     return [
