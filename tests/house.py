@@ -97,6 +97,7 @@ FENCES = (
     Fence(fleet("job words"), "training msgspec", "nouns and words import nothing of ours"),
     Fence(fleet("protocol"), "training", "the wire is made of words", fleet("words protocol_views")),
     Fence(fleet("protocol_views"), "training", "the wire is made of words", fleet("words")),
+    Fence(fleet("routes"), "training", "the wire is made of words", fleet("words protocol")),
     Fence(fleet("policy"), "training", "a decision knows nouns only", fleet("job")),
     Fence(fleet("health"), "training", "a decision knows nouns only", fleet("job policy")),
     Fence(

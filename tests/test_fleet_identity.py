@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from training.fleet.protocol import Refusal, Slug
 from training.fleet.queue import JobQueue
-from training.fleet.trust.access import POLICY, Access, access_of, acting_host, check
+from training.fleet.routes import Access
+from training.fleet.trust.access import acting_host, check
 from training.fleet.trust.admission import FAILURES_MAX, FailureLimit
 from training.fleet.trust.identity import (
     LOCAL,
@@ -127,13 +128,6 @@ def test_whom_the_table_admits(access: Access, admitted: list[Principal | None])
         else:
             with pytest.raises(Refusal):
                 check(access, principal)
-
-
-def test_an_address_without_a_row_serves_nobody() -> None:
-    assert access_of("DELETE", "/v1/jobs") is None
-    assert access_of("POST", "/v1/jobs") is None
-    assert access_of("HEAD", "/v1/jobs") is POLICY["GET", "/v1/jobs"]
-    assert access_of("HEAD", "/v1/join") is None
 
 
 @given(NAMES, st.none() | NAMES)

@@ -367,17 +367,15 @@ def test_a_host_may_not_act_as_operator(two: tuple[SecureReceiver, FleetClient, 
 
 def test_no_address_serves_who_shows_nothing(receiver: SecureReceiver) -> None:
     """Every address and method, but those for joining."""
-    from training.fleet.trust.access import Access, access_of
-    from training.fleet.web.endpoints import routes
+    from training.fleet.routes import ROUTES, Access
 
     client = receiver.showing(None)
-    for route in routes():
-        for method in route.methods or ():
-            if access_of(method, route.path) is Access.JOINING:
-                continue
-            with pytest.raises(Refused) as refused:
-                client._caller.send(method, route.path.replace("{job_id}", JOB), body=b"{}")
-            assert refused.value.slug in ("no_certificate", "operator_token"), route.path
+    for row in ROUTES:
+        if row.access is Access.JOINING:
+            continue
+        with pytest.raises(Refused) as refused:
+            client._caller.send(row.method, row.path.replace("{job_id}", JOB), body=b"{}")
+        assert refused.value.slug in ("no_certificate", "operator_token"), row.path
 
 
 # -- put out ----------------------------------------------------------------------------------------------------

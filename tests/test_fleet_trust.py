@@ -295,10 +295,6 @@ def refused(slug: Slug, words: str, call: Callable[[], object]) -> None:
     assert raised.value.slug == slug
 
 
-def test_an_address_without_a_policy_serves_nobody() -> None:
-    refused(Slug.NOT_FOUND, "nobody may call it", lambda: a_door().admit(a_request(), None))
-
-
 @pytest.mark.parametrize("on_record", [False, True])
 @pytest.mark.parametrize(
     ("principal", "slug", "words"),

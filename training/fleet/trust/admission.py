@@ -11,8 +11,8 @@ from starlette.requests import Request
 
 from training.clock import Clock
 from training.fleet.protocol import HEADER_OPERATOR_TOKEN, Refusal, Slug
+from training.fleet.routes import Access
 from training.fleet.trust import access
-from training.fleet.trust.access import Access
 from training.fleet.trust.identity import (
     LOCAL,
     Channel,
@@ -94,10 +94,8 @@ class Door:
     def __post_init__(self) -> None:
         self.limit, self.quota = FailureLimit(self.clock), Quota(self.clock)
 
-    def admit(self, request: Request, kind: Access | None) -> None:
-        """Let the request in, with its principal in ``request.state``, or raise Refusal. No row, no entry."""
-        if kind is None:
-            raise Refusal(Slug.NOT_FOUND, "this address has no policy, so nobody may call it")
+    def admit(self, request: Request, kind: Access) -> None:
+        """Let the request in, with its principal in ``request.state``, or raise Refusal."""
         principal = None if kind is Access.JOINING else self.principal(request, kind)
         access.check(kind, principal)
         # On loopback without TLS nobody is anybody: a limit for one would be a limit for all.

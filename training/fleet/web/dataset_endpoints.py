@@ -1,4 +1,4 @@
-"""The addresses of data sets: decode, call, encode. Operators push them, hosts fetch those they may have to train on.
+"""The endpoints of data sets: decode, call, encode. Operators push them, hosts fetch those they may have to train on.
 
 A push announces the listing, brings the pieces that are missing, and publishes; each step may be repeated.
 """
@@ -6,7 +6,6 @@ A push announces the listing, brings the pieces that are missing, and publishes;
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
 
 import msgspec
 from starlette.requests import Request
@@ -46,26 +45,6 @@ from training.fleet.web.problems import reply
 
 logger = logging.getLogger(__name__)
 
-Endpoint = Callable[[Hub, Request], Awaitable[Response]]
-_SET = "/v1/dataset/{dataset_id}"
-
-
-def addresses() -> list[tuple[str, str, Endpoint]]:
-    """Method, path and endpoint of everything in here."""
-    return [
-        ("GET", "/v1/datasets", datasets),
-        ("PUT", _SET, announce),
-        ("GET", _SET, listing),
-        ("PUT", f"{_SET}/piece/{{sha256}}", take_piece),
-        ("PUT", f"{_SET}/pieces", take_pieces),
-        ("PUT", f"{_SET}/patch/{{sha256}}", take_patch),
-        ("GET", f"{_SET}/chunks", chunks),
-        ("GET", f"{_SET}/piece/{{sha256}}", piece),
-        ("POST", f"{_SET}/publish", publish),
-        ("POST", f"{_SET}/remove", remove),
-        ("POST", f"{_SET}/unname", unname),
-    ]
-
 
 async def datasets(hub: Hub, _request: Request) -> Response:
     found = await hub.disk(_shelf(hub).sets)
@@ -75,7 +54,7 @@ async def datasets(hub: Hub, _request: Request) -> Response:
 # -- the operator -----------------------------------------------------------------------------------------------
 
 
-async def announce(hub: Hub, request: Request) -> Response:
+async def announce_dataset(hub: Hub, request: Request) -> Response:
     """Take a listing; the answer names the pieces that have to come."""
     shelf, dataset_id = _shelf(hub), _id(request)
     document = await _body(hub, request, LISTING_BYTES_MAX)
@@ -90,14 +69,14 @@ async def announce(hub: Hub, request: Request) -> Response:
     )
 
 
-async def take_piece(hub: Hub, request: Request) -> Response:
+async def bring_piece(hub: Hub, request: Request) -> Response:
     shelf, dataset_id, sha256 = _shelf(hub), _id(request), request.path_params["sha256"]
     data = await _body(hub, request, PIECE_BYTES)
     await hub.disk(lambda: shelf.put(dataset_id, [(sha256, data)]))
     return Response()
 
 
-async def take_pieces(hub: Hub, request: Request) -> Response:
+async def bring_pieces(hub: Hub, request: Request) -> Response:
     """Take many small pieces at once: a folder of ten thousand files would ask as often otherwise."""
     shelf, dataset_id = _shelf(hub), _id(request)
     body = await _body(hub, request, BATCH_BYTES + BATCH_PIECES * BATCH_HEAD_BYTES)
@@ -117,7 +96,7 @@ async def chunks(hub: Hub, request: Request) -> Response:
     return reply(DatasetChunksReply(chunks=[Chunk(sha256=s, length=n) for s, n in found]))
 
 
-async def take_patch(hub: Hub, request: Request) -> Response:
+async def patch_piece(hub: Hub, request: Request) -> Response:
     """Take a piece as a patch of what another data set holds."""
     shelf, dataset_id, sha256 = _shelf(hub), _id(request), request.path_params["sha256"]
     body = await _body(hub, request, PIECE_BYTES + HEADER_BYTES_MAX)
@@ -129,7 +108,7 @@ async def take_patch(hub: Hub, request: Request) -> Response:
     return Response()
 
 
-async def publish(hub: Hub, request: Request) -> Response:
+async def publish_dataset(hub: Hub, request: Request) -> Response:
     shelf, dataset_id = _shelf(hub), _id(request)
     body = await read_json(hub, request, DatasetPublishRequest)
     now = hub.clock.now()
@@ -156,7 +135,7 @@ async def publish(hub: Hub, request: Request) -> Response:
     )
 
 
-async def remove(hub: Hub, request: Request) -> Response:
+async def remove_dataset(hub: Hub, request: Request) -> Response:
     """Forget a data set that no job needs."""
     shelf, dataset_id = _shelf(hub), _id(request)
     await hub.act(request, lambda: check_unused(hub.service, dataset_id))
@@ -172,7 +151,7 @@ async def remove(hub: Hub, request: Request) -> Response:
     return reply(DatasetRemoveReply(dataset_id=dataset_id, freed=freed))
 
 
-async def unname(hub: Hub, request: Request) -> Response:
+async def unname_dataset(hub: Hub, request: Request) -> Response:
     """Free one of several names of a data set, which stays."""
     shelf, dataset_id = _shelf(hub), _id(request)
     name = (await read_json(hub, request, DatasetUnnameRequest)).name
@@ -189,7 +168,7 @@ async def unname(hub: Hub, request: Request) -> Response:
 # -- hosts, and operators -----------------------------------------------------------------------------------------
 
 
-async def listing(hub: Hub, request: Request) -> Response:
+async def dataset(hub: Hub, request: Request) -> Response:
     """The listing's bytes; their SHA-256 is the data set's id."""
     shelf, dataset_id = _shelf(hub), await _may_fetch(hub, request)
     document = await hub.disk(lambda: shelf.listing(dataset_id))

@@ -1,16 +1,18 @@
-"""The receiver's addresses: decode, call, encode. Every rule lives below, in service, views and store."""
+"""The receiver's endpoints: decode, call, encode. Every rule lives below, in service, views and store."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+import sys
+from collections.abc import Awaitable, Callable, Mapping
+from inspect import iscoroutinefunction
 from typing import Any
 
 import msgspec
+from starlette import routing
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 
 from training.crashpoint import crashpoint
 from training.fleet.catalogue import provenance_of
@@ -29,9 +31,9 @@ from training.fleet.protocol import (
     OutputRequest,
     ReleaseReply,
 )
+from training.fleet.routes import ROUTES, Route
 from training.fleet.screening import reported_reason
 from training.fleet.service import UploadTicket
-from training.fleet.trust import access
 from training.fleet.trust.audit import PAGE_MAX, Act, page
 from training.fleet.trust.membership import readable
 from training.fleet.views import WORKERS_PAGE
@@ -48,39 +50,22 @@ _RETRY_LEAST_S = 0.05  # between two looks of one waiting claim
 Endpoint = Callable[[Hub, Request], Awaitable[Response]]
 
 
-def routes() -> list[Route]:
-    """Every address of the protocol, once."""
-    job = "/v1/job/{job_id}"
-    return [
-        _route("POST", "/v1/job/claim", claim),
-        _route("POST", f"{job}/heartbeat", heartbeat),
-        _route("POST", f"{job}/complete", complete),
-        _route("POST", f"{job}/fail", fail),
-        _route("POST", f"{job}/deliver", deliver),
-        _route("POST", f"{job}/log", output),
-        NamingRoute(
-            "/v1/model/{job_id}",
-            _endpoint("/v1/model/{job_id}", model),
-            methods=["GET", "HEAD", "PUT"],
-        ),
-        _route("GET", "/v1/jobs", jobs),
-        _route("GET", "/v1/jobs/{job_id}", job_detail),
-        _route("GET", job, job_detail),
-        _route("GET", f"{job}/log", job_log),
-        _route("GET", f"{job}/explain", job_explain),
-        _route("GET", "/v1/workers", workers),
-        _route("GET", "/v1/health", health),
-        _route("POST", f"{job}/cancel", cancel),
-        _route("POST", f"{job}/requeue", requeue),
-        _route("POST", f"{job}/hold", hold),
-        _route("POST", f"{job}/unhold", unhold),
-        _route("POST", "/v1/workers/{host_id}/release", release),
-        _route("POST", "/v1/manifest/reload", reload),
-        _route("GET", "/v1/audit", audited),
-        _route("GET", "/v1/openapi.json", openapi),
-        *(_route(*address) for address in enrolment.addresses()),
-        *(_route(*address) for address in dataset_endpoints.addresses()),
-    ]
+def routes() -> list[routing.Route]:
+    """Make Starlette's routes of the table: one for each path, with the endpoints of its methods."""
+    functions, rows = endpoints(), dict[str, dict[str, Route]]()
+    for row in ROUTES:
+        rows.setdefault(row.path, {})[row.method] = row
+    return [_route(path, methods, functions) for path, methods in rows.items()]
+
+
+def endpoints() -> dict[str, Endpoint]:
+    """Find the function of every operation: the public coroutine of its name, here or in a neighbour."""
+    return {
+        name: found
+        for module in (sys.modules[__name__], uploads, enrolment, dataset_endpoints)
+        for name, found in vars(module).items()
+        if iscoroutinefunction(found) and found.__module__ == module.__name__ and name[0] != "_"
+    }
 
 
 # -- workers ----------------------------------------------------------------------------------------------------
@@ -214,14 +199,6 @@ async def output(hub: Hub, request: Request) -> Response:
     return reply(await hub.act(request, lambda: hub.service.output(job_id, body)))
 
 
-async def model(hub: Hub, request: Request) -> Response:
-    if request.method == "PUT":
-        return await uploads.receive(hub, request)
-    if request.method == "HEAD" and uploads.is_probe(request):
-        return await uploads.probe(hub, request)
-    return await uploads.send(hub, request)
-
-
 # -- onlookers --------------------------------------------------------------------------------------------------
 
 
@@ -231,19 +208,22 @@ async def jobs(hub: Hub, request: Request) -> Response:
     return reply(await hub.look(lambda: hub.views.jobs(status=status, after=after, limit=limit)))
 
 
-async def job_detail(hub: Hub, request: Request) -> Response:
+async def job(hub: Hub, request: Request) -> Response:
     job_id = await _resolved(hub, request)
     return reply(await hub.look(lambda: hub.views.job(job_id)))
 
 
-async def job_log(hub: Hub, request: Request) -> Response:
+job_by_name = job
+
+
+async def log(hub: Hub, request: Request) -> Response:
     job_id = await _resolved(hub, request)
     after = query_number(request, "after", 0)
     attempt = query_number(request, "attempt", 0) or None
     return reply(await hub.look(lambda: hub.views.log(job_id, attempt=attempt, after=after)))
 
 
-async def job_explain(hub: Hub, request: Request) -> Response:
+async def explain(hub: Hub, request: Request) -> Response:
     job_id = await _resolved(hub, request)
     return reply(await hub.look(lambda: hub.views.explain(job_id)))
 
@@ -357,7 +337,7 @@ async def reload(hub: Hub, request: Request) -> Response:
     return reply(await hub.reload(acting(hub, request)))
 
 
-async def audited(hub: Hub, request: Request) -> Response:
+async def audit(hub: Hub, request: Request) -> Response:
     """Who did what, oldest first."""
     after, limit = query_number(request, "after", 0), query_number(request, "limit", PAGE_MAX)
     entries = await hub.look(lambda: page(hub.reader, after, limit))
@@ -368,27 +348,28 @@ async def audited(hub: Hub, request: Request) -> Response:
 # -- around every endpoint --------------------------------------------------------------------------------------
 
 
-def _route(method: str, path: str, endpoint: Endpoint) -> Route:
-    kind = NamingRoute if "{job_id}" in path else Route
-    return kind(path, _endpoint(path, endpoint), methods=[method])
-
-
-def _endpoint(path: str, endpoint: Endpoint) -> Callable[[Request], Awaitable[Response]]:
-    """``endpoint`` behind the door: nothing is read of a request before the policy of its address let it in."""
+def _route(
+    path: str, rows: Mapping[str, Route], functions: Mapping[str, Endpoint]
+) -> routing.Route:
+    """Put the endpoints of a path behind the door: nothing is read of a request before its row let it in."""
+    found = {method: (row.access, functions[row.name]) for method, row in rows.items()}
 
     async def run(request: Request) -> Response:
         hub: Hub = request.app.state.hub
         try:
+            # HEAD goes with GET, as everywhere in HTTP; it has a row of its own where it means more.
+            access, endpoint = found.get(request.method) or found["GET"]
             browsing.check_host(request.headers.getlist("Host"))
             browsing.check(
                 request.method, request.headers, (hub.settings.host, *hub.settings.names)
             )
-            hub.door.admit(request, access.access_of(request.method, path))
+            hub.door.admit(request, access)
             return await endpoint(hub, request)
         except Exception as error:  # noqa: BLE001 - whatever it is, the caller gets a document
             return response_to(request, error)
 
-    return run
+    kind = NamingRoute if "{job_id}" in path else routing.Route
+    return kind(path, run, methods=[*found])
 
 
 async def _resolved(hub: Hub, request: Request) -> str:

@@ -1,10 +1,9 @@
-"""The addresses by which hosts and operators are let in and put out: decode, call, encode."""
+"""The endpoints by which hosts and operators are let in and put out: decode, call, encode."""
 
 from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Awaitable, Callable
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -42,22 +41,6 @@ from training.fleet.web.problems import reply
 logger = logging.getLogger(__name__)
 
 DAYS_MAX = 366.0
-Endpoint = Callable[[Hub, Request], Awaitable[Response]]
-
-
-def addresses() -> list[tuple[str, str, Endpoint]]:
-    """Method, path and endpoint of everything in here."""
-    return [
-        ("GET", "/v1/authority", authority),
-        ("POST", "/v1/join", join),
-        ("POST", "/v1/renew", renew),
-        ("POST", "/v1/invitations", invite),
-        ("POST", "/v1/revoke", revoke),
-        ("GET", "/v1/certificates", certificates),
-        ("GET", "/v1/tokens", tokens),
-        ("POST", "/v1/tokens", add_token),
-        ("POST", "/v1/tokens/revoke", revoke_token),
-    ]
 
 
 # -- those who join ---------------------------------------------------------------------------------------------

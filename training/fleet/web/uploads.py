@@ -87,13 +87,12 @@ class Announced:
         return None if self.length is None else self.offset + self.length
 
 
-def is_probe(request: Request) -> bool:
-    """Return True when a HEAD asks about an upload; otherwise it asks about the bundle itself."""
-    return any(name in request.headers for name in (HEADER_CLAIM_ID, HEADER_HOST_ID, HEADER_SHA256))
-
-
 async def probe(hub: Hub, request: Request) -> Response:
-    """``HEAD`` by a worker: may it upload, and from which byte on?"""
+    """``HEAD`` by a worker: may it upload, and from which byte on? Without a claim it asks as ``GET`` does."""
+    if not any(
+        each in request.headers for each in (HEADER_CLAIM_ID, HEADER_HOST_ID, HEADER_SHA256)
+    ):
+        return await model(hub, request)
     said = Announced.of(request)
     ticket = await _leave(hub, request, said, said.sha256)
     artifact = await _stored(hub, ticket, said.sha256)
@@ -104,7 +103,7 @@ async def probe(hub: Hub, request: Request) -> Response:
     return Response(headers={HEADER_OFFSET: str(offset)})
 
 
-async def receive(hub: Hub, request: Request) -> Response:
+async def upload(hub: Hub, request: Request) -> Response:
     """``PUT``: the claim is checked before the body is read, at its end, and in the transaction that accepts it."""
     said = Announced.of(request)
     ticket = await _leave(hub, request, said, said.sha256)
@@ -179,7 +178,7 @@ async def _open(hub: Hub, said: Announced, ticket: UploadTicket) -> Part:
         return await hub.hash(work)
 
 
-async def send(hub: Hub, request: Request) -> Response:
+async def model(hub: Hub, request: Request) -> Response:
     """``GET`` and ``HEAD`` by a reader: the bundle of a completed job, or of the attempt asked for; or a range."""
     ref = request.path_params["job_id"]
     job_id = await hub.act(request, lambda: readable(hub.service, ref, proven_host(request)))
