@@ -16,7 +16,7 @@ from training.fleet.protocol import Slug
 
 
 class Access(StrEnum):
-    """Whom an address serves."""
+    """The callers that an endpoint serves."""
 
     WORKER = "worker"  # hosts, each under its own name
     OPERATOR = "operator"
