@@ -22,6 +22,7 @@ from tls_world import secure
 from training.fleet.client import Grant, Unavailable
 from training.fleet.database_sqlite import SqliteDatabase
 from training.fleet.protocol import Refusal
+from training.fleet.service import BUNDLES_MAX
 from training.fleet.storage.errors import StoreFull, TooManyParts
 from training.fleet.storage.incoming import PARTS_MAX
 from training.fleet.store import RESERVE_BYTES, ArtifactStore
@@ -29,7 +30,6 @@ from training.fleet.trust.credentials import new_request
 from training.fleet.trust.identity import Role
 from training.fleet.trust.registry import A_DAY_MAX, DAY_S, Certified, Registry
 from training.fleet.web.connection import GuardedProtocol
-from training.fleet.web.uploads import BUNDLES_MAX
 
 MIB = 1024**2
 

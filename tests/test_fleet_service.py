@@ -854,9 +854,8 @@ def test_who_delivers_is_heard(receiver: Receiver) -> None:
     ticket = receiver.service.upload_ticket("id-one", claim_id, "pi")
     assert (ticket.model, ticket.mode, ticket.attempt) == ("gbt", "realistic", 1)
     receiver.clock.advance(500)
-    assert not receiver.service.upload_stored(ticket, A)
-    receiver.service.upload_done(ticket, A, 10)
-    assert receiver.service.upload_stored(ticket, A)
+    assert receiver.service.upload_done(ticket, A, 10)
+    assert not receiver.service.upload_done(ticket, A, 10), "it has been brought"
     assert receiver.queue.get("id-one").heartbeat_at == receiver.clock.now()  # type: ignore[union-attr]
     assert receiver.status() == "running"
 

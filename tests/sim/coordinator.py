@@ -25,6 +25,7 @@ from training.fleet import protocol
 from training.fleet.calls.transport import Response
 from training.fleet.catalogue import index_rows
 from training.fleet.database import DatabaseError, Writer
+from training.fleet.delivery import Delivery
 from training.fleet.policy import Policy
 from training.fleet.queue import JobQueue
 from training.fleet.service import Plan, Service
@@ -130,7 +131,6 @@ class Coordinator:
         self._commit_due = False
         self.news = 0
         self._moves = self._made_pending()
-        self.index_stale = False
         self._guarded(self._try_to_start)
 
     def _try_to_start(self) -> None:
@@ -146,10 +146,12 @@ class Coordinator:
             "", database=self.database, clock=self.clock, policy=self.policy, new_claim_id=self._id
         )
         self.store = ArtifactStore(ROOT, self.disk, reserve_bytes=1)
-        self._repair_index()
+        repaired = self._repaired()
         self._watcher.restarted(self)
         self.queue.fired = self.fired
         self.service = Service(self.queue, self.store, new_round=self._id)
+        self.delivery = Delivery(self.service, self.store, self.database, self.clock)
+        self.delivery.index_stale = not repaired
         self._watcher.prepared()
         self._writer = InlineWriter(self.database)
         self._run(Call("reload"), self._do("reload", self.reload))
@@ -216,19 +218,19 @@ class Coordinator:
 
     def _tick(self) -> None:
         self._run(Call("tick"), self._look())
-        if self.index_stale:
-            self._repair_index()
+        if self.delivery.index_stale:
+            self.delivery.index_stale = not self._repaired()
         self.soon(self.policy.sweep_period_s, self._tick)
 
     def reload(self) -> protocol.ReloadReply:
         return self.service.reload(self.jobs, self.plan)
 
-    def _repair_index(self) -> None:
+    def _repaired(self) -> bool:
         try:
             self.store.index.repair(index_rows(self.database))
-            self.index_stale = False
         except StoreError:
-            self.index_stale = True
+            return False
+        return True
 
     def _look(self) -> Endpoint:
         try:

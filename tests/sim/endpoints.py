@@ -1,4 +1,4 @@
-"""The receiver's endpoints, step by step as its HTTP layer takes them, without HTTP."""
+"""The receiver's endpoints without HTTP: decode, and take the steps of deliveries on the simulation's heap."""
 
 from __future__ import annotations
 
@@ -7,14 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from sim.network import Connection, Request
 from sim.steps import PIECE, Call, Commit, Endpoint, News
-from training.fleet import catalogue, protocol
+from training.fleet import protocol
 from training.fleet.calls.transport import Response
-from training.fleet.catalogue import first_delivery
-from training.fleet.job import EndReason, spec_hash
-from training.fleet.protocol import Refusal
-from training.fleet.service import UploadTicket
-from training.fleet.storage.errors import Damaged, OffsetMismatch, StoreError
-from training.fleet.store import Artifact
+from training.fleet.delivery import Announced, Body, Decide, Open, Step, Steps
+from training.fleet.storage.incoming import Part
 from training.fleet.web.problems import decoded
 
 if TYPE_CHECKING:
@@ -42,7 +38,10 @@ class Endpoints:
         call = Call("output" if rest[-1] == "log" else rest[-1], request, connection)
         if noun == "model":
             call.name, call.job_id = "ticket", rest[0]
-            return call, self._probe(call) if request.method == "HEAD" else self._receive(call)
+            said = self._announced(request, rest[0])
+            if request.method == "HEAD":
+                return call, self._probe(call, said)
+            return call, self._carry_out(call, self._at.delivery.upload(said))
         if rest == ["claim"]:
             call.message = decoded(request.body, protocol.ClaimRequest)
             return call, self._claim(call)
@@ -71,63 +70,11 @@ class Endpoints:
             operator = getattr(service, call.name)
             return (yield Commit(call, lambda: operator(job_id)))
         call.message = decoded(call.request.body, _KINDS[call.name])
-        if call.name == "complete":
-            yield from self._before_complete(call)
-        if call.name == "deliver":
-            return (yield from self._deliver(call))
+        if call.name in ("complete", "deliver"):
+            steps = getattr(self._at.delivery, call.name)
+            return (yield from self._carry_out(call, steps(job_id, call.message)))
         method = getattr(service, call.name)
         return (yield Commit(call, lambda: method(job_id, call.message)))
-
-    def _before_complete(self, call: Call) -> Endpoint:
-        """The artifact is re-hashed and its provenance laid down before the commit that accepts it."""
-        job_id, message, service = call.job_id or "", call.message, self._at.service
-
-        def look() -> tuple[UploadTicket, dict[str, Any]] | None:
-            ticket = service.upload_ticket(job_id, message.claim_id, message.host_id)
-            job, attempt = self._at.queue.get(job_id), self._at.queue.attempt(ticket.claim_id)
-            assert job is not None
-            assert attempt is not None
-            settled = attempt.end_reason is EndReason.COMPLETED
-            mismatch = message.spec_hash not in (None, spec_hash(job.spec))
-            if settled or mismatch or not service.upload_stored(ticket, message.artifact_id):
-                return None
-            return ticket, catalogue.provenance_of(
-                job, attempt, message.record, now=self._at.clock.now()
-            )
-
-        found = yield Commit(Call("ticket", call.request, None, None, job_id), look)
-        if found is not None:
-            ticket, record = found
-            artifact = self._at.store.verify(
-                message.artifact_id, model=ticket.model, mode=ticket.mode
-            )
-            self._at.store.write_provenance(
-                artifact, job_id=job_id, attempt=ticket.attempt, record=record
-            )
-
-    def _deliver(self, call: Call) -> Endpoint:
-        job_id, message, service = call.job_id or "", call.message, self._at.service
-        ticket = Call("ticket", call.request, None, None, job_id)
-        found = yield Commit(ticket, lambda: service.deliverable(job_id, message))
-        made, size = None, 0
-        if found is not None:
-            job, made = found
-            artifact = self._at.store.verify(message.artifact_id, model=job.model, mode=job.mode)
-            size = artifact.size
-            record = catalogue.provenance_of(job, made, made.record, now=self._at.clock.now())
-            self._at.store.write_provenance(
-                artifact, job_id=job_id, attempt=made.attempt, record=record
-            )
-        answer, taken = yield Commit(call, lambda: service.deliver(job_id, message, made, size))
-        row = first_delivery(
-            self._at.database, message.artifact_id, job_id=job_id, attempt=answer.attempt
-        )
-        if taken and row is not None:
-            try:
-                self._at.store.index.append(row)
-            except StoreError:
-                self._at.index_stale = True
-        return answer
 
     def _claim(self, call: Call) -> Endpoint:
         """Ask, and ask again at every news, until there is a job, the time is over, or nobody listens."""
@@ -153,85 +100,52 @@ class Endpoints:
             service.wait_ends(message.host_id)
         return reply
 
-    # ── uploads ─────────────────────────────────────────────────────────────────────────────
+    # ── deliveries ──────────────────────────────────────────────────────────────────────────
 
-    def _ticket(self, call: Call) -> Endpoint:
-        headers = call.request.headers if call.request else {}
-        claim, host = headers.get("X-Claim-Id"), headers.get("X-Host-Id")
-        by_hand, job_id = headers.get("X-By-Hand") == "1", call.job_id or ""
-        ask = self._at.service.upload_ticket
-        return (yield Commit(call, lambda: ask(job_id, claim, host, by_hand=by_hand)))
+    def _announced(self, request: Request, job_id: str) -> Announced:
+        headers = request.headers
+        return Announced(
+            job_id=job_id,
+            claim_id=headers.get("X-Claim-Id"),
+            host_id=headers.get("X-Host-Id"),
+            sha256=headers["X-Content-SHA256"],
+            offset=int(headers.get("Upload-Offset", 0)),
+            length=int(headers.get("Content-Length", 0)),
+            by_hand=headers.get("X-By-Hand") == "1",
+        )
 
-    def _stored(self, call: Call, ticket: UploadTicket) -> Artifact | None:
-        sha = call.request.headers["X-Content-SHA256"] if call.request else ""
-        return self._at.store.find(sha, model=ticket.model, mode=ticket.mode)
-
-    def _probe(self, call: Call) -> Endpoint:
-        ticket = yield from self._ticket(call)
-        artifact = self._stored(call, ticket)
-        assert call.request is not None
-        sha = call.request.headers["X-Content-SHA256"]
-        offset = self._at.store.offset(ticket.claim_id, sha) if artifact is None else artifact.size
+    def _probe(self, call: Call, said: Announced) -> Endpoint:
+        offset = yield from self._carry_out(call, self._at.delivery.probe(said))
         return Response(200, {"upload-offset": str(offset)})
 
-    def _receive(self, call: Call) -> Endpoint:
-        assert call.request is not None
-        headers = call.request.headers
-        sha, offset = headers["X-Content-SHA256"], int(headers["Upload-Offset"])
-        length = int(headers["Content-Length"])
-        ticket = yield from self._ticket(call)
-        artifact = self._stored(call, ticket)
-        if artifact is not None and artifact.size == offset + length:
-            while (yield PIECE) is not None:
-                pass
-            artifact = self._confirmed(artifact)
-        else:
-            self._at.store.check_room(length)
-            artifact = yield from self._take(call, ticket, sha, offset, length)
-        size, artifact_id = artifact.size, artifact.artifact_id
-        if (
-            yield Commit(
-                Call(
-                    "by hand" if ticket.by_hand else "upload", call.request, None, None, call.job_id
-                ),
-                lambda: self._at.service.upload_done(ticket, artifact_id, size),
-            )
-        ):
-            self._index(artifact_id, ticket)
-        return protocol.UploadReply(artifact_id=artifact_id, job_id=ticket.job_id, size=size)
-
-    def _index(self, artifact_id: str, ticket: UploadTicket) -> None:
-        row = first_delivery(
-            self._at.database, artifact_id, job_id=ticket.job_id, attempt=ticket.attempt
-        )
-        if row is not None:
-            try:
-                self._at.store.index.append(row)
-            except StoreError:
-                self._at.index_stale = True
-
-    def _confirmed(self, artifact: Artifact) -> Artifact:
-        name, model, mode = artifact.artifact_id, artifact.model, artifact.mode
+    def _carry_out(self, call: Call, steps: Steps[Any]) -> Endpoint:
+        """Take the steps of a delivery; the writer and the network are waited for, disks are not."""
+        opened: list[Part] = []
+        outcome, error = None, None
         try:
-            return self._at.store.confirm(name, model=model, mode=mode)
-        except Damaged as damage:
-            self._at.store.put_aside(artifact)
-            raise OffsetMismatch(artifact.size, 0) from damage
-
-    def _take(
-        self, call: Call, ticket: UploadTicket, sha: str, offset: int, length: int
-    ) -> Endpoint:
-        self._at.disk.now = self._at.clock.now()
-        part = self._at.store.open_part(ticket.claim_id, sha, offset=offset)
-        try:
-            while (piece := (yield PIECE)) is not None:
-                part.write(piece)
-            digest = part.seal(sha256=sha, size=offset + length)
-            try:
-                yield from self._ticket(call)
-            except Refusal:
-                part.drop()
-                raise
-            return self._at.store.publish(part, digest, model=ticket.model, mode=ticket.mode)
+            while True:
+                try:
+                    step = steps.send(outcome) if error is None else steps.throw(error)
+                except StopIteration as end:
+                    return end.value
+                try:
+                    outcome, error = (yield from self._take(call, step)), None
+                except Exception as raised:  # noqa: BLE001 - the sequence decides what comes of it
+                    outcome, error = None, raised
+                if isinstance(step, Open) and error is None:
+                    opened.append(outcome)
         finally:
-            part.close()
+            for part in opened:
+                part.close()
+
+    def _take(self, call: Call, step: Step | Body) -> Endpoint:
+        if isinstance(step, Body):
+            while (piece := (yield PIECE)) is not None:
+                if step.part is not None:
+                    step.part.write(piece)
+            return None
+        if isinstance(step, Decide):
+            other = Call(step.what, call.request, None, None, call.job_id)
+            return (yield Commit(call if step.what == call.name else other, step.work))
+        self._at.disk.now = self._at.clock.now()
+        return step.work()

@@ -66,6 +66,7 @@ from training.fleet.words import SET_ASIDE_TOLD
 DELIVERING = rules.Heard(-math.inf)  # an attempt that trains no more, and may take its time
 SPARE_HOSTS_KEPT = 500  # that never were given a job …
 SPARE_HOSTS_STEP = 50  # … looked at whenever so many more have come
+BUNDLES_MAX = 3  # of one attempt
 FULL_RETRY_S = 10.0  # after which a host that holds as many jobs as it may asks again
 
 
@@ -494,6 +495,17 @@ class Service:
         _, attempt = self._claimed(job_id, request.claim_id, request.host_id, or_completed=True)
         return OutputReply(log_next=keep_lines(self.queue, attempt, request.log))
 
+    def completable(self, job_id: str, request: CompleteRequest) -> tuple[Job, Attempt] | None:
+        """Return the job and attempt whose bundle is to be verified; None when there is only an answer to give."""
+        ticket = self.upload_ticket(job_id, request.claim_id, request.host_id)
+        attempt = self.queue.attempt(ticket.claim_id)
+        assert attempt is not None
+        job = self._job(job_id).granted(attempt)
+        settled = attempt.end_reason is EndReason.COMPLETED
+        mismatch = request.spec_hash not in (None, spec_hash(job.spec))
+        stored = self.queue.artifact_of(attempt, request.artifact_id) is not None
+        return (job, attempt) if stored and not (settled or mismatch) else None
+
     def complete(self, job_id: str, request: CompleteRequest) -> CompleteReply:
         """Accept the artifact of the live attempt, or adopt that of the last one."""
         job, attempt = self._claimed(job_id, request.claim_id, request.host_id, or_completed=True)
@@ -578,9 +590,18 @@ class Service:
     # ── uploads ─────────────────────────────────────────────────────────────────────────────
 
     def upload_ticket(
-        self, job_id: str, claim_id: str | None, host_id: str | None, *, by_hand: bool = False
+        self,
+        job_id: str,
+        claim_id: str | None,
+        host_id: str | None,
+        *,
+        sha256: str | None = None,
+        by_hand: bool = False,
     ) -> UploadTicket:
-        """Asked before the body is read and again at its end."""
+        """Give leave to bring a bundle, before its body is read and again at its end.
+
+        Bundles of an attempt are equal when they are made again, so many different ones are a fault or malice.
+        """
         if by_hand and not self._stands(claim_id):
             job = self._waiting(job_id, claim_id or "", host_id or "")
             own = _by_hand(claim_id or "", job)  # parts of claims that ended are cleared away
@@ -595,7 +616,19 @@ class Service:
         job = job.granted(attempt)
         if attempt.live:
             self._heard_of(attempt)[attempt.claim_id] = DELIVERING
+        if sha256 is not None:
+            self._check_wanted(attempt, sha256)
         return UploadTicket(job.job_id, attempt.attempt, attempt.claim_id, job.model, job.mode)
+
+    def _check_wanted(self, attempt: Attempt, sha256: str) -> None:
+        if attempt.end_reason is EndReason.COMPLETED:
+            refuse_another(attempt, sha256)
+        delivered = self.queue.artifacts_of(attempt)
+        if sha256 not in delivered and len(delivered) >= BUNDLES_MAX:
+            raise Refusal(
+                Slug.TOO_LARGE,
+                f"this attempt brought {BUNDLES_MAX} different bundles already; complete the job by one of them",
+            )
 
     def no_longer_uploading(self, claims: Iterable[str], put_out: Collection[str]) -> set[str]:
         """Those of the claims whose attempt can deliver nothing any more, or has ended on a host that was put out. A
@@ -619,11 +652,6 @@ class Service:
         return attempt is not None and (
             attempt.live or rules.may_adopt(self._job(attempt.job_id), attempt)
         )
-
-    def upload_stored(self, ticket: UploadTicket, artifact_id: str) -> bool:
-        """Return True when this attempt has delivered this very bundle before."""
-        attempt = self.queue.attempt(ticket.claim_id)
-        return attempt is not None and self.queue.artifact_of(attempt, artifact_id) is not None
 
     def upload_done(self, ticket: UploadTicket, artifact_id: str, size: int) -> bool:
         """The bundle is durable in the store: make it the attempt's, if the claim still stands.

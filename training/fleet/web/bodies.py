@@ -66,7 +66,7 @@ def _as_caller(request: Request, message: T) -> T:
     return msgspec.structs.replace(message, host_id=host_id)
 
 
-class Blocks:
+class _Blocks:
     """Collects pieces into blocks; a disk thread hashes and writes one while the next arrives."""
 
     def __init__(self, hub: Hub, part: Part) -> None:
@@ -78,7 +78,7 @@ class Blocks:
         self._block += piece
         if len(self._block) >= BLOCK_BYTES:
             await self._settle()
-            check_size(self._hub, self._part.offset + len(self._block))
+            self._hub.delivery.check_size(self._part.offset + len(self._block))
             block, self._block = self._block, bytearray()
             self._writing = asyncio.create_task(self._hub.disk(lambda: self._part.write(block)))
 
@@ -88,7 +88,7 @@ class Blocks:
         if self._block:
             block, self._block = self._block, bytearray()
             await self._hub.disk(lambda: self._part.write(block))
-        check_size(self._hub, self._part.offset)
+        self._hub.delivery.check_size(self._part.offset)
 
     async def _settle(self) -> None:
         if self._writing is not None:
@@ -146,14 +146,20 @@ async def read_upload(hub: Hub, request: Request, take: Callable[[bytes], Awaita
         raise Refusal(Slug.BAD_REQUEST, f"the body ended early; {how}") from None
 
 
-async def ignore(_piece: bytes) -> None:
-    """For a body whose bytes are in the store already."""
+async def read_blocks(hub: Hub, request: Request, part: Part | None) -> None:
+    """Stream a body into ``part``; without one, its bytes are in the store already and only counted as arrived."""
+    if part is None:
+        await read_upload(hub, request, _ignore)
+        return
+    blocks = _Blocks(hub, part)
+    try:
+        await read_upload(hub, request, blocks.add)
+    finally:
+        await blocks.flush()
 
 
-def check_size(hub: Hub, size: int | None) -> None:
-    most = hub.settings.artifact_bytes_max
-    if size is not None and size > most:
-        raise Refusal(Slug.TOO_LARGE, f"a bundle may have at most {most} bytes")
+async def _ignore(_piece: bytes) -> None:
+    pass
 
 
 def query_number(request: Request, name: str, default: int) -> int:

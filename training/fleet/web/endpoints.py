@@ -7,16 +7,12 @@ import logging
 import sys
 from collections.abc import Awaitable, Callable, Mapping
 from inspect import iscoroutinefunction
-from typing import Any
 
 import msgspec
 from starlette import routing
 from starlette.requests import Request
 from starlette.responses import Response
 
-from training.crashpoint import crashpoint
-from training.fleet.catalogue import provenance_of
-from training.fleet.job import EndReason, spec_hash
 from training.fleet.protocol import (
     WAIT_S_MAX,
     AuditReply,
@@ -33,7 +29,6 @@ from training.fleet.protocol import (
 )
 from training.fleet.routes import ROUTES, Route
 from training.fleet.screening import reported_reason
-from training.fleet.service import UploadTicket
 from training.fleet.trust.audit import PAGE_MAX, Act, page
 from training.fleet.trust.membership import readable
 from training.fleet.views import WORKERS_PAGE
@@ -42,6 +37,7 @@ from training.fleet.web.bodies import acting, proven_host, query_number, read_js
 from training.fleet.web.hub import Hub
 from training.fleet.web.naming import NamingRoute
 from training.fleet.web.problems import reply, response_to
+from training.fleet.web.steps import carry_out
 from training.fleet.words import LOOK_AGAIN_PROXIED_S, LOOK_AGAIN_S
 
 logger = logging.getLogger(__name__)
@@ -128,61 +124,15 @@ async def heartbeat(hub: Hub, request: Request) -> Response:
 
 
 async def complete(hub: Hub, request: Request) -> Response:
-    """Re-hash the artifact and lay its provenance down, then let the service accept it."""
     body = await read_json(hub, request, CompleteRequest)
-    job_id = request.path_params["job_id"]
-    service, store = hub.service, hub.store
-
-    def look() -> tuple[UploadTicket, dict[str, Any]] | None:
-        """Return whose bundle it is and what its provenance file says; None when there is only an answer to repeat."""
-        ticket = service.upload_ticket(job_id, body.claim_id, body.host_id)
-        attempt, job = service.queue.attempt(ticket.claim_id), service.queue.get(job_id)
-        assert attempt is not None
-        assert job is not None
-        job = job.granted(attempt)
-        settled = attempt.end_reason is EndReason.COMPLETED
-        mismatch = body.spec_hash not in (None, spec_hash(job.spec))
-        if settled or mismatch or not service.upload_stored(ticket, body.artifact_id):
-            return None
-        return ticket, provenance_of(job, attempt, body.record, now=hub.clock.now())
-
-    def lay_down(ticket: UploadTicket, record: dict[str, Any]) -> None:
-        artifact = store.verify(body.artifact_id, model=ticket.model, mode=ticket.mode)
-        store.write_provenance(artifact, job_id=job_id, attempt=ticket.attempt, record=record)
-
-    found = await hub.act(request, look)
-    if found is not None:
-        with hub.turn(found[0].claim_id):
-            await hub.hash(lambda: lay_down(*found))
-        crashpoint("receiver.provenance")
-    answer = await hub.act(request, lambda: service.complete(job_id, body))
-    logger.info("job %s: completed by %s", job_id[:12], answer.artifact_id[:12])
-    return reply(answer)
+    steps = hub.delivery.complete(request.path_params["job_id"], body)
+    return reply(await carry_out(hub, request, steps))
 
 
 async def deliver(hub: Hub, request: Request) -> Response:
-    """Complete a job that waits by work that its host had set aside: as :func:`complete` does, without a live claim."""
     body = await read_json(hub, request, DeliverRequest)
-    job_id = request.path_params["job_id"]
-    service, store = hub.service, hub.store
-    found = await hub.act(request, lambda: service.deliverable(job_id, body))
-    made, size = None, 0
-    if found is not None:
-        job, made = found
-        record = provenance_of(job, made, made.record, now=hub.clock.now())
-
-        def lay_down() -> int:
-            artifact = store.verify(body.artifact_id, model=job.model, mode=job.mode)
-            store.write_provenance(artifact, job_id=job_id, attempt=made.attempt, record=record)
-            return artifact.size
-
-        with hub.turn(body.claim_id):
-            size = await hub.hash(lay_down)
-    answer, taken = await hub.act(request, lambda: service.deliver(job_id, body, made, size))
-    if taken:
-        logger.info("job %s: completed by %s, by hand", job_id[:12], answer.artifact_id[:12])
-        await hub.indexed(answer.artifact_id, job_id=job_id, attempt=answer.attempt)
-    return reply(answer)
+    steps = hub.delivery.deliver(request.path_params["job_id"], body)
+    return reply(await carry_out(hub, request, steps))
 
 
 async def fail(hub: Hub, request: Request) -> Response:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
@@ -15,13 +14,13 @@ from starlette.requests import Request
 
 from training.clock import Clock
 from training.crashpoint import crashpoint
-from training.fleet.catalogue import first_delivery, index_rows
+from training.fleet.catalogue import index_rows
 from training.fleet.database import Database, DatabaseError, Writer, id_of
 from training.fleet.datasets.shelf import DatasetShelf
+from training.fleet.delivery import Delivery
 from training.fleet.job import TRANSITIONS, JobStatus
 from training.fleet.protocol import ARTIFACT_BYTES_MAX, Refusal, ReloadReply, Slug
 from training.fleet.service import Service
-from training.fleet.storage.errors import StoreError
 from training.fleet.store import ArtifactStore
 from training.fleet.trust.admission import Door
 from training.fleet.trust.audit import AuditLog
@@ -112,17 +111,22 @@ class Hub:
     def __post_init__(self) -> None:
         self.database_id = id_of(self.reader)
         self.views = Views(self.reader, self.service)
+        self.delivery = Delivery(
+            self.service,
+            self.store,
+            self.reader,
+            self.clock,
+            bytes_max=self.settings.artifact_bytes_max,
+        )
         self.audit = AuditLog(self.service.queue.db, self.clock)
         self._reading = ThreadPoolExecutor(1, thread_name_prefix="reader")
         self._disk = ThreadPoolExecutor(_DISK_THREADS, thread_name_prefix="disk")
         # A trainer that is asked for its flags may take a minute: nothing else waits for that, plans one for another.
         self._plans = ThreadPoolExecutor(1, thread_name_prefix="plan")
         self._hashing = ThreadPoolExecutor(_HASH_THREADS, thread_name_prefix="hash")
-        self._turns: set[str] = set()
         # Hosts that were revoked since the start: none of them delivers late.
         self.put_out: set[str] = set()
         self._fired = self._made_pending()
-        self._index_stale = False
         self.halted: str | None = None  # why nothing that is written would last
 
     async def call(self, decide: Callable[[], T]) -> T:
@@ -162,20 +166,8 @@ class Hub:
         return await asyncio.get_running_loop().run_in_executor(self._disk, work)
 
     async def hash(self, work: Callable[[], T]) -> T:
-        """The same for what reads a whole bundle; within the claim's :meth:`turn`."""
+        """Run what reads a whole bundle on threads of its own."""
         return await asyncio.get_running_loop().run_in_executor(self._hashing, work)
-
-    @contextlib.contextmanager
-    def turn(self, claim_id: str) -> Iterator[None]:
-        """One request of a claim at a time; another is refused, so that a few bytes cannot order hours of reading."""
-        if claim_id in self._turns:
-            detail = "another request of this claim has its bundle read now; ask again in a moment"
-            raise Refusal(Slug.SLOW_DOWN, detail)
-        self._turns.add(claim_id)
-        try:
-            yield
-        finally:
-            self._turns.discard(claim_id)
 
     def _notice(self) -> None:
         """Wake those who wait, when a job has become claimable since the last look."""
@@ -190,25 +182,10 @@ class Hub:
 
     # -- the index ----------------------------------------------------------------------------------------------
 
-    async def indexed(self, artifact_id: str, *, job_id: str, attempt: int) -> None:
-        """After the commit: add a new artifact's line. A failure fails nobody; the next tick mends the file."""
-        row = await self.look(
-            lambda: first_delivery(self.reader, artifact_id, job_id=job_id, attempt=attempt)
-        )
-        if row is None:
-            return
-        crashpoint("receiver.index.before")
-        try:
-            await self.disk(lambda: self.store.index.append(row))
-            crashpoint("receiver.index.after")
-        except StoreError as error:
-            logger.warning("the index lacks artifact %s for now: %s", artifact_id, error)
-            self._index_stale = True
-
     async def repair_index(self) -> None:
         """Bring the index in line with the database."""
         repair = await self.look(lambda: self.store.index.repair(index_rows(self.reader)))
-        self._index_stale = False
+        self.delivery.index_stale = False
         if repair.rebuilt or repair.cut_bytes:
             logger.warning("the index was mended: %d rows", repair.rows)
 
@@ -227,7 +204,7 @@ class Hub:
         if swept:
             logger.warning("%d attempts were not heard for a lease and were ended", swept)
         await self.forget_uploads()
-        if self._index_stale:
+        if self.delivery.index_stale:
             await self.repair_index()
 
     async def forget_uploads(self) -> None:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import logging
 import re
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
 from functools import partial
 
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from training.fleet.job import EndReason
+from training.fleet.delivery import Announced
 from training.fleet.protocol import (
     HEADER_BY_HAND,
     HEADER_CLAIM_ID,
@@ -21,70 +19,23 @@ from training.fleet.protocol import (
     JobDetail,
     Refusal,
     Slug,
-    UploadReply,
 )
-from training.fleet.queue import JobQueue
-from training.fleet.screening import refuse_another
-from training.fleet.service import UploadTicket
-from training.fleet.storage.errors import Damaged, NotStored, OffsetMismatch
-from training.fleet.storage.incoming import Part
+from training.fleet.storage.errors import NotStored
 from training.fleet.store import Artifact
 from training.fleet.trust.access import acting_host
 from training.fleet.trust.membership import readable
 from training.fleet.web.bodies import (
     BLOCK_BYTES,
-    Blocks,
     caller,
-    check_size,
-    ignore,
     proven_host,
     query_number,
-    read_upload,
 )
 from training.fleet.web.hub import Hub
 from training.fleet.web.problems import reply
-
-logger = logging.getLogger(__name__)
-
-BUNDLES_MAX = 3  # of one attempt
+from training.fleet.web.steps import carry_out
 
 _RANGE = re.compile(r"bytes=(\d{1,15})-(\d{0,15})")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
-
-
-@dataclass(frozen=True, slots=True)
-class Announced:
-    """The headers of an upload."""
-
-    job_id: str
-    claim_id: str | None
-    host_id: str | None
-    sha256: str | None
-    offset: int
-    length: int | None  # of this body; None when it comes in chunks
-    by_hand: bool = False
-
-    @classmethod
-    def of(cls, request: Request) -> Announced:
-        sha256 = request.headers.get(HEADER_SHA256)
-        if sha256 is not None:
-            sha256 = sha256.strip().lower()
-            if not _SHA256.fullmatch(sha256):
-                raise Refusal(Slug.BAD_REQUEST, f"{HEADER_SHA256}: expected 64 hexadecimal digits")
-        return cls(
-            job_id=request.path_params["job_id"],
-            claim_id=request.headers.get(HEADER_CLAIM_ID),
-            host_id=acting_host(caller(request), request.headers.get(HEADER_HOST_ID)),
-            sha256=sha256,
-            offset=_number(request, HEADER_OFFSET) or 0,
-            length=_number(request, "Content-Length"),
-            by_hand=request.headers.get(HEADER_BY_HAND) == "1",
-        )
-
-    @property
-    def size(self) -> int | None:
-        """Bytes of the whole bundle, as far as announced."""
-        return None if self.length is None else self.offset + self.length
 
 
 async def probe(hub: Hub, request: Request) -> Response:
@@ -93,89 +44,12 @@ async def probe(hub: Hub, request: Request) -> Response:
         each in request.headers for each in (HEADER_CLAIM_ID, HEADER_HOST_ID, HEADER_SHA256)
     ):
         return await model(hub, request)
-    said = Announced.of(request)
-    ticket = await _leave(hub, request, said, said.sha256)
-    artifact = await _stored(hub, ticket, said.sha256)
-    if artifact is not None:
-        offset = artifact.size
-    else:
-        offset = await hub.disk(lambda: hub.store.offset(ticket.claim_id, said.sha256))
+    offset = await carry_out(hub, request, hub.delivery.probe(_announced(request)))
     return Response(headers={HEADER_OFFSET: str(offset)})
 
 
 async def upload(hub: Hub, request: Request) -> Response:
-    """``PUT``: the claim is checked before the body is read, at its end, and in the transaction that accepts it."""
-    said = Announced.of(request)
-    ticket = await _leave(hub, request, said, said.sha256)
-    check_size(hub, said.size)
-    artifact = await _stored(hub, ticket, said.sha256)
-    if artifact is not None and said.size == artifact.size:
-        # Delivered before, and the answer was lost: hash what is there instead of taking it once more.
-        await read_upload(hub, request, ignore)
-        with hub.turn(ticket.claim_id):
-            await _leave(hub, request, said, artifact.artifact_id)
-            artifact = await _confirmed(hub, artifact)
-            await _deliver(hub, request, ticket, artifact)
-    else:
-        await hub.disk(lambda: hub.store.check_room(said.length or 0))
-        artifact = await _take(hub, request, said, ticket)
-    return reply(
-        UploadReply(artifact_id=artifact.artifact_id, job_id=ticket.job_id, size=artifact.size)
-    )
-
-
-async def _deliver(hub: Hub, request: Request, ticket: UploadTicket, artifact: Artifact) -> None:
-    """Make a bundle that is durable in the store the attempt's."""
-    done = hub.service.upload_done
-    if await hub.act(request, lambda: done(ticket, artifact.artifact_id, artifact.size)):
-        logger.info("stored %s (%d bytes)", artifact.path, artifact.size)
-        await hub.indexed(artifact.artifact_id, job_id=ticket.job_id, attempt=ticket.attempt)
-
-
-async def _confirmed(hub: Hub, artifact: Artifact) -> Artifact:
-    """Hash what is there; rotten bytes are put aside, and the client is told to send them again."""
-    name, model, mode = artifact.artifact_id, artifact.model, artifact.mode
-    try:
-        return await hub.hash(lambda: hub.store.confirm(name, model=model, mode=mode))
-    except Damaged as damage:
-        logger.error("%s; it was put aside", damage)
-        await hub.disk(lambda: hub.store.put_aside(artifact))
-        raise OffsetMismatch(artifact.size, 0) from damage
-
-
-async def _take(hub: Hub, request: Request, said: Announced, ticket: UploadTicket) -> Artifact:
-    """Stream the body into the claim's part, then make it an artifact and the attempt's."""
-    part = await _open(hub, said, ticket)
-    try:
-        blocks = Blocks(hub, part)
-        try:
-            await read_upload(hub, request, blocks.add)
-        finally:
-            await blocks.flush()
-        sha256 = await hub.disk(lambda: part.seal(sha256=said.sha256, size=said.size))
-        with hub.turn(ticket.claim_id):  # from the count of the attempt's bundles to its next one
-            try:
-                await _leave(hub, request, said, sha256)
-            except Refusal:
-                await hub.disk(part.drop)
-                raise
-            artifact = await hub.hash(
-                lambda: hub.store.publish(part, sha256, model=ticket.model, mode=ticket.mode)
-            )
-            await _deliver(hub, request, ticket, artifact)
-        return artifact
-    finally:
-        await hub.disk(part.close)
-
-
-async def _open(hub: Hub, said: Announced, ticket: UploadTicket) -> Part:
-    def work() -> Part:
-        return hub.store.open_part(ticket.claim_id, said.sha256, offset=said.offset)
-
-    if said.offset == 0:
-        return await hub.disk(work)
-    with hub.turn(ticket.claim_id):  # what is stored is read once more
-        return await hub.hash(work)
+    return reply(await carry_out(hub, request, hub.delivery.upload(_announced(request))))
 
 
 async def model(hub: Hub, request: Request) -> Response:
@@ -248,38 +122,22 @@ def _range(request: Request, size: int) -> tuple[int, int]:
     return (first, last) if first <= last else (0, size - 1)
 
 
-async def _leave(hub: Hub, request: Request, said: Announced, sha256: str | None) -> UploadTicket:
-    """Leave to bring this bundle, asked before the body and at its end, when its digest is known for certain."""
-
-    def decide() -> UploadTicket:
-        ticket = hub.service.upload_ticket(
-            said.job_id, said.claim_id, said.host_id, by_hand=said.by_hand
-        )
-        if sha256 is not None and not ticket.by_hand:
-            _check_wanted(hub.service.queue, ticket, sha256)
-        return ticket
-
-    return await hub.act(request, decide)
-
-
-def _check_wanted(queue: JobQueue, ticket: UploadTicket, sha256: str) -> None:
-    """Bundles of an attempt are equal when they are made again, so many different ones are a fault or malice."""
-    attempt = queue.attempt(ticket.claim_id)
-    assert attempt is not None
-    if attempt.end_reason is EndReason.COMPLETED:
-        refuse_another(attempt, sha256)
-    delivered = queue.artifacts_of(attempt)
-    if sha256 not in delivered and len(delivered) >= BUNDLES_MAX:
-        raise Refusal(
-            Slug.TOO_LARGE,
-            f"this attempt brought {BUNDLES_MAX} different bundles already; complete the job by one of them",
-        )
-
-
-async def _stored(hub: Hub, ticket: UploadTicket, sha256: str | None) -> Artifact | None:
-    if sha256 is None:
-        return None
-    return await hub.disk(lambda: hub.store.find(sha256, model=ticket.model, mode=ticket.mode))
+def _announced(request: Request) -> Announced:
+    """Read the headers of an upload."""
+    sha256 = request.headers.get(HEADER_SHA256)
+    if sha256 is not None:
+        sha256 = sha256.strip().lower()
+        if not _SHA256.fullmatch(sha256):
+            raise Refusal(Slug.BAD_REQUEST, f"{HEADER_SHA256}: expected 64 hexadecimal digits")
+    return Announced(
+        job_id=request.path_params["job_id"],
+        claim_id=request.headers.get(HEADER_CLAIM_ID),
+        host_id=acting_host(caller(request), request.headers.get(HEADER_HOST_ID)),
+        sha256=sha256,
+        offset=_number(request, HEADER_OFFSET) or 0,
+        length=_number(request, "Content-Length"),
+        by_hand=request.headers.get(HEADER_BY_HAND) == "1",
+    )
 
 
 def _number(request: Request, name: str) -> int | None:
