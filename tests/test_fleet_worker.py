@@ -633,17 +633,17 @@ def test_a_worker_passes_a_pause_on_and_begins_though_its_disk_does_not(
     monkeypatch.setattr("training.fleet.work.dataset_cache.DatasetCache.hold", refused)
     worker = work(tmp_path, Receiver(), FakeRunner())
     orders: list[str] = []
-    worker._attempt = SimpleNamespace(  # type: ignore[assignment]
+    worker._actions._attempt = SimpleNamespace(  # type: ignore[assignment]
         pause=lambda: orders.append("pause"), resume=lambda: orders.append("resume")
     )
-    worker._order(t.PauseTrainer(claim_id="c"))
-    worker._order(t.ResumeTrainer(claim_id="c"))
+    worker._actions.perform(t.PauseTrainer(claim_id="c"))
+    worker._actions.perform(t.ResumeTrainer(claim_id="c"))
     assert orders == ["pause", "resume"]
-    worker._attempt = None
+    worker._actions._attempt = None
     worker._calls.abort(1)
-    worker._perform(t.Abort(call=2))
+    worker._actions.perform(t.Abort(call=2))
     assert worker._calls._aborted == {1, 2}
-    assert worker._beginning().backlog == ()
+    assert worker._actions.beginning(t.Saved()).backlog == ()
     assert "cannot be read" in caplog.text
     worker._disk.close()
 

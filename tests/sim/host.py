@@ -1,7 +1,7 @@
 """A worker's machine: the production state machine and client, a state directory, a clock, and trainers.
 
-The actions of :mod:`training.fleet.worker_state` are carried out here as worker.py's shell does, only without threads
-and processes.
+Actions are carried out by the worker's own code; what is made here are the parts that it is handed, without threads and
+processes.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from training.fleet import worker_state
 from training.fleet.ended import Ended
 from training.fleet.job import EndReason
 from training.fleet.launcher import put_down
-from training.fleet.supervise import end_on_record
 from training.fleet.work import types as t
+from training.fleet.work.actions import Actions
+from training.fleet.work.attempt import found
 from training.fleet.work.calls import Asker
-from training.fleet.work.calls import Request as WorkerRequest
 from training.fleet.work.outbox import Outbox
-from training.fleet.work.outcome import LAST_WORDS, Failure
+from training.fleet.work.outcome import Failure
 from training.fleet.work.output import OutputTail
 
 
@@ -156,23 +156,19 @@ class Host:
         self.up = True
         self.outbox = Outbox(directory.folder / "outbox")
         self._calls = self._new_calls()
+        self._actions = Actions(
+            self._calls,
+            self.outbox,
+            attempt=lambda assignment: Attempt(self, assignment),
+            persist=self._persist,
+            set_aside=self._set_aside,
+            wake_at=self._wake_at,
+            say=lambda said: self.world.say(self.machine, said.text),
+            leave=self._leave,
+        )
         self.state = worker_state.State(session_id=self.session_id)
         self.world.say(self.machine, f"starts, session {self.session_id}")
-        self.take(self._beginning())
-
-    def _beginning(self) -> t.Begin:
-        """As worker.py does."""
-        saved, backlog = self.directory.saved, self.outbox.recover()
-        found, in_hand = t.Found(), saved.assignment
-        if in_hand is not None:
-            claim = in_hand.claim_id
-            found = t.Found(
-                ended=end_on_record(self.directory.end(claim)),
-                printed=self.outbox.adopt(in_hand, self.directory.log(claim)).total,
-                last_words=self.outbox.last(claim, LAST_WORDS),
-            )
-        others = [one for one in backlog if in_hand is None or one.claim_id != in_hand.claim_id]
-        return t.Begin(saved, found, tuple(others))
+        self.take(self._actions.beginning(directory.saved))
 
     def _new_calls(self) -> SimCalls:
         asker = Asker(self.directory.instance_id, self.session_id, lambda: self.capability, dict)
@@ -282,7 +278,7 @@ class Host:
         for action in actions:
             if not self._survives(type(action).__name__):
                 return
-            _ACTIONS[type(action)](self, action)
+            self._actions.perform(action)
 
     def _survives(self, what: str) -> bool:
         """False when it is now that the worker is killed."""
@@ -293,23 +289,17 @@ class Host:
             self.crash()
         return self.up
 
-    def _do_send(self, action: WorkerRequest) -> None:
-        self._calls.send(action)
-
-    def _do_abort(self, action: t.Abort) -> None:
-        self._calls.abort(action.call)
-
-    def _do_spawn(self, action: t.Spawn) -> None:
-        if action.assignment.dataset is None:
-            self._spawn(action.assignment)
+    def fetch_and_spawn(self, assignment: t.Assignment) -> None:
+        if assignment.dataset is None:
+            self._spawn(assignment)
             return
         self.fetch = Fetch(
             self.world,
-            action.assignment,
+            assignment,
             self._habits.measure_s,
             self._soon,
             self.take,
-            lambda: self._spawn(action.assignment),
+            lambda: self._spawn(assignment),
             calm=self.calm,
         )
 
@@ -390,26 +380,16 @@ class Host:
 
         self._soon(0.02, gone)
 
-    def _for_trainer(self, claim_id: str, do: Callable[[Trainer], None]) -> None:
+    def stop_trainer(self, claim_id: str) -> None:
+        if self.fetch is not None and self.fetch.claim_id == claim_id:
+            self.fetch.stop()
+        self.for_trainer(claim_id, lambda trainer: trainer.stop(self._habits.polite_s))
+
+    def for_trainer(self, claim_id: str, do: Callable[[Trainer], None]) -> None:
         if self.trainer is not None and self.trainer.assignment.claim_id == claim_id:
             do(self.trainer)
 
-    def _do_stop(self, action: t.StopTrainer) -> None:
-        if self.fetch is not None and self.fetch.claim_id == action.claim_id:
-            self.fetch.stop()
-        self._for_trainer(action.claim_id, lambda trainer: trainer.stop(self._habits.polite_s))
-
-    def _do_kill(self, action: t.KillTrainer) -> None:
-        self._for_trainer(action.claim_id, Trainer.kill)
-
-    def _do_pause(self, action: t.PauseTrainer) -> None:
-        self._for_trainer(action.claim_id, Trainer.pause)
-
-    def _do_resume(self, action: t.ResumeTrainer) -> None:
-        self._for_trainer(action.claim_id, Trainer.resume)
-
-    def _do_pack(self, action: t.Pack) -> None:
-        assignment = action.assignment
+    def pack(self, assignment: t.Assignment) -> None:
         if self._chance.random() < (
             0 if self.calm else self._weather.exits.get(Fault.PACK_FAILS, 0)
         ):
@@ -434,7 +414,7 @@ class Host:
 
         self._soon(self._chance.choice([0.1, 1.0, 60.0]), packed)
 
-    def _do_set_aside(self, action: t.SetAside) -> None:
+    def _set_aside(self, action: t.SetAside) -> None:
         with suppress(FileNotFoundError):
             body = Path(action.delivery.path).read_bytes()
             self.directory.aside[action.delivery.assignment.claim_id] = action.delivery, body
@@ -449,56 +429,62 @@ class Host:
 
         self._calls.deliver(replace(delivery, path=str(path)), taken)
 
-    def _do_discard(self, action: t.Discard) -> None:
-        claim = action.assignment.claim_id
+    def discard(self, claim: str) -> None:
         self.directory.end(claim).unlink(missing_ok=True)
         (self._bundles / f"{self.machine}-{claim}.tar.zst").unlink(missing_ok=True)
         if self.trainer is not None and self.trainer.assignment.claim_id == claim:
             self.trainer.vanish()
             self.trainer = None
 
-    def _do_persist(self, action: t.Persist) -> None:
-        self.directory.saved = action.saved
+    def _persist(self, saved: t.Saved) -> None:
+        self.directory.saved = saved
 
-    def _do_forget(self, action: t.ForgetOutput) -> None:
-        self.outbox.forget(action.claim_id)
-
-    def _do_wake(self, action: t.WakeAt) -> None:
+    def _wake_at(self, at: float | None) -> None:
         if self._wake is not None:
             self._wake.cancel()
             self._wake = None
-        if action.at is not None:
-            delay_s = max(0.0, action.at - self.clock.monotonic())
+        if at is not None:
+            delay_s = max(0.0, at - self.clock.monotonic())
             self._wake = self._soon(delay_s, lambda: self.take(t.Tick()))
 
-    def _do_say(self, action: t.Say) -> None:
-        self.world.say(self.machine, action.text)
-
-    def _do_exit(self, action: t.Exit) -> None:
+    def _leave(self, action: t.Exit) -> None:
         self.world.say(self.machine, f"exits {action.code} {action.sentence}".rstrip())
         self._exits = True
         self.crash()  # what is left of its children goes with it
 
 
-_ACTIONS: dict[type, Callable[[Host, Any], None]] = {
-    t.SendClaim: Host._do_send,
-    t.SendBeat: Host._do_send,
-    t.Upload: Host._do_send,
-    t.SendComplete: Host._do_send,
-    t.SendFail: Host._do_send,
-    t.SendOutput: Host._do_send,
-    t.ForgetOutput: Host._do_forget,
-    t.Abort: Host._do_abort,
-    t.Spawn: Host._do_spawn,
-    t.StopTrainer: Host._do_stop,
-    t.KillTrainer: Host._do_kill,
-    t.PauseTrainer: Host._do_pause,
-    t.ResumeTrainer: Host._do_resume,
-    t.Pack: Host._do_pack,
-    t.SetAside: Host._do_set_aside,
-    t.Discard: Host._do_discard,
-    t.Persist: Host._do_persist,
-    t.WakeAt: Host._do_wake,
-    t.Say: Host._do_say,
-    t.Exit: Host._do_exit,
-}
+@dataclass(frozen=True)
+class Attempt:
+    """One assignment's part of a host, as the worker's own Attempt is."""
+
+    host: Host
+    assignment: t.Assignment
+
+    @property
+    def claim_id(self) -> str:
+        return self.assignment.claim_id
+
+    def found(self) -> t.Found:
+        places, claim = self.host.directory, self.claim_id
+        return found(self.host.outbox, self.assignment, places.log(claim), places.end(claim))
+
+    def spawn(self) -> None:
+        self.host.fetch_and_spawn(self.assignment)
+
+    def stop(self) -> None:
+        self.host.stop_trainer(self.claim_id)
+
+    def kill(self) -> None:
+        self.host.for_trainer(self.claim_id, Trainer.kill)
+
+    def pause(self) -> None:
+        self.host.for_trainer(self.claim_id, Trainer.pause)
+
+    def resume(self) -> None:
+        self.host.for_trainer(self.claim_id, Trainer.resume)
+
+    def pack(self) -> None:
+        self.host.pack(self.assignment)
+
+    def discard(self, *, job_over: bool) -> None:
+        self.host.discard(self.claim_id)

@@ -30,6 +30,7 @@ from training.fleet.supervise import LocalRunner, Runner, end_leftovers
 from training.fleet.trust.credentials import Credentials, CredentialsError
 from training.fleet.words import SET_ASIDE_TOLD
 from training.fleet.work import types as t
+from training.fleet.work.actions import Actions
 from training.fleet.work.aside import SetAside
 from training.fleet.work.attempt import Attempt
 from training.fleet.work.calls import Asker, Calls
@@ -113,7 +114,6 @@ class TrainerWorker:
         self._runner = runner or LocalRunner(self._disk.folder)
         self._inbox: queue.SimpleQueue[t.Event] = queue.SimpleQueue()
         self._state = State(session_id=self._disk.session_id)
-        self._attempt: Attempt | None = None
         self._wake_at: float | None = None
         self._exit: t.Exit | None = None
         asker = Asker(
@@ -124,6 +124,18 @@ class TrainerWorker:
             self._lying_here,
         )
         self._calls = Calls(*self._clients, asker, self._outbox.read, self.post)
+        self._actions = Actions(
+            self._calls,
+            self._outbox,
+            attempt=self._new_attempt,
+            persist=self._persist,
+            set_aside=self._keep,
+            wake_at=self._wake,
+            say=lambda said: log.log(
+                logging.WARNING if said.warning else logging.INFO, "%s", said.text
+            ),
+            leave=self._leave,
+        )
 
     def post(self, event: t.Event) -> None:
         """Hand the loop an event; from any thread, and from signal handlers."""
@@ -143,7 +155,7 @@ class TrainerWorker:
         try:
             if leftovers := end_leftovers(self._disk.folder):
                 log.warning("ended %d processes of an earlier session", len(leftovers))
-            self._handle(self._beginning())
+            self._handle(self._actions.beginning(self._disk.load()))
             while self._exit is None:
                 event = self._next_event()
                 slept_s, asleep_s = self._asleep_s() - asleep_s, self._asleep_s()
@@ -202,61 +214,13 @@ class TrainerWorker:
         now = self._clock.monotonic()
         self._state, actions = step(self._state, event, now, self._options.settings, self._chance)
         for action in actions:
-            self._perform(action)
+            self._actions.perform(action)
 
-    def _perform(self, action: t.Action) -> None:
-        match action:
-            case (
-                t.SendClaim()
-                | t.SendBeat()
-                | t.Upload()
-                | t.SendComplete()
-                | t.SendFail()
-                | t.SendOutput()
-            ):
-                self._calls.send(action)
-            case t.ForgetOutput():
-                self._outbox.forget(action.claim_id)
-            case t.Abort():
-                self._calls.abort(action.call)
-            case t.Spawn():
-                self._attempt = self._new_attempt(action.assignment)
-                self._attempt.spawn()
-            case t.SetAside():
-                self._keep(action)
-            case t.Discard():
-                attempt = self._attempt or self._new_attempt(action.assignment)
-                attempt.discard(job_over=action.job_over)
-                self._attempt = None
-            case t.Persist():
-                self._persist(action.saved)
-            case t.WakeAt():
-                self._wake_at = action.at
-            case t.Say():
-                log.log(logging.WARNING if action.warning else logging.INFO, "%s", action.text)
-            case t.Exit():
-                self._exit = action
-            case _:
-                self._order(action)
+    def _wake(self, at: float | None) -> None:
+        self._wake_at = at
 
-    def _order(
-        self, action: t.Pack | t.StopTrainer | t.KillTrainer | t.PauseTrainer | t.ResumeTrainer
-    ) -> None:
-        if isinstance(action, t.Pack):  # perhaps what a trainer of an earlier session made
-            self._attempt = self._new_attempt(action.assignment)
-            self._attempt.pack()
-            return
-        if self._attempt is None:  # a delivery of an earlier session has no trainer
-            return
-        match action:
-            case t.StopTrainer():
-                self._attempt.stop()
-            case t.KillTrainer():
-                self._attempt.kill()
-            case t.PauseTrainer():
-                self._attempt.pause()
-            case t.ResumeTrainer():
-                self._attempt.resume()
+    def _leave(self, action: t.Exit) -> None:
+        self._exit = action
 
     def _new_attempt(self, assignment: t.Assignment) -> Attempt:
         resume = self._disk.resume_folder(assignment.job_id)
@@ -272,21 +236,6 @@ class TrainerWorker:
             ),
             measure_s=measure_s(assignment, self._options.settings),
         )
-
-    def _beginning(self) -> t.Begin:
-        """Load what the last session knew, and what it left."""
-        saved = self._disk.load()
-        try:
-            backlog = self._outbox.recover()
-        except OSError as error:
-            log.warning("%s cannot be read: %s", self._outbox.folder, error)
-            backlog = []
-        found = (
-            t.Found() if saved.assignment is None else self._new_attempt(saved.assignment).found()
-        )
-        in_hand = None if saved.assignment is None else saved.assignment.claim_id
-        others = tuple(one for one in backlog if one.claim_id != in_hand)
-        return t.Begin(saved, found, others)
 
     def _persist(self, saved: t.Saved) -> None:
         try:

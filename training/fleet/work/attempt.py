@@ -69,6 +69,13 @@ class Places:
     reports: Path
 
 
+def found(outbox: Outbox, assignment: t.Assignment, log: Path, end: Path) -> t.Found:
+    """Find what an earlier session's trainer printed, and how it ended if it did."""
+    printed = outbox.adopt(assignment, log).total
+    words = outbox.last(assignment.claim_id, LAST_WORDS)
+    return t.Found(ended=end_on_record(end), printed=printed, last_words=words)
+
+
 class Attempt:
     """Carries out what the state machine wants done with the trainer of one assignment."""
 
@@ -155,9 +162,7 @@ class Attempt:
             folders = self._folders
         except BadSpecError:
             return t.Found()
-        printed = self._outbox.adopt(self.assignment, folders.log).total
-        words = self._outbox.last(self.assignment.claim_id, LAST_WORDS)
-        return t.Found(ended=end_on_record(folders.end), printed=printed, last_words=words)
+        return found(self._outbox, self.assignment, folders.log, folders.end)
 
     # ── the trainer ─────────────────────────────────────────────────────────────────────────
 
