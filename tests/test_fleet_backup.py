@@ -297,6 +297,11 @@ def test_a_database_is_put_in_place_on_a_disk_without_links(
         place_database(new, db, 1.0)
     Path(f"{new}-wal").unlink()
     monkeypatch.setattr(os, "link", refused)
+    earlier = place_database(new, db, 1.0)
+    for number in (2, 3):  # of the same moment
+        new.write_bytes(b"")
+        assert place_database(new, db, 1.0) == Path(f"{earlier}-{number}")
+    new.write_bytes(b"")
     aside = place_database(new, db, 1.0)
     assert aside is not None
     assert aside.exists()

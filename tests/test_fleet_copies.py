@@ -361,3 +361,14 @@ def test_of_many_late_sessions_the_one_that_works_is_never_forgotten() -> None:
     assert line.current == "0000000999-a"
     assert line.current in line.heard
     assert len(line.heard) == SESSIONS_KEPT
+
+
+def test_how_long_a_session_was_silent_outlasts_a_restart_of_the_receiver(
+    service: Service, queue: JobQueue, clock: FakeClock
+) -> None:
+    Worker(service, 9, "aa").ask()
+    anew = Service(queue, Always())
+    pass_time(anew, clock)
+    restored = Worker(anew, 5, "bb")
+    assert restored.ask().ask_again
+    assert restored.ask().job_id is not None, "its past need not be silent for another lease"

@@ -72,6 +72,15 @@ def test_every_statement_says_why_and_is_used_somewhere() -> None:
     assert unused == []
 
 
+def test_a_copy_that_cannot_be_made_leaves_nothing_behind(
+    db: SqliteDatabase, tmp_path: Path
+) -> None:
+    db.connection.close()
+    with pytest.raises(DatabaseError, match="closed"):
+        db.copy_to(tmp_path / "copy")
+    assert not list(tmp_path.glob("copy*"))
+
+
 @pytest.mark.parametrize(
     ("table", "column", "values"),
     [("jobs", "status", JobStatus), ("attempts", "end_reason", EndReason)],

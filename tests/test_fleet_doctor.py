@@ -411,7 +411,8 @@ def test_the_lines_that_are_stored_are_told(state: State) -> None:
     change(state, f"UPDATE attempts SET log_next = 7 WHERE job_id = {FAILS}")
     change(
         state,
-        f"INSERT INTO log_chunks (job_id, attempt, first, count, text) VALUES ({FAILS}, 1, 2, 3, 'x')",
+        "INSERT INTO log_chunks (job_id, attempt, first, count, text) VALUES "
+        f"({FAILS}, 1, 2, 1, 'x'), ({FAILS}, 1, 3, 2, 'y')",
     )
     (finding,) = [each for each in found(state) if each.check == "output"]
     assert "5 lines of output are stored, and 7 are counted" in finding.problem

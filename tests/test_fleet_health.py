@@ -602,3 +602,15 @@ def test_a_step_of_the_clock_that_could_not_be_written_is_found_again() -> None:
     assert job.heartbeat_at == pytest.approx(seen - 86_400), "it moved along, once"
     assert fleet.service.known_hosts()[0].last_seen == pytest.approx(seen - 86_400)
     fleet.queue.close()
+
+
+def test_deaths_without_a_word_take_a_host_out_as_well(fleet: Fleet) -> None:
+    for _ in range(3):
+        reply = fleet.ask()
+        attempt = fleet.queue.attempt(reply.claim_id or "")
+        assert attempt is not None
+        job = fleet.queue.get(attempt.job_id)
+        assert job is not None
+        fleet.queue.settle(job, attempt, R.TRAINER_FAILED)
+        fleet.queue.weigh(attempt.claim_id)
+    assert "pi" in fleet.out()

@@ -872,3 +872,27 @@ def test_a_name_is_that_of_the_job_in_the_plan(queue: JobQueue) -> None:
     assert queue.named("befor") == [("before", "gbt")], "the other by its id"
     queue.sync_from_manifest([])
     assert len(queue.named("gbt")) == 2, "neither is in the plan"
+
+
+def test_a_call_that_names_a_job_is_told_how_many_others_it_nearly_hit(queue: JobQueue) -> None:
+    queue.sync_from_manifest([a_job("one"), a_job("two")])
+    for name in ("two", "two-more", "tw", "tx"):
+        queue.sync_from_manifest([a_job("other") | {"name": name, "job_id": f"other-{name}"}])
+    assert queue.near("two", "id-two") == 2, "another of that name, and one that begins so"
+    assert queue.near("other-tw", "other-two") == 2, "ids, and one that is the text itself"
+    assert queue.near("nobody", "id-two") == 0
+
+
+def test_what_is_asked_for_one_row_reads_one(queue: JobQueue) -> None:
+    """However long the queue is, or the audit."""
+    queue.sync_from_manifest([a_job(name) for name in "abc"])
+    class_id = queue.db.all("pending_classes")[0]["class_id"]
+    heads = queue.db.all("head", class_id=class_id, avoid_host="", below=99)
+    for seq in (1, 2, 3):
+        row = {"before": None, "after": None, "digest": "", "who": "x", "act": "x", "subject": "x"}
+        queue.db.run("add_audit", seq=seq, at=0.0, **row)
+        artifact = {"artifact_id": "0" * 64, "model": "gbt", "mode": "m", "size": 1, "now": 0.0}
+        claim(queue)
+        queue.db.run("add_artifact", job_id=f"id-{'abc'[seq - 1]}", attempt=1, **artifact)
+    artifacts = queue.db.all("artifact", artifact_id="0" * 64)
+    assert len(heads) == len(artifacts) == len(queue.db.all("audit_head")) == 1

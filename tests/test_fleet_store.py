@@ -23,6 +23,8 @@ from training.files import HELD_S, LocalFs
 from training.fleet.storage.errors import Fenced, NotStored, StoreError, StoreFull, StoreUnavailable
 from training.fleet.storage.incoming import Part
 from training.fleet.storage.index import IndexRow
+from training.fleet.storage.mark import read_mark, write_mark
+from training.fleet.storage.room import Room
 from training.fleet.store import ArtifactStore
 
 ROOT = Path("/models")
@@ -497,3 +499,25 @@ def test_local_disk_refuses_to_replace(tmp_path: Path) -> None:
     with pytest.raises(FileExistsError):
         LocalFs().rename_new(tmp_path / "one", tmp_path / "two")
     assert (tmp_path / "two").read_text() == "two"
+
+
+def test_what_is_on_its_way_to_the_disk_is_room_no_more() -> None:
+    room = Room(ROOT, MemoryFs(capacity=1000), reserve_bytes=100)
+    assert room.has(900)
+    with room.writing(500):
+        assert room.has(400)
+        assert not room.has(401)
+        with pytest.raises(StoreFull), room.writing(401):
+            pass
+    assert room.has(900)
+
+
+def test_whose_store_it_is_outlasts_a_power_cut() -> None:
+    chance = random.Random(22)
+    for _ in range(20):
+        fs = MemoryFs()
+        fs.mkdir(ROOT / "incoming")
+        for folder in (ROOT, *ROOT.parents):
+            fs.sync_folder(folder)
+        write_mark(fs, ROOT, ROOT / "incoming" / "mark.part", "0" * 32)
+        assert read_mark(fs.after_power_cut(chance), ROOT) == "0" * 32

@@ -180,6 +180,19 @@ def test_a_log_is_read_from_any_line_on(fleet: Looking) -> None:
     assert not fleet.views.log("id-one").live
 
 
+def test_a_long_log_is_read_page_by_page(fleet: Looking, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("training.fleet.views.LOG_PAGE_CHUNKS", 2)
+    fleet.plan(a_job("one"))
+    claim_id = fleet.claim()
+    for n in range(5):
+        fleet.service.heartbeat("id-one", a_beat(claim_id, log=some_lines(str(n), first=n)))
+    after, pages = 0, []
+    while (reply := fleet.views.log("id-one", after=after)).lines:
+        pages.append("".join(reply.lines))
+        after = reply.next
+    assert pages == ["01", "23", "4"]
+
+
 def test_each_attempt_has_its_own_log(fleet: Looking) -> None:
     fleet.plan(a_job("one"))
     assert fleet.views.log("id-one").lines == [], "before its first attempt"

@@ -342,6 +342,21 @@ def test_silence_pauses_at_four_fifths_of_the_lease_and_an_answer_resumes() -> N
     assert worker.wants(t.ResumeTrainer)
 
 
+def test_unanswered_heartbeats_are_repeated_soon_and_then_ever_more_seldom() -> None:
+    worker = Worker(chance=1.0).running()
+    while not worker.wants(t.SendBeat):
+        worker.wake()
+    pauses = []
+    for _ in range(8):
+        at = worker.now
+        worker.take(t.NotAnswered(call=worker.wanted(t.SendBeat).call, detail="down"))
+        while not worker.wants(t.SendBeat):
+            worker.wake()
+        pauses.append(worker.now - at)
+    assert pauses[:4] == [2.0, 4.0, 8.0, 16.0]
+    assert pauses[-2:] == [30.0, 30.0], "as seldom as heartbeats are sent"
+
+
 def test_silence_changes_nothing_by_default() -> None:
     worker = Worker().running()
     for _ in range(100):
