@@ -372,3 +372,17 @@ def test_how_long_a_session_was_silent_outlasts_a_restart_of_the_receiver(
     restored = Worker(anew, 5, "bb")
     assert restored.ask().ask_again
     assert restored.ask().job_id is not None, "its past need not be silent for another lease"
+
+
+def test_who_was_heard_before_a_claim_after_a_restart_was_not_silent(
+    service: Service, queue: JobQueue, clock: FakeClock
+) -> None:
+    present = Worker(service, 9, "aa")
+    present.ask()
+    present.service = anew = Service(queue, Always())
+    for _ in range(7):
+        pass_time(anew, clock, 100)
+        assert present.beat()
+    restored = Worker(anew, 5, "bb")
+    assert restored.ask().ask_again
+    assert restored.ask().ask_again

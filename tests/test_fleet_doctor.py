@@ -339,6 +339,11 @@ def test_many_of_a_kind_become_a_count() -> None:
     report.add(Finding("live", f"job {n}", "look") for n in range(SHOWN_MAX + 5))
     assert len(report.findings) == SHOWN_MAX + 1
     assert report.findings[-1].problem == "there are 5 more of this kind"
+    halves = Report()
+    for first in (0, SHOWN_MAX - 1):
+        halves.add(Finding("live", f"job {first + n}", "look") for n in range(SHOWN_MAX - 1))
+    assert len(halves.findings) == SHOWN_MAX + 1
+    assert halves.findings[-1].problem == f"there are {SHOWN_MAX - 2} more of this kind"
 
 
 # ── the store ───────────────────────────────────────────────────────────────────────────────
@@ -388,9 +393,10 @@ def test_lines_of_the_index_that_may_be_still_to_come(state: State) -> None:
         new = {**line, "artifact_id": "9" * 64, "stored_at": time.time() - age_s}
         index.write_bytes(whole + json.dumps(new).encode() + b"\n")
         assert ("index" in checks(state)) is strange, age_s
-    index.write_bytes(whole + b"junk\n")
-    (finding,) = found(state)
-    assert "has 1 lines that the database does not" in finding.problem
+    for again in (b"junk\n", whole.splitlines(keepends=True)[0]):
+        index.write_bytes(whole + again)
+        (finding,) = found(state)
+        assert "has 1 lines that the database does not" in finding.problem
 
 
 def test_each_delivery_is_known_once_by_what_became_of_it(state: State) -> None:

@@ -52,7 +52,10 @@ def test_a_link_in_the_store_is_named_and_not_followed(
     (link,) = (each for each in findings if each.check == "links")
     assert link.problem == f"{path} is a link to {elsewhere}, which is not followed"
     disk = Unlinked(state.models)
-    behind = path / "x" if elsewhere.is_dir() else path
+    behind = path / "x" / "y" if elsewhere.is_dir() else path
+    if elsewhere.is_dir():
+        (elsewhere / "x").mkdir()
+        (elsewhere / "x" / "y").touch()
     assert disk.size(behind) is None
     assert disk.names(path) == []
     for look in (lambda: list(disk.read(behind)), lambda: disk.modified_at(behind)):

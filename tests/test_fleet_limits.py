@@ -67,6 +67,10 @@ SAID = {
 }  # fmt: skip
 
 
+def test_one_look_reads_all_the_output_that_may_wait_and_what_came_meanwhile() -> None:
+    assert output.POLLS_A_LOOK * output.READ_BYTES > output.QUEUE_BYTES
+
+
 @pytest.mark.parametrize("page", SAID)
 def test_a_page_tells_the_figures_of_the_code(page: str) -> None:
     text = " ".join((DOCS / page).read_text(encoding="utf-8").split())

@@ -896,3 +896,41 @@ def test_what_is_asked_for_one_row_reads_one(queue: JobQueue) -> None:
         queue.db.run("add_artifact", job_id=f"id-{'abc'[seq - 1]}", attempt=1, **artifact)
     artifacts = queue.db.all("artifact", artifact_id="0" * 64)
     assert len(heads) == len(artifacts) == len(queue.db.all("audit_head")) == 1
+
+
+def test_a_page_of_jobs_reads_a_page(queue: JobQueue) -> None:
+    queue.sync_from_manifest([a_job(name) for name in "abc"])
+    assert len(queue.db.all("jobs_page", after=0, most=2)) == 2
+    assert len(queue.db.all("jobs_page_status", status="pending", after=0, most=2)) == 2
+
+
+def test_progress_of_a_message_that_comes_again_is_not_taken(queue: JobQueue) -> None:
+    queue.sync_from_manifest([a_job("one")])
+    claim(queue)
+    (attempt,) = queue.attempts("id-one")
+    for seq, step in ((3, 1), (3, 2), (2, 3)):
+        queue.note_progress(attempt, seq, {"step": step})
+    assert queue.attempts("id-one")[0].progress == {"step": 1}
+
+
+def test_what_was_cancelled_is_told_in_the_order_of_the_plan(queue: JobQueue) -> None:
+    jobs = [a_job(name) for name in "abc"]
+    queue.sync_from_manifest(jobs)
+    for name in "cab":
+        queue.cancel(f"id-{name}")
+    assert [edit.name for edit in queue.sync(jobs).edits] == ["a", "b", "c"]
+
+
+def test_a_host_that_must_wait_is_told_of_the_first_job_that_it_may_have_again(
+    queue: JobQueue, clock: FakeClock
+) -> None:
+    queue.sync_from_manifest([a_job("one"), a_job("two")])
+    for job_id, left_s in (("id-one", 90.0), ("id-two", 40.0)):
+        queue._conn.execute(
+            "UPDATE jobs SET avoid_host = 'pi', avoid_until = ? WHERE job_id = ?",
+            (clock.now() + left_s, job_id),
+        )
+    other = Fleet(alive=(a_host("desktop"),))
+    answer = queue.grant(a_host("pi"), Claimant(), other)
+    assert isinstance(answer, NoJob)
+    assert answer.retry_after_s == 40.0

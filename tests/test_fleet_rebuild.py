@@ -5,9 +5,11 @@ from __future__ import annotations
 import io
 import json
 import shutil
+import time
 from pathlib import Path
 
 import pytest
+from fakes import FakeClock
 from receiver_running import Receiver, job_id
 from recovery_builders import (
     JOBS,
@@ -91,8 +93,12 @@ def test_completed_jobs_come_back_with_their_artifacts_and_the_others_wait(state
 
 def test_the_history_that_is_known_is_told_with_its_times(state: State) -> None:
     granted = dict(rows(state, "SELECT claim_id, granted_at FROM attempts"))
+    finished = "SELECT name, finished_at FROM jobs WHERE status = 'completed'"
+    before = dict(rows(state, finished))
     lose_database(state)
-    anew(state)
+    rebuild(state, PLAN, FakeClock(time.time() + 3000.0))
+    for name, at in rows(state, finished):
+        assert abs(at - before[name]) < 5, "when it was delivered, not when it was rebuilt"
     events = rows(
         state,
         "SELECT transition, to_status, attempt, detail FROM events "

@@ -219,6 +219,12 @@ def test_a_request_whose_attempt_has_ended_is_not_answered_with_a_dead_claim(
     receiver.service.fail("id-one", a_failure(claim_id))
     said = refused(Slug.LEASE_SUPERSEDED, lambda: receiver.granted(request_id="r1"))
     assert "trainer_failed" in said
+    receiver.clock.advance(100)
+    other = receiver.granted("desktop")
+    receiver.service.heartbeat("id-one", a_beat(other))
+    crashed = a_worker_claim(request_id="r1", session=2)
+    said = refused(Slug.LEASE_SUPERSEDED, lambda: receiver.claim(crashed))
+    assert "trainer_failed" in said, "how its own attempt ended, though another runs"
     receiver.service.cancel("two")
     assert receiver.queue.counts()["claimed"] == 0
 

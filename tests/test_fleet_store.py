@@ -501,6 +501,24 @@ def test_local_disk_refuses_to_replace(tmp_path: Path) -> None:
     assert (tmp_path / "two").read_text() == "two"
 
 
+def test_a_write_goes_on_where_the_system_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fs, write = LocalFs(), os.write
+    handle = fs.create(tmp_path / "file")
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "write", lambda to, data: write(to, data[:3]))
+        fs.write(handle, b"0123456789")
+    fs.close(handle)
+    assert (tmp_path / "file").read_bytes() == b"0123456789"
+
+
+def test_nothing_is_published_before_it_was_held_against_what_was_announced() -> None:
+    part = on_memory(MemoryFs()).open_part(CLAIM, SHA)
+    with pytest.raises(AssertionError, match="only a sealed part"):
+        part.move_to(ROOT / "there", replacing=False)
+
+
 def test_what_is_on_its_way_to_the_disk_is_room_no_more() -> None:
     room = Room(ROOT, MemoryFs(capacity=1000), reserve_bytes=100)
     assert room.has(900)

@@ -34,6 +34,7 @@ from training.fleet.trust.credentials import (
     Credentials,
     CredentialsError,
     new_request,
+    pinned,
     write_private,
 )
 from training.fleet.trust.identity import LOCAL, Channel, Method, Peer, Principal, Role
@@ -412,3 +413,11 @@ def test_a_renewal_of_its_own_certificate_that_fails_is_said_and_nothing_ends(
     (folder / "ca.key").chmod(0o600)
     security.tick()
     assert security.authority.server_is_current(security.names)
+
+
+def test_connections_to_a_receiver_are_of_tls_1_3_from_the_first_on(
+    folder: Path, tmp_path: Path
+) -> None:
+    assert pinned((folder / "ca.pem").read_text()).minimum_version is ssl.TLSVersion.TLSv1_3
+    with pytest.raises(CredentialsError, match=r"cannot be used \(No such file or directory\)"):
+        Credentials(tmp_path / "none").context()

@@ -438,7 +438,7 @@ def test_workers_show_what_they_can_do_hold_and_lack(fleet: Looking) -> None:
     plan = Plan(
         hosts={"pi": {"allow_jobs": ["gbt"]}},
         trainer_digests={"run": "new"},
-        trainer_models={"run": frozenset({"cnn"})},
+        trainer_models={"run": frozenset({"cnn", "mlp", "gru"})},
     )
     fleet.service.reload(jobs, plan)
     fleet.claim("pi", trainer_digests={"run": "old"})
@@ -448,7 +448,7 @@ def test_workers_show_what_they_can_do_hold_and_lack(fleet: Looking) -> None:
     fleet.claim("desktop")
     desktop, pi = fleet.views.workers().workers
     assert (pi.hostname, pi.jobs, pi.declared) == ("pi", ["one"], {"allow_jobs": ["gbt"]})
-    assert "update the checkout on pi" in (pi.obstacle or "")
+    assert "for cnn, gru, mlp; update the checkout on pi" in (pi.obstacle or "")
     assert "clone" in (pi.conflict or "")
     assert (desktop.jobs, desktop.declared, desktop.obstacle, desktop.conflict) == (
         [],

@@ -186,6 +186,15 @@ def test_instance_stays_and_sessions_count(tmp_path: Path) -> None:
     second.close()
 
 
+def test_a_first_start_complains_of_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = StateFolder(tmp_path)
+    assert folder.load() == t.Saved()
+    folder.close()
+    assert caplog.text == ""
+
+
 def test_second_worker_on_the_same_state_is_refused(tmp_path: Path) -> None:
     first = StateFolder(tmp_path)
     with pytest.raises(StateError, match="another worker uses the state directory"):
