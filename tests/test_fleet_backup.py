@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 from builders import a_capability
+from conformance.memory_fs import MemoryFs
 from fakes import FakeClock
 from receiver_running import Receiver, job_id
 from recovery_builders import (
@@ -42,7 +43,7 @@ from training.fleet.client import Superseded
 from training.fleet.commands.world import World
 from training.fleet.database_sqlite import SCHEMA_VERSION
 from training.fleet.recovery.backup import Backup, read_contents, snapshots
-from training.fleet.recovery.files import place_database
+from training.fleet.recovery.files import place_database, write_file
 from training.fleet.recovery.restore import Restore, Restored
 from training.fleet.state import RecoveryError, State
 from training.fleet.storage.locking import exclusive
@@ -328,6 +329,13 @@ def test_a_backup_of_an_older_version_is_brought_up_to_date(
     assert {each.check for each in found(new)} == {"bundles", "provenance"}
 
 
+def test_whatever_is_written_is_closed_again() -> None:
+    fs = MemoryFs()
+    fs.mkdir(Path("/there"))
+    write_file(fs, Path("/there/file"), b"content")
+    assert (b"".join(fs.read(Path("/there/file"))), fs._handles) == (b"content", {})
+
+
 # ── losses ──────────────────────────────────────────────────────────────────────────────────
 
 
@@ -475,6 +483,15 @@ def test_a_worker_goes_on_after_a_restore(state: State, folder: Path) -> None:
         with pytest.raises(Superseded):
             receiver.client("desk").heartbeat(runs, claim_id="unknown-to-the-copy", seq=9)
         assert receiver.client("pi").claim(a_capability()) is not None
+
+
+def test_provenance_that_is_sound_here_is_not_missed_in_the_backup(
+    state: State, folder: Path
+) -> None:
+    back_up(state, folder)
+    for sidecar in folder.rglob("provenance/*.json"):
+        flip(sidecar)
+    assert restore(folder, state, force=True).lost == []
 
 
 def test_a_cancelled_job_stays_cancelled(state: State, folder: Path) -> None:
