@@ -272,3 +272,11 @@ def test_full_disk_leaves_no_half_bundle(tmp_path: Path, monkeypatch: pytest.Mon
     with pytest.raises(OSError, match="No space left"):
         pack_mlp(tmp_path / "out", tmp_path / "b.tar.zst")
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_a_checkpoint_of_ones_own_trainer_goes_with_its_own_sidecar(tmp_path: Path) -> None:
+    leave(tmp_path, sha256=_sha(b"of another training"))
+    own = ["mlp_oracle.ckpt.json", "mlp_oracle.pt"]
+    with pytest.raises(BundleError, match="was not written with the sidecar beside it"):
+        pack(tmp_path, tmp_path, tmp_path / "b", model="own", mode="oracle", outputs=own)
+    assert not (tmp_path / "b").exists()

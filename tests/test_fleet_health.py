@@ -363,6 +363,19 @@ def test_what_died_before_is_given_back_and_the_last_word_stands(fleet: Fleet) -
     assert fleet.job("one").status == "failed"
 
 
+def test_a_loss_is_given_back_once(fleet: Fleet) -> None:
+    claims = []
+    for _ in range(3):
+        claims.append(fleet.ask("pi").claim_id or "")
+        attempt = fleet.queue.attempt(claims[-1])
+        assert attempt is not None
+        assert attempt.job_id == "id-one"
+        fleet.queue.settle(fleet.job("one"), attempt, R.HOST_LOST)
+    for _ in range(2):
+        fleet.queue.forgive(claims[:1])
+        assert fleet.job("one").host_losses == 2
+
+
 def test_a_release_lets_it_in_and_is_on_record(fleet: Fleet) -> None:
     fleet.fall_sick()
     reply = fleet.service.release("pi", "operator eve")

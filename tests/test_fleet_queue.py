@@ -934,3 +934,26 @@ def test_a_host_that_must_wait_is_told_of_the_first_job_that_it_may_have_again(
     answer = queue.grant(a_host("pi"), Claimant(), other)
     assert isinstance(answer, NoJob)
     assert answer.retry_after_s == 40.0
+
+
+@pytest.mark.parametrize("how", ["adopt", "readopt"])
+def test_a_host_that_is_heard_again_gives_back_its_own_loss_alone(
+    queue: JobQueue, how: str
+) -> None:
+    queue.sync_from_manifest([a_job("one")])
+    for _ in range(3):
+        assert claim(queue) is not None
+        job = queue.get("id-one")
+        assert job is not None
+        attempt = queue.attempts("id-one")[-1]
+        queue.settle(job, attempt, EndReason.HOST_LOST)
+    job, attempt = queue.get("id-one"), queue.attempts("id-one")[-1]
+    assert job is not None
+    assert job.host_losses == 3
+    if how == "adopt":
+        queue.adopt(job, attempt, "a" * 64)
+    else:
+        queue.readopt(job, attempt)
+    after = queue.get("id-one")
+    assert after is not None
+    assert after.host_losses == 2

@@ -197,6 +197,7 @@ def test_what_is_damaged_is_named_and_its_job_trained_again(state: State) -> Non
         lambda body: body.replace(b'"desk"', b'"desl"').replace(b'"pi"', b'"pj"'),
         lambda body: sealed(unsealed(body) | {"attempt": "1"}),
         lambda body: sealed(unsealed(body) | {"attempt": 2}),
+        lambda body: sealed(unsealed(body) | {"generation": 0}),
         lambda body: sealed(unsealed(body) | {"size": 1}),
         lambda body: b"[" * 100_000,
         lambda body: b"\xff" * 10,

@@ -318,6 +318,16 @@ def test_who_was_put_out_meanwhile_is_told_of_what(
     refused(slug, words, lambda: door.still(request, on_record=on_record))
 
 
+def test_what_is_on_record_is_asked_for_by_the_writer_alone() -> None:
+    """The database has one thread; a body is looked at by the event loop, piece by piece."""
+    door = a_door()
+    del door.registry.taken_back_on_record
+    request = a_request(principal=Principal(Method.TOKEN, "pi", "ada", ("x",)))
+    door.still(request)
+    with pytest.raises(AttributeError):
+        door.still(request, on_record=True)
+
+
 def test_whom_a_connection_is_taken_for() -> None:
     tls, digest = Peer(Channel.TLS, "f" * 64), "a" * 64
     assert a_door()._peer(a_request(tls)) == tls

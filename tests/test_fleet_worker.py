@@ -21,9 +21,10 @@ from odd_values import variants
 
 from training.fleet import describe
 from training.fleet.calls.transport import Response, TransportError
-from training.fleet.client import FleetClient
+from training.fleet.client import FleetClient, Refused
 from training.fleet.ended import Ended, EndKind
 from training.fleet.job import EndReason
+from training.fleet.protocol import Slug
 from training.fleet.supervise import CommandSpec, SpawnFailedError
 from training.fleet.work import types as t
 from training.fleet.work.attempt import DISK_FLOOR_BYTES, LOOK_S, MEASURE_S, Attempt, Places
@@ -630,6 +631,20 @@ def test_a_call_that_is_given_up_before_it_began_is_not_begun() -> None:
     assert isinstance(answer, t.NotAnswered)
     assert answer.call == 7
     assert asked == []
+
+
+def test_whatever_the_receiver_refuses_is_told_with_its_reason() -> None:
+    said: Queue[t.Event] = Queue()
+
+    def refuse(*_: object) -> None:
+        raise Refused(409, Slug.RESULT_CONFLICT, "no", {})
+
+    client = SimpleNamespace(about=refuse)
+    calls = Calls(client, client, {}, lambda *_: (0, ()), said.put)  # type: ignore[arg-type]
+    calls.send(t.SendFail(call=7, assignment=JOB, failure=Failure(EndReason.TRAINER_FAILED, "e")))
+    answer = said.get(timeout=30)
+    assert isinstance(answer, t.Refused)
+    assert (answer.call, answer.slug) == (7, Slug.RESULT_CONFLICT)
 
 
 def test_a_worker_passes_a_pause_on_and_begins_though_its_disk_does_not(

@@ -355,6 +355,9 @@ def test_unanswered_heartbeats_are_repeated_soon_and_then_ever_more_seldom() -> 
         pauses.append(worker.now - at)
     assert pauses[:4] == [2.0, 4.0, 8.0, 16.0]
     assert pauses[-2:] == [30.0, 30.0], "as seldom as heartbeats are sent"
+    worker.take(t.NotAnswered(call=worker.wanted(t.SendBeat).call, retry_after_s=120.0))
+    assert worker.state.work is not None
+    assert worker.state.work.beat_at == worker.now + 120.0, "or as seldom as it was asked to"
 
 
 def test_silence_changes_nothing_by_default() -> None:
