@@ -79,6 +79,8 @@ def test_a_copy_that_cannot_be_made_leaves_nothing_behind(
     with pytest.raises(DatabaseError, match="closed"):
         db.copy_to(tmp_path / "copy")
     assert not list(tmp_path.glob("copy*"))
+    with pytest.raises(DatabaseError, match="closed"):
+        db.foreign()
 
 
 @pytest.mark.parametrize(

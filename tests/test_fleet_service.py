@@ -952,3 +952,14 @@ def test_a_capability_of_other_types_is_refused_by_its_path(
     assert refused.value.slug is Slug.BAD_REQUEST
     assert f"$.capability.{path}: " in refused.value.detail
     assert receiver.service.known_hosts() == []
+
+
+def test_a_reason_that_nobody_may_report_is_told_which_may_be(receiver: Receiver) -> None:
+    claim_id = receiver.granted()
+    known = "interrupted, spawn_failed, trainer_failed, upload_failed, worker_shutdown"
+    for reason in ("host_lost", "bored"):
+        failure = a_failure(claim_id, reason=reason)
+        refused(Slug.BAD_REQUEST, lambda: receiver.service.fail("id-one", failure))  # noqa: B023
+        with pytest.raises(Refusal, match=f"expected one of {known}$"):
+            receiver.service.fail("id-one", failure)
+    assert receiver.status("one") == "claimed"

@@ -172,8 +172,9 @@ def suspect_job(
     hosts: list[str] = []
     for each in attempts:
         lost = each.end_reason is EndReason.HOST_LOST and not each.pardoned
-        if not lost or each.ended_at is None:
+        if not lost:
             continue
+        assert each.ended_at is not None, "what has a reason to have ended, has ended"
         seen = last_seen.get(each.host, 0.0)
         gone = seen <= each.ended_at and now - each.ended_at > policy.gone_s
         early = each.lived_s is not None and 0 <= each.lived_s <= policy.suspect_s
