@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from training.clock import Clock
 from training.crashpoint import crashpoint
-from training.fleet.catalogue import first_delivery, provenance_of
+from training.fleet import catalogue
 from training.fleet.database import Database
 from training.fleet.job import Attempt, Job
 from training.fleet.protocol import (
@@ -255,7 +255,7 @@ class Delivery:
         record: dict[str, Any] | None,
     ) -> Steps[int]:
         """Re-hash a bundle and lay down how the attempt came to it; its size."""
-        said = provenance_of(job, attempt, record, now=self._clock.now())
+        said = catalogue.provenance_of(job, attempt, record, now=self._clock.now())
 
         def lay_down() -> int:
             artifact = self._store.verify(artifact_id, model=job.model, mode=job.mode)
@@ -271,7 +271,7 @@ class Delivery:
 
     def _indexed(self, artifact_id: str, job_id: str, attempt: int) -> Steps[None]:
         """Add a new artifact's line after the commit. A failure fails nobody; the next tick mends the file."""
-        first = partial(first_delivery, self._reader, artifact_id)
+        first = partial(catalogue.first_delivery, self._reader, artifact_id)
         row = yield Look(lambda: first(job_id=job_id, attempt=attempt))
         if row is None:
             return
