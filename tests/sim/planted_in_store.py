@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from sim.mutate import Mutant
 from training.fleet.database import Writer
+from training.fleet.delivery import Delivery
 from training.fleet.ledger import Ledger
 from training.fleet.storage.incoming import Incoming, Part
 from training.fleet.store import ArtifactStore
@@ -31,6 +32,13 @@ STORE_BUGS = (
         "digest = self._hash.hexdigest()",
         "digest = sha256 or self._hash.hexdigest()",
         seed=8,
+    ),
+    Mutant(
+        "a completion lays no provenance down",
+        Delivery.complete,
+        "yield from self._proven(claim_id, job, attempt, request.artifact_id, record)",
+        "pass",
+        seed=0,
     ),
     Mutant(
         "the index gets a line for every upload",
