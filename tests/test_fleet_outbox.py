@@ -257,6 +257,28 @@ def test_a_file_that_could_not_be_begun_is_gone(
     assert every_line(printer.outbox, "c1") == numbered("a", "b")
 
 
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no limit on the size of files")
+def test_what_a_full_disk_took_in_part_is_cut_off_before_more_follows(printer: Printer) -> None:
+    """The system takes what fits and refuses the rest; what was taken must not stand between two records."""
+    import resource
+
+    printer.say("a")
+    (path,) = printer.outbox.folder.glob("*.jsonl")
+    size = path.stat().st_size
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size + 5, before[1]))
+        printer.say("b")
+        assert path.stat().st_size == size
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert every_line(printer.outbox, "c1") == numbered("a", "b"), "in memory"
+    printer.say("c")
+    assert every_line(printer.outbox, "c1") == numbered("a", "b", "c")
+    printer.restarted()
+    assert every_line(printer.outbox, "c1") == numbered("a", "b", "c")
+
+
 def test_files_are_of_one_size_and_begin_anew_when_they_are_full(printer: Printer) -> None:
     lines = [str(number) for number in range(FILE_LINES + 1)]
     printer.say(*lines[:FILE_LINES])

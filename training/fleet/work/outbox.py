@@ -159,11 +159,13 @@ class Outbox:
         if self.folder.is_dir() and not path.exists():  # somebody removed it
             self._begin_file(spool, next_line)
             path = self._path(spool.owner.claim_id, next_line)
-        with path.open("r+b") as file:
+        # Unbuffered: a buffer that a full disk did not take would stand in the way of the cut.
+        with path.open("r+b", buffering=0) as file:
             before = file.seek(0, os.SEEK_END)
+            rest = memoryview(_line([spool.position, spool.unwritten]))
             try:
-                file.write(_line([spool.position, spool.unwritten]))
-                file.flush()
+                while rest:
+                    rest = rest[file.write(rest) :]
             except OSError:
                 with suppress(OSError):
                     file.truncate(before)
