@@ -15,7 +15,7 @@ from conformance.database_suite import CHECKS, Connect, held, hosts, note
 
 from training.fleet import database
 from training.fleet.database import DatabaseError, DatabaseFull, DatabaseLost, Writer, statements
-from training.fleet.database_sqlite import SCHEMA_VERSION, SqliteDatabase
+from training.fleet.database_sqlite import SCHEMA_VERSION, SqliteDatabase, fold_log
 from training.fleet.job import EndReason, JobStatus
 from training.fleet.queue import JobQueue
 
@@ -338,3 +338,15 @@ def test_a_library_that_is_too_old_is_named(
     monkeypatch.setattr("sqlite3.sqlite_version_info", (3, 36, 9))
     with pytest.raises(DatabaseError, match="is too old, at least"):
         SqliteDatabase(tmp_path / "jobs.db")
+
+
+def test_what_stands_in_the_log_is_folded_into_the_file(db: SqliteDatabase, tmp_path: Path) -> None:
+    note(db, "pi")
+    alone = tmp_path / "copy" / "jobs.db"
+    alone.parent.mkdir()
+    for end in ("", "-wal"):
+        Path(f"{alone}{end}").write_bytes(Path(f"{db.path}{end}").read_bytes())
+    fold_log(alone)
+    assert [each.name for each in alone.parent.iterdir() if each.stat().st_size] == ["jobs.db"]
+    with closing(sqlite3.connect(alone)) as connection:
+        assert connection.execute("SELECT host FROM hosts").fetchall() == [("pi",)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -957,3 +958,12 @@ def test_a_host_that_is_heard_again_gives_back_its_own_loss_alone(
     after = queue.get("id-one")
     assert after is not None
     assert after.host_losses == 2
+
+
+def test_what_a_text_may_mean_is_told_in_the_order_of_the_plan_and_not_without_end(
+    queue: JobQueue,
+) -> None:
+    ids = [f"j{number:02d}" for number in random.Random(1).sample(range(99), 30)]
+    queue.sync_from_manifest([a_job("same") | {"job_id": job_id} for job_id in ids])
+    assert [job_id for job_id, _ in queue.named("j")] == ids[:20]
+    assert [job_id for job_id, _ in queue.named("same")] == ids[:20]

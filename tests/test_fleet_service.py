@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -34,6 +35,7 @@ from training.fleet.protocol import (
 )
 from training.fleet.queue import JobQueue
 from training.fleet.service import SPARE_HOSTS_KEPT, SPARE_HOSTS_STEP, Plan, Service
+from training.fleet.words import SET_ASIDE_TOLD
 
 A, B = "a" * 64, "b" * 64
 DAY = 86_400.0
@@ -963,3 +965,18 @@ def test_a_reason_that_nobody_may_report_is_told_which_may_be(receiver: Receiver
         with pytest.raises(Refusal, match=f"expected one of {known}$"):
             receiver.service.fail("id-one", failure)
     assert receiver.status("one") == "claimed"
+
+
+def test_what_a_host_says_of_finished_work_is_cut(receiver: Receiver) -> None:
+    aside = SetAsideWork(job_id="i" * 999, name="n" * 999, size=1, why="w" * 999)
+    receiver.claim(a_claim("pi", set_aside=[aside] * 99))
+    (row,) = receiver.queue.db.all("hosts_aside")
+    kept = json.loads(row["set_aside"])
+    assert len(kept) == SET_ASIDE_TOLD
+    assert [len(kept[0][member]) for member in ("job_id", "name", "why")] == [128, 64, 300]
+
+
+def test_what_names_of_data_sets_stand_for_is_kept_with_the_plan(receiver: Receiver) -> None:
+    for names in ({"processed": "a" * 64, "b" * 8: "b" * 64}, {"processed": "c" * 64}):
+        receiver.service.reload([a_job("one")], Plan(dataset_names=names))
+        assert receiver.queue.plan_datasets() == names
