@@ -219,6 +219,14 @@ def test_a_clock_that_begins_anew_tells_of_no_overlap():
     assert "if its times are on one clock, which was not assumed" in jitter.notes[0]
 
 
+def test_windows_that_never_begin_together_are_on_one_clock():
+    """Cut by their owner, and normalised one by one, so that their samples do not show it."""
+    own = kin_of(noise(), np.arange(40), t=4.0 * np.arange(40), window_s=10)
+    assert (np.unique(own.recording).size, own.overlapping) == (1, 40)
+    anew = kin_of(noise(), np.arange(40), t=4.0 * (np.arange(40) % 10), window_s=10)
+    assert np.unique(anew.recording).size == 40
+
+
 @settings(max_examples=25, deadline=None)
 @given(
     order=st.permutations(range(40)),

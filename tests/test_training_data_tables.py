@@ -441,6 +441,46 @@ def test_without_clock_and_rate_no_time_is_made_up(ingested):
     assert read_schema(ingested.out / "feature_schema_v1.json").time == "none"
 
 
+@pytest.mark.parametrize("other", [2.0, 0.5, 0.7])
+def test_a_rate_that_changes_inside_a_recording_is_refused(ingested, other):
+    """Steps of half the usual length are no break, so that windows of 4 s were said to be 8 s long."""
+    steps = np.r_[np.full(200, 1.0), np.full(100, other)]
+    rows = pl.DataFrame({"t": np.cumsum(steps), "label": np.arange(300) // 20 % 2, "x": noise(300)})
+    said = ingested.refused(rows, *CUT)
+    assert f"is sampled at {1 / other:.4g} Hz, the others at 1 Hz" in said
+    # Jitter of a third, and every tenth sample lost, are no other rate.
+    t = np.arange(300.0) + np.random.default_rng(0).uniform(-0.15, 0.15, 300)
+    steady = rows.with_columns(t=pl.Series(t)).filter(pl.int_range(300) % 10 != 3)
+    ingested.taken(steady, *CUT)
+
+
+def test_dates_say_whether_they_named_a_zone(ingested):
+    rows = recordings()
+    dates = pl.Series([dt.datetime(2026, 11, 20, tzinfo=dt.UTC)]) + (rows["t"] * 1000).cast(
+        pl.Int64
+    ).cast(pl.Duration("ms"))
+    texts = rows.with_columns(t=dates.dt.strftime("%Y-%m-%dT%H:%M:%S") + "+02:00")
+    assert ingested.taken(texts, *CUT)["understood"]["roles"]["t"] == "dates with a time zone"
+    assert (
+        ingested.load().t_start.min()
+        == rows["t"].min() + dt.datetime(2026, 11, 19, 22, tzinfo=dt.UTC).timestamp()
+    )
+    some = texts.with_columns(
+        t=pl.when(pl.int_range(pl.len()) < 9).then(pl.col("t").str.head(19)).otherwise("t")
+    )
+    assert "names a time zone in some rows and none in others" in ingested.refused(some, *CUT)
+    twice = rows.head(40).with_columns(t=pl.Series(dates.head(40).dt.strftime("%Y-%m-%d %H:%M:%S")))
+    twice = pl.concat([twice, twice.head(20)])
+    assert "clocks are set back (bring UTC)" in ingested.refused(twice, *CUT)
+
+
+def test_a_remark_before_the_names_is_refused_as_that(ingested):
+    path = ingested.tmp_path / "a.csv"
+    path.write_text("# mine\n" + recordings().write_csv())
+    assert ingest.main([str(path), "--out-dir", str(ingested.out), *CUT]) == 65
+    assert "begins with a remark (#)" in ingested.capsys.readouterr().err
+
+
 def test_dates_become_seconds(ingested):
     begin = dt.datetime(2026, 11, 20, tzinfo=dt.UTC)
     rows = recordings()

@@ -467,3 +467,18 @@ def test_no_times_no_pace():
     unknown = windows([0.0], ["a"], length=np.nan)
     assert pace(unknown) is None
     assert pace(windows(np.arange(9.0), ["a"] * 9, length=np.nan)) == Pace(1.0, "host")
+
+
+@pytest.mark.parametrize("reason", ["no interval was asked for (0 resamples)", None])
+def test_few_episodes_are_not_blamed_for_an_interval_that_nobody_asked_for(reason):
+    made = quiet_report()
+    made["metrics"]["test"]["auroc"] = {
+        "value": 0.9,
+        "ci95": None if reason else [0.4, 1.0],
+        "chance": {"counted": False, "p": 0.001, "ways": 5000},
+    } | ({"reason": reason} if reason else {})
+    said = verdict.verdict(made)
+    assert ("as good), but no interval was asked for (0 resamples)." in said) is (
+        reason is not None
+    )
+    assert ("on too few episodes to say by how much" in said) is (reason is None)

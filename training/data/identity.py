@@ -344,7 +344,8 @@ def _overlaps_in_time(
     """Pairs of recordings of one host whose windows overlap in time; how many windows; and whose clock is unclear.
 
     A host whose times are no dates, and half of whose recordings would overlap, restarts its clock with each: nothing
-    is known then. Where not even their beginnings are the same, that is unclear.
+    is known then, but for windows that are recordings of their own and never begin together: these have one clock.
+    Where the beginnings of longer ones are not the same, that is unclear.
     """
     known = np.isfinite(t_start) & np.isfinite(t_end)
     pairs: list[tuple[int, int]] = []
@@ -365,7 +366,9 @@ def _overlaps_in_time(
         if not found:
             continue
         mine, dated = np.unique(of[rows]), float(t_start[rows[0]]) >= EPOCH
-        if not dated and len({one for pair in found for one in pair}) * 2 > mine.size:
+        # A clock that begins anew with each of them would give windows that are recordings of their own one time.
+        apart = mine.size == rows.size and bool((np.diff(t_start[rows]) > slack).all())
+        if not (dated or apart) and len({one for pair in found for one in pair}) * 2 > mine.size:
             _, first = np.unique(of[rows], return_index=True)  # rows are in the order of time
             if np.ptp(t_start[rows[first]]) > slack:
                 unclear.append(str(name))

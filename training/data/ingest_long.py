@@ -34,6 +34,7 @@ from training.data.ingest_rows import (
     check_numbers,
     check_rates,
     check_recordings,
+    check_steady,
     codes,
     missing_columns,
     name_of,
@@ -233,6 +234,7 @@ def _cut_windows(rows: Rows, cut: Cut) -> _Windows:
     short, stretched = dict.fromkeys(rows.labels.names, 0), dict.fromkeys(rows.labels.names, 0)
     for name, members in zip(names.tolist(), recordings, strict=True):
         t = rows.t[members]
+        check_steady(rows, members, hz)
         edges = stretch_edges(t, label[members], hz)
         for low, high in pairwise(edges.tolist()):
             of = str(label[members[low]])

@@ -85,6 +85,8 @@ def _check_separator(path: Path, header: bytes) -> None:
         raise DataError(
             f"{path} is UTF-16 text: write it as UTF-8, with commas between the columns."
         )
+    if header.startswith(b"#"):
+        raise DataError(f"{path} begins with a remark (#): its first line must name the columns.")
     for sign, name in ((b";", "semicolons"), (b"\t", "tabs")):
         if sign in header and b"," not in header:
             raise DataError(
@@ -170,7 +172,11 @@ def read_rows(
 
 def strings(table: pl.DataFrame, column: str) -> NDArray[np.str_]:
     if table[column].null_count():
-        raise DataError(f"The column {column!r} has empty cells.")
+        empty = table[column].is_null()
+        raise DataError(
+            f"The column {column!r} has {empty.sum():,} empty cells, the first in row {empty.arg_true()[0] + 1}: "
+            "fill them, or leave these rows out (a line of remarks or totals is no row)."
+        )
     return table[column].cast(pl.String).to_numpy().astype(str)
 
 
@@ -244,9 +250,11 @@ def check_recordings(rows: Rows, group: NDArray[np.int64], what: str) -> None:
     rises = (np.diff(rows.t[order]) > 0) & (np.diff(group[order]) == 0)
     if equal.any() and rises.any():  # where none rises there is no clock, which is refused as that
         row = int(order[np.flatnonzero(equal)[0]])
+        local = ", or are local times of the night when clocks are set back (bring UTC)"
         raise DataError(
             f"Two rows of {name_of(rows, row)} have the time {rows.t[row]:.10g}: two recordings share the id "
-            "(add a column 'episode'), the table holds a copy, or its times are rounded."
+            "(add a column 'episode'), the table holds a copy, or its times are rounded"
+            f"{local if rows.t_role == times.NO_ZONE else ''}."
         )
     file_order = np.argsort(group, kind="stable")
     edges = np.flatnonzero(np.diff(group[file_order])) + 1
@@ -320,6 +328,17 @@ def check_rates(rows: Rows, group: NDArray[np.int64], hz: float, *, said: bool) 
         else:
             steps |= {name_of(rows, first[int(n)]): odd[n] for n in mine if n in odd}
     times.check_rates(steps, hz, said)
+
+
+def check_steady(rows: Rows, members: NDArray[np.int64], hz: float) -> None:
+    """Refuse a recording, its rows in the order of time, that changes its rate on the way. Raises DataError."""
+    assert rows.t is not None
+    other = times.other_rate(rows.t[members], hz)
+    if other is not None:
+        raise DataError(
+            f"A part of the rows of {name_of(rows, int(members[0]))} is sampled at {other:.4g} Hz, the others at "
+            f"{hz:g} Hz: bring all to one rate, or ingest the parts apart."
+        )
 
 
 def rate_of(rows: Rows, cut: Cut, group: NDArray[np.int64]) -> float:

@@ -252,7 +252,11 @@ def without_missing(windows: Ingested, *, drop: bool) -> Ingested:
         )
     if not finite.any():
         raise DataError("Every window holds a value that is not a finite number: nothing is left.")
-    note = f"{bad} windows with values that are not finite numbers were left out."
+    # What is missing where one class is tells that class, or leaves nothing of it.
+    lost = Counter(windows.label[~finite].tolist())
+    total = Counter(windows.label.tolist())
+    of = " and ".join(f"{lost[name]:,} of {total[name]:,} of {name}" for name in sorted(lost))
+    note = f"{bad} windows with values that are not finite numbers were left out: {of}."
     return replace(windows.take(finite), notes=(*windows.notes, note))
 
 

@@ -19,22 +19,33 @@ Floats = NDArray[np.float64]
 
 UNITS = {"s": 1.0, "ms": 1e3, "us": 1e6, "ns": 1e9}
 DATES = r"^\d{4}-\d{2}-\d{2}"  # year first: of 03/04/2026 nobody knows the month
+NO_ZONE = "dates, read as UTC"  # a role
+ZONE = r":\d{2}(\.\d+)?\s*(Z|[+-]\d{2}(:?\d{2})?)$"
 EPOCH_S = (1e9, 4.1e9)  # 2001 to 2099
 STEP_MAX_S = 60.0  # between samples: more may be milliseconds
 UNLIKE = 10.0  # times by which two ways to the same length may differ
 RATE_LEAVE = 0.10  # share by which a recording's own rate may differ from the data set's
 STEPS_MIN = 3  # fewer show no rate
+BLOCK = 32  # steps in which a rate of its own shows through jitter and lost samples
 
 
 def from_column(column: pl.Series, unit: str | None, where: str) -> tuple[Floats, str]:
     """Seconds of a table's column ``t``, and what it was read as. ``unit`` as the user said it. Raises DataError."""
     if column.null_count():
         raise DataError(f"The column 't' of {where} has empty cells or values that are no times.")
+    zones = isinstance(column.dtype, pl.Datetime) and column.dtype.time_zone is not None
     if column.dtype == pl.String:
         numbers = column.cast(pl.Float64, strict=False)
         if numbers.null_count() == 0:
             column = numbers
         elif column.str.contains(DATES).all():
+            named = column.str.contains(ZONE)
+            zones = bool(named.all())
+            if named.any() and not zones:
+                raise DataError(
+                    f"The column 't' of {where} names a time zone in some rows and none in others: "
+                    "write all times in UTC."
+                )
             try:
                 column = column.str.to_datetime(time_zone="UTC")
             except pl.exceptions.PolarsError:
@@ -50,7 +61,8 @@ def from_column(column: pl.Series, unit: str | None, where: str) -> tuple[Floats
     if isinstance(column.dtype, pl.Datetime | pl.Duration):
         _no_unit(unit, where)
         count = column.to_physical().cast(pl.Float64).to_numpy()
-        role = "dates, read as UTC" if isinstance(column.dtype, pl.Datetime) else "durations"
+        dates = "dates with a time zone" if zones else NO_ZONE
+        role = dates if isinstance(column.dtype, pl.Datetime) else "durations"
         return count / UNITS[column.dtype.time_unit], role
     if not column.dtype.is_numeric():
         raise DataError(f"The column 't' of {where} must hold seconds, not {column.dtype}.")
@@ -64,7 +76,7 @@ def from_array(values: NDArray[Any], unit: str | None, where: str) -> tuple[Floa
         if np.isnat(values).any():
             raise DataError("The array 't' holds values that are not finite numbers.")
         kind = "datetime64[ns]" if values.dtype.kind == "M" else "timedelta64[ns]"
-        role = "dates, read as UTC" if values.dtype.kind == "M" else "durations"
+        role = NO_ZONE if values.dtype.kind == "M" else "durations"
         return values.astype(kind).astype(np.int64) / 1e9, role
     if values.dtype.kind in "US":
         return from_column(pl.Series("t", values.astype(str)), unit, where)
@@ -130,6 +142,19 @@ def check_rates(steps: Mapping[str, float], hz: float, said: bool) -> None:
         f"Sampled at {1 / steps[odd[0]]:.4g} Hz, but {others}: {', '.join(odd[:3])}{more}: "
         "bring all to one rate, or ingest them apart."
     )
+
+
+def other_rate(t: Floats, hz: float) -> float | None:
+    """Find the rate of a part of one recording's sorted times that is sampled otherwise than at ``hz``.
+
+    A part counts when it is long enough to show a rate, as its windows would span another time than they are said to.
+    """
+    steps = np.diff(t)
+    blocks = steps[: steps.size // BLOCK * BLOCK].reshape(-1, BLOCK) * hz
+    low, middle, high = np.quantile(blocks, (0.25, 0.5, 0.75), axis=1)
+    odd = (low > 1 + RATE_LEAVE) | (high < 1 - RATE_LEAVE)
+    beside = np.flatnonzero(odd[1:] & odd[:-1])  # one block alone may be an accident
+    return float(hz / middle[beside[0]]) if beside.size else None
 
 
 def check_unlike_hosts(steps: Mapping[str, float]) -> None:

@@ -57,8 +57,17 @@ class Facts:
 
     @property
     def not_certain(self) -> str:
+        return self._no_interval or "too few episodes to say how certain that is"
+
+    @property
+    def not_how_much(self) -> str:
+        return self._no_interval or "on too few episodes to say by how much"
+
+    @property
+    def _no_interval(self) -> str:
+        """The reason for no interval when it lies with the number of resamples; else empty."""
         reason = str(self.rank.get("reason", ""))
-        return reason if "resamples" in reason else "too few episodes to say how certain that is"
+        return reason if "resamples" in reason else ""
 
     @property
     def chance_refused(self) -> bool:

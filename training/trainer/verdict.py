@@ -108,8 +108,7 @@ RULES: tuple[Rule, ...] = (
         RANKING,
         "interval contains 0.5 or there is none; AUROC above 0.5 and chance refused by the exact test",
         Level.CAUTION,
-        "Better than chance (AUROC {auroc}; by chance 1 test in {odds} is as good), but on too few "
-        "episodes to say by how much.",
+        "Better than chance (AUROC {auroc}; by chance 1 test in {odds} is as good), but {not_how_much}.",
         lambda f: f.chance_refused,
     ),
     Rule(
