@@ -334,6 +334,11 @@ def test_a_database_of_another_version_or_with_other_tables(state: State) -> Non
     assert "the index attempts_one_live of attempts" in foreign.problem
 
 
+def test_a_slot_of_a_session_may_hold_a_job(state: State) -> None:
+    change(state, "UPDATE attempts SET session_id = 's', slot = 0 WHERE ended_at IS NULL")
+    assert "slots" not in checks(state)
+
+
 def test_many_of_a_kind_become_a_count() -> None:
     report = Report()
     report.add(Finding("live", f"job {n}", "look") for n in range(SHOWN_MAX + 5))
@@ -570,7 +575,7 @@ DAY = 86400.0
 @pytest.mark.parametrize(
     ("ends", "revoked", "said"),
     [
-        (10 * DAY, None, None),
+        (6 * DAY, None, None),
         (3 * DAY, None, "ends in 3 days"),
         (-3 * DAY, None, "ended 3 days ago"),
         (-90 * DAY, None, None),
@@ -587,7 +592,7 @@ def test_certificates_that_end(ends: float, revoked: float | None, said: str | N
 
 def test_tokens_that_end() -> None:
     row = {"name": "ada", "revoked_at": None}
-    near, far = {**row, "expires_at": EPOCH + DAY}, {**row, "expires_at": EPOCH + 80 * DAY}
+    near, far = {**row, "expires_at": EPOCH + DAY}, {**row, "expires_at": EPOCH + 8 * DAY}
     assert "24 h" in next(machine.tokens([near], EPOCH)).problem
     assert list(machine.tokens([near, far], EPOCH)) == []
 
@@ -599,6 +604,7 @@ def test_the_authority(tmp_path: Path) -> None:
     assert list(machine.authority(folder, clock.now())) == []
     Authority.open(folder, clock).renew_server(["127.0.0.1"])
     assert list(machine.authority(folder, clock.now())) == []
+    assert list(machine.authority(folder, clock.now() + 330 * DAY)) == []
     (ending,) = machine.authority(folder, clock.now() + 350 * DAY)
     assert "ends in 15 days" in ending.problem
     assert {each.check for each in machine.authority(folder, clock.now() + 3600 * DAY)} == {

@@ -627,3 +627,8 @@ def test_deaths_without_a_word_take_a_host_out_as_well(fleet: Fleet) -> None:
         fleet.queue.settle(job, attempt, R.TRAINER_FAILED)
         fleet.queue.weigh(attempt.claim_id)
     assert "pi" in fleet.out()
+
+
+def test_the_last_that_died_is_named(fleet: Fleet) -> None:
+    died = fleet.fall_sick()
+    assert f"the last was {died[-1]}" in fleet.out()["pi"].reason

@@ -980,3 +980,13 @@ def test_what_names_of_data_sets_stand_for_is_kept_with_the_plan(receiver: Recei
     for names in ({"processed": "a" * 64, "b" * 8: "b" * 64}, {"processed": "c" * 64}):
         receiver.service.reload([a_job("one")], Plan(dataset_names=names))
         assert receiver.queue.plan_datasets() == names
+
+
+def test_a_step_of_the_clock_that_nobody_has_looked_at_makes_no_host_silent(
+    receiver: Receiver,
+) -> None:
+    receiver.granted()
+    for step_s in (2 * POLICY.stale_after_s, -4 * POLICY.stale_after_s):
+        receiver.clock.step(step_s)
+        (pi,) = receiver.service.known_hosts()
+        assert receiver.service.alive(pi)
