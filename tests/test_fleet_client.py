@@ -24,7 +24,6 @@ from training.fleet.calls import answers as client_answers
 from training.fleet.calls.transport import HttpTransport, Response, TransportError, _Deadline
 from training.fleet.client import (
     Cancelled,
-    ClientError,
     Damaged,
     FleetClient,
     Grant,
@@ -426,15 +425,18 @@ def test_what_the_receiver_has_beyond_the_file_is_not_of_the_file(bundle: Path) 
     [
         (Response(409, {"x-problem": "lease_superseded"}), Superseded),
         (Response(410, {"x-problem": "job_cancelled"}), Cancelled),
+        (Response(409, {}), Superseded),
+        (Response(410, {}), Cancelled),
     ],
 )
-def test_a_dead_claim_costs_no_byte(
-    bundle: Path, answer: Response, kind: type[ClientError]
+def test_a_dead_claim_costs_no_byte_and_is_named(
+    bundle: Path, answer: Response, kind: type[client_answers.Answered]
 ) -> None:
     script = Script(answer)
     client, _ = client_of(script)
-    with pytest.raises(kind):
+    with pytest.raises(kind) as refused:
         client.upload_artifact("j", bundle)
+    assert refused.value.slug == ("lease_superseded" if kind is Superseded else "job_cancelled")
     assert [sent[0] for sent in script.sent] == ["HEAD"]
 
 

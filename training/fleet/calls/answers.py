@@ -87,6 +87,8 @@ _ERRORS: Mapping[Verdict, type[Answered]] = {
     Verdict.SUPERSEDED: Superseded,
     Verdict.CANCELLED: Cancelled,
 }
+# Older receivers, and proxies, may say it by the status alone.
+_SLUGS = {Verdict.SUPERSEDED: Slug.LEASE_SUPERSEDED, Verdict.CANCELLED: Slug.JOB_CANCELLED}
 
 
 def verdict(status: int, slug: str) -> Verdict:
@@ -237,4 +239,5 @@ def problem(answer: Response) -> Answered:
         extra["retry_after_s"] = max(0.0, min(300.0, float(answer.headers["retry-after"])))
     except (KeyError, ValueError):
         extra.pop("retry_after_s", None)
-    return _ERRORS[verdict(answer.status, slug)](answer.status, slug, detail, extra)
+    meant = verdict(answer.status, slug)
+    return _ERRORS[meant](answer.status, _SLUGS.get(meant, slug), detail, extra)

@@ -17,16 +17,14 @@ from typing import Any
 
 from training.crashpoint import crashpoint
 from training.fleet.client import (
-    Cancelled,
     FleetClient,
     Grant,
     Refused,
     Stranger,
-    Superseded,
     Unavailable,
 )
 from training.fleet.job import spec_hash
-from training.fleet.words import ID_PATTERN, Slug
+from training.fleet.words import ID_PATTERN
 from training.fleet.words import Action as Order
 from training.fleet.work import types as t
 
@@ -110,10 +108,6 @@ class Calls:
             event = self._exchange(with_lines(request, self._lines))
             crashpoint("worker.after", type(request).__name__)
             return event
-        except Superseded as error:
-            return t.Refused(call=call, slug=Slug.LEASE_SUPERSEDED, detail=str(error))
-        except Cancelled as error:
-            return t.Refused(call=call, slug=Slug.JOB_CANCELLED, detail=str(error))
         except Refused as error:
             return t.Refused(call=call, slug=error.slug, detail=str(error))
         except Stranger as error:
