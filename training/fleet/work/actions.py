@@ -6,42 +6,22 @@ The daemon (worker.py) and the simulation hand in their own parts; the order is 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Callable, Mapping
 
 from training.fleet.work import types as t
-from training.fleet.work.calls import Request
+from training.fleet.work.attempt import Attempt
+from training.fleet.work.calls import Calls
 from training.fleet.work.outbox import Outbox
 
 log = logging.getLogger("training.fleet.worker")
 
 
-class Requests(Protocol):
-    """The way to the receiver; answers come as events."""
-
-    def send(self, request: Request) -> None: ...
-
-    def abort(self, call: int) -> None: ...
-
-
-class InHand(Protocol):
-    """The trainer, the files and the bundle of one assignment; what comes of an order comes as an event."""
-
-    def found(self) -> t.Found: ...
-
-    def spawn(self) -> None: ...
-
-    def stop(self) -> None: ...
-
-    def kill(self) -> None: ...
-
-    def pause(self) -> None: ...
-
-    def resume(self) -> None: ...
-
-    def pack(self) -> None: ...
-
-    def discard(self, *, job_over: bool) -> None: ...
+_ORDERS: Mapping[type[t.Action], Callable[[Attempt], None]] = {
+    t.StopTrainer: lambda attempt: attempt.stop(),
+    t.KillTrainer: lambda attempt: attempt.kill(),
+    t.PauseTrainer: lambda attempt: attempt.pause(),
+    t.ResumeTrainer: lambda attempt: attempt.resume(),
+}
 
 
 class Actions:
@@ -49,10 +29,10 @@ class Actions:
 
     def __init__(
         self,
-        requests: Requests,
+        requests: Calls,
         outbox: Outbox,
         *,
-        attempt: Callable[[t.Assignment], InHand],
+        attempt: Callable[[t.Assignment], Attempt],
         persist: Callable[[t.Saved], None],
         set_aside: Callable[[t.SetAside], None],
         wake_at: Callable[[float | None], None],
@@ -62,7 +42,7 @@ class Actions:
         """``attempt`` makes the attempt of an assignment."""
         self._requests, self._outbox = requests, outbox
         self._new_attempt = attempt
-        self._attempt: InHand | None = None
+        self._attempt: Attempt | None = None
         self._persist, self._set_aside = persist, set_aside
         self._wake_at, self._say, self._leave = wake_at, say, leave
 
@@ -93,7 +73,7 @@ class Actions:
                 self._attempt.pack()
             case t.StopTrainer() | t.KillTrainer() | t.PauseTrainer() | t.ResumeTrainer():
                 if self._attempt is not None:  # a delivery of an earlier session has no trainer
-                    self._order(self._attempt, action)
+                    _ORDERS[type(action)](self._attempt)
             case t.Discard():
                 attempt = self._attempt or self._new_attempt(action.assignment)
                 attempt.discard(job_over=action.job_over)
@@ -110,17 +90,3 @@ class Actions:
                 self._leave(action)
             case _:
                 self._requests.send(action)
-
-    @staticmethod
-    def _order(
-        attempt: InHand, action: t.StopTrainer | t.KillTrainer | t.PauseTrainer | t.ResumeTrainer
-    ) -> None:
-        match action:
-            case t.StopTrainer():
-                attempt.stop()
-            case t.KillTrainer():
-                attempt.kill()
-            case t.PauseTrainer():
-                attempt.pause()
-            case t.ResumeTrainer():
-                attempt.resume()
