@@ -425,8 +425,7 @@ def test_what_the_receiver_has_beyond_the_file_is_not_of_the_file(bundle: Path) 
     [
         (Response(409, {"x-problem": "lease_superseded"}), Superseded),
         (Response(410, {"x-problem": "job_cancelled"}), Cancelled),
-        (Response(409, {}), Superseded),
-        (Response(410, {}), Cancelled),
+        (Response(410, {"x-problem": "gone"}), Cancelled),
     ],
 )
 def test_a_dead_claim_costs_no_byte_and_is_named(

@@ -87,7 +87,7 @@ _ERRORS: Mapping[Verdict, type[Answered]] = {
     Verdict.SUPERSEDED: Superseded,
     Verdict.CANCELLED: Cancelled,
 }
-# Older receivers, and proxies, may say it by the status alone.
+# Another receiver may say it by the status, under another name.
 _SLUGS = {Verdict.SUPERSEDED: Slug.LEASE_SUPERSEDED, Verdict.CANCELLED: Slug.JOB_CANCELLED}
 
 
