@@ -280,3 +280,9 @@ def test_a_checkpoint_of_ones_own_trainer_goes_with_its_own_sidecar(tmp_path: Pa
     with pytest.raises(BundleError, match="was not written with the sidecar beside it"):
         pack(tmp_path, tmp_path, tmp_path / "b", model="own", mode="oracle", outputs=own)
     assert not (tmp_path / "b").exists()
+
+
+def test_what_grows_while_it_is_packed_is_packed_as_it_was(tmp_path: Path) -> None:
+    with (tmp_path / "b").open("wb") as file:
+        writer = bundle._Writer(file)
+        assert writer._copy(io.BytesIO(b"seven bytes and more"), "n", 11) == _sha(b"seven bytes")

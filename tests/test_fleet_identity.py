@@ -219,8 +219,9 @@ def test_a_code_is_good_once_for_its_name_and_for_15_minutes(
     assert "too old" in said
 
 
-def test_a_new_code_voids_the_one_before(registry: Registry) -> None:
+def test_a_new_code_voids_the_one_before(registry: Registry, clock: FakeClock) -> None:
     first, second = (registry.invite(Role.HOST, "pi").code for _ in range(2))
+    assert registry.invite(Role.HOST, "other").expires_at == clock.now() + CODE_LIFE_S
     refused(Slug.JOIN_REFUSED, lambda: registry.check_code(Role.HOST, "pi", first, b""))
     registry.check_code(Role.HOST, "pi", second, b"")
 

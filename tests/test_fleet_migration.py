@@ -176,7 +176,7 @@ def test_rows_that_a_migration_would_leave_dangling_stop_it(old: Path) -> None:
         connection.execute("PRAGMA foreign_keys = OFF")
         connection.execute("DELETE FROM jobs WHERE job_id = 'id-runs'")
         connection.commit()
-    with pytest.raises(DatabaseError, match="restore a backup, or rebuild it"):
+    with pytest.raises(DatabaseError, match="names rows that do not exist"):
         SqliteDatabase(old)
     assert version(old) == 1
 

@@ -19,7 +19,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from training.files import HELD_S, LocalFs
+from training.files import CHUNK_BYTES, HELD_S, LocalFs
 from training.fleet.storage.errors import Fenced, NotStored, StoreError, StoreFull, StoreUnavailable
 from training.fleet.storage.incoming import Part
 from training.fleet.storage.index import IndexRow
@@ -539,3 +539,26 @@ def test_whose_store_it_is_outlasts_a_power_cut() -> None:
             fs.sync_folder(folder)
         write_mark(fs, ROOT, ROOT / "incoming" / "mark.part", "0" * 32)
         assert read_mark(fs.after_power_cut(chance), ROOT) == "0" * 32
+
+
+def test_a_large_file_is_read_to_its_end(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"x" * (CHUNK_BYTES + 1))
+    assert [len(chunk) for chunk in LocalFs().read(tmp_path / "file")] == [CHUNK_BYTES, 1]
+
+
+def test_of_two_that_take_an_upload_over_at_once_one_writes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    store, quicker = on_memory(MemoryFs()), list[Part]()
+    first = store.open_part(CLAIM, SHA)
+
+    def fence() -> None:
+        monkeypatch.undo()
+        first.fence()
+        quicker.append(store.open_part(CLAIM, SHA))
+
+    monkeypatch.setattr(first, "fence", fence)
+    last = store.open_part(CLAIM, SHA)
+    last.write(b"x")
+    with pytest.raises(Fenced):
+        quicker[0].write(b"y")

@@ -15,8 +15,8 @@ AREAS: dict[str, tuple[str, ...]] = {
     "service": ("service.py", "screening.py", "views.py"),
     "store": ("store.py", "storage", "../files.py"),
     "outbox": ("work/outbox.py", "work/disk.py", "work/backlog.py", "work/reports.py"),
-    "worker": ("worker.py", "worker_state.py", "work"),
-    "trust": ("trust",),
+    "worker": ("worker.py", "worker_state.py", "ended.py", "work"),
+    "trust": ("trust", "audit_chain.py"),
     "recovery": ("recovery",),
 }  # fmt: skip
 
