@@ -604,3 +604,18 @@ def test_trainer_that_hangs_is_stopped_and_said_to_hang(fleet: Fleet) -> None:
     first = fleet.job("job")["attempts"][0]
     assert first["end_reason"] == "trainer_failed"
     assert first["error"].startswith("it said nothing and used no CPU for")
+
+
+@given(st.lists(st.integers(0, LOG_LINE_CHARS_MAX), min_size=150, max_size=210))
+def test_a_message_holds_as_many_lines_as_fit(lengths: list[int]) -> None:
+    lines = tuple("x" * length for length in lengths)
+    sizes = [len(json.dumps(line)) + len(", ") for line in lines]
+    most = max(n for n in range(len(sizes) + 1) if sum(sizes[:n]) <= MESSAGE_BYTES_MAX)
+    assert fitting(lines) == lines[: min(most, LOG_LINES_MAX)]
+
+
+def test_a_message_may_be_full_to_the_last_byte() -> None:
+    lines = (
+        "x" * 396,
+    ) * 200  # with its quotes, a comma and a blank 400 bytes each, of which 100 fit
+    assert len(fitting(lines)) == MESSAGE_BYTES_MAX // 400 == 100
