@@ -293,6 +293,8 @@ def test_hosts_that_look_like_one_machine_are_said_and_so_is_a_split_between_the
     split = make_split(**where, y=np.arange(24) % 2, recipe="host", train_hosts=["h0"])
     assert len(split.notes) == 1
     assert "train host 'h0' and the test host 'h0.lan'" in split.notes[0]
+    turned = make_split(**where, y=np.arange(24) % 2, recipe="host", train_hosts=["h0.lan"])
+    assert "train host 'h0.lan' and the test host 'h0'" in turned.notes[0]
     both = ["h0", "h0.lan"]
     assert not make_split(**where, y=np.arange(24) % 2, recipe="host", train_hosts=both).notes
 

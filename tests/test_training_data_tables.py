@@ -454,6 +454,24 @@ def test_a_rate_that_changes_inside_a_recording_is_refused(ingested, other):
     ingested.taken(steady, *CUT)
 
 
+def test_values_of_another_size_on_one_host_are_noted(ingested):
+    rows = recordings().with_columns(x=pl.col("x").abs() + 1)
+    for factor, size in ((1000.0, "0 times the size"), (0.001, "about 1/")):
+        odd = pl.when(pl.col("host") == "c").then(pl.col("x") * factor).otherwise("x")
+        notes = ingested.taken(rows.with_columns(x=odd), *CUT)["understood"]["notes"]
+        (note,) = [note for note in notes if "another unit?" in note]
+        assert note.startswith("Values of x on c have about ")
+        assert size in note
+    assert not any("unit" in note for note in ingested.taken(rows, *CUT)["understood"]["notes"])
+
+
+def test_times_in_hours_are_refused(ingested):
+    hours = recordings().with_columns(t=pl.col("t") / 3600)
+    said = ingested.refused(hours, "--window-s", "0.003")
+    assert "t in hours or days has to become seconds first" in said
+    ingested.taken(hours, "--window-s", "0.003", "--t-unit", "s")
+
+
 def test_dates_say_whether_they_named_a_zone(ingested):
     rows = recordings()
     dates = pl.Series([dt.datetime(2026, 11, 20, tzinfo=dt.UTC)]) + (rows["t"] * 1000).cast(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import msgspec
 import numpy as np
 import polars as pl
 import pytest
@@ -269,6 +270,16 @@ def test_the_other_modes_schema_is_another_schema(tmp_path):
     whole = write(tmp_path)
     with pytest.raises(SchemaMismatch, match=r"mode|channels|features"):
         require_same(whole.for_mode("oracle"), whole.for_mode("realistic"))
+
+
+def test_channels_and_classes_that_are_lacking_are_named_with_the_way_out(tmp_path):
+    usual = write(tmp_path / "a", channels=specs(BOTH, BOTH, BOTH))
+    fewer = msgspec.structs.replace(usual, channels=usual.channels[:2])
+    with pytest.raises(SchemaMismatch, match=f"lack the channels {usual.channels[2].name}\\."):
+        require_same(usual, fewer)
+    quiet = msgspec.structs.replace(usual, label_map={"benign": 0})
+    with pytest.raises(SchemaMismatch, match="ingested with --labels benign,malicious"):
+        require_same(usual, quiet)
 
 
 def test_differences_are_found_at_their_depth():

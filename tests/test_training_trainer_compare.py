@@ -39,8 +39,12 @@ def test_the_gap_is_that_of_the_two_reports(trained: tuple[Path, Path, Path]) ->
     assert found["episodes"] == reported[0]["split"]["n"]["test"]["episodes"]
 
 
-def test_a_model_is_no_better_than_itself(trained: tuple[Path, Path, Path]) -> None:
+def test_a_model_is_no_better_than_itself(
+    trained: tuple[Path, Path, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
     data, oracle, _ = trained
+    assert command.main([str(oracle), str(oracle), str(data)]) == Exit.DONE
+    assert capsys.readouterr().out.endswith("Both are one and the same model.\n")
     gap = compare(judge(oracle, data), judge(oracle, data))["gap"]
     assert gap == {"value": 0.0, "ci95": [0.0, 0.0]}
 

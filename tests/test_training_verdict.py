@@ -20,7 +20,7 @@ from training.trainer import verdict
 from training.trainer.evaluate import Classes, Scored, evaluate, operating_point
 from training.trainer.report import build_report
 from training.trainer.scored import Pace, pace
-from training.trainer.sides import place_notes, sides_of
+from training.trainer.sides import order_notes, place_notes, sides_of
 
 PAGE = Path(__file__).parents[1] / "docs" / "evaluation.md"
 BINARY = Classes(("benign", "malicious"), ("benign",))
@@ -482,3 +482,30 @@ def test_few_episodes_are_not_blamed_for_an_interval_that_nobody_asked_for(reaso
         reason is not None
     )
     assert ("on too few episodes to say by how much" in said) is (reason is None)
+
+
+def test_recordings_of_attacks_made_after_all_quiet_ones_are_noted():
+    episode = np.repeat([f"e{number:02}" for number in range(16)], 3)
+    host = np.repeat(["a", "b"], 24)
+    t_start = 1000.0 * np.repeat(np.tile(np.arange(8), 2), 3) + np.tile([0.0, 1, 2], 16)
+    y = np.repeat(np.tile([0, 0, 0, 0, 1, 1, 1, 1], 2), 3)
+    said = order_notes(episode, host, t_start, y, BINARY)
+    assert "were made after those of benign ones on the same host (100% of the pairs)" in said[0]
+    assert "were made before" in order_notes(episode, host, -t_start, y, BINARY)[0]
+    turns = np.repeat(np.tile([0, 1], 8), 3)
+    assert order_notes(episode, host, t_start, turns, BINARY) == []
+    # A clock that begins anew with each recording, and three recordings of a kind, show nothing.
+    assert order_notes(episode, host, np.tile([0.0, 1, 2], 16), y, BINARY) == []
+    few = np.isin(episode, ["e00", "e01", "e02", "e04", "e05", "e06"])
+    assert order_notes(episode[few], host[few], t_start[few], y[few], BINARY) == []
+
+
+def test_calibration_on_as_few_episodes_as_a_promise_needs_carries_no_warning():
+    scores = np.linspace(0, 1, 19)
+    enough = Scored.build(y=[0] * 19, score=scores, episode=np.arange(19), host=["h"] * 19)
+    assert operating_point(enough, 0.05, classes=BINARY).warning is None
+    twice = Scored.build(
+        y=[0] * 36, score=np.linspace(0, 1, 36), episode=np.arange(36) // 2, host=["h"] * 36
+    )
+    warned = operating_point(twice, 0.05, classes=BINARY).warning
+    assert warned == "calibrated on 18 episodes; 19 would be needed to hold a target of 5 %"

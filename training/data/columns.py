@@ -38,6 +38,9 @@ BOTTOM, BOTTOM_LATER = (
 ROUNDING_MAX = 0.01  # of a channel's standard deviation
 
 
+OTHER_SIZE = 20.0  # times beyond all of the others
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
     """The user's word on columns: hidden from realistic, left out, totals, levels all the same, missing values."""
@@ -233,6 +236,42 @@ def _course(
     window = np.flatnonzero(later)
     low, before, after = bottom[window], values[window].max(axis=1), values[window + 1].min(axis=1)
     return "reset" if (after - low <= BOTTOM_LATER * (before - low)).all() else None
+
+
+def unlike_levels(
+    X: NDArray[np.float32], host: NDArray[np.str_], channels: Sequence[str]
+) -> list[str]:
+    """Name channels whose values on one host are all of another size than on each other host: another unit?
+
+    ``X`` is (N, C, T). Compared are the sizes of what is not zero, without the outermost twentieths.
+    """
+    names, of = np.unique(host, return_inverse=True)
+    rows = np.split(np.argsort(of, kind="stable"), np.cumsum(np.bincount(of))[:-1])
+    notes = []
+    for number, channel in enumerate(channels):
+        found = []
+        for name, mine in zip(names.tolist(), rows, strict=True):
+            size = np.abs(X[mine, number])
+            if (size > 0).any():
+                low, middle, high = np.quantile(size[size > 0], (0.05, 0.5, 0.95)).tolist()
+                found.append((middle, low, high, name))
+        found.sort()
+        if len(found) < 2:
+            continue
+        (first, _, first_high, least), (second, second_low, _, _) = found[:2]
+        (before, _, before_high, _), (last, last_low, _, most) = found[-2:]
+        if last_low > OTHER_SIZE * before_high:
+            notes.append((channel, most, f"{_round(last / before)} times"))
+        elif second_low > OTHER_SIZE * first_high:
+            notes.append((channel, least, f"1/{_round(second / first)} of"))
+    return [
+        f"Values of {channel} on {name} have about {size} the size of those elsewhere: another unit?"
+        for channel, name, size in notes
+    ]
+
+
+def _round(ratio: float) -> str:
+    return f"{float(f'{ratio:.2g}'):,.0f}"
 
 
 def judge(found: Suspects, wanted: Wanted) -> list[str]:

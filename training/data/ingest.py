@@ -22,7 +22,7 @@ from typing import NoReturn
 import msgspec
 import numpy as np
 
-from training.data.columns import Wanted, judge, suspects
+from training.data.columns import Wanted, judge, suspects, unlike_levels
 from training.data.dataset import other_data_set, remove_leftovers_of_build
 from training.data.errors import DataError
 from training.data.ingest_copies import without_copies
@@ -49,7 +49,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         if not args.pcp:
             windows = _judged(windows, _wanted(args))
         windows = without_copies(windows, allow=args.allow_copies)
-        windows = replace(windows, notes=(*windows.notes, *notes_on_hosts(windows.host.tolist())))
+        names = [channel.name for channel in windows.channels]
+        windows = replace(
+            windows,
+            notes=(
+                *windows.notes,
+                *notes_on_hosts(windows.host.tolist()),
+                *unlike_levels(windows.X, windows.host, names),
+            ),
+        )
         _say(args, f"{windows.X.shape[0]:,} windows read; describing them …")
         replaced = other_data_set(args.out_dir, built=False)
         schema, understood = write(windows, args.out_dir)

@@ -130,6 +130,18 @@ def require_same(expected: FeatureSchema, found: FeatureSchema) -> None:
     """Raise SchemaMismatch, naming the first field that differs, unless the two schemas are equal."""
     if expected.canonical() == found.canonical():
         return
+    lacking = [c.name for c in expected.channels if c.name not in {o.name for o in found.channels}]
+    if lacking:
+        raise SchemaMismatch(
+            f"The data were made under another schema: they lack the channels {', '.join(lacking)}."
+        )
+    known, own = expected.label_map, found.label_map
+    if own != known and set(own) <= set(known):
+        names = ",".join(sorted(known, key=known.__getitem__))
+        raise SchemaMismatch(
+            f"The data were made under another schema: their classes are {', '.join(own)}, where windows of your "
+            f"own are to be ingested with --labels {names}."
+        )
     where, want, have = first_difference(msgspec.to_builtins(expected), msgspec.to_builtins(found))
     raise SchemaMismatch(
         f"The data were made under another schema: {where} is {have!r} where {want!r} is expected."

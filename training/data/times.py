@@ -23,6 +23,7 @@ NO_ZONE = "dates, read as UTC"  # a role
 ZONE = r":\d{2}(\.\d+)?\s*(Z|[+-]\d{2}(:?\d{2})?)$"
 EPOCH_S = (1e9, 4.1e9)  # 2001 to 2099
 STEP_MAX_S = 60.0  # between samples: more may be milliseconds
+STEP_MIN_S = 0.0005  # less may be hours or days
 UNLIKE = 10.0  # times by which two ways to the same length may differ
 RATE_LEAVE = 0.10  # share by which a recording's own rate may differ from the data set's
 STEPS_MIN = 3  # fewer show no rate
@@ -115,10 +116,11 @@ def check_one_clock(t: Floats, host: NDArray[np.str_]) -> None:
 
 
 def check_step(step_s: float, unit: str | None, what: str) -> None:
-    """Refuse a step between samples that may be milliseconds. Raises DataError."""
-    if unit is None and step_s > STEP_MAX_S:
+    """Refuse a step between samples that may be milliseconds, hours or days. Raises DataError."""
+    if unit is None and not STEP_MIN_S <= step_s <= STEP_MAX_S:
+        more = " (t in hours or days has to become seconds first)" if step_s < STEP_MIN_S else ""
         raise DataError(
-            f"{what} are {step_s:,.6g} apart, if t counts seconds: say its unit with --t-unit s, ms, us or ns."
+            f"{what} are {step_s:,.6g} apart, if t counts seconds: say its unit with --t-unit s, ms, us or ns{more}."
         )
 
 

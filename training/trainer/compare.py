@@ -126,6 +126,7 @@ def compare(
         "hosts": sorted(set(scored[0].host.tolist())),
         "left_out": judged_on.left_out,
         "unknown": list(judged_on.unknown),
+        "same": a.document == b.document,
         "notes": [SAME_CHANNELS] if _same_channels(a, b) else [],
     }
 
@@ -229,6 +230,8 @@ def _in_words(found: dict[str, Any]) -> str:
             "windows; the checkpoint does not keep what it has seen."
         )
         return "\n".join(lines)
+    if found["same"]:
+        return "\n".join([*lines, "Both are one and the same model."])
     return "\n".join([*lines, _conclusion(found["gap"], names)])
 
 

@@ -28,7 +28,7 @@ from training.trainer.levels import Levels, baseline_scores
 from training.trainer.ranges import ranges_of
 from training.trainer.report import build_report, write_report
 from training.trainer.seen import keep
-from training.trainer.sides import place_notes, sides_of
+from training.trainer.sides import order_notes, place_notes, sides_of
 from training.trainer.task import Fitted, IntArray, Task
 
 NOTHING_HIDDEN = (
@@ -191,6 +191,13 @@ def _notes(args: TrainerArgs, inputs: Inputs, split: Split, levels: Levels | Non
     notes = [] if levels is None else levels.notes(inputs.host)
     test = split.test
     notes += place_notes(inputs.episode[test], inputs.t_start[test], inputs.y[test], inputs.classes)
+    notes += order_notes(
+        inputs.episode[test],
+        inputs.host[test],
+        inputs.t_start[test],
+        inputs.y[test],
+        inputs.classes,
+    )
     if args.mode is Mode.ORACLE and inputs.hides_nothing:
         notes.append(NOTHING_HIDDEN)
     return notes

@@ -17,6 +17,7 @@ from training.data.split import Recipe, Side, Split
 from training.trainer.scored import Classes, IntArray
 
 TELLING = 0.9  # AUROC of the place in a recording from which it is worth a note
+FEW_IN_ORDER = 4  # recordings of a kind: fewer may stand in order by accident
 NAMELESS = "unknown"  # the host of data that name none
 SHOWN = 5  # names in one sentence
 
@@ -119,6 +120,44 @@ def place_notes(
         f"In the test's recordings {words[MALICIOUS]} windows come {late} {words[BENIGN]} ones: how late a window "
         f"comes has an AUROC of {max(auroc, 1 - auroc):.2f} by itself, so that whatever drifts, fills or warms up in a "
         "recording tells them apart as well."
+    )
+    return [said]
+
+
+def order_notes(
+    episode: NDArray[np.str_],
+    host: NDArray[np.str_],
+    t_start: NDArray[np.float64],
+    y: IntArray,
+    classes: Classes,
+) -> list[str]:
+    """A sentence where recordings of malicious-like windows alone stand all late, or all early, on their hosts.
+
+    First a quiet week and then the attacks: what drifts from day to day then tells them apart, on every host.
+    """
+    ids, of = np.unique(episode, return_inverse=True)
+    alarming = np.bincount(of, weights=~classes.quiet(y)) / np.bincount(of)
+    begins = np.full(ids.size, np.inf)
+    np.minimum.at(begins, of, t_start)
+    on = host[np.unique(of, return_index=True)[1]]
+    won = pairs = loud = still = 0.0
+    for name in np.unique(on).tolist():
+        quiet = begins[(on == name) & (alarming == 0)]
+        other = begins[(on == name) & (alarming == 1)]
+        after = (other[:, None] > quiet) + 0.5 * (other[:, None] == quiet)
+        won, pairs = won + float(after.sum()), pairs + after.size
+        if after.size:
+            loud, still = loud + other.size, still + quiet.size
+    if not classes.benign or min(loud, still) < FEW_IN_ORDER or not np.isfinite(won):
+        return []
+    share = won / pairs
+    if max(share, 1 - share) < TELLING:
+        return []
+    words, late = classes.words(), "after" if share > 0.5 else "before"
+    said = (
+        f"Of the test's recordings those of {words[MALICIOUS]} windows were made {late} those of {words[BENIGN]} ones "
+        f"on the same host ({max(share, 1 - share):.0%} of the pairs), so that whatever changed from one to the next "
+        "tells them apart as well: record both kinds by turns."
     )
     return [said]
 
