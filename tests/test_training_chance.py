@@ -213,3 +213,9 @@ def test_the_manifest_and_the_trainers_agree_on_the_fewest():
     from training.fleet.plans import checks
 
     assert checks.N_RESAMPLES_MIN == flags.FEWEST_RESAMPLES
+
+
+def test_of_drawn_ways_the_one_that_was_seen_is_one():
+    y = np.arange(40) % 2
+    found = chance_test([y + 0.01 * np.arange(40)], [1], y, np.arange(40))
+    assert (found.p, found.ways, found.counted) == (1 / 5000, 5000, False)

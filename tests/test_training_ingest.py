@@ -169,7 +169,7 @@ def test_missing_values_are_refused_or_left_out(tmp_path, capsys):
     code, found, _ = run(tmp_path, capsys, path, "--drop-nan")
     assert (code, found["windows"]) == (0, 22)
     assert (
-        "2 windows with values that are not finite numbers were left out: 1 of 12 of benign and 1 of 12 of malicious."
+        "2 windows with values that are not finite numbers were left out: 2 of 12 of malicious."
         in found["notes"]
     )
     assert run(tmp_path, capsys, npz(tmp_path, X=np.full((N, C, T), np.nan)), "--drop-nan")[0] == 65
