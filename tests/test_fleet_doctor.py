@@ -44,7 +44,7 @@ from training.fleet.recovery.doctor import examine, known_of
 from training.fleet.recovery.doctor_rows import QUESTIONS, look_at_audit
 from training.fleet.recovery.findings import HISTORY, SHOWN_MAX, Finding, Level, Report
 from training.fleet.recovery.rebuild import rebuild
-from training.fleet.state import DEFAULT, State
+from training.fleet.state import DATABASE, DEFAULT, State
 from training.fleet.store import RESERVE_BYTES
 from training.fleet.trust.audit import PAGE_MAX, Act, AuditLog, page
 
@@ -250,6 +250,12 @@ def test_remedies_act_on_the_state_that_was_looked_at(tmp_path: Path) -> None:
     typed = State.of(here, models=Path("m")).typed(text)
     assert f"`cis490-jobs restore FOLDER --force --state-dir '{here}' --models-dir m`" in typed
     assert "`cis490-jobs requeue x` trains; rebuild" in typed, "the receiver is asked, not the disk"
+    planned = State.of(DEFAULT, manifest=Path("my plan.toml"))
+    assert (
+        planned.typed("`cis490-jobs rebuild`") == "`cis490-jobs rebuild --manifest 'my plan.toml'`"
+    )
+    assert planned.typed("`cis490-jobs doctor`") == "`cis490-jobs doctor`", "it reads no plan"
+    assert State.of(DEFAULT, DEFAULT / DATABASE, DEFAULT / "models").given == ()
 
 
 def test_commands_say_their_remedies_with_the_flags_that_they_were_given(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import subprocess
 import sys
@@ -195,6 +196,21 @@ def test_the_pages_for_operators_name_every_flag(program: str, where: str) -> No
     flags = set(re.findall(r'"(--[a-z][a-z-]+)[/"]', source))
     assert flags, "the flags of this program can be read"
     assert sorted(flag for flag in flags if flag not in text) == []
+
+
+def test_every_command_that_is_suggested_stands_in_backticks() -> None:
+    """By them the flags that were given are put in; what is not within a sentence is not looked at."""
+    bare = []
+    for module in modules(ROOT, "training/fleet"):
+        nodes = list(ast.walk(module.tree))
+        documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+        about = {
+            ast.get_docstring(each, clean=False) for each in nodes if isinstance(each, documented)
+        }
+        texts = [each.value for each in nodes if isinstance(each, ast.Constant)]
+        said = [each for each in texts if isinstance(each, str) and each not in about]
+        bare += [each for each in said if re.search(r".(?<!`)cis490-jobs (?!may)[a-z]", each)]
+    assert bare == []
 
 
 def commands() -> set[str]:

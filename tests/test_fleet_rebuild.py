@@ -331,9 +331,9 @@ def test_a_receiver_does_not_begin_anew_beside_the_models_of_a_lost_database(
     where = ["--db", str(state.db), "--models-dir", str(state.models), "--manifest", str(manifest)]
     assert receiver.main(["--port", "0", *where]) == 1
     (said,) = capsys.readouterr().err.splitlines()
-    typed = f" --db {state.db} --models-dir {state.models}`"
-    assert f"`cis490-jobs restore FOLDER{typed}" in said
-    assert f"`cis490-jobs rebuild{typed}" in said
+    typed = f" --db {state.db} --models-dir {state.models}"
+    assert f"`cis490-jobs restore FOLDER{typed}`" in said
+    assert f"`cis490-jobs rebuild{typed} --manifest {manifest}`" in said
     assert state.db.exists() == (left is not None)
     assert tree(state.models) == before
 

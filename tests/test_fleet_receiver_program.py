@@ -53,6 +53,16 @@ def refused(capsys: pytest.CaptureFixture[str], argv: list[str]) -> tuple[int, s
     return code, said[0]
 
 
+def test_commands_that_a_refusal_suggests_act_on_this_receivers_state(
+    plan: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (plan.parent / "jobs.db").write_bytes(b"no database" * 100)
+    _, sentence = refused(capsys, arguments(plan))
+    where = f"--db {plan.parent / 'jobs.db'} --models-dir {plan.parent / 'models'}"
+    assert f"`cis490-jobs restore FOLDER --force {where}`" in sentence
+    assert f"`cis490-jobs rebuild --force {where} --manifest {plan}`" in sentence
+
+
 @pytest.mark.parametrize("host", ["0.0.0.0", "10.100.0.1", "::", "192.168.1.5"])
 def test_it_listens_on_loopback_only(
     plan: Path, host: str, capsys: pytest.CaptureFixture[str]

@@ -26,12 +26,13 @@ from training.fleet.ended import Ended, EndKind
 from training.fleet.job import EndReason
 from training.fleet.protocol import Slug
 from training.fleet.supervise import CommandSpec, SpawnFailedError
+from training.fleet.words import HEADER_DATABASE
+from training.fleet.work import states
 from training.fleet.work import types as t
 from training.fleet.work.attempt import DISK_FLOOR_BYTES, LOOK_S, MEASURE_S, Attempt, Places
 from training.fleet.work.calls import Calls
 from training.fleet.work.disk import (
     KEPT_ATTEMPTS,
-    KEPT_STATES,
     StateError,
     StateFolder,
     folders_of,
@@ -282,24 +283,96 @@ def test_prune_keeps_the_newest_and_what_is_not_its_own(tmp_path: Path) -> None:
     assert len(list(tmp_path.glob("*/*.log"))) == KEPT_ATTEMPTS
     assert not (tmp_path / "gbt_oracle-000000000000").exists()
     assert (tmp_path / "notes-of-mine").exists()
+    for place in tmp_path.glob(
+        "gbt*/attempt-*-abc"
+    ):  # delivered: what it made is gone, not its log
+        place.rmdir()
+    for log in tmp_path.glob("*/*.log"):
+        os.utime(log, (int(log.parent.name.split("-")[1]),) * 2)
+    (tmp_path / "mlp_oracle-1" / "attempt-1-abc").mkdir(parents=True)
+    prune(tmp_path)
+    logs = sorted(int(path.parent.name.split("-")[1]) for path in tmp_path.glob("*/*.log"))
+    assert logs == list(range(6, KEPT_ATTEMPTS + 5))
+
+
+def _saved_states(root: Path, *numbers: int, granted_by: str | None = "d" * 32) -> None:
+    """One of 101 bytes and more for each number, which is also when it was written."""
+    for number in numbers:
+        folder = root / f"{number:064d}"
+        states.begin(folder, granted_by)
+        (folder / "saved.ckpt").write_bytes(b"x" * 100)
+        for path in (folder / "saved.ckpt", folder):
+            os.utime(path, (number, number))
+
+
+def _left(root: Path) -> list[int]:
+    folders = [each for each in root.iterdir() if each.is_dir()]
+    assert {each.stem for each in root.iterdir()} <= {each.name for each in folders}, "a note alone"
+    return sorted(int(each.name) for each in folders)
 
 
 def test_saved_states_of_jobs_that_never_come_back_do_not_stay_for_ever(tmp_path: Path) -> None:
     """An attempt that is over tidies up after the jobs that were completed elsewhere, too."""
     resume = tmp_path / "state" / "resume"
-    for number in range(KEPT_STATES + 3):
-        folder = resume / f"{number:064d}"
-        folder.mkdir(parents=True)
-        (folder / "saved.ckpt").write_bytes(b"x" * 100)
-        os.utime(folder, (number, number))
+    _saved_states(resume, *range(states.KEPT_MAX + 3))
     nothing: Any = None
     places = Places(tmp_path, nothing, tmp_path / "artifacts", tmp_path / "reports")
-    mine = t.Assignment(job_id=f"{KEPT_STATES + 2:064d}", claim_id="c" * 32, name="mine", attempt=1)
+    own = f"{states.KEPT_MAX + 2:064d}"
+    mine = t.Assignment(job_id=own, claim_id="c" * 32, name="mine", attempt=1)
     attempt = Attempt(mine, places, resume / mine.job_id, nothing, nothing, nothing)
     attempt.discard(job_over=False)
-    assert sorted(int(each.name) for each in resume.iterdir()) == list(range(3, KEPT_STATES + 3))
+    assert _left(resume) == list(range(3, states.KEPT_MAX + 3))
     attempt.discard(job_over=True)
-    assert len(list(resume.iterdir())) == KEPT_STATES - 1
+    assert _left(resume) == list(range(3, states.KEPT_MAX + 2))
+
+
+def test_saved_states_are_bounded_by_size_and_age_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _saved_states(tmp_path, 1, 2, 3)
+    size = states.Kept.of(tmp_path / f"{1:064d}").bytes
+    monkeypatch.setattr(states, "BYTES_MAX", size)
+    states.prune(tmp_path)
+    assert _left(tmp_path) == [2, 3], "the newest counts for nothing"
+    states.prune(tmp_path, 2 + states.AGE_MAX_S)
+    assert _left(tmp_path) == [2, 3]
+    states.prune(tmp_path, 3 + states.AGE_MAX_S)
+    assert _left(tmp_path) == [3]
+
+
+def test_saved_states_of_jobs_that_were_over_elsewhere_go_while_there_is_no_work(
+    tmp_path: Path,
+) -> None:
+    """Asked of the database that granted the job, now and then, and on nobody else's word."""
+    found = {"completed": 1, "cancelled": 2, "failed": 3, "pending": 4}
+    _saved_states(tmp_path / "r", *found.values())
+    by_id = {f"{number:064d}": status for status, number in found.items()}
+    asked, told_by = [], ["e" * 32]
+
+    class Told:
+        def request(self, _method: str, path: str, *_: Any, **_more: Any) -> Response:
+            job_id = path.rpartition("/")[2]
+            asked.append(job_id)
+            shown = {HEADER_DATABASE.lower(): told_by[0]}
+            if job_id not in by_id:
+                return Response(404, shown, b'{"type": "unknown_job", "detail": "no such job"}')
+            job = {"job_id": job_id, "status": by_id[job_id]}
+            return Response(200, shown, json.dumps({"job": job}).encode())
+
+    client = FleetClient("http://receiver", "h", transport=Told(), tries=1)
+    now = [0.0]
+    leftovers = states.Leftovers(tmp_path / "r", lambda: now[0])
+    leftovers.drop(client)
+    assert _left(tmp_path / "r") == [1, 2, 3, 4], "another database answered"
+    told_by[0], count = "d" * 32, len(asked)
+    leftovers.drop(client)
+    assert len(asked) == count, "not again so soon"
+    now[0] = states.ASK_EVERY_S
+    _saved_states(tmp_path / "r", 5)  # nobody knows it
+    _saved_states(tmp_path / "r", 6, granted_by=None)  # by an older worker
+    by_id[f"{6:064d}"] = "completed"
+    leftovers.drop(client)
+    assert _left(tmp_path / "r") == [4, 5, 6]
 
 
 def test_what_a_worker_killed_at_packing_left_goes_with_its_attempt(tmp_path: Path) -> None:
@@ -312,6 +385,24 @@ def test_what_a_worker_killed_at_packing_left_goes_with_its_attempt(tmp_path: Pa
     prune(tmp_path)
     assert not (tmp_path / "gbt_oracle-000000000000").exists()
     assert len(list(tmp_path.glob("*/*.tar.zst*"))) == 2 * KEPT_ATTEMPTS
+
+
+def test_the_doctor_names_what_grows_here_with_its_size_and_bound(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _saved_states(tmp_path / "s" / "resume", 1)
+    aside = tmp_path / "s" / "set-aside" / "a"
+    aside.mkdir(parents=True)
+    (aside / "work.json").write_bytes(b"x" * 2048)
+    (aside / "elsewhere").symlink_to("/etc")
+    flags = ["--repo-root", str(tmp_path), "--host-id", "h", "--state-dir", "s"]
+    assert main([*flags, "--doctor"]) == 0
+    said = capsys.readouterr().out
+    assert f"{tmp_path / 's/resume'}: 2, 132 B; bound: 5 jobs, 4.0 GiB beside the newest" in said
+    assert f"{aside.parent}: 2, 2.0 KiB; bound: 50 trainings and 4.0 GiB" in said
+    typed = f"`cis490-trainer-worker --receiver-url http://10.100.0.1:8445 --host-id h --state-dir {tmp_path / 's'} "
+    assert f"{typed}--deliver JOB` makes room" in said
+    assert said.endswith("this host is well\n")
 
 
 # ── the loop, against a receiver made of a function ─────────────────────────────────────────
@@ -498,6 +589,10 @@ def test_a_job_from_claim_to_receipt(tmp_path: Path) -> None:
     assert runner.specs[0].cwd == tmp_path
     assert "CIS490_STATE_DIR" in runner.specs[0].env
     assert not list(tmp_path.glob("artifacts/*/*.zst")), "the receiver has it"
+    assert not list(tmp_path.glob("artifacts/h/*/attempt-1-*/*")), (
+        "nor does what it was packed from"
+    )
+    assert len(list(tmp_path.glob("artifacts/h/*/*.log"))) == 1
     assert not list((tmp_path / "artifacts/.worker/h/resume").iterdir())
 
 

@@ -486,5 +486,5 @@ class Attempt:
     def pack(self) -> None:
         self.host.pack(self.assignment)
 
-    def discard(self, *, job_over: bool) -> None:
+    def discard(self, *, job_over: bool, delivered: bool) -> None:
         self.host.discard(self.claim_id)

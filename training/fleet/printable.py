@@ -66,6 +66,15 @@ def duration(seconds: float) -> str:
     return f"{left // 86400} d {left % 86400 // 3600} h"
 
 
+def size(count: float) -> str:
+    """Bytes in the unit that leaves one to three digits."""
+    for unit in ("B", "KiB", "MiB"):
+        if count < 1024:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1024
+    return f"{count:.1f} GiB"
+
+
 def json_text(value: Any) -> str:
     """JSON for machines that is also safe on a terminal: everything beyond plain ASCII is escaped."""
     return json.dumps(value, indent=2, ensure_ascii=True)

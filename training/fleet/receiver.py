@@ -100,7 +100,7 @@ def serve(args: argparse.Namespace) -> int:
         servers: list[Server] = []
 
         def on_lost(error: DatabaseLost) -> None:
-            logger.critical("%s", error)
+            logger.critical("%s", _state(args).typed(str(error)))
             lost.append(error)
             for each in servers:
                 each.stop()
@@ -203,12 +203,11 @@ def _own(store: ArtifactStore, queue: JobQueue, db: Path, *, new_store: bool = F
 
 
 def _nothing_there(db: Path, root: Path, models: int) -> str:
-    words = (
+    return (
         f"the database {db} knows {models} model{'' if models == 1 else 's'}, and {root} holds none: mount that disk, "
         "or name the place with --models-dir; `cis490-jobs restore FOLDER --force` brings them back from a backup, and "
         "if they are lost, --new-store begins with an empty store"
     )
-    return State.of(DEFAULT, db, root).typed(words)
 
 
 def _forget_nothing(db: Path, store: ArtifactStore) -> None:
@@ -221,7 +220,7 @@ def _forget_nothing(db: Path, store: ArtifactStore) -> None:
             f"there is no database at {db}, but models in {store.root}: `cis490-jobs restore FOLDER` brings a backup "
             "back, `cis490-jobs rebuild` makes it anew from them; to begin from nothing, move that folder away"
         )
-        raise StartError(State.of(DEFAULT, db, store.root).typed(words))
+        raise StartError(words)
 
 
 def _load(reloader: Reloader) -> None:
@@ -255,6 +254,11 @@ def _raise_file_limit() -> None:
         most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
         with contextlib.suppress(OSError, ValueError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+
+
+def _state(args: argparse.Namespace) -> State:
+    """What the commands that a sentence of ours suggests must act on."""
+    return State.of(DEFAULT, args.db, args.models_dir, args.manifest)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -338,7 +342,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return serve(args)
     except StartError as error:
-        print(f"cis490-trainer-receiver: {error}", file=sys.stderr)
+        print(f"cis490-trainer-receiver: {_state(args).typed(str(error))}", file=sys.stderr)
         return error.code
 
 

@@ -13,9 +13,10 @@ from training.fleet.storage.locking import LockedError, exclusive, lock_of, stor
 
 DEFAULT = Path("/var/lib/cis490")
 DATABASE = "training_jobs.db"
+MANIFEST = Path("/etc/cis490/training_manifest.toml")
 
 
-_COMMAND = re.compile(r"`(cis490-jobs (?:doctor|backup|restore|rebuild)\b[^`]*)`")
+_COMMAND = re.compile(r"`(cis490-jobs (doctor|backup|restore|rebuild)\b[^`]*)`")
 
 
 class RecoveryError(Exception):
@@ -30,26 +31,38 @@ class State:
     models: Path
     tls: Path
     given: tuple[str, ...] = field(default=(), compare=False)  # the flags that said so
+    plan: tuple[str, ...] = field(
+        default=(), compare=False
+    )  # the same, for commands that read the plan
 
     @classmethod
-    def of(cls, folder: Path, db: Path | None = None, models: Path | None = None) -> State:
+    def of(
+        cls,
+        folder: Path,
+        db: Path | None = None,
+        models: Path | None = None,
+        manifest: Path = MANIFEST,
+    ) -> State:
         """The receiver's defaults in ``folder``, unless something lies elsewhere."""
         place = folder / DATABASE if db is None else db
         store = folder / "models" if models is None else models
         said = (
             ("--state-dir", None if folder == DEFAULT else folder),
-            ("--db", db),
-            ("--models-dir", models),
+            ("--db", None if place == folder / DATABASE else db),
+            ("--models-dir", None if store == folder / "models" else models),
         )
         given = tuple(part for flag, path in said if path is not None for part in (flag, str(path)))
-        return cls(place, store, place.parent / "tls", given)
+        plan = () if manifest == MANIFEST else ("--manifest", str(manifest))
+        return cls(place, store, place.parent / "tls", given, plan)
 
     def typed(self, text: str) -> str:
         """``text`` with commands that act on this state, and on no other, when they are typed as they stand."""
-        if not self.given:
-            return text
-        flags = shlex.join(self.given)
-        return _COMMAND.sub(lambda found: f"`{found[1]} {flags}`", text)
+
+        def typed(found: re.Match[str]) -> str:
+            flags = (*self.given, *(self.plan if found[2] == "rebuild" else ()))
+            return f"`{' '.join([found[1], *map(shlex.quote, flags)])}`"
+
+        return _COMMAND.sub(typed, text)
 
     @property
     def datasets(self) -> Path:

@@ -47,7 +47,9 @@ from training.fleet.work.options import (
     show_devices,
 )
 from training.fleet.work.outbox import Outbox
+from training.fleet.work.sizes import grown
 from training.fleet.work.standing import Standing
+from training.fleet.work.states import Leftovers
 from training.fleet.work.trainer import measure_s
 from training.fleet.worker_state import Chance, State, step
 from training.streams import replace_unprintable
@@ -110,7 +112,7 @@ class TrainerWorker:
         if options.state_dir not in options.cache_dir.parents:  # perhaps another worker's too
             self._hold_datasets()
         self._aside = SetAside(options.aside)
-        self._outbox = Outbox(self._disk.folder / "outbox")
+        self._outbox = Outbox(options.outbox)
         self._runner = runner or LocalRunner(self._disk.folder)
         self._inbox: queue.SimpleQueue[t.Event] = queue.SimpleQueue()
         self._state = State(session_id=self._disk.session_id)
@@ -122,6 +124,7 @@ class TrainerWorker:
             self._present,
             trainer_digests,
             self._lying_here,
+            Leftovers(options.resume, self._clock.now).drop,
         )
         self._calls = Calls(*self._clients, asker, self._outbox.read, self.post)
         self._actions = Actions(
@@ -223,7 +226,7 @@ class TrainerWorker:
         self._exit = action
 
     def _new_attempt(self, assignment: t.Assignment) -> Attempt:
-        resume = self._disk.resume_folder(assignment.job_id)
+        resume = self._options.resume / assignment.job_id[:64]
         return Attempt(
             assignment,
             self._options.own_places,
@@ -256,7 +259,10 @@ class TrainerWorker:
         else:
             name = action.delivery.assignment.name
             log.warning(
-                "%s is kept in %s; `%s --deliver %s` offers it again", name, place, PROGRAM, name
+                "%s is kept in %s; `%s` offers it again",
+                name,
+                place,
+                self._options.typed("--deliver", name),
             )
 
     def _lying_here(self) -> list[dict[str, object]]:
@@ -298,6 +304,20 @@ def _new_identity(options: Options) -> int:
         disk.close()
     print(f"{disk.folder} is installation {made[:8]} now; give it a --host-id of its own as well")
     return 0
+
+
+def doctor(options: Options) -> int:
+    """Say what takes room on this host, and whether trainers could start here: 0, or 1 when they could not."""
+    for each in grown(options):
+        if each.count:
+            print(printable(each.sentence))
+    complaint = SelfTest(options.own_places, options.state_dir, SystemClock())()
+    print(
+        "this host is well"
+        if complaint is None
+        else f"this host gets no work: {printable(complaint)}"
+    )
+    return 0 if complaint is None else 1
 
 
 def deliver(options: Options, ref: str) -> int:
@@ -350,6 +370,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         options = options_of(args)
         if args.new_identity:
             return _new_identity(options)
+        if args.doctor:
+            return doctor(options)
         if args.deliver is not None:
             return deliver(options, args.deliver)
         own = options.places.repo_root == ROOT

@@ -19,8 +19,8 @@ from training.clock import SystemClock
 from training.fleet.commands.views import size
 from training.fleet.commands.world import DONE, REFUSED, USAGE, CannotError, World
 from training.fleet.printable import counted, printable
-from training.fleet.recovery.findings import Finding, Grown, Level, Report
-from training.fleet.state import DEFAULT, RecoveryError, State
+from training.fleet.recovery.findings import Finding, Level, Report
+from training.fleet.state import DEFAULT, MANIFEST, RecoveryError, State
 
 # Not looked at by the parser: who may not read them is told who may.
 StateDir = Annotated[Path, typer.Option(metavar="FOLDER", help="The receiver's.", readable=False)]
@@ -31,7 +31,6 @@ ModelsDir = Annotated[
     Path | None, typer.Option(metavar="FOLDER", help="If it lies elsewhere.", readable=False)
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="For machines.")]
-MANIFEST = Path("/etc/cis490/training_manifest.toml")
 _STYLES = {Level.FAULT: "bold red", Level.WARNING: "yellow", Level.NOTE: "dim"}
 
 
@@ -199,7 +198,7 @@ def rebuild(
     from training.fleet.recovery.rebuild import rebuild as make_anew
 
     world: World = ctx.obj
-    state = State.of(state_dir, db, models_dir)
+    state = State.of(state_dir, db, models_dir, manifest)
     with meter(world) as progress, told(state):
         jobs = planned(manifest, state)
         done = make_anew(state, jobs, SystemClock(), force=force, progress=progress)
@@ -253,18 +252,8 @@ def render(report: Report, *, deep: bool) -> RenderableType:
     verdict = "1 thing needs you" if bad == 1 else f"{bad} things need you"
     if report.healthy:
         verdict = "all promises are kept"
-    grown = [_grown(each) for each in report.grown if each.count]
+    grown = [Text(each.sentence, "dim") for each in report.grown if each.count]
     return Group(*lines, *grown, Text(f"{verdict}; looked at {looked} ({read})"))
-
-
-def _grown(each: Grown) -> Text:
-    much = "" if each.bytes is None else f", {size(each.bytes)}"
-    verb = (
-        f"; `{each.verb}` makes room"
-        if each.verb.startswith("cis490")
-        else each.verb and f"; {each.verb}"
-    )
-    return Text(f"size: {each.what} {each.count}{much}; bound: {each.bound}{verb}", "dim")
 
 
 def _line(finding: Finding) -> Text:

@@ -19,6 +19,7 @@ from rich.text import Text
 from training.fleet.edits import LISTED_MAX, sentence
 from training.fleet.printable import counted, one_line, printable
 from training.fleet.printable import duration as long_time
+from training.fleet.printable import size as bytes_in_words
 from training.fleet.words import HEARTBEAT_S
 
 Json = Mapping[str, Any]
@@ -59,13 +60,8 @@ def ago(then: object, now: object) -> str:
 
 
 def size(count: object) -> str:
-    """Bytes in the unit that leaves one to three digits."""
-    left = number(count) or 0.0
-    for unit in ("B", "KiB", "MiB"):
-        if left < 1024:
-            return f"{left:.0f} {unit}" if unit == "B" else f"{left:.1f} {unit}"
-        left /= 1024
-    return f"{left:.1f} GiB"
+    """Bytes, whatever came over the wire in their place."""
+    return bytes_in_words(number(count) or 0.0)
 
 
 def table(*columns: str, right: Sequence[str] = ()) -> Table:
@@ -131,9 +127,22 @@ def held(view: Json, now: object) -> str:
     return f"by {view['held_by']}" + (f", {since}" if since else "")
 
 
-def render_list(views: Iterable[Json]) -> RenderableType:
+def left(view: Json) -> bool:
+    """Whether a job is history: the plan no longer names it, and nothing will become of it."""
+    return not view.get("in_manifest", True) and view.get("status") in ("completed", "cancelled")
+
+
+def not_shown(count: int) -> str:
+    """The line in the place of jobs that left the plan."""
+    verb = "is" if count == 1 else "are"
+    return f"{counted(count, 'jobs')} that left the plan {verb} not shown: `cis490-jobs list --all`"
+
+
+def render_list(views: Iterable[Json], *, every: bool = True) -> RenderableType:
+    everything = list(views)
+    shown = everything if every else [view for view in everything if not left(view)]
     made = Lines("JOB", "STATE", "PRIORITY", "MODEL", "MODE", "HOST", "ID", right=("PRIORITY",))
-    for view in views:
+    for view in shown:
         made.add_row(
             (view.get("name"), ""),
             _state(view),
@@ -143,7 +152,8 @@ def render_list(views: Iterable[Json]) -> RenderableType:
             (view.get("host"), ""),
             (str(view.get("job_id") or "")[:_ID_SHOWN], "dim"),
         )
-    return made
+    hidden = len(everything) - len(shown)
+    return Group(made, Text(not_shown(hidden), "dim")) if hidden else made
 
 
 class Lines:
@@ -336,7 +346,8 @@ def _note(worker: Json) -> Text:
     note = worker.get("conflict") or worker.get("obstacle")
     if note is None and worker.get("set_aside"):
         kept = ", ".join(map(str, worker["set_aside"]))
-        note = f"finished work was refused and is kept there: {kept} (there: cis490-trainer-worker --deliver JOB)"
+        note = f"finished work was refused and is kept there: {kept} "
+        note += "(there, with the flags of its service: cis490-trainer-worker --deliver JOB)"
     return cell(note, "yellow", chars_max=300)
 
 
@@ -390,7 +401,7 @@ def render_reload(answer: Json) -> str:
     )
     line += "".join(f", {answer[key]} {word}" for key, word in more if answer.get(key))
     if answer.get("removed"):
-        line += "; removed jobs stay until they are cancelled (cis490-jobs cancel --removed)"
+        line += "; removed jobs stay until they are cancelled (`cis490-jobs cancel --removed`)"
     lines = [file + line]
     if answer.get("cancelled"):
         lines.append(cancelled_line(answer["cancelled"]))

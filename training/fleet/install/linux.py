@@ -152,7 +152,7 @@ def _of_worker(wish: Wish) -> list[Step]:
 def _of_receiver(wish: Wish, example: str, token: str) -> list[Step]:
     text = (
         "# Settings of the training receiver. After an edit: systemctl restart cis490-trainer-receiver\n"
-        "# The token is what cis490-jobs needs to change something; only root can read it here.\n"
+        "# With the token cis490-jobs may change something; only root can read it here.\n"
         f"CIS490_OPERATOR_TOKEN={token}\n"
         f"CIS490_RECEIVER_FLAGS={wish.flags}\n"
     )

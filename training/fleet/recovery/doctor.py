@@ -127,7 +127,8 @@ def set_aside(database: Database) -> Iterator[Finding]:
             yield Finding(
                 "set_aside",
                 f"host {row['host']} has finished work of job {name} that was refused ({printable(each['why'])})",
-                f"on {row['host']}: `cis490-trainer-worker --deliver {each['job_id'][:12]}` completes the job by it"
+                f"on {row['host']}: `cis490-trainer-worker --deliver {each['job_id'][:12]}`, with the flags of its "
+                "service, completes the job by it"
                 if waits
                 else "the job does not wait for it; requeue the job to have it brought, or let it age there",
                 Level.WARNING if waits else Level.NOTE,

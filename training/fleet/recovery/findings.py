@@ -8,6 +8,8 @@ from enum import StrEnum
 from itertools import islice
 from typing import Any
 
+from training.fleet.printable import size
+
 BACKUP = (
     "with the receiver stopped, `cis490-jobs restore FOLDER --force` brings a backup back; without one, "
     "`cis490-jobs rebuild --force` makes the database anew from the store"
@@ -56,6 +58,15 @@ class Grown:
     bytes: int | None  # None: it lies in the database
     bound: str
     verb: str = ""  # the command that makes room; empty: there is none
+
+    @property
+    def sentence(self) -> str:
+        """What a person reads: how much there is, how much there can be, and what makes room."""
+        much = "" if self.bytes is None else f", {size(self.bytes)}"
+        verb = f"; {self.verb}" if self.verb else ""
+        if self.verb.startswith("cis490"):
+            verb = f"; `{self.verb}` makes room"
+        return f"size: {self.what} {self.count}{much}; bound: {self.bound}{verb}"
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)

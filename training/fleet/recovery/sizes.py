@@ -8,7 +8,7 @@ from typing import Any
 
 from training.fleet.ledger import LOG_LINES_KEPT
 from training.fleet.recovery.findings import Grown
-from training.fleet.recovery.unlinked import strange_root, walk
+from training.fleet.recovery.unlinked import measured, strange_root, walk
 from training.fleet.state import State
 from training.fleet.store import INCOMING
 
@@ -26,9 +26,9 @@ def grown_files(state: State) -> Iterator[Grown]:
     yield _files("data sets", state.datasets, "none", "cis490-jobs dataset remove NAME")
     name = state.db.name
     beside = [path for path in state.db.parent.glob(f"{name}.*") if path.suffix != ".lock"]
-    yield _sized("copies of older databases", beside, "none", _BY_HAND)
+    yield measured("copies of older databases", beside, "none", _BY_HAND)
     log = [Path(f"{state.db}{each}") for each in ("", "-wal")]
-    yield _sized("the database", log, "none: what is in it stands below")
+    yield measured("the database", log, "none: what is in it stands below")
 
 
 def grown_rows(row: Mapping[str, Any]) -> Iterator[Grown]:
@@ -46,14 +46,4 @@ def _files(
 ) -> Grown:
     found = () if strange_root(root) else walk(root)
     paths = (Path(each.path) for each in found)
-    return _sized(what, [each for each in paths if without not in each.parents], bound, verb)
-
-
-def _sized(what: str, paths: list[Path], bound: str, verb: str = "") -> Grown:
-    sizes = []
-    for path in paths:
-        try:
-            sizes.append(path.lstat().st_size)
-        except OSError:
-            continue  # it was published a moment ago
-    return Grown(what, len(sizes), sum(sizes), bound, verb)
+    return measured(what, [each for each in paths if without not in each.parents], bound, verb)

@@ -9,10 +9,11 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from training.files import CHUNK_BYTES, LocalFs
-from training.fleet.recovery.findings import Finding, some
+from training.fleet.recovery.findings import Finding, Grown, some
 from training.fleet.state import State
 
 _NOFOLLOW = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0)
@@ -82,6 +83,15 @@ def walk(root: Path) -> Iterator[os.DirEntry[str]]:
                 waiting.append(Path(entry.path))
             else:
                 yield entry
+
+
+def measured(what: str, paths: Iterable[Path], bound: str, verb: str = "") -> Grown:
+    """What these files take; one that went meanwhile is left out."""
+    sizes = []
+    for path in paths:
+        with suppress(OSError):
+            sizes.append(path.lstat().st_size)
+    return Grown(what, len(sizes), sum(sizes), bound, verb)
 
 
 def links(state: State) -> Iterator[Finding]:

@@ -76,7 +76,7 @@ class Actions:
                     _ORDERS[type(action)](self._attempt)
             case t.Discard():
                 attempt = self._attempt or self._new_attempt(action.assignment)
-                attempt.discard(job_over=action.job_over)
+                attempt.discard(job_over=action.job_over, delivered=action.delivered)
                 self._attempt = None
             case t.SetAside():
                 self._set_aside(action)

@@ -26,9 +26,10 @@ from training.fleet.supervise import (
     SpawnFailedError,
     end_on_record,
 )
+from training.fleet.work import states
 from training.fleet.work import types as t
 from training.fleet.work.dataset_cache import NotGiven, Order
-from training.fleet.work.disk import AttemptFolders, folders_of, make_folders, prune, prune_states
+from training.fleet.work.disk import AttemptFolders, folders_of, make_folders, prune
 from training.fleet.work.environment import planned, trainer_environment
 from training.fleet.work.outbox import Outbox
 from training.fleet.work.outcome import LAST_WORDS, TIMING_BYTES_MAX, Failure, parse_timing
@@ -132,8 +133,8 @@ class Attempt:
         if self._process is not None:
             self._process.resume()
 
-    def discard(self, *, job_over: bool) -> None:
-        """Remove what nobody needs any more; the folders of the newest attempts stay to be looked at.
+    def discard(self, *, job_over: bool, delivered: bool = False) -> None:
+        """Remove what nobody needs any more: what was ``delivered``; of other attempts the newest stay to be looked at.
 
         Not on a disk that is nearly full: what this attempt left there would keep the host from further work.
         """
@@ -142,12 +143,14 @@ class Attempt:
             folders = self._folders
             folders.end.unlink(missing_ok=True)
             folders.bundle.unlink(missing_ok=True)
-            if free_bytes(self._places.artifacts) < DISK_WANTED_BYTES:
+            tight = free_bytes(self._places.artifacts) < DISK_WANTED_BYTES
+            if delivered or tight:
                 shutil.rmtree(folders.out, ignore_errors=True)
+            if tight:
                 shutil.rmtree(folders.reports, ignore_errors=True)
         if job_over:
-            shutil.rmtree(self._resume, ignore_errors=True)
-        prune_states(self._resume.parent)
+            states.forget(self._resume)
+        states.prune(self._resume.parent)
         with suppress(OSError):  # somebody else tidies up too; next time, then
             prune(self._places.artifacts, self._places.reports)
 
@@ -171,7 +174,7 @@ class Attempt:
         folders = self._folders  # before anything else: it refuses names that would lead astray
         inputs = self._inputs()
         make_folders(folders)
-        self._resume.mkdir(parents=True, exist_ok=True)
+        states.begin(self._resume, self.assignment.database_id)
         command = trainer_command(spec, inputs, out_dir=folders.out, reports_dir=folders.reports)
         environment = {
             **trainer_environment(os.environ),

@@ -50,6 +50,7 @@ class Asker:
     capability: Callable[[], Mapping[str, Any]]
     trainer_digests: Callable[[], Mapping[str, str]]
     set_aside: Callable[[], Sequence[Mapping[str, Any]]] = tuple
+    at_leisure: Callable[[FleetClient], object] = lambda _: None  # while there is no job
 
 
 @dataclass
@@ -153,6 +154,7 @@ class Calls:
             tries=1,
         )
         if not isinstance(answer, Grant):
+            self._asker.at_leisure(self._client)
             wait_s = None if answer.retry_after_s is None else _seconds(answer.retry_after_s)
             return t.ClaimAnswered(
                 call=request.call,

@@ -23,7 +23,6 @@ from training.fleet.work.types import Assignment, Delivery, Report, Saved
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 
-KEPT_STATES = 5  # saved states of trainers, the newest, for jobs that may come back to this host
 KEPT_ATTEMPTS = 20  # folders of ended attempts, the newest, for whoever wants to look
 
 
@@ -105,10 +104,6 @@ class StateFolder:
         (self.folder / "instance").unlink(missing_ok=True)
         self.instance_id = self._instance()
         return self.instance_id
-
-    def resume_folder(self, job_id: str) -> Path:
-        """Return the folder in which a trainer keeps what a later attempt at the same job, here, can go on from."""
-        return self.folder / "resume" / job_id[:64]
 
     def close(self) -> None:
         self._open.close()
@@ -251,24 +246,18 @@ def prune(*roots: Path) -> None:
     The roots are one worker's alone: among those of several, the newest would be of whoever has the shortest jobs.
     """
     for root in roots:
-        attempts = [path for path in root.glob("*-*/attempt-*-*") if path.is_dir()]
-        with suppress(OSError):
-            attempts.sort(key=lambda path: path.stat().st_mtime, reverse=True)
-        for folder in attempts[KEPT_ATTEMPTS:]:
+        newest: dict[Path, float] = {}  # by an attempt's folder, or where that is gone its log
+        for path in root.glob("*-*/attempt-*-*"):
+            folder = path.with_name(path.name.partition(".log")[0])
+            with suppress(OSError):
+                moment = path.lstat().st_mtime
+                newest[folder] = moment if path == folder else newest.get(folder, moment)
+        for folder in sorted(newest, key=lambda each: newest[each], reverse=True)[KEPT_ATTEMPTS:]:
             shutil.rmtree(folder, ignore_errors=True)
             for log in folder.parent.glob(f"{folder.name}.log*"):
                 log.unlink(missing_ok=True)
             with suppress(OSError):
-                if not any(folder.parent.glob("attempt-*-*/")):
+                if not any(folder.parent.glob("attempt-*-*")):
                     for bundle in folder.parent.glob("*.tar.zst*"):  # of a worker killed at packing
                         bundle.unlink()
                 folder.parent.rmdir()
-
-
-def prune_states(folder: Path) -> None:
-    """Remove all but the newest saved states: nobody tells this worker of jobs that were completed elsewhere."""
-    states = [path for path in folder.glob("*") if path.is_dir() and not path.is_symlink()]
-    with suppress(OSError):
-        states.sort(key=lambda path: path.stat().st_mtime, reverse=True)
-    for state in states[KEPT_STATES:]:
-        shutil.rmtree(state, ignore_errors=True)

@@ -7,6 +7,7 @@ import logging
 import os
 import platform
 import re
+import shlex
 import sys
 from collections.abc import Callable, Mapping, MutableMapping
 from dataclasses import dataclass, replace
@@ -44,6 +45,24 @@ class Options:
     def aside(self) -> Path:
         """Return the folder for finished work that the receiver refuses for good."""
         return self.state_dir / "set-aside"
+
+    def typed(self, *words: str) -> str:
+        """This program with what makes it act on this worker's state, to be typed as it stands."""
+        flags = ["--receiver-url", self.receiver_url, "--host-id", self.host_id]
+        flags += ["--state-dir", str(self.state_dir)]
+        if self.tls_dir is not None:
+            flags += ["--tls-dir", str(self.tls_dir)]
+        return shlex.join([PROGRAM, *flags, *words])
+
+    @property
+    def outbox(self) -> Path:
+        """Where output lies until the receiver has it."""
+        return self.state_dir / "outbox"
+
+    @property
+    def resume(self) -> Path:
+        """Where trainers may keep what a later attempt at the same job, on this host, can go on from."""
+        return self.state_dir / "resume"
 
     @property
     def own_places(self) -> Places:
@@ -182,6 +201,11 @@ def parser() -> argparse.ArgumentParser:
         choices=[str(choice) for choice in OnSilence],
         default=OnSilence.CONTINUE,
         help="what a trainer does while its lease runs out and the receiver is silent (default continue)",
+    )
+    new.add_argument(
+        "--doctor",
+        action="store_true",
+        help="say what takes room here and what bounds it, and whether trainers could start, and end",
     )
     new.add_argument(
         "--new-identity",

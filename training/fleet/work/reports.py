@@ -55,7 +55,7 @@ def answered(turn: Turn, answer: t.Event) -> None:
         case t.Completed():
             turn.say(f"delivered {turn.work.assignment.name}")
             turn.set_work(first=answer.log_next)
-            turn.finish(job_over=True)
+            turn.finish(job_over=True, delivered=True)
         case t.FailTaken():
             turn.set_work(first=answer.log_next)
             turn.finish(job_over=answer.status == JobStatus.FAILED)

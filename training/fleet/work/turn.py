@@ -251,12 +251,12 @@ class Turn:
         if self.work.delivery is not None and self.work.failure is None:
             self.do(t.SetAside(delivery=self.work.delivery, why=why))
 
-    def finish(self, *, job_over: bool = False) -> None:
+    def finish(self, *, job_over: bool = False, delivered: bool = False) -> None:
         """The work is over; ``job_over`` when no further attempt will want anything of it."""
         work = self.work
         if self.state.call is not None:
             self.do(t.Abort(call=self.state.call))
-        self.do(t.Discard(assignment=work.assignment, job_over=job_over))
+        self.do(t.Discard(assignment=work.assignment, job_over=job_over, delivered=delivered))
         self.persist(t.Saved())
         self.set(work=None, phase=Phase.IDLE, call=None, call_at=self.now, tries=0)
         self.keep_output(t.Backlog.of(work.assignment, work.printed, work.first))

@@ -447,10 +447,14 @@ class Pack:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Discard:
-    """The attempt is over; with ``job_over`` no later attempt needs anything that was kept for it."""
+    """The attempt is over; with ``job_over`` no later attempt needs anything that was kept for it.
+
+    ``delivered``: the receiver has what was made.
+    """
 
     assignment: Assignment
     job_over: bool = False
+    delivered: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,52 @@
+"""What grows on a worker: how large it is, what bounds it, and what makes room."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from training.fleet.printable import size
+from training.fleet.recovery.findings import Grown
+from training.fleet.recovery.unlinked import measured, walk
+from training.fleet.work import aside, disk, outbox, states
+from training.fleet.work.options import Options
+
+
+def grown(options: Options) -> Iterator[Grown]:
+    """Everything of this worker that takes room on its disk; links are not followed."""
+    own, state = options.own_places, options.state_dir
+    ended = f"what is delivered goes; the rest of the newest {disk.KEPT_ATTEMPTS} attempts"
+    yield _below("files that trainers made, in", own.artifacts, ended, without=state)
+    yield _below(
+        "files that trainers reported, in", own.reports, f"the newest {disk.KEPT_ATTEMPTS} attempts"
+    )
+    yield _below(
+        "files that trainers saved to go on from, in",
+        options.resume,
+        f"{states.KEPT_MAX} jobs, {size(states.BYTES_MAX)} beside the newest, and two weeks; until their job is over",
+    )
+    yield _below(
+        "files of output, also undelivered, in",
+        options.outbox,
+        f"{outbox.ATTEMPTS_KEPT} attempts",
+    )
+    yield _below(
+        "files of finished work that was refused, in",
+        options.aside,
+        f"{aside.KEPT_MAX} trainings and {size(aside.BYTES_MAX)}",
+        options.typed("--deliver", "JOB"),
+    )
+    yield _below(
+        "files of data sets, in",
+        options.cache_dir,
+        f"--cache-gib, {size(options.cache_bytes)}; what was used longest ago goes first",
+    )
+
+
+def _below(
+    what: str, root: Path, bound: str, verb: str = "", *, without: Path | None = None
+) -> Grown:
+    paths = (Path(each.path) for each in walk(root))
+    return measured(
+        f"{what} {root}:", (each for each in paths if without not in each.parents), bound, verb
+    )
