@@ -264,6 +264,7 @@ def test_status_has_a_stable_shape_for_machines(run):
         "cannot_run",
         "notes",
         "unlike",
+        "plan_notes",
         "quarantined",
         "missing_datasets",
         "never_asked",
@@ -366,6 +367,22 @@ def test_list_prints_every_job_page_by_page(run):
     run("list")
     assert len(run.out.splitlines()) == 2 + 4
     assert IDS[1][:12] in run.out
+
+
+def test_jobs_that_left_the_plan_and_are_over_are_counted_instead_of_shown(run):
+    for number, status in enumerate(("completed", "cancelled", "failed", "pending"), 4):
+        name = f"old-{status}"
+        run.receiver.views[name] = view(name, status, number, in_manifest=False)
+    for command in ("list", "status"):
+        run(command)
+        assert "2 jobs that left the plan are not shown: `cis490-jobs list --all`\n" in run.out
+        assert ("old-completed" in run.out, "old-cancelled" in run.out) == (False, False)
+        assert "old-failed" in run.out, "it can be requeued, or cancelled"
+        assert "old-pending" in run.out, "it will be trained"
+    run("list", "--all")
+    assert "old-completed" in run.out
+    assert "not shown" not in run.out
+    assert len(run.json("list")["jobs"]) == 8
 
 
 def test_show_tells_a_job_attempt_by_attempt(run):
@@ -590,6 +607,35 @@ def test_hosts_that_the_plan_names_and_that_never_asked_are_shown(run):
     assert run.json("status")["never_asked"] == {"W-1": said}
 
 
+def test_suggested_commands_ask_the_receiver_that_was_named(run):
+    """Typed as they stand they must not reach another one; in errors, lines, tables and on the screen."""
+    run.receiver.views["old"] = view("old", "completed", 4, in_manifest=False)
+    worker = {
+        "hostname": "desk",
+        "alive": True,
+        "quarantine": "look, then `cis490-jobs release desk`",
+    }
+    run.receiver.answers["GET", "/v1/workers"] = {"workers": [worker], "now": NOW}
+    held = {"held_by": "ann", "held_at": NOW}
+    run.receiver.views["cnn-oracle"] = STUCK | held
+    for argv in (["show", "nope"], ["list"], ["workers"], ["status"], ["status", "--watch"]):
+        for flags in ([], ["--receiver-url", "http://pi:8445"]):
+            run(*argv, *flags)
+            said = " ".join((run.out + run.err).split())
+            found = re.findall("`(cis490-jobs [^`]*)`", said)
+            assert found, argv
+            named = [each.endswith("--receiver-url http://pi:8445") for each in found]
+            assert set(named) == {bool(flags)}, argv
+
+
+def test_status_repeats_what_the_reload_said_of_the_plan(run):
+    said = 'train_hosts of job "one" names "lab-1", which its data set has not; it has desk'
+    run.receiver.answers["GET", "/v1/health"] = {"status": "ok", "plan_notes": [said]}
+    assert run("status") == 0
+    assert f"{said}\n" in run.out
+    assert run.json("status")["plan_notes"] == [said]
+
+
 def test_one_refused_job_does_not_keep_the_others(run):
     assert run("cancel", "nope", "gbt-oracle") == 1
     assert run.out == f"gbt-oracle ({IDS[1][:8]}…) is cancelled\n"
@@ -602,7 +648,7 @@ def test_reload_prints_the_counts_or_every_mistake(run):
     assert run("reload") == 0
     assert run.out == (
         "2 new, 1 changed, 11 unchanged, 1 removed; removed jobs stay until they are cancelled "
-        "(cis490-jobs cancel --removed)\n"
+        "(`cis490-jobs cancel --removed`)\n"
     )
     noted = {**counts, "removed": 0, "notes": ["host W-1: did you mean w1?"]}
     run.receiver.answers["POST", "/v1/manifest/reload"] = noted

@@ -37,6 +37,7 @@ from training.fleet.client import (
     file_sha256,
     verdict,
 )
+from training.fleet.plans.describe import DESCRIBE_TIMEOUT_S
 from training.fleet.work.outbox import fitting
 from training.fleet.work.outcome import error_text, parse_progress, parse_timing
 
@@ -700,3 +701,17 @@ def test_an_operators_token_does_not_travel_unencrypted(url: str) -> None:
 )
 def test_an_operators_token_travels_where_nobody_reads_it(url: str) -> None:
     FleetClient(url, operator_token="sesame").close()
+
+
+def test_a_reload_waits_for_trainers_that_are_asked_for_their_flags() -> None:
+    """One that hangs is ended after a minute; the receiver says so, and is there all the while."""
+    patience = []
+
+    class Slow(Script):
+        def request(self, *args: Any, **how: Any) -> Response:
+            patience.append(args[4])
+            return super().request(*args, **how)
+
+    client, _ = client_of(Slow(ok({"inserted": 0})), timeout_s=15.0)
+    client.reload()
+    assert patience[0] > 2 * DESCRIBE_TIMEOUT_S

@@ -139,12 +139,18 @@ def status(
     console = world.console()
     if not console.is_terminal:  # into a pipe: one picture after the other
         while True:
-            console.print(cli_status.render_status(*_status(client)), "")
+            console.print(world.typed(cli_status.render_status(*_status(client))), "")
             world.sleep(_WATCH_S)
-    with Live(console=console, auto_refresh=False) as live:
-        while True:
-            live.update(cli_status.render_status(*_status(client)), refresh=True)
-            world.sleep(_WATCH_S)
+    # On a screen of its own, which what a worker in the same terminal logs cannot spoil for long.
+    picture = world.typed(cli_status.render_status(*_status(client)))
+    try:
+        with Live(picture, console=console, auto_refresh=False, screen=True) as live:
+            while True:
+                world.sleep(_WATCH_S)
+                picture = world.typed(cli_status.render_status(*_status(client)))
+                live.update(picture, refresh=True)
+    finally:
+        console.print(picture)  # the last one stays
 
 
 def _status(client: FleetClient) -> tuple[cli_views.Json, cli_views.Json]:
@@ -161,20 +167,24 @@ def _status(client: FleetClient) -> tuple[cli_views.Json, cli_views.Json]:
     told = {
         key: health.get(key) or {} for key in ("quarantined", "missing_datasets", "never_asked")
     }
-    return {**data, **told, "unlike": page.get("unlike") or []}, health
+    lists = {"unlike": page.get("unlike") or [], "plan_notes": health.get("plan_notes") or []}
+    return {**data, **told, **lists}, health
 
 
 @app.command("list")
 def list_jobs(
     ctx: typer.Context,
     wanted: Annotated[Status | None, typer.Option("--status", help="Only these.")] = None,
+    every: Annotated[
+        bool, typer.Option("--all", help="Also what is over and left the plan.")
+    ] = False,
     receiver_url: Url = None,
     as_json: AsJson = False,
 ) -> int:
     """Every job, in the order of arrival."""
     world: World = ctx.obj
     jobs = list(world.client(receiver_url).all_jobs(status=wanted))
-    world.show(as_json, {"jobs": jobs}, lambda: cli_views.render_list(jobs))
+    world.show(as_json, {"jobs": jobs}, lambda: cli_views.render_list(jobs, every=every))
     return DONE
 
 

@@ -463,8 +463,11 @@ class FleetClient:
         return self._post(f"/v1/workers/{_segment(host)}/release", None)
 
     def reload(self) -> dict[str, Any]:
-        """Read the manifest again (``ReloadReply``); a bad one changes nothing. Needs the token."""
-        return self._post("/v1/manifest/reload", None)
+        """Read the manifest again (``ReloadReply``); a bad one changes nothing. Needs the token.
+
+        The receiver may ask each of the plan's own trainers for a minute.
+        """
+        return self._post("/v1/manifest/reload", None, timeout_s=SLOW_S)
 
     def get_model(
         self,

@@ -151,4 +151,5 @@ class HealthReply(Wire, frozen=True, kw_only=True):
         str, str
     ] = {}  # data set of the plan that is not here → what that holds up
     never_asked: dict[str, str] = {}  # host that the plan names → where, and whom it may mean
+    plan_notes: list[str] = []  # what the plan says and hardly means, the first of it
     look_again_s: float = LOOK_AGAIN_S  # a host asks so often whether it may stay

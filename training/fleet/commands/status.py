@@ -16,6 +16,8 @@ from training.fleet.commands.views import (
     cell,
     eta,
     held,
+    left,
+    not_shown,
     number,
     progress,
     state,
@@ -82,7 +84,8 @@ def render_status(data: Json, health: Json) -> RenderableType:
         "Cannot run anywhere", _grouped(data["cannot_run"], "obstacle"), "obstacle", "bold yellow"
     )
     parts += [
-        cell(sentence, "bold yellow", chars_max=1000) for sentence in data.get("unlike") or []
+        cell(sentence, "bold yellow", chars_max=1000)
+        for sentence in [*(data.get("unlike") or []), *(data.get("plan_notes") or [])]
     ]
     parts += _named("Worth knowing", _grouped(data["notes"], "note"), "note", "bold yellow")
     return Group(*parts)
@@ -129,7 +132,8 @@ def _counts(counts: Json) -> Text:
 def _status_table(data: Json) -> RenderableType:
     made = table("JOB", "STATE", "HOST", "PROGRESS", "ETA", "SINCE", right=("ETA",))
     order = {status: place for place, status in enumerate(STATUSES)}
-    jobs = sorted(data["jobs"], key=lambda v: order.get(str(v.get("status")), len(order)))
+    current = [view for view in data["jobs"] if not left(view)]
+    jobs = sorted(current, key=lambda v: order.get(str(v.get("status")), len(order)))
     pending = 0
     for view in jobs:
         waits = view.get("status") == "pending"
@@ -145,9 +149,12 @@ def _status_table(data: Json) -> RenderableType:
             cell(eta(view, data["now"])),
             cell(ago(view.get("created_at") if waits else since, data["now"])),
         )
-    if pending <= _PENDING_SHOWN:
-        return made
-    return Group(made, Text(f"… and {pending - _PENDING_SHOWN} more pending", "dim"))
+    lines = []
+    if pending > _PENDING_SHOWN:
+        lines.append(f"… and {pending - _PENDING_SHOWN} more pending")
+    if hidden := len(data["jobs"]) - len(current):
+        lines.append(not_shown(hidden))
+    return Group(made, *(Text(line, "dim") for line in lines))
 
 
 def _named(title: str, entries: Sequence[Json], key: str, style: str) -> list[RenderableType]:

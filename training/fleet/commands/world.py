@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import shlex
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -11,8 +13,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
-from rich.console import Console, RenderableType
+from rich.console import Console, Group, RenderableType
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+from rich.text import Text
 
 from training.clock import SystemClock
 from training.fleet.client import ClientError, FleetClient, Refused
@@ -24,6 +28,8 @@ URL_VARIABLE = "CIS490_RECEIVER_URL"
 TOKEN_VARIABLE = "CIS490_OPERATOR_TOKEN"  # noqa: S105 - the variable's name
 DEFAULT_URL = "http://127.0.0.1:8445"
 DONE, REFUSED, USAGE, UNREACHABLE = 0, 1, 2, 75
+# What looks at the receiver's files is told where they lie by State.typed.
+_COMMAND = re.compile(r"`(cis490-jobs (?!doctor\b|backup\b|restore\b|rebuild\b)[^`]*)`")
 _LINE_S = 10.0  # between two lines about progress, where there is no terminal
 
 Connect = Callable[[str, str | None], FleetClient]
@@ -96,8 +102,11 @@ class World:
     monotonic: Callable[[], float] = SystemClock().monotonic
     url: str | None = None
     as_json: bool = False
+    given: list[str] = field(default_factory=list)  # the flags that said whom to ask
 
     def client(self, url: str | None) -> FleetClient:
+        flag = url or self.url
+        self.given[:] = ["--receiver-url", flag] if flag else []
         address = url or self.url or self.environ.get(URL_VARIABLE)
         token = self.environ.get(TOKEN_VARIABLE, "").strip()
         if not (token.isascii() and token.isprintable()):
@@ -118,7 +127,12 @@ class World:
         if as_json or self.as_json:
             print(json_text(data), file=self.out)
         else:
-            self.console().print(rendered(), crop=False)  # a line too long for a list goes on below
+            shown = self.typed(rendered())
+            self.console().print(shown, crop=False)  # a line too long for a list goes on below
+
+    def typed(self, said: RenderableType) -> RenderableType:
+        """``said`` with commands that ask the same receiver when they are typed as they stand."""
+        return said if not self.given else _with_flags(said, shlex.join(self.given))
 
     def each(
         self,
@@ -144,7 +158,23 @@ class World:
         return code
 
     def complain(self, sentence: object) -> None:
-        print(f"cis490-jobs: {one_line(sentence, 2000)}", file=self.err)
+        print(f"cis490-jobs: {self.typed(one_line(sentence, 2000))}", file=self.err)
+
+
+def _with_flags(said: RenderableType, flags: str) -> RenderableType:
+    if isinstance(said, str):
+        return _COMMAND.sub(lambda found: f"`{found[1]} {flags}`", said)
+    if isinstance(said, Text):
+        said.plain = str(_with_flags(said.plain, flags))
+    elif isinstance(said, Group):
+        for each in said.renderables:
+            _with_flags(each, flags)
+    elif isinstance(said, Table):
+        for column in said.columns:
+            for each in column.cells:
+                if isinstance(each, Text):
+                    _with_flags(each, flags)
+    return said
 
 
 @contextmanager

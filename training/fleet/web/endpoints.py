@@ -42,6 +42,7 @@ from training.fleet.words import LOOK_AGAIN_PROXIED_S, LOOK_AGAIN_S
 
 logger = logging.getLogger(__name__)
 
+PLAN_NOTES_MAX = 20  # in health
 _RETRY_LEAST_S = 0.05  # between two looks of one waiting claim
 Endpoint = Callable[[Hub, Request], Awaitable[Response]]
 
@@ -203,6 +204,7 @@ async def health(hub: Hub, _request: Request) -> Response:
             quarantined=quarantined,
             missing_datasets=hub.service.missing_datasets(),
             never_asked=hub.service.roster.never_asked(),
+            plan_notes=list(hub.service.plan.notes[:PLAN_NOTES_MAX]),
             look_again_s=LOOK_AGAIN_PROXIED_S if hub.settings.proxied else LOOK_AGAIN_S,
             detail=None
             if granting
