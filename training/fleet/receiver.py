@@ -257,7 +257,7 @@ def _raise_file_limit() -> None:
 
 
 def _state(args: argparse.Namespace) -> State:
-    """What the commands that a sentence of ours suggests must act on."""
+    """The state that commands in our sentences must act on."""
     return State.of(DEFAULT, args.db, args.models_dir, args.manifest)
 
 

@@ -128,7 +128,7 @@ def held(view: Json, now: object) -> str:
 
 
 def left(view: Json) -> bool:
-    """Whether a job is history: the plan no longer names it, and nothing will become of it."""
+    """Tell whether a job is history: over, and no longer named by the plan."""
     return not view.get("in_manifest", True) and view.get("status") in ("completed", "cancelled")
 
 

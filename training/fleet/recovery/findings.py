@@ -61,7 +61,7 @@ class Grown:
 
     @property
     def sentence(self) -> str:
-        """What a person reads: how much there is, how much there can be, and what makes room."""
+        """The line for a person: how much there is, how much there can be, and what makes room."""
         much = "" if self.bytes is None else f", {size(self.bytes)}"
         verb = f"; {self.verb}" if self.verb else ""
         if self.verb.startswith("cis490"):

@@ -86,7 +86,7 @@ def walk(root: Path) -> Iterator[os.DirEntry[str]]:
 
 
 def measured(what: str, paths: Iterable[Path], bound: str, verb: str = "") -> Grown:
-    """What these files take; one that went meanwhile is left out."""
+    """Measure these files; one that went meanwhile is left out."""
     sizes = []
     for path in paths:
         with suppress(OSError):

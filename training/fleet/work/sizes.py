@@ -1,4 +1,4 @@
-"""What grows on a worker: how large it is, what bounds it, and what makes room."""
+"""Sizes, bounds and remedies of what grows on a worker."""
 
 from __future__ import annotations
 

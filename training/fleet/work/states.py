@@ -1,4 +1,4 @@
-"""What trainers save to go on from, one folder a job: kept while the job may come back to this host, and bounded.
+"""Saved states of trainers, one folder a job: kept while the job may come back to this host, and bounded.
 
 A job that was completed, cancelled or given up elsewhere never does. Nobody tells this worker, so it asks while there
 is nothing else to do, and only the database that granted the job is believed.
