@@ -37,7 +37,7 @@ from training.fleet.client import (
     file_sha256,
     verdict,
 )
-from training.fleet.plans.describe import DESCRIBE_TIMEOUT_S
+from training.fleet.describe import DESCRIBE_TIMEOUT_S
 from training.fleet.work.outbox import fitting
 from training.fleet.work.outcome import error_text, parse_progress, parse_timing
 
