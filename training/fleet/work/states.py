@@ -13,9 +13,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from training.files import write_whole
 from training.fleet.client import FleetClient, Refused, Unavailable, Unreachable
 from training.fleet.job import JobStatus
-from training.fleet.work.disk import write_whole
 
 log = logging.getLogger(__name__)
 
