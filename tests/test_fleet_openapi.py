@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,7 +18,7 @@ from training.fleet.protocol import Slug
 from training.fleet.routes import ROUTES, refusals
 from training.fleet.trust.identity import Role
 from training.fleet.views import Views
-from training.fleet.web import endpoints, enrolment, openapi
+from training.fleet.web import endpoints, enrolment, openapi, uploads
 
 KEPT = Path(__file__).parents[1] / "docs" / "openapi.json"
 HOW = "run: python -m training.fleet.web.openapi docs/openapi.json"
@@ -59,6 +61,15 @@ def test_what_the_document_says_of_values_is_what_is_checked() -> None:
     assert schemas["TokenRequest"]["properties"]["days"]["maximum"] == enrolment.DAYS_MAX
     host = schemas["ClaimRequest"]["properties"]["host_id"]
     assert host["pattern"] == protocol.HOST_ID_PATTERN
+
+
+def test_every_header_that_an_upload_reads_is_documented() -> None:
+    for method in ("put", "head"):
+        found = openapi.document()["paths"]["/v1/model/{job_id}"][method]["parameters"]
+        said = {each["name"] for each in found if each["in"] == "header"}
+        read = re.findall(r"HEADER_[A-Z0-9_]+", inspect.getsource(uploads.Announced))
+        wanted = {getattr(protocol, name) for name in read}
+        assert wanted - said == ({protocol.HEADER_OFFSET} if method == "head" else set())
 
 
 def references(value: Any) -> Iterator[str]:

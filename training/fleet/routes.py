@@ -48,7 +48,7 @@ _JOB = "/v1/job/{job_id}"
 _SET = "/v1/dataset/{dataset_id}"
 
 _PAGE = ("after", "limit")
-_UPLOAD = (wire.HEADER_CLAIM_ID, wire.HEADER_HOST_ID, wire.HEADER_SHA256)
+_UPLOAD = (wire.HEADER_CLAIM_ID, wire.HEADER_HOST_ID, wire.HEADER_SHA256, wire.HEADER_BY_HAND)
 
 _CLAIMED = (Slug.UNKNOWN_JOB, Slug.LEASE_SUPERSEDED)
 _MOVED = (Slug.UNKNOWN_JOB, Slug.WRONG_STATE)

@@ -54,6 +54,7 @@ _PARAMETERS: Mapping[str, tuple[str, Json, str]] = {
     wire.HEADER_CLAIM_ID: ("header", _STRING, "the claim, from its grant"),
     wire.HEADER_HOST_ID: ("header", _STRING, "for callers without a claim id"),
     wire.HEADER_SHA256: ("header", _SHA256, "of the whole bundle"),
+    wire.HEADER_BY_HAND: ("header", _STRING, "1: had been set aside, is for `deliver`"),
     wire.HEADER_OFFSET: ("header", _BYTES, "of the first byte of this body"),
     "Range": ("header", _STRING, "one plain range; others get the whole"),
 }
