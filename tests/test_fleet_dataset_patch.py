@@ -6,6 +6,7 @@ import hashlib
 import random
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,11 +16,20 @@ from receiver_running import Receiver, running
 
 from training.data.dataset import WindowSet, write_processed
 from training.data.schema import ChannelSpec
+from training.fleet.calls.calls import Caller
 from training.fleet.calls.datasets import push, read_folder
 from training.fleet.client import FleetClient, Refused
 from training.fleet.datasets import chunks
-from training.fleet.datasets.chunks import Part, Patch, digests, parts_of, placed, read_patch
-from training.fleet.datasets.pieces import PIECE_BYTES, BadListing
+from training.fleet.datasets.chunks import (
+    Part,
+    Patch,
+    digests,
+    known,
+    parts_of,
+    placed,
+    read_patch,
+)
+from training.fleet.datasets.pieces import PIECE_BYTES, BadListing, File, Listing
 
 QUIET = lambda done, whole: None  # noqa: E731 - a progress that nobody watches
 
@@ -58,8 +68,8 @@ def test_chunks_are_the_file_however_it_comes_in_blocks(sizes: list[int], seed: 
 def test_bytes_are_cut_alike_wherever_they_lie() -> None:
     old = noise(3_000_000)
     new = old[:700_000] + b"some bytes that came in" + old[700_500:]
-    known = placed(digests([old]))
-    lacking = sum(size for sha256, size in digests([new]) if sha256 not in known)
+    there = known(placed(digests([old])))
+    lacking = sum(size for sha256, size in digests([new]) if sha256 not in there)
     assert lacking < 2 * chunks.MOST
 
 
@@ -75,13 +85,51 @@ def test_a_piece_is_made_again_from_its_parts(data: st.DataObject) -> None:
     new = old[:cut] + data.draw(st.binary(max_size=100)) + old[cut + gone :]
     first = data.draw(st.integers(0, len(new)))
     piece = new[first : first + 500_000]
-    parts = parts_of(first, len(piece), digests([new]), placed(digests([old])))
+    parts = parts_of(first, len(piece), placed(digests([new])), known(placed(digests([old]))))
     made, at = bytearray(), 0
     for part in parts:
         source = piece[at : at + part.length]
         made += source if part.offset is None else old[part.offset : part.offset + part.length]
         at += part.length
     assert made == piece
+
+
+class Counted(list[Any]):
+    """A list that counts how often it is looked into."""
+
+    looks = 0
+
+    def __getitem__(self, at: Any) -> Any:
+        self.looks += 1
+        return super().__getitem__(at)
+
+
+def test_a_piece_of_a_large_file_is_found_without_looking_through_it() -> None:
+    new = Counted(placed((f"{n}", 64 * 1024) for n in range(16_384)))
+    there = known(new)
+    new.looks = 0
+    assert parts_of(700 * PIECE_BYTES, PIECE_BYTES, new, there) == (
+        Part(PIECE_BYTES, 700 * PIECE_BYTES),
+    )
+    assert new.looks < 100
+
+
+@given(st.integers(0, 5), st.integers(0, 40), st.integers(0, 40))
+def test_the_places_of_some_bytes_are_those_of_all_that_hold_them(
+    pieces: int, first: int, length: int
+) -> None:
+    size = max(0, pieces * 8 - 3)
+    files = [File(name, size, tuple(f"{name}{n}" for n in range(pieces))) for name in "ab"]
+    listing, last = Listing(tuple(files), piece_bytes=8), first + length
+    assert list(listing.places_within("b", first, last)) == [
+        place
+        for place in listing.places()
+        if place.path == "b"
+        and first < last
+        and place.offset < last
+        and first < place.offset + place.length
+    ]
+    assert not list(listing.places_within("c", first, last))
 
 
 # ── the wire ────────────────────────────────────────────────────────────────────────────────
@@ -135,6 +183,28 @@ def test_a_few_bytes_that_come_in_move_few_bytes(receiver: Receiver, tmp_path: P
     listing = client.datasets.listing(second)
     fetched = b"".join(client.datasets.piece(second, p.sha256) for p in listing.places())
     assert fetched == new
+
+
+def test_what_an_older_form_holds_is_asked_only_for_what_is_missing(
+    receiver: Receiver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, client, asked = tmp_path / "processed", receiver.client(), list[str]()
+    folder.mkdir()
+    (folder / "table").write_bytes(noise(2 * PIECE_BYTES))
+    send = Caller.send
+
+    def counted(self: Caller, method: str, path: str, **how: Any) -> Any:
+        asked.append(f"{method} {path.replace(dataset_id, 'ID')}")
+        return send(self, method, path, **how)
+
+    dataset_id, _ = pushed(client, folder)
+    monkeypatch.setattr(Caller, "send", counted)
+    assert pushed(client, folder) == (dataset_id, 0)
+    assert asked == ["PUT /v1/dataset/ID", "POST /v1/dataset/ID/publish"]
+    asked.clear()
+    (folder / "table").write_bytes(noise(2 * PIECE_BYTES) + b"more")
+    assert pushed(client, folder)[1] == 4
+    assert asked.count("GET /v1/datasets") == 0, "a piece that is quicker sent than looked for"
 
 
 def test_an_older_form_that_is_damaged_costs_a_whole_piece_and_no_more(

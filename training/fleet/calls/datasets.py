@@ -7,6 +7,7 @@ import io
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -14,7 +15,7 @@ from urllib.parse import quote
 from training import strict_json
 from training.fleet.calls.answers import Damaged, Refused, json_object
 from training.fleet.calls.calls import Caller
-from training.fleet.datasets.chunks import Patch, digests, parts_of, placed
+from training.fleet.datasets.chunks import Chunk, Patch, digests, known, parts_of, placed
 from training.fleet.datasets.pieces import (
     FILES_MAX,
     PIECE_BYTES,
@@ -86,7 +87,7 @@ class DatasetCalls:
                 lambda: self._caller.send("GET", query, timeout_s=SLOW_S), tries
             )
             found = json_object(answer)["chunks"]
-            return placed((str(each["sha256"]), int(each["length"])) for each in found)
+            return known(placed((str(each["sha256"]), int(each["length"])) for each in found))
         except (Refused, LookupError, TypeError, ValueError):
             return {}
 
@@ -259,10 +260,17 @@ class _Older:
 
     def __init__(self, calls: DatasetCalls, root: Path, name: str | None) -> None:
         self._calls, self._root = calls, root
-        rows = calls.datasets()["datasets"] if name is not None else []
-        self._like = next((str(row["dataset_id"]) for row in rows if name in row["names"]), None)
+        self._name = name
         self._known: dict[str, dict[str, int]] = {}
-        self._new: dict[str, list[tuple[str, int]]] = {}
+        self._new: dict[str, list[Chunk]] = {}
+
+    @cached_property
+    def _like(self) -> str | None:
+        """Its id. Asked for when a piece might be patched, and not before: most pushes bring none or all."""
+        if self._name is None:
+            return None
+        rows = self._calls.datasets()["datasets"]
+        return next((str(row["dataset_id"]) for row in rows if self._name in row["names"]), None)
 
     def bring(self, listing: Listing, place: Place) -> int:
         """Bring a piece as a patch where that saves much; the bytes that travelled, else 0."""
@@ -273,7 +281,8 @@ class _Older:
             self._new[place.path] = []
             if self._known[place.path]:
                 with (self._root / place.path).open("rb") as file:
-                    self._new[place.path] = digests(iter(lambda: file.read(PIECE_BYTES), b""))
+                    blocks = iter(lambda: file.read(PIECE_BYTES), b"")
+                    self._new[place.path] = placed(digests(blocks))
         parts = parts_of(place.offset, place.length, self._new[place.path], self._known[place.path])
         lacking = sum(part.length for part in parts if part.offset is None)
         if not parts or lacking > PATCHED_SHARE * place.length:

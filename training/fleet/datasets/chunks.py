@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -28,6 +29,15 @@ class Part:
 
     length: int
     offset: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """A chunk at its place in its file."""
+
+    begin: int
+    length: int
+    sha256: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,31 +83,43 @@ def digests(blocks: Iterable[bytes]) -> list[tuple[str, int]]:
     return [(hashlib.sha256(chunk).hexdigest(), len(chunk)) for chunk in chunks(blocks)]
 
 
-def placed(found: Iterable[tuple[str, int]]) -> dict[str, int]:
-    """Return where each chunk begins in its file."""
-    known, offset = dict[str, int](), 0
+def placed(found: Iterable[tuple[str, int]]) -> list[Chunk]:
+    """The chunks of a file, given in their order, with their places."""
+    laid, begin = list[Chunk](), 0
     for sha256, length in found:
-        known.setdefault(sha256, offset)
-        offset += length
-    return known
+        laid.append(Chunk(begin, length, sha256))
+        begin += length
+    return laid
+
+
+def known(found: Iterable[Chunk]) -> dict[str, int]:
+    """Return where each of these chunks begins first."""
+    begins = dict[str, int]()
+    for chunk in found:
+        begins.setdefault(chunk.sha256, chunk.begin)
+    return begins
 
 
 def parts_of(
-    first: int, length: int, new: Sequence[tuple[str, int]], known: Mapping[str, int]
+    first: int, length: int, new: Sequence[Chunk], known: Mapping[str, int]
 ) -> tuple[Part, ...]:
-    """The piece of ``length`` bytes at ``first`` of a file whose chunks are ``new``, by what is known of them."""
-    found, begin = list[Part](), 0
-    for sha256, size in new:
-        low, high = max(begin, first), min(begin + size, first + length)
+    """The piece of ``length`` bytes at ``first`` of a file whose chunks are ``new``, by what is known of them.
+
+    Looks only at the chunks that the piece meets, however many the file has.
+    """
+    found, last = list[Part](), first + length
+    at = max(0, bisect_right(new, first, key=lambda chunk: chunk.begin) - 1)
+    while at < len(new) and new[at].begin < last:
+        chunk = new[at]
+        low, high = max(chunk.begin, first), min(chunk.begin + chunk.length, last)
         if low < high:
-            at = known.get(sha256)
-            part = Part(high - low, None if at is None else at + low - begin)
-            last = found[-1] if found else None
-            if last is not None and _continues(last, part):
-                found[-1] = Part(last.length + part.length, last.offset)
+            there = known.get(chunk.sha256)
+            part = Part(high - low, None if there is None else there + low - chunk.begin)
+            if found and _continues(found[-1], part):
+                found[-1] = Part(found[-1].length + part.length, found[-1].offset)
             else:
                 found.append(part)
-        begin += size
+        at += 1
     return tuple(found)
 
 

@@ -96,15 +96,30 @@ class Listing:
 
     def size_of(self, path: str) -> int | None:
         """Bytes of a file; None when there is no such file."""
-        return next((file.size for file in self.files if file.path == path), None)
+        file = self._by_path.get(path)
+        return None if file is None else file.size
 
     def places(self) -> Iterator[Place]:
         """Every piece, file by file, from the first byte on. A piece may have several places."""
         for file in self.files:
-            for number, sha256 in enumerate(file.pieces):
-                offset = number * self.piece_bytes
-                length = min(self.piece_bytes, file.size - offset)
-                yield Place(sha256, file.path, offset, length)
+            yield from self._places(file, range(len(file.pieces)))
+
+    def places_within(self, path: str, first: int, last: int) -> Iterator[Place]:
+        """The pieces of a file that hold its bytes from ``first`` to before ``last``; none of another file is met."""
+        file = self._by_path.get(path)
+        if file is not None and first < last:
+            end = min(-(-last // self.piece_bytes), len(file.pieces))
+            yield from self._places(file, range(first // self.piece_bytes, end))
+
+    def _places(self, file: File, numbers: range) -> Iterator[Place]:
+        for number in numbers:
+            offset = number * self.piece_bytes
+            length = min(self.piece_bytes, file.size - offset)
+            yield Place(file.pieces[number], file.path, offset, length)
+
+    @cached_property
+    def _by_path(self) -> Mapping[str, File]:
+        return {file.path: file for file in self.files}
 
     @cached_property
     def lengths(self) -> Mapping[str, int]:

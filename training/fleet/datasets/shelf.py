@@ -131,10 +131,9 @@ class DatasetShelf:
     def read(self, dataset_id: str, path: str, first: int, length: int) -> Iterator[bytes]:
         """Bytes of a file from its pieces, each verified. Raises NoDataset, PiecesMissing."""
         last = first + length
-        for place in self._listing("sets", dataset_id).places():
-            if place.path == path and place.offset < last and first < place.offset + place.length:
-                data = self.piece(dataset_id, place.sha256)
-                yield data[max(0, first - place.offset) : last - place.offset]
+        for place in self._listing("sets", dataset_id).places_within(path, first, last):
+            data = self.piece(dataset_id, place.sha256)
+            yield data[max(0, first - place.offset) : last - place.offset]
 
     # -- pushing ------------------------------------------------------------------------------------------------
 
