@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from training.fleet.storage.locking import LockedError, exclusive
+from training.locking import LockedError, exclusive
 
 _NAME = ("target", "engine", "seed", "commit")
 _LOCKED_S = 0.05

@@ -46,9 +46,9 @@ from training.fleet.recovery.backup import Backup, read_contents, snapshots
 from training.fleet.recovery.files import place_database, write_file
 from training.fleet.recovery.restore import Restore, Restored
 from training.fleet.state import RecoveryError, State
-from training.fleet.storage.locking import exclusive
 from training.fleet.storage.provenance import sealed, unsealed
 from training.fleet.trust.authority import Authority
+from training.locking import exclusive
 
 GOLDEN = Path(__file__).with_name("golden") / "training_jobs.v1.db.gz"
 

@@ -28,7 +28,6 @@ from training.fleet.install.types import System, Wish
 from training.fleet.job import EndReason, Needs
 from training.fleet.protocol import Refusal
 from training.fleet.roster import Plan
-from training.fleet.storage.locking import exclusive
 from training.fleet.trust.identity import Role
 from training.fleet.trust.membership import check_fetch
 from training.fleet.work import prefetch as dataset_fetch
@@ -39,6 +38,7 @@ from training.fleet.work.outbox import Outbox
 from training.fleet.work.outcome import Failure
 from training.fleet.work.trainer_command import Inputs
 from training.fleet.worker_state import Phase, State, step
+from training.locking import exclusive
 
 GIB = 1024**3
 JOB = t.Assignment(job_id="j", claim_id="c", name="one", spec={"model": "gbt", "dataset": "d" * 64})

@@ -103,7 +103,7 @@ ALLOWED = [
     ("training.clock", "import time\nx = time.time()"),
     ("training.trainer.report", "x = text.replace('a', 'b')\ny = replace(state, jobs=1)"),
     ("training.fleet.supervise_posix", "import fcntl, subprocess"),
-    ("training.fleet.storage.locking", "def lock():\n  import fcntl"),
+    ("training.locking", "def lock():\n  import fcntl"),
     ("training.fleet.database_sqlite", "import sqlite3\nq = 'PRAGMA foreign_keys = ON'"),
     ("training.fleet.policy", "from training.fleet.job import Job"),
     ("training.fleet.queue", "from training.fleet.policy import fits\nimport secrets"),

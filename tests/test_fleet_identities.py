@@ -17,9 +17,10 @@ from receiver_running import Receiver, Wire, running
 from training.fleet.calls.address import Address
 from training.fleet.database_sqlite import SqliteDatabase
 from training.fleet.receiver import _open_store
-from training.fleet.storage.locking import LockedError, exclusive, lock_of, store_lock
+from training.fleet.storage.locking import lock_of, store_lock
 from training.fleet.web import serving
 from training.fleet.web.listening import StartError
+from training.locking import LockedError, exclusive
 
 posix = pytest.mark.skipif(os.name != "posix", reason="POSIX names")
 

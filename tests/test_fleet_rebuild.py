@@ -36,9 +36,9 @@ from training.fleet.recovery.rebuild import Rebuilt, rebuild
 from training.fleet.recovery.reconcile import Delivery, Unusable, deliveries, sidecar
 from training.fleet.recovery.restore import Restore
 from training.fleet.state import RecoveryError, State
-from training.fleet.storage.locking import exclusive
 from training.fleet.storage.provenance import sealed, unsealed
 from training.fleet.store import Artifact, ArtifactStore
+from training.locking import exclusive
 
 PLAN = [job | {"job_id": job_id(job)} for job in JOBS]
 

@@ -23,6 +23,7 @@ from training.fleet.calls.answers import ClientError
 from training.fleet.client import FleetClient, Grant, NoWork, Refused
 from training.fleet.database_sqlite import SqliteDatabase
 from training.fleet.receiver import main
+from training.fleet.store import ArtifactStore
 from training.fleet.trust.credentials import Credentials
 from training.fleet.trust.tls import Security
 
@@ -292,6 +293,23 @@ def test_two_receivers_share_neither_database_nor_store(
             code, said = refused(capsys, arguments(plan, *given))
             assert code == 1
             assert f"another receiver uses the {shared} " in said
+
+
+@pytest.mark.parametrize("store_holds", ["a mark", "models"])
+def test_a_receiver_that_is_refused_a_store_leaves_no_database(
+    plan: Path, capsys: pytest.CaptureFixture[str], store_holds: str
+) -> None:
+    store = ArtifactStore(plan.parent / "models")
+    if store_holds == "a mark":
+        store.mark("f" * 32)
+    else:
+        (store.root / "gbt_oracle" / ("a" * 64)).mkdir(parents=True)
+        (store.root / "gbt_oracle" / ("a" * 64) / "bundle.tar.zst").touch()
+    wrong = plan.parent / "wrong" / "jobs.db"
+    code, said = refused(capsys, arguments(plan, "--db", str(wrong)))
+    assert code == 1
+    assert str(wrong) in said
+    assert not wrong.parent.exists()
 
 
 def test_what_was_acknowledged_survives_kill_9_and_the_index_is_mended(

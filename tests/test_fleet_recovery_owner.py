@@ -24,8 +24,8 @@ from training.fleet.recovery.files import give_to_owner
 from training.fleet.recovery.rebuild import Rebuilt, rebuild
 from training.fleet.recovery.restore import Restore, Restored
 from training.fleet.state import RecoveryError, State
-from training.fleet.storage.locking import exclusive
 from training.fleet.trust.authority import Authority
+from training.locking import exclusive
 
 PLAN = [job | {"job_id": job_id(job)} for job in JOBS]
 USER = 12345

@@ -21,9 +21,9 @@ from typing import Any, ClassVar
 import psutil
 import pytest
 
+from training import locking
 from training.fleet import supervise, supervise_windows
 from training.fleet.ended import Ended, EndKind
-from training.fleet.storage import locking
 from training.fleet.supervise import CommandSpec, LocalProcess, LocalRunner, SpawnFailedError
 from training.fleet.work.environment import trainer_environment
 
@@ -242,5 +242,9 @@ def test_the_lock_uses_what_windows_has(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(locking, "os", Nt())
     with locking.exclusive(tmp_path / "lock"):
         assert calls == [(2, 1)]
-        with pytest.raises(locking.LockedError), locking.exclusive(tmp_path / "lock"):
+        with (
+            pytest.raises(locking.LockedError, match=f"process {os.getpid()}, since 20"),
+            locking.exclusive(tmp_path / "lock"),
+        ):
             pass
+    assert (tmp_path / "lock").read_bytes()[:1] == b"\0", "the byte that Windows locks is not read"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 
 import numpy as np
 import polars as pl
@@ -12,6 +13,7 @@ import telemetry_builders as made
 from training.data import build as building
 from training.data import extract as extracting
 from training.data import ingest, normalise
+from training.data.alone import alone
 from training.data.dataset import (
     FEATURES_FILE,
     TENSOR_FOLDER,
@@ -59,6 +61,22 @@ def test_the_target_phase_has_a_class_a_phase(tmp_path, capsys):
     _, summary, _ = run(capsys, tmp_path / "in", "--out-dir", tmp_path / "out", "--target", "phase")
     assert list(summary["labels"]) == ["beacon", "idle"]
     assert load(tmp_path / "out").label_map == {"beacon": 0, "idle": 1}
+
+
+@pytest.mark.parametrize("program", [building, ingest])
+def test_a_folder_into_which_another_process_writes_is_left_alone(tmp_path, capsys, program):
+    source, out = tmp_path / "in", tmp_path / "out"
+    made.write_fleet(source, episodes=1)
+    if program is ingest:
+        source = tmp_path / "windows.npz"
+        X = np.random.default_rng(1).normal(size=(8, 2, 16))
+        np.savez(source, X=X, y=np.arange(8) % 2, channels=["a", "b"])
+    with alone(out):
+        assert program.main([str(source), "--out-dir", str(out)]) == 75
+    said = capsys.readouterr().err
+    assert f"is being written into {out} (process {os.getpid()}, since 20" in said
+    assert [path.name for path in out.iterdir()] == [".lock"]
+    assert program.main([str(source), "--out-dir", str(out)]) == 0, capsys.readouterr().err
 
 
 def outputs(folder):

@@ -23,6 +23,7 @@ from typing import Any
 import msgspec
 
 from training.clock import SystemClock
+from training.data.alone import EXIT_BUSY, FolderBusy, alone
 from training.data.assemble import (
     Options,
     baseline_windows,
@@ -87,13 +88,18 @@ class Summary:
 def build(
     episodes: Path, out_dir: Path, options: Options, progress: Progress = lambda _done, _of: None
 ) -> Summary:
-    """Build the data set. Raises DataError, with one sentence, when nothing usable would come of it."""
-    clock = SystemClock()
-    begun = clock.monotonic()
+    """Build the data set. Raises DataError, with one sentence, when nothing usable would come of it, and FolderBusy."""
     try:
         paths = find_episodes(episodes)
     except EpisodeError as error:
         raise DataError(str(error)) from None
+    with alone(out_dir):
+        return _build(paths, out_dir, options, progress)
+
+
+def _build(paths: Sequence[Path], out_dir: Path, options: Options, progress: Progress) -> Summary:
+    clock = SystemClock()
+    begun = clock.monotonic()
     found = _gather(paths, out_dir / MEMORY_FOLDER, options.jobs, progress)
     found, sample_hz = _one_rate(
         _together(found, options.like), paths, out_dir / MEMORY_FOLDER, options.like
@@ -332,6 +338,9 @@ def main(argv: list[str] | None = None) -> int:
     except DataError as error:
         print(f"build: {error}", file=sys.stderr)
         return EXIT_DATA
+    except FolderBusy as error:
+        print(f"build: {error}", file=sys.stderr)
+        return EXIT_BUSY
     except OSError as error:
         print(
             f"build: {error.filename or args.out_dir}: {error.strerror}; choose another --out-dir, or make room",

@@ -5,7 +5,8 @@
     python -m training.data.ingest --pcp /var/log/pcp/pmlogger/pi/20261101 --out-dir data/processed
 
 Formats: see `ingest_npz`, `ingest_long` (CSV and Parquet) and `ingest_pcp`; they end in the same files as recordings of
-one's own. Exit codes: 0 done, 2 bad arguments, 65 data that cannot be used.
+one's own. Exit codes: 0 done, 2 bad arguments, 65 data that cannot be used, 74 a folder that cannot be written, 75 one
+that another process writes a data set into.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from typing import NoReturn
 import msgspec
 import numpy as np
 
+from training.data.alone import EXIT_BUSY, FolderBusy, alone
 from training.data.columns import Wanted, judge, suspects, unlike_levels
 from training.data.dataset import other_data_set, remove_leftovers_of_build
 from training.data.errors import DataError
@@ -37,7 +39,7 @@ from training.data.spelling import notes_on_hosts
 from training.data.times import UNITS
 from training.streams import replace_unprintable
 
-EXIT_BAD_ARGUMENTS, EXIT_BAD_DATA = 2, 65
+EXIT_BAD_ARGUMENTS, EXIT_BAD_DATA, EXIT_DISK = 2, 65, 74
 SUFFIXES = (".npz", ".csv", ".parquet")
 
 
@@ -59,12 +61,21 @@ def main(argv: Sequence[str] | None = None) -> int:
             ),
         )
         _say(args, f"{windows.X.shape[0]:,} windows read; describing them …")
-        replaced = other_data_set(args.out_dir, built=False)
-        schema, understood = write(windows, args.out_dir)
-        remove_leftovers_of_build(args.out_dir)
+        with alone(args.out_dir):
+            replaced = other_data_set(args.out_dir, built=False)
+            schema, understood = write(windows, args.out_dir)
+            remove_leftovers_of_build(args.out_dir)
     except DataError as error:
         print(f"error: {error}", file=sys.stderr)
         return EXIT_BAD_DATA
+    except FolderBusy as error:
+        print(f"error: {error}", file=sys.stderr)
+        return EXIT_BUSY
+    except OSError as error:
+        where = error.filename or args.out_dir
+        words = "choose another --out-dir, or make room"
+        print(f"error: {where}: {error.strerror}; {words}", file=sys.stderr)
+        return EXIT_DISK
     except MemoryError:
         print("error: the windows do not fit into memory: ingest fewer at a time", file=sys.stderr)
         return EXIT_BAD_DATA

@@ -33,7 +33,7 @@ from training.fleet.reload import Reloader
 from training.fleet.service import Service
 from training.fleet.state import DEFAULT, State
 from training.fleet.storage.errors import StoreError
-from training.fleet.storage.locking import LockedError, exclusive, lock_of, store_lock
+from training.fleet.storage.locking import lock_of, store_lock
 from training.fleet.storage.mark import MARK, another_database
 from training.fleet.store import ArtifactStore
 from training.fleet.trust.admission import Door
@@ -45,6 +45,7 @@ from training.fleet.web.hub import Hub, Settings
 from training.fleet.web.listening import StartError, address, listener, public_url, secure
 from training.fleet.web.problems import on_http_error
 from training.fleet.web.serving import CONNECTIONS_MAX, Server, configuration, note_hangups
+from training.locking import LockedError, exclusive
 from training.streams import replace_unprintable
 
 logger = logging.getLogger(__name__)
@@ -93,7 +94,9 @@ def serve(args: argparse.Namespace) -> int:
     with contextlib.ExitStack() as stack:
         door = stack.enter_context(listener(args))
         store = _open_store(args.models_dir, stack)
-        _forget_nothing(args.db, store)
+        if _is_new(args.db):  # what is refused leaves no database behind
+            _forget_nothing(args.db, store)
+            _belong_to_nobody(args.db, store)
         queue, reader = _open_database(args.db, policy_of(args.policy), stack)
         _own(store, queue, args.db, new_store=args.new_store)
         lost: list[DatabaseLost] = []
@@ -152,9 +155,9 @@ def _open_database(
         stack.callback(queue.close)
         reader = SqliteDatabase(path)
         stack.callback(reader.close)
-    except LockedError:
+    except LockedError as error:
         raise StartError(
-            f"another receiver uses the database {path}; stop that one first"
+            f"another receiver uses the database {path} ({error.holder}); stop that one first"
         ) from None
     except OSError as error:
         raise StartError(
@@ -170,14 +173,34 @@ def _open_store(root: Path, stack: contextlib.ExitStack) -> ArtifactStore:
         store = ArtifactStore(root)
         stack.enter_context(exclusive(store_lock(root)))
         return store
-    except LockedError:
-        raise StartError(f"another receiver uses the store {root}; stop that one first") from None
+    except LockedError as error:
+        raise StartError(
+            f"another receiver uses the store {root} ({error.holder}); stop that one first"
+        ) from None
     except OSError as error:
         raise StartError(
             f"cannot lock the store {root}: {error.strerror}; choose another place with --models-dir"
         ) from error
     except StoreError as error:
         raise StartError(f"{error}; choose another place with --models-dir") from error
+
+
+def _is_new(db: Path) -> bool:
+    """Whether the database is yet to be made."""
+    with contextlib.suppress(OSError):
+        return not db.stat().st_size
+    return True
+
+
+def _belong_to_nobody(db: Path, store: ArtifactStore) -> None:
+    """A new database makes a store its own only if no other one did."""
+    try:
+        marked = store.marked()
+    except StoreError as error:
+        raise StartError(str(error)) from error
+    if marked is not None:
+        words = f"the store {store.root} belongs to the database {marked[:12]}…, and there is none at {db} yet"
+        raise StartError(_another_store(words, store))
 
 
 def _own(store: ArtifactStore, queue: JobQueue, db: Path, *, new_store: bool = False) -> None:
@@ -195,11 +218,15 @@ def _own(store: ArtifactStore, queue: JobQueue, db: Path, *, new_store: bool = F
     except (DatabaseError, StoreError) as error:
         raise StartError(str(error)) from error
     if marked not in (None, own):
-        raise StartError(
-            f"{another_database(store.root, str(marked), own)} ({db}): name the one's --db or the other's "
-            "--models-dir; `cis490-jobs rebuild --force` makes a database from what lies in the store, and if the two "
-            f"belong together all the same, remove {store.root / MARK}"
-        )
+        words = f"{another_database(store.root, str(marked), own)} ({db})"
+        raise StartError(_another_store(words, store))
+
+
+def _another_store(words: str, store: ArtifactStore) -> str:
+    return (
+        f"{words}: name the one's --db or the other's --models-dir; `cis490-jobs rebuild --force` makes a database "
+        f"from what lies in the store, and if the two belong together all the same, remove {store.root / MARK}"
+    )
 
 
 def _nothing_there(db: Path, root: Path, models: int) -> str:
@@ -212,9 +239,6 @@ def _nothing_there(db: Path, root: Path, models: int) -> str:
 
 def _forget_nothing(db: Path, store: ArtifactStore) -> None:
     """An empty database beside a full store would train everything once more, and empty the index."""
-    with contextlib.suppress(OSError):
-        if db.stat().st_size:
-            return
     if next(store.artifacts(), None) is not None:
         words = (
             f"there is no database at {db}, but models in {store.root}: `cis490-jobs restore FOLDER` brings a backup "

@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from training.fleet.storage.locking import LockedError, exclusive, lock_of, store_lock
+from training.fleet.storage.locking import lock_of, store_lock
+from training.locking import LockedError, exclusive
 
 DEFAULT = Path("/var/lib/cis490")
 DATABASE = "training_jobs.db"

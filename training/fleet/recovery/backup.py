@@ -43,8 +43,8 @@ from training.fleet.recovery.files import (
 from training.fleet.recovery.owner import owner_of, reading
 from training.fleet.recovery.reconcile import sidecar
 from training.fleet.state import DATABASE, RecoveryError, State
-from training.fleet.storage.locking import LockedError, exclusive
 from training.fleet.store import PROVENANCE, Artifact
+from training.locking import LockedError, exclusive
 
 MARK, STORE, SNAPSHOTS, CONTENTS, KEYS, DATASETS = (
     "backup.json",

@@ -38,7 +38,7 @@ from training.fleet.calls.answers import (
     backoff_s,
 )
 from training.fleet.datasets.pieces import ID, BadListing, Listing, Place, parse
-from training.fleet.storage.locking import LockedError, exclusive
+from training.locking import LockedError, exclusive
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")

@@ -16,9 +16,9 @@ from training import strict_json
 from training.crashpoint import crashpoint
 from training.files import LocalFs, write_whole
 from training.fleet.job import EndReason
-from training.fleet.storage.locking import LockedError, exclusive
 from training.fleet.work.outcome import Failure, Memory
 from training.fleet.work.types import Assignment, Delivery, Report, Saved
+from training.locking import LockedError, exclusive
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")

@@ -1,0 +1,31 @@
+"""One writer of a data set at a time: two that lay files into one folder cut each other's short."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+
+from training.locking import LockedError, exclusive
+
+LOCK = ".lock"  # a name with a dot in front does not travel with the data set
+EXIT_BUSY = 75
+
+
+class FolderBusy(Exception):  # noqa: N818 - reads as what it is
+    """Another process writes the data set. The text is one sentence."""
+
+
+@contextlib.contextmanager
+def alone(out_dir: Path) -> Iterator[None]:
+    """Hold the data set's folder, which is made; FolderBusy while another process does, OSError when it cannot be."""
+    out_dir.mkdir(parents=True, exist_ok=True)
+    with contextlib.ExitStack() as held:
+        try:
+            held.enter_context(exclusive(out_dir / LOCK))
+        except LockedError as error:
+            raise FolderBusy(
+                f"a data set is being written into {out_dir} ({error.holder}): wait for that, or choose another "
+                "--out-dir"
+            ) from None
+        yield

@@ -1,0 +1,76 @@
+"""One process at a time: a lock file that the operating system releases however its holder ends."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+_FLAGS = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0)  # each where there is one
+_NOTE_AT = 1  # Windows locks the first byte, and lets nobody else read it
+_NOTE_BYTES_MAX = 40
+
+
+class LockedError(Exception):
+    """Another process holds the lock; ``holder`` says which, and since when, where that can be read."""
+
+    def __init__(self, holder: str) -> None:
+        super().__init__(holder)
+        self.holder = holder
+
+
+@contextlib.contextmanager
+def exclusive(path: Path) -> Iterator[None]:
+    """Hold ``path`` for this process alone; LockedError when another one does. The file stays behind.
+
+    OSError when it cannot be made, or is a link: root would make a file wherever somebody let it point.
+    """
+    handle = _open(path)
+    try:
+        _lock(handle)
+        _note(handle)
+        yield
+    finally:
+        os.close(handle)
+
+
+def _open(path: Path) -> int:
+    try:
+        return os.open(path, os.O_RDWR | os.O_CREAT | _FLAGS, 0o600)
+    except OSError as error:
+        if path.is_symlink():
+            words = "is a link, and a lock must be a file of its own: remove it"
+            raise OSError(error.errno, words, str(path)) from error
+        raise
+
+
+def _lock(handle: int) -> None:
+    try:
+        if os.name == "nt":
+            import msvcrt
+
+            msvcrt.locking(handle, msvcrt.LK_NBLCK, 1)  # type: ignore[attr-defined,unused-ignore]
+        else:
+            import fcntl
+
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        raise LockedError(_holder(handle)) from error
+
+
+def _note(handle: int) -> None:
+    """Say in the file who holds it; its time says since when. A full disk keeps nobody from holding it."""
+    with contextlib.suppress(OSError):
+        os.lseek(handle, _NOTE_AT, os.SEEK_SET)
+        os.write(handle, f"{os.getpid():<{_NOTE_BYTES_MAX - 1}}\n".encode())
+
+
+def _holder(handle: int) -> str:
+    with contextlib.suppress(OSError, ValueError, OverflowError):
+        os.lseek(handle, _NOTE_AT, os.SEEK_SET)
+        pid = int(os.read(handle, _NOTE_BYTES_MAX))
+        since = datetime.fromtimestamp(os.fstat(handle).st_mtime, UTC).astimezone()
+        return f"process {pid}, since {since:%Y-%m-%d %H:%M:%S}"
+    return "another process"
