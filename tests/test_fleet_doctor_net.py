@@ -163,6 +163,7 @@ UNTOLD = {
         "progress": NOBODY,
         "record": NOBODY,
         "lived_s": NOBODY,
+        "heard_s": NOBODY,
         "out_of_memory": NOBODY,
         "crashed": NOBODY,
         "pardoned": "whoever was pardoned may have given back less than was counted",

@@ -651,7 +651,7 @@ def test_the_receiver_ends_what_its_worker_lets_run_far_beyond_the_limit(limited
     claim = limited.granted()
     # what was granted counts, whatever the plan says by now
     limited.service.reload([a_job("one", max_run_s=100_000.0)], Plan())
-    assert beating(limited, claim, 4 * 3600) == LONG_S + 20  # the first beat begins the count
+    assert beating(limited, claim, 4 * 3600) == LONG_S + 10
     (ended,) = limited.queue.attempts("id-one")
     assert (ended.end_reason, limited.status()) == (EndReason.TRAINER_FAILED, "pending")
     assert (ended.error or "").startswith(
@@ -661,6 +661,17 @@ def test_the_receiver_ends_what_its_worker_lets_run_far_beyond_the_limit(limited
     assert job is not None
     assert job.trainer_failures == 1
     refused(Slug.LEASE_SUPERSEDED, lambda: limited.service.heartbeat("id-one", a_beat(claim)))
+
+
+def test_a_restart_of_the_receiver_begins_no_new_count(limited: Receiver) -> None:
+    claim, heard_s = limited.granted(), 0.0
+    for _ in range(26):  # every five minutes
+        stopped = beating(limited, claim, 300)
+        heard_s += stopped or 300
+        if stopped:
+            break
+        limited.restart()
+    assert heard_s == LONG_S + 10
 
 
 def test_time_in_which_a_host_was_not_heard_does_not_count(limited: Receiver) -> None:
@@ -687,6 +698,7 @@ def test_fetching_data_and_delivering_do_not_count(limited: Receiver) -> None:
     assert not beating(limited, claim, 5 * 3600, progress=fetch)
     assert not beating(limited, claim, 3600, progress={"event": "training"})
     limited.service.upload_ticket("id-one", claim, None)
+    limited.restart()
     assert not beating(limited, claim, 5 * 3600, progress={"event": "training"})
     assert limited.status() == "running"
 

@@ -21,7 +21,7 @@ from training.files import settle
 from training.fleet import database_seals as seals
 from training.fleet.database import DatabaseError, DatabaseFull, DatabaseLost, Row, statements
 
-SCHEMA_VERSION = 3  # of schema_sqlite.sql; an older file is brought up to it by sql/migrations/
+SCHEMA_VERSION = 4  # of schema_sqlite.sql; an older file is brought up to it by sql/migrations/
 _MIN_SQLITE = (3, 37, 0)  # STRICT tables; RETURNING is older
 _WAYS_BACK = "`cis490-jobs restore FOLDER --force` or `cis490-jobs rebuild --force`"
 _SQL = files("training.fleet") / "sql"

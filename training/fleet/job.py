@@ -321,6 +321,7 @@ class Attempt:
     record: dict[str, Any] | None = None  # what the worker said of it: durations, versions
     log_next: int = 0  # number of the next output line that is not stored
     lived_s: float | None = None  # how long it ran, as far as anybody knows; None while it is live
+    heard_s: float | None = 0.0  # how long it was heard training; None: it trains no more
     out_of_memory: str | None = None  # "ram" or "vram", when that ended it
     crashed: bool = False  # its host said that it crashed with this attempt in hand
     pardoned: bool = False  # it counts against no budget: the host was to blame

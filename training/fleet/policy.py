@@ -298,20 +298,25 @@ def _doubled(first_s: float, times: int, most_s: float) -> float:
 # ── running for too long ────────────────────────────────────────────────────────────────────
 
 
-@dataclass(frozen=True, slots=True)
-class Heard:
-    """For how long an attempt was heard training, and when it was heard last; seconds of the boot clock."""
+def heard_s(
+    before_s: float | None,
+    since_s: float,
+    progress: Mapping[str, Any] | None,
+    policy: Policy,
+) -> float | None:
+    """For how long an attempt was heard training, with a heartbeat that comes ``since_s`` after what was heard before.
 
-    at: float
-    trained_s: float = 0.0
+    What lies between two counts for a third of a lease at most, in which a worker beats at least once: beyond that the
+    host slept, the receiver was down, or the trainer paused in the silence. None for one that trains no more.
+    """
+    if before_s is None:
+        return None
+    if (progress or {}).get("event") == "fetch":  # its data; nothing is trained yet
+        return 0.0
+    return before_s + min(max(0.0, since_s), policy.stale_after_s / 3)
 
-    def again(self, at: float, policy: Policy) -> Heard:
-        """The same after a further heartbeat. What lies between two counts for a third of a lease at most, in which a
-        worker beats at least once: beyond that the host slept, or the trainer paused in the silence."""
-        return Heard(at, self.trained_s + min(max(0.0, at - self.at), policy.stale_after_s / 3))
 
-
-def overran(spec: Mapping[str, Any], heard: Heard, policy: Policy) -> float | None:
+def overran(spec: Mapping[str, Any], heard_s: float | None, policy: Policy) -> float | None:
     """The ``max_run_s`` that an attempt is ended for although its worker goes on with it, or ``None``.
 
     The worker measures it itself, and better: it knows of pauses, and gives the trainer time to save. So this is twice
@@ -320,7 +325,7 @@ def overran(spec: Mapping[str, Any], heard: Heard, policy: Policy) -> float | No
     limit = spec.get("max_run_s")
     if not isinstance(limit, int | float) or isinstance(limit, bool) or limit <= 0:
         return None
-    return limit if heard.trained_s > 2 * limit + policy.stale_after_s else None
+    return limit if heard_s is not None and heard_s > 2 * limit + policy.stale_after_s else None
 
 
 # ── late messages ───────────────────────────────────────────────────────────────────────────

@@ -236,16 +236,25 @@ class JobQueue(Healing):
     def beat(
         self, job: Job, attempt: Attempt, *, seq: int, progress: Mapping[str, Any] | None = None
     ) -> None:
-        """Renew the lease of a live attempt. A ``seq`` not above the last one does not move progress back."""
+        """Renew the lease of a live attempt, and keep how long it was heard training.
+
+        A ``seq`` not above the last one does not move progress back.
+        """
         with self.db.transaction():
             changed = self.db.run(
                 "beat_job", job_id=job.job_id, claim_id=attempt.claim_id, now=self.clock.now()
             )
             assert changed == 1, "only a live attempt beats"
             text = None if progress is None else json.dumps(dict(progress))
-            self.db.run("beat_attempt", claim_id=attempt.claim_id, seq=seq, progress=text)
+            heard = {"claim_id": attempt.claim_id, "heard_s": attempt.heard_s}
+            self.db.run("beat_attempt", **heard, seq=seq, progress=text)
             if job.status is not JobStatus.RUNNING:
                 self._move("heartbeat", job, JobStatus.RUNNING, attempt)
+
+    def train_no_more(self, attempt: Attempt) -> None:
+        """Note that a live attempt delivers: what it is heard from now on is no training."""
+        if attempt.heard_s is not None:
+            self.db.run("train_no_more", claim_id=attempt.claim_id)
 
     def complete(self, job_id: str, hostname: str, *, artifact_id: str) -> bool:
         """The bare form: ``True`` when the holder of the live attempt delivered, also when repeated."""

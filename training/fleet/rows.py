@@ -87,6 +87,7 @@ def attempt_of(row: Row) -> Attempt:
         record=None if row["record"] is None else json.loads(row["record"]),
         log_next=row["log_next"],
         lived_s=row["lived_s"],
+        heard_s=row["heard_s"],
         out_of_memory=row["out_of_memory"],
         crashed=bool(row["crashed"]),
         pardoned=bool(row["pardoned"]),

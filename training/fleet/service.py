@@ -63,7 +63,6 @@ from training.fleet.screening import (
 from training.fleet.spoken import keep_last_words, keep_lines
 from training.fleet.words import SET_ASIDE_TOLD
 
-DELIVERING = rules.Heard(-math.inf)  # an attempt that trains no more, and may take its time
 SPARE_HOSTS_KEPT = 500  # that never were given a job …
 SPARE_HOSTS_STEP = 50  # … looked at whenever so many more have come
 BUNDLES_MAX = 3  # of one attempt
@@ -124,7 +123,6 @@ class Service:
             )
             for row in queue.workers()
         ]
-        self._heard: dict[str, dict[str, rules.Heard]] = {}  # host → its live claims, as they train
         self.roster = Roster(known, plan if plan is not None else Plan())
         self.wait_begins, self.wait_ends = self.roster.wait_begins, self.roster.wait_ends
 
@@ -441,10 +439,13 @@ class Service:
             if full or not rules.may_readopt(job, attempt, held, self.policy):
                 raise ended(attempt)
             job, attempt = self.queue.readopt(job, attempt)
+        attempt = self._heard(job, attempt, request.progress)
         self.queue.beat(job, attempt, seq=request.seq, progress=request.progress)
         log_next = keep_lines(self.queue, attempt, request.log)
-        too_long = self._overran(job, attempt, request.progress)
-        if too_long is not None:
+        # Although its worker goes on with it.
+        limit_s = rules.overran(job.granted(attempt).spec, attempt.heard_s, self.policy)
+        if limit_s is not None:
+            too_long = ran_too_long(attempt.host, attempt.heard_s or 0.0, limit_s)
             job = self._job(job_id)
             self.queue.settle(job, attempt, EndReason.TRAINER_FAILED, error=too_long)
             self.queue.weigh(attempt.claim_id)
@@ -456,32 +457,11 @@ class Service:
             echo=self._round(attempt.host),
         )
 
-    def _overran(
-        self, job: Job, attempt: Attempt, progress: Mapping[str, Any] | None
-    ) -> str | None:
-        """Count a heartbeat of a live attempt, and say why it has to end if it goes on far beyond its ``max_run_s``.
-
-        What the receiver heard it remembers in memory only: after a restart it counts anew.
-        """
-        now, heard = self._clock.monotonic(), self._heard_of(attempt)
-        before = heard.setdefault(attempt.claim_id, rules.Heard(now))
-        if before is DELIVERING:
-            return None
-        if (progress or {}).get("event") == "fetch":  # its data; nothing is trained yet
-            heard[attempt.claim_id] = rules.Heard(now)
-            return None
-        heard[attempt.claim_id] = again = before.again(now, self.policy)
-        limit_s = rules.overran(job.granted(attempt).spec, again, self.policy)
-        return None if limit_s is None else ran_too_long(attempt.host, again.trained_s, limit_s)
-
-    def _heard_of(self, attempt: Attempt) -> dict[str, rules.Heard]:
-        """Return when the live claims of the attempt's host were last seen."""
-        heard = self._heard.setdefault(attempt.host, {})
-        if attempt.claim_id not in heard:
-            live = {each.claim_id for each in self.queue.live_attempts(attempt.host)}
-            heard = {claim: each for claim, each in heard.items() if claim in live}
-            self._heard[attempt.host] = heard
-        return heard
+    def _heard(self, job: Job, attempt: Attempt, progress: Mapping[str, Any] | None) -> Attempt:
+        """The live attempt with this heartbeat counted; a restart of the receiver begins no new count."""
+        since_s = self._clock.now() - (job.heartbeat_at or attempt.granted_at)
+        heard_s = rules.heard_s(attempt.heard_s, since_s, progress, self.policy)
+        return replace(attempt, heard_s=heard_s)
 
     def _handed_on(self, attempt: Attempt, session: str | None) -> bool:
         """Return True when ``session``, which held the claim, was succeeded by its host's present one."""
@@ -615,7 +595,7 @@ class Service:
             raise ended(attempt)
         job = job.granted(attempt)
         if attempt.live:
-            self._heard_of(attempt)[attempt.claim_id] = DELIVERING
+            self.queue.train_no_more(attempt)
         if sha256 is not None:
             self._check_wanted(attempt, sha256)
         return UploadTicket(job.job_id, attempt.attempt, attempt.claim_id, job.model, job.mode)

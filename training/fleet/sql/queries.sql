@@ -146,8 +146,12 @@ SELECT * FROM attempts WHERE job_id = :job_id ORDER BY attempt
 UPDATE jobs SET status = 'running', heartbeat_at = :now WHERE job_id = :job_id AND claim_id = :claim_id
 
 -- name: beat_attempt — progress never goes backwards
-UPDATE attempts SET seq = :seq, progress = COALESCE(:progress, progress)
-WHERE claim_id = :claim_id AND seq < :seq
+UPDATE attempts SET seq = max(seq, :seq), heard_s = :heard_s,
+  progress = CASE WHEN seq < :seq THEN COALESCE(:progress, progress) ELSE progress END
+WHERE claim_id = :claim_id
+
+-- name: train_no_more — it delivers, and may take its time
+UPDATE attempts SET heard_s = NULL WHERE claim_id = :claim_id AND heard_s IS NOT NULL
 
 -- name: end_attempt — an attempt ends once
 UPDATE attempts SET ended_at = :now, end_reason = :reason, error = :error, exit_code = :exit_code,

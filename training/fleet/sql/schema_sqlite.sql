@@ -90,6 +90,7 @@ CREATE TABLE attempts (
   data_digest TEXT,                 -- what its model was trained on, as the worker said; NULL: not known
   code_digest TEXT,
   training_commit TEXT,
+  heard_s     REAL DEFAULT 0,       -- how long it was heard training; NULL: it trains no more, and delivers
   seal INTEGER,
   PRIMARY KEY (job_id, attempt),
   CHECK ((ended_at IS NULL) = (end_reason IS NULL))
