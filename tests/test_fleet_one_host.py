@@ -9,6 +9,7 @@ import ssl
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,8 @@ import pytest
 from builders import a_capability
 from conformance.memory_fs import MemoryFs
 from fakes import FakeClock
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from receiver_running import Receiver, Wire, in_background, running
 from tls_world import secure
 
@@ -23,8 +26,8 @@ from training.fleet.client import Grant, Unavailable
 from training.fleet.database_sqlite import SqliteDatabase
 from training.fleet.protocol import Refusal
 from training.fleet.service import BUNDLES_MAX
-from training.fleet.storage.errors import StoreFull, TooManyParts
-from training.fleet.storage.incoming import PARTS_MAX
+from training.fleet.storage.errors import ShareFull, StoreFull, TooManyParts
+from training.fleet.storage.incoming import PARTS_MAX, Part
 from training.fleet.store import RESERVE_BYTES, ArtifactStore
 from training.fleet.trust.credentials import new_request
 from training.fleet.trust.identity import Role
@@ -184,6 +187,115 @@ def test_a_claim_leaves_only_so_many_unfinished_uploads() -> None:
     for each in [*held, other]:
         each.write(b"goes on")
         each.close()
+
+
+@dataclass
+class Sender:
+    """An upload of a simulated host; it tells nobody when it breaks off."""
+
+    host: str
+    claim: str
+    body: bytes
+    part: Part | None = None
+    done: bool = False
+
+    def go_on(self, store: ArtifactStore, size: int) -> bool:
+        """Bring so many bytes more; ``False`` when there is no room now."""
+        digest = sha(self.body)
+        try:
+            if self.part is None:
+                at = store.offset(self.claim, digest)
+                coming = len(self.body) - at
+                self.part = store.open_part(
+                    self.claim, digest, offset=at, host=self.host, coming=coming
+                )
+            self.part.write(self.body[self.part.offset : self.part.offset + size])
+        except StoreFull:
+            self.break_off()
+            return False
+        if self.part.offset == len(self.body):
+            self.part.seal(sha256=digest, size=len(self.body))
+            store.publish(self.part, digest, model="m", mode="m")
+            self.break_off()
+            self.done = True
+        return True
+
+    def break_off(self) -> None:
+        if self.part is not None:
+            self.part.close()
+        self.part = None
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_no_host_takes_more_than_its_share_and_every_bundle_that_fits_arrives(
+    data: st.DataObject,
+) -> None:
+    sizes = data.draw(
+        st.lists(st.tuples(st.sampled_from("abcd"), st.integers(1, 600)), min_size=1, max_size=8)
+    )
+    senders = [Sender(host, f"{n:032x}", bytes([n]) * size) for n, (host, size) in enumerate(sizes)]
+    fs = MemoryFs(capacity=10**6)
+    store = ArtifactStore(Path("/models"), fs, reserve_bytes=0)
+    room = sum(size for _, size in sizes) + data.draw(st.integers(0, 400))
+    fs.capacity = room + (10**6 - fs.free_bytes(Path("/models")))  # just enough for all of them
+
+    def take_turn(sender: Sender, size: int) -> bool:
+        fs.now += 1.0
+        if not sender.go_on(store, size):
+            return False
+        own = sum(
+            store.offset(each.claim, sha(each.body)) for each in senders if each.host == sender.host
+        )
+        beyond = store._incoming._beyond
+        part = f"{sender.claim}-{sha(sender.body)}.part"
+        assert sender.done or beyond == part or 4 * own <= fs.free_bytes(Path("/models")) + own
+        return True
+
+    for _ in range(data.draw(st.integers(0, 40))):
+        left = [each for each in senders if not each.done]
+        if not left:
+            break
+        sender = data.draw(st.sampled_from(left))
+        if data.draw(st.booleans()):
+            take_turn(sender, data.draw(st.integers(1, 300)))
+        else:
+            sender.break_off()
+    for _ in range(100 * len(senders)):  # from here on nobody breaks off
+        for sender in senders:
+            if not sender.done:
+                take_turn(sender, 50)
+    assert all(each.done for each in senders)
+
+
+def test_another_large_upload_waits_and_is_told_why() -> None:
+    fs = MemoryFs(capacity=1000)
+    store = ArtifactStore(Path("/models"), fs, reserve_bytes=0)
+    free = fs.free_bytes(Path("/models"))
+    large, small = b"l" * (free // 2), b"s" * (free // 10)
+    first = store.open_part("a" * 32, sha(large), host="ada", coming=len(large))
+    with pytest.raises(ShareFull, match="of host bob may take a quarter of what is free"):
+        store.open_part("b" * 32, sha(large), host="bob", coming=len(large))
+    store.open_part("c" * 32, sha(small), host="bob", coming=len(small)).close()
+    first.close()
+    store.open_part("b" * 32, sha(large), host="bob", coming=len(large)).close()
+
+
+def test_what_a_host_began_before_a_restart_counts_as_its_own() -> None:
+    fs = MemoryFs(capacity=1000)
+    store = ArtifactStore(Path("/models"), fs, reserve_bytes=0)
+    body = b"x" * (fs.free_bytes(Path("/models")) // 5)
+    part = store.open_part("a" * 32, sha(body), host="ada", coming=len(body))
+    part.write(body)
+    part.close()
+    store = ArtifactStore(Path("/models"), fs, reserve_bytes=0)
+    assert store.unclaimed_uploads() == {"a" * 32}
+    store.learn_hosts({"a" * 32: "ada"})
+    assert store.unclaimed_uploads() == set()
+    large = store.open_part("b" * 32, sha(b"b"), host="bob", coming=fs.free_bytes(Path("/models")))
+    with pytest.raises(ShareFull):
+        store.open_part("c" * 32, sha(body), host="ada", coming=len(body) // 2)
+    large.close()
 
 
 # -- reading whole bundles --------------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ from builders import a_capability, a_job
 from fakes import FakeClock
 from receiver_running import TOKEN, Receiver, Wire, in_background, job_id, running
 
+from training.clock import SystemClock
 from training.fleet import protocol
 from training.fleet.client import (
     Cancelled,
@@ -31,6 +32,8 @@ from training.fleet.client import (
 )
 from training.fleet.routes import ROUTES, Access
 from training.fleet.trust.admission import FailureLimit
+from training.fleet.trust.identity import Role
+from training.fleet.trust.registry import Registry
 from training.fleet.web.connection import HEADER_BYTES_MAX, GuardedProtocol
 
 BODY = bytes(range(256)) * 12_000  # three blocks and a bit
@@ -220,6 +223,12 @@ def test_only_what_is_stored_and_sound_completes(
 def test_what_nobody_may_finish_uploading_gives_its_room_back(
     receiver: Receiver, tmp_path: Path, why: str
 ) -> None:
+    def revoked_before_the_start() -> None:
+        name = {"role": Role.HOST, "name": "pi"}
+        times = {"issued_at": 0.0, "expires_at": 10.0**12}
+        receiver.queue.db.run("add_certificate", fingerprint="f" * 64, **name, **times)
+        receiver.queue.db.run("revoke_certificates", **name, now=1.0)
+
     client = receiver.client()
     grant = claimed(client)
     half = BODY[: len(BODY) // 2]
@@ -236,7 +245,10 @@ def test_what_nobody_may_finish_uploading_gives_its_room_back(
     elif why == "revoked":
         client.fail(JOB, reason="upload_failed", error="no room")
         tick(receiver)
-        receiver.hub.put_out.add("pi")
+        receiver.writer.submit(revoked_before_the_start).result()
+        receiver.hub.door.registry = receiver.writer.submit(
+            lambda: Registry(receiver.queue.db, SystemClock())
+        ).result()
     else:
         client.requeue(JOB)
         claimed(receiver.client("other"))

@@ -665,7 +665,7 @@ def test_the_receiver_ends_what_its_worker_lets_run_far_beyond_the_limit(limited
 
 def test_a_restart_of_the_receiver_begins_no_new_count(limited: Receiver) -> None:
     claim, heard_s = limited.granted(), 0.0
-    for _ in range(26):  # every five minutes
+    for _ in range(27):  # every five minutes
         stopped = beating(limited, claim, 300)
         heard_s += stopped or 300
         if stopped:

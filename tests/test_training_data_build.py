@@ -13,7 +13,7 @@ import telemetry_builders as made
 from training.data import build as building
 from training.data import extract as extracting
 from training.data import ingest, normalise
-from training.data.alone import alone
+from training.data.alone import LOCK, alone
 from training.data.dataset import (
     FEATURES_FILE,
     TENSOR_FOLDER,
@@ -83,7 +83,7 @@ def outputs(folder):
     return {
         p.relative_to(folder): p.read_bytes()
         for p in sorted(folder.rglob("*"))
-        if p.is_file() and building.MEMORY_FOLDER not in p.parts
+        if p.is_file() and building.MEMORY_FOLDER not in p.parts and p.name != LOCK
     }
 
 

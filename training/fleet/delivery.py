@@ -146,7 +146,6 @@ class Delivery:
                 artifact = yield from self._confirmed(artifact)
                 yield from self._made_its_own(ticket, artifact)
         else:
-            yield Disk(lambda: self._store.check_room(said.length or 0))
             artifact = yield from self._taken(said, ticket)
         return UploadReply(
             artifact_id=artifact.artifact_id, job_id=ticket.job_id, size=artifact.size
@@ -184,7 +183,13 @@ class Delivery:
         return artifact
 
     def _opened(self, said: Announced, ticket: UploadTicket) -> Steps[Part]:
-        work = partial(self._store.open_part, ticket.claim_id, said.sha256, offset=said.offset)
+        """Open the claim's part, within its host's share of the disk."""
+        unclaimed = yield Disk(self._store.unclaimed_uploads)
+        if unclaimed:  # parts of before a start: the database knows their hosts
+            hosts = yield Decide(lambda: self._service.hosts_of(unclaimed), "ticket")
+            self._store.learn_hosts(hosts)
+        place = {"offset": said.offset, "host": ticket.host, "coming": said.length or 0}
+        work = partial(self._store.open_part, ticket.claim_id, said.sha256, **place)
         if not said.offset:
             part: Part = yield Open(work)
             return part

@@ -86,6 +86,7 @@ class UploadTicket:
     claim_id: str
     model: str
     mode: str
+    host: str
     by_hand: bool = False  # of no attempt: it waits in the store for `deliver`
 
 
@@ -585,7 +586,9 @@ class Service:
         if by_hand and not self._stands(claim_id):
             job = self._waiting(job_id, claim_id or "", host_id or "")
             own = _by_hand(claim_id or "", job)  # parts of claims that ended are cleared away
-            return UploadTicket(job.job_id, job.attempt + 1, own, job.model, job.mode, by_hand=True)
+            return UploadTicket(
+                job.job_id, job.attempt + 1, own, job.model, job.mode, host_id or "", by_hand=True
+            )
         job, attempt = self._claimed(job_id, claim_id, host_id, or_completed=True)
         if not (
             attempt.live
@@ -598,7 +601,9 @@ class Service:
             self.queue.train_no_more(attempt)
         if sha256 is not None:
             self._check_wanted(attempt, sha256)
-        return UploadTicket(job.job_id, attempt.attempt, attempt.claim_id, job.model, job.mode)
+        return UploadTicket(
+            job.job_id, attempt.attempt, attempt.claim_id, job.model, job.mode, attempt.host
+        )
 
     def _check_wanted(self, attempt: Attempt, sha256: str) -> None:
         if attempt.end_reason is EndReason.COMPLETED:
@@ -625,6 +630,11 @@ class Service:
             if not (attempt.live or may_come):
                 over.add(claim_id)
         return over
+
+    def hosts_of(self, claims: Iterable[str]) -> dict[str, str]:
+        """The hosts of these claims; nobody's is the empty name."""
+        found = {claim: self.queue.attempt(claim) for claim in claims}
+        return {claim: "" if each is None else each.host for claim, each in found.items()}
 
     def _stands(self, claim_id: str | None) -> bool:
         """Return True when the claim itself still permits the upload, so that nothing is delivered by hand."""

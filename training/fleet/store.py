@@ -106,6 +106,14 @@ class ArtifactStore:
         """The claims of which a part of a bundle is here."""
         return self._incoming.claims()
 
+    def unclaimed_uploads(self) -> set[str]:
+        """The claims of which a part is here that was begun before this process, and not taken over since."""
+        return self._incoming.unclaimed()
+
+    def learn_hosts(self, hosts: Mapping[str, str]) -> None:
+        """Take over which hosts these claims are of; their parts count as those hosts' unfinished uploads."""
+        self._incoming.learn(hosts)
+
     def forget_uploads(self, claims: Collection[str]) -> int:
         """Give back the room of what these claims began to upload; bytes. What is being written stays for now."""
         return self._incoming.forget(claims)
@@ -114,22 +122,28 @@ class ArtifactStore:
         """Return True when the reserve of free space holds after ``incoming_bytes`` more."""
         return self._room.has(incoming_bytes)
 
-    def check_room(self, incoming_bytes: int) -> None:
-        """Raise StoreFull when an upload of this size would break the watermark."""
-        self._room.check(incoming_bytes)
-
     # -- uploads ------------------------------------------------------------------------------------------------
 
     def offset(self, claim_id: str, sha256: str | None) -> int:
         """Bytes stored of a claim's upload: where the next writer may go on. 0 for an undeclared digest."""
         return self._incoming.offset(part_name(claim_id, sha256)) if sha256 else 0
 
-    def open_part(self, claim_id: str, sha256: str | None, *, offset: int = 0) -> Part:
+    def open_part(
+        self,
+        claim_id: str,
+        sha256: str | None,
+        *,
+        offset: int = 0,
+        host: str | None = None,
+        coming: int = 0,
+    ) -> Part:
         """Take an upload over at ``offset`` (0 begins anew), shutting out whoever wrote it before.
 
-        Re-hashes the stored prefix. Raises OffsetMismatch, StoreFull, StoreUnavailable, BadName.
+        ``coming`` bytes are announced by ``host``, which keeps to its share of what is free. Re-hashes the stored
+        prefix. Raises OffsetMismatch, StoreFull, ShareFull, StoreUnavailable, BadName.
         """
-        return self._incoming.open(part_name(claim_id, sha256), offset)
+        name = part_name(claim_id, sha256)
+        return self._incoming.open(name, offset, host=host, coming=coming)
 
     def publish(self, part: Part, sha256: str, *, model: str, mode: str) -> Artifact:
         """Make a sealed part (``sha256`` is what ``seal`` returned) the artifact of that name, durably.

@@ -107,9 +107,10 @@ class Listing:
     def places_within(self, path: str, first: int, last: int) -> Iterator[Place]:
         """The pieces of a file that hold its bytes from ``first`` to before ``last``; none of another file is met."""
         file = self._by_path.get(path)
+        last = min(last, 0 if file is None else file.size)
         if file is not None and first < last:
-            end = min(-(-last // self.piece_bytes), len(file.pieces))
-            yield from self._places(file, range(first // self.piece_bytes, end))
+            numbers = range(first // self.piece_bytes, -(-last // self.piece_bytes))
+            yield from self._places(file, numbers)
 
     def _places(self, file: File, numbers: range) -> Iterator[Place]:
         for number in numbers:

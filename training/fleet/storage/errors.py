@@ -6,6 +6,7 @@ The tree::
     ├── BadName                a model, mode, id or digest that may not become part of a path
     ├── BadMark                the store does not say which database it belongs to
     ├── StoreFull              the disk is full or close to it; what was stored stays, try again later
+    │   └── ShareFull          one host's unfinished uploads have their share of what is free; try again later
     ├── StoreUnavailable       the disk failed; nothing was acknowledged, try again
     ├── NotStored              no such artifact
     ├── Damaged                an artifact's bytes are not what its name says
@@ -48,6 +49,10 @@ class BadMark(StoreError):
 
 class StoreFull(StoreError):
     """The disk is full. What was stored before stays; the upload can go on once there is room."""
+
+
+class ShareFull(StoreFull):
+    """A host's unfinished uploads take their share of what is free, and another one is let go beyond its own now."""
 
 
 class StoreUnavailable(StoreError):

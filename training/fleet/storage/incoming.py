@@ -12,7 +12,7 @@ import contextlib
 import hashlib
 import re
 import threading
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
 from training.crashpoint import crashpoint
@@ -22,6 +22,7 @@ from training.fleet.storage.errors import (
     Fenced,
     Incomplete,
     OffsetMismatch,
+    ShareFull,
     StoreError,
     TooManyParts,
     WrongDigest,
@@ -32,6 +33,10 @@ from training.fleet.storage.room import Room
 _CLAIM = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 PART_SUFFIX = ".part"
+_UPLOAD = re.compile(
+    r".+-(?:[0-9a-f]{64}|undeclared)\.part"
+)  # other files pass through the folder, too
+SHARE = 4  # a host's unfinished uploads together take one part in so many of what is free at most
 PARTS_MAX = 3  # of one claim: a bundle that was made anew may have other bytes than the one before
 
 
@@ -49,6 +54,11 @@ def part_name(claim_id: str, sha256: str | None) -> str:
     return f"{claim_id}-{check_sha256(sha256) if sha256 else 'undeclared'}{PART_SUFFIX}"
 
 
+def within_share(own_bytes: int, more_bytes: int, free_bytes: int) -> bool:
+    """PURE: whether a host whose unfinished uploads have ``own_bytes`` may add so many; ``free_bytes`` are left now."""
+    return (own_bytes + more_bytes) * SHARE <= free_bytes + own_bytes
+
+
 class Part:
     """One writer's hold on one part file. Made by :meth:`Incoming.open`; close it in any case."""
 
@@ -63,6 +73,7 @@ class Part:
         self._hash = hashlib.sha256()
         self._sealed = False
         self.offset = offset  # bytes stored and hashed
+        self.size = offset  # with those that are being written
 
     def rehash_prefix(self) -> None:
         """Hash what a predecessor left. Nobody else can write it any more."""
@@ -72,9 +83,10 @@ class Part:
                     self._hash.update(chunk)
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        """Append; Fenced when another writer owns the part, StoreFull when the reserve would not hold."""
+        """Append; Fenced when another writer owns the part, StoreFull when the reserve or a share would not hold."""
         with self._lock:
             handle = self._own()
+            self._incoming.grow(self._name, self, len(data))
             with self._room.writing(len(data)), disk_errors("writing an upload"):
                 self._fs.write(handle, memoryview(data))
             self._hash.update(data)
@@ -163,6 +175,8 @@ class Incoming:
         self.fs = fs
         self.room = room
         self._owners: dict[str, Part] = {}
+        self._hosts: dict[str, str] = {}  # claim → its host, of parts that are here
+        self._beyond: str | None = None  # the part that was let beyond its host's share last
         self._lock = threading.Lock()
 
     def offset(self, name: str) -> int:
@@ -170,10 +184,12 @@ class Incoming:
         with disk_errors("looking at an upload"):
             return self.fs.size(self.folder / name) or 0
 
-    def open(self, name: str, offset: int) -> Part:
+    def open(self, name: str, offset: int, *, host: str | None = None, coming: int = 0) -> Part:
         """Take an upload over from byte ``offset`` on; what is stored beyond is cut off, 0 starts anew.
 
-        Raises OffsetMismatch when fewer bytes are stored, TooManyParts. Reads the stored prefix once.
+        ``coming`` is how many bytes its writer announces; ``host`` is who sends them, and None has no share to keep.
+        Raises OffsetMismatch when fewer bytes are stored, TooManyParts, ShareFull, StoreFull. Reads the stored prefix
+        once.
         """
         path = self.folder / name
         while True:
@@ -186,6 +202,9 @@ class Incoming:
                 stored = self.fs.size(path)
                 if offset > (stored or 0):
                     raise OffsetMismatch(offset, stored or 0)
+                if host is not None:
+                    self._hosts[_claim_of(name)] = host
+                self._make_room(name, coming)
                 fresh = stored is None
                 if fresh:
                     self._make_way(name)
@@ -199,10 +218,52 @@ class Incoming:
             raise
         return part
 
+    def grow(self, name: str, part: Part, more: int) -> None:
+        """Count bytes that are about to be written as the part's; ShareFull or StoreFull when there is no room."""
+        with self._lock:
+            self._make_room(name, more)
+            part.size = part.offset + more
+
+    def _make_room(self, name: str, more: int) -> None:
+        """Let a part grow by ``more`` bytes, or raise ShareFull or StoreFull.
+
+        Beyond its host's share goes one part at a time of all, as long as somebody writes it: what is larger than a
+        share would never arrive otherwise. It may also have the room of parts that nobody writes, if that is enough:
+        their senders bring them anew, and otherwise halves of many uploads could keep each other out for ever.
+        """
+        host, free = self._hosts.get(_claim_of(name)), self.room.free()
+        if host is not None and not within_share(self._unfinished(host), more, free):
+            if self._beyond != name and self._beyond in self._owners:
+                raise ShareFull(
+                    f"the unfinished uploads of host {host} may take a quarter of what is free here, and another large "
+                    "upload goes beyond that now; this one goes on after it"
+                )
+            self._beyond = name
+            idle = self._idle(name) if more > free else []
+            if sum(size for _, size in idle) >= more - free:
+                while idle and more > self.room.free():
+                    self.fs.unlink(idle.pop(0)[0])
+        self.room.check(more)
+
+    def _unfinished(self, host: str) -> int:
+        """The bytes of a host's parts."""
+        found = 0
+        for name in self.fs.names(self.folder):
+            if self._hosts.get(_claim_of(name)) == host:
+                part = self._owners.get(name)
+                found += (self.fs.size(self.folder / name) or 0) if part is None else part.size
+        return found
+
+    def _idle(self, name: str) -> list[tuple[Path, int]]:
+        """The parts that nobody writes, but this one, with their sizes; what was written longest ago comes first."""
+        names = [each for each in self.fs.names(self.folder) if _UPLOAD.fullmatch(each)]
+        paths = [self.folder / each for each in names if each not in self._owners and each != name]
+        return [(each, self.fs.size(each) or 0) for each in sorted(paths, key=self.fs.modified_at)]
+
     def _make_way(self, name: str) -> None:
         """Remove what a claim began longest ago and nobody writes, so that it never has more than PARTS_MAX parts."""
-        claim = name.rpartition("-")[0]
-        parts = [each for each in self.fs.names(self.folder) if each.rpartition("-")[0] == claim]
+        claim = _claim_of(name)
+        parts = [each for each in self.fs.names(self.folder) if _claim_of(each) == claim]
         if len(parts) < PARTS_MAX:
             return
         idle = [self.folder / each for each in parts if each not in self._owners]
@@ -223,7 +284,19 @@ class Incoming:
     def claims(self) -> set[str]:
         """The claims that have a part here."""
         with disk_errors("looking at the uploads"):
-            return {name.rpartition("-")[0] for name in self.fs.names(self.folder)}
+            return {_claim_of(name) for name in self.fs.names(self.folder)}
+
+    def unclaimed(self) -> set[str]:
+        """The claims with a part here of which nobody said whose they are; those that are gone are forgotten."""
+        there = self.claims()
+        with self._lock:
+            self._hosts = {claim: host for claim, host in self._hosts.items() if claim in there}
+            return there - self._hosts.keys()
+
+    def learn(self, hosts: Mapping[str, str]) -> None:
+        """Take over whose claims these are, of which a predecessor of this process began the uploads."""
+        with self._lock:
+            self._hosts = {**hosts, **self._hosts}
 
     def forget(self, claims: Collection[str]) -> int:
         """Remove the parts of these claims that nobody writes; the bytes that became free."""
@@ -231,7 +304,7 @@ class Incoming:
         for name in self.fs.names(self.folder):
             path = self.folder / name
             with self._lock, contextlib.suppress(OSError):
-                if name not in self._owners and name.rpartition("-")[0] in claims:
+                if name not in self._owners and _claim_of(name) in claims:
                     size = self.fs.size(path) or 0
                     self.fs.unlink(path)
                     freed += size
@@ -247,3 +320,7 @@ class Incoming:
                     self.fs.unlink(path)
                     removed += 1
         return removed
+
+
+def _claim_of(name: str) -> str:
+    return name.rpartition("-")[0]

@@ -27,7 +27,12 @@ class Room:
     def has(self, incoming_bytes: int) -> bool:
         """Return True when the reserve holds after ``incoming_bytes`` more."""
         with self._lock:
-            return self._fits(incoming_bytes)
+            return self._free() >= incoming_bytes
+
+    def free(self) -> int:
+        """Bytes that may still be written; below 0 when the reserve is broken."""
+        with self._lock:
+            return self._free()
 
     def check(self, incoming_bytes: int) -> None:
         """Raise StoreFull when it would not."""
@@ -47,13 +52,13 @@ class Room:
                 self._writing -= size
 
     def _require(self, size: int) -> None:
-        if not self._fits(size):
+        if self._free() < size:
             raise StoreFull(
                 f"no room for {size} bytes: the store keeps {self._reserve_bytes} bytes free; "
                 f"free some space under {self._root} and the upload goes on"
             )
 
-    def _fits(self, size: int) -> bool:
+    def _free(self) -> int:
         with disk_errors("asking for free space"):
             free = self._fs.free_bytes(self._root)
-        return free - self._writing - size >= self._reserve_bytes
+        return free - self._writing - self._reserve_bytes

@@ -87,6 +87,13 @@ class Registry:
         known = self._certificates.get(fingerprint)
         return known is not None and known.revoked_at is not None
 
+    def put_out(self) -> set[str]:
+        """The hosts that were revoked and have not been let in again since."""
+        now, hosts = self._clock.now(), list(self._certificates.values())
+        hosts = [each for each in hosts if each.role is Role.HOST]
+        good = {each.name for each in hosts if each.revoked_at is None and now < each.expires_at}
+        return {each.name for each in hosts if each.revoked_at is not None} - good
+
     def tokens(self) -> list[Token]:
         return sorted(self._tokens.values(), key=lambda each: each.created_at)
 

@@ -141,7 +141,6 @@ async def revoke(hub: Hub, request: Request) -> Response:
     apply()
     hub.hang_up(hub.door.registry.revoked)
     if role is Role.HOST:
-        hub.put_out.add(name)
         await hub.forget_uploads()
     hub.room.wake()  # whose connection is a proxy's is refused now, and not when its time is over
     logger.warning("%s %s was revoked: %d certificates, %d jobs", role, name, count, jobs)

@@ -124,8 +124,6 @@ class Hub:
         # A trainer that is asked for its flags may take a minute: nothing else waits for that, plans one for another.
         self._plans = ThreadPoolExecutor(1, thread_name_prefix="plan")
         self._hashing = ThreadPoolExecutor(_HASH_THREADS, thread_name_prefix="hash")
-        # Hosts that were revoked since the start: none of them delivers late.
-        self.put_out: set[str] = set()
         self._fired = self._made_pending()
         self.halted: str | None = None  # why nothing that is written would last
 
@@ -212,7 +210,8 @@ class Hub:
         claims = await self.disk(self.store.uploading)
         if not claims:
             return
-        over = await self.call(lambda: self.service.no_longer_uploading(claims, self.put_out))
+        put_out = self.door.registry.put_out()  # none of them delivers late
+        over = await self.call(lambda: self.service.no_longer_uploading(claims, put_out))
         freed = await self.disk(lambda: self.store.forget_uploads(over)) if over else 0
         if freed:
             logger.info("%d bytes of uploads that nobody may finish were removed", freed)
