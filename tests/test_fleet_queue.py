@@ -765,6 +765,21 @@ def test_the_wait_is_told_with_its_reason(queue: JobQueue, clock: FakeClock) -> 
     )
 
 
+def test_a_reload_of_a_plan_that_is_known_asks_for_no_job_by_itself(
+    queue: JobQueue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan, asked, one = [a_job(f"{n}") for n in range(20)], list[str](), queue.db.one
+    queue.sync_from_manifest(plan)
+
+    def counted(statement: str, **params: Any) -> Any:
+        asked.append(statement)
+        return one(statement, **params)
+
+    monkeypatch.setattr(queue.db, "one", counted)
+    assert queue.sync_from_manifest(plan)["unchanged"] == 20
+    assert asked == []
+
+
 # ── what every statement costs ──────────────────────────────────────────────────────────────
 
 HOT = """head grant stale open_gates gates pending_classes beat_job beat_attempt job attempt_by_claim

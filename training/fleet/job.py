@@ -403,11 +403,15 @@ class Job:
         return str(self.spec.get("mode") or "")
 
 
+# Made once: a plan of thousands of jobs is encoded at every reload.
+_CANONICAL = json.JSONEncoder(
+    sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
+)
+
+
 def canonical_json(value: Any) -> str:
     """JSON with sorted keys and no spaces, so that equal values have equal text."""
-    return json.dumps(
-        value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
-    )
+    return _CANONICAL.encode(value)
 
 
 def digest(value: Any) -> str:

@@ -10,6 +10,7 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -96,11 +97,13 @@ def parse_manifest(
     source: str, *, path: Path, describer: Describer, datasets: Catalogue | None = None
 ) -> Manifest:
     """The plan in ``source``, which is reported as ``path``."""
-    document = parse(source)
     problems: list[Problem] = []
-    root = Table(document.values, (), problems)
     try:
-        builtin, digests = _builtin_flags(describer)
+        with ThreadPoolExecutor(1) as beside:  # they start up while a long plan is read
+            asked = beside.submit(_builtin_flags, describer)
+            document = parse(source)
+            root = Table(document.values, (), problems)
+            builtin, digests = asked.result()
     except DescribeError as error:
         hint = "run the command by hand to see why"
         unknown = Problem((), f"the trainers' flags are not known: {error}", hint)

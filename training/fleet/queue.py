@@ -18,7 +18,7 @@ from typing import Any
 from training.clock import Clock, SystemClock
 from training.fleet import policy as rules
 from training.fleet.choose import Chooser, NoJob, eligible
-from training.fleet.database import Database
+from training.fleet.database import Database, Row
 from training.fleet.database_sqlite import SqliteDatabase
 from training.fleet.edits import Edit, Kind, job_edits, leaving, revival, standing
 from training.fleet.healing import Healing
@@ -113,13 +113,12 @@ class JobQueue(Healing):
             for row in self.db.all("unclassed"):
                 needs = job_of(row).needs
                 self.db.run("class_job", job_id=row["job_id"], class_id=self._class_of(needs))
-            gone = {row["job_id"] for row in self.db.all("manifest_job_ids")}
+            gone = {row["job_id"]: row for row in self.db.all("plan_texts")}
             names: set[str] = set()
             for spec in jobs:
-                outcome, edits = self._sync_one(dict(spec))
+                outcome, edits = self._sync_one(dict(spec), gone.pop(spec["job_id"], None))
                 counts[outcome] += 1
                 found += edits
-                gone.discard(spec["job_id"])
                 names.add(str(spec.get("name")))
             for job_id in sorted(gone):
                 self.db.run("mark_removed", job_id=job_id)
@@ -132,9 +131,10 @@ class JobQueue(Healing):
             counts[word] = sum(edit.kind is kind for edit in found)
         return Synced(counts, found, len(cancelled))
 
-    def _sync_one(self, spec: dict[str, Any]) -> tuple[str, list[Edit]]:
+    def _sync_one(self, spec: dict[str, Any], known: Row | None) -> tuple[str, list[Edit]]:
+        """``known`` is the job's row, if the last plan named it."""
         job_id = spec["job_id"]
-        known = self.db.one("job_text", job_id=job_id)
+        known = known or self.db.one("job_text", job_id=job_id)
         text, name = canonical_json(spec), str(spec.get("name") or job_id)
         params = {
             "job_id": job_id,

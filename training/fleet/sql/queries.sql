@@ -84,7 +84,10 @@ VALUES (:job_id, :name, :spec, :class_id, :priority, 'pending', :now, :now)
 ON CONFLICT (job_id) DO NOTHING
 
 -- name: job_text — what a reload compares
-SELECT name, spec, status, in_manifest FROM jobs WHERE job_id = :job_id
+SELECT job_id, name, spec, in_manifest FROM jobs WHERE job_id = :job_id
+
+-- name: plan_texts — the same of all that the last plan named, at once: asked for one by one they take seconds
+SELECT job_id, name, spec, in_manifest FROM jobs WHERE in_manifest = 1
 
 -- name: amend_job — a reload changes whatever is not a job's identity
 UPDATE jobs SET name = :name, spec = :spec, class_id = :class_id, priority = :priority, in_manifest = 1
@@ -103,9 +106,6 @@ UPDATE jobs SET class_id = :class_id WHERE job_id = :job_id
 
 -- name: cancelled_in_plan — jobs of the plan that nobody will train before they are requeued
 SELECT * FROM jobs WHERE status = 'cancelled' AND in_manifest = 1 ORDER BY seq
-
--- name: manifest_job_ids — what the last manifest held
-SELECT job_id FROM jobs WHERE in_manifest = 1
 
 -- name: mark_removed — a job no longer in the manifest stays until it is cancelled
 UPDATE jobs SET in_manifest = 0 WHERE job_id = :job_id
