@@ -18,14 +18,22 @@ class FolderBusy(Exception):  # noqa: N818 - reads as what it is
 
 @contextlib.contextmanager
 def alone(out_dir: Path) -> Iterator[None]:
-    """Hold the data set's folder, which is made; FolderBusy while another process does, OSError when it cannot be."""
+    """Hold the data set's folder, which is made; FolderBusy while another process does, OSError when it cannot be.
+
+    A folder that was made for nothing is removed again.
+    """
+    made, held = not out_dir.exists(), False
     out_dir.mkdir(parents=True, exist_ok=True)
-    with contextlib.ExitStack() as held:
-        try:
-            held.enter_context(exclusive(out_dir / LOCK))
-        except LockedError as error:
-            raise FolderBusy(
-                f"a data set is being written into {out_dir} ({error.holder}): wait for that, or choose another "
-                "--out-dir"
-            ) from None
-        yield
+    try:
+        with exclusive(out_dir / LOCK):
+            held = True
+            yield
+    except LockedError as error:
+        raise FolderBusy(
+            f"a data set is being written into {out_dir} ({error.holder}): wait for that, or choose another --out-dir"
+        ) from None
+    finally:
+        with contextlib.suppress(OSError):
+            if made and held and [each.name for each in out_dir.iterdir()] == [LOCK]:
+                (out_dir / LOCK).unlink()
+                out_dir.rmdir()

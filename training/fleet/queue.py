@@ -131,8 +131,8 @@ class JobQueue(Healing):
             counts[word] = sum(edit.kind is kind for edit in found)
         return Synced(counts, found, len(cancelled))
 
-    def _sync_one(self, spec: dict[str, Any], known: Row | None) -> tuple[str, list[Edit]]:
-        """``known`` is the job's row, if the last plan named it."""
+    def _sync_one(self, spec: dict[str, Any], known: Row | None = None) -> tuple[str, list[Edit]]:
+        """``known`` is the job's row, where it was read already."""
         job_id = spec["job_id"]
         known = known or self.db.one("job_text", job_id=job_id)
         text, name = canonical_json(spec), str(spec.get("name") or job_id)
