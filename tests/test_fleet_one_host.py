@@ -281,6 +281,19 @@ def test_another_large_upload_waits_and_is_told_why() -> None:
     store.open_part("b" * 32, sha(large), host="bob", coming=len(large)).close()
 
 
+def test_who_is_refused_in_the_place_of_another_leaves_nobody_the_turn() -> None:
+    fs = MemoryFs(capacity=1000)
+    store = ArtifactStore(Path("/models"), fs, reserve_bytes=0)
+    large = b"l" * (fs.free_bytes(Path("/models")) // 2)
+    first = store.open_part("a" * 32, sha(large), host="ada", coming=len(large))
+    with pytest.raises(StoreFull, match="no room"):
+        store.open_part("a" * 32, sha(large), host="ada", coming=1001)
+    first.close()
+    store.open_part("b" * 32, sha(large), host="bob", coming=len(large)).close()
+    assert store.forget_uploads({"a" * 32, "b" * 32}) == 0
+    assert store.uploading() == set(), "and it can be removed"
+
+
 def test_what_a_host_began_before_a_restart_counts_as_its_own() -> None:
     fs = MemoryFs(capacity=1000)
     store = ArtifactStore(Path("/models"), fs, reserve_bytes=0)

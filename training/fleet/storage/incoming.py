@@ -199,6 +199,7 @@ class Incoming:
             with self._lock, disk_errors("opening an upload"):
                 if self._owners.get(name) is not predecessor:
                     continue  # another successor was quicker; shut that one out
+                self._owners.pop(name, None)  # also when this one is refused, nobody writes it now
                 stored = self.fs.size(path)
                 if offset > (stored or 0):
                     raise OffsetMismatch(offset, stored or 0)
