@@ -215,8 +215,8 @@ class Sender:
             return False
         if self.part.offset == len(self.body):
             self.part.seal(sha256=digest, size=len(self.body))
-            store.publish(self.part, digest, model="m", mode="m")
-            self.break_off()
+            bundle = store.publish(self.part, digest, model="m", mode="m")
+            store._fs.unlink(store.root / bundle.path)  # somebody moves it elsewhere
             self.done = True
         return True
 
@@ -237,8 +237,8 @@ def test_no_host_takes_more_than_its_share_and_every_bundle_that_fits_arrives(
     senders = [Sender(host, f"{n:032x}", bytes([n]) * size) for n, (host, size) in enumerate(sizes)]
     fs = MemoryFs(capacity=10**6)
     store = ArtifactStore(Path("/models"), fs, reserve_bytes=0)
-    room = sum(size for _, size in sizes) + data.draw(st.integers(0, 400))
-    fs.capacity = room + (10**6 - fs.free_bytes(Path("/models")))  # just enough for all of them
+    room = max(size for _, size in sizes) + data.draw(st.integers(0, 400))
+    fs.capacity = room + (10**6 - fs.free_bytes(Path("/models")))  # just enough for each of them
 
     def take_turn(sender: Sender, size: int) -> bool:
         fs.now += 1.0
@@ -279,6 +279,21 @@ def test_another_large_upload_waits_and_is_told_why() -> None:
     store.open_part("c" * 32, sha(small), host="bob", coming=len(small)).close()
     first.close()
     store.open_part("b" * 32, sha(large), host="bob", coming=len(large)).close()
+
+
+def test_halves_of_uploads_keep_no_other_out() -> None:
+    fs = MemoryFs(capacity=1000)
+    store = ArtifactStore(Path("/models"), fs, reserve_bytes=0)
+    room = fs.free_bytes(Path("/models"))
+    body = b"x" * (room * 6 // 10)
+    half = store.open_part("a" * 32, sha(body), host="ada", coming=len(body))
+    half.write(body[: room // 2])
+    half.close()
+    with pytest.raises(StoreFull, match="no room"):
+        store.open_part("b" * 32, sha(body), host="bob", coming=room + 1)
+    assert store.offset("a" * 32, sha(body)) == room // 2, "what would not be enough stays"
+    store.open_part("b" * 32, sha(body), host="bob", coming=len(body)).close()
+    assert store.offset("a" * 32, sha(body)) == 0
 
 
 def test_who_is_refused_in_the_place_of_another_leaves_nobody_the_turn() -> None:

@@ -186,7 +186,7 @@ def _open_store(root: Path, stack: contextlib.ExitStack) -> ArtifactStore:
 
 
 def _is_new(db: Path) -> bool:
-    """Whether the database is yet to be made."""
+    """Return True when the database is yet to be made."""
     with contextlib.suppress(OSError):
         return not db.stat().st_size
     return True
