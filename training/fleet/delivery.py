@@ -188,8 +188,14 @@ class Delivery:
         if unclaimed:  # parts of before a start: the database knows their hosts
             hosts = yield Decide(lambda: self._service.hosts_of(unclaimed), "ticket")
             self._store.learn_hosts(hosts)
-        place = {"offset": said.offset, "host": ticket.host, "coming": said.length or 0}
-        work = partial(self._store.open_part, ticket.claim_id, said.sha256, **place)
+        work = partial(
+            self._store.open_part,
+            ticket.claim_id,
+            said.sha256,
+            offset=said.offset,
+            host=ticket.host,
+            coming=said.length or 0,
+        )
         if not said.offset:
             part: Part = yield Open(work)
             return part
