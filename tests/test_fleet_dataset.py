@@ -307,7 +307,7 @@ def test_many_small_files_travel_together_and_an_older_receiver_gets_them_one_by
     _, sent = push(client.datasets, folder, listing, "many", QUIET)
     assert sent == sum(map(len, many.values()))
     assert [path.rpartition("/")[2] for path in wire.sent] == [
-        listing.dataset_id, "datasets", "pieces", "pieces", "pieces", "publish",
+        listing.dataset_id, "pieces", "pieces", "pieces", "publish",
     ]  # fmt: skip
     for sha256 in listing.lengths:
         assert len(client.datasets.piece(listing.dataset_id, sha256)) == listing.lengths[sha256]

@@ -142,10 +142,10 @@ def test_a_copy_from_before_lies_beside_it(old: Path) -> None:
 def test_when_no_copy_can_be_laid_beside_nothing_is_changed(
     old: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(_path: Path) -> None:
+    def full(*_paths: Path) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(database_sqlite, "sync", full)
+    monkeypatch.setattr(database_sqlite, "settle", full)
     with pytest.raises(DatabaseError, match="free some space and start again"):
         SqliteDatabase(old)
     assert version(old) == 1

@@ -128,7 +128,8 @@ class Ledger:
 
     def note_progress(self, attempt: Attempt, seq: int, progress: Mapping[str, Any]) -> None:
         """Keep the last progress object of an attempt, live or not; an older one than the last is not taken."""
-        self.db.run("beat_attempt", claim_id=attempt.claim_id, seq=seq, progress=as_json(progress))
+        said = {"seq": seq, "progress": as_json(progress), "heard_s": attempt.heard_s}
+        self.db.run("beat_attempt", claim_id=attempt.claim_id, **said)
 
     def append_log(self, attempt: Attempt, first: int, lines: list[str]) -> int:
         """Store output lines once; returns the number of the next line that is not stored.
