@@ -94,7 +94,7 @@ FENCES = (
     Fence("training.trainer*", "training.fleet", "a trainer runs without a fleet"),
     Fence("training.data*", "training.fleet training.trainer", "data knows nobody who uses it"),
     Fence("training.clock", "training", "the clock stands below everything"),
-    Fence(fleet("job words"), "training msgspec", "nouns and words import nothing of ours"),
+    Fence(fleet("job words"), "training msgspec", "nouns and words import nothing of ours", "training.strict_json"),
     Fence(fleet("protocol"), "training", "the wire is made of words", fleet("words protocol_views")),
     Fence(fleet("protocol_views"), "training", "the wire is made of words", fleet("words")),
     Fence(fleet("routes"), "training", "the wire is made of words", fleet("words protocol")),

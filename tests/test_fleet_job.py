@@ -13,6 +13,7 @@ from builders import a_capability, a_host, a_job, an_attempt
 from hypothesis import given
 from hypothesis import strategies as st
 
+from training import strict_json
 from training.fleet import database
 from training.fleet.job import (
     FAULT_OF,
@@ -28,7 +29,6 @@ from training.fleet.job import (
     Host,
     JobStatus,
     Needs,
-    canonical_json,
     check_transition,
     digest,
     spec_hash,
@@ -200,10 +200,10 @@ def test_an_identity_depends_on_no_order_and_on_nothing_but_its_keys(order: list
 
 
 def test_canonical_text_is_the_same_everywhere() -> None:
-    assert canonical_json({"b": [1, "ä"], "a": None}) == '{"a":null,"b":[1,"ä"]}'
+    assert strict_json.canonical({"b": [1, "ä"], "a": None}) == '{"a":null,"b":[1,"ä"]}'
     assert digest({}) == "44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a"
     with pytest.raises(ValueError, match="JSON"):
-        canonical_json(float("nan"))
+        strict_json.canonical(float("nan"))
 
 
 def test_every_move_leaves_its_witness_in_the_same_transaction() -> None:

@@ -21,6 +21,23 @@ def loads(text: str | bytes) -> Any:
     return document
 
 
+_CANONICAL = {  # made once: a plan of thousands of jobs is encoded at every reload
+    ascii_only: json.JSONEncoder(
+        sort_keys=True, separators=(",", ":"), ensure_ascii=ascii_only, allow_nan=False
+    )
+    for ascii_only in (False, True)
+}
+
+
+def canonical(value: Any, *, ascii_only: bool = False) -> str:
+    """Return ``value`` with sorted keys and no spaces, so that equal values have equal text: digests are of it.
+
+    ``ascii_only`` escapes other characters, as the digests of data sets and of the audit always did.
+    Raises ValueError for a number that is none.
+    """
+    return _CANONICAL[ascii_only].encode(value)
+
+
 def dumps(document: Any) -> bytes:
     """``document`` on one line; half a character in it (of a file name that is no text) becomes a question mark.
 

@@ -23,6 +23,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from training import strict_json
 from training.data import tensors as tensor_files
 from training.data.channels import Mode
 from training.data.classes import BENIGN, NO_ALARM, benign_of, listed, stated
@@ -35,7 +36,6 @@ from training.data.schema import (
     ChannelSpec,
     FeatureSchema,
     Timing,
-    canonical_json,
     read_schema,
     require_same,
 )
@@ -437,6 +437,6 @@ def validation_digest(table: pl.DataFrame, understood: Understood | None) -> str
     total = hashlib.sha256("\0".join(rows["episode_id"].to_list()).encode())
     for column in ("baseline", "ok"):
         total.update(rows[column].fill_null(False).to_numpy().tobytes())
-    total.update(canonical_json(rows.filter(~pl.col("ok"))["reasons"].to_list()))
-    total.update(canonical_json(metadata(understood)))
+    total.update(strict_json.canonical(rows.filter(~pl.col("ok"))["reasons"].to_list()).encode())
+    total.update(strict_json.canonical(metadata(understood)).encode())
     return total.hexdigest()

@@ -8,13 +8,13 @@ mode may see, so a checkpoint of one mode refuses the data of the other.
 from __future__ import annotations
 
 import hashlib
-import json
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from training import strict_json
 from training.data.channels import Mode
 from training.data.errors import DataError, SchemaMismatch
 
@@ -91,7 +91,7 @@ class FeatureSchema(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
     def canonical(self) -> bytes:
         """Canonical JSON: sorted keys, no spaces, UTF-8. Equal schemas have equal bytes."""
-        return canonical_json(msgspec.to_builtins(self))
+        return strict_json.canonical(msgspec.to_builtins(self)).encode()
 
     def hash(self) -> str:
         """The schema hash, 64 hexadecimal digits."""
@@ -104,12 +104,6 @@ class FeatureSchema(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     @property
     def feature_names(self) -> tuple[str, ...]:
         return tuple(f.name for f in self.features)
-
-
-def canonical_json(value: Any) -> bytes:
-    return json.dumps(
-        value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
-    ).encode()
 
 
 def read_schema(path: Path) -> FeatureSchema:

@@ -7,7 +7,6 @@ shares an episode between two sides measures memory instead of detection.
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -17,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from training import strict_json
 from training.data.deal import deal
 from training.data.spelling import alike_hosts
 
@@ -302,7 +302,7 @@ def _assemble(
         "episodes": {side.value: ids[side] for side in Side},
         "windows": {side: c.windows for side, c in count.items()},
     }
-    canonical = json.dumps(identity, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    canonical = strict_json.canonical(identity)
     return Split(
         recipe=recipe,
         train_hosts=train_hosts,

@@ -8,12 +8,13 @@ statuses as CHECK constraints, ``docs/job-lifecycle.md`` draws it, and a test ho
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from typing import Any
+
+from training import strict_json
 
 
 class JobStatus(StrEnum):
@@ -190,7 +191,7 @@ class Needs:
     def canonical(self) -> str:
         """Equal needs, equal text: what a requirement class is named by."""
         learned = {"ram_above_gib": self.ram_above_gib, "vram_above_gib": self.vram_above_gib}
-        return canonical_json(
+        return strict_json.canonical(
             {key: gib for key, gib in learned.items() if gib > 0}
             | ({"dataset": self.dataset} if self.dataset else {})
             | {
@@ -403,20 +404,9 @@ class Job:
         return str(self.spec.get("mode") or "")
 
 
-# Made once: a plan of thousands of jobs is encoded at every reload.
-_CANONICAL = json.JSONEncoder(
-    sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
-)
-
-
-def canonical_json(value: Any) -> str:
-    """JSON with sorted keys and no spaces, so that equal values have equal text."""
-    return _CANONICAL.encode(value)
-
-
 def digest(value: Any) -> str:
     """SHA-256 (hex) of the canonical JSON of ``value``."""
-    return hashlib.sha256(canonical_json(value).encode()).hexdigest()
+    return hashlib.sha256(strict_json.canonical(value).encode()).hexdigest()
 
 
 # What determines the model. A job's id is the digest of exactly these, and a completion must name the same.

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from training import strict_json
 from training.clock import Clock, SystemClock
 from training.fleet import policy as rules
 from training.fleet.choose import Chooser, NoJob, eligible
@@ -33,7 +34,6 @@ from training.fleet.job import (
     JobStatus,
     Needs,
     Trained,
-    canonical_json,
 )
 from training.fleet.ledger import as_json
 from training.fleet.policy import NOBODY_ELSE, Fleet, Policy
@@ -135,7 +135,7 @@ class JobQueue(Healing):
         """``known`` is the job's row, where it was read already."""
         job_id = spec["job_id"]
         known = known or self.db.one("job_text", job_id=job_id)
-        text, name = canonical_json(spec), str(spec.get("name") or job_id)
+        text, name = strict_json.canonical(spec), str(spec.get("name") or job_id)
         params = {
             "job_id": job_id,
             "name": name,

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import argparse
 import hashlib
-import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
+
+from training import strict_json
 
 DESCRIBE_VERSION = 1
 FEWEST_RESAMPLES = 200  # that make an interval: the ends of fewer are a matter of the draw
@@ -262,7 +263,7 @@ def describe(program: str, models: Sequence[str]) -> dict[str, Any]:
         model: {"hyper": {hyper.key: hyper.describe() for hyper in MODELS[model]}}
         for model in models
     }
-    canonical = json.dumps(described, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    canonical = strict_json.canonical(described)
     return {
         "describe_version": DESCRIBE_VERSION,
         "program": program,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import platform
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from training import strict_json
 from training.trainer.arguments import TrainerArgs
 from training.trainer.contract import BadArguments
 
@@ -27,7 +27,7 @@ class RunKey:
 
     @property
     def digest(self) -> str:
-        text = json.dumps(self.facts, sort_keys=True, separators=(",", ":"), allow_nan=False)
+        text = strict_json.canonical(self.facts, ascii_only=True)
         return hashlib.sha256(text.encode()).hexdigest()
 
     def to_dict(self) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from training import strict_json
 from training.data.split import Split
 from training.files import write_whole
 from training.trainer import verdict as words
@@ -96,13 +97,7 @@ def write_report(report: Mapping[str, Any], reports_dir: Path, stem: str) -> tup
 
 def to_json(report: Mapping[str, Any]) -> str:
     """Canonical JSON: sorted keys, a line for each part, never NaN."""
-    lines = [
-        f"{json.dumps(key)}:"
-        + json.dumps(
-            report[key], sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
-        )
-        for key in sorted(report)
-    ]
+    lines = [f"{json.dumps(key)}:" + strict_json.canonical(report[key]) for key in sorted(report)]
     return "{\n" + ",\n".join(lines) + "\n}\n"
 
 

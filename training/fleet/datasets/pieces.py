@@ -21,6 +21,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, TypeVar
 
+from training import strict_json
+
 T = TypeVar("T")
 
 FORMAT = 1
@@ -83,7 +85,7 @@ class Listing:
             for file in sorted(self.files, key=lambda file: file.path)
         ]
         whole = {"files": files, "format": FORMAT, "piece_bytes": self.piece_bytes}
-        return json.dumps(whole, sort_keys=True, separators=(",", ":")).encode()
+        return strict_json.canonical(whole, ascii_only=True).encode()
 
     @cached_property
     def dataset_id(self) -> str:
