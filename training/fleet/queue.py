@@ -37,7 +37,7 @@ from training.fleet.job import (
 )
 from training.fleet.ledger import as_json
 from training.fleet.policy import NOBODY_ELSE, Fleet, Policy
-from training.fleet.rows import job_of, jobs_by_host
+from training.fleet.rows import attempt_of, job_of, jobs_by_host
 
 _UNBOUNDED = 2**62
 _LAST = "\U0010ffff"  # sorts after every text that begins like the one before it
@@ -201,11 +201,11 @@ class JobQueue(Healing):
         now, claim_id = self.clock.now(), self._new_claim_id()
         row = self.db.one("grant", job_id=job_id, claim_id=claim_id, host=host.name, now=now)
         assert row is not None, "the decision and its write are one transaction"
-        job = self._require(job_id)
-        self.db.run(
+        job = job_of(row)
+        added = self.db.one(
             "add_attempt",
             job_id=job_id,
-            attempt=row["attempt"],
+            attempt=job.attempt,
             claim_id=claim_id,
             generation=job.generation,
             host=host.name,
@@ -216,10 +216,9 @@ class JobQueue(Healing):
             now=now,
             granted=as_json(granted(job)),
         )
-        self._event("claim", job_id, JobStatus.PENDING, job.status, row["attempt"], host.name)
-        attempt = self.attempt(claim_id)
-        assert attempt is not None
-        return Grant(job, attempt)
+        assert added is not None
+        self._event("claim", job_id, JobStatus.PENDING, job.status, job.attempt, host.name)
+        return Grant(job, attempt_of(added))
 
     # ── the life of an attempt ──────────────────────────────────────────────────────────────
 

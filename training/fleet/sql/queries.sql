@@ -115,13 +115,14 @@ UPDATE jobs SET status = 'claimed', attempt = attempt + 1, grants = grants + 1, 
   worker_hostname = :host, claimed_at = :now, heartbeat_at = :now, error = NULL, ended_by = NULL,
   avoid_host = '', avoid_until = NULL
 WHERE job_id = :job_id AND status = 'pending' AND held_at IS NULL
-RETURNING attempt
+RETURNING *
 
 -- name: add_attempt — the grant's own row
 INSERT INTO attempts (job_id, attempt, claim_id, generation, host, instance_id, session_id, slot, request_id,
   granted_at, granted)
 VALUES (:job_id, :attempt, :claim_id, :generation, :host, :instance_id, :session_id, :slot, :request_id, :now,
   :granted)
+RETURNING *
 
 -- name: hand_on — a session that began anew goes on with what the one before had asked for
 UPDATE attempts SET session_id = :session_id WHERE claim_id = :claim_id AND ended_at IS NULL
