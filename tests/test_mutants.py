@@ -218,7 +218,7 @@ def test_the_figures_tell_the_draw_from_what_was_mended_after_it() -> None:
     assert rows["trust"] == Row(drawn=3, excused=1, gone=1)
     assert (rows["all"].drawn, rows["all"].share) == (5, 75.0)
     record = {"of": {"sql": 3000, "trust": 9}, "seed": 7, "mutants": mutants}
-    run = {"commit": "1234567", "date": "2026-01-31", "minutes": 50}
+    run = {"commit": "1234567", "date": "2026-01-31", "minutes": 50, "asked_s": 60.0}
     page = "\n".join(
         lines(record | {"run": run, "again": run | {"commit": "89abcde"}}, {"harmless"})
     )

@@ -22,7 +22,7 @@ from mutants.areas import AREAS, ROOT
 from mutants.figures import counted
 from mutants.mutant import Mutant
 from mutants.nearest import MAPS, Map
-from mutants.runner import all_mutants, make_map, nearest, run, sample
+from mutants.runner import BUDGET_S, all_mutants, make_map, nearest, run, sample
 
 SEEN_LEAST = 0.95
 EXCUSED = Path(__file__).with_name("excused.toml")
@@ -96,7 +96,9 @@ def main() -> int:
         )
         if options.out:  # after each, so that whoever interrupts a run keeps what it found
             minutes = earlier + round((time.monotonic() - begun) / 60, 1)
-            record |= {what: _of_when() | {"minutes": round(minutes, 1)}, "seed": options.seed}
+            record[what] = _of_when() | {"minutes": round(minutes, 1), "asked_s": BUDGET_S}
+            if not options.again:
+                record["seed"] = options.seed
             text = json.dumps(record, indent=1, sort_keys=True, ensure_ascii=False)
             options.out.write_text(text + "\n", encoding="utf-8")
     return _summary(record, excused)

@@ -53,7 +53,8 @@ def lines(record: Mapping[str, Any], excused: Collection[str]) -> Iterator[str]:
     yield ""
     yield (
         f"The draw, seed {record['seed']}, {run['date']}, commit {run['commit']}: "
-        f"{100 * total.first / total.drawn:.1f} % seen, in {run['minutes']} minutes."
+        f"{100 * total.first / total.drawn:.1f} % seen, in {run['minutes']} minutes, "
+        f"by at most {run['asked_s']:g} s of tests each."
     )
     if "again" in record:
         run = record["again"]

@@ -1,20 +1,24 @@
-"""``python -m tests.torture.page``: the figures of docs/guarantees.md, from what the last long run recorded."""
+"""``python -m tests.torture.page``: the figures of docs/guarantees.md, from what the last long runs recorded."""
 
 from __future__ import annotations
 
 import json
 import sys
+import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from mutants import figures as mutants
+
 from torture.parts import PARTS, ROOT
 
 PAGE = ROOT / "docs" / "guarantees.md"
 RECORD = ROOT / "docs" / "guarantees.json"
-BEGIN, END = "<!-- figures: begin -->", "<!-- figures: end -->"
+MUTANTS = ROOT / "docs" / "mutants.json"
+EXCUSED = ROOT / "tests" / "mutants" / "excused.toml"
 
 
 def table(record: Mapping[str, Any]) -> str:
@@ -59,18 +63,28 @@ def _figures(counts: Mapping[str, int]) -> Iterator[str]:
             yield f"{len(found)} {KINDS[kind]}, each at least {min(found):,} times"
 
 
-def rendered(page: str, record: Mapping[str, Any]) -> str:
-    """The page with these figures between its marks."""
-    before, _, rest = page.partition(BEGIN)
-    _, _, after = rest.partition(END)
-    return f"{before}{BEGIN}\n{table(record)}\n{END}{after}"
+def tables() -> dict[str, str]:
+    """Each table of the page, from its record, by the name of its marks."""
+    of_parts = json.loads(RECORD.read_text(encoding="utf-8"))
+    of_mutants = json.loads(MUTANTS.read_text(encoding="utf-8"))
+    excused = tomllib.loads(EXCUSED.read_text(encoding="utf-8"))
+    return {"figures": table(of_parts), "mutants": "\n".join(mutants.lines(of_mutants, excused))}
+
+
+def rendered(page: str, tables: Mapping[str, str]) -> str:
+    """The page with each table between its marks."""
+    for name, text in tables.items():
+        begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
+        before, _, rest = page.partition(begin)
+        _, _, after = rest.partition(end)
+        page = f"{before}{begin}\n{text}\n{end}{after}"
+    return page
 
 
 def main() -> int:
-    """Put the record's figures into the page."""
-    record = json.loads(RECORD.read_text(encoding="utf-8"))
+    """Put the records' figures into the page."""
     page = PAGE.read_text(encoding="utf-8")
-    PAGE.write_text(rendered(page, record), encoding="utf-8")
+    PAGE.write_text(rendered(page, tables()), encoding="utf-8")
     return 0
 
 
