@@ -11,13 +11,15 @@ from training.fleet import job, ledger, screening, service, store
 from training.fleet.policy import Policy
 from training.fleet.storage import incoming
 from training.fleet.trust import admission, authority, registry
-from training.fleet.work import aside, attempt, disk, outbox, outcome, output
+from training.fleet.work import aside, attempt, disk, outbox, outcome, output, states
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 KIB, MIB, GIB, DAY_S = 1024, 1024**2, 1024**3, 86_400
 P = Policy()
 WORDS = {2: "two", 3: "three", 5: "five"}
-_IN = defaultdict(str, {0.5: "twice a second", 60.0: "a minute", 7.0 * DAY_S: "a week"})
+_IN = defaultdict(
+    str, {0.5: "twice a second", 60.0: "a minute", 7.0 * DAY_S: "a week", 14.0 * DAY_S: "two weeks"}
+)
 
 SAID = {
     "operations.md": [
@@ -27,8 +29,8 @@ SAID = {
         f"the newest {output.READ_BYTES // KIB} KiB, and a line says how many bytes are left out",
         f"of more at one look ({_IN[attempt.LOOK_S]}) the newest",
         f"| {output.FILE_BYTES_MAX // MIB} MiB, and {output.KEPT_BYTES // MIB} MiB each of its beginning",
-        f"in `artifacts/` and `reports/` | the newest {disk.KEPT_ATTEMPTS} |",
-        f"in `resume/` of the state folder | the newest {disk.KEPT_STATES};",
+        f"and reports and logs of all: the newest {disk.KEPT_ATTEMPTS} |",
+        f"At most {states.KEPT_MAX}, {states.BYTES_MAX / GIB:g} GiB beside the newest, and {_IN[states.AGE_MAX_S]} |",
         f"in `set-aside/` of the state folder | {aside.KEPT_MAX}, and {aside.BYTES_MAX / GIB:g} GiB |",
         f"Below {attempt.DISK_FLOOR_BYTES / MIB:g} MiB of free disk a running trainer is stopped",
         f"the last {ledger.LOG_LINES_KEPT:,} of each attempt",
