@@ -51,6 +51,7 @@ from training.data.identity import find_kin
 from training.data.label_copies import notes_on_copies, telling
 from training.data.schema import ChannelSpec, FeatureSchema, read_schema
 from training.data.spelling import check_alike, notes_on_hosts
+from training.data.still import notes_on_filled, notes_on_values, one_sided_values
 from training.data.tensors import read_manifest
 from training.data.together import judge_together
 from training.data.understood import Understood, counts_of, recordings_of
@@ -139,6 +140,14 @@ def _build(paths: Sequence[Path], out_dir: Path, options: Options, progress: Pro
         *kin.notes,
         *notes_on_hosts(windows.host.tolist()),
         *notes_on_channels(windows, channels, benign),
+        *notes_on_values_of(windows, channels, benign),
+        *notes_on_filled(
+            windows.X,
+            episode=windows.episode,
+            t_start=windows.t_start,
+            sample_hz=sample_hz,
+            timed=True,
+        ),
         *doubtful(found),
     )
     understood = msgspec.structs.replace(understood, notes=(*understood.notes, *said))
@@ -249,6 +258,21 @@ def notes_on_channels(
     seen = {channel.name for channel in channels if Mode.REALISTIC in channel.modes}
     named = [name for name in (*found.states, *found.levels) if name in seen]
     return notes_on_copies(named, "if so, take it out of each meta.json")
+
+
+def notes_on_values_of(
+    windows: WindowSet, channels: Sequence[ChannelSpec], benign: Sequence[str]
+) -> list[str]:
+    """Sentences on values that one class repeats; here they are measured against the host's baseline."""
+    found = one_sided_values(
+        windows.X,
+        [channel.name for channel in channels],
+        label=windows.label,
+        host=windows.host,
+        benign=benign,
+    )
+    seen = {channel.name for channel in channels if Mode.REALISTIC in channel.modes}
+    return notes_on_values([one for one in found if one.channel in seen], "If so, leave it empty")
 
 
 def _gather(paths: Sequence[Path], memory: Path, jobs: int, progress: Progress) -> list[Extract]:

@@ -35,7 +35,14 @@ from training.data.ingest_rows import Cut
 from training.data.ingested import Ingested, Said, without_missing, write
 from training.data.label_copies import judge_copies, telling
 from training.data.missing import Missing
+from training.data.schema import Timing
 from training.data.spelling import notes_on_hosts
+from training.data.still import (
+    notes_on_filled,
+    notes_on_padding,
+    notes_on_values,
+    one_sided_values,
+)
 from training.data.times import UNITS
 from training.streams import replace_unprintable
 
@@ -246,7 +253,26 @@ def _judged(windows: Ingested, wanted: Wanted) -> Ingested:
         windows.X, names, label=windows.label, host=windows.host, benign=windows.benign.names
     )
     notes += judge_copies(copies, wanted.level)
+    notes += _notes_on_still(windows, names, wanted)
     return replace(windows, notes=(*windows.notes, *notes))
+
+
+def _notes_on_still(windows: Ingested, names: Sequence[str], wanted: Wanted) -> list[str]:
+    """Collect the notes on values that stand still where measured ones move."""
+    repeated = one_sided_values(
+        windows.X, names, label=windows.label, host=windows.host, benign=windows.benign.names
+    )
+    return [
+        *notes_on_values([one for one in repeated if one.channel not in wanted.level]),
+        *notes_on_padding(windows.X, windows.label),
+        *notes_on_filled(
+            windows.X,
+            episode=windows.episode,
+            t_start=windows.t_start,
+            sample_hz=windows.sample_hz,
+            timed=windows.timing is Timing.SECONDS,
+        ),
+    ]
 
 
 def _without_effect(args: argparse.Namespace, what: str, *options: str) -> None:

@@ -22,6 +22,7 @@ from training.data.errors import DataError
 KEY = "understood_v1"  # of the Parquet file's metadata
 SHOWN = 12  # names in one line
 EPOCH_FROM, EPOCH_TO = 1e9, 4.1e9  # 2001 to 2099: seconds that read as dates
+ROUNDED = 1e-5  # of a time that was reckoned from a rate
 NO_WINDOW = "it is shorter than a window"
 
 
@@ -96,15 +97,15 @@ class Understood(msgspec.Struct, frozen=True, kw_only=True):
     def _rate(self) -> str:
         known = "unknown" if self.sample_hz is None else f"{self.sample_hz:g} Hz"
         why = f" ({self.rate_why})" if self.rate_why else ""
-        length = "" if self.window_s is None else f" = {self.window_s:g} s"
-        step = "" if self.stride_s is None else f", one each {self.stride_s:g} s"
+        length = "" if self.window_s is None else f" = {_seconds(self.window_s)} s"
+        step = "" if self.stride_s is None else f", one each {_seconds(self.stride_s)} s"
         return f"{known}{why}; windows of {self.window_samples} samples{length}{step}"
 
     def _clock(self) -> str:
         if self.span is None:
             return self.clock or "none"
         first, last = self.span
-        shown = f"{first:,.10g} to {last:,.10g} s"
+        shown = f"{first:,.10g} to {_seconds(last, self.window_s or 0.0)} s"
         if EPOCH_FROM <= first <= last <= EPOCH_TO:
             shown += f" = {_date(first)} to {_date(last)} UTC, if they count from 1970"
         return f"{self.clock}: {shown}" if self.clock else shown
@@ -156,6 +157,14 @@ def _counted(counts: Mapping[str, int]) -> str:
 def _names(names: Sequence[str]) -> str:
     shown = ", ".join(names[:SHOWN])
     return f"{shown} and {len(names) - SHOWN} more" if len(names) > SHOWN else shown
+
+
+def _seconds(value: float, scale: float | None = None) -> str:
+    """A time without the rounding of a rate of six digits: 480 and not 479.999; ``scale`` is what the rate measured."""
+    whole = round(value)
+    if abs(value - whole) <= ROUNDED * (value if scale is None else scale):
+        value = whole
+    return f"{value:,.10g}" if scale is not None else f"{value:,.6g}"
 
 
 def _date(seconds: float) -> str:

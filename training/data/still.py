@@ -1,0 +1,215 @@
+"""Values that stand still where measured ones move: stand-ins inside the range, padding, data filled forward.
+
+All of it has natural causes as well, so it is noted and never refused. A few windows are enough to see it. All functions
+are pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from training.data.classes import listed
+
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+
+SHARE = 0.05  # of a class's samples (or windows), from which
+SHARE_MAX = 0.5
+TENTH = 0.1  # of it the other classes have less by nature
+OFTENER = 5.0  # than the second commonest value: a channel of few values repeats them all
+DISTANCE = 0.02  # of the spread of all others: nearer to where a channel ends, idle hours end as well
+RUN_MAX = 3.0  # samples: what lasts longer is a state
+SAMPLES_MIN = 100  # of a class, for a share of it to mean something
+SAMPLES_MAX, WINDOWS_MIN = 16_384, 32  # that are looked at, of each class
+HOSTS_MAX = 8
+PADDED_MIN = 3  # samples
+RECORDINGS_MAX = 32
+CHANGES_MIN = 10
+ON_TIME = 0.95  # of them
+
+
+# -- one value, in one class -------------------------------------------------------------------------------------------
+
+
+class OneSided(NamedTuple):
+    """A value that windows of some classes repeat, and those of the others hardly ever hold."""
+
+    channel: str
+    value: float
+    share: float  # of the samples of
+    classes: str
+    less: float  # of those of
+    others: str
+
+
+def one_sided_values(
+    X: NDArray[np.float32],
+    names: Sequence[str],
+    *,
+    label: NDArray[np.str_],
+    host: NDArray[np.str_],
+    benign: Sequence[str],
+) -> list[OneSided]:
+    """Find such a value of each channel of windows ``X`` (N, C, T), on all hosts together or on one.
+
+    Idle hours repeat a value as well: in long runs, and next to where the others end. Those are no matter of this.
+    """
+    found: dict[str, OneSided] = {}
+    hosts = np.unique(host)
+    every = np.ones(label.size, dtype=np.bool_)
+    for here in (every, *(host == name for name in hosts[: HOSTS_MAX if hosts.size > 1 else 0])):
+        for rows, away, classes, others in _sides(label, here, benign):
+            one, other = _few(rows, X.shape[2]), _few(away, X.shape[2])
+            for number, name in enumerate(names):
+                if name in found:
+                    continue
+                value, share = _repeated(X[one, number])
+                elsewhere = _moving(X[other, number])
+                if value is None or elsewhere.size < SAMPLES_MIN:
+                    continue
+                less = float((elsewhere == value).mean())
+                if less <= TENTH * share:
+                    found[name] = OneSided(name, value, share, classes, less, others)
+    return [found[name] for name in names if name in found]
+
+
+def _sides(
+    label: NDArray[np.str_], among: Bools, benign: Sequence[str]
+) -> Iterator[tuple[Ints, Ints, str, str]]:
+    """The rows of one side and of the other, with their names: benign and not, then each class and the others."""
+    classes = np.unique(label[among]).tolist()
+    good = [name for name in classes if name in benign]
+    groups = [good, [name for name in classes if name not in good]] if good else []
+    if among.all() or not good:  # on one host the two sides are enough
+        groups += [[name] for name in classes if [name] not in groups]
+    for group in groups:
+        here = np.isin(label, group)
+        rows, others = np.flatnonzero(among & here), np.flatnonzero(among & ~here)
+        if rows.size and others.size:
+            away = [name for name in classes if name not in group]
+            yield rows, others, listed(group), listed(away)
+
+
+def _few(rows: Ints, samples: int) -> Ints:
+    """Some of the rows of windows of so many samples, evenly drawn."""
+    count = min(rows.size, max(WINDOWS_MIN, SAMPLES_MAX // samples))
+    return rows[np.linspace(0, rows.size - 1, count).astype(np.int64)]
+
+
+def _moving(windows: NDArray[np.float32]) -> NDArray[np.float32]:
+    """The windows (N, T) in which a channel moves: a value that fills whole ones is a state."""
+    return windows[windows.min(axis=1) < windows.max(axis=1)]
+
+
+def _repeated(windows: NDArray[np.float32]) -> tuple[float | None, float]:
+    """The value that a channel's windows (N, T) repeat as no measurement does, and its share; or none."""
+    moving = _moving(windows)
+    if moving.size < SAMPLES_MIN:
+        return None, 0.0
+    values, counts = np.unique(moving, return_counts=True)
+    most = int(counts.argmax())
+    share, value = float(counts[most] / moving.size), float(values[most])
+    others = np.delete(values, most)
+    if not SHARE <= share <= SHARE_MAX or counts[most] < OFTENER * np.delete(counts, most).max():
+        return None, 0.0
+    here = moving == value
+    runs = int(here[:, 0].sum() + (here[:, 1:] & ~here[:, :-1]).sum())
+    low, high = np.quantile(others, (0.01, 0.99)).tolist()
+    near = DISTANCE * (high - low)
+    if here.sum() > RUN_MAX * runs or low - near < value < low or high < value < high + near:
+        return None, 0.0
+    return value, share
+
+
+def notes_on_values(found: Sequence[OneSided], mend: str | None = None) -> list[str]:
+    """Return a sentence on each; ``mend`` is said instead of the flag where values are not as they were recorded."""
+    return [
+        f"{'One value' if mend else f'The value {one.value:.10g}'} stands for {one.share:.0%} of {one.channel} in "
+        f"windows of {one.classes} and {100 * one.less:.2g} % of it in those of {one.others}: a missing value? "
+        f"{mend or f'Then say --missing={one.channel}={one.value:.10g}'}."
+        for one in found
+    ]
+
+
+# -- padding -----------------------------------------------------------------------------------------------------------
+
+
+def notes_on_padding(X: NDArray[np.float32], label: NDArray[np.str_]) -> list[str]:
+    """Say which class's windows (N, C, T) end, or begin, in a constant stretch over all channels, and no other's do.
+
+    What is still by nature is so at either end; windows that are still as a whole say nothing.
+    """
+    classes = np.unique(label).tolist()
+    ends = {name: _still_ends(X[_few(np.flatnonzero(label == name), X.shape[2])]) for name in classes}
+    notes = []
+    for name in classes:
+        for place, what in ((1, "end"), (0, "begin")):
+            share, back = ends[name][place], ends[name][1 - place]
+            others = [ends[other][place] for other in classes if other != name]
+            if share >= SHARE and max((back, *others)) <= TENTH * share:
+                notes.append(
+                    f"{share:.0%} of the windows of {name} {what} in a stretch in which no channel moves, and nearly "
+                    "none of the other classes: padding? Then cut all to one length."
+                )
+    return notes
+
+
+def _still_ends(X: NDArray[np.float32]) -> tuple[float, float]:
+    """Shares of the windows (N, C, T) of which some samples at the beginning, and at the end, are all equal."""
+    run = max(PADDED_MIN, X.shape[2] // 8)
+    moves = (np.diff(X, axis=2) != 0).any(axis=1)  # (N, T - 1)
+    alive = moves.any(axis=1)
+    first, last = ~moves[:, : run - 1].any(axis=1), ~moves[:, -(run - 1) :].any(axis=1)
+    return float((alive & first).mean()), float((alive & last).mean())
+
+
+# -- filled forward ----------------------------------------------------------------------------------------------------
+
+
+def notes_on_filled(
+    X: NDArray[np.float32],
+    *,
+    episode: NDArray[np.str_],
+    t_start: NDArray[np.float64],
+    sample_hz: float,
+    timed: bool,
+) -> list[str]:
+    """Say that most channels of windows (N, C, T) change only at every k-th sample of their recording.
+
+    Without a rate (``timed``) nobody knows how far apart windows are, and each is looked at by itself.
+    """
+    gaps: list[list[Ints]] = [[] for _ in range(X.shape[1])]
+    ids, counts = np.unique(episode, return_counts=True)
+    for name in ids[np.argsort(-counts, kind="stable")][:RECORDINGS_MAX]:
+        rows = _few(np.flatnonzero(episode == name), X.shape[2])
+        place = np.rint((t_start[rows] - t_start[rows].min()) * sample_hz).astype(np.int64)
+        if not timed:
+            place = np.arange(rows.size) * 2 * X.shape[2]
+        window, channel, offset = np.nonzero(np.diff(X[rows], axis=2))
+        at = place[window] + offset
+        for number, each in enumerate(gaps):
+            apart = np.diff(np.unique(at[channel == number]))
+            each.append(apart if timed else apart[apart < X.shape[2]])
+    steps = [step for each in gaps if (step := _usual_step(np.concatenate(each)))]
+    every = max(sorted(set(steps)), key=steps.count, default=1)
+    if every == 1 or 2 * steps.count(every) <= len(steps):
+        return []
+    if not timed:
+        return [f"Values change only at every {every}. sample: the data were recorded more slowly."]
+    return [
+        f"Values change only every {every / sample_hz:g} s: the data were recorded at {sample_hz / every:g} Hz, and "
+        "filled forward."
+    ]
+
+
+def _usual_step(gaps: Ints) -> int:
+    """The number of samples from one change to the next, all but always; 1 where it varies, 0 where few are seen."""
+    if gaps.size < CHANGES_MIN:
+        return 0
+    values, counts = np.unique(gaps, return_counts=True)
+    usual = int(values[counts.argmax()])
+    return usual if (gaps % usual == 0).mean() >= ON_TIME else 1
