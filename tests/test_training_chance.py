@@ -170,6 +170,14 @@ def test_windows_that_repeat_each_other_count_as_one():
     assert 0.1 < low < 0.2 < high < 0.3
 
 
+def test_few_episodes_widen_the_interval_by_the_t_of_one_fewer():
+    """Four episodes, reckoned by hand: t of 3 degrees of freedom is 3.182, the normal's is 1.960."""
+    squares = np.square((np.array([3.0, 1.0, 2.0, 0.0]) - 1.5) / 60)  # 6 of 60 windows alarm
+    number = 0.1 * 0.9 / (4 / 3 * (squares.sum() + squares.max())) * (1.95996 / 3.18245) ** 2
+    found = rate_interval(np.array([3.0, 1.0, 2.0, 0.0]), np.full(4, 15.0))
+    assert found == pytest.approx(exact_interval(0.1 * number, number), rel=1e-4)
+
+
 @pytest.mark.parametrize(
     ("episodes", "truth", "alike"), [(20, 0.05, 0.2), (40, 0.02, 0.2), (40, 0.1, 0.6)]
 )

@@ -210,6 +210,15 @@ def test_recordings_of_one_host_at_one_time_are_kin():
     assert np.unique(apart.recording).size == 10
 
 
+def test_a_long_window_is_kin_of_all_that_begin_before_its_end():
+    start = 1.7e9 + np.array([0.0, 10.0, 30.0, 200.0])
+    last = start + np.array([100.0, 5.0, 5.0, 5.0])
+    where = {"episode": np.array(list("0123")), "host": np.full(4, "h")}
+    kin = find_kin(noise(4), ["a", "b"], **where, t_start=start, t_end=last)
+    assert kin.recording.tolist() == ["0", "0", "0", "3"]
+    assert kin.overlapping == 3
+
+
 def test_a_clock_that_begins_anew_tells_of_no_overlap():
     t = 10.0 * (np.arange(40) % 4)
     kin = kin_of(noise(), np.arange(40) // 4, t=t, window_s=10)

@@ -197,6 +197,13 @@ def test_a_cell_of_text_among_numbers_is_named(ingested):
     assert "holds text in 2 of 320 rows, the first 'n.a.' in row 7 (leave a cell empty" in said
     said = ingested.refused(rows.with_columns(x=pl.lit("tcp")), *CUT)
     assert "is a channel but holds no numbers: leave it out" in said
+    many = recordings().rename({"host": "hosts"})
+    assert "no numbers: call it 'host' if it is that, or leave it out" in ingested.refused(
+        many, *CUT
+    )
+    many = many.with_columns(hosts=noise(320))
+    notes = ingested.taken(many, *CUT)["notes"]
+    assert "The column hosts is taken for a channel: call it host if it is that." in notes
 
 
 def test_a_channel_that_keeps_falling_is_no_running_total(ingested):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import polars as pl
@@ -12,6 +13,8 @@ import telemetry_builders as made
 from training.data import build as building
 from training.data.dataset import VALIDATION_FILE
 from training.data.schema import SCHEMA_FILE
+from training.data.together import judge_together
+from training.data.validate import Verdict
 
 
 def build(folder, out, capsys, *options):
@@ -101,6 +104,16 @@ def test_recordings_of_one_host_may_overlap_a_little_and_then_count_as_one(tmp_p
     notes = " ".join(summary["understood"]["notes"])
     assert "overlap in time with another recording of their host" in notes
     assert "so that of 4 there are 1." in notes
+
+
+@pytest.mark.parametrize(("shared", "is_copy"), [(4, True), (3, False)])
+def test_half_of_the_samples_make_a_copy(shared, is_copy):
+    known = tuple(range(0, 16, 2))
+    own = tuple(range(1, 2 * (8 - shared), 2))  # below the other's last, so that it would list them
+    first = Verdict(episode_id="a", meta=None, reasons=(), content="a", sketch=known)
+    other = replace(first, episode_id="b", content="b", sketch=(*known[:shared], *own))
+    _, judged = judge_together([first, other])
+    assert judged.ok is not is_copy
 
 
 def test_a_part_under_another_host_is_quarantined_however_small(tmp_path, capsys):

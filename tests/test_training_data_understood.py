@@ -47,6 +47,18 @@ def test_lines_name_what_was_read_and_skip_what_is_not_there():
         f"clock       t: 1,700,000,000 to 1,700,003,600 s = {dates}",
         "left out    18 of 20 stretches of attack are shorter than a window",
     ]
+    slow = Understood(
+        source="c.csv",
+        window_samples=8,
+        sample_hz=0.0166667,  # a minute, to six digits
+        window_s=8 / 0.0166667,
+        stride_s=4 / 0.0166667,
+        span=(0.0, 6000.0 + 8 / 0.0166667),
+        clock="t",
+    )
+    rate = "0.0166667 Hz; windows of 8 samples = 480 s, one each 240 s"
+    assert f"rate        {rate}" in slow.lines()
+    assert "clock       t: 0 to 6,480 s" in slow.lines()
     nothing = Understood(source="b.npz", window_samples=4)
     assert "rate        unknown; windows of 4 samples" in nothing.lines()
     assert "clock       none" in nothing.lines()

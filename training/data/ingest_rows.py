@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from training.data import times
 from training.data.classes import listed
-from training.data.columns import Wanted, check_rounding, check_total
+from training.data.columns import MEANING, Wanted, check_rounding, check_total
 from training.data.errors import DataError
 from training.data.ingested import UNKNOWN_HOST, Labels, Said, measured, name_labels
 from training.data.missing import NAN, judge_stand_ins, labelled, say_missing
@@ -56,6 +56,11 @@ def missing_columns(columns: Sequence[str]) -> tuple[str, ...]:
         notes.append("There is no column host: all rows count as one machine's.")
     if "episode" not in columns and "window" not in columns:
         notes.append("There is no column episode: each host is one recording.")
+    notes += [
+        f"The column {name} is taken for a channel: call it {meant} if it is that."
+        for name in columns
+        if name not in MEANING and (meant := name.casefold().removesuffix("s")) in MEANING
+    ]
     return tuple(notes)
 
 
@@ -99,9 +104,11 @@ def check_numbers(path: Path, table: pl.DataFrame, names: Sequence[str]) -> None
         raise DataError(f"{path} holds no samples: it needs rows, and a column for each channel.")
     for name in names:
         if not (table[name].dtype.is_numeric() or table[name].dtype == pl.Boolean):
+            meant = name.casefold().removesuffix("s")
+            call = f"call it {meant!r} if it is that, or " if meant in MEANING else ""
             raise DataError(
-                f"The column {name!r} of {path} is a channel but holds {_other_than_numbers(table[name])}: leave it "
-                "out with --ignore."
+                f"The column {name!r} of {path} is a channel but holds {_other_than_numbers(table[name])}: {call}"
+                "leave it out with --ignore."
             )
 
 

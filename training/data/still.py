@@ -1,7 +1,7 @@
 """Values that stand still where measured ones move: stand-ins inside the range, padding, data filled forward.
 
-All of it has natural causes as well, so it is noted and never refused. A few windows are enough to see it. All functions
-are pure.
+All of it has natural causes as well, so it is noted and never refused. A few windows are enough to see it. All
+functions are pure.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ SHARE = 0.05  # of a class's samples (or windows), from which
 SHARE_MAX = 0.5
 TENTH = 0.1  # of it the other classes have less by nature
 OFTENER = 5.0  # than the second commonest value: a channel of few values repeats them all
-DISTANCE = 0.02  # of the spread of all others: nearer to where a channel ends, idle hours end as well
+DISTANCE = (
+    0.02  # of the spread of all others: nearer to where a channel ends, idle hours end as well
+)
 RUN_MAX = 3.0  # samples: what lasts longer is a state
 SAMPLES_MIN = 100  # of a class, for a share of it to mean something
 SAMPLES_MAX, WINDOWS_MIN = 16_384, 32  # that are looked at, of each class
@@ -144,7 +146,9 @@ def notes_on_padding(X: NDArray[np.float32], label: NDArray[np.str_]) -> list[st
     What is still by nature is so at either end; windows that are still as a whole say nothing.
     """
     classes = np.unique(label).tolist()
-    ends = {name: _still_ends(X[_few(np.flatnonzero(label == name), X.shape[2])]) for name in classes}
+    ends = {
+        name: _still_ends(X[_few(np.flatnonzero(label == name), X.shape[2])]) for name in classes
+    }
     notes = []
     for name in classes:
         for place, what in ((1, "end"), (0, "begin")):
@@ -200,10 +204,8 @@ def notes_on_filled(
         return []
     if not timed:
         return [f"Values change only at every {every}. sample: the data were recorded more slowly."]
-    return [
-        f"Values change only every {every / sample_hz:g} s: the data were recorded at {sample_hz / every:g} Hz, and "
-        "filled forward."
-    ]
+    own = f"the data were recorded at {sample_hz / every:g} Hz, and filled forward"
+    return [f"Values change only every {every / sample_hz:g} s: {own}."]
 
 
 def _usual_step(gaps: Ints) -> int:
