@@ -21,9 +21,7 @@ SHARE = 0.05  # of a class's samples (or windows), from which
 SHARE_MAX = 0.5
 TENTH = 0.1  # of it the other classes have less by nature
 OFTENER = 5.0  # than the second commonest value: a channel of few values repeats them all
-DISTANCE = (
-    0.02  # of the spread of all others: nearer to where a channel ends, idle hours end as well
-)
+DISTANCE = 0.02  # of the spread of all others: nearer to its end idle hours lie
 RUN_MAX = 3.0  # samples: what lasts longer is a state
 SAMPLES_MIN = 100  # of a class, for a share of it to mean something
 SAMPLES_MAX, WINDOWS_MIN = 16_384, 32  # that are looked at, of each class
@@ -104,7 +102,8 @@ def _few(rows: Ints, samples: int) -> Ints:
 
 def _moving(windows: NDArray[np.float32]) -> NDArray[np.float32]:
     """The windows (N, T) in which a channel moves: a value that fills whole ones is a state."""
-    return windows[windows.min(axis=1) < windows.max(axis=1)]
+    moving: NDArray[np.float32] = windows[windows.min(axis=1) < windows.max(axis=1)]
+    return moving
 
 
 def _repeated(windows: NDArray[np.float32]) -> tuple[float | None, float]:
