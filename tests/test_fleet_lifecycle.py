@@ -530,4 +530,4 @@ class FleetMachine(RuleBasedStateMachine):
 
 
 TestFleet = FleetMachine.TestCase
-TestFleet.settings = settings(max_examples=200, stateful_step_count=60)
+TestFleet.settings = settings(max_examples=60, stateful_step_count=60)
