@@ -6,6 +6,7 @@ import io
 import json
 import os
 import pickle
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -13,11 +14,14 @@ import torch
 from odd_values import variants
 from trainer_builders import SHORT, arguments, make_data, run
 
+from training.data import dataset
 from training.trainer import checkpoint
 from training.trainer.checkpoint import CheckpointError, StateFile
 from training.trainer.compare import compare
 from training.trainer.contract import BadData, Exit
 from training.trainer.score import judge, main, score
+
+pytestmark = pytest.mark.usefixtures("one_anomaly_method")
 
 
 class Ticks:
@@ -184,10 +188,11 @@ def test_a_checkpoint_of_a_later_version_is_refused(tmp_path: Path) -> None:
 
 
 def test_no_member_of_another_kind_is_a_bug_in_the_trainer(
-    trained: tuple[Path, Path], tmp_path: Path
+    trained: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Members that scoring and comparing take from a checkpoint's JSON, which has no digest of its own."""
     path, data = trained
+    monkeypatch.setattr(dataset, "load_processed", cache(dataset.load_processed))  # always the same
     sound = json.loads(path.read_bytes())
     judged = judge(path, data)
     (tmp_path / "mlp_oracle.pt").write_bytes(path.with_name("mlp_oracle.pt").read_bytes())
