@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 from training.fleet.database_sqlite import SqliteDatabase
@@ -26,3 +28,14 @@ def _rows_the_other_way(prepare: Any) -> Any:
 
 for _name in ("_prepare", "_prepare_read_only"):
     setattr(SqliteDatabase, _name, _rows_the_other_way(getattr(SqliteDatabase, _name)))
+
+
+@pytest.fixture(scope="module")
+def one_anomaly_method() -> Iterator[None]:
+    """One of the plain anomaly methods stands for all beside a small model: they cost more than the model."""
+    from training.trainer import baselines
+
+    with pytest.MonkeyPatch.context() as patch:
+        found = {"mahalanobis": baselines.ANOMALY_METHODS["mahalanobis"]}
+        patch.setattr(baselines, "ANOMALY_METHODS", found)
+        yield

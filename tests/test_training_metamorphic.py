@@ -25,9 +25,10 @@ from table_changes import NEAR, REFUSED, SAME, noise, recordings, several
 from trainer_builders import arguments, run
 
 from training.data import build, episode, ingest
-from training.trainer import baselines, compare, score
+from training.trainer import compare, score
 from training.trainer.evaluate import Classes, OperatingPoint, Scored, evaluate
 
+pytestmark = pytest.mark.usefixtures("one_anomaly_method")
 MORE = int(os.environ.get("METAMORPHIC", "1"))
 HOSTS = ("ape", "bat", "cat", "dog")  # the last one is the test
 FIGURES = ("metrics", "operating_point", "confusion", "per_host", "baselines", "history", "curves")
@@ -41,16 +42,6 @@ def drawn(examples):
         phases=[*([Phase.reuse, Phase.shrink] if MORE > 1 else []), Phase.explicit, Phase.generate],
         suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
     )
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_anomaly_method():
-    """One of the plain anomaly methods stands for all: they cost more than the model."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(
-            baselines, "ANOMALY_METHODS", {"mahalanobis": baselines.ANOMALY_METHODS["mahalanobis"]}
-        )
-        yield
 
 
 # -- tables ------------------------------------------------------------------------------------------------------------

@@ -13,6 +13,8 @@ from training.trainer.compare import compare
 from training.trainer.contract import BadData, Exit
 from training.trainer.score import judge
 
+pytestmark = pytest.mark.usefixtures("one_anomaly_method")
+
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, Path]:

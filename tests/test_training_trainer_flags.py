@@ -14,6 +14,8 @@ from hypothesis import strategies as st
 
 from training.trainer import arguments, flags
 
+pytestmark = pytest.mark.usefixtures("one_anomaly_method")
+
 NEEDED = [
     *("--mode", "oracle", "--validation", "v", "--summary", "folder/s", "--tensors", "t"),
     *("--out-dir", "o", "--reports-dir", "r"),

@@ -17,6 +17,8 @@ from training.trainer.contract import Exit
 from training.trainer.levels import FEWEST, NO_LEVELS, Levels
 from training.trainer.score import judge, remarks, sides
 
+pytestmark = pytest.mark.usefixtures("one_anomaly_method")
+
 HOSTS = np.repeat(["calm", "loud", "short"], [20, 20, FEWEST - 1])
 QUIET = np.concatenate([np.full(20, 1.0), np.full(20, 5.0), np.full(FEWEST - 1, 9.0)])
 

@@ -29,6 +29,8 @@ from training.trainer.task import (
 )
 from training.trainer.windows import Resident, Streamed, windows
 
+pytestmark = pytest.mark.usefixtures("one_anomaly_method")
+
 OVER_TIME = ("cnn", "gru", "lstm", "transformer")
 
 

@@ -16,6 +16,8 @@ from trainer_builders import SHORT, arguments, files, make_data, run
 from training.trainer import flags
 from training.trainer.contract import Exit
 
+pytestmark = pytest.mark.usefixtures("one_anomaly_method")
+
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:

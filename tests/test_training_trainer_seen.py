@@ -24,6 +24,8 @@ from training.trainer.contract import BadData, Exit
 from training.trainer.families import Takes
 from training.trainer.inputs import Inputs, read_inputs, split_inputs
 
+pytestmark = pytest.mark.usefixtures("one_anomaly_method")
+
 MODES = ("oracle", "realistic")
 
 
