@@ -22,5 +22,6 @@ def test_no_promise_is_broken_while_data_sets_are_fetched() -> None:
 
 
 def test_fleets_without_data_sets_are_what_they_were() -> None:
-    assert run_seed(7).trace_hash == run_seed(7, prepare=lambda _: None).trace_hash
-    assert run_seed(7).trace_hash != run_seed(7, prepare=with_data_sets).trace_hash
+    plain = run_seed(0).trace_hash  # a short one
+    assert plain == run_seed(0, prepare=lambda _: None).trace_hash
+    assert plain != run_seed(0, prepare=with_data_sets).trace_hash
