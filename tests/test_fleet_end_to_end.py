@@ -80,9 +80,11 @@ class Fleet:
         self.started.append(process)
         return process
 
-    def start_receiver(self) -> None:
+    def start_receiver(self, **policy: float) -> None:
         command = ["training.fleet.receiver", "--port", str(self.port), "--manifest", "plan.toml"]
         command += ["--db", "jobs.db", "--models-dir", "models"]
+        for name, value in policy.items():
+            command += ["--policy", f"{name}={value}"]
         log = self.folder / "receiver.log"
         seen = log.stat().st_size if log.exists() else 0
         self.receiver = self.start(*command, log=log.name)
@@ -190,7 +192,7 @@ def test_trainer_that_writes_what_no_parser_takes_is_trained_once(fleet: Fleet) 
 def test_a_host_on_which_everything_dies_is_taken_out_until_it_is_released(fleet: Fleet) -> None:
     """Three jobs in a row that die at once speak against the host; after its release, against themselves."""
     fleet.plan(bad="fail", garbled="binary", forgetful="forgets")
-    fleet.start_receiver()
+    fleet.start_receiver(backoff_s=0.1)
     fleet.start_worker()
     until(lambda: fleet.client.health()["quarantined"])
     (seen,) = fleet.client.workers()["workers"]
