@@ -32,7 +32,7 @@ demo-failure: setup ## the same with a job that fails on purpose: see its error 
 	@$(PY) tools/demo.py --with-failure
 
 test: setup ## all tests of the default suite
-	@$(PY) -m pytest -q -n 2 --dist worksteal
+	@PYTHONDONTWRITEBYTECODE= $(PY) -m pytest -q -n 2 --dist worksteal
 
 check: setup ## linters, formatter, strict types, known vulnerabilities
 	@$(PY) -m ruff check .
