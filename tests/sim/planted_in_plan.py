@@ -20,7 +20,7 @@ PLAN_BUGS = (
         "mark_in_manifest",
         "SET in_manifest = 1",
         "SET in_manifest = in_manifest",
-        seed=2,
+        seed=19,
     ),
     Mutant(
         "what was cancelled as it had left stays so",

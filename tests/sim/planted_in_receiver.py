@@ -23,7 +23,7 @@ RECEIVER_BUGS = (
     Mutant(
         "a dead claim's heartbeat counts", Service.heartbeat, "raise ended(attempt)", "pass", seed=2
     ),
-    Mutant("accept any fail", Service.fail, "if not attempt.live:", "if False:", seed=4),
+    Mutant("accept any fail", Service.fail, "if not attempt.live:", "if False:", seed=22),
     Mutant("accept any upload", Service.upload_ticket, "raise ended(attempt)", "pass", seed=2),
     Mutant(
         "the heartbeat of a claim renews every job of its host",
@@ -90,7 +90,7 @@ RECEIVER_BUGS = (
         Service._asked_before,
         "if request.request_id is None:",
         "if True:",
-        seed=1,
+        seed=22,
     ),
     Mutant(
         "a repeated claim is told of a whole lease",
@@ -125,21 +125,21 @@ RECEIVER_BUGS = (
         Line.ask,
         "not (seen or began_before)",
         "True",
-        seed=3,
+        seed=24,
     ),
     Mutant(
         "who asks twice is a copy",
         Line.ask,
         "if echo == self.round:",
         "if echo is not None:",
-        seed=2,
+        seed=15,
     ),
     Mutant(
         "a new session is a copy of the last one",
         Line._open,
         "self.round, self.alive = new_round, set()",
         "self.round = new_round",
-        seed=3,
+        seed=46,
     ),
     Mutant(
         "a claim found on a copied disk is not taken from who asked before",
@@ -173,7 +173,7 @@ RECEIVER_BUGS = (
         "no grace for prefer_cuda", policy.hold, "if needs.prefer_cuda and", "if False and", seed=4
     ),
     Mutant("low priority first", policy.rank, "return (-priority,", "return (priority,", seed=2),
-    Mutant("no back-off", Chooser._head, "if wait_s <= 0:", "if True:", seed=3),
+    Mutant("no back-off", Chooser._head, "if wait_s <= 0:", "if True:", seed=4),
     # ── ends and budgets ────────────────────────────────────────────────────────────────────
     Mutant(
         "no budget for trainers",
@@ -236,14 +236,14 @@ RECEIVER_BUGS = (
         "requeue_job",
         "trainer_failures = 0, host_losses = 0, ",
         "",
-        seed=5,
+        seed=17,
     ),
     Mutant(
         "a requeue keeps the generation",
         "requeue_job",
         "generation = generation + 1",
         "generation = generation",
-        seed=2,
+        seed=43,
     ),
     # ── the operator ────────────────────────────────────────────────────────────────────────
     Mutant(
@@ -286,7 +286,7 @@ RECEIVER_BUGS = (
         "requeue_job",
         "SET status = 'pending', claim_id = NULL",
         "SET status = 'pending', held_by = NULL, held_at = NULL, claim_id = NULL",
-        seed=2,
+        seed=8,
     ),
     Mutant(
         "a job that comes back is held no more",
@@ -314,7 +314,7 @@ RECEIVER_BUGS = (
         JobQueue.requeue,
         "if attempt is not None:",
         "if False:",
-        seed=8,
+        seed=43,
     ),
     Mutant(
         "a reload forgets what it does not name",
