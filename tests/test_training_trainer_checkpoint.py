@@ -46,7 +46,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 @pytest.mark.parametrize(
     ("other", "field"),
     [
-        ({"rename": "renamed"}, r"channels\[0|channels\[1"),
+        ({"rename": "renamed"}, "lack the channels channel"),
         ({"unit": "bytes"}, "unit"),
         ({"samples": 21}, "window_samples"),
         ({"channels": 6}, "channels"),
