@@ -189,6 +189,27 @@ def test_a_noisy_or_late_copy_of_the_label_is_refused_or_noted(ingested):
     assert any("tells the classes on every host: busy" in note for note in notes)
 
 
+def test_a_label_that_is_smoothed_or_comes_much_later_is_noted(ingested):
+    between = (pl.col("t") % 1000).is_between(12, 27)
+    rows = recordings().with_columns(
+        label=pl.when(between).then(pl.lit("attack")).otherwise(pl.lit("normal"))
+    )
+    label = (rows["label"] == "attack").to_numpy().reshape(8, 40) * 1.0
+    mean = np.stack([np.convolve(one, np.ones(16) / 16)[:40] for one in label])
+    late = np.concatenate([label[:, -12:] * 0, label[:, :-12]], axis=1)
+    for echo in (mean, late, 5 - 3 * late):
+        echo = echo.ravel() + noise(320, 3) / 30
+        found = ingested.taken(rows.with_columns(load=pl.Series(echo)), *CUT)
+        said = [note for note in found["notes"] if "Following the label" in note]
+        assert said[0].startswith(
+            "Following the label, smoothed or moved by up to two windows: load:"
+        )
+        found = ingested.taken(rows.with_columns(load=pl.Series(echo)), *CUT, "--level", "load")
+        assert not any("Following" in note for note in found["notes"])
+    busy = rows.with_columns(load=pl.Series(mean.ravel() + noise(320, 3)))
+    assert not any("Following" in note for note in ingested.taken(busy, *CUT)["notes"])
+
+
 def test_a_copy_of_several_classes_is_refused(ingested):
     rows = recordings().with_columns(label=pl.col("t") % 1000 // 14)
     copy = rows["label"].to_numpy() * 2.0
@@ -231,7 +252,8 @@ def recorded(root, **columns):
 def test_recordings_say_what_may_be_no_measurement(tmp_path, capsys):
     lost = lambda t: np.where(np.arange(t.size) % 29 == 3, -1.0, 9 + 9 * np.sin(t))  # noqa: E731
     copy = lambda t: (t >= 10.2) + noise(t.size) / 9  # noqa: E731
-    recorded(tmp_path / "in", lost=lost, busy=copy)
+    moved = lambda t: (t >= 12.7) + noise(t.size) / 99  # noqa: E731
+    recorded(tmp_path / "in", lost=lost, busy=copy, moved=moved)
     for folder in sorted((tmp_path / "in").iterdir())[:2]:
         rows = pl.read_parquet(folder / "telemetry.parquet").with_columns(extra=pl.lit(1.0))
         rows.write_parquet(folder / "telemetry.parquet")
@@ -239,6 +261,7 @@ def test_recordings_say_what_may_be_no_measurement(tmp_path, capsys):
     said = capsys.readouterr().out
     assert "column extra of 2 recordings: their meta.json does not declare it" in said
     assert "tells the classes on every host: memory_used, busy" in said
+    assert "moved by up to two windows: moved: made from it?" in said
     validation = tmp_path / "out" / "validation_v1.parquet"
     assert pl.read_parquet(validation)["undeclared"].to_list() == [["extra"]] * 2 + [[]] * 2
     kept = understood.read(validation)

@@ -49,6 +49,7 @@ from training.data.errors import DataError
 from training.data.extract import Extract, extract, remember, remembered
 from training.data.identity import find_kin
 from training.data.label_copies import notes_on_copies, telling
+from training.data.label_echoes import echoes, notes_on_echoes
 from training.data.schema import ChannelSpec, FeatureSchema, read_schema
 from training.data.spelling import check_alike, notes_on_hosts
 from training.data.still import notes_on_filled, notes_on_values, one_sided_values
@@ -139,7 +140,7 @@ def _build(paths: Sequence[Path], out_dir: Path, options: Options, progress: Pro
     said = (
         *kin.notes,
         *notes_on_hosts(windows.host.tolist()),
-        *notes_on_channels(windows, channels, benign),
+        *notes_on_channels(windows, channels, benign, sample_hz),
         *notes_on_values_of(windows, channels, benign),
         *notes_on_filled(
             windows.X,
@@ -245,7 +246,7 @@ def doubtful(found: Sequence[Extract]) -> list[str]:
 
 
 def notes_on_channels(
-    windows: WindowSet, channels: Sequence[ChannelSpec], benign: Sequence[str]
+    windows: WindowSet, channels: Sequence[ChannelSpec], benign: Sequence[str], sample_hz: float
 ) -> list[str]:
     """Sentences on channels that may be the label again; the laboratory's privileged ones may well tell it."""
     found = telling(
@@ -257,7 +258,20 @@ def notes_on_channels(
     )
     seen = {channel.name for channel in channels if Mode.REALISTIC in channel.modes}
     named = [name for name in (*found.states, *found.levels) if name in seen]
-    return notes_on_copies(named, "if so, take it out of each meta.json")
+    late = echoes(
+        windows.X,
+        [channel.name for channel in channels],
+        label=windows.label,
+        episode=windows.episode,
+        t_start=windows.t_start,
+        sample_hz=sample_hz,
+        benign=benign,
+    )
+    mend = "if so, take it out of each meta.json"
+    return [
+        *notes_on_copies(named, mend),
+        *notes_on_echoes([one for one in late if one in seen and one not in named], mend),
+    ]
 
 
 def notes_on_values_of(

@@ -34,6 +34,7 @@ from training.data.ingest_pcp import PcpCut, read_pcp
 from training.data.ingest_rows import Cut
 from training.data.ingested import Ingested, Said, without_missing, write
 from training.data.label_copies import judge_copies, telling
+from training.data.label_echoes import echoes, notes_on_echoes
 from training.data.missing import Missing
 from training.data.schema import Timing
 from training.data.spelling import notes_on_hosts
@@ -253,6 +254,18 @@ def _judged(windows: Ingested, wanted: Wanted) -> Ingested:
         windows.X, names, label=windows.label, host=windows.host, benign=windows.benign.names
     )
     notes += judge_copies(copies, wanted.level)
+    said = {*wanted.level, *copies.levels}
+    if windows.timing is Timing.SECONDS:
+        late = echoes(
+            windows.X,
+            names,
+            label=windows.label,
+            episode=windows.episode,
+            t_start=windows.t_start,
+            sample_hz=windows.sample_hz,
+            benign=windows.benign.names,
+        )
+        notes += notes_on_echoes([name for name in late if name not in said])
     notes += _notes_on_still(windows, names, wanted)
     return replace(windows, notes=(*windows.notes, *notes))
 

@@ -1,0 +1,102 @@
+"""Channels that follow the label smoothed or moved: a rolling mean of it, or its value of a minute ago.
+
+No threshold tells the classes by such a channel, and a trainer learns nothing else from it. The label of each recording
+is smoothed and moved in turn, and what a channel has in common with the nearest of these is its correlation with it, as
+inside recordings levels do not count. All functions are pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from training.data.classes import listed
+
+Floats = NDArray[np.float64]
+
+FOLLOWS = 0.97  # correlation inside recordings
+CHANGES_MIN = (
+    4  # of the label, in all recordings that are looked at: a single ramp resembles many things
+)
+RECORDINGS_MAX = 8
+SAMPLES_MAX = 8192  # of a recording
+SMOOTHED = (0, 0.5, 1, 2, 4)  # over so many windows
+MOVED = tuple(number / 4 for number in range(-8, 9))  # by so many
+
+
+def echoes(
+    X: NDArray[np.float32],
+    names: Sequence[str],
+    *,
+    label: NDArray[np.str_],
+    episode: NDArray[np.str_],
+    t_start: NDArray[np.float64],
+    sample_hz: float,
+    benign: Sequence[str],
+) -> list[str]:
+    """Name the channels of windows ``X`` (N, C, T) that follow what raises an alarm, late or smoothed."""
+    classes = np.unique(label)
+    if not benign and classes.size != 2:
+        return []
+    alarm = ~np.isin(label, benign) if benign else label == classes[1]
+    samples = X.shape[2]
+    common, mine, its = 0.0, np.zeros((1, len(names))), np.zeros((1, 1))
+    changes = 0
+    for rows in _recordings_of_both(episode, alarm):
+        place = np.rint((t_start[rows] - t_start[rows].min()) * sample_hz).astype(np.int64)
+        rows, place = rows[place < SAMPLES_MAX], place[place < SAMPLES_MAX]
+        at = place[:, None] + np.arange(samples)
+        values = np.full((at.max() + 1, len(names)), np.nan)
+        raised = np.full(at.max() + 1, np.nan)
+        values[at] = X[rows].transpose(0, 2, 1)
+        raised[at] = alarm[rows][:, None]
+        known = np.flatnonzero(np.isfinite(raised))
+        # Between two windows nobody knows the label: it is taken to last.
+        raised = raised[known[np.searchsorted(known, np.arange(raised.size), "right") - 1]]
+        changes += int((np.diff(raised) != 0).sum())
+        copies = np.stack(list(_copies(raised, samples)), axis=1)[known]
+        copies -= copies.mean(axis=0)
+        values = values[known] - values[known].mean(axis=0)
+        common = common + copies.T @ values
+        mine = mine + np.square(values).sum(axis=0)
+        its = its + np.square(copies).sum(axis=0)[:, None]
+    if changes < CHANGES_MIN:
+        return []
+    size = np.sqrt(mine * its)
+    alike = np.abs(np.divide(common, size, out=np.zeros_like(size), where=size > 0)).max(axis=0)
+    return [name for name, one in zip(names, alike.tolist(), strict=True) if one >= FOLLOWS]
+
+
+def _recordings_of_both(
+    episode: NDArray[np.str_], alarm: NDArray[np.bool_]
+) -> Iterable[NDArray[np.int64]]:
+    """The rows of the longest recordings that have windows of either side."""
+    _, of, counts = np.unique(episode, return_inverse=True, return_counts=True)
+    raised = np.bincount(of, alarm)
+    both = np.flatnonzero((raised > 0) & (raised < counts))
+    longest = both[np.argsort(-counts[both], kind="stable")][:RECORDINGS_MAX]
+    return [np.flatnonzero(of == number) for number in longest.tolist()]
+
+
+def _copies(raised: Floats, samples: int) -> Iterable[Floats]:
+    total = np.concatenate([[0.0], np.cumsum(raised)])
+    place = np.arange(raised.size)
+    for windows in SMOOTHED:
+        length = max(1, round(windows * samples))
+        low = np.maximum(place + 1 - length, 0)
+        mean = (total[place + 1] - total[low]) / (place + 1 - low)
+        for by in MOVED:
+            yield mean[np.clip(place - round(by * samples), 0, raised.size - 1)]
+
+
+def notes_on_echoes(
+    names: Sequence[str], mend: str = "--ignore NAME; --level NAME if it is measured"
+) -> list[str]:
+    """A sentence on channels that follow the label; ``mend`` is what leaves them out."""
+    if not names:
+        return []
+    return [
+        f"Following the label, smoothed or moved by up to two windows: {listed(names)}: made from it? ({mend})."
+    ]
