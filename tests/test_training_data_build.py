@@ -73,9 +73,10 @@ def test_a_folder_into_which_another_process_writes_is_left_alone(tmp_path, caps
         np.savez(source, X=X, y=np.arange(8) % 2, channels=["a", "b"])
     with alone(out):
         assert program.main([str(source), "--out-dir", str(out)]) == 75
+        assert [path.name for path in out.iterdir()] == [".lock"]
     said = capsys.readouterr().err
     assert f"is being written into {out} (process {os.getpid()}, since 20" in said
-    assert [path.name for path in out.iterdir()] == [".lock"]
+    assert not out.exists()  # it was made for nothing
     assert program.main([str(source), "--out-dir", str(out)]) == 0, capsys.readouterr().err
 
 
