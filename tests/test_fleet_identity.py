@@ -10,12 +10,13 @@ import pytest
 from fakes import FakeClock
 from hypothesis import given
 from hypothesis import strategies as st
+from starlette.requests import Request
 
 from training.fleet.protocol import Refusal, Slug
 from training.fleet.queue import JobQueue
 from training.fleet.routes import Access
 from training.fleet.trust.access import acting_host, check
-from training.fleet.trust.admission import FAILURES_MAX, FailureLimit
+from training.fleet.trust.admission import FAILURES_MAX, Door, FailureLimit
 from training.fleet.trust.identity import (
     LOCAL,
     Channel,
@@ -372,3 +373,11 @@ def test_no_bytes_are_a_token_by_chance(secret: bytes) -> None:
             return [row | {"created_at": 0.0, "expires_at": 9e18, "revoked_at": None}]
 
     assert Registry(Empty(), FakeClock()).token(secret) is None  # type: ignore[arg-type]
+
+
+def test_callers_without_a_name_are_limited_by_their_address(queue: JobQueue) -> None:
+    door = Door(Registry(queue.db, FakeClock()), FakeClock(), secure=True)
+    for host in ("192.0.2.1", "192.0.2.2", "192.0.2.1"):
+        scope = {"type": "http", "headers": [], "client": (host, 1), "state": {}}
+        door.admit(Request(scope), Access.JOINING)
+    assert list(door.quota._buckets) == ["192.0.2.2", "192.0.2.1"]

@@ -22,6 +22,7 @@ from training.fleet.policy import lacks_data
 from training.fleet.protocol import Refusal, ReloadReply
 from training.fleet.queue import JobQueue
 from training.fleet.reload import Reloader
+from training.fleet.roster import Plan
 from training.fleet.service import Service
 from training.fleet.trust.audit import AuditLog
 from training.fleet.views import Views
@@ -280,3 +281,8 @@ def test_where_a_folder_was_recorded_is_read_or_is_not_known(
     if said is not None:
         (tmp_path / HOSTS_FILE).write_bytes(said)
     assert recording_hosts(tmp_path) == hosts
+
+
+def test_missing_data_sets_are_listed_in_one_order() -> None:
+    plan = Plan(dataset_jobs={"b": ("beta", 1), "a": ("alpha", 2)})
+    assert list(plan.missing(())) == ["alpha", "beta"]

@@ -271,8 +271,8 @@ def test_workers_and_the_doctor_name_it(tmp_path: Path) -> None:
                 (one.level, one.sentence) for one in report.findings if one.check == "set_aside"
             ]
 
-        ((level, _),) = found()
-        assert level == "note"
+        ((level, sentence),) = found()
+        assert (level, "work of job one that" in sentence) == ("note", True)
         pi.fail(grant.job_id, error="e", reason="worker_shutdown")
         ((level, sentence),) = found()
         assert level == "warning"
