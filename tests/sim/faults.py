@@ -36,6 +36,7 @@ class Fault(StrEnum):
     CLONE = "cloned host id"  # another installation with a living host's id
     COPIED_DISK = "copied disk"  # the same installation twice
     RESTORED_DISK = "restored disk"  # a state folder of some starts ago
+    SECOND_WORKER = "second worker"  # started in a folder that one uses already
     # trainers
     HANG = "trainer hangs"
     DEAF = "trainer ignores signals"

@@ -19,6 +19,7 @@ from sim.faults import Fault, Weather
 from sim.fetching import Fetch
 from sim.illness import Illness
 from sim.network import Network
+from sim.shared import WorkerDisk
 from sim.trainer import Fate, Trainer
 from sim.world import SimClock, Timer, World
 from training.fleet import worker_state
@@ -29,6 +30,7 @@ from training.fleet.work import types as t
 from training.fleet.work.actions import Actions
 from training.fleet.work.attempt import found
 from training.fleet.work.calls import Asker
+from training.fleet.work.disk import StateError
 from training.fleet.work.outbox import Outbox
 from training.fleet.work.outcome import Failure
 from training.fleet.work.output import OutputTail
@@ -90,9 +92,13 @@ class HostWatcher(Protocol):
 
     def ended(self, host: Host) -> None: ...
 
+    def refused(self, host: Host, why: str) -> None: ...
+
+    def used_disk(self, host: Host, begun: t.Assignment | None) -> None: ...
+
 
 class Host:
-    """One machine with one worker on it."""
+    """One machine with one worker on it, or with a share in a ``disk`` that another worker uses too."""
 
     def __init__(
         self,
@@ -106,6 +112,7 @@ class Host:
         weather: Weather,
         bundles: Path,
         watcher: HostWatcher,
+        disk: WorkerDisk | None = None,
     ) -> None:
         """``name`` is the host id; ``machine`` tells clones apart on the network and in the timeline."""
         self.world = world
@@ -115,7 +122,8 @@ class Host:
         self.settings = habits.settings
         self.woke_at = -1e9
         self.directory = directory
-        directory.move_in(bundles / machine)
+        self.disk = disk
+        directory.move_in(bundles / machine if disk is None else disk.options.state_dir)
         self.outbox = Outbox(directory.folder / "outbox")
         self.clock = SimClock(world, boot_offset=1000.0)
         self.fuse = Fuse()
@@ -148,6 +156,14 @@ class Host:
     # ── life ────────────────────────────────────────────────────────────────────────────────
 
     def start(self) -> None:
+        try:
+            if self.disk is not None:
+                self.disk.begin()
+        except StateError as error:
+            self.world.say(self.machine, "cannot start beside another worker")
+            self._watcher.refused(self, str(error))
+            self.after_end(self)
+            return
         self._boot += 1
         self._exits = False
         directory = self.directory
@@ -169,6 +185,23 @@ class Host:
         self.state = worker_state.State(session_id=self.session_id)
         self.world.say(self.machine, f"starts, session {self.session_id}")
         self.take(self._actions.beginning(directory.saved))
+
+    def log_of(self, assignment: t.Assignment) -> Path:
+        """What the trainer of this attempt printed."""
+        if self.disk is not None:
+            return self.disk.folders(assignment).log
+        return self.directory.log(assignment.claim_id)
+
+    def end_of(self, assignment: t.Assignment) -> Path:
+        """The launcher's note of how it ended."""
+        if self.disk is not None:
+            return self.disk.folders(assignment).end
+        return self.directory.end(assignment.claim_id)
+
+    def _bundle(self, assignment: t.Assignment) -> Path:
+        if self.disk is not None:
+            return self.disk.folders(assignment).bundle
+        return self._bundles / f"{self.machine}-{assignment.claim_id}.tar.zst"
 
     def _new_calls(self) -> SimCalls:
         asker = Asker(self.directory.instance_id, self.session_id, lambda: self.capability, dict)
@@ -199,6 +232,8 @@ class Host:
             self.trainer.vanish()
             self.trainer = None
         self._forget()
+        if self.disk is not None:
+            self.disk.end()
         self._watcher.ended(self)
         self.after_end(self)
 
@@ -316,9 +351,12 @@ class Host:
             failure = Failure(EndReason.SPAWN_FAILED, "no such interpreter")
             self._soon(0.1, lambda: self.take(t.SpawnFailed(claim_id=claim, failure=failure)))
             return
-        log = self.directory.log(claim)
-        for path in (log, self.directory.end(claim)):
+        log = self.log_of(assignment)
+        for path in (log, self.end_of(assignment)):
             path.unlink(missing_ok=True)
+        if self.disk is not None:
+            self.disk.make(assignment, self.world.now)
+            self._watcher.used_disk(self, assignment)
         tail = OutputTail(log)
         trainer = Trainer(
             self.world,
@@ -371,7 +409,7 @@ class Host:
         self._watcher.over(self, trainer, ended)
         if not asked or ended.code == 0:
             code = -ended.signal if ended.signal else ended.code
-            put_down({"ended": code}, str(self.directory.end(claim)))
+            put_down({"ended": code}, str(self.end_of(trainer.assignment)))
 
         def gone() -> None:
             self.trainer = None
@@ -401,7 +439,7 @@ class Host:
             return
         run = "" if self._habits.same_bytes else assignment.claim_id
         body = f"{assignment.job_id} {run}".encode().ljust(512, b".")
-        path = self._bundles / f"{self.machine}-{assignment.claim_id}.tar.zst"
+        path = self._bundle(assignment)
 
         def packed() -> None:
             path.write_bytes(body)
@@ -429,10 +467,15 @@ class Host:
 
         self._calls.deliver(replace(delivery, path=str(path)), taken)
 
-    def discard(self, claim: str) -> None:
-        self.directory.end(claim).unlink(missing_ok=True)
-        (self._bundles / f"{self.machine}-{claim}.tar.zst").unlink(missing_ok=True)
-        if self.trainer is not None and self.trainer.assignment.claim_id == claim:
+    def discard(self, assignment: t.Assignment, *, job_over: bool, delivered: bool) -> None:
+        if self.disk is None:
+            self.end_of(assignment).unlink(missing_ok=True)
+            self._bundle(assignment).unlink(missing_ok=True)
+        else:
+            now = self.world.now
+            self.disk.discard(assignment, self.outbox, now, job_over=job_over, delivered=delivered)
+            self._watcher.used_disk(self, None)
+        if self.trainer is not None and self.trainer.assignment.claim_id == assignment.claim_id:
             self.trainer.vanish()
             self.trainer = None
 
@@ -465,8 +508,8 @@ class Attempt:
         return self.assignment.claim_id
 
     def found(self) -> t.Found:
-        places, claim = self.host.directory, self.claim_id
-        return found(self.host.outbox, self.assignment, places.log(claim), places.end(claim))
+        host, here = self.host, self.assignment
+        return found(host.outbox, here, host.log_of(here), host.end_of(here))
 
     def spawn(self) -> None:
         self.host.fetch_and_spawn(self.assignment)
@@ -487,4 +530,4 @@ class Attempt:
         self.host.pack(self.assignment)
 
     def discard(self, *, job_over: bool, delivered: bool) -> None:
-        self.host.discard(self.claim_id)
+        self.host.discard(self.assignment, job_over=job_over, delivered=delivered)

@@ -41,17 +41,22 @@ class Mutant:
             return
         owner, name = _owner(self.where)
         original = inspect.getattr_static(owner, name)
-        function = (
-            original.__func__ if isinstance(original, classmethod | staticmethod) else original
-        )
-        changed: Any = self._compiled(function)
+        function = original
         if isinstance(original, classmethod | staticmethod):
+            function = original.__func__
+        elif isinstance(original, property):
+            function = original.fget
+        changed: Any = self._compiled(function)
+        if isinstance(original, classmethod | staticmethod | property):
             changed = type(original)(changed)
-        setattr(owner, name, changed)
+        holders = [owner, *_importers(owner, name, original)]
+        for holder in holders:
+            setattr(holder, name, changed)
         try:
             yield
         finally:
-            setattr(owner, name, original)
+            for holder in holders:
+                setattr(holder, name, original)
 
     def _compiled(self, function: FunctionType) -> FunctionType:
         source = textwrap.dedent(inspect.getsource(function))
@@ -87,6 +92,14 @@ class Mutant:
                 f"the planted bug {self.name!r} no longer applies: its line is there {text.count(self.old)} times"
             )
         return text.replace(self.old, self.new)
+
+
+def _importers(owner: Any, name: str, original: Any) -> list[ModuleType]:
+    """The other modules that call a module's function by the name they imported."""
+    if not isinstance(owner, ModuleType):
+        return []
+    ours = [each for key, each in list(sys.modules.items()) if key.startswith("training.")]
+    return [each for each in ours if each is not owner and vars(each).get(name) is original]
 
 
 def _owner(function: Any) -> tuple[type | ModuleType, str]:

@@ -6,10 +6,11 @@ simulation found in earnest stands here too, so that it cannot come back.
 
 from __future__ import annotations
 
+from sim.planted_in_folders import FOLDER_BUGS
 from sim.planted_in_healing import HEALING_BUGS
 from sim.planted_in_plan import PLAN_BUGS
 from sim.planted_in_receiver import RECEIVER_BUGS
 from sim.planted_in_store import STORE_BUGS
 from sim.planted_in_worker import WORKER_BUGS
 
-BUGS = (*RECEIVER_BUGS, *PLAN_BUGS, *HEALING_BUGS, *STORE_BUGS, *WORKER_BUGS)
+BUGS = (*RECEIVER_BUGS, *PLAN_BUGS, *HEALING_BUGS, *STORE_BUGS, *WORKER_BUGS, *FOLDER_BUGS)

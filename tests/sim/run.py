@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -16,9 +17,11 @@ from sim import time_checkers as s
 from sim import worker_checkers as w
 from sim.coordinator import Coordinator
 from sim.copy_checkers import CopiesAreTold
+from sim.folder_checkers import NobodyElsesFolder
 from sim.host import Habits, Host, StateDirectory
 from sim.network import Network
 from sim.scenario import Machine, Scenario
+from sim.shared import WorkerDisk, few_kept, is_shared
 from sim.storm import Storm
 from sim.trainer import Trainer
 from sim.witness import Checker, Violation, Witness
@@ -31,7 +34,7 @@ from training.fleet.recovery.doctor_seals import look_at_seals
 from training.fleet.service import Plan
 from training.fleet.store import ArtifactStore
 from training.fleet.views import Views
-from training.fleet.work.types import Event
+from training.fleet.work.types import Assignment, Event
 
 
 @dataclass
@@ -62,6 +65,7 @@ class Simulation:
         ]
         self.grants = g.GrantsFit(self.world, policy, scenario.hosts)
         self.finished = w.FinishedIsDelivered(self.world)
+        self.folders = NobodyElsesFolder(self.world)
         self.workers: list[WorkerChecker] = [
             w.OneTrainerAtATime(self.world, scenario.settings, lambda: self.silence[0].off_s),
             w.ToldToStop(self.world),
@@ -74,6 +78,7 @@ class Simulation:
             h.SickHostsAreTakenOut(self.world, policy),
             h.SuspectsAreTrue(self.world, policy),
             h.MoreMemoryOrNone(self.world, scenario.hosts),
+            self.folders,
         ]
         self.witness = Witness(
             self.world,
@@ -129,6 +134,7 @@ class Simulation:
             self._stepped,
             lambda host: self.finished.gone(host.machine),
             self._at_risk,
+            self.folders.second,
         )
 
     def run(self) -> None:
@@ -172,17 +178,36 @@ class Simulation:
         for checker in self.workers:
             checker.ended(host)
 
+    def refused(self, host: Host, why: str) -> None:
+        for checker in self.workers:
+            checker.refused(host, why)
+
+    def used_disk(self, host: Host, begun: Assignment | None) -> None:
+        for checker in self.workers:
+            checker.used_disk(host, begun)
+
     # ── making ──────────────────────────────────────────────────────────────────────────────
 
     def _host(self, machine: Machine, number: int) -> Host:
         instance = f"{self.world.chance('instances').getrandbits(64):016x}"
-        return self._make(machine.name, machine.name, machine.capability, StateDirectory(instance))
+        disk = None
+        if is_shared(self.world.seed):  # the first two are on one machine
+            disk = WorkerDisk(self._bundles / f"machine-{max(1, number)}", machine.name)
+        return self._make(
+            machine.name, machine.name, machine.capability, StateDirectory(instance), disk
+        )
 
     def _clone(self, model: Host, directory: StateDirectory) -> Host:
+        """On a machine of its own, and its folders are as simple as most fleets'."""
         return self._make(model.name, f"{model.name}′", model.capability, directory)
 
     def _make(
-        self, name: str, machine: str, capability: dict[str, object], directory: StateDirectory
+        self,
+        name: str,
+        machine: str,
+        capability: dict[str, object],
+        directory: StateDirectory,
+        disk: WorkerDisk | None = None,
     ) -> Host:
         scenario = self.scenario
         habits = Habits(
@@ -205,6 +230,7 @@ class Simulation:
             scenario.weather,
             self._bundles,
             self,
+            disk,
         )
 
     def _slept(self, seconds: float) -> None:
@@ -299,7 +325,8 @@ def run_seed(
     prepare: Callable[[Simulation], None] = lambda _: None,
 ) -> Verdict:
     """Simulate one seed. Never raises for a violation: the verdict tells."""
-    with tempfile.TemporaryDirectory(prefix="sim-") as folder:
+    few = few_kept() if is_shared(seed) else contextlib.nullcontext()
+    with tempfile.TemporaryDirectory(prefix="sim-") as folder, few:
         simulation = Simulation(seed, Path(folder), keep_lines=keep_lines)
         prepare(simulation)
         violation = None

@@ -39,10 +39,11 @@ class Storm:
         stepped: Callable[[float], None],
         gone: Callable[[Host], None],
         at_risk: Callable[[], list[str]],
+        second: Callable[[Host, str | None], None],
     ) -> None:
         """Tells what the checkers must know: ``slept`` when the receiver wakes up, ``stepped`` when its clock steps,
-        both with the seconds; ``gone`` when a machine is taken away for good. ``at_risk`` names jobs whose history
-        is worth meddling with.
+        both with the seconds; ``gone`` when a machine is taken away for good; ``second`` when another worker was
+        started where one runs, with the refusal. ``at_risk`` names jobs whose history is worth meddling with.
         """
         self.calm = False
         self._world = world
@@ -55,11 +56,13 @@ class Storm:
         self._stepped = stepped
         self._gone = gone
         self._at_risk = at_risk
+        self._second = second
         self._chance = world.chance("storm")
         self._later_jobs = list(scenario.later_jobs)
         self._files = [list(scenario.jobs)]  # every plan that there was
         self._plan_chance = world.chance("plan")
         self._hold_chance = world.chance("holds")
+        self._second_chance = world.chance("second workers")
         for host in hosts:
             host.after_end = self._host_ended
 
@@ -91,6 +94,9 @@ class Storm:
         for _ in range(self._plan_chance.randint(0, 3)):
             moment = self._plan_chance.random() * self._scenario.stormy_s
             self._world.after(moment, self._edit_and_undo)
+        for _ in range(4):
+            moment = self._second_chance.random() * self._scenario.stormy_s
+            self._world.after(moment, self._start_another)
         self._world.at(self._scenario.stormy_s, self.end)
 
     def _strike(
@@ -276,6 +282,18 @@ class Storm:
             host.directory.sessions = max(0, host.directory.sessions - back)
             self._world.fault(Fault.RESTORED_DISK, host.machine)
 
+    def _start_another(self) -> None:
+        """Somebody starts a worker in folders of a running one, and finds that it does not start."""
+        chance = self._second_chance
+        running = [host for host in self._hosts if host.up and host.disk is not None]
+        if not running:
+            return
+        host = chance.choice(running)
+        assert host.disk is not None
+        refusal = host.disk.start_another(chance)
+        self._second(host, refusal)
+        self._world.fault(Fault.SECOND_WORKER, host.machine)
+
     def _sicken(self) -> None:
         """From now on everything dies here at once."""
         host = self._chance.choice(self._hosts)
@@ -305,7 +323,8 @@ class Storm:
         if not model.up:
             return
         directory = model.directory
-        copied = self._chance.random() < 0.5
+        # Of a machine with two workers there are no copies here.
+        copied = self._chance.random() < 0.5 and model.disk is None
         if copied:
             twin = replace(directory)
             self._world.copied.add(model.name)

@@ -43,6 +43,12 @@ class WorkerChecker(Checker):
     def ended(self, host: Host) -> None:
         """A worker's program ended."""
 
+    def refused(self, host: Host, why: str) -> None:
+        """A worker's program ended before it had begun."""
+
+    def used_disk(self, host: Host, begun: t.Assignment | None) -> None:
+        """The folders of an attempt were made, or one was discarded and older ones were pruned."""
+
 
 class OneTrainerAtATime(WorkerChecker):
     """With ``on_silence = "pause"`` no trainer runs whose claim was swept: two copies never run at once.
@@ -201,11 +207,11 @@ class FinishedIsDelivered(WorkerChecker):
     def at_end(self, witness: Witness) -> None:
         ends = dict(witness.rows("SELECT claim_id, end_reason FROM attempts"))
         for (machine, claim), known in self._open.items():
-            directory = self._hosts[machine].directory
-            saved, held = directory.saved.delivery, directory.saved.assignment
+            host = self._hosts[machine]
+            saved, held = host.directory.saved.delivery, host.directory.saved.assignment
             if saved is not None and saved.assignment.claim_id == claim:
                 continue  # it will be offered when that worker runs again
-            if held is not None and held.claim_id == claim and directory.end(claim).exists():
+            if held is not None and held.claim_id == claim and host.end_of(held).exists():
                 continue  # it will be packed then
             ended = ends[claim] is not None and ends[claim] != "host_lost"
             # A line that garbles every try is given up after some.
