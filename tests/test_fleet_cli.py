@@ -266,6 +266,7 @@ def test_status_has_a_stable_shape_for_machines(run):
         "unlike",
         "plan_notes",
         "quarantined",
+        "refused",
         "missing_datasets",
         "never_asked",
         "complete",
@@ -634,6 +635,14 @@ def test_status_repeats_what_the_reload_said_of_the_plan(run):
     assert run("status") == 0
     assert f"{said}\n" in run.out
     assert run.json("status")["plan_notes"] == [said]
+
+
+def test_status_names_a_worker_that_is_refused(run):
+    said = "a worker asks as desk and gets no work: it is let in when the known one was silent"
+    run.receiver.answers["GET", "/v1/health"] = {"status": "ok", "refused": {"desk": said}}
+    assert run("status") == 0
+    assert f"Workers that are refused\n  desk: {said}\n" in run.out
+    assert run.json("status")["refused"] == {"desk": said}
 
 
 def test_one_refused_job_does_not_keep_the_others(run):

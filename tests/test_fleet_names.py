@@ -11,7 +11,7 @@ import pytest
 from builders import a_job, a_worker_claim
 from fakes import FakeClock, FakeShelf
 from receiver_running import Receiver
-from test_fleet_manifest import HEAD, TableDescriber, job, only
+from test_fleet_manifest import HEAD, TableDescriber, job, load, only
 
 from training.fleet import policy as rules
 from training.fleet.client import Refused
@@ -67,6 +67,30 @@ def test_a_few_digits_of_an_id_change_nothing(verb: str) -> None:
             getattr(service, verb)(ref)
     assert getattr(service, verb)("a6168b").name == "job15"
     assert getattr(service, verb)("b").job_id == "b" * 64, "a whole name, however short"
+
+
+def test_a_whole_id_goes_before_a_whole_name_and_that_before_digits() -> None:
+    """A database of before may hold such names, which no plan may bring any more."""
+    service = a_service(("one", STRANGER), (STRANGER, "b" * 64), (STRANGER[:12], "c" * 64))
+    assert service.cancel(STRANGER).name == "one"
+    answer = service.cancel(STRANGER[:12])
+    assert (answer.job_id, answer.near) == ("c" * 64, 2)
+
+
+def test_a_short_name_is_hit_among_many_ids_that_begin_so() -> None:
+    many = [(f"job-{n}", "a" + f"{n:063x}") for n in range(30)]
+    assert a_service(*many, ("a", "b" * 64)).cancel("a").job_id == "b" * 64
+
+
+def test_a_job_is_not_called_as_another_ones_id_begins() -> None:
+    plan = HEAD + job(name="one") + job("seed = 1", name="%s")
+    one = load(plan % "two").jobs[0].job_id
+    for name in (one, one[:6], one[:12]):
+        mistake = only(plan % name)
+        assert 'the id of job "one"' in mistake.message
+        assert mistake.key == "jobs[1].name"
+    assert "is an id" in only(plan % ("f" * 64)).message
+    assert len(load(plan % "20261122").jobs) == len(load(plan % one[:5]).jobs) == 2
 
 
 def test_an_answer_counts_the_others_that_were_nearly_hit() -> None:

@@ -16,7 +16,7 @@ from training.fleet.data_use import check_unused
 from training.fleet.database import Writer
 from training.fleet.datasets.pieces import Catalogue, Listing, UnknownDataset, cut
 from training.fleet.datasets.references import References, unknown
-from training.fleet.datasets.shelf import DatasetShelf
+from training.fleet.datasets.shelf import BadName, DatasetShelf
 from training.fleet.job import Job
 from training.fleet.policy import lacks_data
 from training.fleet.protocol import Refusal, ReloadReply
@@ -192,6 +192,35 @@ def test_a_data_set_is_kept_while_an_unfinished_job_needs_it(fleet: Fleet) -> No
     assert "cis490-jobs cancel --removed" in refused.value.detail
     fleet.queue.cancel(fleet.views.jobs().jobs[0].job_id)
     check_unused(fleet.service, dataset_id)
+
+
+@pytest.mark.parametrize("nothing", ["", "\n", "# to be written\n", "\ufeff"])
+def test_a_file_that_says_nothing_is_not_taken_for_a_plan_without_jobs(
+    fleet: Fleet, nothing: str
+) -> None:
+    fleet.start()
+    fleet.push(b"data")
+    fleet.reload()
+    fleet.plan.write_text(nothing)
+    with pytest.raises(Refusal, match=r"says nothing, .* not finished writing.*jobs = \[\]"):
+        fleet.reload()
+    assert len(fleet.jobs()) == 1
+    fleet.plan.write_text("[hosts.pi]\n")
+    answer = fleet.reload()
+    assert answer.removed == 1
+    assert "the plan has no jobs: " in answer.notes[0]
+    fleet.plan.write_text("jobs = []\n")
+    assert fleet.reload().notes == []
+
+
+def test_a_data_set_is_not_called_as_another_ones_id_begins(fleet: Fleet) -> None:
+    fleet.start()
+    dataset_id = fleet.push(b"data")
+    for name in (dataset_id, dataset_id[:6], "f" * 64):
+        with pytest.raises(BadName, match=r"it is the id of .*, or how it begins; choose another"):
+            fleet.push(b"other", name)
+    fleet.push(b"other", "20261122")
+    assert fleet.shelf.catalogue().resolve(dataset_id[:6]) == dataset_id
 
 
 def test_jobs_of_before_learn_which_data_set_they_need(fleet: Fleet) -> None:

@@ -335,13 +335,27 @@ def test_a_clone_is_refused_and_shown_until_the_first_is_silent_for_a_lease(
     clone = a_worker_claim(instance_id="clone-of-pi", session_id="0000000001-ffff")
     assert "--host-id" in refused(Slug.HOST_ID_CONFLICT, lambda: receiver.claim(clone))
     (known,) = receiver.service.known_hosts()
-    assert "clone-of" in (known.conflict or "")
+    assert "clone-of" in (receiver.service.refused(known) or "")
     assert known.instance_id == "instance-of-pi"
     assert receiver.status() == "claimed", "nothing of the first was touched"
     receiver.watch(POLICY.stale_after_s + 10)
     assert receiver.claim(clone).job_id is not None, "it takes over"
     (known,) = receiver.service.known_hosts()
     assert (known.instance_id, known.conflict) == ("clone-of-pi", None)
+
+
+def test_a_refused_installation_is_named_while_it_asks_and_no_longer(receiver: Receiver) -> None:
+    claim_id = receiver.granted()
+    for host_id in ("pi", "PI"):
+        clone = a_worker_claim(host_id=host_id, instance_id="clone-of-pi")
+        refused(Slug.HOST_ID_CONFLICT, lambda clone=clone: receiver.claim(clone))
+        (known,) = receiver.service.known_hosts()
+        assert "--host-id" in (receiver.service.refused(known) or "")
+    for _ in range(2):
+        receiver.clock.advance(POLICY.stale_after_s / 2)
+        receiver.service.heartbeat("id-one", a_beat(claim_id))
+    (known,) = receiver.service.known_hosts()
+    assert receiver.service.refused(known) is None, "nobody asks in its name any more"
 
 
 def test_every_message_shows_that_a_host_lives(receiver: Receiver) -> None:

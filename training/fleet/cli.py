@@ -165,7 +165,8 @@ def _status(client: FleetClient) -> tuple[cli_views.Json, cli_views.Json]:
         ]
     data = cli_status.status_data(jobs, page["counts"], page.get("now"), whole=whole)
     told = {
-        key: health.get(key) or {} for key in ("quarantined", "missing_datasets", "never_asked")
+        key: health.get(key) or {}
+        for key in ("quarantined", "refused", "missing_datasets", "never_asked")
     }
     lists = {"unlike": page.get("unlike") or [], "plan_notes": health.get("plan_notes") or []}
     return {**data, **told, **lists}, health

@@ -65,6 +65,7 @@ __all__ = [
 
 
 MISTAKES_MAX = 1000  # of a file that is no manifest at all; the answer must fit into a message
+_SAYS_NOTHING = "says nothing, as a file that an editor or a sync has not finished writing"
 
 # Model → its hyperparameters; None for a trainer that does not say how to ask it.
 Flags = dict[str, dict[str, HyperFlag] | None]
@@ -108,6 +109,9 @@ def parse_manifest(
         hint = "run the command by hand to see why"
         unknown = Problem((), f"the trainers' flags are not known: {error}", hint)
         raise ManifestError(_located([*document.problems, unknown], path, source)) from None
+    if not document.values and not document.problems:  # perhaps it is being written just now
+        nothing = Problem((), _SAYS_NOTHING, "a plan without jobs has the line: jobs = []")
+        raise ManifestError(_located([nothing], path, source))
     name = check_head(root, stem=path.stem.removesuffix(".toml"))
     own = check_trainers(root, set(builtin))
     flags = _own_flags(own, describer, problems) | builtin
@@ -117,7 +121,10 @@ def parse_manifest(
     problems = document.problems + problems
     if problems:
         raise ManifestError(_located(problems, path, source))
-    return Manifest(name, SCHEMA_VERSION, defaults, hosts, tuple(jobs), own, digests)
+    said = "jobs" in document.values
+    return Manifest(
+        name, SCHEMA_VERSION, defaults, hosts, tuple(jobs), own, digests, names_jobs=said
+    )
 
 
 def _builtin_flags(describer: Describer) -> tuple[Flags, dict[str, str]]:

@@ -147,6 +147,7 @@ class HealthReply(Wire, frozen=True, kw_only=True):
     granting: bool  # false while the disk is low
     detail: str | None = None
     quarantined: dict[str, str] = {}  # host → why it gets no jobs, and what ends that
+    refused: dict[str, str] = {}  # host → who else asks in its name, and what lets that one in
     missing_datasets: dict[
         str, str
     ] = {}  # data set of the plan that is not here → what that holds up

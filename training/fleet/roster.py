@@ -26,7 +26,8 @@ class KnownHost:
     instance_id: str | None = None
     session_id: str | None = None
     trainer_digests: Mapping[str, str] = field(default_factory=dict)
-    conflict: str | None = None  # a second installation with this id asked while this one lived
+    conflict: str | None = None  # a second installation with this id asked while this one lived …
+    conflict_at: float = 0.0  # … by the receiver's monotonic clock
 
 
 @dataclass(frozen=True, slots=True)

@@ -152,8 +152,10 @@ def ran_too_long(host: str, trained_s: float, limit_s: float) -> str:
 
 
 def the_one_meant(ref: str, found: list[tuple[str, str]]) -> str:
-    """The job that ``ref`` names, of those (id, name) that it may mean."""
-    exact = [job_id for job_id, name in found if ref in (job_id, name)]
+    """The job that ``ref`` names, of those (id, name) that it may mean: a whole id goes before a whole name, and that
+    before the first digits of an id."""
+    exact = [job_id for job_id, _ in found if ref == job_id]
+    exact = exact or [job_id for job_id, name in found if ref == name]
     if len(exact) == 1 or len(found) == 1:
         return (exact or [found[0][0]])[0]
     if not ref:

@@ -22,6 +22,7 @@ from training.fleet.edits import first, host_edits, trainer_edits
 from training.fleet.healing import quarantines
 from training.fleet.job import LIVE, Attempt, EndReason, Host, Job, JobStatus, spec_hash
 from training.fleet.policy import Fleet, Watch
+from training.fleet.printable import duration
 from training.fleet.protocol import (
     ERROR_CHARS_MAX,
     Action,
@@ -268,8 +269,9 @@ class Service:
         """
         known = self.roster.called(request.host_id)
         if known is not None and known.name != request.host_id:
-            self.roster.put(replace(known, conflict=f"another asks as {request.host_id}"))
-            raise refuse_twin(request.host_id, known.name)
+            twin = refuse_twin(request.host_id, known.name)
+            self._note_conflict(known, f"a worker asks as {request.host_id}: {twin.detail}")
+            raise twin
         if known is None or request.instance_id is None or known.instance_id is None:
             return None
         watch = self._watch.look(self._clock.now(), self._clock.monotonic(), self.policy)
@@ -277,14 +279,30 @@ class Service:
             # As with its claims, only a whole lease of observed silence speaks against the other one.
             if watch.may_sweep and not self.alive(known):
                 return None
-            conflict = f"installation {request.instance_id[:8]} asks with the id of {known.instance_id[:8]}"
-            self.roster.put(replace(known, conflict=conflict))
+            self._note_conflict(known, self._stranger(request.instance_id, known))
             raise Refusal(
                 Slug.HOST_ID_CONFLICT,
                 f"another installation has the host id {request.host_id} and was not seen silent for a lease; "
                 "give this one its own --host-id, or stop the other and wait for a lease",
             )
         return None if request.session_id is None else self._guard_session(request, known, watch)
+
+    def _stranger(self, instance_id: str, known: KnownHost) -> str:
+        lease = duration(self.policy.stale_after_s)
+        return (
+            f"a worker whose state folder is another's or new (installation {instance_id[:8]}, known is "
+            f"{str(known.instance_id)[:8]}) asks as {known.name} and gets no work: it is let in when the known one "
+            f"was silent for {lease}, or give it a --host-id of its own"
+        )
+
+    def _note_conflict(self, known: KnownHost, sentence: str) -> None:
+        at = self._clock.monotonic()
+        self.roster.put(replace(known, conflict=sentence, conflict_at=at))
+
+    def refused(self, known: KnownHost) -> str | None:
+        """What operators are told of a host while another installation asks in its name, and is refused."""
+        since_s = self._clock.monotonic() - known.conflict_at
+        return known.conflict if since_s < self.policy.stale_after_s else None
 
     def _guard_session(
         self, request: ClaimRequest, known: KnownHost, watch: Watch
@@ -372,6 +390,7 @@ class Service:
                 request.session_id or (known.session_id if known else None),
                 request.trainer_digests or (known.trainer_digests if known else {}),
                 known.conflict if known is not None and same else None,
+                known.conflict_at if known is not None and same else 0.0,
             )
         )
         if request.instance_id is not None and request.session_id is not None:

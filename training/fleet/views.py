@@ -65,6 +65,11 @@ class Views:
                 out[known.name] = sentence
         return out
 
+    def refused(self) -> dict[str, str]:
+        """The hosts in whose name another installation asks, each with what lets that one in."""
+        told = {known.name: self._service.refused(known) for known in self._service.known_hosts()}
+        return {host: sentence for host, sentence in told.items() if sentence is not None}
+
     def jobs(
         self, *, status: str | None = None, after: int = 0, limit: int = PAGE_MAX
     ) -> JobsReply:
@@ -175,7 +180,7 @@ class Views:
                     last_seen=known.last_seen,
                     alive=self._service.alive(known),
                     jobs=held.get(known.name, []),
-                    conflict=self._service.copied(known) or known.conflict,
+                    conflict=self._service.copied(known) or self._service.refused(known),
                     obstacle=_outdated(self._service.host_of(known)),
                     quarantine=out[known.name].sentence() if known.name in out else None,
                     set_aside=aside.get(known.name, []),

@@ -66,12 +66,14 @@ def render_status(data: Json, health: Json) -> RenderableType:
     if isinstance(out, Mapping):
         idle = [{"name": host, "reason": out[host]} for host in sorted(out)]
         parts += _named("Hosts that get no jobs", idle, "reason", "bold yellow")
-    absent = data.get("missing_datasets") or {}
-    lost = [{"name": name, "reason": absent[name]} for name in sorted(absent)]
-    parts += _named("Data sets that are not here", lost, "reason", "bold yellow")
-    unheard = data.get("never_asked") or {}
-    named = [{"name": host, "reason": unheard[host]} for host in sorted(unheard)]
-    parts += _named("Hosts of the plan that never asked for work", named, "reason", "bold yellow")
+    for key, title in (
+        ("refused", "Workers that are refused"),
+        ("missing_datasets", "Data sets that are not here"),
+        ("never_asked", "Hosts of the plan that never asked for work"),
+    ):
+        told = data.get(key) or {}
+        named = [{"name": name, "reason": told[name]} for name in sorted(told)]
+        parts += _named(title, named, "reason", "bold yellow")
     if not data["complete"]:
         parts.append(Text("The queue is long: see all of it with `cis490-jobs list`.", "dim"))
     parts += _named("Failed", data["failed"], "error", "bold red")

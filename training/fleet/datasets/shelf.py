@@ -27,7 +27,7 @@ import msgspec
 
 from training.files import Fs, LocalFs, replace_all
 from training.fleet.datasets.chunks import FILE_BYTES_MAX, Patch, digests
-from training.fleet.datasets.pieces import ID, NAME, BadListing, Catalogue, Listing, parse
+from training.fleet.datasets.pieces import ID, NAME, PREFIX, BadListing, Catalogue, Listing, parse
 from training.fleet.storage.errors import (
     BadName,
     NoDataset,
@@ -201,6 +201,8 @@ class DatasetShelf:
                 f"{name[:80]!r} cannot name a data set: use up to 64 small letters, digits, dots, dashes, underscores"
             )
         with self._lock, disk_errors("publishing a data set"):
+            if name is not None:
+                self._check_name(name, dataset_id)
             listing = self._announced(dataset_id)
             if missing := self._missing(listing):
                 raise PiecesMissing(
@@ -220,6 +222,17 @@ class DatasetShelf:
             if name is not None:
                 self._write(self.root / "names" / name, dataset_id.encode())
             return self._shelved(dataset_id, self.catalogue())
+
+    def _check_name(self, name: str, dataset_id: str) -> None:
+        """Refuse what a plan could not tell from the id of another data set."""
+        known = {*self.catalogue().ids, dataset_id}
+        meant = [each for each in known if each.startswith(name)]
+        if ID.fullmatch(name) or (PREFIX.fullmatch(name) and meant):
+            whose = f"data set {meant[0][:12]}" if meant else "some data set"
+            raise BadName(
+                f"{name!r} cannot name a data set: it is the id of {whose}, or how it begins; "
+                "choose another name with --name"
+            )
 
     # -- removing -----------------------------------------------------------------------------------------------
 

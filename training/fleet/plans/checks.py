@@ -53,6 +53,7 @@ MEMORY_GIB_MAX = 1_000_000.0
 CORES_MAX = 100_000
 SECONDS_MAX = 1e8  # three years
 
+_DIGITS = re.compile(r"[0-9a-f]{6,64}")  # a job's id, or enough of one to name it
 _MODEL_NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,63}")
 _HYPER_KEY = re.compile(r"[a-z][a-z0-9_]{0,63}")
 _OUTPUT = re.compile(
@@ -235,6 +236,7 @@ def check_jobs(
     sound: list[JobSpec] = []
     names: set[str] = set()
     by_id: dict[str, JobSpec] = {}
+    places: dict[str, Table] = {}  # name → where it stands
     for _, table in root.tables("jobs", array=True):
         before = len(root.problems)
         job = _job(table, defaults, trainers, dataset)
@@ -253,6 +255,13 @@ def check_jobs(
             table.report((), message, "remove one, or change its seed")
         by_id.setdefault(job.job_id, job)
         sound.append(job)
+        places[job.name] = table
+    for name in filter(_DIGITS.fullmatch, places):
+        other = next((job for job in sound if job.job_id.startswith(name)), None)
+        if other is not None or len(name) == 64:
+            whose = "an id" if other is None else f'the id of job "{other.name}"'
+            message = f"is {whose}, or how it begins: a command could not tell the two apart"
+            places[name].report(("name",), message, "choose another name")
     return sound
 
 

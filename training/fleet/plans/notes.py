@@ -23,6 +23,10 @@ def notes(
     """
     unasked = {name for name, own in plan.trainers.items() if not own.describe}
     found = list(_written_twice(job for job in plan.jobs if job.model in unasked))
+    if not plan.names_jobs:
+        found.append(
+            "the plan has no jobs: if the file is whole and that is meant, add the line `jobs = []` above its tables"
+        )
     return found + list(_not_recorded(plan.jobs, recorded))
 
 

@@ -120,6 +120,7 @@ class Manifest:
     jobs: tuple[JobSpec, ...]
     trainers: Mapping[str, TrainerSpec]
     flag_digests: Mapping[str, str]  # program → digest of the flags the plan was checked against
+    names_jobs: bool = True  # false: it does not even say that it has none
 
     def to_dict(self) -> dict[str, Any]:
         return {"name": self.name, "jobs": [job.to_dict() for job in self.jobs]}

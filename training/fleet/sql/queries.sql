@@ -37,7 +37,7 @@ SELECT * FROM jobs WHERE job_id = :job_id
 SELECT job_id, name FROM jobs
 WHERE job_id = :ref OR (job_id >= :ref AND job_id < :ref_end) OR (name = :ref AND (in_manifest = 1
   OR NOT EXISTS (SELECT 1 FROM jobs AS planned WHERE planned.name = :ref AND planned.in_manifest = 1)))
-ORDER BY seq LIMIT 20
+ORDER BY job_id = :ref DESC, name = :ref DESC, seq LIMIT 20
 
 -- name: jobs_near — the others that a call which names a job by this text nearly hit
 SELECT count(*) AS n FROM jobs

@@ -202,6 +202,7 @@ async def health(hub: Hub, _request: Request) -> Response:
             counts=counts,
             granting=granting,
             quarantined=quarantined,
+            refused={} if hub.halted is not None else await hub.look(hub.views.refused),
             missing_datasets=hub.service.missing_datasets(),
             never_asked=hub.service.roster.never_asked(),
             plan_notes=list(hub.service.plan.notes[:PLAN_NOTES_MAX]),
