@@ -118,7 +118,7 @@ def test_optional_keys_have_documented_defaults():
     assert plan.schema_version == 1
     assert (only_job.split_recipe, only_job.train_hosts) == ("sample", ())
     assert (only_job.seed, only_job.n_resamples, only_job.priority) == (0, 1000, 0)
-    assert load("").jobs == ()
+    assert load("jobs = []").jobs == ()
 
 
 def test_limits_on_trainers_are_inherited_and_told_only_where_they_are_set():
