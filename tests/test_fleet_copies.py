@@ -304,10 +304,12 @@ def test_the_machine_goes_on_when_its_copy_has_been_silent_for_a_lease(
             continue
         worker.claim_id = ""
         worker.ask()
-    assert note(service) is not None
+    views = Views(service.queue.db, service)
+    assert note(service) == views.quarantined()["pi"], "status says it too"
     pass_time(service, clock)
     assert machine.ask().job_id is not None
     assert note(service) is None
+    assert views.quarantined() == {}
 
 
 @given(st.randoms(use_true_random=False), st.integers(1, 6))

@@ -19,11 +19,15 @@ from training.fleet.job import JobStatus, Trained
 from training.fleet.queue import JobQueue
 from training.fleet.roster import Plan
 from training.fleet.service import Service
+from training.fleet.supervise import SpawnFailedError
 from training.fleet.trained import Model, unlike
 from training.fleet.views import Views
+from training.fleet.work.attempt import Attempt, Places
 from training.fleet.work.environment import planned
+from training.fleet.work.outbox import Outbox
 from training.fleet.work.trained_on import at_start, by_checkpoint, code_digest, note, noted
 from training.fleet.work.trainer_command import Inputs
+from training.fleet.work.types import Assignment
 
 ONE, OTHER = "1" * 64, "2" * 64
 COMMIT = "c" * 40
@@ -126,6 +130,7 @@ def test_only_what_should_be_alike_is_compared() -> None:
         Model("a", {"dataset": "x"}, Trained(data=ONE, code=ONE)),
         Model("b", {"dataset": "y"}, Trained(data=OTHER, code=ONE)),
         Model("c", {"model": "own", "trainer": OWN}, Trained(data=None, code=OTHER)),
+        Model("d", {"dataset": "x"}, Trained()),  # of a worker of before: not known, and not unlike
     ]
     assert unlike(pinned) == []
 
@@ -203,6 +208,28 @@ def test_our_trainers_say_it_themselves(tmp_path: Path) -> None:
     assert by_checkpoint(checkpoint) == {}
     checkpoint.write_text(json.dumps({"run_key": {"data": ONE, "code": OTHER, "cpu": {}}}))
     assert by_checkpoint(checkpoint) == {"data": ONE, "code": OTHER}
+
+
+def test_a_worker_notes_what_it_starts_on_and_its_trainers_word_goes_before(tmp_path: Path) -> None:
+    class Nothing:
+        def start(self, _: object) -> None:
+            raise SpawnFailedError("no such interpreter")
+
+    (tmp_path / "tensors").mkdir()
+    (tmp_path / "tensors" / "manifest.json").write_text(json.dumps({"data_digest": ONE}))
+    places = Places(tmp_path, inputs(tmp_path), tmp_path / "artifacts", tmp_path / "reports")
+    for path in (places.inputs.validation, places.inputs.summary, places.inputs.schema):
+        path.touch()
+    job = Assignment(job_id="a" * 64, claim_id="b" * 32, spec=a_job("one"))
+    outbox = Outbox(tmp_path / "outbox")
+    attempt = Attempt(job, places, tmp_path / "resume", outbox, Nothing(), lambda _: None)  # type: ignore[arg-type]
+    with pytest.raises(SpawnFailedError):
+        attempt._run()
+    folders = attempt._folders
+    assert attempt._trained(folders) == {"data": ONE}
+    checkpoint = folders.out / f"{job.model}_{job.mode}.ckpt.json"
+    checkpoint.write_text(json.dumps({"run_key": {"data": OTHER, "code": ONE}}))
+    assert attempt._trained(folders) == {"data": OTHER, "code": ONE}
 
 
 # ── a GPU that the plan hides ───────────────────────────────────────────────────────────────

@@ -1023,6 +1023,20 @@ def test_short_jobs_of_one_worker_leave_the_running_one_of_another_alone(tmp_pat
     assert [running.out.is_dir(), running.reports.is_dir(), running.log.exists()] == [True] * 3
 
 
+def test_a_new_identity_takes_nothing_of_the_old_one_along(tmp_path: Path) -> None:
+    disk = StateFolder(tmp_path)
+    before, session = disk.instance_id, disk.session_id
+    disk.save(t.Saved(held=JOB))
+    (tmp_path / "outbox").mkdir()
+    assert disk.begin_anew() == disk.instance_id != before
+    disk.close()
+    again = StateFolder(tmp_path)
+    assert again.instance_id == disk.instance_id
+    assert (again.load(), again.session_id[:10]) == (t.Saved(), session[:10])
+    assert not (tmp_path / "outbox").exists()
+    again.close()
+
+
 @pytest.mark.parametrize("flag", ["--artifacts-dir", "--reports-dir", "--cache-dir"])
 def test_second_worker_in_a_folder_in_use_is_refused(tmp_path: Path, flag: str) -> None:
     def worker(name: str) -> TrainerWorker:
