@@ -367,7 +367,7 @@ def test_who_has_not_joined_is_told_how(
     world = World(out=io.StringIO(), err=(err := io.StringIO()), environ={})
     assert cli.main(["status", "--receiver-url", person.receiver.url], world=world) == 75
     assert "has not joined" in err.getvalue()
-    assert "`cis490-jobs enroll` there" in err.getvalue()
+    assert f"`cis490-jobs enroll --receiver-url {person.receiver.url}` there" in err.getvalue()
 
 
 def test_tokens_come_and_go(person: Person) -> None:

@@ -13,11 +13,11 @@ from training.fleet.job import FAULT_OF, FINAL, EndReason, Fault, Host, JobStatu
 from training.fleet.policy import (
     NOBODY_ELSE,
     Fleet,
-    Heard,
     Policy,
     Watch,
     backoff,
     fits,
+    heard_s,
     hold,
     may_adopt,
     may_readopt,
@@ -367,23 +367,23 @@ def test_a_clock_that_is_slewed_is_no_step(drift_s: float) -> None:
 
 @pytest.mark.parametrize("limit", [None, 0, 0.0, -1, True, "60"])
 def test_what_is_no_limit_ends_nobody(limit: object) -> None:
-    assert overran({"max_run_s": limit}, Heard(0.0, 1e12), POLICY) is None
-    assert overran({}, Heard(0.0, 1e12), POLICY) is None
+    assert overran({"max_run_s": limit}, 1e12, POLICY) is None
+    assert overran({}, 1e12, POLICY) is None
 
 
 @given(st.floats(0.001, 1e6))
 def test_an_attempt_has_twice_its_limit_and_a_lease(limit: float) -> None:
     most = 2 * limit + POLICY.stale_after_s
-    assert overran({"max_run_s": limit}, Heard(0.0, most), POLICY) is None
-    assert overran({"max_run_s": limit}, Heard(0.0, most + 1), POLICY) == limit
+    assert overran({"max_run_s": limit}, most, POLICY) is None
+    assert overran({"max_run_s": limit}, most + 1, POLICY) == limit
 
 
 @given(st.lists(st.floats(0, 10_000)))
 def test_a_third_of_a_lease_counts_at_most_between_two_heartbeats(gaps: list[float]) -> None:
-    heard, at = Heard(5.0, 0.0), 5.0
+    heard: float | None = 0.0
     for gap in gaps:
-        at += gap
-        heard = heard.again(at, POLICY)
-    assert heard.at == at
-    assert heard.trained_s == pytest.approx(sum(min(gap, POLICY.stale_after_s / 3) for gap in gaps))
-    assert heard.again(at - 1, POLICY).trained_s == heard.trained_s, "a clock that went back"
+        heard = heard_s(heard, gap, None, POLICY)
+    assert heard == pytest.approx(sum(min(gap, POLICY.stale_after_s / 3) for gap in gaps))
+    assert heard_s(heard, -1.0, None, POLICY) == heard, "a clock that went back"
+    assert heard_s(None, 1.0, None, POLICY) is None, "it delivers"
+    assert heard_s(heard, 1.0, {"event": "fetch"}, POLICY) == 0.0, "nothing is trained yet"

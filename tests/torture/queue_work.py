@@ -165,8 +165,7 @@ def content(connection: Any) -> str:
     for row in names:
         if row[0] == "identity":  # drawn anew by each that is made
             continue
-        for values in connection.execute(f"SELECT * FROM {row[0]}").fetchall():
-            digest.update(
-                repr(tuple(values.values() if isinstance(values, dict) else values)).encode()
-            )
+        found = connection.execute(f"SELECT * FROM {row[0]}").fetchall()
+        rows = [tuple(each.values() if isinstance(each, dict) else each) for each in found]
+        digest.update("".join(sorted(map(repr, rows))).encode())  # in one order, whoever reads
     return digest.hexdigest()
