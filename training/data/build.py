@@ -141,7 +141,6 @@ def _build(paths: Sequence[Path], out_dir: Path, options: Options, progress: Pro
         *kin.notes,
         *notes_on_hosts(windows.host.tolist()),
         *notes_on_channels(windows, channels, benign, sample_hz),
-        *notes_on_values_of(windows, channels, benign),
         *notes_on_filled(
             windows.X,
             episode=windows.episode,
@@ -248,45 +247,31 @@ def doubtful(found: Sequence[Extract]) -> list[str]:
 def notes_on_channels(
     windows: WindowSet, channels: Sequence[ChannelSpec], benign: Sequence[str], sample_hz: float
 ) -> list[str]:
-    """Sentences on channels that may be the label again; the laboratory's privileged ones may well tell it."""
-    found = telling(
-        windows.X,
-        [channel.name for channel in channels],
-        label=windows.label,
-        host=windows.host,
-        benign=benign,
-    )
+    """Sentences on channels that may be the label again, and on values that one class repeats.
+
+    The laboratory's privileged channels may well tell the label. Values are measured against the host's baseline here.
+    """
+    names = [channel.name for channel in channels]
     seen = {channel.name for channel in channels if Mode.REALISTIC in channel.modes}
+    X, label, host = windows.X, windows.label, windows.host
+    found = telling(X, names, label=label, host=host, benign=benign)
     named = [name for name in (*found.states, *found.levels) if name in seen]
     late = echoes(
-        windows.X,
-        [channel.name for channel in channels],
-        label=windows.label,
+        X,
+        names,
+        label=label,
         episode=windows.episode,
         t_start=windows.t_start,
         sample_hz=sample_hz,
         benign=benign,
     )
+    repeated = one_sided_values(X, names, label=label, host=host, benign=benign)
     mend = "if so, take it out of each meta.json"
     return [
         *notes_on_copies(named, mend),
         *notes_on_echoes([one for one in late if one in seen and one not in named], mend),
+        *notes_on_values([one for one in repeated if one.channel in seen], "If so, leave it empty"),
     ]
-
-
-def notes_on_values_of(
-    windows: WindowSet, channels: Sequence[ChannelSpec], benign: Sequence[str]
-) -> list[str]:
-    """Sentences on values that one class repeats; here they are measured against the host's baseline."""
-    found = one_sided_values(
-        windows.X,
-        [channel.name for channel in channels],
-        label=windows.label,
-        host=windows.host,
-        benign=benign,
-    )
-    seen = {channel.name for channel in channels if Mode.REALISTIC in channel.modes}
-    return notes_on_values([one for one in found if one.channel in seen], "If so, leave it empty")
 
 
 def _gather(paths: Sequence[Path], memory: Path, jobs: int, progress: Progress) -> list[Extract]:
