@@ -15,7 +15,7 @@ from pathlib import Path
 
 from training.files import write_whole
 from training.fleet.client import FleetClient, Refused, Unavailable, Unreachable
-from training.fleet.job import JobStatus
+from training.fleet.job import FINAL
 
 log = logging.getLogger(__name__)
 
@@ -24,7 +24,6 @@ BYTES_MAX = 4 * 1024**3  # of all but the newest
 AGE_MAX_S = 14 * 86_400.0  # since a trainer last wrote there
 ASK_EVERY_S = 300.0
 _GRANTED_BY = ".database"
-_OVER = frozenset({JobStatus.COMPLETED, JobStatus.FAILED, JobStatus.CANCELLED})
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +93,7 @@ class Leftovers:
                 continue  # not known there, or not this host's to see: it ends by its age
             except (Unavailable, Unreachable):
                 return
-            if status in _OVER:
+            if status in FINAL:
                 log.info(
                     "a trainer's saved state is dropped: job %s is %s",
                     each.folder.name[:12],
