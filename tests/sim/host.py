@@ -187,7 +187,7 @@ class Host:
         self.take(self._actions.beginning(directory.saved))
 
     def log_of(self, assignment: t.Assignment) -> Path:
-        """What the trainer of this attempt printed."""
+        """Return what the trainer of this attempt printed."""
         if self.disk is not None:
             return self.disk.folders(assignment).log
         return self.directory.log(assignment.claim_id)

@@ -25,7 +25,7 @@ _KEPT = 1  # ended attempts, instead of twenty: a simulated worker has a handful
 
 
 def is_shared(seed: int) -> bool:
-    """Whether the first two workers of this seed's fleet are on one machine."""
+    """Return True when the first two workers of this seed's fleet are on one machine."""
     return seed % _EVERY == _SHARED
 
 

@@ -252,7 +252,7 @@ def without_missing(windows: Ingested, *, drop: bool) -> Ingested:
         )
     if not finite.any():
         raise DataError("Every window holds a value that is not a finite number: nothing is left.")
-    # What is missing where one class is tells that class, or leaves nothing of it.
+    # Gaps that lie in one class tell that class, or leave nothing of it.
     lost = Counter(windows.label[~finite].tolist())
     total = Counter(windows.label.tolist())
     of = " and ".join(f"{lost[name]:,} of {total[name]:,} of {name}" for name in sorted(lost))

@@ -127,7 +127,7 @@ def status(
     receiver_url: Url = None,
     as_json: AsJson = False,
 ) -> int:
-    """What runs where, how far it is, what failed and why, and what cannot run at all."""
+    """Show the fleet: running jobs and their progress, failures with reasons, and jobs that cannot run."""
     world: World = ctx.obj
     client = world.client(receiver_url)
     if not watch:
@@ -200,7 +200,7 @@ def show(ctx: typer.Context, job: Job, receiver_url: Url = None, as_json: AsJson
 
 @app.command()
 def explain(ctx: typer.Context, job: Job, receiver_url: Url = None, as_json: AsJson = False) -> int:
-    """Why a job does not run, host by host."""
+    """Explain, host by host, why a job does not run."""
     world: World = ctx.obj
     answer = world.client(receiver_url).explain(job)
     world.show(as_json, answer, lambda: cli_views.render_explain(answer))
@@ -369,7 +369,7 @@ def logs(
     receiver_url: Url = None,
     as_json: AsJson = False,
 ) -> int:
-    """What the trainer printed."""
+    """Print the trainer's output."""
     world: World = ctx.obj
     client, after, lines = world.client(receiver_url), 0, []
     machine = as_json or world.as_json

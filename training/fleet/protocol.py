@@ -110,7 +110,7 @@ ExitCode = Annotated[int, Meta(ge=-(2**31), le=2**32 - 1)]  # Windows counts wit
 
 
 class Refusal(Exception):  # noqa: N818 - a refusal is an answer, not a fault of the program
-    """What the receiver answers instead of a reply. ``detail`` is one sentence with the cause and the remedy."""
+    """The receiver's refusal instead of a reply. ``detail`` is one sentence with the cause and the remedy."""
 
     def __init__(self, slug: Slug, detail: str, **extra: Any) -> None:
         super().__init__(detail)
@@ -258,7 +258,7 @@ class StatusReply(Wire, frozen=True, kw_only=True):
 
 
 class MovedReply(StatusReply, frozen=True, kw_only=True):
-    """What an operator's call did, and to which job."""
+    """The effect of an operator's call, and its job."""
 
     name: str
     near: int  # other jobs whose name or id begins with what was asked for
@@ -315,7 +315,7 @@ class ReloadReply(Wire, frozen=True, kw_only=True):
 
     @property
     def changed(self) -> bool:
-        """Whether anything is other than before."""
+        """Return True when anything differs from before."""
         counts = (self.inserted, self.updated, self.removed, self.revived)
         return any((*counts, self.hosts, self.trainers))
 

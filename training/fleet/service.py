@@ -300,7 +300,7 @@ class Service:
         self.roster.put(replace(known, conflict=sentence, conflict_at=at))
 
     def refused(self, known: KnownHost) -> str | None:
-        """What operators are told of a host while another installation asks in its name, and is refused."""
+        """Say to operators that another installation asks in this host's name, and is refused."""
         since_s = self._clock.monotonic() - known.conflict_at
         return known.conflict if since_s < self.policy.stale_after_s else None
 

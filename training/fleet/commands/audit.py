@@ -27,7 +27,7 @@ def audit(
     receiver_url: Annotated[str | None, typer.Option(help="As for all commands.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="For machines; shows all.")] = False,
 ) -> int:
-    """Who did what: cancel, requeue, release, reload, data sets, joining, tokens. Exit 1 if it was tampered with."""
+    """List who did what: cancel, requeue, release, reload, data sets, joins, tokens. Exit 1 if the record is broken."""
     world: World = ctx.obj
     rows = _everything(world.client(receiver_url))
     broken = first_broken(msgspec.convert(rows, list[AuditEntry]))

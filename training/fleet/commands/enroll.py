@@ -151,7 +151,7 @@ def revoke(
 
 
 def certificates(ctx: typer.Context, receiver_url: Url = None, as_json: AsJson = False) -> int:
-    """Who was let in, until when, and who is out."""
+    """List certificates: their owners, their ends, and which are revoked."""
     world: World = ctx.obj
     answer = world.client(receiver_url).get_json("/v1/certificates")
     rows = answer["certificates"]

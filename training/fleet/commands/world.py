@@ -28,7 +28,7 @@ URL_VARIABLE = "CIS490_RECEIVER_URL"
 TOKEN_VARIABLE = "CIS490_OPERATOR_TOKEN"  # noqa: S105 - the variable's name
 DEFAULT_URL = "http://127.0.0.1:8445"
 DONE, REFUSED, USAGE, UNREACHABLE = 0, 1, 2, 75
-# What looks at the receiver's files is told where they lie by State.typed.
+# Commands on the receiver's files get their places from State.typed instead.
 _COMMAND = re.compile(r"`(cis490-jobs (?!doctor\b|backup\b|restore\b|rebuild\b)[^`]*)`")
 _LINE_S = 10.0  # between two lines about progress, where there is no terminal
 

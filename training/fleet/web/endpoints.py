@@ -215,7 +215,7 @@ async def health(hub: Hub, _request: Request) -> Response:
 
 
 async def openapi(hub: Hub, _request: Request) -> Response:
-    """What this program's addresses take and answer, for other programs; the very bytes of docs/openapi.json."""
+    """Describe this program's endpoints for other programs; the very bytes of docs/openapi.json."""
     from training.fleet.web.openapi import text  # asked for rarely, and not small
 
     return reply(msgspec.Raw((await hub.disk(text)).encode()))
@@ -291,7 +291,7 @@ async def reload(hub: Hub, request: Request) -> Response:
 
 
 async def audit(hub: Hub, request: Request) -> Response:
-    """Who did what, oldest first."""
+    """List who did what, oldest first."""
     after, limit = query_number(request, "after", 0), query_number(request, "limit", PAGE_MAX)
     entries = await hub.look(lambda: page(hub.reader, after, limit))
     more = entries[-1].seq if entries and len(entries) >= min(limit, PAGE_MAX) else None

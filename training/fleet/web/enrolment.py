@@ -47,7 +47,7 @@ DAYS_MAX = 366.0
 
 
 async def authority(hub: Hub, _request: Request) -> Response:
-    """Whoever knows the fingerprint can check this answer, though the connection is not trusted yet."""
+    """Return the authority's certificate; its fingerprint proves it before the connection is trusted."""
     own = _authority(hub)
     answer = AuthorityReply(ca=own.certificate, fingerprint=own.fingerprint, now=hub.clock.now())
     return reply(answer)

@@ -56,12 +56,12 @@ class Options:
 
     @property
     def outbox(self) -> Path:
-        """Where output lies until the receiver has it."""
+        """Return the folder of output that the receiver does not have yet."""
         return self.state_dir / "outbox"
 
     @property
     def resume(self) -> Path:
-        """Where trainers may keep what a later attempt at the same job, on this host, can go on from."""
+        """Return the folder in which trainers keep what a later attempt at the same job, here, can go on from."""
         return self.state_dir / "resume"
 
     @property
