@@ -205,6 +205,27 @@ def test_losses_of_copies_count_against_no_job(service: Service, queue: JobQueue
     assert [each.pardoned for each in lost] == [True]
 
 
+def test_a_heartbeat_that_shows_the_copy_gives_the_losses_back(
+    service: Service, queue: JobQueue
+) -> None:
+    machine, copy = Worker(service, 6, "aa"), Worker(service, 6, "bb")
+    job_id = str(machine.ask().job_id)
+    copy.ask()
+    machine.ask()
+    machine.ask()
+    assert [each.host_losses for each in (queue.get(job_id),) if each] == [1]
+    assert copy.beat()
+    assert copy.beat()
+    assert [each.host_losses for each in (queue.get(job_id),) if each] == [0]
+
+
+@pytest.mark.parametrize("may", [False, True])
+def test_a_silence_that_cannot_be_held_against_it_leaves_a_copy_one(*, may: bool) -> None:
+    line = Line("6-aa", "round", {"6-aa": 0.0, "6-bb": 0.0}, {"6-aa", "6-bb"}, copied=True)
+    said = line.ask("6-aa", "round", 700.0, lease_s=600.0, may_be_silent=may, new_round="next")
+    assert said is (Standing.OWN if may else Standing.COPY)
+
+
 def test_copies_of_workers_that_bring_nothing_back_are_noticed_by_their_turns(
     service: Service,
 ) -> None:
