@@ -225,7 +225,7 @@ class DatasetShelf:
 
     def _check_name(self, name: str, dataset_id: str) -> None:
         """Refuse what a plan could not tell from the id of another data set."""
-        known = {*self.catalogue().ids, dataset_id}
+        known = {*self._ids("sets"), dataset_id}
         meant = [each for each in known if each.startswith(name)]
         if ID.fullmatch(name) or (PREFIX.fullmatch(name) and meant):
             whose = f"data set {meant[0][:12]}" if meant else "some data set"
