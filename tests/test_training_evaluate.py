@@ -459,7 +459,7 @@ def test_a_test_side_of_one_class_is_no_crash():
 
 @pytest.mark.parametrize(
     ("kept", "said"),
-    [((0, 1), "benign (here: idle, work)"), ((2, 3), "malicious-like (here: sweep, grind)")],
+    [((0, 1), "benign (here: idle, work)"), ((2, 3), "malicious-like (here: grind, sweep)")],
 )
 def test_a_test_side_of_one_kind_is_not_said_to_be_without_a_benign_class(kept, said):
     """Two benign classes alone, or two attacks: no ranking, and not because no class is benign."""
@@ -557,7 +557,7 @@ def test_several_classes_may_be_benign():
     assert found.metrics["tpr"]["value"] == pytest.approx(alarm[~quiet].mean(), abs=1e-6)
     assert two.words() == {
         "benign": "benign (here: idle, work)",
-        "malicious": "malicious-like (here: sweep, grind)",
+        "malicious": "malicious-like (here: grind, sweep)",
     }
     bare = judged(test.with_score(test.score), two)
     assert bare.confusion["labels"] == ["benign", "malicious-like"]

@@ -92,7 +92,7 @@ def _beside(ours: str, names: Sequence[str], plain: str) -> str:
     if tuple(names) in ((plain,), ()):
         return ours
     more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-    return f"{ours} (here: {', '.join(names[:SHOWN])}{more})"
+    return f"{ours} (here: {', '.join(sorted(names)[:SHOWN])}{more})"  # no order decides a word
 
 
 @dataclass(frozen=True, slots=True)
