@@ -25,8 +25,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from training.contract import digest
 from training.fleet.database_sqlite import SqliteDatabase
-from training.fleet.job import digest
 from training.fleet.queue import JobQueue
 
 JOBD = "jobd==0.5.52"

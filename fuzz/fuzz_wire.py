@@ -11,9 +11,9 @@ from typing import Any
 import msgspec
 
 from fuzz import scratch
+from training.contract import digest
 from training.fleet import protocol as wire
 from training.fleet.database import DatabaseError
-from training.fleet.job import digest
 from training.fleet.protocol import Refusal
 from training.fleet.queue import JobQueue
 from training.fleet.service import Service

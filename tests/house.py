@@ -98,8 +98,8 @@ FENCES = (
     Fence(fleet("protocol"), "training", "the wire is made of words", fleet("words protocol_views")),
     Fence(fleet("protocol_views"), "training", "the wire is made of words", fleet("words")),
     Fence(fleet("routes"), "training", "the wire is made of words", fleet("words protocol")),
-    Fence(fleet("policy"), "training", "a decision knows nouns only", fleet("job")),
-    Fence(fleet("health"), "training", "a decision knows nouns only", fleet("job policy")),
+    Fence(fleet("policy"), "training", "a decision knows nouns only", fleet("job") + " training.contract"),
+    Fence(fleet("health"), "training", "a decision knows nouns only", fleet("job policy") + " training.contract"),
     Fence(
         fleet("database database_sqlite rows queue choose ledger healing"),
         fleet("service views receiver web protocol store"),

@@ -13,12 +13,12 @@ from typing import Any
 from builders import a_job
 
 from training.clock import Clock, SystemClock
+from training.contract import digest
 from training.files import LocalFs
 from training.fleet.client import FleetClient
 from training.fleet.database import Writer
 from training.fleet.database_sqlite import SqliteDatabase
 from training.fleet.datasets.shelf import DatasetShelf
-from training.fleet.job import digest
 from training.fleet.policy import Policy
 from training.fleet.protocol import ReloadReply
 from training.fleet.queue import JobQueue

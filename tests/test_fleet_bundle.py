@@ -15,12 +15,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from systems import make_link
 
+from training.contract import filled_in, outputs
 from training.fleet import bundles
 from training.fleet.commands.bundle import allowed_names
 from training.fleet.commands.bundle import unpack as fetched
 from training.fleet.work import bundle
 from training.fleet.work.bundle import PIECE_BYTES, BundleError, bundle_name, pack
-from training.fleet.work.trainer_command import filled_in, outputs
 
 
 def leave(

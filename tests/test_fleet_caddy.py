@@ -26,10 +26,11 @@ from builders import a_capability, a_claim, a_job
 from receiver_running import TOKEN, Wire
 from tls_world import SecureReceiver, Signer, host
 
+from training.files import write_private
 from training.fleet.client import Refused
 from training.fleet.job import JobStatus
 from training.fleet.trust.admission import HEADER_FINGERPRINT
-from training.fleet.trust.credentials import Credentials, write_private
+from training.fleet.trust.credentials import Credentials
 from training.fleet.trust.identity import Role
 from training.fleet.web.listening import StartError, _listen_for_proxy
 from training.fleet.words import LOOK_AGAIN_PROXIED_S

@@ -14,11 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from training import strict_json
+from training.contract import IDENTITY_KEYS, digest, spec_hash
 from training.fleet import database
 from training.fleet.job import (
     FAULT_OF,
     FINAL,
-    IDENTITY_KEYS,
     KEEPS_STATUS,
     LIVE,
     MARKS,
@@ -30,8 +30,6 @@ from training.fleet.job import (
     JobStatus,
     Needs,
     check_transition,
-    digest,
-    spec_hash,
 )
 from training.fleet.policy import Policy
 from training.fleet.queue import JobQueue

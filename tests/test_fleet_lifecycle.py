@@ -12,7 +12,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from training.fleet.job import FINAL, LIVE, TRANSITIONS, EndReason, JobStatus, spec_hash
+from training.contract import spec_hash
+from training.fleet.job import FINAL, LIVE, TRANSITIONS, EndReason, JobStatus
 from training.fleet.policy import Policy
 from training.fleet.protocol import ClaimReply, DeliverRequest, Refusal, Slug
 from training.fleet.queue import JobQueue

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from training.fleet import job, ledger, screening, service, store
+from training.contract import FINAL_EXITS, Exit
+from training.fleet import ledger, screening, service, store
 from training.fleet.policy import Policy
 from training.fleet.storage import incoming
 from training.fleet.trust import admission, authority, registry
-from training.fleet.work import aside, attempt, disk, outbox, outcome, output, states
+from training.fleet.work import aside, attempt, disk, outbox, output, states
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 KIB, MIB, GIB, DAY_S = 1024, 1024**2, 1024**3, 86_400
@@ -44,8 +45,8 @@ SAID = {
         f"`trainer: failed {P.max_attempts} of {P.max_attempts} times (max_attempts)`",
         f"`infrastructure: lost {P.max_host_losses} of {P.max_host_losses} times (max_host_losses)`",
         f"`infrastructure: granted {P.max_grants} times without an end (max_grants)`",
-        "exit code {} or {}: those are the plan's".format(*sorted(job.FINAL_EXIT_CODES)),
-        f"stopped resumably without being asked (exit {outcome.INTERRUPTED})",
+        "exit code {} or {}: those are the plan's".format(*sorted(FINAL_EXITS)),
+        f"stopped resumably without being asked (exit {Exit.INTERRUPTED.value})",
         f"within {P.short_run_s:g} s of its start is not offered again at once: after {P.short_pause_s:g} s, then 2",
         f"4, up to {P.short_pause_max_s:g}, as long as such runs follow each other",
         f"it failed within {P.odd_death_s:g} s of its start",

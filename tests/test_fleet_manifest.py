@@ -16,6 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from training.contract import spec_hash
 from training.fleet import describe, manifest
 from training.fleet.describe import (
     DescribeError,
@@ -26,7 +27,6 @@ from training.fleet.describe import (
     describe_command,
     parse_description,
 )
-from training.fleet.job import spec_hash
 from training.fleet.manifest import Manifest, ManifestError, Mistake, load_manifest
 from training.fleet.plans import syntax as manifest_syntax
 from training.trainer import flags as trainer_flags

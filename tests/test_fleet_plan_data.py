@@ -11,7 +11,8 @@ from builders import a_worker_claim
 from fakes import Counting, FakeClock, FakeShelf
 from test_fleet_manifest import TableDescriber
 
-from training.fleet.calls.datasets import HOSTS_FILE, recording_hosts
+from training.contract import HOSTS_FILE
+from training.fleet.calls.datasets import recording_hosts
 from training.fleet.data_use import check_unused
 from training.fleet.database import Writer
 from training.fleet.datasets.pieces import Catalogue, Listing, UnknownDataset, cut

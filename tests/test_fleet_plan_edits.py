@@ -12,12 +12,13 @@ from fakes import Counting, FakeClock, FakeShelf
 from msgspec import to_builtins
 from rich.console import Console
 
+from training.contract import spec_hash
 from training.fleet.catalogue import provenance_of
 from training.fleet.commands.bundle import allowed_names, granted
 from training.fleet.commands.status import render_status, status_data
 from training.fleet.commands.views import render_job
 from training.fleet.edits import LISTED_MAX, Edit, Kind, changed, first, host_edits, sentence
-from training.fleet.job import Attempt, Job, spec_hash
+from training.fleet.job import Attempt, Job
 from training.fleet.protocol import Refusal
 from training.fleet.queue import JobQueue
 from training.fleet.service import Plan, Service

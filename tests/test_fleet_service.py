@@ -19,10 +19,11 @@ from builders import (
 )
 from fakes import Counting, FakeClock, FakeShelf
 
+from training.contract import spec_hash
 from training.fleet.catalogue import first_delivery
 from training.fleet.database import DatabaseFull
 from training.fleet.healing import quarantines
-from training.fleet.job import EndReason, JobStatus, spec_hash
+from training.fleet.job import EndReason, JobStatus
 from training.fleet.policy import Policy
 from training.fleet.protocol import (
     Action,

@@ -14,8 +14,8 @@ from recovery_builders import claim
 from test_fleet_worker_state import JOB, Worker
 
 from training.clock import SystemClock
+from training.contract import spec_hash
 from training.fleet.client import Cancelled, Refused, file_sha256
-from training.fleet.job import spec_hash
 from training.fleet.protocol import DeliverRequest, Refusal, Slug
 from training.fleet.recovery.doctor import examine
 from training.fleet.recovery.rebuild import rebuild

@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from fakes import EPOCH, FakeClock
 from starlette.requests import Request
 
-from training.files import LocalFs
+from training.files import LocalFs, write_private
 from training.fleet.client import ClientError, Refused
 from training.fleet.protocol import Refusal, Slug
 from training.fleet.trust.admission import (
@@ -35,7 +35,6 @@ from training.fleet.trust.credentials import (
     CredentialsError,
     new_request,
     pinned,
-    write_private,
 )
 from training.fleet.trust.identity import LOCAL, Channel, Method, Peer, Principal, Role
 from training.fleet.trust.registry import A_DAY_MAX, Certified, _check_pace

@@ -19,6 +19,7 @@ import msgspec
 import pytest
 from odd_values import variants
 
+from training.contract import outputs
 from training.fleet import describe
 from training.fleet.calls.transport import Response, TransportError
 from training.fleet.client import FleetClient, Refused
@@ -54,7 +55,7 @@ from training.fleet.work.options import (
 from training.fleet.work.outbox import Outbox
 from training.fleet.work.outcome import Failure, Memory
 from training.fleet.work.output import OutputTail
-from training.fleet.work.trainer_command import BadSpecError, Inputs, outputs, trainer_command
+from training.fleet.work.trainer_command import BadSpecError, Inputs, trainer_command
 from training.fleet.worker import TrainerWorker, main
 
 INPUTS = Inputs(

@@ -10,19 +10,14 @@ import polars as pl
 import pytest
 import telemetry_builders as made
 
+from training.contract import FEATURES_FILE, SCHEMA_FILE, TENSORS_FOLDER, VALIDATION_FILE, Exit
 from training.data import build as building
 from training.data import extract as extracting
 from training.data import ingest, normalise
 from training.data.alone import LOCK, alone
-from training.data.dataset import (
-    FEATURES_FILE,
-    TENSOR_FOLDER,
-    VALIDATION_FILE,
-    load_processed,
-    load_validation,
-)
+from training.data.dataset import load_processed, load_validation
 from training.data.episode import pack
-from training.data.schema import SCHEMA_FILE, ChannelSpec
+from training.data.schema import ChannelSpec
 
 
 def run(capsys, *arguments):
@@ -32,7 +27,7 @@ def run(capsys, *arguments):
 
 
 def load(out, mode="oracle"):
-    return load_processed(out / FEATURES_FILE, out / TENSOR_FOLDER, out / SCHEMA_FILE, mode)
+    return load_processed(out / FEATURES_FILE, out / TENSORS_FOLDER, out / SCHEMA_FILE, mode)
 
 
 def test_a_fleets_recordings_become_labelled_windows(tmp_path, capsys):
@@ -178,7 +173,7 @@ def test_a_folder_that_cannot_be_written_is_one_sentence(tmp_path, capsys):
     made.write_fleet(tmp_path / "in")
     (tmp_path / "taken").write_text("a file")
     code, _, err = run(capsys, tmp_path / "in", "--out-dir", tmp_path / "taken" / "out")
-    assert code == building.EXIT_DISK
+    assert code == Exit.NO_ACCESS
     assert err.startswith("build: ")
     assert "choose another --out-dir" in err
     assert "Traceback" not in err
@@ -186,7 +181,7 @@ def test_a_folder_that_cannot_be_written_is_one_sentence(tmp_path, capsys):
 
 def refused(capsys, *arguments):
     code, summary, err = run(capsys, *arguments)
-    assert code == building.EXIT_DATA
+    assert code == Exit.BAD_DATA
     assert summary == {}
     assert err.startswith("build: ")
     assert err.count("\n") == 1
@@ -232,7 +227,7 @@ def test_a_good_baseline_hides_no_reason(tmp_path, capsys):
 def test_wrong_arguments_exit_2(tmp_path, wrong, capsys):
     with pytest.raises(SystemExit) as stop:
         building.main([str(tmp_path), *wrong])
-    assert stop.value.code == building.EXIT_USAGE
+    assert stop.value.code == Exit.BAD_ARGUMENTS
     assert "usage" in capsys.readouterr().err
 
 

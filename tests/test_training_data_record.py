@@ -13,10 +13,11 @@ import telemetry_builders as made
 from hypothesis import given
 from hypothesis import strategies as st
 
+from training.contract import Mode
 from training.data import record as recording
 from training.data import record_sample
 from training.data.behaviours import BEHAVIOURS, Context, fill_scratch
-from training.data.channels import CHANNELS, Mode, View
+from training.data.channels import CHANNELS, View
 from training.data.episode import read
 from training.data.loopback import open_far_end
 from training.data.record import Order, record

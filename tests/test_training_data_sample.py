@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from training.contract import FEATURES_FILE, TENSORS_FOLDER
 from training.data.assemble import Options
 from training.data.build import build
-from training.data.dataset import FEATURES_FILE, TENSOR_FOLDER, load_processed
+from training.data.dataset import load_processed
 from training.data.episode import find_episodes, read
 
 SAMPLE = Path(__file__).parent.parent / "examples" / "telemetry-sample"
@@ -50,7 +51,7 @@ def test_the_sample_builds_whole(tmp_path):
     assert summary.quarantined == {}
     assert summary.hosts_without_baseline == []
     assert summary.dropped_channels == []
-    paths = (tmp_path / FEATURES_FILE, tmp_path / TENSOR_FOLDER, None)
+    paths = (tmp_path / FEATURES_FILE, tmp_path / TENSORS_FOLDER, None)
     realistic, oracle = (load_processed(*paths, mode) for mode in ("realistic", "oracle"))
     assert set(realistic.channel_names) < set(oracle.channel_names)
     assert 0.1 < realistic.y.mean() < 0.5

@@ -9,23 +9,10 @@ import numpy as np
 import polars as pl
 import pytest
 
-from training.data.dataset import (
-    FEATURES_FILE,
-    TENSOR_FOLDER,
-    VALIDATION_FILE,
-    WindowSet,
-    load_processed,
-    load_validation,
-    write_processed,
-)
+from training.contract import FEATURES_FILE, SCHEMA_FILE, TENSORS_FOLDER, VALIDATION_FILE
+from training.data.dataset import WindowSet, load_processed, load_validation, write_processed
 from training.data.errors import DataError, SchemaMismatch
-from training.data.schema import (
-    SCHEMA_FILE,
-    ChannelSpec,
-    first_difference,
-    read_schema,
-    require_same,
-)
+from training.data.schema import ChannelSpec, first_difference, read_schema, require_same
 
 N, T = 20, 16
 BOTH, LAB = ("oracle", "realistic"), ("oracle",)
@@ -69,7 +56,7 @@ def write(out, windows=None, channels=None, **changes):
 
 def load(out, mode="oracle", **changes):
     return load_processed(
-        out / FEATURES_FILE, out / TENSOR_FOLDER, out / SCHEMA_FILE, mode, **changes
+        out / FEATURES_FILE, out / TENSORS_FOLDER, out / SCHEMA_FILE, mode, **changes
     )
 
 
@@ -106,7 +93,7 @@ def test_realistic_is_a_strict_part_of_oracle(tmp_path):
 
 def test_the_tensor_folder_stands_alone(tmp_path):
     write(tmp_path)
-    alone = load_processed(None, tmp_path / TENSOR_FOLDER, None, "realistic")
+    alone = load_processed(None, tmp_path / TENSORS_FOLDER, None, "realistic")
     assert alone.features is None
     assert alone.schema_hash == load(tmp_path, "realistic").schema_hash
     assert load(tmp_path, want_tensors=False).tensors is None
@@ -115,7 +102,7 @@ def test_the_tensor_folder_stands_alone(tmp_path):
 def test_the_schema_file_is_its_own_hash(tmp_path):
     schema = write(tmp_path)
     assert read_schema(tmp_path / SCHEMA_FILE).hash() == schema.hash()
-    manifest = json.loads((tmp_path / TENSOR_FOLDER / "manifest.json").read_bytes())
+    manifest = json.loads((tmp_path / TENSORS_FOLDER / "manifest.json").read_bytes())
     assert manifest["schema_hash"] == schema.hash()
     assert manifest["mode_hashes"]["oracle"] == load(tmp_path).schema_hash
 
@@ -174,7 +161,7 @@ def drop_column(out):
 
 
 def relabel(out):
-    path = out / TENSOR_FOLDER / "index.parquet"
+    path = out / TENSORS_FOLDER / "index.parquet"
     index = pl.read_parquet(path)
     index.with_columns(pl.lit("benign").alias("label")).write_parquet(path)
 
@@ -186,9 +173,9 @@ def remove(name):
 @pytest.mark.parametrize(
     ("damage", "says"),
     [
-        (overwrite(f"{TENSOR_FOLDER}/tensors.npy", lambda b: b[:-4] + b"\0\0\0\1"), "damaged"),
-        (overwrite(f"{TENSOR_FOLDER}/tensors.npy", lambda b: b[:200]), "cannot be read"),
-        (overwrite(f"{TENSOR_FOLDER}/manifest.json", lambda b: b[:99]), "not a tensor manifest"),
+        (overwrite(f"{TENSORS_FOLDER}/tensors.npy", lambda b: b[:-4] + b"\0\0\0\1"), "damaged"),
+        (overwrite(f"{TENSORS_FOLDER}/tensors.npy", lambda b: b[:200]), "cannot be read"),
+        (overwrite(f"{TENSORS_FOLDER}/manifest.json", lambda b: b[:99]), "not a tensor manifest"),
         (overwrite(FEATURES_FILE, lambda b: b[:99]), "cannot be read"),
         (overwrite(SCHEMA_FILE, lambda b: b"[]"), "not a feature schema"),
         (swap_rows, "different windows"),
@@ -196,8 +183,8 @@ def remove(name):
         (poison_feature, "not a finite number"),
         (drop_column, "columns"),
         (relabel, "not the index"),
-        (remove(f"{TENSOR_FOLDER}/manifest.json"), "build them with"),
-        (remove(f"{TENSOR_FOLDER}/index.parquet"), "cannot be read"),
+        (remove(f"{TENSORS_FOLDER}/manifest.json"), "build them with"),
+        (remove(f"{TENSORS_FOLDER}/index.parquet"), "cannot be read"),
         (remove(SCHEMA_FILE), "cannot be read"),
         (remove(FEATURES_FILE), "cannot be read"),
     ],
@@ -263,7 +250,9 @@ def test_another_schema_is_refused_at_its_first_difference(tmp_path, channels, c
     with pytest.raises(SchemaMismatch, match=where):
         require_same(usual, other)
     with pytest.raises(SchemaMismatch, match=where):
-        load_processed(None, tmp_path / "b" / TENSOR_FOLDER, tmp_path / "a" / SCHEMA_FILE, "oracle")
+        load_processed(
+            None, tmp_path / "b" / TENSORS_FOLDER, tmp_path / "a" / SCHEMA_FILE, "oracle"
+        )
 
 
 def test_the_other_modes_schema_is_another_schema(tmp_path):
@@ -305,8 +294,8 @@ def test_validation_is_summed_up(tmp_path):
 @pytest.mark.parametrize(
     "file",
     [
-        f"{TENSOR_FOLDER}/index.parquet",
-        f"{TENSOR_FOLDER}/baseline.parquet",
+        f"{TENSORS_FOLDER}/index.parquet",
+        f"{TENSORS_FOLDER}/baseline.parquet",
         FEATURES_FILE,
         VALIDATION_FILE,
     ],

@@ -10,9 +10,8 @@ import polars as pl
 import pytest
 import telemetry_builders as made
 
+from training.contract import SCHEMA_FILE, VALIDATION_FILE, Exit
 from training.data import build as building
-from training.data.dataset import VALIDATION_FILE
-from training.data.schema import SCHEMA_FILE
 from training.data.together import judge_together
 from training.data.validate import Verdict
 
@@ -160,7 +159,7 @@ def test_recordings_that_declare_otherwise_than_the_schema_are_quarantined(
     like = ("--like", str(tmp_path / "a" / SCHEMA_FILE))
     if all_of_them:
         code, _, said = build(tmp_path / "new", tmp_path / "b", capsys, *like)
-        assert code == building.EXIT_DATA
+        assert code == Exit.BAD_DATA
         assert f"Its channel {channel[0]} is a" in said
         assert "in the schema it is a" in said
     else:

@@ -14,11 +14,12 @@ import torch
 from odd_values import variants
 from trainer_builders import SHORT, arguments, make_data, run
 
+from training.contract import Exit
 from training.data import dataset
 from training.trainer import checkpoint
 from training.trainer.checkpoint import CheckpointError, StateFile
 from training.trainer.compare import compare
-from training.trainer.contract import BadData, Exit
+from training.trainer.contract import BadData
 from training.trainer.score import judge, main, score
 
 pytestmark = pytest.mark.usefixtures("one_anomaly_method")

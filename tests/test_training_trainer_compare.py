@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 from trainer_builders import SHORT, arguments, make_data, run
 
+from training.contract import Exit
 from training.trainer import compare as command
 from training.trainer.compare import compare
-from training.trainer.contract import BadData, Exit
+from training.trainer.contract import BadData
 from training.trainer.score import judge
 
 pytestmark = pytest.mark.usefixtures("one_anomaly_method")

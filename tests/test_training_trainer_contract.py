@@ -9,8 +9,9 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from training.contract import Exit
 from training.trainer import contract
-from training.trainer.contract import Exit, Progress, Stop, perform
+from training.trainer.contract import Progress, Stop, perform
 
 
 class Ticks:

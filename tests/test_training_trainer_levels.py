@@ -10,10 +10,10 @@ import polars as pl
 import pytest
 from trainer_builders import SHORT, arguments, make_data, run
 
+from training.contract import Exit
 from training.data.dataset import load_processed
 from training.data.errors import DataError
 from training.trainer.compare import compare
-from training.trainer.contract import Exit
 from training.trainer.levels import FEWEST, NO_LEVELS, Levels
 from training.trainer.score import judge, remarks, sides
 

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trainer_builders import SHORT, StopAfter, arguments, files, make_data, run
 
+from training.contract import Exit
 from training.trainer import flags, gbt, linear
-from training.trainer.contract import Exit
 from training.trainer.loop import LoopSpec, train
 from training.trainer.nets import build
 from training.trainer.normalise import QuantileNormal, RobustAsinh

@@ -12,6 +12,7 @@ import polars as pl
 import pytest
 from trainer_builders import SHORT, StopAfter, arguments, run
 
+from training.contract import Exit
 from training.data.dataset import WindowSet, load_validation, write_processed
 from training.data.identity import marks_of
 from training.data.schema import ChannelSpec, Timing
@@ -20,7 +21,7 @@ from training.trainer import compare as comparing
 from training.trainer import flags, seen
 from training.trainer import score as scoring
 from training.trainer.arguments import parse
-from training.trainer.contract import BadData, Exit
+from training.trainer.contract import BadData
 from training.trainer.families import Takes
 from training.trainer.inputs import Inputs, read_inputs, split_inputs
 

@@ -24,8 +24,9 @@ from fakes import FakeClock
 from receiver_running import Receiver
 
 from training.clock import SystemClock
+from training.files import write_private
 from training.fleet.client import FleetClient
-from training.fleet.trust.credentials import Credentials, new_request, write_private
+from training.fleet.trust.credentials import Credentials, new_request
 from training.fleet.trust.identity import Role, urn
 from training.fleet.trust.registry import Certified
 from training.fleet.trust.tls import Security

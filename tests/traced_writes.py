@@ -11,13 +11,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from training.files import LocalFs
+from training.files import LocalFs, write_private
 from training.fleet.job import EndReason
 from training.fleet.queue import JobQueue
 from training.fleet.recovery.backup import Backup
 from training.fleet.storage.index import IndexRow
 from training.fleet.store import Artifact, ArtifactStore
-from training.fleet.trust.credentials import write_private
 from training.fleet.work.bundle import pack
 from training.fleet.work.disk import StateFolder, write_whole
 from training.fleet.work.outcome import Failure

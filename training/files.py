@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import secrets
 import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -298,6 +299,12 @@ def write_whole(
         raise
     if durable:
         fs.sync_folder(path.parent)
+
+
+def write_private(path: Path, content: bytes) -> None:
+    """Write all of it or nothing, durably, and from the first byte readable by its owner only."""
+    part = path.with_name(f"{path.name}.{secrets.token_hex(4)}.part")
+    write_whole(path, content, mode=_PRIVATE_FILE, part=part)
 
 
 def settle(part: Path, target: Path) -> None:

@@ -21,9 +21,9 @@ from receiver_running import TOKEN, Receiver
 from tls_world import SecureReceiver
 
 from training.clock import SystemClock
+from training.contract import spec_hash
 from training.fleet.calls.datasets import push, read_folder
 from training.fleet.datasets.pieces import Listing
-from training.fleet.job import spec_hash
 from training.fleet.trust.admission import FailureLimit
 from training.fleet.trust.credentials import new_request
 from training.fleet.trust.quota import Quota

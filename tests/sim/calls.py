@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from sim.network import Broken, Network, Outcome, Request
+from training.contract import spec_hash
 from training.fleet.calls.transport import Readable, Response, TransportError
 from training.fleet.client import ClientError, FleetClient
-from training.fleet.job import spec_hash
 from training.fleet.work import types as t
 from training.fleet.work.calls import Asker, Calls, Lines, with_lines
 from training.fleet.work.calls import Request as WorkerRequest

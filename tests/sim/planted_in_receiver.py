@@ -199,7 +199,7 @@ RECEIVER_BUGS = (
     Mutant(
         "bad data is tried again",
         policy._end_of_budget,
-        "exit_code in FINAL_EXIT_CODES",
+        "exit_code in FINAL_EXITS",
         "False",
         seed=16,
     ),

@@ -8,7 +8,7 @@ from typing import Any
 
 from sim.faults import Weather
 from sim.illness import Illness
-from training.fleet.job import spec_hash
+from training.contract import spec_hash
 from training.fleet.policy import Policy
 from training.fleet.work.types import OnSilence, Settings
 

@@ -24,11 +24,11 @@ from torture.database_parts import memory_folder
 from torture.fleet import ROOT, Fleet, FleetWithData, until
 from torture.suspended import LEASE_S, fleet_attempts, is_held, leave
 from training.clock import SystemClock
+from training.contract import spec_hash
 from training.crashpoint import VARIABLE
 from training.fleet.client import ClientError, FleetClient
 from training.fleet.database_sqlite import SCHEMA_VERSION, SqliteDatabase
 from training.fleet.datasets.pieces import PIECE_BYTES
-from training.fleet.job import spec_hash
 from training.fleet.recovery.backup import snapshots
 from training.fleet.recovery.doctor import examine
 from training.fleet.recovery.findings import Level

@@ -9,7 +9,6 @@ from pathlib import Path
 from training.locking import LockedError, exclusive
 
 LOCK = ".lock"  # a name with a dot in front does not travel with the data set
-EXIT_BUSY = 75
 
 
 class FolderBusy(Exception):  # noqa: N818 - reads as what it is

@@ -23,7 +23,8 @@ from typing import Any
 import msgspec
 
 from training.clock import SystemClock
-from training.data.alone import EXIT_BUSY, FolderBusy, alone
+from training.contract import TENSORS_FOLDER, Exit, Mode
+from training.data.alone import FolderBusy, alone
 from training.data.assemble import (
     Options,
     baseline_windows,
@@ -34,12 +35,10 @@ from training.data.assemble import (
     measure_baselines,
     too_short,
 )
-from training.data.channels import Mode
 from training.data.classes import NO_ALARM, listed
 from training.data.dataset import (
     BASELINES_FILE,
     MEMORY_FOLDER,
-    TENSOR_FOLDER,
     WindowSet,
     other_data_set,
     write_processed,
@@ -60,7 +59,6 @@ from training.streams import replace_unprintable
 
 TARGETS = ("malicious", "phase")
 POOL_MIN = 24  # fewer new episodes are read faster than processes start
-EXIT_USAGE, EXIT_DATA, EXIT_DISK = 2, 65, 74
 
 Progress = Callable[[int, int], None]
 
@@ -185,7 +183,7 @@ def _build(paths: Sequence[Path], out_dir: Path, options: Options, progress: Pro
         features={str(m): sum(m in f.modes for f in schema.features) for m in Mode},
         dropped_channels=dropped,
         schema_hash=schema.hash(),
-        data_digest=read_manifest(out_dir / TENSOR_FOLDER).data_digest,
+        data_digest=read_manifest(out_dir / TENSORS_FOLDER).data_digest,
         seconds=round(clock.monotonic() - begun, 3),
         out_dir=str(out_dir),
         understood=understood,
@@ -360,16 +358,16 @@ def main(argv: list[str] | None = None) -> int:
         summary = build(args.episodes, args.out_dir, options, _progress(quiet=args.json))
     except DataError as error:
         print(f"build: {error}", file=sys.stderr)
-        return EXIT_DATA
+        return Exit.BAD_DATA
     except FolderBusy as error:
         print(f"build: {error}", file=sys.stderr)
-        return EXIT_BUSY
+        return Exit.INTERRUPTED
     except OSError as error:
         print(
             f"build: {error.filename or args.out_dir}: {error.strerror}; choose another --out-dir, or make room",
             file=sys.stderr,
         )
-        return EXIT_DISK
+        return Exit.NO_ACCESS
     except KeyboardInterrupt:
         print("build: stopped; run it again and it goes on where it was.", file=sys.stderr)
         return 130

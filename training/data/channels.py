@@ -12,15 +12,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from training.contract import Mode
+
 
 class Kind(StrEnum):
     GAUGE = "gauge"
     COUNTER = "counter"
-
-
-class Mode(StrEnum):
-    REALISTIC = "realistic"
-    ORACLE = "oracle"
 
 
 class View(StrEnum):

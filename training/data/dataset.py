@@ -24,14 +24,20 @@ import polars as pl
 from numpy.typing import NDArray
 
 from training import strict_json
+from training.contract import (
+    FEATURES_FILE,
+    HOSTS_FILE,
+    SCHEMA_FILE,
+    TENSORS_FOLDER,
+    VALIDATION_FILE,
+    Mode,
+)
 from training.data import tensors as tensor_files
-from training.data.channels import Mode
 from training.data.classes import BENIGN, NO_ALARM, benign_of, listed, stated
 from training.data.errors import DataError
 from training.data.features import extract, feature_specs
 from training.data.identity import Kinship, find_kin
 from training.data.schema import (
-    SCHEMA_FILE,
     SCHEMA_VERSION,
     ChannelSpec,
     FeatureSchema,
@@ -43,17 +49,11 @@ from training.data.tensors import INDEX_COLUMNS, Manifest
 from training.data.understood import Understood, metadata
 from training.data.understood import read as read_understood
 
-VALIDATION_FILE = "validation_v1.parquet"
-HOSTS_FILE = (
-    "hosts_v1.json"  # names of the hosts that have windows, for whoever cannot read Parquet
-)
-FEATURES_FILE = "features_window_v1.parquet"
 # Rows are written in groups, and not compressed: one changed episode then changes the bytes of its group, at the places
 # where they were, and a push of the data set brings little else. (Behind each column of a group the writer notes where
 # in the file it lies, so compressed groups, whose sizes change, would change everything after them.) A group costs
 # about a tenth of a second for a thousand columns: there are not many.
 GROUP_ROWS_LEAST, GROUPS_MOST = 256, 64
-TENSOR_FOLDER = "tensor_window_v1"
 BASELINES_FILE = "baselines_v1.json"  # beside them where they were built from episodes; and what was read of each:
 MEMORY_FOLDER = ".cache"
 MEMORY_NAME = re.compile(r"[0-9a-f]{40}\.(npz|part)")
@@ -129,7 +129,7 @@ def write_processed(
         _check(baseline, channels, (BASELINE,))
     order = sorted(range(len(channels)), key=lambda i: Mode.REALISTIC not in channels[i].modes)
     ordered = tuple(channels[i] for i in order)
-    X = tensor_files.place_tensors(out_dir / TENSOR_FOLDER, windows.X, order)
+    X = tensor_files.place_tensors(out_dir / TENSORS_FOLDER, windows.X, order)
     schema = FeatureSchema(
         schema_version=SCHEMA_VERSION,
         mode=None,
@@ -165,7 +165,7 @@ def write_processed(
         statistics=False,
         row_group_size=max(GROUP_ROWS_LEAST, -(-len(table) // GROUPS_MOST)),
     )
-    folder, quiet = out_dir / TENSOR_FOLDER, None
+    folder, quiet = out_dir / TENSORS_FOLDER, None
     if baseline is not None:
         name = tensor_files.BASELINE_TENSORS
         placed = tensor_files.place_tensors(folder, baseline.X, order, name=name)
@@ -177,7 +177,7 @@ def write_processed(
 
 def other_data_set(out_dir: Path, *, built: bool) -> str | None:
     """A sentence where the folder holds a data set of the other kind (built from episodes, or brought in ready)."""
-    if not (out_dir / TENSOR_FOLDER / tensor_files.MANIFEST).exists():
+    if not (out_dir / TENSORS_FOLDER / tensor_files.MANIFEST).exists():
         return None
     if (out_dir / BASELINES_FILE).exists() is built:
         return None

@@ -12,7 +12,7 @@ from itertools import combinations, pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from training.data.channels import Mode
+from training.contract import Mode
 from training.data.schema import ChannelSpec, FeatureSpec
 
 Array = NDArray[np.float64]

@@ -23,7 +23,8 @@ from typing import NoReturn
 import msgspec
 import numpy as np
 
-from training.data.alone import EXIT_BUSY, FolderBusy, alone
+from training.contract import Exit
+from training.data.alone import FolderBusy, alone
 from training.data.columns import Wanted, judge, suspects, unlike_levels
 from training.data.dataset import other_data_set, remove_leftovers_of_build
 from training.data.errors import DataError
@@ -47,7 +48,6 @@ from training.data.still import (
 from training.data.times import UNITS
 from training.streams import replace_unprintable
 
-EXIT_BAD_ARGUMENTS, EXIT_BAD_DATA, EXIT_DISK = 2, 65, 74
 SUFFIXES = (".npz", ".csv", ".parquet")
 
 
@@ -75,18 +75,18 @@ def main(argv: Sequence[str] | None = None) -> int:
             remove_leftovers_of_build(args.out_dir)
     except DataError as error:
         print(f"error: {error}", file=sys.stderr)
-        return EXIT_BAD_DATA
+        return Exit.BAD_DATA
     except FolderBusy as error:
         print(f"error: {error}", file=sys.stderr)
-        return EXIT_BUSY
+        return Exit.INTERRUPTED
     except OSError as error:
         where = error.filename or args.out_dir
         words = "choose another --out-dir, or make room"
         print(f"error: {where}: {error.strerror}; {words}", file=sys.stderr)
-        return EXIT_DISK
+        return Exit.NO_ACCESS
     except MemoryError:
         print("error: the windows do not fit into memory: ingest fewer at a time", file=sys.stderr)
-        return EXIT_BAD_DATA
+        return Exit.BAD_DATA
     if replaced is not None:
         print(f"note: {replaced}", file=sys.stderr)
     if args.json:
@@ -296,7 +296,7 @@ def _without_effect(args: argparse.Namespace, what: str, *options: str) -> None:
 
 def _usage(sentence: str) -> NoReturn:
     print(f"error: {sentence}", file=sys.stderr)
-    raise SystemExit(EXIT_BAD_ARGUMENTS)
+    raise SystemExit(Exit.BAD_ARGUMENTS)
 
 
 def _say(args: argparse.Namespace, text: str) -> None:

@@ -26,8 +26,9 @@ import polars as pl
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
+from training.contract import Mode
 from training.data import normalise
-from training.data.channels import Kind, Mode
+from training.data.channels import Kind
 from training.data.classes import BENIGN, MALICIOUS, Benign
 from training.data.dataset import BASELINE, WindowSet
 from training.data.errors import DataError

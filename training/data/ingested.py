@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from training.data.channels import Kind, Mode
+from training.contract import Mode
+from training.data.channels import Kind
 from training.data.classes import BENIGN, MALICIOUS, NO_ALARM, Benign, choose_benign
 from training.data.dataset import WindowSet, write_processed
 from training.data.errors import DataError

@@ -15,11 +15,10 @@ from typing import Any
 import msgspec
 
 from training import strict_json
-from training.data.channels import Mode
+from training.contract import Mode
 from training.data.errors import DataError, SchemaMismatch
 
 SCHEMA_VERSION = 1
-SCHEMA_FILE = "feature_schema_v1.json"
 
 
 class Timing(StrEnum):

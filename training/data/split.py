@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from training import strict_json
+from training.contract import Recipe
 from training.data.deal import deal
 from training.data.spelling import alike_hosts
 
@@ -32,14 +33,6 @@ MIN_TRAIN_SIDE_EPISODES = 3  # one each to train, to stop early and to calibrate
 
 class SplitError(ValueError):
     """The split asked for cannot be made without a leak or an empty side; the message says why in one sentence."""
-
-
-class Recipe(StrEnum):
-    """The way in which the test side is chosen."""
-
-    HOST = "host"  # the hosts that are not train hosts
-    TIME = "time"  # the latest episodes
-    SAMPLE = "sample"  # random episodes
 
 
 class Side(StrEnum):

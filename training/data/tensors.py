@@ -18,7 +18,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from training.data.channels import Mode
+from training.contract import Mode
 from training.data.errors import DataError
 from training.data.schema import FeatureSchema
 from training.files import write_whole

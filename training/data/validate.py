@@ -14,7 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from training.data.channels import Kind, Mode
+from training.contract import Mode
+from training.data.channels import Kind
 from training.data.episode import SCHEMA_VERSION, Episode, Meta
 from training.data.identity import digest_of_recording, sketch_of_recording
 from training.data.missing import StandIn, stand_in

@@ -11,13 +11,13 @@ import json
 import re
 from collections.abc import Mapping
 
+from training.contract import CHECKPOINT_ENDING
 from training.fleet.words import ARTIFACT_BYTES_MAX
 
 MEMBERS_MAX = 64
 MEMBER_BYTES_MAX = 8 * 1024**3 - 1  # what a USTAR header can say
 UNPACKED_BYTES_MAX = 64 * 1024**3
 CHECKPOINT_BYTES_MAX = 64 * 1024**2
-CHECKPOINT_ENDING = ".ckpt.json"
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")  # what a USTAR header can hold
 
 GIB = 1024**3

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from training.contract import spec_hash
 from training.fleet.database import Database, Row
-from training.fleet.job import Attempt, Job, spec_hash
+from training.fleet.job import Attempt, Job
 from training.fleet.storage.index import IndexRow
 from training.fleet.store import Artifact
 

@@ -9,12 +9,20 @@ echoes lived before its beginning and after it, and two who do lived at once (do
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from training.fleet.screening import older
-
 SESSIONS_KEPT = 32  # of one host
+_ORDERED_SESSION = re.compile(r"\d{10}-")  # such ids sort by the order of the worker's starts
+
+
+def older(session: str | None, known: str | None) -> bool:
+    """Return True when ``session`` began before ``known``, as far as their ids tell."""
+    if not session or not known or session == known:
+        return False
+    ordered = _ORDERED_SESSION.match(session) and _ORDERED_SESSION.match(known)
+    return bool(ordered) and session[:10] < known[:10]
 
 
 def sentence(host: str) -> str:

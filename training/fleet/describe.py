@@ -19,6 +19,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Protocol
 
+from training.contract import ARGUMENTS, PROGRAM, SELF_SUPERVISED_PROGRAM
 from training.fleet.checkout import ROOT
 from training.fleet.printable import printable
 from training.fleet.supervise import CommandSpec, LocalProcess, LocalRunner, SpawnFailedError
@@ -31,15 +32,7 @@ COMPLAINTS_BYTES_MAX = 64 * 1024  # of standard error, whose last line is quoted
 FLOOD_BYTES_MAX = 16 * DESCRIPTION_BYTES_MAX
 LOOK_S = 0.05
 TEXT_CHARS_MAX = 256
-PROGRAMS = ("training.trainer.run", "training.trainer.run_ssl")
-
-# The arguments that the worker itself passes. None of them can be a hyperparameter, whatever a trainer prints.
-CONTRACT_KEYS = frozenset(
-    {
-        "model", "mode", "validation", "summary", "schema", "tensors", "out_dir", "reports_dir", "state_dir",
-        "split_recipe", "train_hosts", "n_resamples", "seed", "threads", "device", "describe", "help",
-    }
-)  # fmt: skip
+PROGRAMS = (PROGRAM, SELF_SUPERVISED_PROGRAM)
 
 HyperValue = bool | int | float | str
 
@@ -257,7 +250,7 @@ def parse_description(text: str | bytes) -> Description:
 
 
 def _flag(key: str, entry: Mapping[str, Any]) -> HyperFlag:
-    if key in CONTRACT_KEYS:
+    if key in ARGUMENTS:
         raise DescribeError(f"`{key}` belongs to the contract and cannot be a hyperparameter")
     if not key.isidentifier() or entry["flag"] != "--" + key.replace("_", "-"):
         raise DescribeError(f"{shown(key)} does not match its flag {shown(entry['flag'])}")

@@ -6,7 +6,8 @@ import signal
 from dataclasses import dataclass
 from enum import StrEnum
 
-LIKE_KILLED = 137  # a shell's or container's way of saying: ended by SIGKILL
+from training.contract import Exit
+
 SIGKILL = 9
 RSS_SHARE = 0.8  # of the memory that was free; who is killed with that much was killed for it
 
@@ -40,7 +41,7 @@ class Ended:
     @property
     def killed_for_memory(self) -> bool:
         """Killed by no order of ours, and there is evidence of why."""
-        killed = self.signal == SIGKILL or self.code == LIKE_KILLED
+        killed = self.signal == SIGKILL or self.code == Exit.OUT_OF_MEMORY
         full = self.free_kib > 0 and self.max_rss_kib >= RSS_SHARE * self.free_kib
         return killed and (self.oom_kills > 0 or full)
 

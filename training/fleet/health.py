@@ -11,9 +11,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from training.contract import FINAL_EXITS
 from training.fleet.job import (
     FAULT_OF,
-    FINAL_EXIT_CODES,
     Attempt,
     EndReason,
     Fault,
@@ -104,7 +104,7 @@ def weigh(
         return Weight.NOTHING  # nobody knows how long it really ran
     if lived_s >= policy.odd_death_s:
         return Weight.WELL
-    if reason is EndReason.TRAINER_FAILED and exit_code in FINAL_EXIT_CODES:
+    if reason is EndReason.TRAINER_FAILED and exit_code in FINAL_EXITS:
         return Weight.NOTHING
     odd = reason in (EndReason.SPAWN_FAILED, EndReason.TRAINER_FAILED) and out_of_memory is None
     return Weight.AGAINST if odd else Weight.NOTHING

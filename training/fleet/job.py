@@ -7,7 +7,6 @@ statuses as CHECK constraints, ``docs/job-lifecycle.md`` draws it, and a test ho
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
@@ -82,7 +81,6 @@ CANCELLED = "cancelled"
 CANCELLED_AS_REMOVED = "cancelled, because the plan no longer named it"
 
 # Exit codes of a trainer after which trying again cannot help: bad arguments and bad data.
-FINAL_EXIT_CODES = frozenset({2, 65})
 
 
 @dataclass(frozen=True)
@@ -402,21 +400,3 @@ class Job:
     @property
     def mode(self) -> str:
         return str(self.spec.get("mode") or "")
-
-
-def digest(value: Any) -> str:
-    """SHA-256 (hex) of the canonical JSON of ``value``."""
-    return hashlib.sha256(strict_json.canonical(value).encode()).hexdigest()
-
-
-# What determines the model. A job's id is the digest of exactly these, and a completion must name the same.
-IDENTITY_KEYS = ("model", "mode", "hyper", "split_recipe", "train_hosts", "seed")
-
-
-def spec_hash(spec: Mapping[str, Any]) -> str:
-    """The identity of what a job dict asks for, whatever its name, priority and constraints are.
-
-    A data set is part of it where one is named: jobs that train on what their hosts have are who they always were.
-    """
-    named = {"dataset": spec["dataset"]} if spec.get("dataset") else {}
-    return digest({key: spec.get(key) for key in IDENTITY_KEYS} | named)

@@ -15,6 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from training.contract import job_identity
 from training.fleet.datasets.pieces import ID as DATASET_ID
 from training.fleet.datasets.pieces import Catalogue
 from training.fleet.describe import (
@@ -44,7 +45,6 @@ from training.fleet.plans.types import (
     ManifestError,
     Mistake,
     TrainerSpec,
-    job_identity,
 )
 from training.fleet.printable import counted, say
 from training.streams import replace_unprintable

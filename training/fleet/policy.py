@@ -11,9 +11,9 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from training.contract import FINAL_EXITS
 from training.fleet.job import (
     FAULT_OF,
-    FINAL_EXIT_CODES,
     Attempt,
     EndReason,
     Fault,
@@ -273,7 +273,7 @@ def settle(
 def _end_of_budget(
     job: Job, fault: Fault, failures: int, losses: int, exit_code: int | None, policy: Policy
 ) -> str | None:
-    if fault is Fault.TRAINER and exit_code in FINAL_EXIT_CODES:
+    if fault is Fault.TRAINER and exit_code in FINAL_EXITS:
         meaning = "bad arguments" if exit_code == 2 else "bad data"
         return f"trainer: exit code {exit_code} ({meaning}) is never retried"
     if fault is Fault.TRAINER and failures >= policy.max_attempts:

@@ -24,15 +24,6 @@ from training.fleet.protocol import (
 CHANGE_DIGITS_LEAST = 6  # of an id, for a call that changes something
 DESCRIPTION_MAX = 8 * 1024  # bytes of what a host says of itself, as JSON; ours are about 1 KiB
 CRASHED_CLAIMS_MAX = 16  # that one claim may name
-_ORDERED_SESSION = re.compile(r"\d{10}-")  # such ids sort by the order of the worker's starts
-
-
-def older(session: str | None, known: str | None) -> bool:
-    """Return True when ``session`` began before ``known``, as far as their ids tell."""
-    if not session or not known or session == known:
-        return False
-    ordered = _ORDERED_SESSION.match(session) and _ORDERED_SESSION.match(known)
-    return bool(ordered) and session[:10] < known[:10]
 
 
 def check_id(name: str, value: str | None) -> None:

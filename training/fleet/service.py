@@ -14,13 +14,14 @@ from typing import Any, Protocol
 
 import msgspec
 
+from training.contract import spec_hash
 from training.fleet import copies, health
 from training.fleet import policy as rules
 from training.fleet.choose import NoJob
 from training.fleet.copies import Line, Standing
 from training.fleet.edits import first, host_edits, trainer_edits
 from training.fleet.healing import quarantines
-from training.fleet.job import LIVE, Attempt, EndReason, Host, Job, JobStatus, spec_hash
+from training.fleet.job import LIVE, Attempt, EndReason, Host, Job, JobStatus
 from training.fleet.policy import Fleet, Watch
 from training.fleet.printable import duration
 from training.fleet.protocol import (

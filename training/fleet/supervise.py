@@ -20,7 +20,8 @@ from pathlib import Path
 from typing import IO, Any, Protocol
 
 from training import strict_json
-from training.fleet.ended import LIKE_KILLED, SIGKILL, Ended, EndKind
+from training.contract import Exit
+from training.fleet.ended import SIGKILL, Ended, EndKind
 from training.fleet.supervise_memory import memory_state, usable_kib
 
 if sys.platform == "win32":
@@ -185,7 +186,7 @@ class LocalProcess:
 
     def _explained(self, ended: Ended) -> Ended:
         """With what the system says of memory, where that may have ended it."""
-        if ended.signal != SIGKILL and ended.code != LIKE_KILLED:
+        if ended.signal != SIGKILL and ended.code != Exit.OUT_OF_MEMORY:
             return ended
         kills = memory_state().kills - self._memory.kills
         free_kib = usable_kib(self._memory.free_kib)

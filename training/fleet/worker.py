@@ -20,11 +20,11 @@ from contextlib import closing
 from pathlib import Path
 
 from training.clock import Clock, SystemClock
+from training.contract import spec_hash
 from training.fleet import logs
 from training.fleet.calls.address import Address
 from training.fleet.checkout import ROOT
 from training.fleet.client import ClientError, FleetClient, Unavailable, Unreachable
-from training.fleet.job import spec_hash
 from training.fleet.printable import printable
 from training.fleet.supervise import LocalRunner, Runner, end_leftovers
 from training.fleet.trust.credentials import Credentials, CredentialsError

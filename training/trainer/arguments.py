@@ -12,28 +12,20 @@ import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
 from typing import NoReturn
 
+from training.contract import (
+    FEATURES_FILE,
+    SCHEMA_FILE,
+    TENSORS_FOLDER,
+    VALIDATION_FILE,
+    Mode,
+    Recipe,
+)
 from training.trainer.flags import FEWEST_RESAMPLES, MODELS, Hyper, Kind, Value, describe
 
 STATE_VARIABLE = "CIS490_STATE_DIR"
-
-
-class Mode(StrEnum):
-    """The channels a model may see: a deployed detector's, or also the laboratory's."""
-
-    REALISTIC = "realistic"
-    ORACLE = "oracle"
-
-
-class Recipe(StrEnum):
-    """The way in which the test side is set apart."""
-
-    HOST = "host"
-    SAMPLE = "sample"
-    TIME = "time"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,10 +127,10 @@ def _add_contract(parser: _Parser, *, full: bool) -> None:
     beside = "" if full else " (default: beside --tensors)"
     add = parser.add_argument
     add("--mode", choices=[m.value for m in Mode], required=True, help="the channels it may see")
-    add("--validation", type=Path, required=True, help="validation_v1.parquet")
-    add("--summary", type=Path, required=full, help=f"features_window_v1.parquet{beside}")
-    add("--schema", type=Path, help="feature_schema_v1.json (default: beside the summary)")
-    add("--tensors", type=Path, required=True, help="folder tensor_window_v1")
+    add("--validation", type=Path, required=True, help=VALIDATION_FILE)
+    add("--summary", type=Path, required=full, help=f"{FEATURES_FILE}{beside}")
+    add("--schema", type=Path, help=f"{SCHEMA_FILE} (default: beside the summary)")
+    add("--tensors", type=Path, required=True, help=f"folder {TENSORS_FOLDER}")
     add("--out-dir", type=Path, required=True, help="where checkpoint and sidecar go")
     add("--reports-dir", type=Path, required=True, help="where the report goes")
     # A worker names it in the environment: attempts have folders of their own, what they share lies elsewhere.
@@ -158,13 +150,13 @@ def _add_contract(parser: _Parser, *, full: bool) -> None:
 
 
 def _arguments(names: argparse.Namespace, model: str) -> TrainerArgs:
-    summary = names.summary or names.tensors.parent / "features_window_v1.parquet"
+    summary = names.summary or names.tensors.parent / FEATURES_FILE
     return TrainerArgs(
         model=model,
         mode=Mode(names.mode),
         validation=names.validation,
         summary=summary,
-        schema=names.schema or summary.parent / "feature_schema_v1.json",
+        schema=names.schema or summary.parent / SCHEMA_FILE,
         tensors=names.tensors,
         out_dir=names.out_dir,
         reports_dir=names.reports_dir,

@@ -14,23 +14,11 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable
-from enum import IntEnum
 from types import FrameType
 from typing import Any, Protocol, TextIO
 
 from training.clock import Clock, SystemClock
-
-
-class Exit(IntEnum):
-    """The exit codes of a trainer. 2 and 65 are final: trying again cannot help."""
-
-    DONE = 0
-    BAD_ARGUMENTS = 2
-    BAD_DATA = 65
-    BUG = 70
-    NO_ACCESS = 74  # a folder that cannot be written, a full or failing disk
-    INTERRUPTED = 75
-    OUT_OF_MEMORY = 137
+from training.contract import Exit
 
 
 class TrainerError(Exception):

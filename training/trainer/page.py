@@ -17,6 +17,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template, UndefinedError
 from markupsafe import Markup
 
+from training.contract import Exit
 from training.streams import replace_unprintable
 from training.trainer.figures import Series, Whisker, line_chart, nice_range, whisker_chart
 
@@ -351,7 +352,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             f"{names.report} is not a report of this version: name a <model>_<mode>_train.json, or train it again.",
             file=sys.stderr,
         )
-        return 65
+        return Exit.BAD_DATA
     try:
         out.write_text(text, encoding="utf-8")
     except OSError as error:

@@ -88,9 +88,9 @@ def judge(checkpoint: Path, data: Path, *, threads: int = 1) -> Judged:
     """Verify the checkpoint, refuse data of another schema, and score. Raises ``BadData``."""
     import numpy as np
 
-    from training.data.dataset import FEATURES_FILE, TENSOR_FOLDER, load_processed
+    from training.contract import FEATURES_FILE, SCHEMA_FILE, TENSORS_FOLDER
+    from training.data.dataset import load_processed
     from training.data.errors import DataError
-    from training.data.schema import SCHEMA_FILE
     from training.trainer import families, machine
     from training.trainer.checkpoint import read, require_schema
     from training.trainer.flags import MODELS
@@ -105,7 +105,7 @@ def judge(checkpoint: Path, data: Path, *, threads: int = 1) -> Judged:
         )
     try:
         loaded = load_processed(
-            data / FEATURES_FILE, data / TENSOR_FOLDER, data / SCHEMA_FILE, found.mode
+            data / FEATURES_FILE, data / TENSORS_FOLDER, data / SCHEMA_FILE, found.mode
         )
     except DataError as error:
         raise BadData(str(error)) from None

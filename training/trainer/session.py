@@ -11,10 +11,11 @@ import msgspec
 import numpy as np
 
 from training.clock import Clock, SystemClock
-from training.data.split import Recipe, Split
+from training.contract import Mode, Recipe
+from training.data.split import Split
 from training.files import write_whole
 from training.trainer import checkpoint, families, machine
-from training.trainer.arguments import Mode, TrainerArgs
+from training.trainer.arguments import TrainerArgs
 from training.trainer.baselines import run_baselines
 from training.trainer.contract import BadArguments, Interrupted, Progress, Stop
 from training.trainer.evaluate import (

@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from training.contract import Recipe
 from training.data.classes import BENIGN, MALICIOUS
-from training.data.split import Recipe, Side, Split
+from training.data.split import Side, Split
 from training.trainer.scored import Classes, IntArray
 
 TELLING = 0.9  # AUROC of the place in a recording from which it is worth a note

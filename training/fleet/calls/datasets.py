@@ -13,6 +13,7 @@ from typing import Any
 from urllib.parse import quote
 
 from training import strict_json
+from training.contract import HOSTS_FILE
 from training.fleet.calls.answers import Damaged, Refused, json_object
 from training.fleet.calls.calls import Caller
 from training.fleet.datasets.chunks import Chunk, Patch, digests, known, parts_of, placed
@@ -32,7 +33,6 @@ from training.fleet.datasets.pieces import (
 )
 from training.fleet.words import Slug
 
-HOSTS_FILE = "hosts_v1.json"  # what a build notes of the recording hosts
 HOSTS_MAX, HOSTS_BYTES_MAX = 256, 64 * 1024
 SLOW_S = 120.0  # a small board checks a long listing, or syncs, for a while
 PUSH_TRIES = 5  # in a row, of one piece

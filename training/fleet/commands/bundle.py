@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
+from training.contract import CHECKPOINT_ENDING, bundled, outputs
 from training.files import LocalFs
 from training.fleet import bundles
 from training.fleet.calls.bundles import Progress, file_sha256
 from training.fleet.client import FleetClient
-from training.fleet.work.trainer_command import outputs
 
 ROOM_BYTES = 256 * 1024**2  # that must stay free on this machine's disk
 _WINDOW_MAX = 2**27
@@ -46,9 +46,7 @@ def allowed_names(spec: Mapping[str, Any]) -> frozenset[str]:
     if promised:
         return frozenset(name for name in promised if bundles.NAME.fullmatch(name))
     model, mode = str(spec.get("model")), str(spec.get("mode"))
-    endings = ("ckpt.json", "xgb.json", "pt", "train.json", "pretrain.json")
-    names = (f"{model}_{mode}{'_' if 'train' in end else '.'}{end}" for end in endings)
-    return frozenset(name for name in names if bundles.NAME.fullmatch(name))
+    return frozenset(name for name in bundled(model, mode) if bundles.NAME.fullmatch(name))
 
 
 def delivered(detail: Mapping[str, Any]) -> dict[int, str]:
@@ -250,7 +248,7 @@ def _check_sidecars(staging: Path, found: list[Unpacked]) -> None:
     """A checkpoint names its sidecar with size and SHA-256: both must be what lies beside it."""
     files = {member.name: (member.size, member.sha256) for member in found}
     for name in files:
-        if name.endswith(bundles.CHECKPOINT_ENDING):
+        if name.endswith(CHECKPOINT_ENDING):
             content = (staging / name).read_bytes()
             if complaint := bundles.sidecar_complaint(name, content, files):
                 raise BundleRefused(complaint)

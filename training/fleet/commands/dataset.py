@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
+from training.contract import VALIDATION_FILE
 from training.fleet.calls.datasets import FolderError, push, read_folder
 from training.fleet.commands.views import Json, ago, size
 from training.fleet.commands.world import DONE, REFUSED, USAGE, CannotError, World, meter
@@ -59,9 +60,9 @@ def push_dataset(
     world.show(
         as_json, {**view, "sent": sent}, lambda: "\n".join([line, *moved_lines(view, called)])
     )
-    if not any(file.path == "validation_v1.parquet" for file in listing.files):
+    if not any(file.path == VALIDATION_FILE for file in listing.files):
         world.complain(
-            "there is no validation_v1.parquet in it, so only trainers of your own can use it; "
+            f"there is no {VALIDATION_FILE} in it, so only trainers of your own can use it; "
             "`python -m training.data.build` makes a folder for ours"
         )
     return DONE

@@ -10,9 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from training.contract import ARGUMENTS, Mode, Recipe, filled_in, job_identity, no_variable_because
 from training.fleet import bundles
 from training.fleet.datasets.pieces import Catalogue, UnknownDataset, is_reference
-from training.fleet.describe import CONTRACT_KEYS, HyperFlag, HyperValue, shown
+from training.fleet.describe import HyperFlag, HyperValue, shown
 from training.fleet.plans.reader import (
     KeyPath,
     Kind,
@@ -33,15 +34,10 @@ from training.fleet.plans.types import (
     Defaults,
     HostSpec,
     JobSpec,
-    Mode,
-    SplitRecipe,
     TrainerSpec,
-    job_identity,
 )
 from training.fleet.printable import printable
 from training.fleet.protocol import HOST_ID_PATTERN
-from training.fleet.work.environment import no_variable_because
-from training.fleet.work.trainer_command import filled_in
 
 PRIORITY_MAX = 1_000_000
 SEED_MAX = 2**31 - 1
@@ -74,7 +70,7 @@ _seed = whole(0, SEED_MAX)
 _gib = real(0.0, MEMORY_GIB_MAX)
 _cores = whole(0, CORES_MAX)
 _seconds = real(0.0, SECONDS_MAX)
-_recipe = one_of([recipe.value for recipe in SplitRecipe], "split recipe")
+_recipe = one_of([recipe.value for recipe in Recipe], "split recipe")
 _mode = one_of([mode.value for mode in Mode], "mode")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 VARIABLES_MAX = 50
@@ -168,7 +164,7 @@ def check_defaults(root: Table, dataset: Kind[str]) -> Defaults:
     table = Table(values, (*root.path, "defaults"), root.problems)
     recipe = table.take("split_recipe", _recipe, "" if table.has("split_recipe") else "sample")
     checked = Defaults(
-        split_recipe=SplitRecipe(recipe) if recipe else None,
+        split_recipe=Recipe(recipe) if recipe else None,
         train_hosts=table.take("train_hosts", _host_names, ()),
         seed=table.take("seed", _seed, 0),
         n_resamples=table.take("n_resamples", _n_resamples, 1000),
@@ -277,14 +273,16 @@ def _job(table: Table, defaults: Defaults, trainers: Trainers, dataset: Kind[str
     job = JobSpec(
         name=name,
         job_id=job_identity(
-            model=model,
-            mode=mode,
-            hyper=hyper,
-            split_recipe=recipe,
-            train_hosts=train_hosts,
-            seed=seed,
-            command=own.command if own else (),
-            dataset=data,
+            {
+                "model": model,
+                "mode": mode,
+                "hyper": dict(hyper),
+                "split_recipe": recipe,
+                "train_hosts": list(train_hosts),
+                "seed": seed,
+                "dataset": data,
+                "trainer": {"command": own.command if own else ()},
+            }
         ),
         model=model,
         mode=mode,
@@ -319,7 +317,7 @@ def _split(table: Table, defaults: Defaults) -> tuple[str, tuple[str, ...]]:
         not recipe or len(table.problems) > before
     ):  # reported, and nothing can be said of the two together
         return recipe, own
-    if recipe != SplitRecipe.HOST:
+    if recipe != Recipe.HOST:
         if own:
             message = f'train_hosts has no effect under split_recipe "{recipe}"'
             table.report(("train_hosts",), message, 'remove it, or set split_recipe = "host"')
@@ -367,7 +365,7 @@ def _hyper(table: Table, model: str, trainers: Trainers) -> dict[str, HyperValue
 
 def _unchecked(key: str, value: object) -> tuple[str, str] | None:
     """Check what can be checked of a hyper value when the trainer's flags are not known."""
-    if key in CONTRACT_KEYS or any(each.startswith(key) for each in ("out_dir", "reports_dir")):
+    if key in ARGUMENTS or any(each.startswith(key) for each in ("out_dir", "reports_dir")):
         return f"`{key}` is set by the worker and cannot be a hyperparameter", "remove it"
     if not _HYPER_KEY.fullmatch(key):
         return "must be small letters, digits and underscores", "- in a flag is _ here"

@@ -10,32 +10,17 @@ from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import Any
 
+from training.contract import Recipe
 from training.fleet.describe import HyperValue
-from training.fleet.job import digest
 
 SCHEMA_VERSION = 1
-
-
-class SplitRecipe(StrEnum):
-    """The way in which the test side is set apart."""
-
-    HOST = "host"  # train on train_hosts, test on every other recording host
-    SAMPLE = "sample"  # random episodes
-    TIME = "time"  # earlier episodes train, later ones test
-
-
-class Mode(StrEnum):
-    """The channels that a model may see."""
-
-    REALISTIC = "realistic"
-    ORACLE = "oracle"
 
 
 @dataclass(frozen=True, slots=True)
 class Defaults:
     """The values that a job gets where it does not say otherwise."""
 
-    split_recipe: SplitRecipe | None = SplitRecipe.SAMPLE  # None: what the file says is wrong
+    split_recipe: Recipe | None = Recipe.SAMPLE  # None: what the file says is wrong
     train_hosts: tuple[str, ...] = ()
     seed: int = 0
     n_resamples: int = 1000
@@ -96,7 +81,7 @@ class JobSpec:
     allowed_hosts: tuple[str, ...] = ()
     denied_hosts: tuple[str, ...] = ()
     hyper: Mapping[str, HyperValue] = field(default_factory=dict)
-    split_recipe: str = SplitRecipe.SAMPLE.value
+    split_recipe: str = Recipe.SAMPLE.value
     train_hosts: tuple[str, ...] = ()  # recording hosts, sorted
     seed: int = 0
     n_resamples: int = 1000
@@ -151,36 +136,6 @@ class ManifestError(Exception):
     def __init__(self, mistakes: Sequence[Mistake]) -> None:
         super().__init__("\n".join(str(mistake) for mistake in mistakes))
         self.mistakes = tuple(mistakes)
-
-
-def job_identity(
-    *,
-    model: str,
-    mode: str,
-    hyper: Mapping[str, HyperValue],
-    split_recipe: str,
-    train_hosts: Sequence[str],
-    seed: int,
-    command: Sequence[str] = (),
-    dataset: str | None = None,
-) -> str:
-    """The job's id: SHA-256 of what determines the model. ``command`` is that of a trainer of one's own.
-
-    Name, priority, constraints and ``n_resamples`` are not part of it, so editing these never trains anew.
-    """
-    identity: dict[str, Any] = {
-        "model": model,
-        "mode": mode,
-        "hyper": dict(hyper),
-        "split_recipe": split_recipe,
-        "train_hosts": sorted(train_hosts),
-        "seed": seed,
-    }
-    if command:
-        identity["command"] = list(command)
-    if dataset is not None:
-        identity["dataset"] = dataset
-    return digest(identity)
 
 
 def _without_empty_env(plain: dict[str, Any]) -> dict[str, Any]:

@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from training import strict_json
+from training.contract import job_identity
 from training.fleet.job import Needs, Trained
-from training.fleet.plans.types import job_identity
 from training.fleet.recovery.findings import BACKUP, HISTORY, Finding
 from training.fleet.rows import trained_of
 
@@ -19,7 +19,7 @@ Spec = dict[str, Any]
 def look_at_specs(rows: Sequence[Fields]) -> Iterator[Finding]:
     """A job's dict says its name, priority, needs and id; where ids are a plan's, all of them are."""
     specs = [_dict(row["spec"]) for row in rows]
-    ids = [None if spec is None else identity_of(spec) for spec in specs]
+    ids = [None if spec is None else job_identity(spec) for spec in specs]
     planned = sum(row["job_id"] == found for row, found in zip(rows, ids, strict=True))
     for row, spec, found in zip(rows, specs, ids, strict=True):
         if spec is None:
@@ -38,7 +38,7 @@ def look_at_records(rows: Iterable[Fields]) -> Iterator[Finding]:
     for row in rows:
         which = f"attempt {row['attempt']} of job {row['job_id'][:12]}"
         granted, spec = _dict(row["granted"]), _dict(row["spec"])
-        if granted is not None and spec is not None and identity_of(granted) != identity_of(spec):
+        if granted is not None and spec is not None and job_identity(granted) != job_identity(spec):
             yield Finding("granted", f"{which} was granted another job than this", HISTORY)
         trained = trained_of(row)
         if trained.known() is not None and trained != Trained.of(_dict(row["record"])):
@@ -47,24 +47,6 @@ def look_at_records(rows: Iterable[Fields]) -> Iterator[Finding]:
                 f"{which} was trained on other data or code than its worker said",
                 HISTORY,
             )
-
-
-def identity_of(spec: Fields) -> str | None:
-    """The id that a plan gives the job; None for a dict that is not a plan's."""
-    own = spec.get("trainer")
-    try:
-        return job_identity(
-            model=spec["model"],
-            mode=spec["mode"],
-            hyper=spec["hyper"],
-            split_recipe=spec["split_recipe"],
-            train_hosts=spec["train_hosts"],
-            seed=spec["seed"],
-            command=own["command"] if isinstance(own, Mapping) else (),
-            dataset=spec.get("dataset"),
-        )
-    except (KeyError, TypeError, ValueError):
-        return None
 
 
 def _compared(row: Fields, spec: Spec) -> Iterator[tuple[str, bool]]:

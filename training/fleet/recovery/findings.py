@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from itertools import islice
 from typing import Any
 
-from training.fleet.printable import size
+from training.sizes import Grown
 
 BACKUP = (
     "with the receiver stopped, `cis490-jobs restore FOLDER --force` brings a backup back; without one, "
@@ -47,29 +47,6 @@ class Finding:
             "problem": self.problem,
             "remedy": self.remedy,
         }
-
-
-@dataclass(frozen=True, slots=True)
-class Grown:
-    """One thing that grows."""
-
-    what: str
-    count: int
-    bytes: int | None  # None: it lies in the database
-    bound: str
-    verb: str = ""  # the command that makes room; empty: there is none
-
-    @property
-    def sentence(self) -> str:
-        """The line for a person: how much there is, how much there can be, and what makes room."""
-        much = "" if self.bytes is None else f", {size(self.bytes)}"
-        verb = f"; {self.verb}" if self.verb else ""
-        if self.verb.startswith("cis490"):
-            verb = f"; `{self.verb}` makes room"
-        return f"size: {self.what} {self.count}{much}; bound: {self.bound}{verb}"
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 @dataclass

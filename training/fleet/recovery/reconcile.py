@@ -16,9 +16,10 @@ from typing import Any
 import msgspec
 
 from training.clock import Clock
+from training.contract import spec_hash
 from training.files import Fs, file_sha256
 from training.fleet.database_sqlite import SqliteDatabase
-from training.fleet.job import LIVE, Attempt, EndReason, Host, Job, JobStatus, spec_hash
+from training.fleet.job import LIVE, Attempt, EndReason, Host, Job, JobStatus
 from training.fleet.policy import may_adopt
 from training.fleet.queue import Claimant, JobQueue
 from training.fleet.storage.provenance import BrokenSeal, unsealed

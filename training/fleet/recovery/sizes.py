@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from training.fleet.ledger import LOG_LINES_KEPT
-from training.fleet.recovery.findings import Grown
-from training.fleet.recovery.unlinked import measured, strange_root, walk
+from training.fleet.recovery.unlinked import strange_root
 from training.fleet.state import State
 from training.fleet.store import INCOMING
+from training.sizes import Grown, measured, walk
 
 _BY_HAND = "remove by hand what you will not need"
 _HISTORY = "kept for ever: it is the history"

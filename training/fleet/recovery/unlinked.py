@@ -9,12 +9,12 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
 from pathlib import Path
 
 from training.files import CHUNK_BYTES, LocalFs
-from training.fleet.recovery.findings import Finding, Grown, some
+from training.fleet.recovery.findings import Finding, some
 from training.fleet.state import State
+from training.sizes import walk
 
 _NOFOLLOW = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0)
 
@@ -68,30 +68,6 @@ def strange_root(path: Path) -> bool:
     except OSError:
         return False
     return stat.S_ISLNK(about.st_mode) and about.st_uid not in (0, os.geteuid())
-
-
-def walk(root: Path) -> Iterator[os.DirEntry[str]]:
-    """Every file and every link below a folder; what cannot be looked into is left out."""
-    waiting = [root]
-    while waiting:
-        try:
-            entries = list(os.scandir(waiting.pop()))
-        except OSError:
-            continue
-        for entry in entries:
-            if entry.is_dir(follow_symlinks=False):
-                waiting.append(Path(entry.path))
-            else:
-                yield entry
-
-
-def measured(what: str, paths: Iterable[Path], bound: str, verb: str = "") -> Grown:
-    """Measure these files; one that went meanwhile is left out."""
-    sizes = []
-    for path in paths:
-        with suppress(OSError):
-            sizes.append(path.lstat().st_size)
-    return Grown(what, len(sizes), sum(sizes), bound, verb)
 
 
 def links(state: State) -> Iterator[Finding]:

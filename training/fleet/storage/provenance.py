@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from training.fleet.job import digest
+from training.contract import digest
 
 SEAL = "sha256"  # of the other members as canonical JSON; files of the first release have none
 

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 from training import strict_json
 from training.clock import Clock
+from training.files import write_private
 from training.fleet.trust.identity import FINGERPRINT_PREFIX, Role, urn
 
 if TYPE_CHECKING:
@@ -104,15 +105,15 @@ class Authority:
         )
         # First, so that a crash between the two files below is found at the next start.
         (self.folder / "server.json").unlink(missing_ok=True)
-        _write(self.folder / "server.key", _key_pem(key))
-        _write(self.folder / "server.pem", (issued.pem + self.certificate).encode())
+        write_private(self.folder / "server.key", _key_pem(key))
+        write_private(self.folder / "server.pem", (issued.pem + self.certificate).encode())
         said = {
             "names": list(names),
             "issued_at": issued.issued_at,
             "expires_at": issued.expires_at,
             "ca": self.fingerprint,
         }
-        _write(self.folder / "server.json", json.dumps(said).encode())
+        write_private(self.folder / "server.json", json.dumps(said).encode())
 
     def issue(self, request_pem: str, role: Role, name: str) -> Issued:
         """Sign a client's certificate. Of the request only its key is taken; name and use are the authority's word."""
@@ -216,8 +217,10 @@ def _make_authority(folder: Path, now: float) -> None:
     )
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        _write(folder / "ca.key", _key_pem(key))
-        _write(folder / "ca.pem", certificate.public_bytes(Encoding.PEM))  # last: it says "ready"
+        write_private(folder / "ca.key", _key_pem(key))
+        write_private(
+            folder / "ca.pem", certificate.public_bytes(Encoding.PEM)
+        )  # last: it says "ready"
     except OSError as error:
         raise AuthorityError(
             f"cannot make an authority in {folder}: {error.strerror}; choose another folder with --tls-dir"
@@ -281,9 +284,3 @@ def _key_pem(key: EllipticCurvePrivateKey) -> bytes:
     )
 
     return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-
-
-def _write(path: Path, content: bytes) -> None:
-    from training.fleet.trust.credentials import write_private
-
-    write_private(path, content)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import secrets
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from training import strict_json
-from training.files import write_whole
+from training.files import write_private
 from training.fleet.trust.identity import Role
 
 _CLOCK_BACK_S = 3600.0  # a clock that is put right by less means nothing
@@ -153,9 +152,3 @@ def new_request(name: str) -> tuple[bytes, str]:
     pem = request.sign(key, hashes.SHA256()).public_bytes(Encoding.PEM)
     private = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
     return private, pem.decode()
-
-
-def write_private(path: Path, content: bytes) -> None:
-    """All of it or nothing, durable, and from the first byte readable by its owner only."""
-    part = path.with_name(f"{path.name}.{secrets.token_hex(4)}.part")
-    write_whole(path, content, mode=0o600, part=part)

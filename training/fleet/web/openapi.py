@@ -15,8 +15,9 @@ from typing import Any
 
 import msgspec
 
+from training.contract import digest
 from training.fleet import protocol as wire
-from training.fleet.job import JobStatus, digest
+from training.fleet.job import JobStatus
 from training.fleet.routes import ROUTES, Access, Route, refusals
 from training.streams import replace_unprintable
 

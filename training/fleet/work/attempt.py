@@ -16,6 +16,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from training.contract import (
+    CHECKPOINT_ENDING,
+    TIMING_ENDING,
+    Exit,
+    file_name,
+    outputs,
+    reads_features,
+)
 from training.crashpoint import crashpoint
 from training.fleet.job import EndReason
 from training.fleet.supervise import (
@@ -36,14 +44,7 @@ from training.fleet.work.outcome import LAST_WORDS, TIMING_BYTES_MAX, Failure, p
 from training.fleet.work.output import POLLS_A_LOOK, OutputTail
 from training.fleet.work.trained_on import at_start, by_checkpoint, note, noted
 from training.fleet.work.trainer import MEASURE_S
-from training.fleet.work.trainer_command import (
-    SELF_SUPERVISED,
-    BadSpecError,
-    Inputs,
-    names,
-    outputs,
-    trainer_command,
-)
+from training.fleet.work.trainer_command import BadSpecError, Inputs, names, trainer_command
 
 log = logging.getLogger(__name__)
 
@@ -232,7 +233,7 @@ class Attempt:
         if self.assignment.spec.get("trainer"):
             return
         needed = [inputs.validation, inputs.tensors]
-        if self.assignment.model != SELF_SUPERVISED:
+        if reads_features(self.assignment.model):
             needed += [inputs.summary, inputs.schema]
         for path in needed:
             if not path.exists():
@@ -280,7 +281,7 @@ class Attempt:
 
     def _spawn_failed(self, error: Exception) -> None:
         if isinstance(error, BadSpecError | BadDataError):
-            code = 2 if isinstance(error, BadSpecError) else 65
+            code = Exit.BAD_ARGUMENTS if isinstance(error, BadSpecError) else Exit.BAD_DATA
             failure = Failure(EndReason.TRAINER_FAILED, str(error), exit_code=code)
         elif isinstance(
             error, NotGiven
@@ -324,13 +325,13 @@ class Attempt:
         """Return what the model was trained on; a trainer's own word goes before what its worker saw."""
         found = noted(folders.trained)
         if not self.assignment.spec.get("trainer"):
-            name = f"{self.assignment.model}_{self.assignment.mode}.ckpt.json"
+            name = file_name(self.assignment.model, self.assignment.mode, CHECKPOINT_ENDING)
             found |= by_checkpoint(folders.out / name)
         return found
 
     def _timing(self, reports: Path) -> dict[str, Any]:
         """Durations and places that the trainer wrote down outside the bundle, so that equal bundles stay equal."""
-        path = reports / f"{self.assignment.model}_{self.assignment.mode}_timing.json"
+        path = reports / file_name(self.assignment.model, self.assignment.mode, TIMING_ENDING)
         with suppress(OSError):
             if path.stat().st_size <= TIMING_BYTES_MAX:
                 return parse_timing(path.read_bytes())

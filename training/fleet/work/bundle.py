@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
+from training.contract import CHECKPOINT_ENDING, file_name, sidecar_ending
 from training.crashpoint import crashpoint
 from training.files import settle
 from training.fleet import bundles
@@ -89,7 +90,7 @@ def pack(
             writer.close()
             _refuse(bundles.complaint(writer.sizes, writer.size))
             for member in members:
-                if member.path.name.endswith(bundles.CHECKPOINT_ENDING):
+                if member.path.name.endswith(CHECKPOINT_ENDING):
                     content = member.path.read_bytes()
                     _refuse(bundles.sidecar_complaint(member.path.name, content, writer.files))
         crashpoint("bundle.written")
@@ -118,11 +119,11 @@ def _size(path: Path) -> int:
 
 def _checkpoint_members(out_dir: Path, model: str, mode: str) -> list[_Member]:
     """The checkpoint and the sidecar that it names with size and SHA-256."""
-    path = out_dir / f"{model}_{mode}.ckpt.json"
+    path = out_dir / file_name(model, mode, CHECKPOINT_ENDING)
     named = _document(path).get("sidecar")
     if named is None:
         # Some trainers do not name it. The file's name is agreed on; the rest cannot be checked.
-        conventional = out_dir / f"{model}_{mode}{'.xgb.json' if model == 'gbt' else '.pt'}"
+        conventional = out_dir / file_name(model, mode, sidecar_ending(model))
         return [_Member(path), _Member(conventional)]
     try:
         name, size, digest = str(named["file"]), int(named["bytes"]), str(named["sha256"])

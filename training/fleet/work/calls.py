@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from queue import SimpleQueue
 from typing import Any
 
+from training.contract import spec_hash
 from training.crashpoint import crashpoint
 from training.fleet.client import (
     FleetClient,
@@ -23,7 +24,6 @@ from training.fleet.client import (
     Stranger,
     Unavailable,
 )
-from training.fleet.job import spec_hash
 from training.fleet.words import ID_PATTERN
 from training.fleet.words import Action as Order
 from training.fleet.work import types as t

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from training.contract import SECRETS, no_variable_because
+
 # fmt: off
 NAMES = frozenset({
     "PATH", "HOME", "USER", "LOGNAME", "LANG", "LANGUAGE", "TZ", "TMPDIR", "TMP", "TEMP",
@@ -16,20 +18,7 @@ NAMES = frozenset({
 PREFIXES = (
     "LC_", "CUDA_", "CUBLAS_", "NVIDIA_", "PYTORCH_", "OMP_", "MKL_", "KMP_", "OPENBLAS_", "NUMEXPR_",
 )
-SECRETS = ("TOKEN", "SECRET", "PASSWORD", "PASSWD", "CREDENTIALS", "KEY")  # endings
 # fmt: on
-
-
-def no_variable_because(name: str) -> str | None:
-    """Return why the plan may not set a variable of this name; None: it may."""
-    if name.upper().endswith(SECRETS):
-        return (
-            "a plan is no place for secrets: everybody who may read it and every host would have it; "
-            "put it into a file on the host and name that here"
-        )
-    if name.upper().startswith("CIS490_") or name in ("PYTHONUNBUFFERED", "PYTHONIOENCODING"):
-        return "the worker sets it itself"
-    return None
 
 
 def planned(spec: Mapping[str, Any], of_the_host: Mapping[str, Any]) -> dict[str, str]:

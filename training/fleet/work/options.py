@@ -15,6 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from training.contract import FEATURES_FILE, TENSORS_FOLDER, VALIDATION_FILE
 from training.fleet.checkout import ROOT
 from training.fleet.words import DATABASE_ID_PATTERN, HEARTBEAT_S, HOST_ID_PATTERN
 from training.fleet.work.attempt import Places
@@ -169,9 +170,9 @@ _TABLE: tuple[tuple[str, Callable[[str], object], str, object, str], ...] = (
     ("--venv-python", Path, "FILE", Path(sys.executable), "the interpreter that starts trainers"),
     ("--artifacts-dir", Path, "DIR", Path("artifacts"), "what trainers make, in a folder for each host id"),
     ("--reports-dir", Path, "DIR", Path("reports/eval"), "what trainers report, in the same way"),
-    ("--validation", Path, "FILE", Path("data/processed/validation_v1.parquet"), "the data set's episodes"),
-    ("--summary", Path, "FILE", Path("data/processed/features_window_v1.parquet"), "the data set's features"),
-    ("--tensors", Path, "DIR", Path("data/processed/tensor_window_v1"), "the data set's windows"),
+    ("--validation", Path, "FILE", Path("data/processed", VALIDATION_FILE), "the data set's episodes"),
+    ("--summary", Path, "FILE", Path("data/processed", FEATURES_FILE), "the data set's features"),
+    ("--tensors", Path, "DIR", Path("data/processed", TENSORS_FOLDER), "the data set's windows"),
     ("--state-dir", Path, "DIR", None, "what must survive a crash; .worker/NAME among the artifacts"),
     ("--tls-dir", Path, "DIR", None, "key and certificate of this host, as join made them; tls in the state directory"),
     ("--cache-dir", Path, "DIR", None, "data sets that were fetched; datasets in the state directory"),

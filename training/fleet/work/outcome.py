@@ -14,11 +14,11 @@ from enum import StrEnum
 from typing import Any
 
 from training import strict_json
-from training.fleet.ended import LIKE_KILLED, SIGKILL, Ended, EndKind
+from training.contract import Exit
+from training.fleet.ended import SIGKILL, Ended, EndKind
 from training.fleet.job import EndReason
 from training.fleet.words import ERROR_CHARS_MAX
 
-INTERRUPTED = 75
 ASKED_TO_STOP = frozenset({1, 2, 15})  # SIGHUP, SIGINT, SIGTERM: a session or a service that ends
 LAST_WORDS = 40  # lines of output that an error text may quote
 LAST_LINES = 5  # in which a trainer that ran out of memory says so; before, it may have got over it
@@ -61,7 +61,7 @@ def judge(ended: Ended, lines: Sequence[str], complaint: str | None = None) -> F
         return Failure(EndReason.SPAWN_FAILED, f"the trainer was {ended.describe()}")
     if ended.code == 0:
         return None
-    if ended.code == INTERRUPTED or ended.signal in ASKED_TO_STOP:
+    if ended.code == Exit.INTERRUPTED or ended.signal in ASKED_TO_STOP:
         words = f"the trainer was interrupted, not by its worker ({ended.describe()})"
         return Failure(EndReason.INTERRUPTED, words, ended.code)
     words = _essence(lines, complaint)
@@ -145,7 +145,7 @@ def _memory_words(ended: Ended, lacking: Memory | None) -> str:
     if lacking is Memory.RAM:
         held = f", at {ended.max_rss_kib / 1024**2:.1f} GiB" if ended.killed_for_memory else ""
         return f" (out of memory{held})"
-    if ended.signal == SIGKILL or ended.code == LIKE_KILLED:
+    if ended.signal == SIGKILL or ended.code == Exit.OUT_OF_MEMORY:
         return " (possibly out of memory)"
     return ""
 

@@ -6,10 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from training.fleet.printable import size
-from training.fleet.recovery.findings import Grown
-from training.fleet.recovery.unlinked import measured, walk
 from training.fleet.work import aside, disk, outbox, states
 from training.fleet.work.options import Options
+from training.sizes import Grown, measured, walk
 
 
 def grown(options: Options) -> Iterator[Grown]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-SELF_SUPERVISED = "transformer_ssl"
+from training.contract import FEATURES_FILE, SCHEMA_FILE, TENSORS_FOLDER, VALIDATION_FILE, program
+
 _FOLDERS = ("--out-dir", "--reports-dir")  # nor what argparse would take for their abbreviations
 _NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,63}")  # what becomes part of a file's name
 
@@ -30,14 +31,14 @@ class Inputs:
         """The same of a data set that was fetched to ``folder``."""
         return replace(
             self,
-            validation=folder / "validation_v1.parquet",
-            summary=folder / "features_window_v1.parquet",
-            tensors=folder / "tensor_window_v1",
+            validation=folder / VALIDATION_FILE,
+            summary=folder / FEATURES_FILE,
+            tensors=folder / TENSORS_FOLDER,
         )
 
     @property
     def schema(self) -> Path:
-        return self.summary.parent / "feature_schema_v1.json"
+        return self.summary.parent / SCHEMA_FILE
 
 
 def trainer_command(
@@ -52,11 +53,9 @@ def trainer_command(
             raise BadSpecError(f"the trainer of model {model} has no command in the manifest")
         if command[0] in ("python", "python3"):
             command[0] = str(inputs.python)
-    else:
-        program = "run_ssl" if model == SELF_SUPERVISED else "run"
-        command = [str(inputs.python), "-m", f"training.trainer.{program}"]
-    if own or model != SELF_SUPERVISED:
         command += ["--model", model]
+    else:
+        command = [str(inputs.python), *program(model)]
     command += [
         *("--mode", mode),
         *("--validation", str(inputs.validation)),
@@ -83,18 +82,6 @@ def trainer_command(
 def names(spec: Mapping[str, Any]) -> tuple[str, str]:
     """Model and mode, fit to be parts of a path. Raises BadSpecError."""
     return _name(spec, "model"), _name(spec, "mode")
-
-
-def outputs(spec: Mapping[str, Any]) -> Sequence[str]:
-    """The files that a trainer of one's own promises to leave; empty for ours."""
-    own = spec.get("trainer") or {}
-    model, mode = str(spec.get("model")), str(spec.get("mode"))
-    return [filled_in(str(name), model, mode) for name in own.get("outputs") or ()]
-
-
-def filled_in(name: str, model: str, mode: str) -> str:
-    """An output's name for this job."""
-    return name.replace("{model}", model).replace("{mode}", mode)
 
 
 def _name(spec: Mapping[str, Any], key: str) -> str:

@@ -1,0 +1,167 @@
+"""The contract between the fleet and trainers, neither of which imports the other.
+
+Modes, split recipes, exit codes, the files of data sets and checkpoints, the call of our own trainers, and the identity
+of a job. Standard library only. The page for people is docs/trainer-contract.md.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from enum import IntEnum, StrEnum
+from typing import Any
+
+from training import strict_json
+
+
+class Mode(StrEnum):
+    """The channels that a model may see: a deployed detector's, or also the laboratory's."""
+
+    REALISTIC = "realistic"
+    ORACLE = "oracle"
+
+
+class Recipe(StrEnum):
+    """The way in which the test side is set apart."""
+
+    HOST = "host"  # train on train_hosts, test on every other recording host
+    SAMPLE = "sample"  # random episodes
+    TIME = "time"  # earlier episodes train, later ones test
+
+
+class Exit(IntEnum):
+    """The exit codes of a trainer and of the tools for data."""
+
+    DONE = 0
+    BAD_ARGUMENTS = 2
+    BAD_DATA = 65
+    BUG = 70
+    NO_ACCESS = 74  # a folder that cannot be written, a full or failing disk
+    INTERRUPTED = 75  # stopped, or something else is at work; the next attempt goes on
+    OUT_OF_MEMORY = 137  # as a shell or a container says: ended by SIGKILL
+
+
+FINAL_EXITS = frozenset({Exit.BAD_ARGUMENTS, Exit.BAD_DATA})  # trying again cannot help
+
+
+# ── files ───────────────────────────────────────────────────────────────────────────────────
+
+VALIDATION_FILE = "validation_v1.parquet"
+FEATURES_FILE = "features_window_v1.parquet"
+SCHEMA_FILE = "feature_schema_v1.json"
+TENSORS_FOLDER = "tensor_window_v1"
+HOSTS_FILE = "hosts_v1.json"  # the recording hosts that have windows, for a reader without Parquet
+
+CHECKPOINT_ENDING = ".ckpt.json"
+TREES_ENDING, WEIGHTS_ENDING = ".xgb.json", ".pt"  # of the sidecar, which holds what was learned
+REPORT_ENDING, PRETRAIN_REPORT_ENDING = "_train.json", "_pretrain.json"
+TIMING_ENDING = "_timing.json"  # outside the bundle, so that equal bundles stay equal
+
+
+def file_name(model: str, mode: str, ending: str) -> str:
+    """The name of a job's file, for example ``gbt_oracle.ckpt.json``."""
+    return f"{model}_{mode}{ending}"
+
+
+def sidecar_ending(model: str) -> str:
+    """The ending of the file beside a checkpoint of one of our models."""
+    return TREES_ENDING if model == "gbt" else WEIGHTS_ENDING
+
+
+def bundled(model: str, mode: str) -> tuple[str, ...]:
+    """Every file that one of our trainers may leave for a job and a bundle may hold."""
+    endings = (
+        CHECKPOINT_ENDING,
+        TREES_ENDING,
+        WEIGHTS_ENDING,
+        REPORT_ENDING,
+        PRETRAIN_REPORT_ENDING,
+    )
+    return tuple(file_name(model, mode, ending) for ending in endings)
+
+
+# ── calling a trainer ───────────────────────────────────────────────────────────────────────
+
+PROGRAM, SELF_SUPERVISED_PROGRAM = "training.trainer.run", "training.trainer.run_ssl"
+SELF_SUPERVISED = "transformer_ssl"  # its program takes no --model, and reads windows only
+
+# The arguments that the worker itself passes. None of them can be a hyperparameter, whatever a trainer prints.
+ARGUMENTS = frozenset(
+    {
+        "model", "mode", "validation", "summary", "schema", "tensors", "out_dir", "reports_dir", "state_dir",
+        "split_recipe", "train_hosts", "n_resamples", "seed", "threads", "device", "describe", "help",
+    }
+)  # fmt: skip
+
+
+def program(model: str) -> list[str]:
+    """The arguments behind the interpreter that start our trainer of ``model``."""
+    if model == SELF_SUPERVISED:
+        return ["-m", SELF_SUPERVISED_PROGRAM]
+    return ["-m", PROGRAM, "--model", model]
+
+
+def reads_features(model: str) -> bool:
+    """Return True for those of our models that need the features beside the windows."""
+    return model != SELF_SUPERVISED
+
+
+def outputs(spec: Mapping[str, Any]) -> Sequence[str]:
+    """The files that a trainer of one's own promises to leave; empty for ours."""
+    own = spec.get("trainer") or {}
+    model, mode = str(spec.get("model")), str(spec.get("mode"))
+    return [filled_in(str(name), model, mode) for name in own.get("outputs") or ()]
+
+
+def filled_in(name: str, model: str, mode: str) -> str:
+    """An output's name for this job."""
+    return name.replace("{model}", model).replace("{mode}", mode)
+
+
+SECRETS = ("TOKEN", "SECRET", "PASSWORD", "PASSWD", "CREDENTIALS", "KEY")  # endings of variables
+
+
+def no_variable_because(name: str) -> str | None:
+    """Return why the plan may not set a variable of this name for a trainer; None: it may."""
+    if name.upper().endswith(SECRETS):
+        return (
+            "a plan is no place for secrets: everybody who may read it and every host would have it; "
+            "put it into a file on the host and name that here"
+        )
+    if name.upper().startswith("CIS490_") or name in ("PYTHONUNBUFFERED", "PYTHONIOENCODING"):
+        return "the worker sets it itself"
+    return None
+
+
+# ── the identity of a job ───────────────────────────────────────────────────────────────────
+
+# What determines the model. Editing a name, a priority, constraints or n_resamples trains nothing anew.
+IDENTITY_KEYS = ("model", "mode", "hyper", "split_recipe", "train_hosts", "seed")
+
+
+def job_identity(spec: Mapping[str, Any]) -> str:
+    """The id of what a job dict asks for: SHA-256 of what determines the model.
+
+    A data set and the command of a trainer of one's own are part of it where they are named.
+    """
+    own = spec.get("trainer")
+    command = own.get("command") if isinstance(own, Mapping) else None
+    return digest(_asked(spec) | ({"command": list(command)} if command else {}))
+
+
+def spec_hash(spec: Mapping[str, Any]) -> str:
+    """The digest by which workers and records name a job dict: its identity without a trainer's command.
+
+    The command lies on the receiver's machine only, so a worker of any release says the same.
+    """
+    return digest(_asked(spec))
+
+
+def digest(value: Any) -> str:
+    """SHA-256 (hex) of the canonical JSON of ``value``."""
+    return hashlib.sha256(strict_json.canonical(value).encode()).hexdigest()
+
+
+def _asked(spec: Mapping[str, Any]) -> dict[str, Any]:
+    dataset = {"dataset": spec["dataset"]} if spec.get("dataset") else {}
+    return {key: spec.get(key) for key in IDENTITY_KEYS} | dataset

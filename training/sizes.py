@@ -1,0 +1,59 @@
+"""Sizes of what grows on a disk, each with its bound and with the command that makes room."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from training.fleet.printable import size
+
+
+@dataclass(frozen=True, slots=True)
+class Grown:
+    """One thing that grows."""
+
+    what: str
+    count: int
+    bytes: int | None  # None: it lies in the database
+    bound: str
+    verb: str = ""  # the command that makes room; empty: there is none
+
+    @property
+    def sentence(self) -> str:
+        """The line for a person: how much there is, how much there can be, and what makes room."""
+        much = "" if self.bytes is None else f", {size(self.bytes)}"
+        verb = f"; {self.verb}" if self.verb else ""
+        if self.verb.startswith("cis490"):
+            verb = f"; `{self.verb}` makes room"
+        return f"size: {self.what} {self.count}{much}; bound: {self.bound}{verb}"
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def walk(root: Path) -> Iterator[os.DirEntry[str]]:
+    """Every file and every link below a folder; what cannot be looked into is left out."""
+    waiting = [root]
+    while waiting:
+        try:
+            entries = list(os.scandir(waiting.pop()))
+        except OSError:
+            continue
+        for entry in entries:
+            if entry.is_dir(follow_symlinks=False):
+                waiting.append(Path(entry.path))
+            else:
+                yield entry
+
+
+def measured(what: str, paths: Iterable[Path], bound: str, verb: str = "") -> Grown:
+    """Measure these files; one that went meanwhile is left out."""
+    sizes = []
+    for path in paths:
+        with suppress(OSError):
+            sizes.append(path.lstat().st_size)
+    return Grown(what, len(sizes), sum(sizes), bound, verb)
