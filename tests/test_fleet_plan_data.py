@@ -64,8 +64,10 @@ class Fleet:
         self.service = Service(self.queue, FakeShelf())
         self.views = Views(self.queue.db, self.service)
         audit = AuditLog(self.queue.db, self.clock)
+        describer = TableDescriber()
+        kept = self.folder / "plan.kept"
         self._reload = Reloader(
-            self.plan, self.service, self.writer, TableDescriber(), audit, self.shelf
+            self.plan, self.service, self.writer, describer, audit, self.shelf, kept
         )
         return self._reload("the receiver at its start", starting=True)
 
@@ -261,6 +263,88 @@ def test_a_name_that_moved_makes_other_jobs_at_a_reload_and_not_at_a_start(
     assert fleet.jobs()[0].spec["dataset"] == now
     assert fleet.start().unchanged == 1
     assert fleet.jobs()[0].spec["dataset"] == now
+
+
+RICH = """\
+schema_version = 1
+[trainers.own]
+command = ["own"]
+env = { DEPTH = "3" }
+[hosts.pi]
+allow_jobs = ["gbt"]
+env = { HF_HOME = "/data" }
+[[jobs]]
+name = "one"
+model = "gbt"
+mode = "realistic"
+dataset = "processed"
+allowed_hosts = ["pi", "desk"]
+"""
+
+
+def kept_plan(fleet: Fleet, caplog: pytest.LogCaptureFixture) -> bool:
+    """Start again; true when the plan was taken as it was kept."""
+    caplog.clear()
+    with caplog.at_level(logging.INFO):
+        fleet.start()
+    return "as it was taken over, 1 job" in caplog.text
+
+
+def test_a_restart_takes_the_plan_as_it_was_kept(
+    fleet: Fleet, caplog: pytest.LogCaptureFixture
+) -> None:
+    fleet.plan.write_text(RICH)
+    fleet.start()
+    fleet.push(b"data")
+    read = fleet.reload()
+    plan, jobs = fleet.service.plan, fleet.jobs()
+    assert kept_plan(fleet, caplog)
+    assert (fleet.service.plan, fleet.jobs()) == (plan, jobs)
+    assert all(f"manifest {fleet.plan}: {note}" in caplog.text for note in read.notes)
+    assert read.notes, "a job that names a host which never asked"
+    assert not fleet.reload().changed
+    assert (fleet.folder / "plan.kept").stat().st_mode & 0o777 == 0o600
+
+
+def test_a_kept_plan_is_no_plan_once_anything_it_was_made_from_has_changed(
+    fleet: Fleet, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fleet.start()
+    fleet.push(b"data")
+    fleet.reload()
+    (job,) = fleet.jobs()
+    kept = fleet.folder / "plan.kept"
+    needs_no_data = fleet.queue._class_of(type(job.needs)(model="gbt"))
+
+    def damage() -> None:
+        kept.write_bytes(kept.read_bytes().replace(b"processed", b"Processed"))
+
+    for change in (
+        lambda: fleet.plan.write_text(PLAN + "priority = 5\n"),
+        lambda: fleet.push(b"more", "another"),
+        lambda: fleet.push(b"data", hosts=["desk"]),
+        lambda: fleet.queue.db.run("mark_removed", job_id=job.job_id),
+        lambda: fleet.queue.db.run("class_job", job_id=job.job_id, class_id=needs_no_data),
+        lambda: fleet.queue._conn.execute("UPDATE jobs SET name = 'other'"),
+        lambda: monkeypatch.setattr("training.fleet.kept_plan._sources", lambda: ["newer"]),
+        damage,
+        lambda: kept.write_bytes(b""),
+        kept.unlink,
+    ):
+        assert kept_plan(fleet, caplog), "while nothing has changed"
+        change()
+        assert not kept_plan(fleet, caplog)
+        assert [each.name for each in fleet.jobs()] == ["one"]
+    assert fleet.jobs()[0].priority == 5
+
+
+def test_a_start_whose_file_is_wrong_by_now_takes_no_kept_plan(fleet: Fleet) -> None:
+    fleet.start()
+    fleet.push(b"data")
+    fleet.reload()
+    fleet.plan.write_text(PLAN + "prority = 5\n")
+    with pytest.raises(Refusal, match="prority"):
+        fleet.start()
 
 
 def test_a_name_that_nobody_knew_at_the_start_is_said_and_entered_by_a_reload(fleet: Fleet) -> None:

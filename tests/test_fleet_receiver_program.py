@@ -327,6 +327,7 @@ def test_what_was_acknowledged_survives_kill_9_and_the_index_is_mended(
         process.kill()
     index = tmp_path / "models" / "index.jsonl"
     index.write_text('{"artifact_id": "torn')
+    assert (tmp_path / "jobs.db.plan").exists(), "which spares the next start a long plan"
     with started(plan) as (process, url):
         client = FleetClient(url, "pi", tries=1)
         assert client.job("one")["job"]["status"] == "completed"

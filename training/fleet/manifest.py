@@ -85,13 +85,20 @@ def load_manifest(
     Without ``datasets`` nobody can say which data sets there are, and those that are named stay as they are written.
     """
     path = Path(path)
+    return parse_manifest(
+        read_manifest(path),
+        path=path,
+        describer=describer or default_describer(),
+        datasets=datasets,
+    )
+
+
+def read_manifest(path: Path) -> str:
+    """The file's text; raises :class:`ManifestError`."""
     try:
-        source = read_source(path)
+        return read_source(path)
     except UnreadableError as error:
         raise ManifestError(_located([error.problem], path, "")) from None
-    return parse_manifest(
-        source, path=path, describer=describer or default_describer(), datasets=datasets
-    )
 
 
 def parse_manifest(

@@ -8,6 +8,7 @@ standard library's ``queue``.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -66,6 +67,14 @@ class Synced:
     counts: dict[str, int]
     edits: list[Edit]
     cancelled: int  # jobs of the plan that stay so
+
+
+@dataclass(frozen=True, slots=True)
+class PlanJobs:
+    """The jobs of the last plan: how many, and a digest of all that a plan may change of them."""
+
+    count: int
+    digest: str
 
 
 class JobQueue(Healing):
@@ -130,6 +139,12 @@ class JobQueue(Healing):
         for kind, word in ((Kind.RENAME, "renamed"), (Kind.REVIVED, "revived")):
             counts[word] = sum(edit.kind is kind for edit in found)
         return Synced(counts, found, len(cancelled))
+
+    def plan_jobs(self) -> PlanJobs:
+        """Return what :meth:`sync` left: by an equal digest, the same jobs would change nothing."""
+        jobs = sorted(map(tuple, self.db.all("plan_texts")))
+        unclassed = len(self.db.all("unclassed"))
+        return PlanJobs(len(jobs), hashlib.sha256(ascii((jobs, unclassed)).encode()).hexdigest())
 
     def _sync_one(self, spec: dict[str, Any], known: Row | None = None) -> tuple[str, list[Edit]]:
         """``known`` is the job's row, where it was read already."""

@@ -25,6 +25,7 @@ from training.fleet.database import Database, DatabaseError, DatabaseLost, Write
 from training.fleet.database_sqlite import SqliteDatabase
 from training.fleet.datasets.shelf import DatasetShelf
 from training.fleet.describe import ProcessDescriber
+from training.fleet.kept_plan import kept_beside
 from training.fleet.policy import Policy
 from training.fleet.policy_options import page, policy_of, setting
 from training.fleet.protocol import Refusal, ReloadReply
@@ -114,7 +115,9 @@ def serve(args: argparse.Namespace) -> int:
         audit = AuditLog(queue.db, clock)
         shelf = DatasetShelf(args.datasets_dir or args.models_dir.with_name("datasets"))
         describer = ProcessDescriber()
-        reloader = Reloader(args.manifest, service, writer, describer, audit, shelf)
+        reloader = Reloader(
+            args.manifest, service, writer, describer, audit, shelf, kept_beside(args.db)
+        )
         _load(reloader)
         settings = Settings(
             operator_token=os.environ.get(TOKEN_VARIABLE) or None,

@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -20,9 +21,18 @@ from training.fleet.datasets.shelf import DatasetShelf
 from training.fleet.describe import Describer, describe_command
 from training.fleet.edits import sentence
 from training.fleet.job import Needs
-from training.fleet.manifest import JobSpec, Manifest, ManifestError, load_manifest
+from training.fleet.kept_plan import keep, kept, origin
+from training.fleet.manifest import (
+    JobSpec,
+    Manifest,
+    ManifestError,
+    parse_manifest,
+    read_manifest,
+)
 from training.fleet.plans.notes import notes
+from training.fleet.printable import counted
 from training.fleet.protocol import Refusal, ReloadReply, Slug
+from training.fleet.queue import PlanJobs
 from training.fleet.roster import Plan
 from training.fleet.service import Service
 from training.fleet.storage.errors import StoreError
@@ -41,11 +51,13 @@ class Reloader:
     describer: Describer
     audit: AuditLog
     shelf: DatasetShelf | None = None  # None: the plan may name data sets by their ids alone
+    kept: Path | None = None  # where the plan is kept for the next start
 
     def __call__(self, who: str, *, starting: bool = False) -> ReloadReply:
         """Raises Refusal(bad_manifest) with every mistake. The audit names ``who`` when something changed.
 
-        ``starting`` looks up no data set anew that a reload has looked up, so that a restart changes nothing.
+        ``starting`` looks up no data set anew that a reload has looked up, so that a restart changes nothing; and
+        while all that the plan was made from is what it was, the plan is taken as it was kept.
         """
         try:
             known = Catalogue() if self.shelf is None else self.shelf.catalogue()
@@ -53,7 +65,12 @@ class Reloader:
             references = References(known.ids, known.names, remembered, starting)
             sets = () if self.shelf is None else self.shelf.sets()
             recorded = {each.dataset_id: each.about.hosts for each in sets if each.about.hosts}
-            jobs, plan = load_plan(self.path, self.describer, references, recorded)
+            source = read_manifest(self.path)
+            here = None if self.shelf is None else known.ids
+            made_from = partial(origin, source, known, recorded)
+            if starting and (taken := self._as_kept(made_from, remembered, here)) is not None:
+                return taken
+            jobs, plan = load_plan(self.path, self.describer, references, recorded, source)
         except StoreError as error:
             raise Refusal(Slug.UNAVAILABLE, str(error)) from error
         except ManifestError as error:
@@ -61,9 +78,11 @@ class Reloader:
             raise Refusal(
                 Slug.BAD_MANIFEST, f"the manifest was not taken: {error}", mistakes=mistakes
             ) from None
-        here = None if self.shelf is None else known.ids
         counts = self.writer.submit(lambda: self._apply(jobs, plan, here, who)).result()
-        for name, dataset_id in references.moved().items():
+        moved = references.moved()
+        if self.kept is not None and not moved:  # of what has moved every start shall speak
+            keep(self.kept, made_from(plan.dataset_names, self._jobs().digest), plan)
+        for name, dataset_id in moved.items():
             ids = (dataset_id[:12], references.found[name][:12])
             logger.warning("data set %s is %s by now; until a reload the plan has %s", name, *ids)
         logger.info(
@@ -80,6 +99,30 @@ class Reloader:
             logger.info("%s", sentence(msgspec.to_builtins(edit)))
         saved_at, now = self._saved_at(), self.service.queue.clock.now()
         return msgspec.structs.replace(counts, file=str(self.path), saved_at=saved_at, now=now)
+
+    def _jobs(self) -> PlanJobs:
+        return self.writer.submit(self.service.queue.plan_jobs).result()
+
+    def _as_kept(
+        self,
+        made_from: Callable[[Mapping[str, str], str], str],
+        remembered: Mapping[str, str],
+        here: frozenset[str] | None,
+    ) -> ReloadReply | None:
+        """Make the plan that was kept the plan, if nothing has changed since."""
+        if self.kept is None:
+            return None
+        jobs = self._jobs()
+        plan = kept(self.kept, made_from(remembered, jobs.digest))
+        if plan is None:
+            return None
+        if here is not None:
+            self.service.datasets_here(here)
+        same = self.service.resume(plan, jobs.count)
+        logger.info("manifest %s: as it was taken over, %s", self.path, counted(jobs.count, "jobs"))
+        for note in same.notes:
+            logger.warning("manifest %s: %s", self.path, note)
+        return same
 
     def _saved_at(self) -> float | None:
         with contextlib.suppress(OSError):
@@ -103,12 +146,15 @@ def load_plan(
     describer: Describer,
     datasets: References,
     recorded: Mapping[str, Sequence[str]] = MappingProxyType({}),
+    source: str | None = None,
 ) -> tuple[list[dict[str, Any]], Plan]:
     """The manifest as job dicts and as the service's plan; raises ManifestError.
 
-    Jobs of which nobody can say on which data set they train have no id, and are left out.
+    Jobs of which nobody can say on which data set they train have no id, and are left out. ``source`` is the file's
+    text, where it was read already.
     """
-    manifest = load_manifest(path, describer=describer, datasets=datasets)
+    text = read_manifest(path) if source is None else source
+    manifest = parse_manifest(text, path=path, describer=describer, datasets=datasets)
     jobs = []
     there = [job for job in manifest.jobs if unknown(job.dataset) is None]
     for job in there:

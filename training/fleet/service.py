@@ -832,9 +832,6 @@ class Service:
         self.queue.keep_plan_datasets(plan.dataset_names)
         hosts = host_edits(before.hosts, plan.hosts, self.queue.held()) if known else []
         trainers = trainer_edits(before.trainers, plan.trainers) if known else []
-        notes = list(plan.notes)
-        notes += [f"host {name}: {said}" for name, said in self.roster.never_asked().items()]
-        notes += [f"data set {name}: {said}" for name, said in self.missing_datasets().items()]
         counts, told = synced.counts, first([*synced.edits, *hosts, *trainers])
         return ReloadReply(
             inserted=counts["inserted"],
@@ -846,9 +843,22 @@ class Service:
             hosts=len(hosts),
             trainers=len(trainers),
             cancelled=synced.cancelled,
-            notes=notes,
+            notes=self._notes(),
             edits=msgspec.convert([asdict(edit) for edit in told], list[EditView]),
         )
+
+    def resume(self, plan: Plan, jobs: int) -> ReloadReply:
+        """Go on with the plan after a restart: these jobs of it are in the queue as they were left."""
+        self.roster.plan, self._planned = plan, True
+        return ReloadReply(inserted=0, updated=0, unchanged=jobs, removed=0, notes=self._notes())
+
+    def _notes(self) -> list[str]:
+        """Return what the plan says without being wrong, and hardly means."""
+        notes = list(self.plan.notes)
+        notes += [f"host {name}: {said}" for name, said in self.roster.never_asked().items()]
+        return notes + [
+            f"data set {name}: {said}" for name, said in self.missing_datasets().items()
+        ]
 
     def datasets_here(self, here: frozenset[str]) -> None:
         """These data sets can be given to hosts from now on, and no others: jobs that need another one wait."""
