@@ -5,6 +5,7 @@ The first byte chooses the call; the rest is its body.
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,6 @@ WORDS = (
     b'"trainer_digests":{', b'"exit_code":', b'"reason":"worker_shutdown"', b'"record":{"seconds":', b'"artifact_id":',
     b'"spec_hash":"', b'"error":"', b'"session_id":"0000000001-a"', b'"instance_id":"i"', b'"request_id":"r"',
 )  # fmt: skip
-_LIFE = 5_000  # calls until the queue is made anew: it remembers hosts
 
 
 class _Undo(Exception):  # noqa: N818 - no error at all
@@ -49,41 +49,50 @@ class _Shelf:
         return None
 
 
+class _Stopped:
+    """A clock that stands still, so that pi falls silent in no run, however long."""
+
+    def now(self) -> float:
+        return 1_700_000_000.0
+
+    monotonic = awake = now
+
+
 class _World:
-    """Two jobs: one claimed by host pi, one pending."""
+    """Two jobs: one claimed by installation ``i`` of host pi, one pending.
+
+    What a service remembers of its hosts is no part of the database: each call has one that has just started.
+    """
 
     def __init__(self) -> None:
         self.folder = scratch.folder("wire")
-        self.queue = JobQueue(Path(self.folder.name) / "jobs.db")
+        self.queue = JobQueue(Path(self.folder.name) / "jobs.db", clock=_Stopped())
         self.queue.sync_from_manifest([_job("one"), _job("two")])
-        self.service = Service(self.queue, _Shelf())
-        self.views = Views(self.queue.db, self.service)
-        self.left = _LIFE
+        first = wire.ClaimRequest(host_id="pi", instance_id="i", session_id="0000000001-a")
         with self.queue.db.transaction():
-            grant = self.service.claim(wire.ClaimRequest(host_id="pi", session_id="0000000001-a"))
+            grant = self._service().claim(first)
         assert grant.job_id is not None
         assert grant.claim_id is not None
         self.job_id, self.claim_id = grant.job_id, grant.claim_id
 
-    def close(self) -> None:
-        self.queue.close()
-        self.folder.cleanup()
+    def _service(self) -> Service:
+        return Service(self.queue, _Shelf())
 
     def call(self, message: Any) -> None:
-        job_id = self.job_id
+        job_id, service = self.job_id, self._service()
         replies: list[Any]
         match message:
             case wire.ClaimRequest():
-                replies = [self.service.claim(message)]
+                replies = [service.claim(message)]
             case wire.HeartbeatRequest():
-                replies = [self.service.heartbeat(job_id, message)]
+                replies = [service.heartbeat(job_id, message)]
             case wire.CompleteRequest():
-                replies = [self.service.complete(job_id, message)]
+                replies = [service.complete(job_id, message)]
             case wire.FailRequest():
-                replies = [self.service.fail(job_id, message)]
+                replies = [service.fail(job_id, message)]
             case _:
                 return
-        views = self.views
+        views = Views(self.queue.db, service)
         looks = [views.job(job_id), views.log(job_id), views.jobs(), views.workers()]
         for each in [*replies, *looks, views.explain(job_id)]:
             msgspec.json.encode(each)
@@ -99,12 +108,9 @@ def _job(name: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
-_world: _World | None = None
-
-
 def one_input(data: bytes) -> None:
     kind, body = KINDS[data[0] % len(KINDS)] if data else KINDS[0], data[1:]
-    world = _current()
+    world = _world()
     try:
         message = decoded(body.replace(b"CLAIM", world.claim_id.encode()), kind)
     except Refusal as refusal:
@@ -123,11 +129,6 @@ def one_input(data: bytes) -> None:
         raise AssertionError(f"the database refused what was let through: {error}") from error
 
 
-def _current() -> _World:
-    global _world
-    if _world is None or _world.left <= 0:
-        if _world is not None:
-            _world.close()
-        _world = _World()
-    _world.left -= 1
-    return _world
+@functools.cache
+def _world() -> _World:
+    return _World()

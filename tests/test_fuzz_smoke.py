@@ -17,6 +17,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from fuzz import TARGETS
 from fuzz.mutate import CORPUS, inputs
+from training.fleet.protocol import ClaimReply, ClaimRequest
+from training.fleet.service import Service
 
 RUNS = 3_000
 ROOT = Path(__file__).parents[1]
@@ -26,14 +28,43 @@ def target(name: str) -> Any:
     return importlib.import_module(f"fuzz.fuzz_{name}")
 
 
+_PLANTED: dict[str, tuple[str, Any]] = {
+    "renderer": ("training.fleet.commands.views.one_line", lambda text, *_: str(text)),
+    "wire": ("training.fleet.service.check_claim", lambda _request: None),
+    "index": ("training.fleet.storage.index.Index._cut_torn_line", lambda _self: 1 // 0),
+    "unpack": ("training.fleet.commands.bundle._check_sidecars", lambda *_: 1 // 0),
+    "manifest": ("training.fleet.plans.types.Mistake.__str__", lambda _self: "\x1b[2J"),
+}
+
+
 @pytest.mark.parametrize("name", TARGETS)
-def test_thousands_of_inputs(name: str) -> None:
+def test_thousands_of_inputs_then_a_planted_fault(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     fuzzed = target(name)
-    for data in itertools.islice(inputs(name, fuzzed.WORDS, seed=1), RUNS):
+    tried = list(itertools.islice(inputs(name, fuzzed.WORDS, seed=1), RUNS))
+    for data in tried:
         try:
             fuzzed.one_input(data)
         except Exception as error:
             raise AssertionError(f"{name} fails with {data!r}") from error
+    monkeypatch.setattr(*_PLANTED[name])
+    with pytest.raises(Exception):  # noqa: B017 - whatever it is, and whatever was tried before
+        all(fuzzed.one_input(data) is None for data in tried)
+
+
+def test_a_call_meets_nothing_that_an_earlier_one_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    claim, met = Service.claim, []
+
+    def claimed(service: Service, request: ClaimRequest) -> ClaimReply:
+        met.append([(host.name, host.session_id) for host in service.known_hosts()])
+        return claim(service, request)
+
+    monkeypatch.setattr(Service, "claim", claimed)
+    for host in ("pi", "new", "pi"):
+        call = b'\0{"host_id": "%b", "instance_id": "i", "session_id": "0000000009-z"}'
+        target("wire").one_input(call % host.encode())
+    assert met == [[("pi", "0000000001-a")]] * 3
 
 
 def test_the_same_seed_makes_the_same_inputs() -> None:
@@ -47,26 +78,6 @@ def test_the_same_seed_makes_the_same_inputs() -> None:
 def test_every_target_has_a_file_and_every_file_is_a_target() -> None:
     files = {path.stem.removeprefix("fuzz_") for path in (ROOT / "fuzz").glob("fuzz_*.py")}
     assert files == set(TARGETS)
-
-
-@pytest.mark.parametrize(
-    ("name", "where", "broken"),
-    [
-        ("renderer", "training.fleet.commands.views.one_line", lambda text, *_: str(text)),
-        ("wire", "training.fleet.service.check_claim", lambda _request: None),
-        ("index", "training.fleet.storage.index.Index._cut_torn_line", lambda _self: 1 // 0),
-        ("unpack", "training.fleet.commands.bundle._check_sidecars", lambda *_: 1 // 0),
-        ("manifest", "training.fleet.plans.types.Mistake.__str__", lambda _self: "\x1b[2J"),
-    ],
-)
-def test_each_target_sees_a_planted_fault(
-    name: str, where: str, broken: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    fuzzed = target(name)
-    monkeypatch.setattr(where, broken)
-    tried = itertools.islice(inputs(name, fuzzed.WORDS, seed=1), 2000)
-    with pytest.raises(Exception):  # noqa: B017 - whatever it is
-        all(fuzzed.one_input(data) is None for data in tried)
 
 
 def test_whole_bundles_get_beyond_their_headers(monkeypatch: pytest.MonkeyPatch) -> None:
