@@ -60,6 +60,7 @@ def test_a_call_meets_nothing_that_an_earlier_one_left(monkeypatch: pytest.Monke
         met.append([(host.name, host.session_id) for host in service.known_hosts()])
         return claim(service, request)
 
+    target("wire").one_input(b"")  # makes the world, with a claim of its own
     monkeypatch.setattr(Service, "claim", claimed)
     for host in ("pi", "new", "pi"):
         call = b'\0{"host_id": "%b", "instance_id": "i", "session_id": "0000000009-z"}'
