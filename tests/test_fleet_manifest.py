@@ -561,6 +561,34 @@ def test_a_trainer_that_never_ends_its_answer_is_ended(command, message, monkeyp
         ProcessDescriber()(command)
 
 
+KILLS_ITS_LAUNCHER = """
+import os, pathlib, subprocess, sys
+argv = [sys.executable, "-c", "import threading; threading.Event().wait()"]
+other = subprocess.Popen(argv, start_new_session=True)
+print('{"describe_version": 1, "program": "own", "digest": "", "models": {}}', flush=True)
+pathlib.Path(sys.argv[1]).write_text(f"{os.getpid()} {other.pid}")
+os.kill(os.getppid(), 9)
+os.closerange(0, 3)
+other.wait()
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="orphans are adopted on Linux only")
+def test_an_asked_trainer_that_ends_its_launcher_has_not_answered_and_leaves_nothing(tmp_path):
+    numbers = tmp_path / "numbers"
+    with pytest.raises(DescribeError, match="was lost sight of"):
+        ProcessDescriber()(["python", "-c", KILLS_ITS_LAUNCHER, str(numbers)])
+    assert not [each for each in numbers.read_text().split() if runs(int(each))]
+
+
+def runs(number):
+    """A zombie that nobody has waited for yet runs no more."""
+    try:
+        return "\nState:\tZ" not in Path(f"/proc/{number}/status").read_text()
+    except OSError:
+        return False
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="orphans are adopted on Linux only")
 @pytest.mark.parametrize("how", ["hang", "end"])
 def test_nothing_that_an_asked_trainer_started_outlives_the_question(how, tmp_path, monkeypatch):

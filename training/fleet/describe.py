@@ -8,6 +8,7 @@ machine that may have neither torch nor NumPy.
 from __future__ import annotations
 
 import json
+import logging
 import math
 import os
 import sys
@@ -21,8 +22,17 @@ from typing import Any, Protocol
 
 from training.contract import ARGUMENTS, PROGRAM, SELF_SUPERVISED_PROGRAM
 from training.fleet.checkout import ROOT
+from training.fleet.ended import EndKind
 from training.fleet.printable import printable
-from training.fleet.supervise import CommandSpec, LocalProcess, LocalRunner, SpawnFailedError
+from training.fleet.supervise import (
+    STATE_VARIABLE,
+    CommandSpec,
+    LocalProcess,
+    LocalRunner,
+    SpawnFailedError,
+)
+
+logger = logging.getLogger(__name__)
 
 DESCRIBE_VERSION = 1
 DESCRIBE_TIMEOUT_S = 60.0
@@ -176,10 +186,11 @@ def _run(command: Sequence[str], stopped: threading.Event) -> bytes:
     environment = {k: v for k, v in os.environ.items() if not k.startswith("CIS490_")}
     with tempfile.TemporaryDirectory(prefix="cis490-describe-") as folder:
         output, errors = Path(folder, "output"), Path(folder, "errors")
+        environment[STATE_VARIABLE] = folder  # by which what has lost its launcher is found
         spec = CommandSpec(
             argv, ROOT, environment, output, errors=errors, file_bytes=FLOOD_BYTES_MAX
         )
-        runner = LocalRunner()
+        runner = LocalRunner(Path(folder))
         try:
             code = _code(runner.start(spec), spec, name, stopped)
         except (SpawnFailedError, ValueError) as error:
@@ -205,6 +216,14 @@ def _code(process: LocalProcess, spec: CommandSpec, name: str, stopped: threadin
                     f"`{name}` printed more than 1 MiB{where}; a description is one JSON object"
                 )
         if ended is not None:
+            if ended.kind is EndKind.LOST:
+                raise DescribeError(
+                    f"`{name}` was lost sight of: it, or somebody, ended its launcher"
+                )
+            if ended.left:
+                logger.warning(
+                    "%d processes that `%s` started cannot be ended", ended.left, printable(name)
+                )
             return ended.code if ended.code is not None else -(ended.signal or 0)
         if stopped.is_set():
             raise DescribeError(f"`{name}` was stopped with the program that asked it")
