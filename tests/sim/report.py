@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import multiprocessing
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -78,7 +78,7 @@ class Report:
         yield "no promise was broken" if self.good else "FAILED"
 
 
-def run_many(seeds: Iterable[int], jobs: int = 1) -> Iterator[Verdict]:
+def run_many(seeds: Iterable[int], jobs: int = 1) -> Generator[Verdict, None, None]:
     """Verdicts in the order of the seeds, from ``jobs`` processes."""
     if jobs <= 1:
         yield from map(run_seed, seeds)
