@@ -31,7 +31,7 @@ class Death(NamedTuple):
 
 class SickHostsAreTakenOut(WorkerChecker):
     """A host on which different jobs die at once, one after the other, is taken out and gets nothing until it is
-    released; none of these deaths counts, and no other does not."""
+    released; none of these deaths counts, and no other does not. One that says it is well again is let in at once."""
 
     def __init__(self, world: World, policy: Policy) -> None:
         super().__init__(world)
@@ -57,6 +57,14 @@ class SickHostsAreTakenOut(WorkerChecker):
             self._row.pop(seen.call.message.host_id, None)
         elif seen.call.name == "fail":
             self._failed(seen)
+        elif seen.call.name == "claim":
+            self._asked(seen)
+
+    def _asked(self, seen: Observation) -> None:
+        host, well = seen.call.message.host_id, seen.call.message.capability.get("healthy", True)
+        sent_away = (seen.result.reason or "").startswith("this host is ")
+        ill = seen.after.out.get(host) == "self_test"
+        self.demand(not (well and sent_away and ill), f"{host} is well again and stays out")
 
     def _failed(self, seen: Observation) -> None:
         message = seen.call.message

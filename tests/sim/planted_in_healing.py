@@ -73,14 +73,14 @@ HEALING_BUGS = (
         "end_quarantine",
         "WHERE host = :host AND ended_at IS NULL",
         "WHERE host = :host AND ended_at IS NOT NULL",
-        seed=3,
+        seed=21,
     ),
     Mutant(
         "a host that is well again stays out",
         Healing.checked_in,
         'self.release(host, "a healthy report")',
         "return out",
-        seed=21,
+        seed=19,
     ),
     # ── jobs that crash hosts ───────────────────────────────────────────────────────────────
     Mutant(
