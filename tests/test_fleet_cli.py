@@ -18,6 +18,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import pytest
+import typer
 import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
@@ -26,10 +27,11 @@ from training.fleet import bundles, cli
 from training.fleet.calls.transport import Response, TransportError
 from training.fleet.client import FleetClient
 from training.fleet.commands import bundle as cli_bundle
+from training.fleet.commands import complete as cli_complete
 from training.fleet.commands import status as cli_status
 from training.fleet.commands import views as cli_views
 from training.fleet.commands.bundle import BundleRefused, allowed_names, unpack
-from training.fleet.commands.world import World, meter
+from training.fleet.commands.world import CannotError, World, meter
 from training.fleet.printable import json_text, one_line, printable, printable_lines
 from training.fleet.work.bundle import pack
 
@@ -1056,6 +1058,46 @@ def test_the_shell_completes_names_of_jobs_and_hosts(run, typed, offered, monkey
         with contextlib.suppress(SystemExit):
             run()
         assert capsys.readouterr().out.split() == (offered if answers else [])
+
+
+def test_a_name_that_a_shell_would_run_is_not_offered(run, monkeypatch, capsys):
+    """One shell evaluates what it is offered, the others paste it into the line."""
+    fine = ["größe-1", "a.b_c:d/e@f+g,h", "1"]
+    for name in (
+        *fine,
+        "two words",
+        r"x\$(touch owned)",
+        r"x\`touch owned`",
+        'a"b',
+        "a'b",
+        "-all",
+        "=ls",
+        "a;b",
+        "a*",
+        "~root",
+        "a\nb",
+    ):
+        run.receiver.views[name] = view(name, "pending", 4)
+    monkeypatch.setenv("_CIS490_JOBS_COMPLETE", "complete_zsh")
+    monkeypatch.setenv("_TYPER_COMPLETE_ARGS", "cis490-jobs show ")
+    with contextlib.suppress(SystemExit):
+        run()
+    offered = re.findall(r'"([^"]*)"', capsys.readouterr().out.replace(r"\\:", ":"))
+    usual = ["cnn-oracle", "gbt-oracle", "gbt-realistic", "mlp-oracle"]
+    assert sorted(offered) == sorted([*usual, *fine])
+
+
+def test_the_shell_waits_two_seconds_for_a_receiver_that_says_nothing(monkeypatch):
+    asked = []
+
+    def dial(url: str, token: str | None, **how: Any) -> FleetClient:
+        asked.append(how)
+        raise CannotError("nobody there")
+
+    monkeypatch.setattr(cli_complete, "connect", dial)
+    context = typer.Context(typer.main.get_command(cli.app), obj=World(connect=dial))
+    assert cli_complete.hosts(context, "") == []
+    assert asked == [{"patience_s": 2.0}]
 
 
 def test_progress_without_a_terminal_is_a_line_now_and_then():

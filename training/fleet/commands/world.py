@@ -40,11 +40,18 @@ RECEIVERS_TLS_DIR = Path("/var/lib/cis490/tls")
 TRIED_OUT_TLS_DIR = Path("var/tls")  # of a receiver that was started in a checkout with --db var/…
 
 
-def connect(url: str, token: str | None) -> FleetClient:
-    """A client that tries once: a person is waiting, and an error says what to do."""
+def connect(url: str, token: str | None, *, patience_s: float | None = None) -> FleetClient:
+    """A client that tries once: a person is waiting, and an error says what to do. ``patience_s`` bounds an answer."""
     credentials = find_credentials(os.environ) if url.startswith("https:") else None
     tls = None if credentials is None else credentials.context()
-    client = FleetClient(url, operator_token=token, tls=tls, tries=1, timeout_s=15.0, answer_s=45.0)
+    client = FleetClient(
+        url,
+        operator_token=token,
+        tls=tls,
+        tries=1,
+        timeout_s=patience_s or 15.0,
+        answer_s=patience_s or 45.0,
+    )
     if credentials is not None:
         # The command itself says what is wrong, if anything is; renewal may wait for the next one.
         with suppress(ClientError, CredentialsError, OSError):
