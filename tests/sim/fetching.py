@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from sim.world import Timer, World
+from training.contract import job_identity
 from training.fleet.job import EndReason
 from training.fleet.work import types as t
 from training.fleet.work.outcome import Failure
@@ -18,10 +19,15 @@ _TROUBLE = (
 
 
 def with_data_sets(simulation: Any) -> None:
-    """For ``run_seed(prepare=…)``: every other job names a data set, under the id it has."""
+    """For ``run_seed(prepare=…)``: every other job names a data set, and has its id and its fate for that."""
     scenario = simulation.scenario
+    fates = (scenario.work_s, scenario.illness.poison_s, scenario.illness.appetite)
     for job in [*scenario.jobs, *scenario.later_jobs][::2]:
-        job["dataset"] = "d" * 64
+        before, job["dataset"] = job["job_id"], "d" * 64
+        job["job_id"] = job_identity(job)
+        for fate in fates:
+            if before in fate:
+                fate[job["job_id"]] = fate.pop(before)
 
 
 class Fetch:
