@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gzip
 import json
 import os
 import re
@@ -17,10 +18,12 @@ from pathlib import Path
 
 import pytest
 from builders import a_capability
+from torture.scenes import GOLDEN
 
 from training.clock import SystemClock
 from training.fleet.calls.answers import ClientError
 from training.fleet.client import FleetClient, Grant, NoWork, Refused
+from training.fleet.database import id_of
 from training.fleet.database_sqlite import SqliteDatabase
 from training.fleet.receiver import main
 from training.fleet.store import ArtifactStore
@@ -310,6 +313,28 @@ def test_a_receiver_that_is_refused_a_store_leaves_no_database(
     assert code == 1
     assert str(wrong) in said
     assert not wrong.parent.exists()
+
+
+@pytest.mark.parametrize("version", [1, 3])
+def test_an_older_database_of_another_fleet_is_refused_as_it_is(
+    plan: Path, capsys: pytest.CaptureFixture[str], version: int
+) -> None:
+    db = plan.with_name("jobs.db")
+    if version == 1:
+        db.write_bytes(gzip.decompress(GOLDEN.read_bytes()))
+        theirs = "one of an older program"
+    else:
+        database = SqliteDatabase(db)
+        theirs = f"the database {id_of(database)[:12]}"
+        database.connection.execute(f"PRAGMA user_version = {version}")
+        database.close()
+    ArtifactStore(plan.parent / "models").mark("f" * 32)
+    before = db.read_bytes()
+    code, said = refused(capsys, arguments(plan))
+    assert code == 1
+    assert f"belongs to the database ffffffffffff…, and this is {theirs}" in said
+    assert db.read_bytes() == before
+    assert [each.name for each in sorted(plan.parent.glob("jobs.db*"))] == ["jobs.db"]
 
 
 def test_what_was_acknowledged_survives_kill_9_and_the_index_is_mended(

@@ -307,6 +307,21 @@ class SqliteDatabase:
             return
 
 
+def named_in(path: Path) -> str | None:
+    """Return the id in a file of this version or an older one, which stays as it is: "" where it has none yet, None
+    where nothing can be said, and opening it will say why."""
+    with (
+        contextlib.suppress(sqlite3.Error),
+        closing(sqlite3.connect(_read_only_uri(path), uri=True)) as connection,
+    ):
+        if not 0 < connection.execute("PRAGMA user_version").fetchone()[0] <= SCHEMA_VERSION:
+            return None
+        if not connection.execute("PRAGMA table_info(identity)").fetchall():
+            return ""
+        return str(connection.execute(statements()["database_id"]).fetchone()[0])
+    return None
+
+
 def _identity(path: str) -> tuple[int, int] | None:
     """Device and inode, which a name may lose to another file."""
     with contextlib.suppress(OSError):

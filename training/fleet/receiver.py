@@ -22,7 +22,7 @@ from training.clock import Clock, SystemClock
 from training.fleet import logs
 from training.fleet.catalogue import index_rows
 from training.fleet.database import Database, DatabaseError, DatabaseLost, Writer
-from training.fleet.database_sqlite import SqliteDatabase
+from training.fleet.database_sqlite import SqliteDatabase, named_in
 from training.fleet.datasets.shelf import DatasetShelf
 from training.fleet.describe import ProcessDescriber
 from training.fleet.kept_plan import kept_beside
@@ -98,6 +98,8 @@ def serve(args: argparse.Namespace) -> int:
         if _is_new(args.db):  # what is refused leaves no database behind
             _forget_nothing(args.db, store)
             _belong_to_nobody(args.db, store)
+        else:  # an older one is brought up to date when it is opened: not another fleet's
+            _belong_to(args.db, store)
         queue, reader = _open_database(args.db, policy_of(args.policy), stack)
         _own(store, queue, args.db, new_store=args.new_store)
         lost: list[DatabaseLost] = []
@@ -197,13 +199,29 @@ def _is_new(db: Path) -> bool:
 
 def _belong_to_nobody(db: Path, store: ArtifactStore) -> None:
     """A new database makes a store its own only if no other one did."""
-    try:
-        marked = store.marked()
-    except StoreError as error:
-        raise StartError(str(error)) from error
+    marked = _marked(store)
     if marked is not None:
         words = f"the store {store.root} belongs to the database {marked[:12]}…, and there is none at {db} yet"
         raise StartError(_another_store(words, store))
+
+
+def _belong_to(db: Path, store: ArtifactStore) -> None:
+    """Refuse another fleet's database while it is as it was."""
+    own, marked = named_in(db), _marked(store)
+    if own is not None and marked not in (None, own):
+        raise _anothers(store, str(marked), own, db)
+
+
+def _anothers(store: ArtifactStore, marked: str, own: str, db: Path) -> StartError:
+    words = another_database(store.root, marked, own)
+    return StartError(_another_store(f"{words} ({db})", store))
+
+
+def _marked(store: ArtifactStore) -> str | None:
+    try:
+        return store.marked()
+    except StoreError as error:
+        raise StartError(str(error)) from error
 
 
 def _own(store: ArtifactStore, queue: JobQueue, db: Path, *, new_store: bool = False) -> None:
@@ -221,8 +239,7 @@ def _own(store: ArtifactStore, queue: JobQueue, db: Path, *, new_store: bool = F
     except (DatabaseError, StoreError) as error:
         raise StartError(str(error)) from error
     if marked not in (None, own):
-        words = f"{another_database(store.root, str(marked), own)} ({db})"
-        raise StartError(_another_store(words, store))
+        raise _anothers(store, str(marked), own, db)
 
 
 def _another_store(words: str, store: ArtifactStore) -> str:

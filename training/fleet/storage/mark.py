@@ -45,4 +45,5 @@ def write_mark(fs: Fs, root: Path, temporary: Path, database_id: str) -> None:
 
 def another_database(root: Path, marked: str, database: str) -> str:
     """The sentence when a store is marked with another database's id, without the remedy for this program."""
-    return f"the store {root} belongs to the database {marked[:12]}…, and this is the database {database[:12]}…"
+    this = f"the database {database[:12]}…" if database else "one of an older program"
+    return f"the store {root} belongs to the database {marked[:12]}…, and this is {this}"
