@@ -38,7 +38,7 @@ RECEIVER_BUGS = (
         policy.may_adopt,
         "and attempt.end_reason is EndReason.HOST_LOST",
         "and not attempt.live",
-        seed=57,
+        seed=107,
         also=Mutant(
             "",
             "readopt_attempt",
@@ -118,7 +118,7 @@ RECEIVER_BUGS = (
         Line.ask,
         "began_before = older(session, self.current)",
         "began_before = False",
-        seed=13,
+        seed=171,
     ),
     Mutant(
         "a session that was succeeded takes over again",
@@ -201,7 +201,7 @@ RECEIVER_BUGS = (
         policy._end_of_budget,
         "exit_code in FINAL_EXITS",
         "False",
-        seed=16,
+        seed=186,
     ),
     Mutant(
         "one budget for both",
