@@ -5,8 +5,8 @@ PY := $(VENV)/bin/python
 SEED ?=
 SEEDS ?= 200
 WINE ?= wine
-WINDOWS_TESTS := on_windows bundle capability cli client crash dataset dataset_fetch enrol install outbox outcome worker \
-  worker_health worker_state
+WINDOWS_TESTS := on_windows bundle capability cli client crash dataset dataset_fetch enrol install outbox outcome \
+  worker worker_health worker_state
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo demo-failure test check bench sim torture torture-inputs mutants windows lock sbom record-sample clean

@@ -17,8 +17,8 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 import numpy as np
 from sklearn.metrics import roc_auc_score
 
-from training.trainer.evaluate import Classes, Scored, evaluate, operating_point
-from training.trainer.resample import RankMeasure, bootstrap, draw_weights
+from training.trainer.evaluation.intervals import RankMeasure, bootstrap, draw_weights
+from training.trainer.evaluation.metrics import Classes, Scored, evaluate, operating_point
 
 BAR_S = 0.3
 ROUNDS = 3

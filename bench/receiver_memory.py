@@ -13,7 +13,7 @@ from claim import claim
 from receivers import CAPABILITY, Report, arguments, fill, jobd, latencies_ms, receiver, workplace
 from upload import make_bundle, upload
 
-from training.fleet.client import ClientError, FleetClient
+from training.fleet.client.client import ClientError, FleetClient
 
 
 def at_rest(report: Report, folder: Path, idle_s: float) -> float:

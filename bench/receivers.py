@@ -26,8 +26,8 @@ from pathlib import Path
 from typing import Any
 
 from training.contract import digest
-from training.fleet.database_sqlite import SqliteDatabase
-from training.fleet.queue import JobQueue
+from training.fleet.database.sqlite import SqliteDatabase
+from training.fleet.queue.jobs import JobQueue
 
 JOBD = "jobd==0.5.52"
 MIB = 1024**2
@@ -148,7 +148,7 @@ def receiver(folder: Path, *, synchronous: str = "FULL", plan: str = MANIFEST) -
     """
     (folder / "manifest.toml").write_text(plan)
     program = (
-        "from training.fleet.database_sqlite import SqliteDatabase as S; "
+        "from training.fleet.database.sqlite import SqliteDatabase as S; "
         f"S.__init__.__kwdefaults__['synchronous'] = {synchronous!r}; "
         "from training.fleet.receiver import main; raise SystemExit(main())"
     )

@@ -36,7 +36,7 @@ from receivers import (
     workplace,
 )
 
-from training.fleet.client import FleetClient
+from training.fleet.client.client import FleetClient
 
 NGINX = """
 daemon off; master_process off; pid {folder}/nginx.pid; error_log {folder}/nginx.log;

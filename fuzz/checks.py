@@ -5,7 +5,7 @@ from __future__ import annotations
 import unicodedata
 from functools import cache
 
-from training.fleet.printable import printable
+from training.printable import printable
 
 
 def shows_nothing_unseen(text: str, *, lines: bool = True) -> None:

@@ -9,8 +9,8 @@ import itertools
 from collections.abc import Iterator
 from pathlib import Path
 
-from training.fleet.storage.index import IndexRow
-from training.fleet.store import ArtifactStore
+from training.fleet.store.artifacts import ArtifactStore
+from training.fleet.store.index import IndexRow
 
 WORDS = (
     b"\n", b"\r\n", b"{", b"}", b'"', b'{"artifact_id":"', b"a" * 64, b'","model":"gbt","mode":"realistic"', b"null",

@@ -8,13 +8,13 @@ from pathlib import Path
 
 from fuzz import scratch
 from fuzz.checks import shows_nothing_unseen
-from training.fleet.describe import (
+from training.fleet.capability.describe import (
     DescribeError,
     Description,
     describe_command,
     parse_description,
 )
-from training.fleet.manifest import Manifest, ManifestError, load_manifest
+from training.fleet.manifest.load import Manifest, ManifestError, load_manifest
 from training.trainer import flags
 
 WORDS = (

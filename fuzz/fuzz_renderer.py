@@ -16,10 +16,10 @@ from typing import Any
 import typer.main
 
 from fuzz.checks import shows_nothing_unseen
-from training.fleet import cli
-from training.fleet.calls.transport import Response
-from training.fleet.client import FleetClient
-from training.fleet.commands.world import DEFAULT_URL, URL_VARIABLE, World
+from training.fleet.cli import program
+from training.fleet.cli.context import DEFAULT_URL, URL_VARIABLE, World
+from training.fleet.client.client import FleetClient
+from training.fleet.client.transport import Response
 
 NOW = 1_700_000_000.0
 _VIEW: dict[str, Any] = {
@@ -115,7 +115,7 @@ def one_input(data: bytes) -> None:
         environ={URL_VARIABLE: DEFAULT_URL},
         sleep=_never,
     )
-    cli.main([*argv], world=world)
+    program.main([*argv], world=world)
     shows_nothing_unseen(out.getvalue())
     shows_nothing_unseen(err.getvalue())
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import zstandard
 
 from fuzz import scratch
-from training.fleet.commands.bundle import BundleRefused, unpack
+from training.fleet.cli.models import BundleRefused, unpack
 
 ALLOWED = ("gbt_realistic.ckpt.json", "gbt_realistic.xgb.json", "gbt_realistic_train.json")
 WORDS = (

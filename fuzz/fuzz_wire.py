@@ -13,13 +13,13 @@ import msgspec
 
 from fuzz import scratch
 from training.contract import digest
-from training.fleet import protocol as wire
-from training.fleet.database import DatabaseError
-from training.fleet.protocol import Refusal
-from training.fleet.queue import JobQueue
-from training.fleet.service import Service
-from training.fleet.views import Views
-from training.fleet.web.problems import body_of, decoded
+from training.fleet.database.writer import DatabaseError
+from training.fleet.queue.jobs import JobQueue
+from training.fleet.receiver.http.problems import body_of, decoded
+from training.fleet.service.service import Service
+from training.fleet.service.views import Views
+from training.fleet.wire import messages as wire
+from training.fleet.wire.messages import Refusal
 
 KINDS: tuple[type[Any], ...] = (
     wire.ClaimRequest, wire.HeartbeatRequest, wire.CompleteRequest, wire.FailRequest, wire.ClaimRequest,

@@ -6,8 +6,8 @@ from typing import Any
 
 from fakes import EPOCH
 
-from training.fleet.job import Attempt, Host, Job, JobStatus, Needs
-from training.fleet.protocol import (
+from training.fleet.scheduling.job import Attempt, Host, Job, JobStatus, Needs
+from training.fleet.wire.messages import (
     ClaimRequest,
     CompleteRequest,
     FailRequest,

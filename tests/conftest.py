@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-from training.fleet.database_sqlite import SqliteDatabase
+from training.fleet.database.sqlite import SqliteDatabase
 
 settings.register_profile(
     "any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow]

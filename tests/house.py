@@ -66,12 +66,26 @@ def fleet(*names: str) -> str:
 # ── who may import whom ─────────────────────────────────────────────────────────────────────
 
 HEAVY = "torch xgboost numpy polars sklearn scipy pandas pyarrow"
-RECEIVER = fleet(
-    "queue choose ledger healing health roster rows database database_sqlite service screening views",
-    "store storage.index storage.errors storage.incoming datasets.shelf receiver web web.* reload catalogue policy",
-    "trust.admission trust.registry trust.access trust.quota trust.audit trust.membership trust.tls trust.authority",
-)
-WORKER = fleet("worker worker_state work work.* supervise supervise_* launcher capability*")
+
+# Each package of the fleet, and those of the fleet that it may import. An arrow runs down this list, never up.
+MAY_IMPORT = {
+    "scheduling": "",
+    "wire": "",
+    "database": "",
+    "process": "",
+    "client": "wire",
+    "capability": "process",
+    "queue": "scheduling database",
+    "store": "scheduling wire",
+    "manifest": "scheduling wire capability",
+    "service": "scheduling wire database queue store manifest capability",
+    "receiver": "scheduling wire database queue store manifest capability service",
+    "recovery": "scheduling wire database queue store manifest service",
+    "worker": "scheduling wire client capability process",
+    "install": "wire client capability worker",
+    "join": "wire client",
+    "cli": "scheduling wire client service recovery",
+}
 
 
 @dataclass(frozen=True)
@@ -84,37 +98,36 @@ class Fence:
     except_: str = ""
 
 
+def side_fences() -> Iterator[Fence]:
+    """One fence for each row of ``MAY_IMPORT``."""
+    for name, allowed in MAY_IMPORT.items():
+        others = [each for each in MAY_IMPORT if each not in {name, *allowed.split()}]
+        why = f"{name} knows {allowed.replace(' ', ', ') or 'neutral modules'} alone"
+        yield Fence(fleet(name, f"{name}.*"), fleet(*others), why)
+
+
 FENCES = (
+    *side_fences(),
     Fence("training.fleet*", HEAVY, "a Pi coordinates and drives trainers without any of them"),
     Fence(
         "training.fleet*",
-        "training.data training.trainer",
+        "training.data training.recording training.trainer",
         "trainers are commands to the fleet: arguments, exit code, files, lines on standard output",
     ),
-    Fence("training.trainer*", "training.fleet", "a trainer runs without a fleet"),
-    Fence("training.data*", "training.fleet training.trainer", "data knows nobody who uses it"),
+    Fence("training.trainer*", "training.fleet training.recording", "a trainer runs alone"),
+    Fence("training.data*", "training.fleet training.trainer training.recording", "data knows no user"),
+    Fence("training.recording*", "training.fleet training.trainer", "the recorder only writes episodes"),
+    Fence(fleet("scheduling.job"), "training", "nouns know no rule", "training.strict_json training.contract"),
+    Fence(fleet("scheduling.policy"), "training", "a decision knows nouns only",
+          fleet("scheduling.job") + " training.contract"),
+    Fence(fleet("scheduling.quarantine"), "training", "a decision knows nouns only",
+          fleet("scheduling.job scheduling.policy") + " training.contract"),
     Fence("training.clock", "training", "the clock stands below everything"),
-    Fence(fleet("job words"), "training msgspec", "nouns and words import nothing of ours", "training.strict_json"),
-    Fence(fleet("protocol"), "training", "the wire is made of words", fleet("words protocol_views")),
-    Fence(fleet("protocol_views"), "training", "the wire is made of words", fleet("words")),
-    Fence(fleet("routes"), "training", "the wire is made of words", fleet("words protocol")),
-    Fence(fleet("policy"), "training", "a decision knows nouns only", fleet("job") + " training.contract"),
-    Fence(fleet("health"), "training", "a decision knows nouns only", fleet("job policy") + " training.contract"),
-    Fence(
-        fleet("database database_sqlite rows queue choose ledger healing"),
-        fleet("service views receiver web protocol store"),
-        "the queue stands below those who use it, and is not bound to the wire",
-    ),
-    Fence(
-        fleet("service screening views roster"),
-        fleet("receiver web database_sqlite") + " starlette uvicorn sqlite3",
-        "calls know no HTTP and no dialect",
-    ),
-    Fence("training.fleet*", "sqlite3", "one adapter speaks to SQLite", fleet("database_sqlite")),
-    Fence(fleet("client calls.* cli commands.*"), RECEIVER, "clients know the protocol alone"),
-    Fence(WORKER, RECEIVER, "a worker knows the receiver by its protocol alone"),
-    Fence(RECEIVER.replace(fleet("policy"), ""), fleet("worker work supervise launcher client calls"),
-          "the receiver knows workers by their protocol alone"),
+    Fence(fleet("scheduling.*"), "msgspec starlette cryptography psutil", "a decision needs no library"),
+    Fence(fleet("wire.constants wire.identity"), "msgspec", "a worker reads them, and needs no msgspec"),
+    Fence(fleet("queue.* store.*"), fleet("wire.messages wire.views"), "not bound to the wire"),
+    Fence(fleet("service service.*"), "starlette uvicorn sqlite3", "calls know no HTTP and no dialect"),
+    Fence("training.fleet*", "sqlite3", "one adapter speaks to SQLite", fleet("database.sqlite")),
     Fence("training*", "requests httpx aiohttp urllib3", "HTTP costs no dependency here"),
 )  # fmt: skip
 
@@ -158,13 +171,16 @@ ADAPTER_MAY = re.compile(r"\s*(PRAGMA|BEGIN|COMMIT|ROLLBACK|SAVEPOINT|RELEASE)\b
 
 def holds_no_sql(module: Module) -> Iterator[Breach]:
     # The recorded workloads that *are* a database at work speak its language.
-    if module.is_any("training.data.behaviours_*"):
+    if module.is_any("training.recording.behaviours_*"):
         return
     for node in ast.walk(module.tree):
         text = node.value if isinstance(node, ast.Constant) else None
         if not isinstance(text, str) or not SQL.match(text):
             continue
-        if not (module.name.startswith("training.fleet.database_") and ADAPTER_MAY.match(text)):
+        if not (
+            module.is_any("training.fleet.database.sqlite training.fleet.database.seals")
+            and ADAPTER_MAY.match(text)
+        ):
             yield node.lineno, f"holds SQL ({text.strip()[:30]}…): statements live in sql/, named"
 
 
@@ -174,12 +190,12 @@ STARTS = re.compile(
     r"|asyncio\.create_subprocess_\w+|asyncio\.subprocess(\..*)?"
     r"|concurrent\.futures\.(process(\..*)?|ProcessPoolExecutor)"
 )
-STARTERS = fleet("supervise supervise_posix supervise_windows launcher capability_cuda")
-STARTERS += " " + fleet("install.system")
+STARTERS = fleet("process.supervise process.posix process.windows process.launcher")
 STARTERS += (
-    " training.data.record training.data.record_sample training.data.stage training.data.build"
+    " " + fleet("capability.cuda install.system") + " training.data.build training.data.ingest_pcp"
 )
-STARTERS += " training.data.behaviours* training.data.ingest_pcp"
+STARTERS += " training.recording.record training.recording.record_sample training.recording.stage"
+STARTERS += " training.recording.behaviours*"
 
 
 def starts_no_process(module: Module) -> Iterator[Breach]:
@@ -200,11 +216,12 @@ def starts(module: Module) -> Iterator[tuple[int, str]]:
             yield node.lineno, ast.unparse(node)
 
 
-PURE = fleet(
-    "job policy health copies trained ended worker_state work.turn work.types work.claims work.beats work.reports"
-)
-PURE += (
-    " " + fleet("work.trainer work.backlog work.outcome datasets.pieces") + " training.data.split"
+PURE = (
+    fleet(
+        "scheduling.job scheduling.policy scheduling.quarantine scheduling.copies scheduling.trained scheduling.edits",
+        "worker.state.* process.ended wire.dataset_listing",
+    )
+    + " training.data.split"
 )
 IMPURE = """io os pathlib shutil tempfile socket ssl select subprocess threading asyncio concurrent queue sqlite3
   time datetime random secrets uuid logging urllib http platform getpass multiprocessing training.clock sys"""
@@ -226,7 +243,9 @@ def stays_pure(module: Module) -> Iterator[Breach]:
 def writes_files_one_way(module: Module) -> Iterator[Breach]:
     """``a.replace(b)`` of one argument renames a file: a text's takes two."""
     # The launcher imports nothing of ours; a recorded workload is to look like anybody's program.
-    if module.is_any("training.files training.fleet.launcher training.data.behaviours*"):
+    if module.is_any(
+        "training.files training.fleet.process.launcher training.recording.behaviours*"
+    ):
         return
     why = "files.write_whole and settle wait for a reader on Windows, and sync file and folder"
     for node in ast.walk(module.tree):
@@ -242,7 +261,7 @@ POSIX_ONLY = "fcntl grp pwd resource termios tty pty syslog posix"
 
 def imports_on_windows(module: Module) -> Iterator[Breach]:
     """Refuse imports of POSIX-only modules outside functions, but in a file that says so."""
-    if module.name.endswith("_posix"):
+    if module.name.endswith((".posix", "_posix")):
         return
     deferred = {
         id(inner)
@@ -297,7 +316,15 @@ LEXED = re.compile(  # a string or a comment, whichever begins first; a string a
 # A person's own files, another project, words of other programs and f-strings, parts of names.
 FOREIGN = frozenset(
     {
-        *("etc/training_manifest.toml", "plan.toml", "coverage.py", "s_client", "not_answered"),
+        *(
+            "worker_health",
+            "worker_state",
+            "etc/training_manifest.toml",
+            "plan.toml",
+            "coverage.py",
+            "s_client",
+            "not_answered",
+        ),
         *("proc_pid_mountinfo", "pressure_cpu", "pressure_io", "pressure_memory", "_per_h"),
     }
 )

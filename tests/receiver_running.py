@@ -15,22 +15,22 @@ from builders import a_job
 from training.clock import Clock, SystemClock
 from training.contract import digest
 from training.files import LocalFs
-from training.fleet.client import FleetClient
-from training.fleet.database import Writer
-from training.fleet.database_sqlite import SqliteDatabase
-from training.fleet.datasets.shelf import DatasetShelf
-from training.fleet.policy import Policy
-from training.fleet.protocol import ReloadReply
-from training.fleet.queue import JobQueue
-from training.fleet.receiver import create_app
+from training.fleet.client.client import FleetClient
+from training.fleet.database.sqlite import SqliteDatabase
+from training.fleet.database.writer import Writer
+from training.fleet.queue.jobs import JobQueue
+from training.fleet.receiver.http.context import Hub, Settings, WaitingRoom
+from training.fleet.receiver.http.server import Server, configuration
+from training.fleet.receiver.program import create_app
+from training.fleet.receiver.security.tls import Security
 from training.fleet.recovery.doctor import examine
 from training.fleet.recovery.findings import Level
-from training.fleet.service import Plan, Service
-from training.fleet.state import State
-from training.fleet.store import ArtifactStore
-from training.fleet.trust.tls import Security
-from training.fleet.web.hub import Hub, Settings, WaitingRoom
-from training.fleet.web.serving import Server, configuration
+from training.fleet.scheduling.policy import Policy
+from training.fleet.service.service import Plan, Service
+from training.fleet.service.state import State
+from training.fleet.store.artifacts import ArtifactStore
+from training.fleet.store.datasets import DatasetShelf
+from training.fleet.wire.messages import ReloadReply
 
 TOKEN = "sesame, öffne dich"
 

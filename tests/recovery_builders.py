@@ -14,12 +14,12 @@ from receiver_running import Receiver, job_id
 
 from training.clock import SystemClock
 from training.files import LocalFs
-from training.fleet import database_seals
-from training.fleet.client import Grant
-from training.fleet.database_sqlite import SqliteDatabase
+from training.fleet.client.client import Grant
+from training.fleet.database import seals
+from training.fleet.database.sqlite import SqliteDatabase
 from training.fleet.recovery.doctor import examine
 from training.fleet.recovery.findings import Finding, Level
-from training.fleet.state import State
+from training.fleet.service.state import State
 
 # The higher the priority, the sooner it is given out.
 NAMES = ["waits", "is-cancelled", "runs", "fails", "done-twice", "done", "same-bytes"]
@@ -73,8 +73,8 @@ def change(state: State, *statements: str, by_hand: bool = False) -> None:
     with closing(sqlite3.connect(state.db, isolation_level=None)) as connection:
         connection.row_factory = sqlite3.Row
         if not by_hand:
-            database_seals.learn(connection)
-            database_seals.keep(connection)
+            seals.learn(connection)
+            seals.keep(connection)
         connection.execute("PRAGMA foreign_keys = OFF")
         connection.execute("PRAGMA ignore_check_constraints = ON")
         for statement in statements:

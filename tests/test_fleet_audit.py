@@ -15,14 +15,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from receiver_running import Receiver, running
 
-from training.fleet import queue
-from training.fleet.audit_chain import NOBODY, first_broken
-from training.fleet.cli import main
-from training.fleet.client import FleetClient, Refused
-from training.fleet.commands.world import World
-from training.fleet.database_sqlite import SqliteDatabase
-from training.fleet.protocol import AuditEntry
-from training.fleet.trust.audit import PAGE_MAX, Act, AuditLog, page
+from training.fleet.cli.context import World
+from training.fleet.cli.program import main
+from training.fleet.client.client import FleetClient, Refused
+from training.fleet.database import sqlite
+from training.fleet.database.sqlite import SqliteDatabase
+from training.fleet.service.audit import PAGE_MAX, Act, AuditLog, page
+from training.fleet.wire.audit_chain import NOBODY, first_broken
+from training.fleet.wire.messages import AuditEntry
 
 
 def entries(receiver: Receiver) -> list[AuditEntry]:
@@ -65,7 +65,7 @@ def test_a_refused_act_leaves_no_row(tmp_path: Path) -> None:
 
 def test_no_statement_of_ours_changes_or_removes_a_row() -> None:
     """Another program that opens the file can; the chain shows it then."""
-    folder = Path(queue.__file__).parent / "sql"
+    folder = Path(sqlite.__file__).parent / "sql"
     sql = "".join(path.read_text(encoding="utf-8") for path in folder.rglob("*.sql"))
     verbs = re.findall(r"(INSERT INTO|UPDATE|DELETE FROM|REPLACE INTO|DROP TABLE) audit\b", sql)
     assert verbs == ["INSERT INTO"]
@@ -164,5 +164,5 @@ def test_a_page_has_no_more_rows_than_were_asked_for(
     assert [row.seq for row in chain(tmp_path, 5)] == [1, 2, 3, 4, 5]
     with closing(SqliteDatabase(tmp_path / "audit.db")) as database:
         assert [row.seq for row in page(database, 1, 2)] == [2, 3]
-        monkeypatch.setattr("training.fleet.trust.audit.PAGE_MAX", 3)
+        monkeypatch.setattr("training.fleet.service.audit.PAGE_MAX", 3)
         assert [row.seq for row in page(database, 1, 1000)] == [2, 3, 4]

@@ -38,16 +38,16 @@ from torture.scenes import backing_up
 
 from training.clock import SystemClock
 from training.files import LocalFs
-from training.fleet import cli
-from training.fleet.client import Superseded
-from training.fleet.commands.world import World
-from training.fleet.database_sqlite import SCHEMA_VERSION
+from training.fleet.cli import program
+from training.fleet.cli.context import World
+from training.fleet.client.client import Superseded
+from training.fleet.database.sqlite import SCHEMA_VERSION
+from training.fleet.receiver.security.authority import Authority
 from training.fleet.recovery.backup import Backup, read_contents, snapshots
 from training.fleet.recovery.files import place_database, write_file
 from training.fleet.recovery.restore import Restore, Restored
-from training.fleet.state import RecoveryError, State
-from training.fleet.storage.provenance import sealed, unsealed
-from training.fleet.trust.authority import Authority
+from training.fleet.service.state import RecoveryError, State
+from training.fleet.store.provenance import sealed, unsealed
 from training.locking import exclusive
 
 GOLDEN = Path(__file__).with_name("golden") / "training_jobs.v1.db.gz"
@@ -623,7 +623,7 @@ def test_a_restore_cut_off_at_any_step_leaves_the_old_state_or_the_new(
 
 def run(*words: str) -> tuple[int, str, str]:
     out, err = io.StringIO(), io.StringIO()
-    code = cli.main(list(words), world=World(out=out, err=err, environ={}))
+    code = program.main(list(words), world=World(out=out, err=err, environ={}))
     return code, out.getvalue(), err.getvalue()
 
 

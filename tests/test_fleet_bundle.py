@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 from systems import make_link
 
 from training.contract import filled_in, outputs
-from training.fleet import bundles
-from training.fleet.commands.bundle import allowed_names
-from training.fleet.commands.bundle import unpack as fetched
-from training.fleet.work import bundle
-from training.fleet.work.bundle import PIECE_BYTES, BundleError, bundle_name, pack
+from training.fleet.cli.models import allowed_names
+from training.fleet.cli.models import unpack as fetched
+from training.fleet.wire import bundles
+from training.fleet.worker import bundle
+from training.fleet.worker.bundle import PIECE_BYTES, BundleError, bundle_name, pack
 
 
 def leave(
@@ -147,7 +147,7 @@ def test_a_file_that_is_cut_while_it_is_packed_makes_no_bundle(
         return os.stat_result((*found[:6], found.st_size + 1, *found[7:10]))
 
     (tmp_path / "mlp_oracle.ckpt.json").write_text("{}")
-    monkeypatch.setattr("training.fleet.work.bundle.os.fstat", grown)
+    monkeypatch.setattr("training.fleet.worker.bundle.os.fstat", grown)
     with pytest.raises(BundleError, match="became shorter while it was packed"):
         pack_mlp(tmp_path, tmp_path / "b")
     assert not (tmp_path / "b").exists()
@@ -157,7 +157,7 @@ def test_a_checkpoint_that_is_too_large_is_not_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     leave(tmp_path)
-    monkeypatch.setattr("training.fleet.work.bundle.bundles.CHECKPOINT_BYTES_MAX", 1)
+    monkeypatch.setattr("training.fleet.worker.bundle.bundles.CHECKPOINT_BYTES_MAX", 1)
     with pytest.raises(BundleError, match="too large for a checkpoint"):
         pack_mlp(tmp_path, tmp_path / "b")
 

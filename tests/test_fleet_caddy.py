@@ -27,14 +27,14 @@ from receiver_running import TOKEN, Wire
 from tls_world import SecureReceiver, Signer, host
 
 from training.files import write_private
-from training.fleet.client import Refused
-from training.fleet.job import JobStatus
-from training.fleet.trust.admission import HEADER_FINGERPRINT
-from training.fleet.trust.credentials import Credentials
-from training.fleet.trust.identity import Role
-from training.fleet.web.listening import StartError, _listen_for_proxy
-from training.fleet.words import LOOK_AGAIN_PROXIED_S
-from training.fleet.work.standing import Standing
+from training.fleet.client.client import Refused
+from training.fleet.client.credentials import Credentials
+from training.fleet.receiver.http.listening import StartError, _listen_for_proxy
+from training.fleet.receiver.security.authentication import HEADER_FINGERPRINT
+from training.fleet.scheduling.job import JobStatus
+from training.fleet.wire.constants import LOOK_AGAIN_PROXIED_S
+from training.fleet.wire.identity import Role
+from training.fleet.worker.certificate import Standing
 
 CADDYFILE = Path(__file__).parent.parent / "etc" / "Caddyfile"
 NOBODYS = hashlib.sha256(b"").hexdigest()  # what Caddy 2.11 says of who shows no certificate

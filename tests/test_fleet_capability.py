@@ -13,10 +13,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from training.fleet import capability, capability_cuda
-from training.fleet.capability import Capability, CudaDevice, checkout_commit, detect
-from training.fleet.capability_cgroup import CgroupLimits, cgroup_limits
-from training.fleet.capability_cuda import GIB, RETRY_FAILED_S, CudaProbe, SystemNvml
+from training.fleet.capability import cuda
+from training.fleet.capability import probe as capability
+from training.fleet.capability.cuda import GIB, RETRY_FAILED_S, CudaProbe, SystemNvml
+from training.fleet.capability.probe import Capability, CudaDevice, checkout_commit, detect
+from training.fleet.process.cgroup import CgroupLimits, cgroup_limits
 
 UUID = "3f0c4a5e-0000-1111-2222-333344445555"
 
@@ -279,7 +280,7 @@ class FakePynvml(ModuleType):
 def test_nvml_is_asked_by_the_uuid_that_torch_gives(monkeypatch):
     library = FakePynvml()
     monkeypatch.setitem(sys.modules, "pynvml", library)
-    monkeypatch.setattr(capability_cuda, "_has_nvml", lambda: True)
+    monkeypatch.setattr(cuda, "_has_nvml", lambda: True)
     nvml = SystemNvml()
     assert nvml.driver_version() == "580.1"
     assert nvml.memory("whole") == nvml.memory("GPU-whole") == (8 * GIB, 5 * GIB)
@@ -291,7 +292,7 @@ def test_nvml_is_asked_by_the_uuid_that_torch_gives(monkeypatch):
 @pytest.mark.parametrize("library", [FakePynvml(works=False), None])
 def test_a_machine_without_a_driver_has_no_answer(monkeypatch, library):
     monkeypatch.setitem(sys.modules, "pynvml", library)
-    monkeypatch.setattr(capability_cuda, "_has_nvml", lambda: True)
+    monkeypatch.setattr(cuda, "_has_nvml", lambda: True)
     assert SystemNvml().driver_version() is None
     assert SystemNvml().memory("whole") is None
 
@@ -317,7 +318,7 @@ def test_an_unwritable_cache_is_no_error(tmp_path):
 
 def test_the_child_is_given_no_secret(monkeypatch):
     monkeypatch.setenv("CIS490_OPERATOR_TOKEN", "hunter2")
-    printed = capability_cuda._run([sys.executable, "-c", "import os; print(dict(os.environ))"])
+    printed = cuda._run([sys.executable, "-c", "import os; print(dict(os.environ))"])
     assert "hunter2" not in printed
 
 
@@ -326,8 +327,8 @@ def test_the_version_is_read_from_the_trainers_environment(tmp_path):
     info.mkdir(parents=True)
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: torch\nVersion: 9.8.7+cu130\n")
     python = tmp_path / "bin" / "python"
-    assert capability_cuda.installed_torch(python) == "9.8.7+cu130"
-    assert capability_cuda.installed_torch(tmp_path / "x" / "bin" / "python") is None
+    assert cuda.installed_torch(python) == "9.8.7+cu130"
+    assert cuda.installed_torch(tmp_path / "x" / "bin" / "python") is None
 
 
 # --- control groups --------------------------------------------------------------------------------

@@ -23,17 +23,19 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from training.fleet import bundles, cli
-from training.fleet.calls.transport import Response, TransportError
-from training.fleet.client import FleetClient
-from training.fleet.commands import bundle as cli_bundle
-from training.fleet.commands import complete as cli_complete
-from training.fleet.commands import status as cli_status
-from training.fleet.commands import views as cli_views
-from training.fleet.commands.bundle import BundleRefused, allowed_names, unpack
-from training.fleet.commands.world import CannotError, World, meter
-from training.fleet.printable import json_text, one_line, printable, printable_lines
-from training.fleet.work.bundle import pack
+from training.fleet.cli import complete as cli_complete
+from training.fleet.cli import models as cli_bundle
+from training.fleet.cli import program
+from training.fleet.cli import program as cli
+from training.fleet.cli import render as cli_views
+from training.fleet.cli import status as cli_status
+from training.fleet.cli.context import CannotError, World, meter
+from training.fleet.cli.models import BundleRefused, allowed_names, unpack
+from training.fleet.client.client import FleetClient
+from training.fleet.client.transport import Response, TransportError
+from training.fleet.wire import bundles
+from training.fleet.worker.bundle import pack
+from training.printable import json_text, one_line, printable, printable_lines
 
 ROOT = Path(__file__).resolve().parents[1]
 NOW = 1_700_000_000.0
@@ -204,7 +206,7 @@ class Session:
 
     def __call__(self, *argv: str) -> int:
         self.world = replace(self.world, out=io.StringIO(), err=io.StringIO())
-        return cli.main(argv, world=self.world)
+        return program.main(argv, world=self.world)
 
     @property
     def out(self) -> str:
@@ -353,7 +355,7 @@ def test_watching_draws_again_until_it_is_interrupted(run):
 def test_watching_on_a_terminal_redraws_in_place(run):
     screen = Terminal()
     run.slept.clear()
-    assert cli.main(["status", "--watch"], world=replace(run.world, out=screen)) == 130
+    assert program.main(["status", "--watch"], world=replace(run.world, out=screen)) == 130
     assert screen.getvalue().count("4 jobs:") >= 4
     assert "\x1b[" in screen.getvalue()
 
@@ -1384,7 +1386,7 @@ def test_an_unreachable_receiver_is_exit_code_75(run):
 )
 def test_wrong_usage_is_exit_code_2_and_one_sentence(argv, begins):
     world = World(out=io.StringIO(), err=io.StringIO(), environ={})
-    assert cli.main(argv, world=world) == 2
+    assert program.main(argv, world=world) == 2
     said = world.err.getvalue()  # type: ignore[attr-defined]
     assert said.startswith(f"cis490-jobs: {begins}")
     assert said.count("\n") == 1

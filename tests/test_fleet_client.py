@@ -19,10 +19,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from training.fleet import protocol
-from training.fleet.calls import answers as client_answers
-from training.fleet.calls.transport import HttpTransport, Response, TransportError, _Deadline
-from training.fleet.client import (
+from training.fleet.capability.describe import DESCRIBE_TIMEOUT_S
+from training.fleet.client import answers as client_answers
+from training.fleet.client.client import (
     Cancelled,
     Damaged,
     FleetClient,
@@ -37,9 +36,10 @@ from training.fleet.client import (
     file_sha256,
     verdict,
 )
-from training.fleet.describe import DESCRIBE_TIMEOUT_S
-from training.fleet.work.outbox import fitting
-from training.fleet.work.outcome import error_text, parse_progress, parse_timing
+from training.fleet.client.transport import HttpTransport, Response, TransportError, _Deadline
+from training.fleet.wire import messages
+from training.fleet.worker.outbox import fitting
+from training.fleet.worker.state.outcome import error_text, parse_progress, parse_timing
 
 URL = "http://receiver:8445"
 GRANT = {
@@ -57,7 +57,7 @@ def ok(body: Mapping[str, Any], **headers: str) -> Response:
     return Response(200, headers, json.dumps(body).encode())
 
 
-def problem(slug: protocol.Slug, **headers: str) -> Response:
+def problem(slug: messages.Slug, **headers: str) -> Response:
     body = {"type": slug.value, "title": "T", "status": slug.status, "detail": f"about {slug}"}
     return Response(slug.status, headers, json.dumps(body).encode())
 
@@ -101,7 +101,7 @@ def client_of(script: Script, **how: Any) -> tuple[FleetClient, list[float]]:
 def test_the_longest_message_of_a_worker_is_not_too_long() -> None:
     """Also where every character takes four bytes, and numbers are written with a blank between them."""
     wide = "\N{GRINNING FACE}"
-    lines = fitting(("x" * protocol.LOG_LINE_CHARS_MAX,) * protocol.LOG_LINES_MAX)
+    lines = fitting(("x" * messages.LOG_LINE_CHARS_MAX,) * messages.LOG_LINES_MAX)
     said = parse_progress(json.dumps({"event": "e", "note": wide * 2000}, ensure_ascii=False))
     noted = parse_timing(b"[" + b",".join([b"1"] * 5460) + b"]")
     assert said
@@ -119,7 +119,7 @@ def test_the_longest_message_of_a_worker_is_not_too_long() -> None:
         with pytest.raises(Unreachable, match="lacks something"):
             send()
     sizes = [len(body) for *_, body in script.sent]
-    assert max(sizes) <= protocol.JSON_BODY_MAX, sizes
+    assert max(sizes) <= messages.JSON_BODY_MAX, sizes
 
 
 # -- the retry table --------------------------------------------------------------------------------------------
@@ -156,8 +156,8 @@ def test_retry_table(status: int, slug: str, meaning: Verdict) -> None:
     assert verdict(status, slug) is meaning
 
 
-@pytest.mark.parametrize("slug", protocol.Slug)
-def test_every_slug_of_the_wire_has_its_error(slug: protocol.Slug) -> None:
+@pytest.mark.parametrize("slug", messages.Slug)
+def test_every_slug_of_the_wire_has_its_error(slug: messages.Slug) -> None:
     client, _ = client_of(Script(problem(slug)), tries=1)
     with pytest.raises(client_answers.Answered) as caught:
         client.health()
@@ -178,14 +178,14 @@ def test_backoff_doubles_up_to_its_cap() -> None:
 
 
 def test_it_tries_again_while_that_can_help() -> None:
-    script = Script(TransportError("cut"), problem(protocol.Slug.INTERNAL), ok({"status": "ok"}))
+    script = Script(TransportError("cut"), problem(messages.Slug.INTERNAL), ok({"status": "ok"}))
     client, slept = client_of(script)
     assert client.health() == {"status": "ok"}
     assert slept == [0.5, 1.0]
 
 
 def test_retry_after_is_honoured() -> None:
-    later = problem(protocol.Slug.DISK_FULL, **{"retry-after": "30"})
+    later = problem(messages.Slug.DISK_FULL, **{"retry-after": "30"})
     client, slept = client_of(Script(later, ok({"status": "ok"})))
     client.health()
     assert slept == [30.5]
@@ -209,12 +209,12 @@ def test_for_ever_means_for_ever() -> None:
 @pytest.mark.parametrize(
     ("slug", "kind"),
     [
-        (protocol.Slug.LEASE_SUPERSEDED, Superseded),
-        (protocol.Slug.JOB_CANCELLED, Cancelled),
-        (protocol.Slug.UNKNOWN_JOB, Refused),
+        (messages.Slug.LEASE_SUPERSEDED, Superseded),
+        (messages.Slug.JOB_CANCELLED, Cancelled),
+        (messages.Slug.UNKNOWN_JOB, Refused),
     ],
 )
-def test_a_refusal_is_final(slug: protocol.Slug, kind: type[Refused]) -> None:
+def test_a_refusal_is_final(slug: messages.Slug, kind: type[Refused]) -> None:
     client, slept = client_of(Script(problem(slug)))
     with pytest.raises(kind):
         client.heartbeat("job")
@@ -272,10 +272,10 @@ def test_the_bodies_sent_are_those_of_the_wire() -> None:
     client.fail("j", error="e", exit_code=70, record={"s": 1}, lines=["x"])
     client.complete("j", artifact_id="a", spec_hash="h", record={}, lines=["x"])
     kinds = [
-        protocol.ClaimRequest,
-        protocol.HeartbeatRequest,
-        protocol.FailRequest,
-        protocol.CompleteRequest,
+        messages.ClaimRequest,
+        messages.HeartbeatRequest,
+        messages.FailRequest,
+        messages.CompleteRequest,
     ]
     for kind, (_, _, _, body) in zip(kinds, script.sent, strict=True):
         message = msgspec.json.decode(body, type=kind)
@@ -399,14 +399,14 @@ def test_getting_further_renews_the_patience(bundle: Path) -> None:
 
 
 def test_an_offset_that_moved_is_asked_for_again(bundle: Path) -> None:
-    script = Script(at(900), problem(protocol.Slug.OFFSET_MISMATCH), at(700), STORED)
+    script = Script(at(900), problem(messages.Slug.OFFSET_MISMATCH), at(700), STORED)
     client, _ = client_of(script)
     assert client.upload_artifact("j", bundle) == "stored"
     assert script.sent[3][2]["Upload-Offset"] == "700"
 
 
 def test_bytes_that_arrive_wrong_are_sent_anew_but_not_for_ever(bundle: Path) -> None:
-    wrong = problem(protocol.Slug.WRONG_DIGEST)
+    wrong = problem(messages.Slug.WRONG_DIGEST)
     client, _ = client_of(Script(at(10), wrong, at(0), STORED))
     assert client.upload_artifact("j", bundle) == "stored"
     client, _ = client_of(Script(*[at(0), wrong] * 3), tries=None)
@@ -533,7 +533,7 @@ def test_a_connection_that_is_closed_while_it_is_taken_up_is_replaced(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(
-        "training.fleet.calls.transport._readable", lambda _: False
+        "training.fleet.client.transport._readable", lambda _: False
     )  # a moment too early
     with server(answering(b"one"), answering(b"two", close=True)) as url:
         transport = HttpTransport(url)
@@ -629,7 +629,7 @@ def test_an_answer_that_drips_ends_after_the_time_for_all_of_it(said: bytes) -> 
 def test_a_file_on_its_way_has_all_the_time_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
     given: list[float | None] = []
     monkeypatch.setattr(
-        "training.fleet.calls.transport._Deadline",
+        "training.fleet.client.transport._Deadline",
         lambda seconds: given.append(seconds) or _Deadline(None),
     )
     with server(answering(b"1", b"2", b"3", b"4")) as url:

@@ -12,10 +12,13 @@ from fakes import FakeClock
 from hypothesis import given
 from hypothesis import strategies as st
 
-from training.fleet.copies import SESSIONS_KEPT, Line, Standing
-from training.fleet.job import EndReason, JobStatus
-from training.fleet.policy import Policy
-from training.fleet.protocol import (
+from training.fleet.queue.jobs import JobQueue
+from training.fleet.scheduling.copies import SESSIONS_KEPT, Line, Standing
+from training.fleet.scheduling.job import EndReason, JobStatus
+from training.fleet.scheduling.policy import Policy
+from training.fleet.service.service import Service
+from training.fleet.service.views import Views
+from training.fleet.wire.messages import (
     ClaimReply,
     ClaimRequest,
     HeartbeatRequest,
@@ -23,9 +26,6 @@ from training.fleet.protocol import (
     Refusal,
     Slug,
 )
-from training.fleet.queue import JobQueue
-from training.fleet.service import Service
-from training.fleet.views import Views
 
 LEASE_S = 600.0
 

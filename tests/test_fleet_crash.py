@@ -19,7 +19,7 @@ from torture.kills import kill_everywhere
 from torture.verdict import all_told, judge
 
 from training.crashpoint import VARIABLE, armed
-from training.fleet.job import KEEPS_STATUS, TRANSITIONS
+from training.fleet.scheduling.job import KEEPS_STATUS, TRANSITIONS
 
 ROOT = Path(__file__).resolve().parents[1]
 posix = pytest.mark.skipif(os.name != "posix", reason="kills POSIX processes")

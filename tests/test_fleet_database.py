@@ -13,11 +13,17 @@ import pytest
 from builders import a_job
 from conformance.database_suite import CHECKS, Connect, held, hosts, note
 
-from training.fleet import database
-from training.fleet.database import DatabaseError, DatabaseFull, DatabaseLost, Writer, statements
-from training.fleet.database_sqlite import SCHEMA_VERSION, SqliteDatabase, fold_log
-from training.fleet.job import EndReason, JobStatus
-from training.fleet.queue import JobQueue
+from training.fleet.database import writer as database
+from training.fleet.database.sqlite import SCHEMA_VERSION, SqliteDatabase, fold_log
+from training.fleet.database.writer import (
+    DatabaseError,
+    DatabaseFull,
+    DatabaseLost,
+    Writer,
+    statements,
+)
+from training.fleet.queue.jobs import JobQueue
+from training.fleet.scheduling.job import EndReason, JobStatus
 
 ADAPTERS: dict[str, Callable[[Path], Connect]] = {
     "sqlite": lambda folder: lambda: SqliteDatabase(folder / "training_jobs.db"),
@@ -66,7 +72,7 @@ class Anything(dict[str, Any]):
 
 
 def test_every_statement_says_why_and_is_used_somewhere() -> None:
-    fleet = Path(database.__file__).parent
+    fleet = Path(database.__file__).parents[1]
     source = "".join(path.read_text(encoding="utf-8") for path in sorted(fleet.rglob("*.py")))
     unused = [name for name in statements() if f'"{name}"' not in source]
     assert unused == []

@@ -14,17 +14,17 @@ from recovery_builders import a_state, change, checks, rows
 from test_fleet_migration import GOLDEN
 
 from training.clock import SystemClock
-from training.fleet.database import DatabaseError
-from training.fleet.database_sqlite import SqliteDatabase
-from training.fleet.queue import JobQueue
-from training.fleet.receiver import _own
+from training.fleet.database.sqlite import SqliteDatabase
+from training.fleet.database.writer import DatabaseError
+from training.fleet.queue.jobs import JobQueue
+from training.fleet.receiver.http.listening import StartError
+from training.fleet.receiver.program import _own
 from training.fleet.recovery.backup import Backup
 from training.fleet.recovery.rebuild import rebuild
 from training.fleet.recovery.restore import Restore
-from training.fleet.state import RecoveryError, State
-from training.fleet.storage.errors import BadMark
-from training.fleet.store import ArtifactStore
-from training.fleet.web.listening import StartError
+from training.fleet.service.state import RecoveryError, State
+from training.fleet.store.artifacts import ArtifactStore
+from training.fleet.store.errors import BadMark
 
 CLOCK = SystemClock()
 

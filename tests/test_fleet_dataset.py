@@ -20,14 +20,17 @@ from hypothesis import strategies as st
 from receiver_running import Receiver, Wire, running
 from systems import make_link
 
-from training.fleet.calls import datasets as client_datasets
-from training.fleet.calls.datasets import FolderError, push, read_folder
-from training.fleet.calls.transport import HttpTransport, TransportError
-from training.fleet.cli import main
-from training.fleet.client import ClientError, FleetClient, Refused, Unavailable
-from training.fleet.commands.world import World
-from training.fleet.datasets.copy import copy_datasets
-from training.fleet.datasets.pieces import (
+from training.fleet.cli.context import World
+from training.fleet.cli.program import main
+from training.fleet.client import datasets as client_datasets
+from training.fleet.client.client import ClientError, FleetClient, Refused, Unavailable
+from training.fleet.client.datasets import FolderError, push, read_folder
+from training.fleet.client.transport import HttpTransport, TransportError
+from training.fleet.recovery.datasets import copy_datasets
+from training.fleet.service.hosts import Plan
+from training.fleet.store.datasets import DatasetShelf
+from training.fleet.store.errors import StoreError
+from training.fleet.wire.dataset_listing import (
     FILES_MAX,
     PIECE_BYTES,
     BadListing,
@@ -41,9 +44,6 @@ from training.fleet.datasets.pieces import (
     cut,
     parse,
 )
-from training.fleet.datasets.shelf import DatasetShelf
-from training.fleet.roster import Plan
-from training.fleet.storage.errors import StoreError
 
 QUIET = lambda done, whole: None  # noqa: E731 - a progress that nobody watches
 

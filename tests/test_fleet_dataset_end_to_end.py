@@ -14,9 +14,9 @@ from test_fleet_end_to_end import Fleet, until
 from torture.scenes import fetching
 from trainer_builders import make_data
 
-from training.fleet.calls.datasets import push, read_folder
-from training.fleet.cli import main
-from training.fleet.commands.world import World
+from training.fleet.cli.context import World
+from training.fleet.cli.program import main
+from training.fleet.client.datasets import push, read_folder
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="starts and signals POSIX processes")
 

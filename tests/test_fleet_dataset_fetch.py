@@ -16,28 +16,28 @@ from test_fleet_dataset import QUIET, a_folder, block, planned, pushed
 from test_fleet_worker import FakeRunner
 from tls_world import secure
 
-from training.fleet.calls.answers import Damaged
-from training.fleet.calls.datasets import read_folder
-from training.fleet.client import Refused, Unreachable
-from training.fleet.commands.views import progress
-from training.fleet.datasets.pieces import PIECE_BYTES, Listing
+from training.fleet.cli.render import progress
+from training.fleet.client.answers import Damaged
+from training.fleet.client.client import Refused, Unreachable
+from training.fleet.client.datasets import read_folder
 from training.fleet.install import linux as install_linux
 from training.fleet.install import windows as install_windows
 from training.fleet.install.types import Role as InstallRole
 from training.fleet.install.types import System, Wish
-from training.fleet.job import EndReason, Needs
-from training.fleet.protocol import Refusal
-from training.fleet.roster import Plan
-from training.fleet.trust.identity import Role
-from training.fleet.trust.membership import check_fetch
-from training.fleet.work import prefetch as dataset_fetch
-from training.fleet.work import types as t
-from training.fleet.work.attempt import Attempt, Places
-from training.fleet.work.dataset_cache import DatasetCache, FetchError, NotGiven, Order, Stopped
-from training.fleet.work.outbox import Outbox
-from training.fleet.work.outcome import Failure
-from training.fleet.work.trainer_command import Inputs
-from training.fleet.worker_state import Phase, State, step
+from training.fleet.scheduling.job import EndReason, Needs
+from training.fleet.service.hosts import Plan
+from training.fleet.service.membership import check_fetch
+from training.fleet.wire.dataset_listing import PIECE_BYTES, Listing
+from training.fleet.wire.identity import Role
+from training.fleet.wire.messages import Refusal
+from training.fleet.worker import prefetch as dataset_fetch
+from training.fleet.worker.attempt import Attempt, Places
+from training.fleet.worker.datasets import DatasetCache, FetchError, NotGiven, Order, Stopped
+from training.fleet.worker.outbox import Outbox
+from training.fleet.worker.state import events as t
+from training.fleet.worker.state.outcome import Failure
+from training.fleet.worker.state.step import Phase, State, step
+from training.fleet.worker.trainer_command import Inputs
 from training.locking import exclusive
 
 GIB = 1024**3
@@ -493,7 +493,7 @@ def test_an_installation_fetches_to_where_the_worker_looks(system: System) -> No
         plan = install_linux.prepare(wish, "")
     (step,) = [each for each in plan if getattr(each, "says", "").startswith("fetch the data set")]
     argv = list(getattr(step, "argv"))  # noqa: B009 - a step of whatever kind
-    assert argv[:4] == ["/venv/python", "-m", "training.fleet.work.prefetch", "processed"]
+    assert argv[:4] == ["/venv/python", "-m", "training.fleet.worker.prefetch", "processed"]
     assert argv[argv.index("--cache-dir") + 1].replace("\\", "/").endswith("/state/datasets")
     nothing = install_linux.prepare(replace(wish, dataset=None), "")
     assert not [each for each in nothing if "data set" in each.says]

@@ -16,20 +16,12 @@ from receiver_running import Receiver, running
 
 from training.data.dataset import WindowSet, write_processed
 from training.data.schema import ChannelSpec
-from training.fleet.calls.calls import Caller
-from training.fleet.calls.datasets import push, read_folder
-from training.fleet.client import FleetClient, Refused
-from training.fleet.datasets import chunks
-from training.fleet.datasets.chunks import (
-    Part,
-    Patch,
-    digests,
-    known,
-    parts_of,
-    placed,
-    read_patch,
-)
-from training.fleet.datasets.pieces import PIECE_BYTES, BadListing, File, Listing
+from training.fleet.client.client import FleetClient, Refused
+from training.fleet.client.datasets import push, read_folder
+from training.fleet.client.retry import Caller
+from training.fleet.wire import patches
+from training.fleet.wire.dataset_listing import PIECE_BYTES, BadListing, File, Listing
+from training.fleet.wire.patches import Part, Patch, digests, known, parts_of, placed, read_patch
 
 QUIET = lambda done, whole: None  # noqa: E731 - a progress that nobody watches
 
@@ -58,11 +50,11 @@ def pushed(client: FleetClient, folder: Path) -> tuple[str, int]:
 def test_chunks_are_the_file_however_it_comes_in_blocks(sizes: list[int], seed: int) -> None:
     blocks = [noise(size, seed + n) for n, size in enumerate(sizes)]
     whole = b"".join(blocks)
-    found = list(chunks.chunks(blocks))
+    found = list(patches.chunks(blocks))
     assert b"".join(found) == whole
-    assert found == list(chunks.chunks([whole]))
-    assert all(len(each) <= chunks.MOST for each in found)
-    assert all(len(each) > chunks.LEAST for each in found[:-1])
+    assert found == list(patches.chunks([whole]))
+    assert all(len(each) <= patches.MOST for each in found)
+    assert all(len(each) > patches.LEAST for each in found[:-1])
 
 
 def test_bytes_are_cut_alike_wherever_they_lie() -> None:
@@ -70,11 +62,11 @@ def test_bytes_are_cut_alike_wherever_they_lie() -> None:
     new = old[:700_000] + b"some bytes that came in" + old[700_500:]
     there = known(placed(digests([old])))
     lacking = sum(size for sha256, size in digests([new]) if sha256 not in there)
-    assert lacking < 2 * chunks.MOST
+    assert lacking < 2 * patches.MOST
 
 
 def test_without_marks_nothing_breaks() -> None:
-    assert [len(each) for each in chunks.chunks([bytes(600_000)])] == [262_144, 262_144, 75_712]
+    assert [len(each) for each in patches.chunks([bytes(600_000)])] == [262_144, 262_144, 75_712]
 
 
 @settings(max_examples=30)

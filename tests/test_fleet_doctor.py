@@ -33,20 +33,20 @@ from recovery_builders import (
 )
 
 from training.clock import SystemClock
-from training.fleet import cli
-from training.fleet.commands.world import World
-from training.fleet.database import DatabaseLost
-from training.fleet.database_sqlite import SCHEMA_VERSION, SqliteDatabase
-from training.fleet.queue import JobQueue
+from training.fleet.cli import program
+from training.fleet.cli.context import World
+from training.fleet.database.sqlite import SCHEMA_VERSION, SqliteDatabase
+from training.fleet.database.writer import DatabaseLost
+from training.fleet.queue.jobs import JobQueue
 from training.fleet.recovery import doctor as doctors
 from training.fleet.recovery import doctor_machine as machine
 from training.fleet.recovery.doctor import examine, known_of
 from training.fleet.recovery.doctor_rows import QUESTIONS, look_at_audit
 from training.fleet.recovery.findings import HISTORY, SHOWN_MAX, Finding, Level, Report
 from training.fleet.recovery.rebuild import rebuild
-from training.fleet.state import DATABASE, DEFAULT, State
-from training.fleet.store import RESERVE_BYTES
-from training.fleet.trust.audit import PAGE_MAX, Act, AuditLog, page
+from training.fleet.service.audit import PAGE_MAX, Act, AuditLog, page
+from training.fleet.service.state import DATABASE, DEFAULT, State
+from training.fleet.store.artifacts import RESERVE_BYTES
 
 
 @pytest.fixture(scope="module")
@@ -262,7 +262,7 @@ def test_commands_say_their_remedies_with_the_flags_that_they_were_given(tmp_pat
     out, err = io.StringIO(), io.StringIO()
     world = World(out=out, err=err, environ={})
     argv = ["doctor", "--db", str(tmp_path / "my.db"), "--models-dir", str(tmp_path)]
-    assert cli.main(argv, world=world) == 1
+    assert program.main(argv, world=world) == 1
     said = " ".join((out.getvalue() + err.getvalue()).split())
     commands = re.findall("`(cis490-jobs (?:restore|rebuild|backup)[^`]*)`", said)
     assert commands
@@ -604,7 +604,7 @@ def test_tokens_that_end() -> None:
 
 
 def test_the_authority(tmp_path: Path) -> None:
-    from training.fleet.trust.authority import Authority
+    from training.fleet.receiver.security.authority import Authority
 
     folder, clock = tmp_path / "tls", FakeClock()
     assert list(machine.authority(folder, clock.now())) == []
@@ -629,7 +629,7 @@ def test_the_authority(tmp_path: Path) -> None:
 def doctor(state: State, *more: str) -> tuple[int, str, str]:
     out, err = io.StringIO(), io.StringIO()
     where = ["--db", str(state.db), "--models-dir", str(state.models)]
-    code = cli.main(["doctor", *where, *more], world=World(out=out, err=err, environ={}))
+    code = program.main(["doctor", *where, *more], world=World(out=out, err=err, environ={}))
     return code, out.getvalue(), err.getvalue()
 
 
@@ -667,6 +667,6 @@ def test_the_command_takes_the_receivers_figures(state: State) -> None:
 def test_the_command_finds_the_state_in_its_folder(sound: State, tmp_path: Path) -> None:
     out, err = io.StringIO(), io.StringIO()
     world = World(out=out, err=err, environ={})
-    assert cli.main(["doctor", "--state-dir", str(tmp_path / "none")], world=world) == 1
+    assert program.main(["doctor", "--state-dir", str(tmp_path / "none")], world=world) == 1
     assert str(tmp_path / "none" / "training_jobs.db") in out.getvalue().replace("\n", "")
     assert not (tmp_path / "none").exists()

@@ -13,7 +13,7 @@ from training.clock import SystemClock
 from training.fleet.recovery import unlinked
 from training.fleet.recovery.doctor import examine
 from training.fleet.recovery.unlinked import Unlinked
-from training.fleet.state import State
+from training.fleet.service.state import State
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="links need a right on Windows")
 

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 from recovery_builders import a_state, change, copied, found, rows
 
-from training.fleet.database_seals import COUNTED, SEALED, seal
-from training.fleet.database_sqlite import SqliteDatabase
-from training.fleet.queue import JobQueue
+from training.fleet.database.seals import COUNTED, SEALED, seal
+from training.fleet.database.sqlite import SqliteDatabase
+from training.fleet.queue.jobs import JobQueue
 from training.fleet.recovery.findings import Level
-from training.fleet.state import State
+from training.fleet.service.state import State
 
 # What a_state leaves empty: columns, and a row of them.
 SOME_OF_EACH = {

@@ -17,11 +17,11 @@ from typing import Any
 import pytest
 
 from training.clock import SystemClock
-from training.fleet.calls.transport import HttpTransport
-from training.fleet.client import FleetClient, Unreachable
+from training.fleet.client.client import FleetClient, Unreachable
+from training.fleet.client.transport import HttpTransport
 from training.fleet.recovery.doctor import examine
 from training.fleet.recovery.findings import Level
-from training.fleet.state import State
+from training.fleet.service.state import State
 
 TRAINER = Path(__file__).with_name("children") / "trainer.py"
 TOKEN = "only-for-this-test"

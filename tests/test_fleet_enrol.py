@@ -18,17 +18,18 @@ from systems import open_to_others
 from tls_world import SecureReceiver, Signer, secure
 
 from training.clock import SystemClock
-from training.fleet import cli, join
-from training.fleet.client import Answered, FleetClient, Refused
-from training.fleet.commands.enroll import command
-from training.fleet.commands.world import CannotError, World, connect, find_credentials, usual_url
-from training.fleet.roster import KnownHost
-from training.fleet.trust.credentials import Credentials, new_request
-from training.fleet.trust.identity import Role
-from training.fleet.trust.tls import Security
-from training.fleet.work.options import options_of, parser
-from training.fleet.work.standing import Standing
-from training.fleet.worker import TrainerWorker
+from training.fleet import join
+from training.fleet.cli import program
+from training.fleet.cli.context import CannotError, World, connect, find_credentials, usual_url
+from training.fleet.cli.enroll import command
+from training.fleet.client.client import Answered, FleetClient, Refused
+from training.fleet.client.credentials import Credentials, new_request
+from training.fleet.receiver.security.tls import Security
+from training.fleet.service.hosts import KnownHost
+from training.fleet.wire.identity import Role
+from training.fleet.worker.certificate import Standing
+from training.fleet.worker.daemon import TrainerWorker
+from training.fleet.worker.options import options_of, parser
 
 SESAME = "open-sesame"
 
@@ -62,7 +63,7 @@ class Person:
             err=self.err,
             environ={} if token is None else {"CIS490_OPERATOR_TOKEN": token},
         )
-        return cli.main([*argv], world=world)
+        return program.main([*argv], world=world)
 
     def line(self, *argv: str) -> list[str]:
         """The printed line, split as a shell does; without the program."""
@@ -365,7 +366,7 @@ def test_who_has_not_joined_is_told_how(
 ) -> None:
     monkeypatch.setenv("CIS490_TLS_DIR", str(tmp_path / "nothing"))
     world = World(out=io.StringIO(), err=(err := io.StringIO()), environ={})
-    assert cli.main(["status", "--receiver-url", person.receiver.url], world=world) == 75
+    assert program.main(["status", "--receiver-url", person.receiver.url], world=world) == 75
     assert "has not joined" in err.getvalue()
     assert f"`cis490-jobs enroll --receiver-url {person.receiver.url}` there" in err.getvalue()
 
@@ -509,9 +510,9 @@ def test_a_worker_stops_when_it_is_revoked(receiver: SecureReceiver, member: Cre
 
     receiver.queue.cancel(receiver.plan[0]["job_id"])
     receiver.queue.cancel(receiver.plan[1]["job_id"])
-    worker = TrainerWorker(options(receiver, member), capability=lambda: a_capability())
+    daemon = TrainerWorker(options(receiver, member), capability=lambda: a_capability())
     codes: list[int] = []
-    thread = threading.Thread(target=lambda: codes.append(worker.run()))
+    thread = threading.Thread(target=lambda: codes.append(daemon.run()))
     thread.start()
     assert receiver.room.waiting.acquire(timeout=20)
     receiver.showing(None, SESAME).post_json("/v1/revoke", {"name": "pi"})
@@ -519,13 +520,13 @@ def test_a_worker_stops_when_it_is_revoked(receiver: SecureReceiver, member: Cre
     assert not thread.is_alive()
     assert codes[0] in (0, 2)
     # What was on its way when it ended must be over, so that nothing is left open behind the test.
-    for lane in (worker._calls._lane, worker._calls._beat_lane):
+    for lane in (daemon._calls._lane, daemon._calls._beat_lane):
         done = threading.Event()
         lane.todo.put(done.set)
         assert done.wait(20)
-    worker._standing._thread.join(20)
-    worker._reconnect()
-    worker._standing.close()
+    daemon._standing._thread.join(20)
+    daemon._reconnect()
+    daemon._standing.close()
 
 
 @pytest.mark.parametrize(
@@ -545,9 +546,9 @@ def test_a_worker_without_its_certificate_says_so(
 def test_damaged_certificates_are_one_sentence(
     receiver: SecureReceiver, member: Credentials, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from training.fleet import worker
+    from training.fleet.worker import daemon
 
     (member.folder / "client.pem").write_bytes(b"garbage")
     argv = ["--receiver-url", receiver.url, "--host-id", "pi", "--tls-dir", str(member.folder)]
-    assert worker.main([*argv, "--state-dir", str(member.folder / "state")]) == 2
+    assert daemon.main([*argv, "--state-dir", str(member.folder / "state")]) == 2
     assert "enroll this machine anew" in said(capsys)

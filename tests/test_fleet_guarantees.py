@@ -11,7 +11,7 @@ from sim.faults import Fault
 from torture.page import PAGE, RECORD, rendered, tables
 from torture.parts import PARTS
 
-from training.fleet.job import TRANSITIONS
+from training.fleet.scheduling.job import TRANSITIONS
 
 ROOT = Path(__file__).resolve().parents[1]
 TEXT = PAGE.read_text(encoding="utf-8")

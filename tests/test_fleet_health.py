@@ -24,15 +24,15 @@ from fakes import FakeClock, FakeShelf
 from hypothesis import given
 from hypothesis import strategies as st
 
-from training.fleet import health
-from training.fleet.healing import quarantines
-from training.fleet.health import Death, Weight, sick, suspect_job, weigh
-from training.fleet.job import EndReason, JobStatus
-from training.fleet.policy import LOSS_BUDGET, TRAINER_BUDGET, Policy, fits
-from training.fleet.protocol import ClaimReply, Refusal, Slug
-from training.fleet.queue import JobQueue
-from training.fleet.service import Plan, Service
-from training.fleet.views import Views
+from training.fleet.queue.jobs import JobQueue
+from training.fleet.queue.quarantine import quarantines
+from training.fleet.scheduling import quarantine
+from training.fleet.scheduling.job import EndReason, JobStatus
+from training.fleet.scheduling.policy import LOSS_BUDGET, TRAINER_BUDGET, Policy, fits
+from training.fleet.scheduling.quarantine import Death, Weight, sick, suspect_job, weigh
+from training.fleet.service.service import Plan, Service
+from training.fleet.service.views import Views
+from training.fleet.wire.messages import ClaimReply, Refusal, Slug
 
 R = EndReason
 POLICY = Policy()
@@ -120,7 +120,7 @@ def test_a_pardon_gives_back_what_was_paid_and_no_more(
         ended_by="trainer: exit code 65 (bad data) is never retried",
     )
     last = attempts[-1] if last_died else an_attempt(claim_id="other", attempt=99)
-    given_back = health.pardon(job, attempts, last, POLICY)
+    given_back = quarantine.pardon(job, attempts, last, POLICY)
     assert (given_back.trainer_failures, given_back.host_losses) == (other_failures, other_losses)
     used_up = other_failures >= POLICY.max_attempts or other_losses >= POLICY.max_host_losses
     assert given_back.waits == (last_died and not used_up)
@@ -133,9 +133,9 @@ def test_a_job_whose_budget_is_given_back_waits_again_though_it_failed_elsewhere
     died = [an_attempt(end_reason=R.TRAINER_FAILED)]
     elsewhere = an_attempt(claim_id="other", attempt=3, end_reason=R.TRAINER_FAILED)
     job = a_row(JobStatus.FAILED, trainer_failures=3, ended_by=f"{budget} 3 of 3 times")
-    assert health.pardon(job, died, elsewhere, POLICY).waits
+    assert quarantine.pardon(job, died, elsewhere, POLICY).waits
     granted = a_row(JobStatus.FAILED, trainer_failures=3, grants=200, ended_by=f"{budget} 3 of 3")
-    assert not health.pardon(granted, died, elsewhere, POLICY).waits, "max_grants stands"
+    assert not quarantine.pardon(granted, died, elsewhere, POLICY).waits, "max_grants stands"
 
 
 def a_loss(host: str, *, crashed: bool = True, lived_s: float | None = 10.0, **facts: Any) -> Any:
@@ -173,16 +173,16 @@ def test_a_host_that_never_came_back_is_not_said_to_sleep_for_ever() -> None:
 
 def test_out_of_memory_wants_a_host_that_has_more_in_all() -> None:
     there = a_host("pi", ram_total_gib=8.0)
-    wants = health.wants_more(needs(), "ram", there)
+    wants = quarantine.wants_more(needs(), "ram", there)
     assert "ran out of memory with 8.0 GiB in all, and here are 8.0" in (fits(wants, there) or "")
     assert fits(wants, a_host("desktop", ram_total_gib=8.1)) is None
     small = a_gpu_host("laptop", vram_total_gib=6.0, ram_total_gib=64.0)
-    wants = health.wants_more(wants, "vram", small)
+    wants = quarantine.wants_more(wants, "vram", small)
     assert wants.ram_above_gib == 8.0, "what was learned before stays"
     assert "GPU memory" in (fits(wants, small) or "")
     assert "no CUDA device" in (fits(wants, a_host("big", ram_total_gib=512.0)) or "")
     assert fits(wants, a_gpu_host(vram_total_gib=24.0, ram_total_gib=32.0)) is None
-    hidden = health.wants_more(needs(), "vram", there)
+    hidden = quarantine.wants_more(needs(), "vram", there)
     assert "no CUDA device" in (fits(hidden, there) or ""), (
         "the trainer found a GPU that none knew of"
     )
@@ -191,13 +191,15 @@ def test_out_of_memory_wants_a_host_that_has_more_in_all() -> None:
 
 def test_a_job_that_no_known_host_can_hold_says_so() -> None:
     there = a_host("pi", ram_total_gib=8.0)
-    wants = health.wants_more(needs(), "ram", there)
-    said = health.hopeless(wants, "ram", there, [there]) or ""
+    wants = quarantine.wants_more(needs(), "ram", there)
+    said = quarantine.hopeless(wants, "ram", there, [there]) or ""
     assert said.startswith("out_of_memory: it ran out of memory on pi (8.0 GiB in all)")
     larger = a_host("desktop", ram_total_gib=16.0, ram_available_gib=0.1)
-    assert health.hopeless(wants, "ram", there, [there, larger]) is None, "what is free may change"
+    assert quarantine.hopeless(wants, "ram", there, [there, larger]) is None, (
+        "what is free may change"
+    )
     refusing = a_host("desktop", ram_total_gib=16.0, deny_jobs=frozenset({"gbt"}))
-    assert health.hopeless(wants, "ram", there, [there, refusing]) is not None
+    assert quarantine.hopeless(wants, "ram", there, [there, refusing]) is not None
 
 
 # ── through the service ─────────────────────────────────────────────────────────────────────
@@ -233,7 +235,7 @@ class Fleet:
         assert host in self.out()
         return died
 
-    def out(self) -> dict[str, health.Quarantine]:
+    def out(self) -> dict[str, quarantine.Quarantine]:
         return quarantines(self.queue.db)
 
     def job(self, name: str) -> Any:

@@ -14,12 +14,12 @@ from pathlib import Path
 import pytest
 from receiver_running import Receiver, Wire, running
 
-from training.fleet.calls.address import Address
-from training.fleet.database_sqlite import SqliteDatabase
-from training.fleet.receiver import _open_store
-from training.fleet.storage.locking import lock_of, store_lock
-from training.fleet.web import serving
-from training.fleet.web.listening import StartError
+from training.fleet.client.address import Address
+from training.fleet.database.sqlite import SqliteDatabase
+from training.fleet.receiver.http import server
+from training.fleet.receiver.http.listening import StartError
+from training.fleet.receiver.program import _open_store
+from training.fleet.store.locking import lock_of, store_lock
 from training.locking import LockedError, exclusive
 
 posix = pytest.mark.skipif(os.name != "posix", reason="POSIX names")
@@ -135,10 +135,10 @@ def test_an_address_with_a_password_is_refused_without_saying_it(url: str) -> No
 @pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="no SIGHUP here")
 def test_a_hangup_while_the_receiver_starts_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     before = signal.getsignal(signal.SIGHUP)
-    monkeypatch.setattr(serving, "EARLY_HANGUPS", [])
+    monkeypatch.setattr(server, "EARLY_HANGUPS", [])
     try:
-        serving.note_hangups()
+        server.note_hangups()
         os.kill(os.getpid(), signal.SIGHUP)
-        assert serving.EARLY_HANGUPS == [signal.SIGHUP]
+        assert server.EARLY_HANGUPS == [signal.SIGHUP]
     finally:
         signal.signal(signal.SIGHUP, before)

@@ -12,12 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from starlette.requests import Request
 
-from training.fleet.protocol import Refusal, Slug
-from training.fleet.queue import JobQueue
-from training.fleet.routes import Access
-from training.fleet.trust.access import acting_host, check
-from training.fleet.trust.admission import FAILURES_MAX, Door, FailureLimit
-from training.fleet.trust.identity import (
+from training.fleet.queue.jobs import JobQueue
+from training.fleet.receiver.security.access import acting_host, check
+from training.fleet.receiver.security.authentication import FAILURES_MAX, Door, FailureLimit
+from training.fleet.receiver.security.registry import CODE_LIFE_S, DAY_S, Certified, Registry
+from training.fleet.wire.identity import (
     LOCAL,
     Channel,
     Method,
@@ -30,7 +29,8 @@ from training.fleet.trust.identity import (
     proxied,
     urn,
 )
-from training.fleet.trust.registry import CODE_LIFE_S, DAY_S, Certified, Registry
+from training.fleet.wire.messages import Refusal, Slug
+from training.fleet.wire.routes import Access
 
 NAMES = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", fullmatch=True)
 FINGERPRINT = "ab" * 32

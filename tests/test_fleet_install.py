@@ -30,7 +30,7 @@ from receiver_running import running
 from systems import open_to_others
 
 from training.clock import SystemClock
-from training.fleet import capability
+from training.fleet.capability import probe
 from training.fleet.install import __main__ as install
 from training.fleet.install import linux as install_linux
 from training.fleet.install import system as install_system
@@ -40,7 +40,7 @@ from training.fleet.install.checks import judge, refused
 from training.fleet.install.steps import InstallError, Ran, Site, perform
 from training.fleet.install.types import Facts, Level, ReceiverSeen, Role, System, Wish
 from training.fleet.install.worker import capability_words, undelivered
-from training.fleet.work import options as worker_options
+from training.fleet.worker import options as worker_options
 
 ROOT = Path(__file__).parents[1]
 CHILDREN = ROOT / "tests" / "children"
@@ -430,8 +430,8 @@ def test_a_receiver_keeps_what_is_the_operators(tmp_path: Path) -> None:
 
 
 def test_words_about_a_machine_and_about_finished_work() -> None:
-    device = capability.CudaDevice("RTX 4070", 8.0, 7.5)
-    found = capability.Capability(
+    device = probe.CudaDevice("RTX 4070", 8.0, 7.5)
+    found = probe.Capability(
         "desk", cpu_cores=8, ram_total_gib=31.25, cuda_available=True, cuda_devices=(device,)
     )
     assert (
@@ -513,7 +513,7 @@ def quiet_logging() -> Iterator[None]:
 def test_the_task_keeps_a_log_that_cannot_grow_for_ever(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from training.fleet import worker
+    from training.fleet.worker import daemon
 
     settings = {
         "receiver_url": URL, "host_id": "pc", "flags": "",
@@ -532,7 +532,7 @@ def test_the_task_keeps_a_log_that_cannot_grow_for_ever(
             logging.getLogger("training").info("x" * (windows_task.LOG_BYTES // 2))
         raise RuntimeError("a mistake")
 
-    monkeypatch.setattr(worker, "main", work)
+    monkeypatch.setattr(daemon, "main", work)
     assert windows_task.main(["--settings", str(file)]) == 1
     assert given[0][:2] == ["--receiver-url", URL]
     kept = sorted((tmp_path / "logs").iterdir())

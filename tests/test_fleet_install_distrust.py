@@ -12,7 +12,7 @@ import pytest
 from systems import make_link
 
 from training.fleet import join
-from training.fleet.calls.answers import Refused
+from training.fleet.client.answers import Refused
 from training.fleet.install import __main__ as install
 from training.fleet.install import system as install_system
 from training.fleet.install.steps import Ran

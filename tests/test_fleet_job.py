@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 
 from training import strict_json
 from training.contract import IDENTITY_KEYS, digest, spec_hash
-from training.fleet import database
-from training.fleet.job import (
+from training.fleet.database import writer
+from training.fleet.queue.jobs import JobQueue
+from training.fleet.scheduling.job import (
     FAULT_OF,
     FINAL,
     KEEPS_STATUS,
@@ -31,12 +32,11 @@ from training.fleet.job import (
     Needs,
     check_transition,
 )
-from training.fleet.policy import Policy
-from training.fleet.queue import JobQueue
+from training.fleet.scheduling.policy import Policy
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "job-lifecycle.md").read_text(encoding="utf-8")
-SCHEMA = (Path(database.__file__).parent / "sql" / "schema_sqlite.sql").read_text(encoding="utf-8")
+SCHEMA = (Path(writer.__file__).parent / "sql" / "schema_sqlite.sql").read_text(encoding="utf-8")
 
 Arrow = tuple[str | None, str, str]  # from, to, name
 
@@ -209,7 +209,7 @@ def test_every_move_leaves_its_witness_in_the_same_transaction() -> None:
     queue.sync_from_manifest([a_job("one")])
     queue.claim_next(worker_hostname="pi", capability={})
     queue._conn.execute("DROP TABLE events")
-    with pytest.raises(database.DatabaseError):
+    with pytest.raises(writer.DatabaseError):
         queue.cancel("id-one")
     assert queue.get("id-one").status == "claimed", "no witness, no move"  # type: ignore[union-attr]
     queue.close()

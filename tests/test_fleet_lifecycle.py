@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from training.contract import spec_hash
-from training.fleet.job import FINAL, LIVE, TRANSITIONS, EndReason, JobStatus
-from training.fleet.policy import Policy
-from training.fleet.protocol import ClaimReply, DeliverRequest, Refusal, Slug
-from training.fleet.queue import JobQueue
-from training.fleet.service import Plan, Service
-from training.fleet.trust.membership import readable
+from training.fleet.queue.jobs import JobQueue
+from training.fleet.scheduling.job import FINAL, LIVE, TRANSITIONS, EndReason, JobStatus
+from training.fleet.scheduling.policy import Policy
+from training.fleet.service.membership import readable
+from training.fleet.service.service import Plan, Service
+from training.fleet.wire.messages import ClaimReply, DeliverRequest, Refusal, Slug
 
 A, B = "a" * 64, "b" * 64
 S, R = JobStatus, EndReason

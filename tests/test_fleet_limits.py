@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 
 from training.contract import FINAL_EXITS, Exit
-from training.fleet import ledger, screening, service, store
-from training.fleet.policy import Policy
-from training.fleet.storage import incoming
-from training.fleet.trust import admission, authority, registry
-from training.fleet.work import aside, attempt, disk, outbox, output, states
+from training.fleet.queue import attempts
+from training.fleet.receiver.security import authentication, authority, registry
+from training.fleet.scheduling.policy import Policy
+from training.fleet.service import guards, service
+from training.fleet.store import artifacts, incoming
+from training.fleet.worker import attempt, outbox, saved_states, set_aside, state_folder, tail
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 KIB, MIB, GIB, DAY_S = 1024, 1024**2, 1024**3, 86_400
@@ -26,16 +27,19 @@ SAID = {
     "operations.md": [
         f"the newest {outbox.FILES_KEPT} files of {outbox.FILE_LINES:,} lines or {outbox.FILE_BYTES // KIB} KiB",
         f"| attempts with such lines | the newest {outbox.ATTEMPTS_KEPT} |",
-        f"{output.QUEUE_BYTES // MIB} MiB: a burst is read piece by piece",
-        f"the newest {output.READ_BYTES // KIB} KiB, and a line says how many bytes are left out",
+        f"{tail.QUEUE_BYTES // MIB} MiB: a burst is read piece by piece",
+        f"the newest {tail.READ_BYTES // KIB} KiB, and a line says how many bytes are left out",
         f"of more at one look ({_IN[attempt.LOOK_S]}) the newest",
-        f"| {output.FILE_BYTES_MAX // MIB} MiB, and {output.KEPT_BYTES // MIB} MiB each of its beginning",
-        f"and reports and logs of all: the newest {disk.KEPT_ATTEMPTS} |",
-        f"At most {states.KEPT_MAX}, {states.BYTES_MAX / GIB:g} GiB beside the newest, and {_IN[states.AGE_MAX_S]} |",
-        f"in `set-aside/` of the state folder | {aside.KEPT_MAX}, and {aside.BYTES_MAX / GIB:g} GiB |",
+        f"| {tail.FILE_BYTES_MAX // MIB} MiB, and {tail.KEPT_BYTES // MIB} MiB each of its beginning",
+        f"and reports and logs of all: the newest {state_folder.KEPT_ATTEMPTS} |",
+        (
+            f"At most {saved_states.KEPT_MAX}, {saved_states.BYTES_MAX / GIB:g} GiB beside the newest, "
+            f"and {_IN[saved_states.AGE_MAX_S]} |"
+        ),
+        f"in `set-aside/` of the state folder | {set_aside.KEPT_MAX}, and {set_aside.BYTES_MAX / GIB:g} GiB |",
         f"Below {attempt.DISK_FLOOR_BYTES / MIB:g} MiB of free disk a running trainer is stopped",
-        f"the last {ledger.LOG_LINES_KEPT:,} of each attempt",
-        f"Below {store.RESERVE_BYTES / MIB:g} MiB of free disk no job is granted",
+        f"the last {attempts.LOG_LINES_KEPT:,} of each attempt",
+        f"Below {artifacts.RESERVE_BYTES / MIB:g} MiB of free disk no job is granted",
     ],
     "job-lifecycle.md": [
         f"(hosts without CUDA wait {P.prefer_cuda_grace_s:g} s",
@@ -56,22 +60,22 @@ SAID = {
         f"its folders can be written, {attempt.DISK_WANTED_BYTES / MIB:g} MiB are free",
     ],
     "protocol.md": [
-        f"`capability` and `trainer_digests` hold {screening.DESCRIPTION_MAX / KIB:g} KiB each as JSON",
+        f"`capability` and `trainer_digests` hold {guards.DESCRIPTION_MAX / KIB:g} KiB each as JSON",
         f"(and hold no finished work) some {service.SPARE_HOSTS_KEPT} are remembered",
         f"brings at most {WORDS[incoming.PARTS_MAX]} different bundles",
-        f"{WORDS[admission.FAILURES_MAX]} wrong tokens or codes came from this address",
-        f"came from this address within {_IN[admission.FAILURES_S]}",
+        f"{WORDS[authentication.FAILURES_MAX]} wrong tokens or codes came from this address",
+        f"came from this address within {_IN[authentication.FAILURES_S]}",
     ],
     "security.md": [
         f"good for {registry.CODE_LIFE_S / 60:g} minutes, for one name and one certificate request",
         f"A certificate holds for {authority.CLIENT_DAYS} days",
-        f"no more tokens of fewer than {admission.UNGUESSABLE_CHARS} characters",
+        f"no more tokens of fewer than {authentication.UNGUESSABLE_CHARS} characters",
     ],
 }  # fmt: skip
 
 
 def test_one_look_reads_all_the_output_that_may_wait_and_what_came_meanwhile() -> None:
-    assert output.POLLS_A_LOOK * output.READ_BYTES > output.QUEUE_BYTES
+    assert tail.POLLS_A_LOOK * tail.READ_BYTES > tail.QUEUE_BYTES
 
 
 @pytest.mark.parametrize("page", SAID)

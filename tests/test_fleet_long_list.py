@@ -7,7 +7,7 @@ import io
 from rich.cells import cell_len
 from rich.console import Console
 
-from training.fleet.commands.views import render_list
+from training.fleet.cli.render import render_list
 
 
 def printed(jobs: list[dict[str, object]], width: int = 200) -> list[str]:

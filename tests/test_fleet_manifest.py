@@ -17,8 +17,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from training.contract import spec_hash
-from training.fleet import describe, manifest
-from training.fleet.describe import (
+from training.fleet.capability import describe
+from training.fleet.capability.describe import (
     DescribeError,
     Description,
     FlagType,
@@ -27,8 +27,9 @@ from training.fleet.describe import (
     describe_command,
     parse_description,
 )
-from training.fleet.manifest import Manifest, ManifestError, Mistake, load_manifest
-from training.fleet.plans import syntax as manifest_syntax
+from training.fleet.manifest import load as manifest
+from training.fleet.manifest import toml as manifest_syntax
+from training.fleet.manifest.load import Manifest, ManifestError, Mistake, load_manifest
 from training.trainer import flags as trainer_flags
 
 EXAMPLE = Path(__file__).resolve().parents[1] / "etc" / "training_manifest.toml.example"

@@ -15,13 +15,13 @@ import pytest
 from systems import open_to_others
 from torture.scenes import GOLDEN, TABLES, contents, migrating, version
 
-from training.fleet import database_sqlite
-from training.fleet.database import DatabaseError
-from training.fleet.database_sqlite import SCHEMA_VERSION, SqliteDatabase
-from training.fleet.job import JobStatus
-from training.fleet.queue import JobQueue
+from training.fleet.database import sqlite
+from training.fleet.database.sqlite import SCHEMA_VERSION, SqliteDatabase
+from training.fleet.database.writer import DatabaseError
+from training.fleet.queue.jobs import JobQueue
+from training.fleet.scheduling.job import JobStatus
 
-SQL = Path(database_sqlite.__file__).with_name("sql")
+SQL = Path(sqlite.__file__).with_name("sql")
 HELP = (
     "schema_sqlite.sql and the last file of sql/migrations/ belong together: "
     "what one of them gained or lost, the other must too (see the heading of the migration)"
@@ -145,7 +145,7 @@ def test_when_no_copy_can_be_laid_beside_nothing_is_changed(
     def full(*_paths: Path) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(database_sqlite, "settle", full)
+    monkeypatch.setattr(sqlite, "settle", full)
     with pytest.raises(DatabaseError, match="free some space and start again"):
         SqliteDatabase(old)
     assert version(old) == 1

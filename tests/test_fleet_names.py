@@ -13,19 +13,19 @@ from fakes import FakeClock, FakeShelf
 from receiver_running import Receiver
 from test_fleet_manifest import HEAD, TableDescriber, job, load, only
 
-from training.fleet import policy as rules
-from training.fleet.client import Refused
-from training.fleet.commands.dataset import moved_lines
-from training.fleet.data_use import NameMoved, check_unused, name_moved
-from training.fleet.datasets.pieces import Catalogue
-from training.fleet.datasets.references import References
-from training.fleet.job import Host, Needs
-from training.fleet.manifest import ManifestError
-from training.fleet.protocol import Refusal, Slug
-from training.fleet.queue import JobQueue
-from training.fleet.reload import Reloader, load_plan
-from training.fleet.service import Plan, Service
-from training.fleet.trust.audit import AuditLog
+from training.fleet.cli.datasets import moved_lines
+from training.fleet.client.client import Refused
+from training.fleet.manifest.load import ManifestError
+from training.fleet.queue.jobs import JobQueue
+from training.fleet.scheduling import policy as rules
+from training.fleet.scheduling.job import Host, Needs
+from training.fleet.service.audit import AuditLog
+from training.fleet.service.data_use import NameMoved, check_unused, name_moved
+from training.fleet.service.plan import Reloader, load_plan
+from training.fleet.service.references import References
+from training.fleet.service.service import Plan, Service
+from training.fleet.wire.dataset_listing import Catalogue
+from training.fleet.wire.messages import Refusal, Slug
 
 # ── jobs ────────────────────────────────────────────────────────────────────────────────────
 

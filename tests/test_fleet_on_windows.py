@@ -21,9 +21,14 @@ import pytest
 from systems import is_wine
 
 from training.files import LocalFs
-from training.fleet.ended import EndKind
 from training.fleet.install.system import _behind
-from training.fleet.supervise import CommandSpec, LocalProcess, LocalRunner, SpawnFailedError
+from training.fleet.process.ended import EndKind
+from training.fleet.process.supervise import (
+    CommandSpec,
+    LocalProcess,
+    LocalRunner,
+    SpawnFailedError,
+)
 
 if os.name != "nt":
     pytest.skip("for Windows alone; see `make windows`", allow_module_level=True)

@@ -22,17 +22,17 @@ from hypothesis import strategies as st
 from receiver_running import Receiver, Wire, in_background, running
 from tls_world import secure
 
-from training.fleet.client import Grant, Unavailable
-from training.fleet.database_sqlite import SqliteDatabase
-from training.fleet.protocol import Refusal
-from training.fleet.service import BUNDLES_MAX
-from training.fleet.storage.errors import ShareFull, StoreFull, TooManyParts
-from training.fleet.storage.incoming import PARTS_MAX, Part
-from training.fleet.store import RESERVE_BYTES, ArtifactStore
-from training.fleet.trust.credentials import new_request
-from training.fleet.trust.identity import Role
-from training.fleet.trust.registry import A_DAY_MAX, DAY_S, Certified, Registry
-from training.fleet.web.connection import GuardedProtocol
+from training.fleet.client.client import Grant, Unavailable
+from training.fleet.client.credentials import new_request
+from training.fleet.database.sqlite import SqliteDatabase
+from training.fleet.receiver.http.connection import GuardedProtocol
+from training.fleet.receiver.security.registry import A_DAY_MAX, DAY_S, Certified, Registry
+from training.fleet.service.service import BUNDLES_MAX
+from training.fleet.store.artifacts import RESERVE_BYTES, ArtifactStore
+from training.fleet.store.errors import ShareFull, StoreFull, TooManyParts
+from training.fleet.store.incoming import PARTS_MAX, Part
+from training.fleet.wire.identity import Role
+from training.fleet.wire.messages import Refusal
 
 MIB = 1024**2
 

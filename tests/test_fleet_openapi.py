@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 from receiver_running import Wire, running
 
-from training.fleet import protocol
-from training.fleet.job import REPORTABLE
-from training.fleet.protocol import Slug
-from training.fleet.routes import ROUTES, refusals
-from training.fleet.trust.identity import Role
-from training.fleet.views import Views
-from training.fleet.web import endpoints, enrolment, openapi, uploads
+from training.fleet.receiver.http import endpoints, enrolment, openapi, uploads
+from training.fleet.scheduling.job import REPORTABLE
+from training.fleet.service.views import Views
+from training.fleet.wire import messages
+from training.fleet.wire.identity import Role
+from training.fleet.wire.messages import Slug
+from training.fleet.wire.routes import ROUTES, refusals
 
 KEPT = Path(__file__).parents[1] / "docs" / "openapi.json"
 HOW = "run: python -m training.fleet.web.openapi docs/openapi.json"
@@ -35,7 +35,7 @@ def test_the_document_that_is_kept_is_the_one_that_is_served(tmp_path: Path) -> 
 def test_every_row_of_the_table_has_its_function_and_no_function_lacks_a_row() -> None:
     named = [row.name for row in ROUTES]
     assert len(set(named)) == len(named)
-    assert set(endpoints.endpoints()) == set(named), "see training/fleet/routes.py"
+    assert set(endpoints.endpoints()) == set(named), "see training/fleet/wire/routes.py"
 
 
 def test_what_is_served_is_the_table_and_nothing_else() -> None:
@@ -60,7 +60,7 @@ def test_what_the_document_says_of_values_is_what_is_checked() -> None:
     assert schemas["JoinRequest"]["properties"]["role"]["enum"] == [*Role]
     assert schemas["TokenRequest"]["properties"]["days"]["maximum"] == enrolment.DAYS_MAX
     host = schemas["ClaimRequest"]["properties"]["host_id"]
-    assert host["pattern"] == protocol.HOST_ID_PATTERN
+    assert host["pattern"] == messages.HOST_ID_PATTERN
 
 
 def test_every_header_that_an_upload_reads_is_documented() -> None:
@@ -68,8 +68,8 @@ def test_every_header_that_an_upload_reads_is_documented() -> None:
         found = openapi.document()["paths"]["/v1/model/{job_id}"][method]["parameters"]
         said = {each["name"] for each in found if each["in"] == "header"}
         read = re.findall(r"HEADER_[A-Z0-9_]+", inspect.getsource(uploads._announced))
-        wanted = {getattr(protocol, name) for name in read}
-        assert wanted - said == ({protocol.HEADER_OFFSET} if method == "head" else set())
+        wanted = {getattr(messages, name) for name in read}
+        assert wanted - said == ({messages.HEADER_OFFSET} if method == "head" else set())
 
 
 def references(value: Any) -> Iterator[str]:
@@ -141,7 +141,7 @@ def test_the_calls_see_a_bug_and_an_answer_that_is_not_documented(
     def broken(*_args: object, **how: Any) -> Any:
         if how.get("after"):
             raise ZeroDivisionError
-        raise protocol.Refusal(Slug.SPEC_MISMATCH, "never said of this address")
+        raise messages.Refusal(Slug.SPEC_MISMATCH, "never said of this address")
 
     monkeypatch.setattr(Views, "jobs", broken)
     said = "\n".join(run(tmp_path, 1, seed=1).failures)

@@ -18,14 +18,20 @@ from hypothesis import strategies as st
 from test_fleet_end_to_end import PATIENCE_S, Fleet, until
 from test_fleet_service import POLICY, Receiver, refused
 
-from training.fleet.calls.transport import Response
-from training.fleet.client import FleetClient
-from training.fleet.ended import Ended, EndKind
-from training.fleet.ledger import GAP
-from training.fleet.protocol import FailRequest, HeartbeatRequest, LogLines, OutputRequest, Slug
-from training.fleet.web.problems import decoded, reply
-from training.fleet.words import JSON_BODY_MAX, LOG_LINE_CHARS_MAX, LOG_LINES_MAX
-from training.fleet.work.outbox import (
+from training.fleet.client.client import FleetClient
+from training.fleet.client.transport import Response
+from training.fleet.process.ended import Ended, EndKind
+from training.fleet.queue.attempts import GAP
+from training.fleet.receiver.http.problems import decoded, reply
+from training.fleet.wire.constants import JSON_BODY_MAX, LOG_LINE_CHARS_MAX, LOG_LINES_MAX
+from training.fleet.wire.messages import (
+    FailRequest,
+    HeartbeatRequest,
+    LogLines,
+    OutputRequest,
+    Slug,
+)
+from training.fleet.worker.outbox import (
     ATTEMPTS_KEPT,
     CORRUPT_KEPT,
     FILE_BYTES,
@@ -35,9 +41,9 @@ from training.fleet.work.outbox import (
     Outbox,
     fitting,
 )
-from training.fleet.work.outcome import judge, parse_progress
-from training.fleet.work.output import READ_BYTES, OutputTail
-from training.fleet.work.types import Assignment, Backlog
+from training.fleet.worker.state.events import Assignment, Backlog
+from training.fleet.worker.state.outcome import judge, parse_progress
+from training.fleet.worker.tail import READ_BYTES, OutputTail
 
 JOB = Assignment(job_id="ab" * 32, claim_id="c1", name="gbt", attempt=2)
 
@@ -305,7 +311,7 @@ def test_more_files_than_are_kept_go_at_once(
     """An older release may have kept more."""
     for _ in range(3):
         printer.say(*["x"] * FILE_LINES)
-    monkeypatch.setattr("training.fleet.work.outbox.FILES_KEPT", 1)
+    monkeypatch.setattr("training.fleet.worker.outbox.FILES_KEPT", 1)
     printer.restarted()
     printer.say("last")
     assert len(list(printer.outbox.folder.iterdir())) == 1

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from training.fleet.ended import Ended, EndKind
-from training.fleet.job import EndReason
-from training.fleet.words import ERROR_CHARS_MAX
-from training.fleet.work.outcome import Memory, error_text, judge, parse_progress, taken
+from training.fleet.process.ended import Ended, EndKind
+from training.fleet.scheduling.job import EndReason
+from training.fleet.wire.constants import ERROR_CHARS_MAX
+from training.fleet.worker.state.outcome import Memory, error_text, judge, parse_progress, taken
 
 TRACEBACK = [
     "loading 120 episodes",

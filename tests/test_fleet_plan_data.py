@@ -12,21 +12,21 @@ from fakes import Counting, FakeClock, FakeShelf
 from test_fleet_manifest import TableDescriber
 
 from training.contract import HOSTS_FILE
-from training.fleet.calls.datasets import recording_hosts
-from training.fleet.data_use import check_unused
-from training.fleet.database import Writer
-from training.fleet.datasets.pieces import Catalogue, Listing, UnknownDataset, cut
-from training.fleet.datasets.references import References, unknown
-from training.fleet.datasets.shelf import BadName, DatasetShelf
-from training.fleet.job import Job
-from training.fleet.policy import lacks_data
-from training.fleet.protocol import Refusal, ReloadReply
-from training.fleet.queue import JobQueue
-from training.fleet.reload import Reloader
-from training.fleet.roster import Plan
-from training.fleet.service import Service
-from training.fleet.trust.audit import AuditLog
-from training.fleet.views import Views
+from training.fleet.client.datasets import recording_hosts
+from training.fleet.database.writer import Writer
+from training.fleet.queue.jobs import JobQueue
+from training.fleet.scheduling.job import Job
+from training.fleet.scheduling.policy import lacks_data
+from training.fleet.service.audit import AuditLog
+from training.fleet.service.data_use import check_unused
+from training.fleet.service.hosts import Plan
+from training.fleet.service.plan import Reloader
+from training.fleet.service.references import References, unknown
+from training.fleet.service.service import Service
+from training.fleet.service.views import Views
+from training.fleet.store.datasets import BadName, DatasetShelf
+from training.fleet.wire.dataset_listing import Catalogue, Listing, UnknownDataset, cut
+from training.fleet.wire.messages import Refusal, ReloadReply
 
 A, B = "a" * 64, "b" * 64
 PLAN = """\
@@ -326,7 +326,7 @@ def test_a_kept_plan_is_no_plan_once_anything_it_was_made_from_has_changed(
         lambda: fleet.queue.db.run("mark_removed", job_id=job.job_id),
         lambda: fleet.queue.db.run("class_job", job_id=job.job_id, class_id=needs_no_data),
         lambda: fleet.queue._conn.execute("UPDATE jobs SET name = 'other'"),
-        lambda: monkeypatch.setattr("training.fleet.kept_plan._sources", lambda: ["newer"]),
+        lambda: monkeypatch.setattr("training.fleet.service.kept_plan._sources", lambda: ["newer"]),
         damage,
         lambda: kept.write_bytes(b""),
         kept.unlink,

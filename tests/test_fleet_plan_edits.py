@@ -13,16 +13,24 @@ from msgspec import to_builtins
 from rich.console import Console
 
 from training.contract import spec_hash
-from training.fleet.catalogue import provenance_of
-from training.fleet.commands.bundle import allowed_names, granted
-from training.fleet.commands.status import render_status, status_data
-from training.fleet.commands.views import render_job
-from training.fleet.edits import LISTED_MAX, Edit, Kind, changed, first, host_edits, sentence
-from training.fleet.job import Attempt, Job
-from training.fleet.protocol import Refusal
-from training.fleet.queue import JobQueue
-from training.fleet.service import Plan, Service
-from training.fleet.views import Views
+from training.fleet.cli.models import allowed_names, granted
+from training.fleet.cli.render import render_job
+from training.fleet.cli.status import render_status, status_data
+from training.fleet.queue.jobs import JobQueue
+from training.fleet.scheduling.edits import (
+    LISTED_MAX,
+    Edit,
+    Kind,
+    changed,
+    first,
+    host_edits,
+    sentence,
+)
+from training.fleet.scheduling.job import Attempt, Job
+from training.fleet.service.catalogue import provenance_of
+from training.fleet.service.service import Plan, Service
+from training.fleet.service.views import Views
+from training.fleet.wire.messages import Refusal
 
 A = "a" * 64
 OWN = {"name": "own", "command": ["train"], "describe": []}

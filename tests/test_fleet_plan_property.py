@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from msgspec import to_builtins
 
-from training.fleet.catalogue import provenance_of
-from training.fleet.job import Job
-from training.fleet.policy import Policy
-from training.fleet.protocol import ReloadReply
-from training.fleet.queue import JobQueue
-from training.fleet.service import Plan, Service
+from training.fleet.queue.jobs import JobQueue
+from training.fleet.scheduling.job import Job
+from training.fleet.scheduling.policy import Policy
+from training.fleet.service.catalogue import provenance_of
+from training.fleet.service.service import Plan, Service
+from training.fleet.wire.messages import ReloadReply
 
 JOBS = ("one", "two", "three", "four")  # the last is in no first plan
 HOSTS = ("pi", "desktop")

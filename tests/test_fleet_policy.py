@@ -9,8 +9,8 @@ from builders import a_gpu_host, a_host, a_row, an_attempt, needs
 from hypothesis import given
 from hypothesis import strategies as st
 
-from training.fleet.job import FAULT_OF, FINAL, EndReason, Fault, Host, JobStatus
-from training.fleet.policy import (
+from training.fleet.scheduling.job import FAULT_OF, FINAL, EndReason, Fault, Host, JobStatus
+from training.fleet.scheduling.policy import (
     NOBODY_ELSE,
     Fleet,
     Policy,

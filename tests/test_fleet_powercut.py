@@ -13,7 +13,7 @@ apsw = pytest.importorskip("apsw", reason="records what SQLite writes; pip insta
 from torture import database_parts, failing_database  # noqa: E402
 from torture.queue_work import JobQueue  # noqa: E402
 
-from training.fleet.database_sqlite import SqliteDatabase  # noqa: E402
+from training.fleet.database.sqlite import SqliteDatabase  # noqa: E402
 
 REQUESTS = failing_database.REQUESTS
 

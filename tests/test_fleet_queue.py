@@ -17,12 +17,12 @@ from fakes import Counting, FakeClock
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from training.fleet import policy as rules
-from training.fleet.choose import NoJob
-from training.fleet.database_sqlite import SqliteDatabase
-from training.fleet.job import LIVE, EndReason, Host, Job, JobStatus, Needs
-from training.fleet.policy import Fleet, Policy
-from training.fleet.queue import Claimant, Grant, JobQueue, _eligible
+from training.fleet.database.sqlite import SqliteDatabase
+from training.fleet.queue.choose import NoJob
+from training.fleet.queue.jobs import Claimant, Grant, JobQueue, _eligible
+from training.fleet.scheduling import policy as rules
+from training.fleet.scheduling.job import LIVE, EndReason, Host, Job, JobStatus, Needs
+from training.fleet.scheduling.policy import Fleet, Policy
 
 CPU, GPU = a_capability(), a_capability(cuda=True)
 STATUSES = ["pending", "claimed", "running", "completed", "failed", "cancelled"]

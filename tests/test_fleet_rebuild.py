@@ -29,15 +29,16 @@ from recovery_builders import (
 )
 
 from training.clock import SystemClock
-from training.fleet import cli, receiver
-from training.fleet.commands.world import World
+from training.fleet.cli import program
+from training.fleet.cli.context import World
+from training.fleet.receiver import program as receiver
 from training.fleet.recovery.backup import Backup
 from training.fleet.recovery.rebuild import Rebuilt, rebuild
 from training.fleet.recovery.reconcile import Delivery, Unusable, deliveries, sidecar
 from training.fleet.recovery.restore import Restore
-from training.fleet.state import RecoveryError, State
-from training.fleet.storage.provenance import sealed, unsealed
-from training.fleet.store import Artifact, ArtifactStore
+from training.fleet.service.state import RecoveryError, State
+from training.fleet.store.artifacts import Artifact, ArtifactStore
+from training.fleet.store.provenance import sealed, unsealed
 from training.locking import exclusive
 
 PLAN = [job | {"job_id": job_id(job)} for job in JOBS]
@@ -344,18 +345,20 @@ def test_the_command(state: State, tmp_path: Path) -> None:
     lose_database(state)
     where = ["--db", str(state.db), "--models-dir", str(state.models), "--manifest", str(manifest)]
     out, err = io.StringIO(), io.StringIO()
-    code = cli.main(["rebuild", *where], world=World(out=out, err=err, environ={}))
+    code = program.main(["rebuild", *where], world=World(out=out, err=err, environ={}))
     assert (code, err.getvalue()) == (0, "")
     said = out.getvalue()
     assert "rebuilt: 3 jobs completed, 1 to train" in said
     assert "completed, though no longer in the manifest: done-twice" in said
     assert "not recoverable: cancelled and held jobs, and requeues" in said
     assert "all promises are kept" in said
-    again = cli.main(["rebuild", *where], world=World(out=out, err=err, environ={}))
+    again = program.main(["rebuild", *where], world=World(out=out, err=err, environ={}))
     assert again == 1
     assert "--force" in err.getvalue()
     change(state, "UPDATE jobs SET priority = 3")
     manifest.write_text(MANIFEST.replace("gbt", "gbd"), encoding="utf-8")
     err = io.StringIO()
-    assert cli.main(["rebuild", *where, "--force"], world=World(out=out, err=err, environ={})) == 1
+    assert (
+        program.main(["rebuild", *where, "--force"], world=World(out=out, err=err, environ={})) == 1
+    )
     assert "--manifest" in err.getvalue()

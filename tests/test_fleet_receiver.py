@@ -19,8 +19,7 @@ from fakes import FakeClock
 from receiver_running import TOKEN, Receiver, Wire, in_background, job_id, running
 
 from training.clock import SystemClock
-from training.fleet import protocol
-from training.fleet.client import (
+from training.fleet.client.client import (
     Cancelled,
     FleetClient,
     Grant,
@@ -30,11 +29,12 @@ from training.fleet.client import (
     Unavailable,
     file_sha256,
 )
-from training.fleet.routes import ROUTES, Access
-from training.fleet.trust.admission import FailureLimit
-from training.fleet.trust.identity import Role
-from training.fleet.trust.registry import Registry
-from training.fleet.web.connection import HEADER_BYTES_MAX, GuardedProtocol
+from training.fleet.receiver.http.connection import HEADER_BYTES_MAX, GuardedProtocol
+from training.fleet.receiver.security.authentication import FailureLimit
+from training.fleet.receiver.security.registry import Registry
+from training.fleet.wire import messages
+from training.fleet.wire.identity import Role
+from training.fleet.wire.routes import ROUTES, Access
 
 BODY = bytes(range(256)) * 12_000  # three blocks and a bit
 SHA = hashlib.sha256(BODY).hexdigest()
@@ -767,10 +767,10 @@ def test_no_route_that_changes_anything_serves_anyone() -> None:
 
 
 def test_every_refusal_is_a_problem_document() -> None:
-    from training.fleet.web.problems import body_of, headers_of
+    from training.fleet.receiver.http.problems import body_of, headers_of
 
-    for slug in protocol.Slug:
-        refusal = protocol.Refusal(slug, "one sentence", more=1)
+    for slug in messages.Slug:
+        refusal = messages.Refusal(slug, "one sentence", more=1)
         found = msgspec.json.decode(body_of(refusal))
         assert (found["type"], found["status"], found["more"]) == (slug, slug.status, 1)
         assert headers_of(refusal)["X-Problem"] == slug
@@ -783,7 +783,7 @@ BLOCKS = re.findall(r"```jsonc\n// (\w+)\n(.*?)```", PAGE.read_text(encoding="ut
 def test_the_page_shows_every_message() -> None:
     shown = {name for name, _ in BLOCKS}
     spoken = {
-        name for name in dir(protocol) if name.endswith(("Request", "Reply", "Detail", "Problem"))
+        name for name in dir(messages) if name.endswith(("Request", "Reply", "Detail", "Problem"))
     }
     assert shown == spoken
 
@@ -792,5 +792,5 @@ def test_the_page_shows_every_message() -> None:
 def test_the_pages_examples_are_whole(name: str, text: str) -> None:
     """Each decodes into its struct, and names every member of it and of those within."""
     plain = re.sub(r"\s//[^\n]*", "", text)
-    message = msgspec.json.decode(plain, type=getattr(protocol, name))
+    message = msgspec.json.decode(plain, type=getattr(messages, name))
     assert msgspec.to_builtins(message) == json.loads(plain)

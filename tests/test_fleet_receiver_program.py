@@ -21,14 +21,14 @@ from builders import a_capability
 from torture.scenes import GOLDEN
 
 from training.clock import SystemClock
-from training.fleet.calls.answers import ClientError
-from training.fleet.client import FleetClient, Grant, NoWork, Refused
-from training.fleet.database import id_of
-from training.fleet.database_sqlite import SqliteDatabase
-from training.fleet.receiver import main
-from training.fleet.store import ArtifactStore
-from training.fleet.trust.credentials import Credentials
-from training.fleet.trust.tls import Security
+from training.fleet.client.answers import ClientError
+from training.fleet.client.client import FleetClient, Grant, NoWork, Refused
+from training.fleet.client.credentials import Credentials
+from training.fleet.database.sqlite import SqliteDatabase
+from training.fleet.database.writer import id_of
+from training.fleet.receiver.program import main
+from training.fleet.receiver.security.tls import Security
+from training.fleet.store.artifacts import ArtifactStore
 
 JOB = '[[jobs]]\nname = "{0}"\nmodel = "gbt"\nmode = "oracle"\nseed = {1}\n'
 HEAD = 'schema_version = 1\nname = "plan"\n'

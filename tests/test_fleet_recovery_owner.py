@@ -16,15 +16,15 @@ from recovery_builders import JOBS, a_state, copied, found, tree
 from systems import make_link
 
 from training.clock import SystemClock
-from training.fleet.datasets.pieces import Listing, cut
-from training.fleet.datasets.shelf import DatasetShelf
+from training.fleet.receiver.security.authority import Authority
 from training.fleet.recovery import owner
 from training.fleet.recovery.backup import Backup
 from training.fleet.recovery.files import give_to_owner
 from training.fleet.recovery.rebuild import Rebuilt, rebuild
 from training.fleet.recovery.restore import Restore, Restored
-from training.fleet.state import RecoveryError, State
-from training.fleet.trust.authority import Authority
+from training.fleet.service.state import RecoveryError, State
+from training.fleet.store.datasets import DatasetShelf
+from training.fleet.wire.dataset_listing import Listing, cut
 from training.locking import exclusive
 
 PLAN = [job | {"job_id": job_id(job)} for job in JOBS]

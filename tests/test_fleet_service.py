@@ -20,12 +20,15 @@ from builders import (
 from fakes import Counting, FakeClock, FakeShelf
 
 from training.contract import spec_hash
-from training.fleet.catalogue import first_delivery
-from training.fleet.database import DatabaseFull
-from training.fleet.healing import quarantines
-from training.fleet.job import EndReason, JobStatus
-from training.fleet.policy import Policy
-from training.fleet.protocol import (
+from training.fleet.database.writer import DatabaseFull
+from training.fleet.queue.jobs import JobQueue
+from training.fleet.queue.quarantine import quarantines
+from training.fleet.scheduling.job import EndReason, JobStatus
+from training.fleet.scheduling.policy import Policy
+from training.fleet.service.catalogue import first_delivery
+from training.fleet.service.service import SPARE_HOSTS_KEPT, SPARE_HOSTS_STEP, Plan, Service
+from training.fleet.wire.constants import SET_ASIDE_TOLD
+from training.fleet.wire.messages import (
     Action,
     ClaimReply,
     ClaimRequest,
@@ -34,9 +37,6 @@ from training.fleet.protocol import (
     SetAsideWork,
     Slug,
 )
-from training.fleet.queue import JobQueue
-from training.fleet.service import SPARE_HOSTS_KEPT, SPARE_HOSTS_STEP, Plan, Service
-from training.fleet.words import SET_ASIDE_TOLD
 
 A, B = "a" * 64, "b" * 64
 DAY = 86_400.0

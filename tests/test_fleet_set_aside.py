@@ -15,14 +15,14 @@ from test_fleet_worker_state import JOB, Worker
 
 from training.clock import SystemClock
 from training.contract import spec_hash
-from training.fleet.client import Cancelled, Refused, file_sha256
-from training.fleet.protocol import DeliverRequest, Refusal, Slug
+from training.fleet.client.client import Cancelled, Refused, file_sha256
 from training.fleet.recovery.doctor import examine
 from training.fleet.recovery.rebuild import rebuild
-from training.fleet.state import State
-from training.fleet.work import types as t
-from training.fleet.work.aside import SetAside
-from training.fleet.worker import main
+from training.fleet.service.state import State
+from training.fleet.wire.messages import DeliverRequest, Refusal, Slug
+from training.fleet.worker.daemon import main
+from training.fleet.worker.set_aside import SetAside
+from training.fleet.worker.state import events as t
 
 FINAL = [Slug.LEASE_SUPERSEDED, Slug.JOB_CANCELLED, Slug.RESULT_CONFLICT, Slug.UNKNOWN_JOB]
 

@@ -20,12 +20,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from training.files import CHUNK_BYTES, HELD_S, LocalFs
-from training.fleet.storage.errors import Fenced, NotStored, StoreError, StoreFull, StoreUnavailable
-from training.fleet.storage.incoming import Part
-from training.fleet.storage.index import IndexRow
-from training.fleet.storage.mark import read_mark, write_mark
-from training.fleet.storage.room import Room
-from training.fleet.store import ArtifactStore
+from training.fleet.store.artifacts import ArtifactStore
+from training.fleet.store.errors import Fenced, NotStored, StoreError, StoreFull, StoreUnavailable
+from training.fleet.store.incoming import Part
+from training.fleet.store.index import IndexRow
+from training.fleet.store.mark import read_mark, write_mark
+from training.fleet.store.reserve import Room
 
 ROOT = Path("/models")
 

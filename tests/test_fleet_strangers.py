@@ -20,17 +20,17 @@ from recovery_builders import claim
 from test_fleet_client import GRANT, Script, client_of, ok, problem
 from test_fleet_worker_state import JOB, Worker
 
-from training.fleet.calls.strangers import stranger
-from training.fleet.calls.transport import Response
-from training.fleet.client import FleetClient, Refused, Stranger, Unreachable, file_sha256
-from training.fleet.job import EndReason
-from training.fleet.protocol import HEADER_DATABASE, Slug
-from training.fleet.work import types as t
-from training.fleet.work.calls import Asker, Calls
-from training.fleet.work.disk import StateFolder
-from training.fleet.work.options import parser
-from training.fleet.work.outbox import Outbox
-from training.fleet.work.outcome import Failure
+from training.fleet.client.client import FleetClient, Refused, Stranger, Unreachable, file_sha256
+from training.fleet.client.strangers import stranger
+from training.fleet.client.transport import Response
+from training.fleet.scheduling.job import EndReason
+from training.fleet.wire.messages import HEADER_DATABASE, Slug
+from training.fleet.worker.options import parser
+from training.fleet.worker.outbox import Outbox
+from training.fleet.worker.requests import Asker, Calls
+from training.fleet.worker.state import events as t
+from training.fleet.worker.state.outcome import Failure
+from training.fleet.worker.state_folder import StateFolder
 
 OURS, OTHER = "a" * 32, "b" * 32
 ID = HEADER_DATABASE.lower()

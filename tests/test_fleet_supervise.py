@@ -17,9 +17,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from training.fleet import supervise, supervise_posix, supervise_windows
-from training.fleet.ended import Ended, EndKind
-from training.fleet.supervise import (
+from training.fleet.process import posix as supervise_posix
+from training.fleet.process import supervise
+from training.fleet.process import windows as supervise_windows
+from training.fleet.process.ended import Ended, EndKind
+from training.fleet.process.memory import MemoryState, memory_state, usable_kib
+from training.fleet.process.supervise import (
     STATE_VARIABLE,
     CommandSpec,
     Launcher,
@@ -29,9 +32,8 @@ from training.fleet.supervise import (
     SpawnFailedError,
     end_on_record,
 )
-from training.fleet.supervise_memory import MemoryState, memory_state, usable_kib
-from training.fleet.work.environment import planned, trainer_environment
-from training.fleet.work.output import (
+from training.fleet.worker.environment import planned, trainer_environment
+from training.fleet.worker.tail import (
     KEPT_BYTES,
     LINE_BYTES_MAX,
     QUEUE_BYTES,
@@ -242,7 +244,7 @@ def test_stopped_launcher_cannot_save_its_trainer(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("training.fleet.supervise.KILL_WAIT_S", 0.2)
+    monkeypatch.setattr("training.fleet.process.supervise.KILL_WAIT_S", 0.2)
     process = start("hangs")
     until(lambda: "ready" in printed(tmp_path), process.wait)
     runner._launchers[0]._popen.send_signal(signal.SIGSTOP)
@@ -514,7 +516,7 @@ def test_a_file_in_use_that_cannot_be_cut_is_said_to_overflow(
     file = tmp_path / "output.log"
     tail = OutputTail(file, file_bytes_max=100)
     file.write_bytes(b"x\n" * 50)
-    monkeypatch.setattr("training.fleet.work.output.os", SimpleNamespace(name="nt"))
+    monkeypatch.setattr("training.fleet.worker.tail.os", SimpleNamespace(name="nt"))
     tail.poll()
     assert not tail.overflowing
     with file.open("ab") as more:
@@ -587,7 +589,7 @@ def test_variables_of_the_plan_are_over_the_worker_s_own_and_carry_no_secret() -
 
 
 def test_windows_half_imports_here_and_has_the_same_names() -> None:
-    posix = importlib.import_module("training.fleet.supervise_posix")
+    posix = importlib.import_module("training.fleet.process.posix")
     own = {"os", "signal", "hashlib", "itertools", "time", "own_group", "REMOVE_TRIES"}
     shared = {name for name in vars(posix) if not name.startswith("_")} - own
     assert shared <= set(vars(supervise_windows))
@@ -602,9 +604,10 @@ for name in ("fcntl", "resource", "termios", "pwd", "grp", "posix_ipc", "syslog"
 for name in sys.argv[1:]:
     importlib.import_module("training.fleet." + name)
 """
-    folder = Path(supervise.__file__).parent
-    names = [path.stem for path in (*folder.glob("worker*.py"), *folder.glob("supervise*.py"))]
-    names += ["launcher", *(f"work.{path.stem}" for path in (folder / "work").glob("[a-z]*.py"))]
+    folder = Path(supervise.__file__).parents[1]
+    files = [*folder.glob("worker/**/[a-z]*.py"), *folder.glob("process/[a-z]*.py")]
+    names = [".".join(path.relative_to(folder).with_suffix("").parts) for path in files]
+    names.remove("process.posix")
     subprocess.run([sys.executable, "-c", program, *names], check=True)
 
 

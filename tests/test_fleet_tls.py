@@ -19,12 +19,12 @@ from fakes import FakeClock
 from receiver_running import TOKEN, in_background, job_id
 from tls_world import SERVER, RealTime, SecureReceiver, Signer, host, secure, uri
 
-from training.fleet.client import ClientError, FleetClient, Refused, Unreachable
-from training.fleet.trust.admission import HEADER_FINGERPRINT
-from training.fleet.trust.authority import AuthorityError
-from training.fleet.trust.credentials import Credentials
-from training.fleet.trust.identity import Role, urn
-from training.fleet.trust.tls import Security, own_names
+from training.fleet.client.client import ClientError, FleetClient, Refused, Unreachable
+from training.fleet.client.credentials import Credentials
+from training.fleet.receiver.security.authentication import HEADER_FINGERPRINT
+from training.fleet.receiver.security.authority import AuthorityError
+from training.fleet.receiver.security.tls import Security, own_names
+from training.fleet.wire.identity import Role, urn
 
 DAY = timedelta(days=1)
 JOB = job_id(a_job("one"))
@@ -367,7 +367,7 @@ def test_a_host_may_not_act_as_operator(two: tuple[SecureReceiver, FleetClient, 
 
 def test_no_address_serves_who_shows_nothing(receiver: SecureReceiver) -> None:
     """Every address and method, but those for joining."""
-    from training.fleet.routes import ROUTES, Access
+    from training.fleet.wire.routes import ROUTES, Access
 
     client = receiver.showing(None)
     for row in ROUTES:

@@ -13,21 +13,21 @@ from fakes import FakeClock, FakeShelf
 from hypothesis import given
 from hypothesis import strategies as st
 
-from training.fleet.commands.status import render_status, status_data
-from training.fleet.commands.views import render_job
-from training.fleet.job import JobStatus, Trained
-from training.fleet.queue import JobQueue
-from training.fleet.roster import Plan
-from training.fleet.service import Service
-from training.fleet.supervise import SpawnFailedError
-from training.fleet.trained import Model, unlike
-from training.fleet.views import Views
-from training.fleet.work.attempt import Attempt, Places
-from training.fleet.work.environment import planned
-from training.fleet.work.outbox import Outbox
-from training.fleet.work.trained_on import at_start, by_checkpoint, code_digest, note, noted
-from training.fleet.work.trainer_command import Inputs
-from training.fleet.work.types import Assignment
+from training.fleet.cli.render import render_job
+from training.fleet.cli.status import render_status, status_data
+from training.fleet.process.supervise import SpawnFailedError
+from training.fleet.queue.jobs import JobQueue
+from training.fleet.scheduling.job import JobStatus, Trained
+from training.fleet.scheduling.trained import Model, unlike
+from training.fleet.service.hosts import Plan
+from training.fleet.service.service import Service
+from training.fleet.service.views import Views
+from training.fleet.worker.attempt import Attempt, Places
+from training.fleet.worker.environment import planned
+from training.fleet.worker.outbox import Outbox
+from training.fleet.worker.state.events import Assignment
+from training.fleet.worker.trained_on import at_start, by_checkpoint, code_digest, note, noted
+from training.fleet.worker.trainer_command import Inputs
 
 ONE, OTHER = "1" * 64, "2" * 64
 COMMIT = "c" * 40

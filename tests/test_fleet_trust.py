@@ -21,26 +21,26 @@ from fakes import EPOCH, FakeClock
 from starlette.requests import Request
 
 from training.files import LocalFs, write_private
-from training.fleet.client import ClientError, Refused
-from training.fleet.protocol import Refusal, Slug
-from training.fleet.trust.admission import (
+from training.fleet.client.client import ClientError, Refused
+from training.fleet.client.credentials import Credentials, CredentialsError, new_request, pinned
+from training.fleet.receiver.security.authentication import (
     FAILURES_MAX,
     HEADER_FINGERPRINT,
     Door,
     FailureLimit,
 )
-from training.fleet.trust.authority import AUTHORITY_DAYS, DAY_S, Authority, AuthorityError
-from training.fleet.trust.credentials import (
-    Credentials,
-    CredentialsError,
-    new_request,
-    pinned,
+from training.fleet.receiver.security.authority import (
+    AUTHORITY_DAYS,
+    DAY_S,
+    Authority,
+    AuthorityError,
 )
-from training.fleet.trust.identity import LOCAL, Channel, Method, Peer, Principal, Role
-from training.fleet.trust.registry import A_DAY_MAX, Certified, _check_pace
-from training.fleet.trust.tls import Explained, Security, own_names, server_context
-from training.fleet.work import standing
-from training.fleet.work.standing import RENEW_AGAIN_S, Standing
+from training.fleet.receiver.security.registry import A_DAY_MAX, Certified, _check_pace
+from training.fleet.receiver.security.tls import Explained, Security, own_names, server_context
+from training.fleet.wire.identity import LOCAL, Channel, Method, Peer, Principal, Role
+from training.fleet.wire.messages import Refusal, Slug
+from training.fleet.worker import certificate
+from training.fleet.worker.certificate import RENEW_AGAIN_S, Standing
 
 
 @pytest.fixture(scope="module")
@@ -182,7 +182,7 @@ class Renewal:
         self.error, self.tries = error, 0
         self.said: list[str] = []
         self.clock = FakeClock()
-        monkeypatch.setattr(standing, "renew_if_due", self)
+        monkeypatch.setattr(certificate, "renew_if_due", self)
         self.standing = Standing(
             SimpleNamespace(context=lambda: None),  # type: ignore[arg-type]
             "http://127.0.0.1:9",
@@ -239,7 +239,7 @@ def test_a_worker_looks_until_it_is_put_out(monkeypatch: pytest.MonkeyPatch) -> 
             raise answer
         return bool(answer)
 
-    monkeypatch.setattr(standing, "RETRY_S", 0.0)
+    monkeypatch.setattr(certificate, "RETRY_S", 0.0)
     monkeypatch.setattr(renewal.standing, "look", look)
     monkeypatch.setattr(renewal.standing._transport, "wait_for_hangup", lambda _: False)
     renewal.standing._run()

@@ -11,10 +11,10 @@ from pathlib import Path, PurePosixPath
 import pytest
 from children.systemctl import command
 
-from training.fleet import receiver
 from training.fleet.install import linux as install_linux
 from training.fleet.install.types import Role, System, Wish
-from training.fleet.work import options as worker_options
+from training.fleet.receiver import program
+from training.fleet.worker import options as worker_options
 
 ROOT = Path(__file__).parents[1]
 ROLES = list(Role)
@@ -74,7 +74,7 @@ def test_what_it_starts_understands_every_flag(role: Role) -> None:
     }
     argv = command(said(text_of(role))["ExecStart"][0], settings)
     assert argv[:3] == ["/opt/cis490/.venv/bin/python", "-m", f"training.fleet.{role}"]
-    parser = receiver._parser() if role is Role.RECEIVER else worker_options.parser()
+    parser = program._parser() if role is Role.RECEIVER else worker_options.parser()
     args = parser.parse_args(argv[3:])
     state = PurePosixPath("/var/lib", said(text_of(role))["StateDirectory"][0])
     if role is Role.WORKER:

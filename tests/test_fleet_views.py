@@ -13,12 +13,12 @@ from fakes import Counting, FakeClock, FakeShelf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from training.fleet.database_sqlite import SqliteDatabase
-from training.fleet.policy import Policy
-from training.fleet.protocol import JobsReply, JobView, Refusal, Slug
-from training.fleet.queue import JobQueue
-from training.fleet.service import Plan, Service
-from training.fleet.views import Views
+from training.fleet.database.sqlite import SqliteDatabase
+from training.fleet.queue.jobs import JobQueue
+from training.fleet.scheduling.policy import Policy
+from training.fleet.service.service import Plan, Service
+from training.fleet.service.views import Views
+from training.fleet.wire.messages import JobsReply, JobView, Refusal, Slug
 
 POLICY = Policy()
 
@@ -181,7 +181,7 @@ def test_a_log_is_read_from_any_line_on(fleet: Looking) -> None:
 
 
 def test_a_long_log_is_read_page_by_page(fleet: Looking, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("training.fleet.views.LOG_PAGE_CHUNKS", 2)
+    monkeypatch.setattr("training.fleet.service.views.LOG_PAGE_CHUNKS", 2)
     fleet.plan(a_job("one"))
     claim_id = fleet.claim()
     for n in range(5):

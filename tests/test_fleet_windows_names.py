@@ -22,10 +22,15 @@ import psutil
 import pytest
 
 from training import locking
-from training.fleet import supervise, supervise_windows
-from training.fleet.ended import Ended, EndKind
-from training.fleet.supervise import CommandSpec, LocalProcess, LocalRunner, SpawnFailedError
-from training.fleet.work.environment import trainer_environment
+from training.fleet.process import supervise, windows
+from training.fleet.process.ended import Ended, EndKind
+from training.fleet.process.supervise import (
+    CommandSpec,
+    LocalProcess,
+    LocalRunner,
+    SpawnFailedError,
+)
+from training.fleet.worker.environment import trainer_environment
 
 CHILDREN = Path(__file__).with_name("children")
 PATIENCE_S = 30.0
@@ -49,7 +54,7 @@ def test_every_module_imports_without_the_names_of_posix() -> None:
     for line, half in zip(done.stdout.splitlines(), ("windows", "posix"), strict=True):
         told = json.loads(line)
         assert told["modules"] > 100
-        assert told["half"] == f"training.fleet.supervise_{half}"
+        assert told["half"] == f"training.fleet.process.{half}"
         assert told["cores"] >= 1
         assert told["heavy"] == []
 
@@ -93,8 +98,8 @@ class Kernel32:
         return 0 if self.refuse == "create" else handle
 
     def _limit(self, job: int, kind: int, limits: Any, size: int) -> int:
-        assert kind == supervise_windows.EXTENDED_LIMIT_INFORMATION
-        assert size == ctypes.sizeof(supervise_windows._ExtendedLimits)
+        assert kind == windows.EXTENDED_LIMIT_INFORMATION
+        assert size == ctypes.sizeof(windows._ExtendedLimits)
         self.limits[job] = limits._obj.BasicLimitInformation.LimitFlags
         return 1
 
@@ -133,7 +138,7 @@ def kernel32(monkeypatch: pytest.MonkeyPatch) -> Kernel32:
         ctypes, "WinError", lambda code: OSError(code, "Access is denied"), raising=False
     )
     monkeypatch.setattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0x200, raising=False)
-    monkeypatch.setattr(supervise, "system", supervise_windows)
+    monkeypatch.setattr(supervise, "system", windows)
     monkeypatch.setattr(supervise, "LAUNCHER", CHILDREN / "windows_launcher.py")
     monkeypatch.setattr(supervise.subprocess, "Popen", WindowsPopen)
     return library
@@ -181,7 +186,7 @@ def test_each_trainer_is_born_inside_a_job_object_that_dies_with_us(
 ) -> None:
     assert start("silent", 3).wait(PATIENCE_S) == Ended(EndKind.EXITED, code=3)
     assert start("silent", 0).wait(PATIENCE_S) == Ended(EndKind.EXITED, code=0)
-    assert set(kernel32.limits.values()) == {supervise_windows.KILL_ON_JOB_CLOSE}
+    assert set(kernel32.limits.values()) == {windows.KILL_ON_JOB_CLOSE}
     assert len(kernel32.limits) == 2, "one job object for each trainer"
     assert WindowsPopen.flags == [0x0800_0200] * 2, "a hidden console and a group of its own"
     until(lambda: len(set(kernel32.ended)) == 2)

@@ -20,29 +20,19 @@ import pytest
 from odd_values import variants
 
 from training.contract import outputs
-from training.fleet import describe
-from training.fleet.calls.transport import Response, TransportError
-from training.fleet.client import FleetClient, Refused
-from training.fleet.ended import Ended, EndKind
-from training.fleet.job import EndReason
-from training.fleet.protocol import Slug
-from training.fleet.supervise import CommandSpec, SpawnFailedError
-from training.fleet.words import HEADER_DATABASE
-from training.fleet.work import states
-from training.fleet.work import types as t
-from training.fleet.work.attempt import DISK_FLOOR_BYTES, LOOK_S, MEASURE_S, Attempt, Places
-from training.fleet.work.calls import Calls
-from training.fleet.work.disk import (
-    KEPT_ATTEMPTS,
-    StateError,
-    StateFolder,
-    folders_of,
-    make_folders,
-    prune,
-)
-from training.fleet.work.environment import trainer_environment
-from training.fleet.work.health import _stamp
-from training.fleet.work.options import (
+from training.fleet.capability import describe
+from training.fleet.client.client import FleetClient, Refused
+from training.fleet.client.transport import Response, TransportError
+from training.fleet.process.ended import Ended, EndKind
+from training.fleet.process.supervise import CommandSpec, SpawnFailedError
+from training.fleet.scheduling.job import EndReason
+from training.fleet.wire.constants import HEADER_DATABASE
+from training.fleet.wire.messages import Slug
+from training.fleet.worker import saved_states
+from training.fleet.worker.attempt import DISK_FLOOR_BYTES, LOOK_S, MEASURE_S, Attempt, Places
+from training.fleet.worker.daemon import TrainerWorker, main
+from training.fleet.worker.environment import trainer_environment
+from training.fleet.worker.options import (
     Options,
     _tls_dir,
     gib,
@@ -52,11 +42,21 @@ from training.fleet.work.options import (
     seconds_or_none,
     show_devices,
 )
-from training.fleet.work.outbox import Outbox
-from training.fleet.work.outcome import Failure, Memory
-from training.fleet.work.output import OutputTail
-from training.fleet.work.trainer_command import BadSpecError, Inputs, trainer_command
-from training.fleet.worker import TrainerWorker, main
+from training.fleet.worker.outbox import Outbox
+from training.fleet.worker.requests import Calls
+from training.fleet.worker.self_test import _stamp
+from training.fleet.worker.state import events as t
+from training.fleet.worker.state.outcome import Failure, Memory
+from training.fleet.worker.state_folder import (
+    KEPT_ATTEMPTS,
+    StateError,
+    StateFolder,
+    folders_of,
+    make_folders,
+    prune,
+)
+from training.fleet.worker.tail import OutputTail
+from training.fleet.worker.trainer_command import BadSpecError, Inputs, trainer_command
 
 INPUTS = Inputs(
     Path("/venv/python"), Path("/d/v.parquet"), Path("/d/f.parquet"), Path("/d/tensors")
@@ -300,7 +300,7 @@ def _saved_states(root: Path, *numbers: int, granted_by: str | None = "d" * 32) 
     """One of 101 bytes and more for each number, which is also when it was written."""
     for number in numbers:
         folder = root / f"{number:064d}"
-        states.begin(folder, granted_by)
+        saved_states.begin(folder, granted_by)
         (folder / "saved.ckpt").write_bytes(b"x" * 100)
         for path in (folder / "saved.ckpt", folder):
             os.utime(path, (number, number))
@@ -315,29 +315,29 @@ def _left(root: Path) -> list[int]:
 def test_saved_states_of_jobs_that_never_come_back_do_not_stay_for_ever(tmp_path: Path) -> None:
     """An attempt that is over tidies up after the jobs that were completed elsewhere, too."""
     resume = tmp_path / "state" / "resume"
-    _saved_states(resume, *range(states.KEPT_MAX + 3))
+    _saved_states(resume, *range(saved_states.KEPT_MAX + 3))
     nothing: Any = None
     places = Places(tmp_path, nothing, tmp_path / "artifacts", tmp_path / "reports")
-    own = f"{states.KEPT_MAX + 2:064d}"
+    own = f"{saved_states.KEPT_MAX + 2:064d}"
     mine = t.Assignment(job_id=own, claim_id="c" * 32, name="mine", attempt=1)
     attempt = Attempt(mine, places, resume / mine.job_id, nothing, nothing, nothing)
     attempt.discard(job_over=False)
-    assert _left(resume) == list(range(3, states.KEPT_MAX + 3))
+    assert _left(resume) == list(range(3, saved_states.KEPT_MAX + 3))
     attempt.discard(job_over=True)
-    assert _left(resume) == list(range(3, states.KEPT_MAX + 2))
+    assert _left(resume) == list(range(3, saved_states.KEPT_MAX + 2))
 
 
 def test_saved_states_are_bounded_by_size_and_age_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _saved_states(tmp_path, 1, 2, 3)
-    size = states.Kept.of(tmp_path / f"{1:064d}").bytes
-    monkeypatch.setattr(states, "BYTES_MAX", size)
-    states.prune(tmp_path)
+    size = saved_states.Kept.of(tmp_path / f"{1:064d}").bytes
+    monkeypatch.setattr(saved_states, "BYTES_MAX", size)
+    saved_states.prune(tmp_path)
     assert _left(tmp_path) == [2, 3], "the newest counts for nothing"
-    states.prune(tmp_path, 2 + states.AGE_MAX_S)
+    saved_states.prune(tmp_path, 2 + saved_states.AGE_MAX_S)
     assert _left(tmp_path) == [2, 3]
-    states.prune(tmp_path, 3 + states.AGE_MAX_S)
+    saved_states.prune(tmp_path, 3 + saved_states.AGE_MAX_S)
     assert _left(tmp_path) == [3]
 
 
@@ -362,13 +362,13 @@ def test_saved_states_of_jobs_that_were_over_elsewhere_go_while_there_is_no_work
 
     client = FleetClient("http://receiver", "h", transport=Told(), tries=1)
     now = [0.0]
-    leftovers = states.Leftovers(tmp_path / "r", lambda: now[0])
+    leftovers = saved_states.Leftovers(tmp_path / "r", lambda: now[0])
     leftovers.drop(client)
     assert _left(tmp_path / "r") == [1, 2, 3, 4], "another database answered"
     told_by[0], count = "d" * 32, len(asked)
     leftovers.drop(client)
     assert len(asked) == count, "not again so soon"
-    now[0] = states.ASK_EVERY_S
+    now[0] = saved_states.ASK_EVERY_S
     _saved_states(tmp_path / "r", 5)  # nobody knows it
     _saved_states(tmp_path / "r", 6, granted_by=None)  # by an older worker
     by_id[f"{6:064d}"] = "completed"
@@ -681,7 +681,7 @@ def test_a_running_trainer_is_looked_at(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free: int, harm: int
 ) -> None:
     """Its time is measured now and then, and it is stopped once when the disk is full."""
-    monkeypatch.setattr("training.fleet.work.attempt.free_bytes", lambda _: free)
+    monkeypatch.setattr("training.fleet.worker.attempt.free_bytes", lambda _: free)
     said: list[t.Event] = []
     attempt = an_attempt(tmp_path, FakeProcess(None), said)
     every = int(MEASURE_S / LOOK_S)
@@ -750,7 +750,7 @@ def test_a_worker_passes_a_pause_on_and_begins_though_its_disk_does_not(
         raise OSError(errno.EIO, "Input/output error")
 
     monkeypatch.setattr(Outbox, "recover", refused)
-    monkeypatch.setattr("training.fleet.work.dataset_cache.DatasetCache.hold", refused)
+    monkeypatch.setattr("training.fleet.worker.datasets.DatasetCache.hold", refused)
     worker = work(tmp_path, Receiver(), FakeRunner())
     orders: list[str] = []
     worker._actions._attempt = SimpleNamespace(  # type: ignore[assignment]
@@ -909,7 +909,7 @@ def test_a_host_tells_with_its_claim_that_its_disk_is_full(
     receiver = Receiver()
     worker = work(tmp_path, receiver, FakeRunner(), chance=lambda: 0.0)
     receiver.routes["claim"] = last(worker, reply(job_id=None, reason="quarantined"))
-    monkeypatch.setattr("training.fleet.work.health.free_bytes", lambda _: 1024)
+    monkeypatch.setattr("training.fleet.worker.self_test.free_bytes", lambda _: 1024)
     assert worker.run() == 0
     told = receiver.bodies("claim")[0]["capability"]
     assert told["healthy"] is False
@@ -920,7 +920,7 @@ def test_a_host_tells_with_its_claim_that_its_disk_is_full(
 def test_what_an_ended_attempt_left_goes_when_the_disk_is_nearly_full(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free_bytes: int, kept: bool
 ) -> None:
-    monkeypatch.setattr("training.fleet.work.attempt.free_bytes", lambda _: free_bytes)
+    monkeypatch.setattr("training.fleet.worker.attempt.free_bytes", lambda _: free_bytes)
     runner = FakeRunner(code=1, output=b"no space left\n")
     receiver = Receiver(claim=lambda _: reply(**GRANT))
     worker = work(tmp_path, receiver, runner)
@@ -941,7 +941,7 @@ def test_disk_that_refuses_the_state_does_not_end_the_worker(
     def full(*_: Any, **__: Any) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("training.fleet.work.disk.write_whole", full)
+    monkeypatch.setattr("training.fleet.worker.state_folder.write_whole", full)
     assert worker.run() == 0
     assert "No space left on device" in caplog.text
 

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from fakes import FakeClock
 
-from training.fleet.describe import DescribeError, Description
-from training.fleet.work import health as worker_health
-from training.fleet.work.attempt import Places
-from training.fleet.work.health import AGAIN_S, SelfTest
-from training.fleet.work.trainer_command import Inputs
+from training.fleet.capability.describe import DescribeError, Description
+from training.fleet.worker import self_test as worker_health
+from training.fleet.worker.attempt import Places
+from training.fleet.worker.self_test import AGAIN_S, SelfTest
+from training.fleet.worker.trainer_command import Inputs
 
 ROOT = Path(__file__).resolve().parents[1]
 

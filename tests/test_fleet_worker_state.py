@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from training.fleet.ended import Ended, EndKind
-from training.fleet.job import EndReason
-from training.fleet.protocol import Action as Order
-from training.fleet.protocol import Slug
-from training.fleet.work import types as t
-from training.fleet.work.outcome import Failure
-from training.fleet.work.trainer import measure_s
-from training.fleet.worker_state import Phase, State, step
+from training.fleet.process.ended import Ended, EndKind
+from training.fleet.scheduling.job import EndReason
+from training.fleet.wire.messages import Action as Order
+from training.fleet.wire.messages import Slug
+from training.fleet.worker.state import events as t
+from training.fleet.worker.state.outcome import Failure
+from training.fleet.worker.state.step import Phase, State, step
+from training.fleet.worker.state.trainer import measure_s
 
 A = TypeVar("A")
 

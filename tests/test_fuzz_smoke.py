@@ -17,8 +17,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from fuzz import TARGETS
 from fuzz.mutate import CORPUS, inputs
-from training.fleet.protocol import ClaimReply, ClaimRequest
-from training.fleet.service import Service
+from training.fleet.service.service import Service
+from training.fleet.wire.messages import ClaimReply, ClaimRequest
 
 RUNS = 3_000
 ROOT = Path(__file__).parents[1]
@@ -29,11 +29,11 @@ def target(name: str) -> Any:
 
 
 _PLANTED: dict[str, tuple[str, Any]] = {
-    "renderer": ("training.fleet.commands.views.one_line", lambda text, *_: str(text)),
-    "wire": ("training.fleet.service.check_claim", lambda _request: None),
-    "index": ("training.fleet.storage.index.Index._cut_torn_line", lambda _self: 1 // 0),
-    "unpack": ("training.fleet.commands.bundle._check_sidecars", lambda *_: 1 // 0),
-    "manifest": ("training.fleet.plans.types.Mistake.__str__", lambda _self: "\x1b[2J"),
+    "renderer": ("training.fleet.cli.render.one_line", lambda text, *_: str(text)),
+    "wire": ("training.fleet.service.service.check_claim", lambda _request: None),
+    "index": ("training.fleet.store.index.Index._cut_torn_line", lambda _self: 1 // 0),
+    "unpack": ("training.fleet.cli.models._check_sidecars", lambda *_: 1 // 0),
+    "manifest": ("training.fleet.manifest.types.Mistake.__str__", lambda _self: "\x1b[2J"),
 }
 
 
@@ -83,9 +83,7 @@ def test_every_target_has_a_file_and_every_file_is_a_target() -> None:
 
 def test_whole_bundles_get_beyond_their_headers(monkeypatch: pytest.MonkeyPatch) -> None:
     reached: list[object] = []
-    monkeypatch.setattr(
-        "training.fleet.commands.bundle._check_sidecars", lambda *_: reached.append(0)
-    )
+    monkeypatch.setattr("training.fleet.cli.models._check_sidecars", lambda *_: reached.append(0))
     whole = [CORPUS / "unpack" / "0_good", *(CORPUS / "unpack").glob("[a-h]_*")]
     for sample in whole:
         target("unpack").one_input(sample.read_bytes())

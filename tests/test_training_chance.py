@@ -10,10 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import roc_auc_score
 
-from training.trainer import chance, flags, resample
-from training.trainer.chance import chance_test
-from training.trainer.evaluate import Classes, Scored, evaluate, operating_point
-from training.trainer.rates import exact_interval, rate_interval
+from training.trainer import flags
+from training.trainer.evaluation import chance, intervals
+from training.trainer.evaluation.chance import chance_test
+from training.trainer.evaluation.metrics import Classes, Scored, evaluate, operating_point
+from training.trainer.evaluation.rates import exact_interval, rate_interval
 
 BINARY = Classes(("benign", "malicious"), ("benign",))
 
@@ -135,12 +136,12 @@ def test_a_report_asks_only_where_the_interval_leaves_the_question():
 def test_two_recordings_a_class_make_no_model_better():
     """Even when every resample agrees on the gap, its interval still knows how few episodes there were."""
     samples = np.ones(300)
-    few = resample.percentile_interval(resample.Estimate(1.0, samples), 3, bounded=False)
+    few = intervals.percentile_interval(intervals.Estimate(1.0, samples), 3, bounded=False)
     assert few == (pytest.approx(1 - 2 * (1 - 0.025 ** (1 / 3)), abs=1e-9), 1.0)
     assert few[0] < 0
-    many = resample.percentile_interval(resample.Estimate(1.0, samples), 40, bounded=False)
+    many = intervals.percentile_interval(intervals.Estimate(1.0, samples), 40, bounded=False)
     assert many[0] > 0.8
-    equal = resample.percentile_interval(resample.Estimate(0.0, 0 * samples), 3, bounded=False)
+    equal = intervals.percentile_interval(intervals.Estimate(0.0, 0 * samples), 3, bounded=False)
     assert equal == (0.0, 0.0)
 
 
@@ -214,11 +215,11 @@ def test_few_resamples_make_no_interval_and_say_so(n, reason):
     found = evaluate(test, classes=BINARY, operating_point=point, n_resamples=n).metrics["auroc"]
     assert (found["ci95"] is None) is (reason is not None)
     assert found.get("reason") == reason
-    assert resample.why_no_interval(n) == reason
+    assert intervals.why_no_interval(n) == reason
 
 
 def test_the_manifest_and_the_trainers_agree_on_the_fewest():
-    from training.fleet.plans import checks
+    from training.fleet.manifest import checks
 
     assert checks.N_RESAMPLES_MIN == flags.FEWEST_RESAMPLES
 

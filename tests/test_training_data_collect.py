@@ -12,11 +12,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from training.data import cgroups, proc
 from training.data.channels import CHANNELS, View
-from training.data.collect import Accumulator, ContainerCollector, MachineCollector, TreeCollector
-from training.data.record import choose_collector
-from training.data.stage import RecordError
+from training.recording import cgroups, proc
+from training.recording.collect import (
+    Accumulator,
+    ContainerCollector,
+    MachineCollector,
+    TreeCollector,
+)
+from training.recording.record import choose_collector
+from training.recording.stage import RecordError
 
 # What processes report, sighting by sighting: some appear, some end, an id may be used again.
 sightings = st.lists(

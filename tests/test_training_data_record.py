@@ -14,18 +14,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from training.contract import Mode
-from training.data import record as recording
-from training.data import record_sample
-from training.data.behaviours import BEHAVIOURS, Context, fill_scratch
 from training.data.channels import CHANNELS, View
 from training.data.episode import read
-from training.data.loopback import open_far_end
-from training.data.record import Order, record
-from training.data.record_sample import BASELINE_TAKES, BOXES, takes
-from training.data.scenarios import SCENARIOS, Phase, phase_labels, plan
-from training.data.stage import RecordError, Stage
 from training.data.validate import judge
-from training.data.workloads import Pacer, run
+from training.recording import record as recording
+from training.recording import record_sample
+from training.recording.behaviours import BEHAVIOURS, Context, fill_scratch
+from training.recording.loopback import open_far_end
+from training.recording.record import Order, record
+from training.recording.record_sample import BASELINE_TAKES, BOXES, takes
+from training.recording.scenarios import SCENARIOS, Phase, phase_labels, plan
+from training.recording.stage import RecordError, Stage
+from training.recording.workloads import Pacer, run
 
 # ------------------------------------------------------------------------------------------- scenarios
 

@@ -19,12 +19,17 @@ from sklearn.metrics import (
     roc_curve,
 )
 
-from training.trainer import curves, resample
 from training.trainer.compare import paired_gap
-from training.trainer.evaluate import Classes, Scored, evaluate, operating_point
-from training.trainer.measures import CatchMeasure, ClassMeasure, ProbabilityMeasure
-from training.trainer.resample import Estimate, RankMeasure, draw_weights, percentile_interval
-from training.trainer.scored import Pace, pace
+from training.trainer.evaluation import curves, intervals
+from training.trainer.evaluation.intervals import (
+    Estimate,
+    RankMeasure,
+    draw_weights,
+    percentile_interval,
+)
+from training.trainer.evaluation.metrics import Classes, Scored, evaluate, operating_point
+from training.trainer.evaluation.ratios import CatchMeasure, ClassMeasure, ProbabilityMeasure
+from training.trainer.evaluation.scored import Pace, pace
 
 BINARY = Classes(("benign", "malicious"), ("benign",))
 MANY = Classes(("benign", "grind", "encrypt", "sweep"), ("benign",))
@@ -219,8 +224,8 @@ def test_tails_are_widened_for_few_episodes(n_support, tail):
 def test_very_many_episodes_share_clusters_without_changing_the_spread(monkeypatch):
     test = scored(n_episodes=2000, per_episode=2, seed=4)
     alone = evaluate(test, classes=BINARY, operating_point=None, n_resamples=400)
-    monkeypatch.setattr(resample, "MAX_CLUSTERS", 400)
-    index, count = resample.clusters(test.episode)
+    monkeypatch.setattr(intervals, "MAX_CLUSTERS", 400)
+    index, count = intervals.clusters(test.episode)
     assert (count, np.unique(index).size) == (400, 400)
     assert all(np.unique(index[test.episode == name]).size == 1 for name in ("e000", "e1999"))
     grouped = evaluate(test, classes=BINARY, operating_point=None, n_resamples=400)

@@ -9,7 +9,7 @@ from sklearn.metrics import roc_auc_score
 from training.data.split import make_split
 from training.trainer import baselines
 from training.trainer.baselines import run_baselines
-from training.trainer.evaluate import Classes, Scored
+from training.trainer.evaluation.metrics import Classes, Scored
 
 BINARY = Classes(("benign", "malicious"), ("benign",))
 NAMES = {"logistic_regression", "isolation_forest", "mahalanobis", "lof"}

@@ -26,7 +26,7 @@ from trainer_builders import arguments, run
 
 from training.data import build, episode, ingest
 from training.trainer import compare, score
-from training.trainer.evaluate import Classes, OperatingPoint, Scored, evaluate
+from training.trainer.evaluation.metrics import Classes, OperatingPoint, Scored, evaluate
 
 pytestmark = pytest.mark.usefixtures("one_anomaly_method")
 MORE = int(os.environ.get("METAMORPHIC", "1"))

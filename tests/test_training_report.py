@@ -12,14 +12,20 @@ import numpy as np
 import pytest
 
 from training.data.split import make_split
-from training.trainer import verdict
-from training.trainer.evaluate import Classes, Scored, evaluate, operating_point
-from training.trainer.facts import percent
-from training.trainer.figures import Series, Whisker, line_chart, nice_range, whisker_chart
-from training.trainer.page import gap, render, share, show
-from training.trainer.page import main as page_of
-from training.trainer.report import build_report, plain, to_json, write_report
-from training.trainer.sides import sides_of
+from training.trainer.evaluation import verdict
+from training.trainer.evaluation.facts import percent
+from training.trainer.evaluation.figures import (
+    Series,
+    Whisker,
+    line_chart,
+    nice_range,
+    whisker_chart,
+)
+from training.trainer.evaluation.metrics import Classes, Scored, evaluate, operating_point
+from training.trainer.evaluation.page import gap, render, share, show
+from training.trainer.evaluation.page import main as page_of
+from training.trainer.evaluation.report import build_report, plain, to_json, write_report
+from training.trainer.evaluation.sides import sides_of
 
 BINARY = Classes(("benign", "malicious"), ("benign",))
 CHROMIUM = Path("/usr/bin/chromium")

@@ -178,7 +178,7 @@ def test_no_calibration_side_when_none_is_wanted():
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        ({"recipe": "hosts"}, "unknown split recipe 'hosts': choose one of host, time, sample"),
+        ({"recipe": "hosts"}, "unknown split recipe 'hosts': choose one of host, sample, time"),
         ({"recipe": "host"}, "needs train_hosts: the data holds episodes of a, b, c"),
         (
             {"recipe": "host", "train_hosts": ["a", "pi"]},

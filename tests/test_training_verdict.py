@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 from sklearn.metrics import roc_auc_score
 
 from training.data.split import SplitError, make_split
-from training.trainer import verdict
-from training.trainer.evaluate import Classes, Scored, evaluate, operating_point
-from training.trainer.report import build_report
-from training.trainer.scored import Pace, pace
-from training.trainer.sides import order_notes, place_notes, sides_of
+from training.trainer.evaluation import verdict
+from training.trainer.evaluation.metrics import Classes, Scored, evaluate, operating_point
+from training.trainer.evaluation.report import build_report
+from training.trainer.evaluation.scored import Pace, pace
+from training.trainer.evaluation.sides import order_notes, place_notes, sides_of
 
 PAGE = Path(__file__).parents[1] / "docs" / "evaluation.md"
 BINARY = Classes(("benign", "malicious"), ("benign",))

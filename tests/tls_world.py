@@ -25,11 +25,11 @@ from receiver_running import Receiver
 
 from training.clock import SystemClock
 from training.files import write_private
-from training.fleet.client import FleetClient
-from training.fleet.trust.credentials import Credentials, new_request
-from training.fleet.trust.identity import Role, urn
-from training.fleet.trust.registry import Certified
-from training.fleet.trust.tls import Security
+from training.fleet.client.client import FleetClient
+from training.fleet.client.credentials import Credentials, new_request
+from training.fleet.receiver.security.registry import Certified
+from training.fleet.receiver.security.tls import Security
+from training.fleet.wire.identity import Role, urn
 
 DAY = dt.timedelta(days=1)
 CLIENT, SERVER = ExtendedKeyUsageOID.CLIENT_AUTH, ExtendedKeyUsageOID.SERVER_AUTH

@@ -12,15 +12,15 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from training.files import LocalFs, write_private
-from training.fleet.job import EndReason
-from training.fleet.queue import JobQueue
+from training.fleet.queue.jobs import JobQueue
 from training.fleet.recovery.backup import Backup
-from training.fleet.storage.index import IndexRow
-from training.fleet.store import Artifact, ArtifactStore
-from training.fleet.work.bundle import pack
-from training.fleet.work.disk import StateFolder, write_whole
-from training.fleet.work.outcome import Failure
-from training.fleet.work.types import Assignment, Delivery, Report, Saved
+from training.fleet.scheduling.job import EndReason
+from training.fleet.store.artifacts import Artifact, ArtifactStore
+from training.fleet.store.index import IndexRow
+from training.fleet.worker.bundle import pack
+from training.fleet.worker.state.events import Assignment, Delivery, Report, Saved
+from training.fleet.worker.state.outcome import Failure
+from training.fleet.worker.state_folder import StateFolder, write_whole
 
 CONTENT = b"a bundle " * 1000
 SHA256 = hashlib.sha256(CONTENT).hexdigest()

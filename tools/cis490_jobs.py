@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""``cis490-jobs`` for those who start it by path. The code is in ``training/fleet/cli.py``."""
+"""``cis490-jobs`` for those who start it by path. The code is in ``training/fleet/cli/program.py``."""
 
 import sys
 from pathlib import Path
@@ -8,7 +8,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path[:] = [str(HERE.parent), *(each for each in sys.path if each != str(HERE))]
 
-from training.fleet.cli import main  # noqa: E402 - the path comes first
+from training.fleet.cli.program import main  # noqa: E402 - the path comes first
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -33,12 +33,12 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from training.clock import SystemClock  # noqa: E402 - the checkout need not be installed
-from training.fleet.client import ClientError, FleetClient  # noqa: E402
-from training.fleet.commands.bundle import BundleRefused, fetch_model  # noqa: E402
-from training.fleet.commands.status import render_status, status_data  # noqa: E402
-from training.fleet.commands.views import cell, duration  # noqa: E402
-from training.fleet.printable import one_line, printable_lines  # noqa: E402
-from training.fleet.supervise import CommandSpec, LocalProcess, LocalRunner  # noqa: E402
+from training.fleet.cli.models import BundleRefused, fetch_model  # noqa: E402
+from training.fleet.cli.render import cell, duration  # noqa: E402
+from training.fleet.cli.status import render_status, status_data  # noqa: E402
+from training.fleet.client.client import ClientError, FleetClient  # noqa: E402
+from training.fleet.process.supervise import CommandSpec, LocalProcess, LocalRunner  # noqa: E402
+from training.printable import one_line, printable_lines  # noqa: E402
 
 SAMPLE = ROOT / "examples" / "telemetry-sample"
 MANIFEST = ROOT / "examples" / "demo_manifest.toml"

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from training.fleet.printable import size
+from training.printable import size
 
 
 @dataclass(frozen=True, slots=True)

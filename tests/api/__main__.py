@@ -17,9 +17,9 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from api.run import Result, Target, run
+from training.checkout import ROOT
 from training.clock import SystemClock
-from training.fleet.capability import checkout_commit
-from training.fleet.checkout import ROOT
+from training.fleet.capability.probe import checkout_commit
 
 EXAMPLES = 10  # inputs an operation and round: short rounds, because a receiver that knows many hosts is slower
 

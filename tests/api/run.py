@@ -22,14 +22,14 @@ from tls_world import SecureReceiver
 
 from training.clock import SystemClock
 from training.contract import spec_hash
-from training.fleet.calls.datasets import push, read_folder
-from training.fleet.datasets.pieces import Listing
-from training.fleet.trust.admission import FailureLimit
-from training.fleet.trust.credentials import new_request
-from training.fleet.trust.quota import Quota
-from training.fleet.trust.tls import Security
-from training.fleet.web import endpoints
-from training.fleet.words import HEADER_CLAIM_ID, HEADER_HOST_ID, HOST_ID_PATTERN
+from training.fleet.client.credentials import new_request
+from training.fleet.client.datasets import push, read_folder
+from training.fleet.receiver.http import endpoints
+from training.fleet.receiver.security.authentication import FailureLimit
+from training.fleet.receiver.security.rate_limit import Quota
+from training.fleet.receiver.security.tls import Security
+from training.fleet.wire.constants import HEADER_CLAIM_ID, HEADER_HOST_ID, HOST_ID_PATTERN
+from training.fleet.wire.dataset_listing import Listing
 
 JOBS = tuple(f"job-{n}" for n in range(60))
 HOSTS = ("pi", "desktop")

@@ -3,5 +3,5 @@
 import runpy
 from pathlib import Path
 
-launcher = Path(__file__).parents[2] / "training" / "fleet" / "launcher.py"
+launcher = Path(__file__).parents[2] / "training" / "fleet" / "process" / "launcher.py"
 runpy.run_path(str(launcher), run_name="launcher")["serve_windows"]()

@@ -83,7 +83,7 @@ def main(platforms: list[str]) -> None:
 def imported(names: list[str]) -> dict[str, object]:
     for name in names:
         importlib.import_module(name)
-    supervise = importlib.import_module("training.fleet.supervise")
+    supervise = importlib.import_module("training.fleet.process.supervise")
     clock = importlib.import_module("training.clock").SystemClock()
     capability = importlib.import_module("training.fleet.capability")
     return {

@@ -6,7 +6,7 @@ import sys
 import threading
 from pathlib import Path
 
-from training.fleet.supervise import CommandSpec, LocalRunner
+from training.fleet.process.supervise import CommandSpec, LocalRunner
 
 folder = Path(sys.argv[1])
 runner = LocalRunner(folder if os.environ.get("OWN_GROUP") else None)

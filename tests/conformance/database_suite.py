@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager
 
 import pytest
 
-from training.fleet.database import Database, DatabaseError, Writer
+from training.fleet.database.writer import Database, DatabaseError, Writer
 
 Connect = Callable[[], Database]
 

@@ -7,7 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
-from training.fleet.storage.errors import (
+from training.fleet.store.artifacts import Artifact, ArtifactStore
+from training.fleet.store.errors import (
     BadName,
     Damaged,
     Fenced,
@@ -17,9 +18,8 @@ from training.fleet.storage.errors import (
     StoreFull,
     WrongDigest,
 )
-from training.fleet.storage.incoming import Part
-from training.fleet.storage.index import IndexRow
-from training.fleet.store import Artifact, ArtifactStore
+from training.fleet.store.incoming import Part
+from training.fleet.store.index import IndexRow
 
 BODY = bytes(range(256)) * 40
 SHA = hashlib.sha256(BODY).hexdigest()

@@ -9,14 +9,16 @@ ROOT = Path(__file__).resolve().parents[2]
 
 # Area → files below training/fleet; a folder stands for all its modules.
 AREAS: dict[str, tuple[str, ...]] = {
-    "scheduling": ("policy.py", "choose.py", "health.py", "job.py"),
-    "sql": ("sql/queries.sql", "sql/recovery.sql"),
-    "queue": ("queue.py", "healing.py", "ledger.py", "roster.py", "spoken.py", "database.py", "database_sqlite.py"),
-    "service": ("service.py", "screening.py", "views.py"),
-    "store": ("store.py", "storage", "../files.py"),
-    "outbox": ("work/outbox.py", "work/disk.py", "work/backlog.py", "work/reports.py"),
-    "worker": ("worker.py", "worker_state.py", "ended.py", "work"),
-    "trust": ("trust", "audit_chain.py"),
+    "scheduling": ("scheduling/policy.py", "queue/choose.py", "scheduling/quarantine.py", "scheduling/job.py"),
+    "sql": ("database/sql/queries.sql", "database/sql/recovery.sql"),
+    "queue": ("queue", "service/hosts.py", "service/output.py", "database"),
+    "service": ("service/service.py", "service/guards.py", "service/views.py"),
+    "store": ("store/artifacts.py", "store/errors.py", "store/incoming.py", "store/index.py", "store/mark.py",
+              "store/provenance.py", "store/reserve.py", "../files.py", "../locking.py"),
+    "outbox": ("worker/outbox.py", "worker/state_folder.py", "worker/state/output.py", "worker/state/reports.py"),
+    "worker": ("worker/daemon.py", "worker/state", "worker"),
+    "trust": ("receiver/security", "service/audit.py", "service/membership.py", "client/credentials.py",
+              "client/renewal.py", "wire/identity.py"),
     "recovery": ("recovery",),
 }  # fmt: skip
 
@@ -34,8 +36,9 @@ TRACED = "tests/test_fleet_kernel_trace.py"
 BESIDE = {
     posixpath.normpath(f"training/fleet/{name}"): TRACED
     for name in (
-        "store.py", "../files.py", "storage/incoming.py", "storage/index.py", "storage/mark.py",
-        "trust/credentials.py", "work/bundle.py", "work/disk.py", "recovery/backup.py", "recovery/files.py",
+        "store/artifacts.py", "../files.py", "store/incoming.py", "store/index.py", "store/mark.py",
+        "client/credentials.py", "worker/bundle.py", "worker/state_folder.py", "recovery/backup.py",
+        "recovery/files.py",
     )
 }  # fmt: skip
 

@@ -27,7 +27,7 @@ def pytest_configure(config: pytest.Config) -> None:
         return
     import coverage  # only where a map is made
 
-    from training.fleet.database_sqlite import SqliteDatabase
+    from training.fleet.database.sqlite import SqliteDatabase
 
     own = f"{os.environ.get('PYTEST_XDIST_WORKER', 'main')}-{os.getpid()}"
     cover = coverage.Coverage(

@@ -26,7 +26,7 @@ from mutants.nearest import MAPS, Map
 BUDGET_S = 60.0  # of nearest tests a mutant, by the time they took when the map was made
 SURE_S = 0.5  # a test that took less starts no programs that a busy machine could starve
 DID_NOT_END = "(did not end)"  # seen, but looked at apart: a busy machine too makes tests slow
-SCHEMA = ROOT / "training" / "fleet" / "sql" / "schema_sqlite.sql"
+SCHEMA = ROOT / "training" / "fleet" / "database" / "sql" / "schema_sqlite.sql"
 _PLACE = re.compile(r"(?<![\w:/.])/[\w.-]+/\S+")  # of a temporary folder: another one at each run
 LEFT_BEHIND = {
     ".git",

@@ -11,11 +11,11 @@ from typing import Any
 
 from sim.network import Broken, Network, Outcome, Request
 from training.contract import spec_hash
-from training.fleet.calls.transport import Readable, Response, TransportError
-from training.fleet.client import ClientError, FleetClient
-from training.fleet.work import types as t
-from training.fleet.work.calls import Asker, Calls, Lines, with_lines
-from training.fleet.work.calls import Request as WorkerRequest
+from training.fleet.client.client import ClientError, FleetClient
+from training.fleet.client.transport import Readable, Response, TransportError
+from training.fleet.worker.requests import Asker, Calls, Lines, with_lines
+from training.fleet.worker.requests import Request as WorkerRequest
+from training.fleet.worker.state import events as t
 
 URL = "http://receiver"
 

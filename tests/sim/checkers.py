@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 from sim.steps import Call
 from sim.witness import Checker, Facts, Live, Observation, Witness
 from sim.world import World
-from training.fleet.calls.transport import Response
-from training.fleet.policy import Policy
-from training.fleet.protocol import Action, HeartbeatReply
+from training.fleet.client.transport import Response
+from training.fleet.scheduling.policy import Policy
+from training.fleet.wire.messages import Action, HeartbeatReply
 
 _LIVE = ("claimed", "running")
 _FINAL = ("completed", "failed", "cancelled")

@@ -21,20 +21,20 @@ from sim.faults import Fault
 from sim.network import Connection, Request
 from sim.steps import BodyCut, Call, Commit, Endpoint, News, Process
 from sim.world import SimClock, Timer, World
-from training.fleet import protocol
-from training.fleet.calls.transport import Response
-from training.fleet.catalogue import index_rows
-from training.fleet.database import DatabaseError, Writer
-from training.fleet.delivery import Delivery
-from training.fleet.policy import Policy
-from training.fleet.queue import JobQueue
-from training.fleet.service import Plan, Service
-from training.fleet.storage.errors import StoreError
-from training.fleet.store import ArtifactStore
-from training.fleet.web.problems import body_of, headers_of, refusal_of
+from training.fleet.client.transport import Response
+from training.fleet.database.writer import DatabaseError, Writer
+from training.fleet.queue.jobs import JobQueue
+from training.fleet.receiver.http.problems import body_of, headers_of, refusal_of
+from training.fleet.scheduling.policy import Policy
+from training.fleet.service.catalogue import index_rows
+from training.fleet.service.delivery import Delivery
+from training.fleet.service.service import Plan, Service
+from training.fleet.store.artifacts import ArtifactStore
+from training.fleet.store.errors import StoreError
+from training.fleet.wire import messages
 
 ROOT = Path("/models")
-DATABASE = protocol.HEADER_DATABASE.lower()
+DATABASE = messages.HEADER_DATABASE.lower()
 TO_PENDING = (
     "insert",
     "retry",
@@ -222,7 +222,7 @@ class Coordinator:
             self.delivery.index_stale = not self._repaired()
         self.soon(self.policy.sweep_period_s, self._tick)
 
-    def reload(self) -> protocol.ReloadReply:
+    def reload(self) -> messages.ReloadReply:
         return self.service.reload(self.jobs, self.plan)
 
     def _repaired(self) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sim.witness import Checker, Observation, Witness
 from sim.world import World
-from training.fleet.policy import Policy
+from training.fleet.scheduling.policy import Policy
 
 
 class CopiesAreTold(Checker):

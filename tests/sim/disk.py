@@ -9,8 +9,8 @@ from typing import Any
 
 from conformance.memory_fs import MemoryFs
 
-from training.fleet.database import DatabaseFull
-from training.fleet.database_sqlite import SqliteDatabase
+from training.fleet.database.sqlite import SqliteDatabase
+from training.fleet.database.writer import DatabaseFull
 
 ROOM = 10**12
 

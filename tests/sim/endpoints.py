@@ -7,22 +7,22 @@ from typing import TYPE_CHECKING, Any
 
 from sim.network import Connection, Request
 from sim.steps import PIECE, Call, Commit, Endpoint, News
-from training.fleet import protocol
-from training.fleet.calls.transport import Response
-from training.fleet.delivery import Announced, Body, Decide, Open, Step, Steps
-from training.fleet.storage.incoming import Part
-from training.fleet.web.problems import decoded
+from training.fleet.client.transport import Response
+from training.fleet.receiver.http.problems import decoded
+from training.fleet.service.delivery import Announced, Body, Decide, Open, Step, Steps
+from training.fleet.store.incoming import Part
+from training.fleet.wire import messages
 
 if TYPE_CHECKING:
     from sim.coordinator import Coordinator
 
 _RETRY_LEAST_S = 0.05
 _KINDS: dict[str, type] = {
-    "heartbeat": protocol.HeartbeatRequest,
-    "complete": protocol.CompleteRequest,
-    "deliver": protocol.DeliverRequest,
-    "fail": protocol.FailRequest,
-    "output": protocol.OutputRequest,
+    "heartbeat": messages.HeartbeatRequest,
+    "complete": messages.CompleteRequest,
+    "deliver": messages.DeliverRequest,
+    "fail": messages.FailRequest,
+    "output": messages.OutputRequest,
 }
 
 
@@ -43,7 +43,7 @@ class Endpoints:
                 return call, self._probe(call, said)
             return call, self._carry_out(call, self._at.delivery.upload(said))
         if rest == ["claim"]:
-            call.message = decoded(request.body, protocol.ClaimRequest)
+            call.message = decoded(request.body, messages.ClaimRequest)
             return call, self._claim(call)
         if rest == ["reload"]:
             return call, self._simply(call, self._at.reload)
@@ -80,7 +80,7 @@ class Endpoints:
         """Ask, and ask again at every news, until there is a job, the time is over, or nobody listens."""
         message, news = call.message, self._at.news
         reply = yield Commit(call, lambda: self._at.service.claim(message))
-        deadline = self._at.world.now + min(message.wait_s, protocol.WAIT_S_MAX)
+        deadline = self._at.world.now + min(message.wait_s, messages.WAIT_S_MAX)
         assert call.connection is not None
         process = self._at.processes[call.connection]
         if reply.job_id is not None or reply.ask_again or message.wait_s <= 0:

@@ -7,9 +7,9 @@ from typing import Any
 
 from sim.world import Timer, World
 from training.contract import job_identity
-from training.fleet.job import EndReason
-from training.fleet.work import types as t
-from training.fleet.work.outcome import Failure
+from training.fleet.scheduling.job import EndReason
+from training.fleet.worker.state import events as t
+from training.fleet.worker.state.outcome import Failure
 
 SIZE = 1000
 _TROUBLE = (

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from sim.worker_checkers import WorkerChecker
-from training.fleet.work.disk import AttemptFolders
-from training.fleet.work.types import Assignment
+from training.fleet.worker.state.events import Assignment
+from training.fleet.worker.state_folder import AttemptFolders
 
 if TYPE_CHECKING:
     from sim.host import Host

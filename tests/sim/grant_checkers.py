@@ -7,8 +7,8 @@ from typing import Any
 
 from sim.witness import Checker, Event, Facts, Observation, Witness
 from sim.world import World
-from training.fleet.policy import Policy
-from training.fleet.protocol import ClaimReply
+from training.fleet.scheduling.policy import Policy
+from training.fleet.wire.messages import ClaimReply
 
 
 class OneGrantARequest(Checker):

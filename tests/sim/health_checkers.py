@@ -11,8 +11,8 @@ from sim.illness import has
 from sim.witness import Event, Observation, Witness
 from sim.worker_checkers import WorkerChecker
 from sim.world import World
-from training.fleet.policy import Policy
-from training.fleet.work import types as t
+from training.fleet.scheduling.policy import Policy
+from training.fleet.worker.state import events as t
 
 if TYPE_CHECKING:
     from sim.host import Host

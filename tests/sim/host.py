@@ -22,18 +22,18 @@ from sim.network import Network
 from sim.shared import WorkerDisk
 from sim.trainer import Fate, Trainer
 from sim.world import SimClock, Timer, World
-from training.fleet import worker_state
-from training.fleet.ended import Ended
-from training.fleet.job import EndReason
-from training.fleet.launcher import put_down
-from training.fleet.work import types as t
-from training.fleet.work.actions import Actions
-from training.fleet.work.attempt import found
-from training.fleet.work.calls import Asker
-from training.fleet.work.disk import StateError
-from training.fleet.work.outbox import Outbox
-from training.fleet.work.outcome import Failure
-from training.fleet.work.output import OutputTail
+from training.fleet.process.ended import Ended
+from training.fleet.process.launcher import put_down
+from training.fleet.scheduling.job import EndReason
+from training.fleet.worker.actions import Actions
+from training.fleet.worker.attempt import found
+from training.fleet.worker.outbox import Outbox
+from training.fleet.worker.requests import Asker
+from training.fleet.worker.state import events as t
+from training.fleet.worker.state import step
+from training.fleet.worker.state.outcome import Failure
+from training.fleet.worker.state_folder import StateError
+from training.fleet.worker.tail import OutputTail
 
 
 @dataclass
@@ -182,7 +182,7 @@ class Host:
             say=lambda said: self.world.say(self.machine, said.text),
             leave=self._leave,
         )
-        self.state = worker_state.State(session_id=self.session_id)
+        self.state = step.State(session_id=self.session_id)
         self.world.say(self.machine, f"starts, session {self.session_id}")
         self.take(self._actions.beginning(directory.saved))
 
@@ -307,7 +307,7 @@ class Host:
     def take(self, event: t.Event) -> None:
         """One step of the state machine, and everything it wants done."""
         self._watcher.event(self, event)
-        self.state, actions = worker_state.step(
+        self.state, actions = step.step(
             self.state, event, self.clock.monotonic(), self._habits.settings, self._chance.random
         )
         for action in actions:

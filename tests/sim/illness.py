@@ -12,7 +12,7 @@ from typing import Any
 
 from sim.faults import Fault
 from sim.trainer import Fate
-from training.fleet.policy import Policy
+from training.fleet.scheduling.policy import Policy
 
 SICK_S = 1.0  # after which everything dies on a sick host
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from types import FunctionType, ModuleType
 from typing import Any
 
-from training.fleet import database_sqlite
+from training.fleet.database import sqlite
 
 
 @dataclass(frozen=True)
@@ -77,14 +77,14 @@ class Mutant:
 
     @contextlib.contextmanager
     def _in_sql(self) -> Iterator[None]:
-        original = database_sqlite.statements
+        original = sqlite.statements
         statements: Mapping[str, str] = original()
         changed = {**statements, self.where: self._changed(statements[self.where])}
-        database_sqlite.statements = lambda: changed  # type: ignore[assignment]
+        sqlite.statements = lambda: changed  # type: ignore[assignment]
         try:
             yield
         finally:
-            database_sqlite.statements = original
+            sqlite.statements = original
 
     def _changed(self, text: str) -> str:
         if text.count(self.old) != 1:

@@ -13,7 +13,7 @@ from typing import Protocol
 
 from sim.faults import Fault, Weather
 from sim.world import Timer, World
-from training.fleet.calls.transport import Response
+from training.fleet.client.transport import Response
 
 
 @dataclass(frozen=True)

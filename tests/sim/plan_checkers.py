@@ -7,7 +7,7 @@ from typing import Any
 
 from sim.witness import Checker, Observation, Witness
 from sim.world import World
-from training.fleet.protocol import ClaimReply
+from training.fleet.wire.messages import ClaimReply
 
 Spec = dict[str, Any]
 

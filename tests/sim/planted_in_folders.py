@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from sim.mutate import Mutant
-from training.fleet.work.disk import StateFolder, prune
-from training.fleet.work.options import Options
+from training.fleet.worker.options import Options
+from training.fleet.worker.state_folder import StateFolder, prune
 
 _NO_LOCKS = Mutant(
     "no folder but the state's is locked",

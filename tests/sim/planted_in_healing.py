@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from sim.mutate import Mutant
-from training.fleet import health, policy
-from training.fleet.healing import Healing
-from training.fleet.service import Service
+from training.fleet.queue.quarantine import Healing
+from training.fleet.scheduling import policy, quarantine
+from training.fleet.service.service import Service
 
 HEALING_BUGS = (
     # ── sick hosts ──────────────────────────────────────────────────────────────────────────
@@ -17,25 +17,29 @@ HEALING_BUGS = (
         seed=3,
     ),
     Mutant(
-        "a sick host is not noticed", health.sick, "if len(jobs) >= enough:", "if False:", seed=6
+        "a sick host is not noticed",
+        quarantine.sick,
+        "if len(jobs) >= enough:",
+        "if False:",
+        seed=6,
     ),
     Mutant(
         "the same job thrice is enough",
-        health.sick,
+        quarantine.sick,
         "jobs = {death.job_id for death in row if not death.pardoned_before}",
         "jobs = [death.job_id for death in row if not death.pardoned_before]",
         seed=4,
     ),
     Mutant(
         "a job is believed for ever",
-        health.sick,
+        quarantine.sick,
         "if not death.pardoned_before",
         "if death",
         seed=6,
     ),
     Mutant(
         "trainers that cannot start are nobody's fault",
-        health.sick,
+        quarantine.sick,
         "if len(unstarted) == enough and",
         "if False and",
         seed=3,
@@ -56,14 +60,14 @@ HEALING_BUGS = (
     ),
     Mutant(
         "a pardon gives nothing back",
-        health.pardon,
+        quarantine.pardon,
         "job.trainer_failures - faults.count(Fault.TRAINER)",
         "job.trainer_failures",
         seed=6,
     ),
     Mutant(
         "a job that a sick host failed stays failed",
-        health.pardon,
+        quarantine.pardon,
         "or (own and not by_budget)",
         "or job.ended_by is not None",
         seed=7,
@@ -85,14 +89,14 @@ HEALING_BUGS = (
     # ── jobs that crash hosts ───────────────────────────────────────────────────────────────
     Mutant(
         "silence counts as a crash",
-        health.suspect_job,
+        quarantine.suspect_job,
         "if early and (each.crashed or gone)",
         "if early",
         seed=154,
     ),
     Mutant(
         "one host twice makes a suspect",
-        health.suspect_job,
+        quarantine.suspect_job,
         "and each.host not in hosts",
         "",
         seed=37,
@@ -114,7 +118,7 @@ HEALING_BUGS = (
     ),
     Mutant(
         "a job is failed although somebody has more memory",
-        health.hopeless,
+        quarantine.hopeless,
         "return None\n",
         "continue\n",
         seed=6,

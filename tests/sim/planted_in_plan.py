@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from sim.mutate import Mutant
-from training.fleet import catalogue
-from training.fleet.queue import JobQueue
-from training.fleet.service import Service
+from training.fleet.queue.jobs import JobQueue
+from training.fleet.service import catalogue
+from training.fleet.service.service import Service
 
 PLAN_BUGS = (
     Mutant(

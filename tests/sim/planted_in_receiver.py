@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from sim.mutate import Mutant
-from training.fleet import policy
-from training.fleet.choose import Chooser
-from training.fleet.copies import Line
-from training.fleet.policy import Watch
-from training.fleet.queue import JobQueue
-from training.fleet.service import Service
+from training.fleet.queue.choose import Chooser
+from training.fleet.queue.jobs import JobQueue
+from training.fleet.scheduling import policy
+from training.fleet.scheduling.copies import Line
+from training.fleet.scheduling.policy import Watch
+from training.fleet.service.service import Service
 
 RECEIVER_BUGS = (
     # ── who may act ─────────────────────────────────────────────────────────────────────────

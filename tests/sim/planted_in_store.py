@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from sim.mutate import Mutant
-from training.fleet.database import Writer
-from training.fleet.delivery import Delivery
-from training.fleet.ledger import Ledger
-from training.fleet.storage.incoming import Incoming, Part
-from training.fleet.store import ArtifactStore
+from training.fleet.database.writer import Writer
+from training.fleet.queue.attempts import Ledger
+from training.fleet.service.delivery import Delivery
+from training.fleet.store.artifacts import ArtifactStore
+from training.fleet.store.incoming import Incoming, Part
 
 STORE_BUGS = (
     # ── uploads and the store ───────────────────────────────────────────────────────────────

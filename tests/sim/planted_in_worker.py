@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from sim.mutate import Mutant
-from training.fleet import worker_state
-from training.fleet.calls import answers as answers
-from training.fleet.calls import strangers
-from training.fleet.ledger import Ledger
-from training.fleet.service import Service
-from training.fleet.work import beats as worker_beats
-from training.fleet.work import calls as worker_calls
-from training.fleet.work import claims as worker_claims
-from training.fleet.work import reports as worker_reports
-from training.fleet.work import trainer as worker_trainer
-from training.fleet.work.outbox import Outbox
-from training.fleet.work.turn import Turn
+from training.fleet.client import answers, strangers
+from training.fleet.queue.attempts import Ledger
+from training.fleet.service.service import Service
+from training.fleet.worker import requests as worker_calls
+from training.fleet.worker.outbox import Outbox
+from training.fleet.worker.state import claims as worker_claims
+from training.fleet.worker.state import heartbeats as worker_beats
+from training.fleet.worker.state import reports as worker_reports
+from training.fleet.worker.state import step
+from training.fleet.worker.state import trainer as worker_trainer
+from training.fleet.worker.state.state import Turn
 
 WORKER_BUGS = (
     # ── who is believed ─────────────────────────────────────────────────────────────────────
@@ -127,7 +126,7 @@ WORKER_BUGS = (
     ),
     Mutant(
         "a signal is not obeyed",
-        worker_state._signal,
+        step._signal,
         "turn.set(leave_by=turn.now + turn.settings.leave_s)",
         "pass",
         seed=1,
@@ -149,14 +148,14 @@ WORKER_BUGS = (
     ),
     Mutant(
         "a restart forgets undelivered output",
-        worker_state._begin,
+        step._begin,
         "for one in begin.backlog",
         "for one in ()",
         seed=45,
     ),
     Mutant(
         "a restart does not look how the trainer ended",
-        worker_state._begin,
+        step._begin,
         "if saved.held is not None and found.ended is None:",
         "if saved.held is not None:",
         seed=8,

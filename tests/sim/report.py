@@ -11,7 +11,7 @@ from typing import Any
 
 from sim.faults import Fault
 from sim.run import Verdict, run_seed
-from training.fleet.job import TRANSITIONS
+from training.fleet.scheduling.job import TRANSITIONS
 
 
 @dataclass

@@ -27,14 +27,14 @@ from sim.trainer import Trainer
 from sim.witness import Checker, Violation, Witness
 from sim.worker_checkers import WorkerChecker
 from sim.world import World
-from training.fleet.catalogue import index_rows
-from training.fleet.ended import Ended
+from training.fleet.process.ended import Ended
 from training.fleet.recovery.doctor_rows import look_at_rows
 from training.fleet.recovery.doctor_seals import look_at_seals
-from training.fleet.service import Plan
-from training.fleet.store import ArtifactStore
-from training.fleet.views import Views
-from training.fleet.work.types import Assignment, Event
+from training.fleet.service.catalogue import index_rows
+from training.fleet.service.service import Plan
+from training.fleet.service.views import Views
+from training.fleet.store.artifacts import ArtifactStore
+from training.fleet.worker.state.events import Assignment, Event
 
 
 @dataclass

@@ -9,8 +9,8 @@ from typing import Any
 from sim.faults import Weather
 from sim.illness import Illness
 from training.contract import spec_hash
-from training.fleet.policy import Policy
-from training.fleet.work.types import OnSilence, Settings
+from training.fleet.scheduling.policy import Policy
+from training.fleet.worker.state.events import OnSilence, Settings
 
 _MODELS = ("gbt", "mlp", "cnn", "gru", "lstm", "transformer")
 # From this seed on fleets are slow ones, whose operator gave them leases of half an hour to half a day: what happens

@@ -12,13 +12,13 @@ import random
 from collections.abc import Iterator
 from pathlib import Path
 
-from training.fleet.supervise import LocalRunner
-from training.fleet.work import disk
-from training.fleet.work.attempt import Attempt
-from training.fleet.work.disk import AttemptFolders, StateError, StateFolder
-from training.fleet.work.options import Options, options_of, parser
-from training.fleet.work.outbox import Outbox
-from training.fleet.work.types import Assignment
+from training.fleet.process.supervise import LocalRunner
+from training.fleet.worker import state_folder
+from training.fleet.worker.attempt import Attempt
+from training.fleet.worker.options import Options, options_of, parser
+from training.fleet.worker.outbox import Outbox
+from training.fleet.worker.state.events import Assignment
+from training.fleet.worker.state_folder import AttemptFolders, StateError, StateFolder
 
 _EVERY, _SHARED = 11, 3
 _KEPT = 1  # ended attempts, instead of twenty: a simulated worker has a handful of jobs
@@ -32,11 +32,11 @@ def is_shared(seed: int) -> bool:
 @contextlib.contextmanager
 def few_kept() -> Iterator[None]:
     """Let workers prune as if they had been running for weeks."""
-    kept, disk.KEPT_ATTEMPTS = disk.KEPT_ATTEMPTS, _KEPT
+    kept, state_folder.KEPT_ATTEMPTS = state_folder.KEPT_ATTEMPTS, _KEPT
     try:
         yield
     finally:
-        disk.KEPT_ATTEMPTS = kept
+        state_folder.KEPT_ATTEMPTS = kept
 
 
 class WorkerDisk:
@@ -62,12 +62,12 @@ class WorkerDisk:
 
     def folders(self, assignment: Assignment) -> AttemptFolders:
         places = self.options.own_places
-        return disk.folders_of(places.artifacts, places.reports, assignment)
+        return state_folder.folders_of(places.artifacts, places.reports, assignment)
 
     def make(self, assignment: Assignment, now: float) -> None:
         """The folders of an attempt that begins, stamped with the simulated time."""
         folders = self.folders(assignment)
-        disk.make_folders(folders)
+        state_folder.make_folders(folders)
         folders.log.touch()  # as the launcher does
         for folder in (folders.out, folders.reports):
             os.utime(folder, (now, now))

@@ -7,8 +7,8 @@ import random
 from collections.abc import Callable
 
 from sim.network import Request
-from training.fleet.calls.transport import Response
-from training.fleet.protocol import HEADER_DATABASE, Slug
+from training.fleet.client.transport import Response
+from training.fleet.wire.messages import HEADER_DATABASE, Slug
 
 Stranger = Callable[[Request], Response]
 _PAGE = {

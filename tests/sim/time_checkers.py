@@ -5,7 +5,7 @@ from __future__ import annotations
 from sim.checkers import OnlyTheOwnerActs
 from sim.witness import Checker, Observation, Witness
 from sim.world import World
-from training.fleet.policy import Policy
+from training.fleet.scheduling.policy import Policy
 
 
 class Silence(Checker):

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from sim.faults import Fault, Weather
 from sim.world import Timer, World
-from training.fleet.ended import Ended, EndKind
-from training.fleet.work.types import Assignment
+from training.fleet.process.ended import Ended, EndKind
+from training.fleet.worker.state.events import Assignment
 
 SIGKILL = 9
 _ENDINGS: dict[Fault | None, Ended] = {

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 from sim.coordinator import Coordinator
 from sim.steps import Call
 from sim.world import World
-from training.fleet.calls.transport import Response
-from training.fleet.database import DatabaseError, DatabaseFull
+from training.fleet.client.transport import Response
+from training.fleet.database.writer import DatabaseError, DatabaseFull
 
 
 class Violation(AssertionError):  # noqa: N818 - it is what a checker finds

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 from sim.steps import Call
 from sim.witness import Checker, Observation, Witness
 from sim.world import World
-from training.fleet.calls.transport import Response
-from training.fleet.ended import Ended
-from training.fleet.protocol import Action as Order
-from training.fleet.protocol import Slug
-from training.fleet.work import types as t
-from training.fleet.work.trainer import STEP_MAX_S
+from training.fleet.client.transport import Response
+from training.fleet.process.ended import Ended
+from training.fleet.wire.messages import Action as Order
+from training.fleet.wire.messages import Slug
+from training.fleet.worker.state import events as t
+from training.fleet.worker.state.trainer import STEP_MAX_S
 
 if TYPE_CHECKING:
     from sim.host import Host

@@ -17,7 +17,7 @@ from fakes import FakeClock
 from torture.database_parts import FILE, memory_folder
 from torture.queue_work import FleetWork, content
 from torture.recording import WatchedDisk, watched
-from training.fleet.database import DatabaseError
+from training.fleet.database.writer import DatabaseError
 
 REQUESTS = (
     "create", "start", "claim", "beat", "deliver", "complete", "fail", "cancel", "requeue", "reload", "sweep",

@@ -19,11 +19,11 @@ from typing import Any
 
 from torture.database_parts import memory_folder
 from training.crashpoint import VARIABLE
-from training.fleet.calls.answers import ClientError
-from training.fleet.calls.datasets import push, read_folder
-from training.fleet.calls.transport import HttpTransport
-from training.fleet.client import FleetClient
-from training.fleet.datasets.pieces import Listing
+from training.fleet.client.answers import ClientError
+from training.fleet.client.client import FleetClient
+from training.fleet.client.datasets import push, read_folder
+from training.fleet.client.transport import HttpTransport
+from training.fleet.wire.dataset_listing import Listing
 
 PROGRAMS = Path(__file__).with_name("programs")
 ROOT = Path(__file__).resolve().parents[2]

@@ -15,7 +15,7 @@ from pathlib import Path
 from torture.fleet import Fleet, nap, until
 from torture.points import LAUNCHER, NAMES, RECEIVER, TRAINER, WORKER
 from torture.verdict import all_told, judge, nothing_left
-from training.fleet.calls.answers import ClientError
+from training.fleet.client.answers import ClientError
 
 HOSTS = ("one", "two", "three")
 UNFINISHED = 2  # jobs that shall always be there to be claimed

@@ -12,8 +12,8 @@ from collections import Counter
 from pathlib import Path
 
 from torture.fleet import TOKEN, Fleet, nap
-from training.fleet.calls.answers import ClientError
-from training.fleet.client import FleetClient
+from training.fleet.client.answers import ClientError
+from training.fleet.client.client import FleetClient
 
 CUT_WITHIN_S = 110.0  # a header has 10 s, a body 10 s to be answered and 60 s more to hang up; then a busy machine
 PAUSE_S = 0.02

@@ -11,11 +11,11 @@ from typing import Any
 from builders import a_beat, a_completion, a_failure, a_job, a_worker_claim, some_lines
 from fakes import FakeClock, FakeShelf
 
-from training.fleet.database import DatabaseError, DatabaseLost, Writer
-from training.fleet.policy import Policy
-from training.fleet.protocol import Refusal
-from training.fleet.queue import JobQueue
-from training.fleet.service import Plan, Service
+from training.fleet.database.writer import DatabaseError, DatabaseLost, Writer
+from training.fleet.queue.jobs import JobQueue
+from training.fleet.scheduling.policy import Policy
+from training.fleet.service.service import Plan, Service
+from training.fleet.wire.messages import Refusal
 
 POLICY = Policy(backoff_s=1.0, retry_elsewhere_grace_s=1.0, prefer_cuda_grace_s=1.0)
 _HOSTS = ("pi", "laptop", "desktop")

@@ -26,14 +26,14 @@ from torture.suspended import LEASE_S, fleet_attempts, is_held, leave
 from training.clock import SystemClock
 from training.contract import spec_hash
 from training.crashpoint import VARIABLE
-from training.fleet.client import ClientError, FleetClient
-from training.fleet.database_sqlite import SCHEMA_VERSION, SqliteDatabase
-from training.fleet.datasets.pieces import PIECE_BYTES
+from training.fleet.client.client import ClientError, FleetClient
+from training.fleet.database.sqlite import SCHEMA_VERSION, SqliteDatabase
 from training.fleet.recovery.backup import snapshots
 from training.fleet.recovery.doctor import examine
 from training.fleet.recovery.findings import Level
 from training.fleet.recovery.restore import Restore
-from training.fleet.state import State
+from training.fleet.service.state import State
+from training.fleet.wire.dataset_listing import PIECE_BYTES
 
 Scene = Callable[[str, random.Random], None]  # at a place ("name" or "name:nth"), with chance
 
@@ -60,7 +60,7 @@ TABLES = {"jobs", "attempts", "events", "hosts", "artifacts", "log_chunks", "cla
           "certificates", "invitations", "tokens"}  # fmt: skip
 MIGRATE = """\
 import sys
-from training.fleet.database_sqlite import SqliteDatabase
+from training.fleet.database.sqlite import SqliteDatabase
 SqliteDatabase(sys.argv[1]).close()
 """
 GROW = """\

@@ -11,7 +11,7 @@ from collections import Counter
 from conformance.memory_fs import MemoryFs, PowerCut
 from test_fleet_store import Life, nth
 
-from training.fleet.storage.errors import StoreError
+from training.fleet.store.errors import StoreError
 
 
 def power_cuts(seed: int, states: int) -> Counter[str]:

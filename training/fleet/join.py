@@ -21,14 +21,14 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
+from training.checkout import ROOT
 from training.clock import Clock, SystemClock
-from training.fleet.calls.address import Address
-from training.fleet.checkout import ROOT
-from training.fleet.client import ClientError, FleetClient, Refused, Unavailable, Unreachable
-from training.fleet.printable import one_line
-from training.fleet.trust.credentials import Credentials, CredentialsError, new_request, pinned
-from training.fleet.trust.identity import Role, parse_fingerprint
-from training.fleet.words import HOST_ID_PATTERN
+from training.fleet.client.address import Address
+from training.fleet.client.client import ClientError, FleetClient, Refused, Unavailable, Unreachable
+from training.fleet.client.credentials import Credentials, CredentialsError, new_request, pinned
+from training.fleet.wire.constants import HOST_ID_PATTERN
+from training.fleet.wire.identity import Role, parse_fingerprint
+from training.printable import one_line
 from training.streams import replace_unprintable
 
 PROGRAM = "training.fleet.join"

@@ -22,13 +22,7 @@ from sklearn.preprocessing import QuantileTransformer, StandardScaler
 
 from training.data.split import Split
 from training.trainer.compare import paired_gap
-from training.trainer.evaluate import (
-    Classes,
-    Scored,
-    by_class,
-    evaluate,
-    operating_point,
-)
+from training.trainer.evaluation.metrics import Classes, Scored, by_class, evaluate, operating_point
 
 Matrix = NDArray[np.float64]
 IntArray = NDArray[np.int64]

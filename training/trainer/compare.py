@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from training.trainer.resample import FloatArray, Weights
-    from training.trainer.scored import Classes, Scored
+    from training.trainer.evaluation.intervals import FloatArray, Weights
+    from training.trainer.evaluation.scored import Classes, Scored
 
 PROGRAM = "training.trainer.compare"
 SAME_CHANNELS = (
@@ -95,7 +95,7 @@ def compare(
     """
     import numpy as np
 
-    from training.trainer.evaluate import evaluate
+    from training.trainer.evaluation.metrics import evaluate
 
     judged_on = _unseen_rows(a, b, other_data=other_data)
     rows = judged_on.rows
@@ -206,7 +206,7 @@ def _unseen_by_content(a: Judged, b: Judged) -> _JudgedOn:
 
 
 def _in_words(found: dict[str, Any]) -> str:
-    from training.trainer.page import gap, show
+    from training.trainer.evaluation.page import gap, show
 
     names = [f"{one['model']} {one['mode']}" for one in found["models"]]
     wide = max(len("gap"), *map(len, names))
@@ -255,8 +255,8 @@ def paired_gap(
     """
     import numpy as np
 
-    from training.trainer.evaluate import by_class, rank_measure, shown, support_of
-    from training.trainer.resample import bootstrap, clusters
+    from training.trainer.evaluation.intervals import bootstrap, clusters
+    from training.trainer.evaluation.metrics import by_class, rank_measure, shown, support_of
 
     if not (np.array_equal(a.episode, b.episode) and np.array_equal(a.y, b.y)):
         raise ValueError("a paired comparison needs the same windows in the same order")

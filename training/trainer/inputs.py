@@ -20,9 +20,9 @@ from training.data.split import Split, SplitError, make_split
 from training.data.understood import Understood
 from training.trainer.arguments import TrainerArgs
 from training.trainer.contract import BadData
+from training.trainer.evaluation.scored import Classes
 from training.trainer.families import Takes
 from training.trainer.flags import RUN_MODELS
-from training.trainer.scored import Classes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

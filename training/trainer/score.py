@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from training.data.split import Split
+    from training.trainer.evaluation.scored import Classes, Scored
     from training.trainer.inputs import Inputs
-    from training.trainer.scored import Classes, Scored
 
 FORMATS = (".csv", ".parquet", ".json")
 PROGRAM = "training.trainer.score"
@@ -93,10 +93,10 @@ def judge(checkpoint: Path, data: Path, *, threads: int = 1) -> Judged:
     from training.data.errors import DataError
     from training.trainer import families, machine
     from training.trainer.checkpoint import read, require_schema
+    from training.trainer.evaluation.scored import Classes, Scored
     from training.trainer.flags import MODELS
     from training.trainer.inputs import from_dataset
     from training.trainer.levels import Levels, baseline_scores
-    from training.trainer.scored import Classes, Scored
 
     found = read(checkpoint)
     if found.model not in MODELS:

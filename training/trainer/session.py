@@ -18,18 +18,13 @@ from training.trainer import checkpoint, families, machine
 from training.trainer.arguments import TrainerArgs
 from training.trainer.baselines import run_baselines
 from training.trainer.contract import BadArguments, Interrupted, Progress, Stop
-from training.trainer.evaluate import (
-    OperatingPoint,
-    Scored,
-    evaluate,
-    operating_point,
-)
+from training.trainer.evaluation.metrics import OperatingPoint, Scored, evaluate, operating_point
+from training.trainer.evaluation.report import build_report, write_report
+from training.trainer.evaluation.sides import order_notes, place_notes, sides_of
 from training.trainer.inputs import Inputs, read_inputs, split_inputs
 from training.trainer.levels import Levels, baseline_scores
 from training.trainer.ranges import ranges_of
-from training.trainer.report import build_report, write_report
 from training.trainer.seen import keep
-from training.trainer.sides import order_notes, place_notes, sides_of
 from training.trainer.task import Fitted, IntArray, Task
 
 NOTHING_HIDDEN = (

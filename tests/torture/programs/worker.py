@@ -8,16 +8,17 @@ import sys
 from dataclasses import asdict, replace
 from typing import Any
 
-from training.fleet import client, worker
-from training.fleet.calls import bundles as client_bundles
-from training.fleet.work import attempt as worker_attempt
-from training.fleet.work import calls as worker_calls
-from training.fleet.work import health as worker_health
+from training.fleet.client import bundles as client_bundles
+from training.fleet.client import client
+from training.fleet.worker import attempt as worker_attempt
+from training.fleet.worker import daemon
+from training.fleet.worker import requests as worker_calls
+from training.fleet.worker import self_test as worker_health
 
 given = json.loads(os.environ["CIS490_TORTURE"])
 witness = os.open(given["witness"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
 exchange = worker_calls.Calls._exchange
-options_of = worker.options_of
+options_of = daemon.options_of
 
 
 def exchange_and_tell(self: Any, request: Any) -> Any:
@@ -42,13 +43,13 @@ def options(args: Any) -> Any:
 
 
 worker_calls.Calls._exchange = exchange_and_tell  # type: ignore[method-assign]
-worker.options_of = options
-worker.detect = lambda _: {"cpu_cores": 2, "ram_available_gib": 4.0, "cuda_available": False}  # type: ignore[assignment]
+daemon.options_of = options
+daemon.detect = lambda _: {"cpu_cores": 2, "ram_available_gib": 4.0, "cuda_available": False}  # type: ignore[assignment]
 worker_health.DISK_WANTED_BYTES = worker_attempt.DISK_WANTED_BYTES = given["disk_wanted_bytes"]
 worker_attempt.DISK_FLOOR_BYTES = given["disk_floor_bytes"]
 worker_attempt.LOOK_S = given["look_s"]
-worker.CALL_TIMEOUT_S = worker.BEAT_TIMEOUT_S = given["timeout_s"]
+daemon.CALL_TIMEOUT_S = daemon.BEAT_TIMEOUT_S = given["timeout_s"]
 client.SLOW_S = client_bundles.SLOW_S = given["timeout_s"]
 
 if __name__ == "__main__":
-    sys.exit(worker.main())
+    sys.exit(daemon.main())

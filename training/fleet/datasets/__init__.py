@@ -1,1 +1,1 @@
-"""Data sets in pieces: what they are, where the receiver keeps them, how they travel."""
+"""Earlier addresses only."""

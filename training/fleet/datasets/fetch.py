@@ -1,6 +1,8 @@
-"""An old name of ``python -m training.fleet.work.prefetch``, for what was installed with it."""
+"""The earlier address of another module, which ``python -m`` still starts here."""
+
+from __future__ import annotations
 
 import runpy
 
 if __name__ == "__main__":
-    runpy.run_module("training.fleet.work.prefetch", run_name="__main__", alter_sys=True)
+    runpy.run_module("training.fleet.worker.prefetch", run_name="__main__", alter_sys=True)

@@ -16,10 +16,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path, PurePath
 
+from training.checkout import ROOT
 from training.clock import SystemClock
-from training.fleet.calls.address import Address
-from training.fleet.capability import checkout_commit
-from training.fleet.checkout import ROOT
+from training.fleet.capability.probe import checkout_commit
+from training.fleet.client.address import Address
 from training.fleet.install import linux as install_linux
 from training.fleet.install import windows as install_windows
 from training.fleet.install.checks import judge, refused
@@ -27,7 +27,7 @@ from training.fleet.install.steps import InstallError, Machine, Site, Step, perf
 from training.fleet.install.system import LocalMachine, look, notes
 from training.fleet.install.types import Facts, Level, Role, System, Wish
 from training.fleet.install.worker import undelivered
-from training.fleet.printable import printable
+from training.printable import printable
 from training.streams import replace_unprintable
 
 SIGNS = {

@@ -8,7 +8,7 @@ from pathlib import PurePath, PurePosixPath, PureWindowsPath
 from urllib.parse import urlsplit
 
 from training.fleet.install.types import Facts, Finding, Level, Role, System, Wish
-from training.fleet.words import HOST_ID_PATTERN, PLAIN_URL_PATTERN
+from training.fleet.wire.constants import HOST_ID_PATTERN, PLAIN_URL_PATTERN
 
 PYTHON_MIN = (3, 11)
 GIB = 1024**3

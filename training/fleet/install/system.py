@@ -22,7 +22,7 @@ from urllib.parse import urlsplit
 
 from training import strict_json
 from training.clock import Clock
-from training.fleet.calls.transport import HttpTransport, TransportError
+from training.fleet.client.transport import HttpTransport, TransportError
 from training.fleet.install.steps import Ran
 from training.fleet.install.types import Facts, ReceiverSeen, Role, System, Wish
 
@@ -157,7 +157,7 @@ def look(wish: Wish, state: Path, clock: Clock) -> Facts:
         service_manager=_has_service_manager(wish.system),
         checkout_complete=all(
             Path(wish.checkout, *part.split("/")).exists()
-            for part in ("etc", "training/fleet/worker.py", "pyproject.toml")
+            for part in ("etc", "training/fleet/worker/daemon.py", "pyproject.toml")
         ),
         long_paths=_has_long_paths(),
     )

@@ -84,10 +84,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (OSError, ValueError, KeyError, TypeError) as error:
         print(f"{args.settings} cannot be used ({error}); install again", file=sys.stderr)
         return 2
-    from training.fleet import worker
+    from training.fleet.worker import daemon
 
     try:
-        return worker.main(arguments)
+        return daemon.main(arguments)
     except SystemExit as error:  # the parser did not like a flag and has said so
         return error.code if isinstance(error.code, int) else 2
     except Exception:

@@ -49,7 +49,7 @@ def fetching(wish: Wish, tls: PurePath, as_user: str | None) -> Sequence[Step]:
     """The step that fetches the data set, to where the worker looks for it; none unless one was named."""
     if wish.dataset is None:
         return []
-    argv = [str(wish.python), "-m", "training.fleet.work.prefetch", wish.dataset]
+    argv = [str(wish.python), "-m", "training.fleet.worker.prefetch", wish.dataset]
     argv += ["--receiver-url", wish.receiver_url, "--host-id", wish.host_id]
     argv += ["--tls-dir", str(tls), "--cache-dir", str(tls.parent / "datasets")]
     return [

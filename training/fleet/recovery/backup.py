@@ -25,10 +25,9 @@ import msgspec
 
 from training.clock import Clock
 from training.files import Fs, LocalFs, file_sha256
-from training.fleet.database import DatabaseError
-from training.fleet.database_sqlite import SqliteDatabase
-from training.fleet.datasets.copy import Copied, copy_datasets
-from training.fleet.datasets.shelf import DatasetShelf
+from training.fleet.database.sqlite import SqliteDatabase
+from training.fleet.database.writer import DatabaseError
+from training.fleet.recovery.datasets import Copied, copy_datasets
 from training.fleet.recovery.doctor import Known, known_of
 from training.fleet.recovery.doctor_store import Delivery
 from training.fleet.recovery.files import (
@@ -42,8 +41,9 @@ from training.fleet.recovery.files import (
 )
 from training.fleet.recovery.owner import owner_of, reading
 from training.fleet.recovery.reconcile import sidecar
-from training.fleet.state import DATABASE, RecoveryError, State
-from training.fleet.store import PROVENANCE, Artifact
+from training.fleet.service.state import DATABASE, RecoveryError, State
+from training.fleet.store.artifacts import PROVENANCE, Artifact
+from training.fleet.store.datasets import DatasetShelf
 from training.locking import LockedError, exclusive
 
 MARK, STORE, SNAPSHOTS, CONTENTS, KEYS, DATASETS = (

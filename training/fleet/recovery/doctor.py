@@ -7,12 +7,9 @@ from dataclasses import dataclass, field
 
 from training.clock import Clock
 from training.files import Fs
-from training.fleet.database import Database, DatabaseError, Row
-from training.fleet.database_sqlite import SqliteDatabase
-from training.fleet.health import Cause, Quarantine
-from training.fleet.job import JobStatus
-from training.fleet.policy import Policy
-from training.fleet.printable import printable
+from training.fleet.database.sqlite import SqliteDatabase
+from training.fleet.database.writer import Database, DatabaseError, Row
+from training.fleet.queue.rows import set_aside_of
 from training.fleet.recovery import doctor_machine as machine
 from training.fleet.recovery.doctor_rows import look_at_rows
 from training.fleet.recovery.doctor_seals import look_at_seals
@@ -20,11 +17,14 @@ from training.fleet.recovery.doctor_store import Delivery, Store
 from training.fleet.recovery.findings import BACKUP, Finding, Level, Report, some
 from training.fleet.recovery.sizes import grown_files, grown_rows
 from training.fleet.recovery.unlinked import Unlinked, links, strange_root
-from training.fleet.rows import set_aside_of
-from training.fleet.state import State
-from training.fleet.storage.errors import BadName, StoreError
-from training.fleet.storage.mark import MARK, another_database, read_mark
-from training.fleet.store import Artifact
+from training.fleet.scheduling.job import JobStatus
+from training.fleet.scheduling.policy import Policy
+from training.fleet.scheduling.quarantine import Cause, Quarantine
+from training.fleet.service.state import State
+from training.fleet.store.artifacts import Artifact
+from training.fleet.store.errors import BadName, StoreError
+from training.fleet.store.mark import MARK, another_database, read_mark
+from training.printable import printable
 
 # Told what is being looked at, how far that is, and how far it goes.
 Progress = Callable[[str, int, int], object]

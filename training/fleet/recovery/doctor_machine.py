@@ -9,11 +9,11 @@ from pathlib import Path
 
 from training import strict_json
 from training.files import Fs
-from training.fleet.database import Row
+from training.fleet.database.writer import Row
 from training.fleet.recovery.findings import Finding, Level
 from training.fleet.recovery.unlinked import strange_root
-from training.fleet.state import State
-from training.fleet.store import INDEX, RESERVE_BYTES
+from training.fleet.service.state import State
+from training.fleet.store.artifacts import INDEX, RESERVE_BYTES
 
 _DAY_S = 86_400.0
 _MIB = 1024**2

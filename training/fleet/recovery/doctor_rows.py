@@ -10,14 +10,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from training.fleet.audit_chain import first_broken
-from training.fleet.database import Database
-from training.fleet.job import KEEPS_STATUS, MARKS, TRANSITIONS
-from training.fleet.ledger import GAP, LOG_LINES_KEPT
-from training.fleet.policy import Policy
+from training.fleet.database.writer import Database
+from training.fleet.queue.attempts import GAP, LOG_LINES_KEPT
 from training.fleet.recovery.doctor_specs import look_at_records, look_at_specs
 from training.fleet.recovery.findings import BACKUP, HISTORY, Finding, Level
-from training.fleet.trust.audit import PAGE_MAX, page
+from training.fleet.scheduling.job import KEEPS_STATUS, MARKS, TRANSITIONS
+from training.fleet.scheduling.policy import Policy
+from training.fleet.service.audit import PAGE_MAX, page
+from training.fleet.wire.audit_chain import first_broken
 
 Fields = Mapping[str, Any]
 

@@ -1,6 +1,6 @@
 """The doctor's check of checksums: rows that another program changed, removed or added. Pure.
 
-Checksums and counts are the adapter's (:mod:`training.fleet.database_seals`); the promises that are recomputed from
+Checksums and counts are the adapter's (:mod:`training.fleet.database.seals`); the promises that are recomputed from
 other rows are :mod:`training.fleet.recovery.doctor_rows`'s, and hold for what a bug of the program wrote, too.
 """
 
@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from training.fleet.database_seals import Sealed
-from training.fleet.printable import counted
+from training.fleet.database.seals import Sealed
 from training.fleet.recovery.findings import BACKUP, Finding, Level
+from training.printable import counted
 
 _REMEDY = f"something else than the receiver wrote to the database, or its disk fails; {BACKUP}"
 

@@ -8,9 +8,9 @@ from typing import Any
 
 from training import strict_json
 from training.contract import job_identity
-from training.fleet.job import Needs, Trained
+from training.fleet.queue.rows import trained_of
 from training.fleet.recovery.findings import BACKUP, HISTORY, Finding
-from training.fleet.rows import trained_of
+from training.fleet.scheduling.job import Needs, Trained
 
 Fields = Mapping[str, Any]
 Spec = dict[str, Any]

@@ -15,11 +15,11 @@ import msgspec
 
 from training.files import Fs, file_sha256
 from training.fleet.recovery.findings import Finding, Level
-from training.fleet.storage.errors import BadName
-from training.fleet.storage.incoming import PART_SUFFIX
-from training.fleet.storage.index import IndexRow
-from training.fleet.storage.provenance import BrokenSeal, unsealed
-from training.fleet.store import BUNDLE, INCOMING, INDEX, PROVENANCE, Artifact
+from training.fleet.store.artifacts import BUNDLE, INCOMING, INDEX, PROVENANCE, Artifact
+from training.fleet.store.errors import BadName
+from training.fleet.store.incoming import PART_SUFFIX
+from training.fleet.store.index import IndexRow
+from training.fleet.store.provenance import BrokenSeal, unsealed
 
 _DAY_S = 86_400.0
 _IN_FLIGHT_S = 120.0  # so much later than the rows a file may be written that they name soon

@@ -12,9 +12,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from training.files import Fs, LocalFs, file_sha256, replace_whole, settle
-from training.fleet.database_sqlite import fold_log
+from training.fleet.database.sqlite import fold_log
 from training.fleet.recovery.owner import User, acting_as, owner_of
-from training.fleet.state import RecoveryError, State
+from training.fleet.service.state import RecoveryError, State
 
 PART = ".part"
 

@@ -9,12 +9,9 @@ from typing import Any
 
 from training.clock import Clock
 from training.files import Fs, LocalFs
-from training.fleet.catalogue import index_rows
-from training.fleet.database import DatabaseError
-from training.fleet.datasets.references import References
-from training.fleet.datasets.shelf import DatasetShelf
-from training.fleet.manifest import default_describer
-from training.fleet.plans.types import ManifestError
+from training.fleet.database.writer import DatabaseError
+from training.fleet.manifest.load import default_describer
+from training.fleet.manifest.types import ManifestError
 from training.fleet.recovery.files import (
     discard_database,
     place_database,
@@ -23,10 +20,13 @@ from training.fleet.recovery.files import (
 )
 from training.fleet.recovery.reconcile import Recovery, Unusable, deliveries
 from training.fleet.recovery.restore import UNTOUCHED, Progress, take_back
-from training.fleet.reload import load_plan
-from training.fleet.state import RecoveryError, State
-from training.fleet.storage.errors import StoreError
-from training.fleet.store import ArtifactStore
+from training.fleet.service.catalogue import index_rows
+from training.fleet.service.plan import load_plan
+from training.fleet.service.references import References
+from training.fleet.service.state import RecoveryError, State
+from training.fleet.store.artifacts import ArtifactStore
+from training.fleet.store.datasets import DatasetShelf
+from training.fleet.store.errors import StoreError
 
 # What no provenance file tells.
 FORGOTTEN = (

@@ -18,12 +18,12 @@ import msgspec
 from training.clock import Clock
 from training.contract import spec_hash
 from training.files import Fs, file_sha256
-from training.fleet.database_sqlite import SqliteDatabase
-from training.fleet.job import LIVE, Attempt, EndReason, Host, Job, JobStatus
-from training.fleet.policy import may_adopt
-from training.fleet.queue import Claimant, JobQueue
-from training.fleet.storage.provenance import BrokenSeal, unsealed
-from training.fleet.store import PROVENANCE, Artifact, ArtifactStore
+from training.fleet.database.sqlite import SqliteDatabase
+from training.fleet.queue.jobs import Claimant, JobQueue
+from training.fleet.scheduling.job import LIVE, Attempt, EndReason, Host, Job, JobStatus
+from training.fleet.scheduling.policy import may_adopt
+from training.fleet.store.artifacts import PROVENANCE, Artifact, ArtifactStore
+from training.fleet.store.provenance import BrokenSeal, unsealed
 
 REBUILT = "rebuilt"  # in the detail of events that were made up from a provenance file
 

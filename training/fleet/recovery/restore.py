@@ -13,11 +13,8 @@ from pathlib import Path
 
 from training.clock import Clock
 from training.files import Fs, LocalFs, file_sha256
-from training.fleet.catalogue import index_rows
-from training.fleet.database import DatabaseError
-from training.fleet.database_sqlite import SqliteDatabase
-from training.fleet.datasets.copy import Copied, copy_datasets
-from training.fleet.datasets.shelf import DatasetShelf
+from training.fleet.database.sqlite import SqliteDatabase
+from training.fleet.database.writer import DatabaseError
 from training.fleet.recovery.backup import (
     DATASETS,
     KEY_FILES,
@@ -30,6 +27,7 @@ from training.fleet.recovery.backup import (
     read_contents,
     snapshots,
 )
+from training.fleet.recovery.datasets import Copied, copy_datasets
 from training.fleet.recovery.files import (
     copy_file,
     discard_database,
@@ -51,10 +49,12 @@ from training.fleet.recovery.reconcile import (
     known_bundles,
     sidecar,
 )
-from training.fleet.state import DATABASE, RecoveryError, State
-from training.fleet.storage.errors import StoreError
-from training.fleet.storage.mark import another_database, read_mark
-from training.fleet.store import PROVENANCE, Artifact, ArtifactStore
+from training.fleet.service.catalogue import index_rows
+from training.fleet.service.state import DATABASE, RecoveryError, State
+from training.fleet.store.artifacts import PROVENANCE, Artifact, ArtifactStore
+from training.fleet.store.datasets import DatasetShelf
+from training.fleet.store.errors import StoreError
+from training.fleet.store.mark import another_database, read_mark
 
 Progress = Callable[[str, int, int], object]
 UNTOUCHED = "the state that was there is untouched"

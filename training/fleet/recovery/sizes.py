@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from training.fleet.ledger import LOG_LINES_KEPT
+from training.fleet.queue.attempts import LOG_LINES_KEPT
 from training.fleet.recovery.unlinked import strange_root
-from training.fleet.state import State
-from training.fleet.store import INCOMING
+from training.fleet.service.state import State
+from training.fleet.store.artifacts import INCOMING
 from training.sizes import Grown, measured, walk
 
 _BY_HAND = "remove by hand what you will not need"

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from training.files import CHUNK_BYTES, LocalFs
 from training.fleet.recovery.findings import Finding, some
-from training.fleet.state import State
+from training.fleet.service.state import State
 from training.sizes import walk
 
 _NOFOLLOW = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0)

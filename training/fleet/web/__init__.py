@@ -1,1 +1,1 @@
-"""The receiver's HTTP side: addresses, bodies, uploads, connections, and what they share."""
+"""Earlier addresses only."""

@@ -1,1 +1,0 @@
-"""Calls to the receiver: answers, retries, transport; the standard library alone."""

@@ -1,0 +1,11 @@
+"""What this host can do: probes of its own, and trainers asked to describe themselves."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from training.lazy import attribute
+
+
+def __getattr__(name: str) -> Any:
+    return attribute(__name__, "probe", name)

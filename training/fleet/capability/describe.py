@@ -1,0 +1,321 @@
+"""The hyperparameters of a trainer, asked of the trainer itself through ``--describe``.
+
+The fleet never imports a trainer. It starts one with ``--describe`` and reads the JSON that it prints (the format is
+in ``docs/trainer-contract.md``), so a manifest's hyper keys are checked against the flags that really exist, on a
+machine that may have neither torch nor NumPy.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import os
+import sys
+import tempfile
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, Protocol
+
+from training.checkout import ROOT
+from training.contract import ARGUMENTS, PROGRAM, SELF_SUPERVISED_PROGRAM
+from training.fleet.process.ended import EndKind
+from training.fleet.process.supervise import (
+    STATE_VARIABLE,
+    CommandSpec,
+    LocalProcess,
+    LocalRunner,
+    SpawnFailedError,
+)
+from training.printable import printable
+
+logger = logging.getLogger(__name__)
+
+DESCRIBE_VERSION = 1
+DESCRIBE_TIMEOUT_S = 60.0
+DESCRIPTION_BYTES_MAX = 1024 * 1024
+COMPLAINTS_BYTES_MAX = 64 * 1024  # of standard error, whose last line is quoted
+# A flood is stopped at the next look; until then no file that the command writes grows beyond this (POSIX).
+FLOOD_BYTES_MAX = 16 * DESCRIPTION_BYTES_MAX
+LOOK_S = 0.05
+TEXT_CHARS_MAX = 256
+PROGRAMS = (PROGRAM, SELF_SUPERVISED_PROGRAM)
+
+HyperValue = bool | int | float | str
+
+
+class DescribeError(Exception):
+    """A trainer's flags could not be learned. The text is one sentence."""
+
+
+class FlagType(StrEnum):
+    INT = "int"
+    FLOAT = "float"
+    BOOL = "bool"
+    STR = "str"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HyperFlag:
+    """One hyperparameter. Bounds are inclusive unless marked open; ``None`` is unbounded."""
+
+    key: str
+    type: FlagType
+    min: float | None = None
+    max: float | None = None
+    min_open: bool = False
+    max_open: bool = False
+    choices: tuple[str, ...] | None = None
+
+    def coerce(self, value: object) -> HyperValue:
+        """``value`` in the flag's type, so that 1 and 1.0 are one value; ValueError with a sentence otherwise."""
+        match self.type, value:
+            case (FlagType.BOOL, bool()):
+                return value
+            case (FlagType.STR, str()) if self._permits_text(value):
+                return value
+            case (FlagType.INT | FlagType.FLOAT, int() | float()) if not isinstance(value, bool):
+                number = self._number(value)
+                if number is not None and self._permits(number):
+                    return number
+        raise ValueError(f"`{self.key}` must be {self.allowed}, not {shown(value)}")
+
+    @property
+    def allowed(self) -> str:
+        """The permitted values in words."""
+        if self.type is FlagType.BOOL:
+            return "true or false"
+        if self.choices is not None:
+            return "one of " + ", ".join(f'"{choice}"' for choice in self.choices)
+        if self.type is FlagType.STR:
+            return (
+                f"a text of 1 to {TEXT_CHARS_MAX} printable characters that does not begin with -"
+            )
+        noun = "a whole number" if self.type is FlagType.INT else "a number"
+        bounds = []
+        if self.min is not None:
+            bounds.append(f"{'above' if self.min_open else 'of at least'} {self.min:.12g}")
+        if self.max is not None:
+            bounds.append(f"{'below' if self.max_open else 'at most'} {self.max:.12g}")
+        return f"{noun} {' and '.join(bounds)}".rstrip()
+
+    def _number(self, value: int | float) -> int | float | None:
+        if self.type is FlagType.INT:
+            return whole_number(value)
+        try:
+            return float(value) + 0.0  # -0.0 becomes 0.0: equal values, equal text
+        except OverflowError:
+            return None
+
+    def _permits(self, number: int | float) -> bool:
+        if isinstance(number, float) and not math.isfinite(number):
+            return False
+        low = self.min is None or (number > self.min if self.min_open else number >= self.min)
+        high = self.max is None or (number < self.max if self.max_open else number <= self.max)
+        return low and high
+
+    def _permits_text(self, text: str) -> bool:
+        if self.choices is not None:
+            return text in self.choices
+        return 0 < len(text) <= TEXT_CHARS_MAX and text.isprintable() and not text.startswith("-")
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """A program's answer: its models' hyperparameters, and a digest by which two checkouts are compared."""
+
+    program: str
+    digest: str
+    models: Mapping[str, Mapping[str, HyperFlag]]
+
+
+class Describer(Protocol):
+    """Asks a command for its description. Injected, so that tests start no process."""
+
+    def __call__(self, command: Sequence[str]) -> Description:
+        """Raises :class:`DescribeError`."""
+        ...
+
+
+def describe_command(program: str) -> tuple[str, ...]:
+    """Return the command that asks one of our own trainers."""
+    return (sys.executable, "-m", program, "--describe")
+
+
+class ProcessDescriber:
+    """Runs the command; our own trainers' answers are kept until their source files change."""
+
+    def __init__(self) -> None:
+        self._kept: dict[tuple[str, ...], tuple[object, Description]] = {}
+        self._stopped = threading.Event()
+
+    def stop(self) -> None:
+        """End what is being asked now, and ask nobody any more; from any thread or signal handler."""
+        self._stopped.set()
+
+    def __call__(self, command: Sequence[str]) -> Description:
+        ours = tuple(command) in map(describe_command, PROGRAMS)
+        stamp = _source_stamp() if ours else None
+        kept = self._kept.get(tuple(command))
+        if ours and kept is not None and kept[0] == stamp:
+            return kept[1]
+        description = parse_description(_run(command, self._stopped))
+        self._kept[tuple(command)] = (stamp, description)
+        return description
+
+
+def _source_stamp() -> object:
+    """Changes when the trainers' sources do, as after an update of the checkout under a running receiver."""
+    files = sorted((ROOT / "training" / "trainer").glob("*.py"))
+    return tuple(
+        (file.name, stat.st_mtime_ns, stat.st_size) for file in files for stat in [file.stat()]
+    )
+
+
+def _run(command: Sequence[str], stopped: threading.Event) -> bytes:
+    """Run the command and return its standard output; it and all it started have ended by then."""
+    name = " ".join(command)
+    argv = list(command)
+    if argv[0] in ("python", "python3"):  # as in a trainer's command: this environment's
+        argv[0] = sys.executable
+    if stopped.is_set():
+        raise DescribeError(f"`{name}` was not asked: the program that asks is ending")
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("CIS490_")}
+    with tempfile.TemporaryDirectory(prefix="cis490-describe-") as folder:
+        output, errors = Path(folder, "output"), Path(folder, "errors")
+        environment[STATE_VARIABLE] = folder  # by which what has lost its launcher is found
+        spec = CommandSpec(
+            argv, ROOT, environment, output, errors=errors, file_bytes=FLOOD_BYTES_MAX
+        )
+        runner = LocalRunner(Path(folder))
+        try:
+            code = _code(runner.start(spec), spec, name, stopped)
+        except (SpawnFailedError, ValueError) as error:
+            reason = str(error).rpartition("could not be started: ")[2]
+            raise DescribeError(f"`{printable(name)}` cannot be started: {reason}") from None
+        finally:
+            runner.close()
+        complaints = _last_bytes(errors).decode(errors="replace")
+        answer = output.read_bytes() if code == 0 else b""
+    if code != 0:
+        last = (complaints.strip().splitlines() or ["no output"])[-1]
+        raise DescribeError(f"`{name}` ended with exit code {code}: {printable(last)}")
+    return answer
+
+
+def _code(process: LocalProcess, spec: CommandSpec, name: str, stopped: threading.Event) -> int:
+    """The exit code, or minus the signal's number; DescribeError when it prints, lasts or waits too long."""
+    for _ in range(int(DESCRIBE_TIMEOUT_S / LOOK_S) + 1):
+        ended = process.wait(LOOK_S)
+        for file, where in ((spec.output, ""), (spec.errors, " on standard error")):
+            if file is not None and _size(file) > DESCRIPTION_BYTES_MAX:
+                raise DescribeError(
+                    f"`{name}` printed more than 1 MiB{where}; a description is one JSON object"
+                )
+        if ended is not None:
+            if ended.kind is EndKind.LOST:
+                raise DescribeError(
+                    f"`{name}` was lost sight of: it, or somebody, ended its launcher"
+                )
+            if ended.left:
+                logger.warning(
+                    "%d processes that `%s` started cannot be ended", ended.left, printable(name)
+                )
+            return ended.code if ended.code is not None else -(ended.signal or 0)
+        if stopped.is_set():
+            raise DescribeError(f"`{name}` was stopped with the program that asked it")
+    raise DescribeError(f"`{name}` did not answer within {DESCRIBE_TIMEOUT_S:.0f} s")
+
+
+def _size(file: Path) -> int:
+    try:
+        return file.stat().st_size
+    except OSError:
+        return 0
+
+
+def _last_bytes(file: Path) -> bytes:
+    try:
+        with file.open("rb") as stream:
+            stream.seek(max(0, _size(file) - COMPLAINTS_BYTES_MAX))
+            return stream.read()
+    except OSError:
+        return b""
+
+
+def parse_description(text: str | bytes) -> Description:
+    """Check what a trainer printed; raises :class:`DescribeError` naming what is wrong with it."""
+    if len(text) > DESCRIPTION_BYTES_MAX:
+        raise DescribeError(f"the description is longer than {DESCRIPTION_BYTES_MAX} bytes")
+    try:
+        answer = json.loads(text)
+        if answer["describe_version"] != DESCRIBE_VERSION:
+            version = shown(answer["describe_version"])
+            raise DescribeError(f"the description has version {version}, not {DESCRIBE_VERSION}")
+        models = {
+            str(model): {str(key): _flag(str(key), flag) for key, flag in entry["hyper"].items()}
+            for model, entry in answer["models"].items()
+        }
+        return Description(str(answer["program"]), str(answer["digest"]), models)
+    except KeyError as error:
+        raise DescribeError(f"the description lacks the key {error}") from None
+    except (ValueError, TypeError, AttributeError, RecursionError):
+        raise DescribeError(
+            "the description is not JSON of the form that --describe prints"
+        ) from None
+
+
+def _flag(key: str, entry: Mapping[str, Any]) -> HyperFlag:
+    if key in ARGUMENTS:
+        raise DescribeError(f"`{key}` belongs to the contract and cannot be a hyperparameter")
+    if not key.isidentifier() or entry["flag"] != "--" + key.replace("_", "-"):
+        raise DescribeError(f"{shown(key)} does not match its flag {shown(entry['flag'])}")
+    choices = entry.get("choices")
+    return HyperFlag(
+        key=key,
+        type=FlagType(entry["type"]),
+        min=_bound(entry.get("min")),
+        max=_bound(entry.get("max")),
+        min_open=bool(entry.get("min_open")),
+        max_open=bool(entry.get("max_open")),
+        choices=None if choices is None else tuple(str(choice) for choice in choices),
+    )
+
+
+def _bound(value: Any) -> float | None:
+    """A bound as it stands: a whole number is not turned into a float, which would blur large ones."""
+    if value is None or (isinstance(value, int | float) and not isinstance(value, bool)):
+        return value
+    raise ValueError(value)
+
+
+def whole_number(value: int | float) -> int | None:
+    """The integer that ``value`` is, however it is spelled (3 or 3.0) and within 63 bits; ``None`` otherwise."""
+    if isinstance(value, float) and not value.is_integer():  # false for NaN and infinities as well
+        return None
+    return int(value) if abs(value) < 2**63 else None
+
+
+def shown(value: object) -> str:
+    """``value`` as a sentence may quote it: in TOML's words, short, and without control characters."""
+    match value:
+        case bool():
+            return "true" if value else "false"
+        case str():
+            text = printable(value)
+            return f'the text "{text[:57] + "…" if len(text) > 60 else text}"'
+        case int():
+            return str(value) if value.bit_length() < 128 else "an enormous number"
+        case float():
+            return f"{value!r}"
+        case list() | tuple():
+            return "a list"
+        case dict():
+            return "a table"
+        case None:
+            return "nothing"
+        case _:
+            return "a date or time"

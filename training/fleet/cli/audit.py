@@ -1,0 +1,64 @@
+"""``cis490-jobs audit``: who did what to the fleet, and whether anybody touched the record."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+import msgspec
+import typer
+from rich.table import Table
+
+from training.fleet.cli.context import DONE, REFUSED, World
+from training.fleet.client.client import FleetClient
+from training.fleet.wire.audit_chain import first_broken
+from training.fleet.wire.messages import AuditEntry
+from training.printable import printable
+
+
+def hook(app: typer.Typer) -> None:
+    """Add this command to ``app``."""
+    app.command()(audit)
+
+
+def audit(
+    ctx: typer.Context,
+    last: Annotated[int, typer.Option(help="Show so many; all are checked.", min=1)] = 50,
+    receiver_url: Annotated[str | None, typer.Option(help="As for all commands.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="For machines; shows all.")] = False,
+) -> int:
+    """List who did what: cancel, requeue, release, reload, data sets, joins, tokens. Exit 1 if the record is broken."""
+    world: World = ctx.obj
+    rows = _everything(world.client(receiver_url))
+    broken = first_broken(msgspec.convert(rows, list[AuditEntry]))
+    head = rows[-1]["digest"] if rows else None
+    answer = {"entries": rows, "head": head, "first_broken": broken}
+    world.show(as_json, answer, lambda: _table(rows[-last:]) if rows else "nothing yet")
+    if broken is not None:
+        world.complain(
+            f"row {broken} does not follow from the one before: somebody changed the record there or "
+            "took rows out; compare with a backup of the database"
+        )
+        return REFUSED
+    if head is not None and not (as_json or world.as_json):
+        world.complain(f"{len(rows)} rows, each follows from the one before; the last is {head}")
+    return DONE
+
+
+def _everything(client: FleetClient) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = []
+    after: int | None = 0
+    while after is not None:
+        page = client.get_json(f"/v1/audit?after={after}")
+        rows += page["entries"]
+        after = page["next_after"]
+    return rows
+
+
+def _table(rows: list[dict[str, Any]]) -> Table:
+    table = Table("WHEN", "WHO", "ACT", "ON", "BEFORE", "AFTER", box=None)
+    for row in rows:
+        when = datetime.fromtimestamp(row["at"], UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+        cells = (row[name] or "" for name in ("who", "act", "subject", "before", "after"))
+        table.add_row(when, *(printable(cell) for cell in cells))
+    return table

@@ -1,0 +1,48 @@
+"""Names for the shell to complete: of jobs, and of hosts. Whatever goes wrong, there is nothing to complete.
+
+Shells paste what is offered into the line as it stands, and zsh evaluates it before: a name of a plan, or of whoever
+answers at the receiver's address, would run as a command. So only names are offered that mean themselves in each shell.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+
+import typer
+
+from training.fleet.cli.context import CannotError, World, connect
+from training.fleet.client.client import ClientError, FleetClient
+
+_NAMES_MAX = 1000
+_PLAIN = re.compile(r"\w[\w.,:@/+-]{0,127}")
+_PATIENCE_S = 2.0  # somebody pressed a key and waits
+
+
+def jobs(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Names of jobs that begin so."""
+    return _names(ctx, incomplete, lambda client: [each["name"] for each in client.jobs()["jobs"]])
+
+
+def hosts(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Names of hosts that begin so."""
+    return _names(
+        ctx, incomplete, lambda client: [each["hostname"] for each in client.workers()["workers"]]
+    )
+
+
+def _names(
+    ctx: typer.Context, incomplete: str, ask: Callable[[FleetClient], list[str]]
+) -> list[str]:
+    root = ctx.find_root()
+    world = root.obj if isinstance(root.obj, World) else World()
+    if world.connect is connect:
+        world = replace(world, connect=partial(connect, patience_s=_PATIENCE_S))
+    try:
+        names = ask(world.client(root.params.get("receiver_url")))
+    except (CannotError, ClientError, OSError, KeyError, TypeError):
+        return []
+    plain = (name for name in names if isinstance(name, str) and _PLAIN.fullmatch(name))
+    return sorted({name for name in plain if name.startswith(incomplete)})[:_NAMES_MAX]

@@ -1,0 +1,211 @@
+"""The surroundings of the commands of ``cis490-jobs``: network, two streams, environment, time."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+from rich.console import Console, Group, RenderableType
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+from rich.text import Text
+
+from training.clock import SystemClock
+from training.fleet.client.client import ClientError, FleetClient, Refused
+from training.fleet.client.credentials import Credentials, CredentialsError
+from training.fleet.client.renewal import renew_if_due
+from training.printable import json_text, one_line
+
+URL_VARIABLE = "CIS490_RECEIVER_URL"
+TOKEN_VARIABLE = "CIS490_OPERATOR_TOKEN"  # noqa: S105 - the variable's name
+DEFAULT_URL = "http://127.0.0.1:8445"
+DONE, REFUSED, USAGE, UNREACHABLE = 0, 1, 2, 75
+# Commands on the receiver's files get their places from State.typed instead.
+_COMMAND = re.compile(r"`(cis490-jobs (?!doctor\b|backup\b|restore\b|rebuild\b)[^`]*)`")
+_LINE_S = 10.0  # between two lines about progress, where there is no terminal
+
+Connect = Callable[[str, str | None], FleetClient]
+
+
+TLS_VARIABLE = "CIS490_TLS_DIR"
+RECEIVERS_TLS_DIR = Path("/var/lib/cis490/tls")
+TRIED_OUT_TLS_DIR = Path("var/tls")  # of a receiver that was started in a checkout with --db var/…
+
+
+def connect(url: str, token: str | None, *, patience_s: float | None = None) -> FleetClient:
+    """A client that tries once: a person is waiting, and an error says what to do. ``patience_s`` bounds an answer."""
+    credentials = find_credentials(os.environ) if url.startswith("https:") else None
+    tls = None if credentials is None else credentials.context()
+    client = FleetClient(
+        url,
+        operator_token=token,
+        tls=tls,
+        tries=1,
+        timeout_s=patience_s or 15.0,
+        answer_s=patience_s or 45.0,
+    )
+    if credentials is not None:
+        # The command itself says what is wrong, if anything is; renewal may wait for the next one.
+        with suppress(ClientError, CredentialsError, OSError):
+            if renew_if_due(credentials, client, SystemClock().now()):
+                client.close()
+    return client
+
+
+def find_credentials(environ: Mapping[str, str]) -> Credentials | None:
+    """Find the credentials that join left for this person; on the receiver's own host, its authority."""
+    named = environ.get(TLS_VARIABLE)
+    home = Path(
+        environ.get("HOME") or environ.get("USERPROFILE") or "~", ".config", "cis490", "tls"
+    )
+    folders = [Path(named)] if named else [home, RECEIVERS_TLS_DIR]
+    if not named and _is_ours(TRIED_OUT_TLS_DIR):
+        folders.append(TRIED_OUT_TLS_DIR)
+    return next((found for found in map(Credentials, folders) if found.present), None)
+
+
+def _is_ours(folder: Path) -> bool:
+    """A folder that anybody else put where we happen to be says nothing of whom to trust."""
+    try:
+        return os.name != "posix" or folder.stat().st_uid == os.geteuid()
+    except OSError:
+        return False
+
+
+def usual_url(environ: Mapping[str, str]) -> str:
+    """The receiver that was joined; else the one on this machine."""
+    found = find_credentials(environ)
+    if found is None:
+        return DEFAULT_URL
+    known = found.identity()
+    return DEFAULT_URL.replace("http:", "https:") if known is None else known.receiver_url
+
+
+class CannotError(Exception):
+    """A command cannot do what was asked. The text is one sentence."""
+
+    def __init__(self, sentence: str, code: int = REFUSED) -> None:
+        super().__init__(sentence)
+        self.code = code
+
+
+@dataclass(frozen=True)
+class World:
+    """The surroundings of a command: network, two streams, environment, time. Tests inject their own."""
+
+    connect: Connect = connect
+    out: IO[str] = field(default_factory=lambda: sys.stdout)
+    err: IO[str] = field(default_factory=lambda: sys.stderr)
+    environ: Mapping[str, str] = field(default_factory=lambda: os.environ)
+    sleep: Callable[[float], object] = time.sleep
+    monotonic: Callable[[], float] = SystemClock().monotonic
+    url: str | None = None
+    as_json: bool = False
+    given: list[str] = field(default_factory=list)  # the flags that said whom to ask
+
+    def client(self, url: str | None) -> FleetClient:
+        flag = url or self.url
+        self.given[:] = ["--receiver-url", flag] if flag else []
+        address = url or self.url or self.environ.get(URL_VARIABLE)
+        token = self.environ.get(TOKEN_VARIABLE, "").strip()
+        if not (token.isascii() and token.isprintable()):
+            raise CannotError(f"${TOKEN_VARIABLE} holds characters that no token has", USAGE)
+        try:
+            return self.connect(address or usual_url(self.environ), token or None)
+        except CredentialsError as error:
+            raise CannotError(str(error), USAGE) from None
+        except ValueError as error:  # not an address; the transport says what one looks like
+            raise CannotError(str(error), USAGE) from None
+
+    def console(self) -> Console:
+        wide = None if self.out.isatty() else 200  # a pipe has no width to fit into
+        return Console(file=self.out, highlight=False, markup=False, emoji=False, width=wide)
+
+    def show(self, as_json: bool, data: Any, rendered: Callable[[], RenderableType]) -> None:
+        """The answer, for machines or for people."""
+        if as_json or self.as_json:
+            print(json_text(data), file=self.out)
+        else:
+            shown = self.typed(rendered())
+            self.console().print(shown, crop=False)  # a line too long for a list goes on below
+
+    def typed(self, said: RenderableType) -> RenderableType:
+        """``said`` with commands that ask the same receiver when they are typed as they stand."""
+        return said if not self.given else _with_flags(said, shlex.join(self.given))
+
+    def each(
+        self,
+        names: Sequence[str],
+        key: str,
+        as_json: bool,
+        call: Callable[[str], Mapping[str, Any]],
+        line: Callable[[str, Mapping[str, Any]], str],
+    ) -> int:
+        """Act on each name; one that is refused does not keep the others from it. The answers are shown as ``key``."""
+        answers, lines, code = [], [], DONE
+        for name in names:
+            try:
+                answer = call(name)
+            except Refused as refusal:
+                self.complain(refusal)
+                code = REFUSED
+            else:
+                answers.append(answer)
+                lines.append(line(name, answer))
+        if answers or as_json or self.as_json:
+            self.show(as_json, {key: answers}, lambda: "\n".join(lines))
+        return code
+
+    def complain(self, sentence: object) -> None:
+        print(f"cis490-jobs: {self.typed(one_line(sentence, 2000))}", file=self.err)
+
+
+def _with_flags(said: RenderableType, flags: str) -> RenderableType:
+    if isinstance(said, str):
+        return _COMMAND.sub(lambda found: f"`{found[1]} {flags}`", said)
+    if isinstance(said, Text):
+        said.plain = str(_with_flags(said.plain, flags))
+    elif isinstance(said, Group):
+        for each in said.renderables:
+            _with_flags(each, flags)
+    elif isinstance(said, Table):
+        for column in said.columns:
+            for each in column.cells:
+                if isinstance(each, Text):
+                    _with_flags(each, flags)
+    return said
+
+
+@contextmanager
+def meter(world: World, words: str) -> Iterator[Callable[[int, int], object]]:
+    """A bar with the time left, on a terminal; elsewhere a line now and then."""
+    if not world.err.isatty():
+        yield _lines(world, words)
+        return
+    columns = (TextColumn(words), BarColumn(), DownloadColumn(), TimeRemainingColumn())
+    console = Console(file=world.err, highlight=False)
+    with Progress(*columns, console=console, transient=True) as bar:
+        task = bar.add_task(words, total=None)
+        yield lambda done, whole: bar.update(task, completed=done, total=whole or None)
+
+
+def _lines(world: World, words: str) -> Callable[[int, int], object]:
+    """Say how far it is when a while has passed since it began, or since it was said last."""
+    said_at = world.monotonic()
+
+    def progress(done: int, whole: int) -> None:
+        nonlocal said_at
+        if world.monotonic() - said_at >= _LINE_S:
+            said_at = world.monotonic()
+            of_all = f" of {whole / 1024**2:.0f} MiB ({done / whole:.0%})" if whole else " MiB"
+            world.complain(f"{words}: {done / 1024**2:.0f}{of_all}")
+
+    return progress

@@ -1,0 +1,149 @@
+"""``cis490-jobs dataset push``, ``list`` and ``remove``: bring data to the receiver, from which workers fetch it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from training.contract import VALIDATION_FILE
+from training.fleet.cli.context import DONE, REFUSED, USAGE, CannotError, World, meter
+from training.fleet.cli.render import Json, ago, size
+from training.fleet.client.datasets import FolderError, push, read_folder
+from training.fleet.wire.constants import DATASET_NAME_PATTERN
+from training.fleet.wire.dataset_listing import Catalogue, UnknownDataset
+from training.printable import counted, printable
+
+Url = Annotated[str | None, typer.Option(help="As for all commands.")]
+AsJson = Annotated[bool, typer.Option("--json", help="For machines.")]
+
+app = typer.Typer(help="Data sets that workers fetch.", rich_markup_mode=None)
+
+
+@app.command("push")
+def push_dataset(
+    ctx: typer.Context,
+    folder: Annotated[str, typer.Argument(metavar="FOLDER", help="As `build` makes it.")],
+    name: Annotated[
+        str | None, typer.Option("--name", help="What plans call it; default the folder's name.")
+    ] = None,
+    receiver_url: Url = None,
+    as_json: AsJson = False,
+) -> int:
+    """Bring a folder to the receiver. Only what it lacks travels; a push that broke off goes on."""
+    world: World = ctx.obj
+    if not folder.strip():  # as an unset variable of the shell leaves it: not the folder one is in
+        raise CannotError("name the folder, for example data/processed", USAGE)
+    path = Path(folder)
+    called = name or path.resolve().name
+    if not re.fullmatch(DATASET_NAME_PATTERN, called):
+        raise CannotError(
+            f"{called!r} cannot name a data set; choose one of small letters, digits, dots, dashes and "
+            "underscores with --name",
+            USAGE,
+        )
+    calls = world.client(receiver_url).datasets
+    try:
+        with meter(world, "reading") as progress:
+            listing = read_folder(path, progress)
+        with meter(world, "sending") as progress:
+            view, sent = push(calls, path, listing, called, progress)
+    except FolderError as error:
+        raise CannotError(str(error)) from None
+    line = (
+        f"{called} is data set {listing.dataset_id[:12]}: {size(listing.size)} "
+        f"in {counted(len(listing.files), 'files')}, {size(sent)} of which travelled"
+    )
+    world.show(
+        as_json, {**view, "sent": sent}, lambda: "\n".join([line, *moved_lines(view, called)])
+    )
+    if not any(file.path == VALIDATION_FILE for file in listing.files):
+        world.complain(
+            f"there is no {VALIDATION_FILE} in it, so only trainers of your own can use it; "
+            "`python -m training.data.build` makes a folder for ours"
+        )
+    return DONE
+
+
+def moved_lines(view: Json, name: str) -> list[str]:
+    """Say what follows where the name stood for another data set, here or (it was lost) in the plan alone."""
+    anew, waiting = int(view.get("jobs_anew") or 0), int(view.get("jobs_waiting") or 0)
+    was, lines = "another one", []
+    if view.get("was"):
+        was = printable(view["was"])[:12]
+        lines.append(f"{name} was {was}, which stays under its id")
+    elif anew:
+        lines.append(f"{name} was {was} when the plan was read, and is not any more")
+    if anew:
+        jobs = counted(anew, "jobs")
+        lines.append(
+            f"the plan names {name}: the next reload makes {jobs} anew, trained on this one"
+        )
+    if waiting:
+        jobs = counted(waiting, "jobs")
+        lines.append(
+            f"{jobs} not finished will train on {was} all the same; after the reload "
+            "`cis490-jobs cancel --removed` takes such jobs out"
+        )
+    return lines
+
+
+@app.command("list")
+def list_datasets(ctx: typer.Context, receiver_url: Url = None, as_json: AsJson = False) -> int:
+    """Every data set: its names, its id, its size, its age."""
+    world: World = ctx.obj
+    answer = world.client(receiver_url).datasets.datasets()
+    world.show(as_json, answer, lambda: _table(answer))
+    return DONE
+
+
+@app.command("remove")
+def remove_dataset(
+    ctx: typer.Context,
+    dataset: Annotated[
+        str, typer.Argument(metavar="DATASET", help="Its name, its id, or a prefix.")
+    ],
+    receiver_url: Url = None,
+    as_json: AsJson = False,
+) -> int:
+    """Forget a data set that no job needs; of one with several names only the name that was given."""
+    world: World = ctx.obj
+    calls = world.client(receiver_url).datasets
+    rows = calls.datasets()["datasets"]
+    names = {name: row["dataset_id"] for row in rows for name in row["names"]}
+    try:
+        found = Catalogue(frozenset(row["dataset_id"] for row in rows), names).resolve(dataset)
+    except UnknownDataset as error:
+        raise CannotError(f"{error}; `cis490-jobs dataset list` shows all", REFUSED) from None
+    others = sorted(name for name, each in names.items() if each == found and name != dataset)
+    if dataset in names and others:
+        still = ", ".join(others)
+        line = (
+            f"{printable(dataset)} names nothing any more; its files stay, {found[:12]} is also called "
+            f"{printable(still)} (`cis490-jobs dataset remove {found[:12]}` removes them under every name)"
+        )
+        world.show(as_json, calls.unname(found, dataset), lambda: line)
+        return DONE
+    answer = calls.remove(found)
+    called = ", ".join(name for name in sorted(names) if names[name] == found) or "data set"
+    line = f"{printable(called)} ({found[:12]}) is gone, {size(answer['freed'])} are free"
+    world.show(as_json, answer, lambda: line)
+    return DONE
+
+
+def _table(answer: Json) -> Table | str:
+    if not answer["datasets"]:
+        return "none; `cis490-jobs dataset push FOLDER` brings one"
+    table = Table("name", "id", "size", "files", "pushed", box=None)
+    for row in answer["datasets"]:
+        table.add_row(
+            ", ".join(printable(name) for name in row["names"]) or "-",
+            printable(row["dataset_id"])[:12],
+            size(row["size"]),
+            str(int(row["files"])),
+            ago(row["pushed_at"], answer["now"]),
+        )
+    return table

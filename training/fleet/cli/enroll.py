@@ -1,0 +1,223 @@
+"""``cis490-jobs enroll``, ``revoke``, ``certificates`` and ``tokens``: who may take part, and who may say so."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+
+from training.fleet.cli.context import DONE, USAGE, CannotError, World
+from training.fleet.wire.constants import HOST_ID_PATTERN, PLAIN_URL_PATTERN
+from training.fleet.wire.identity import FINGERPRINT_PREFIX, parse_fingerprint
+from training.printable import one_line, printable
+
+
+def _name(text: str) -> str:
+    if not re.fullmatch(HOST_ID_PATTERN, text):
+        raise typer.BadParameter(
+            f"{text!r} is no name: 1 to 64 letters, digits, dots, dashes and underscores, a letter or digit first"
+        )
+    return text
+
+
+Name = Annotated[
+    str,
+    typer.Argument(metavar="NAME", callback=_name, help="Of the host, or of the operator."),
+]
+Operator = Annotated[bool, typer.Option("--operator", help="A person's laptop, not a host.")]
+Url = Annotated[str | None, typer.Option(help="As for all commands.")]
+AsJson = Annotated[bool, typer.Option("--json", help="For machines.")]
+
+INSTALL = "sudo scripts/install-training-worker.sh"
+INSTALL_WINDOWS = (
+    "powershell -ExecutionPolicy Bypass -File scripts\\install-training-worker-windows.ps1"
+)
+
+CODE_PATTERN = r"^[0-9a-f]{16,128}$"
+
+tokens = typer.Typer(help="Operators' tokens: names and ends.", rich_markup_mode=None)
+
+
+def hook(app: typer.Typer) -> None:
+    """Add these commands to ``app``."""
+    app.command()(enroll)
+    app.command()(revoke)
+    app.command()(certificates)
+    app.add_typer(tokens, name="tokens")
+
+
+def enroll(
+    ctx: typer.Context,
+    name: Name,
+    operator: Operator = False,
+    windows: Annotated[bool, typer.Option("--windows", help="Print it for PowerShell.")] = False,
+    url: Annotated[
+        str | None, typer.Option("--url", help="How the new machine reaches the receiver.")
+    ] = None,
+    receiver_url: Url = None,
+    as_json: AsJson = False,
+) -> int:
+    """Let a host in: print one line to paste on it. Good once, for 15 minutes."""
+    world: World = ctx.obj
+    role = "operator" if operator else "host"
+    if url is not None and not (url.startswith("https://") and _is_plain(url, PLAIN_URL_PATTERN)):
+        raise CannotError(
+            f"{url!r} joins nobody: a receiver's address begins with https://, then letters, digits and .:/_-[]",
+            USAGE,
+        )
+    answer = world.client(receiver_url).post_json("/v1/invitations", {"name": name, "role": role})
+    answer["url"] = url or answer["url"]
+    line = one_line(command(answer, windows=windows), 2000)
+    if answer.get("note"):
+        world.complain(answer["note"])
+    if as_json or world.as_json:
+        world.show(True, {**answer, "command": line}, lambda: line)
+    else:
+        print(line, file=world.out)  # never folded: it is to be copied
+        minutes = round(answer["expires_in_s"] / 60)
+        where = "on the new machine, in the project's folder"
+        world.complain(f"paste the line {where}; it is good once, for {minutes} minutes")
+    return DONE
+
+
+def command(answer: Mapping[str, Any], *, windows: bool) -> str:
+    """The line for the new machine. Raises CannotError when its parts, which come from the receiver, are not plain.
+
+    They are quoted besides; but what ends a text differs from shell to shell, and somebody pastes this as root.
+    """
+    given = _plain(answer)
+    flags = ["--receiver-url", "--host-id", "--code", "--fingerprint"]
+    program = INSTALL
+    if answer["role"] == "operator":
+        python = r".venv\Scripts\python" if windows else ".venv/bin/python"
+        program = f"{python} -m training.fleet.join --operator"
+    elif windows:
+        program, flags = INSTALL_WINDOWS, ["-ReceiverUrl", "-HostId", "-Code", "-Fingerprint"]
+    quote = _powershell if windows else shlex.quote
+    return " ".join(
+        [
+            program,
+            *(f"{flag} {quote(str(value))}" for flag, value in zip(flags, given, strict=True)),
+        ]
+    )
+
+
+def _plain(answer: Mapping[str, Any]) -> list[str]:
+    """Address, name, code and fingerprint, when they have nothing in them that any shell could take for its own."""
+    patterns = {"url": PLAIN_URL_PATTERN, "name": HOST_ID_PATTERN, "code": CODE_PATTERN}
+    odd = [name for name, pattern in patterns.items() if not _is_plain(answer[name], pattern)]
+    try:
+        fingerprint = f"{FINGERPRINT_PREFIX}{parse_fingerprint(str(answer['fingerprint']))}"
+    except ValueError:
+        odd.append("fingerprint")
+    if odd:
+        raise CannotError(
+            f"the receiver's answer has an odd {odd[0]}, {str(answer[odd[0]])[:80]!a}, so no line was made "
+            "of it: do not paste anything, and see who answers there"
+        )
+    return [*(answer[name] for name in patterns), fingerprint]
+
+
+def _is_plain(value: object, pattern: str) -> bool:
+    return isinstance(value, str) and re.fullmatch(pattern, value) is not None
+
+
+def _powershell(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+def revoke(
+    ctx: typer.Context,
+    name: Name,
+    operator: Operator = False,
+    receiver_url: Url = None,
+    as_json: AsJson = False,
+) -> int:
+    """Put a host out, at once: its certificates and codes are void, and others get its jobs."""
+    world: World = ctx.obj
+    role = "operator" if operator else "host"
+    answer = world.client(receiver_url).post_json("/v1/revoke", {"name": name, "role": role})
+    line = (
+        f"{printable(answer['name'])} is out; certificates revoked: {answer['certificates']}, "
+        f"jobs given to others: {answer['jobs']}"
+    )
+    world.show(as_json, answer, lambda: line)
+    return DONE
+
+
+def certificates(ctx: typer.Context, receiver_url: Url = None, as_json: AsJson = False) -> int:
+    """List certificates: their owners, their ends, and which are revoked."""
+    world: World = ctx.obj
+    answer = world.client(receiver_url).get_json("/v1/certificates")
+    rows = answer["certificates"]
+    world.show(as_json, answer, lambda: _table(rows, answer["now"], "role", "fingerprint"))
+    return DONE
+
+
+@tokens.command("add")
+def add_token(
+    ctx: typer.Context,
+    name: Name,
+    days: Annotated[float, typer.Option(help="How long it is good.", min=0.01, max=366)] = 90.0,
+    receiver_url: Url = None,
+    as_json: AsJson = False,
+) -> int:
+    """Make a token and print it, this once."""
+    world: World = ctx.obj
+    answer = world.client(receiver_url).post_json("/v1/tokens", {"name": name, "days": days})
+    world.show(as_json, answer, lambda: printable(answer["token"]))
+    if not (as_json or world.as_json):
+        world.complain(f"it is good until {_when(answer['expires_at'])} and is not shown again")
+    return DONE
+
+
+@tokens.command("list")
+def list_tokens(ctx: typer.Context, receiver_url: Url = None, as_json: AsJson = False) -> int:
+    """Names and ends, never the tokens themselves."""
+    world: World = ctx.obj
+    answer = world.client(receiver_url).get_json("/v1/tokens")
+    world.show(as_json, answer, lambda: _table(answer["tokens"], answer["now"]))
+    return DONE
+
+
+@tokens.command("revoke")
+def revoke_token(
+    ctx: typer.Context,
+    name: Name,
+    every: Annotated[bool, typer.Option("--all", help="Not only the oldest.")] = False,
+    receiver_url: Url = None,
+    as_json: AsJson = False,
+) -> int:
+    """Take the oldest valid token of a name back, or all of them."""
+    world: World = ctx.obj
+    answer = world.client(receiver_url).post_json(
+        "/v1/tokens/revoke", {"name": name, "every": every}
+    )
+    line = f"{answer['revoked']} tokens of {printable(answer['name'])} are void"
+    world.show(as_json, answer, lambda: line)
+    return DONE
+
+
+def _table(rows: list[dict[str, Any]], now: float, *more: str) -> Table | str:
+    if not rows:
+        return "none"
+    table = Table("name", *more, "until", "state", box=None)
+    for row in rows:
+        state = "valid"
+        if row["revoked_at"] is not None:
+            state = f"revoked {_when(row['revoked_at'])}"
+        elif now >= row["expires_at"]:
+            state = "expired"
+        cells = [printable(row["name"]), *(printable(row[each])[:16] for each in more)]
+        table.add_row(*cells, _when(row["expires_at"]), state)
+    return table
+
+
+def _when(at: float) -> str:
+    """Epoch seconds of the receiver's clock, as people read them."""
+    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M UTC")

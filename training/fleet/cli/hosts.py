@@ -1,0 +1,37 @@
+"""``cis490-jobs release``: let hosts in again that were taken out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import typer
+
+from training.fleet.cli import complete
+from training.fleet.cli.context import World
+from training.printable import one_line, printable
+
+
+def hook(app: typer.Typer) -> None:
+    """Add this command to ``app``."""
+    app.command()(release)
+
+
+def release(
+    ctx: typer.Context,
+    hosts: Annotated[
+        list[str],
+        typer.Argument(metavar="HOST...", help="Host ids.", autocompletion=complete.hosts),
+    ],
+    receiver_url: Annotated[str | None, typer.Option(help="As for all commands.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
+) -> int:
+    """Give hosts work again that were quarantined; `workers` says which, and why."""
+    world: World = ctx.obj
+    client = world.client(receiver_url)
+
+    def line(host: str, answer: Mapping[str, Any]) -> str:
+        why = one_line(answer.get("reason"), 300)
+        return f"{printable(host)} gets work again; it had been taken out because {why}"
+
+    return world.each(hosts, "hosts", as_json, client.release, line)

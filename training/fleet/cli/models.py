@@ -1,0 +1,254 @@
+"""Unpacking a fetched bundle: regular files of a closed list of names, bounded in size, and nothing else.
+
+Reads the archive header by header instead of asking ``tarfile`` to extract: links, devices, folders, sparse files and
+extended headers are not handled but refused, so there is nothing to get wrong about them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import tarfile
+import tempfile
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from training.contract import CHECKPOINT_ENDING, bundled, outputs
+from training.files import LocalFs
+from training.fleet.client.bundles import Progress, file_sha256
+from training.fleet.client.client import FleetClient
+from training.fleet.wire import bundles
+
+ROOM_BYTES = 256 * 1024**2  # that must stay free on this machine's disk
+_WINDOW_MAX = 2**27
+_PIECE = 1024 * 1024
+
+
+class BundleRefused(Exception):  # noqa: N818 - named for what happened to the bundle
+    """The bundle is not what a job of this kind leaves; nothing of it was kept. The text is one sentence."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unpacked:
+    """One file of the bundle, now on this machine's disk."""
+
+    name: str
+    size: int
+    sha256: str
+
+
+def allowed_names(spec: Mapping[str, Any]) -> frozenset[str]:
+    """The files that a bundle of this job may hold."""
+    promised = outputs(spec)
+    if promised:
+        return frozenset(name for name in promised if bundles.NAME.fullmatch(name))
+    model, mode = str(spec.get("model")), str(spec.get("mode"))
+    return frozenset(name for name in bundled(model, mode) if bundles.NAME.fullmatch(name))
+
+
+def delivered(detail: Mapping[str, Any]) -> dict[int, str]:
+    """Attempt → what it left, of those that completed the job, before requeues too."""
+    return {
+        attempt["attempt"]: attempt["artifact_id"]
+        for attempt in detail.get("attempts") or ()
+        if attempt.get("artifact_id")
+    }
+
+
+def granted(detail: Mapping[str, Any], artifact_id: str) -> Mapping[str, Any]:
+    """Return the grant of the attempt that left this artifact; where none was kept, what the plan says now."""
+    kept = [
+        attempt.get("granted")
+        for attempt in detail.get("attempts") or ()
+        if attempt.get("end_reason") == "completed" and attempt.get("artifact_id") == artifact_id
+    ]
+    spec: Mapping[str, Any] = (kept[-1] if kept else None) or detail["spec"]
+    return spec
+
+
+def fetch_model(
+    client: FleetClient,
+    detail: Mapping[str, Any],
+    folder: Path,
+    progress: Progress | None,
+    *,
+    attempt: int | None = None,
+    force: bool = False,
+) -> tuple[str, list[Unpacked]]:
+    """Fetch the model of the job ``detail`` into ``folder``: its artifact id and its files, all verified.
+
+    ``attempt``: the one that this attempt left. What lies there already and is another model is replaced with ``force``
+    alone.
+    """
+    view, left = detail["job"], delivered(detail)
+    wanted = view.get("artifact_id") if attempt is None else left.get(attempt)
+    if not wanted:
+        said = f"job {view['name']} is {view['status']} and has no model yet"
+        if attempt is not None:
+            said = f"attempt {attempt} of job {view['name']} left no model"
+        if left:
+            said += f"; --attempt fetches that of {' or '.join(map(str, left))}"
+        raise BundleRefused(said)
+    allowed = allowed_names(granted(detail, wanted))
+    if not allowed:
+        raise BundleRefused(f"the files of job {view['name']} have names that are not safe to use")
+    folder.mkdir(parents=True, exist_ok=True)
+    bundle = folder / ".bundle.tar.zst"
+    try:
+        fetched = client.get_model(str(view["job_id"]), bundle, attempt=attempt, progress=progress)
+        if fetched.artifact_id != wanted:
+            raise BundleRefused(f"job {view['name']} got another model meanwhile; try again")
+        stem = f"{detail['spec'].get('model')}_{detail['spec'].get('mode')}"
+        shared = all(name.startswith(stem) for name in allowed)
+        files = unpack(bundle, folder, allowed, force=force, shared=shared)
+        return fetched.artifact_id, files
+    except OSError as error:
+        if error.filename is None:  # a full disk does not say where
+            raise OSError(error.errno, error.strerror, str(folder)) from error
+        raise
+    finally:
+        bundle.unlink(missing_ok=True)
+
+
+def unpack(
+    bundle: Path,
+    target: Path,
+    allowed: Collection[str],
+    *,
+    force: bool = False,
+    shared: bool = True,
+) -> list[Unpacked]:
+    """Unpack ``bundle`` into the folder ``target``; files appear only when all of them are good.
+
+    ``shared``: the files' names say whose they are, so that other models may stand beside them.
+
+    Raises BundleRefused for a bundle that is not as it should be, and for a folder that holds something else under
+    its names, or would hold two models as if they were one; OSError when the disk fails.
+    """
+    import zstandard
+
+    target.mkdir(parents=True, exist_ok=True)
+    staging = Path(tempfile.mkdtemp(prefix=".unpacking-", dir=target))
+    try:
+        with bundle.open("rb") as file:
+            decompressor = zstandard.ZstdDecompressor(max_window_size=_WINDOW_MAX)
+            with decompressor.stream_reader(file) as stream:
+                try:
+                    found = _members(stream, staging, allowed)
+                except zstandard.ZstdError:
+                    raise BundleRefused("the bundle is not a zstd stream") from None
+        _check_sidecars(staging, found)
+        if force:
+            _take_away(target, allowed, found)
+        else:
+            _refuse_to_mix(target, allowed, found, shared=shared)
+        for member in found:
+            LocalFs().replace(staging / member.name, target / member.name)
+        return found
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
+
+
+def _refuse_to_mix(
+    target: Path, allowed: Collection[str], found: list[Unpacked], *, shared: bool
+) -> None:
+    """Raise BundleRefused unless what is in the folder stays what it is, and nobody takes it for part of this model."""
+    remedy = "name another folder with --out, or replace it with --force"
+    mine = {member.name: member for member in found}
+    for name in sorted(allowed):
+        if name in mine and not _is_the_same(target / name, mine[name]):
+            raise BundleRefused(f"{target / name} is there already, and is another file; {remedy}")
+        if name not in mine and os.path.lexists(target / name):
+            raise BundleRefused(f"{target / name} belongs to another model of this kind; {remedy}")
+    names = (path.name for path in target.iterdir())
+    strangers = sorted(name for name in names if name not in mine and not name.startswith("."))
+    if strangers and not shared:
+        raise BundleRefused(
+            f"{target} holds other files ({strangers[0]}), and those of this model do not say by their names whose "
+            "they are; name a folder of its own with --out, or put them beside with --force"
+        )
+
+
+def _is_the_same(path: Path, member: Unpacked) -> bool:
+    """Return True when nothing is at the path, or this very file."""
+    if not os.path.lexists(path):
+        return True
+    if path.is_symlink() or not path.is_file() or path.stat().st_size != member.size:
+        return False
+    return file_sha256(path) == member.sha256
+
+
+def _take_away(target: Path, allowed: Collection[str], found: list[Unpacked]) -> None:
+    """Remove what a job of this kind left and this model has not: two halves would look like one."""
+    for name in sorted(set(allowed) - {member.name for member in found}):
+        (target / name).unlink(missing_ok=True)
+
+
+def _members(stream: IO[bytes], staging: Path, allowed: Collection[str]) -> list[Unpacked]:
+    found: list[Unpacked] = []
+    while (header := _header(stream)) is not None:
+        name = header.name
+        if header.type not in (tarfile.REGTYPE, tarfile.AREGTYPE) or header.linkname:
+            raise BundleRefused(f"the bundle holds something that is not a regular file: {name!a}")
+        if name not in allowed:
+            raise BundleRefused(f"the bundle holds a file that does not belong to it: {name!a}")
+        sizes = {member.name: member.size for member in found}
+        if name in sizes or header.size < 0:
+            raise BundleRefused(f"the bundle holds {name!a} twice")
+        if complaint := bundles.complaint(sizes | {name: header.size}):
+            raise BundleRefused(f"the bundle is not one that a worker packs: {complaint}")
+        if header.size + ROOM_BYTES > shutil.disk_usage(staging).free:
+            raise BundleRefused(
+                f"{name} has {header.size / 1024**2:,.0f} MiB, and the disk of {staging.parent} has no room for it; "
+                "free some, or name another folder with --out"
+            )
+        found.append(_copy(stream, staging / name, header.size))
+    if not found:
+        raise BundleRefused("the bundle is empty")
+    return found
+
+
+def _header(stream: IO[bytes]) -> tarfile.TarInfo | None:
+    """The next member's header; ``None`` at the end of the archive."""
+    block = _exactly(stream, tarfile.BLOCKSIZE)
+    if not any(block):
+        return None
+    try:
+        return tarfile.TarInfo.frombuf(block, "utf-8", "strict")
+    except (tarfile.HeaderError, ValueError):
+        raise BundleRefused("the bundle's archive is damaged") from None
+
+
+def _copy(stream: IO[bytes], path: Path, size: int) -> Unpacked:
+    digest, left = hashlib.sha256(), size
+    with path.open("xb") as file:
+        while left:
+            piece = _exactly(stream, min(left, _PIECE))
+            digest.update(piece)
+            file.write(piece)
+            left -= len(piece)
+    _exactly(stream, -size % tarfile.BLOCKSIZE)
+    return Unpacked(path.name, size, digest.hexdigest())
+
+
+def _exactly(stream: IO[bytes], count: int) -> bytes:
+    read = bytearray()
+    while len(read) < count:
+        piece = stream.read(count - len(read))
+        if not piece:
+            raise BundleRefused("the bundle ends early")
+        read += piece
+    return bytes(read)
+
+
+def _check_sidecars(staging: Path, found: list[Unpacked]) -> None:
+    """A checkpoint names its sidecar with size and SHA-256: both must be what lies beside it."""
+    files = {member.name: (member.size, member.sha256) for member in found}
+    for name in files:
+        if name.endswith(CHECKPOINT_ENDING):
+            content = (staging / name).read_bytes()
+            if complaint := bundles.sidecar_complaint(name, content, files):
+                raise BundleRefused(complaint)

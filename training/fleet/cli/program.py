@@ -1,0 +1,539 @@
+"""``cis490-jobs``: look at the fleet, and act on it.
+
+Exit codes: 0 done, 1 refused by the receiver or by a check of ours, 2 wrong usage, 75 receiver unreachable.
+The operator's token comes from ``$CIS490_OPERATOR_TOKEN`` only: an argument would show in the process list.
+"""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from enum import StrEnum
+from importlib.metadata import version
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.live import Live
+
+from training.fleet.cli import audit as cli_audit
+from training.fleet.cli import complete as cli_complete
+from training.fleet.cli import datasets as cli_dataset
+from training.fleet.cli import enroll as cli_enroll
+from training.fleet.cli import hosts as cli_hosts
+from training.fleet.cli import recovery as cli_recovery
+from training.fleet.cli import render as cli_views
+from training.fleet.cli import status as cli_status
+from training.fleet.cli import wait as cli_wait
+from training.fleet.cli.context import (
+    DEFAULT_URL,
+    DONE,
+    REFUSED,
+    UNREACHABLE,
+    URL_VARIABLE,
+    USAGE,
+    CannotError,
+    World,
+    meter,
+)
+from training.fleet.cli.models import BundleRefused, fetch_model
+from training.fleet.client.client import (
+    ClientError,
+    Damaged,
+    FleetClient,
+    Refused,
+    Unavailable,
+    Unreachable,
+)
+from training.printable import json_text, one_line, printable, printable_lines
+from training.streams import has_seen_enough, replace_unprintable, write_no_more
+
+_WATCH_S = 2.0
+NAME_A_JOB = "name a job: its name, its id, or a unique prefix of the id"
+TAKEN_OUT = ("pending", "claimed", "running", "failed")  # by `cancel --removed`
+
+app = typer.Typer(
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+
+
+def _named(given: Any) -> Any:
+    """An empty name, as an unset variable of the shell leaves it, means no job."""
+    if any(not ref.strip() for ref in ([given] if isinstance(given, str) else given or [])):
+        raise typer.BadParameter(NAME_A_JOB)
+    return given
+
+
+JOB = typer.Argument(
+    metavar="JOB",
+    help="Its name, its id, or a unique prefix of the id.",
+    callback=_named,
+    autocompletion=cli_complete.jobs,
+)
+Job = Annotated[str, JOB]
+JOBS = typer.Argument(
+    metavar="JOB...",
+    help="Names, ids, or at least six digits of ids.",
+    callback=_named,
+    autocompletion=cli_complete.jobs,
+)
+Url = Annotated[
+    str | None,
+    typer.Option(help=f"Default ${URL_VARIABLE}, the one that was joined, or {DEFAULT_URL}."),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="For machines.")]
+
+
+class Status(StrEnum):
+    """The statuses a job can have, for ``list --status``."""
+
+    PENDING = "pending"
+    CLAIMED = "claimed"
+    RUNNING = "running"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        print(f"cis490-jobs {version('cis490-training-fleet')}")
+        raise typer.Exit
+
+
+@app.callback()
+def common(
+    ctx: typer.Context,
+    receiver_url: Url = None,
+    as_json: AsJson = False,
+    _: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Say which.")
+    ] = False,
+) -> None:
+    """Look at the training fleet, and act on it.
+
+    Whatever changes something, audit, certificates and tokens need an operator's certificate or $CIS490_OPERATOR_TOKEN.
+    """
+    ctx.obj = replace(ctx.obj or World(), url=receiver_url, as_json=as_json)
+
+
+@app.command()
+def status(
+    ctx: typer.Context,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Until Ctrl-C.")] = False,
+    receiver_url: Url = None,
+    as_json: AsJson = False,
+) -> int:
+    """Show the fleet: running jobs and their progress, failures with reasons, and jobs that cannot run."""
+    world: World = ctx.obj
+    client = world.client(receiver_url)
+    if not watch:
+        data, health = _status(client)
+        world.show(as_json, data, lambda: cli_status.render_status(data, health))
+        return DONE
+    if as_json or world.as_json:
+        raise CannotError("--watch draws for people; call status --json repeatedly instead", USAGE)
+    console = world.console()
+    if not console.is_terminal:  # into a pipe: one picture after the other
+        while True:
+            console.print(world.typed(cli_status.render_status(*_status(client))), "")
+            world.sleep(_WATCH_S)
+    # On a screen of its own, which what a worker in the same terminal logs cannot spoil for long.
+    picture = world.typed(cli_status.render_status(*_status(client)))
+    try:
+        with Live(picture, console=console, auto_refresh=False, screen=True) as live:
+            while True:
+                world.sleep(_WATCH_S)
+                picture = world.typed(cli_status.render_status(*_status(client)))
+                live.update(picture, refresh=True)
+    finally:
+        console.print(picture)  # the last one stays
+
+
+def _status(client: FleetClient) -> tuple[cli_views.Json, cli_views.Json]:
+    """Everything of a short queue; of a long one what runs, what failed and what is next."""
+    page, health = client.jobs(), client.health()
+    jobs, whole = list(page["jobs"]), page.get("next_after") is None
+    if not whole:
+        jobs = [
+            view
+            for wanted in ("running", "claimed", "failed", "cancelled", "pending")
+            for view in client.jobs(status=wanted)["jobs"]
+        ]
+    data = cli_status.status_data(jobs, page["counts"], page.get("now"), whole=whole)
+    told = {
+        key: health.get(key) or {}
+        for key in ("quarantined", "refused", "missing_datasets", "never_asked")
+    }
+    lists = {"unlike": page.get("unlike") or [], "plan_notes": health.get("plan_notes") or []}
+    return {**data, **told, **lists}, health
+
+
+@app.command("list")
+def list_jobs(
+    ctx: typer.Context,
+    wanted: Annotated[Status | None, typer.Option("--status", help="Only these.")] = None,
+    every: Annotated[
+        bool, typer.Option("--all", help="Also what is over and left the plan.")
+    ] = False,
+    receiver_url: Url = None,
+    as_json: AsJson = False,
+) -> int:
+    """Every job, in the order of arrival."""
+    world: World = ctx.obj
+    jobs = list(world.client(receiver_url).all_jobs(status=wanted))
+    world.show(as_json, {"jobs": jobs}, lambda: cli_views.render_list(jobs, every=every))
+    return DONE
+
+
+@app.command()
+def show(ctx: typer.Context, job: Job, receiver_url: Url = None, as_json: AsJson = False) -> int:
+    """One job: what it asks for, and every attempt at it."""
+    world: World = ctx.obj
+    detail = world.client(receiver_url).job(job)
+    world.show(as_json, detail, lambda: cli_views.render_job(detail))
+    return DONE
+
+
+@app.command()
+def explain(ctx: typer.Context, job: Job, receiver_url: Url = None, as_json: AsJson = False) -> int:
+    """Explain, host by host, why a job does not run."""
+    world: World = ctx.obj
+    answer = world.client(receiver_url).explain(job)
+    world.show(as_json, answer, lambda: cli_views.render_explain(answer))
+    return DONE
+
+
+@app.command()
+def workers(ctx: typer.Context, receiver_url: Url = None, as_json: AsJson = False) -> int:
+    """Every host that ever asked for work."""
+    world: World = ctx.obj
+    answer = world.client(receiver_url).workers()
+    world.show(as_json, answer, lambda: cli_views.render_workers(answer))
+    return DONE
+
+
+@app.command()
+def cancel(
+    ctx: typer.Context,
+    jobs: Annotated[list[str] | None, JOBS] = None,
+    removed: Annotated[
+        bool, typer.Option("--removed", help="Those that the plan no longer names.")
+    ] = False,
+    receiver_url: Url = None,
+    as_json: AsJson = False,
+) -> int:
+    """Cancel jobs for good; a running trainer stops at its worker's next heartbeat."""
+    world: World = ctx.obj
+    if not (jobs or removed):
+        raise CannotError(f"{NAME_A_JOB}; or all that the plan no longer names: --removed", USAGE)
+    refs = list(jobs or ())
+    gone: list[str] = []
+    if removed:
+        everything = world.client(receiver_url).all_jobs()
+        unplanned = (each for each in everything if not each["in_manifest"])
+        gone = [each["job_id"] for each in unplanned if each["status"] in TAKEN_OUT]
+        if not refs + gone:
+            world.complain(
+                "nothing to cancel: the plan names every job that is not finished or failed"
+            )
+
+    def call(client: FleetClient, ref: str) -> Any:
+        return client.cancel(ref, as_removed=ref in gone)
+
+    return _move(world, [*refs, *gone], receiver_url, as_json, call)
+
+
+@app.command()
+def requeue(
+    ctx: typer.Context,
+    jobs: Annotated[list[str] | None, JOBS] = None,
+    failed: Annotated[
+        bool, typer.Option("--failed", help="All of the plan that have failed.")
+    ] = False,
+    receiver_url: Url = None,
+    as_json: AsJson = False,
+) -> int:
+    """Have jobs trained again, from whatever state; their budgets begin anew."""
+    world: World = ctx.obj
+    if not (jobs or failed):
+        raise CannotError(f"{NAME_A_JOB}; or all that have failed: --failed", USAGE)
+    refs = list(jobs or ())
+    if failed:
+        found = world.client(receiver_url).all_jobs(status="failed")
+        refs += [each["job_id"] for each in found if each["in_manifest"]]
+        if not refs:
+            world.complain("nothing to requeue: no job of the plan has failed")
+    return _move(world, refs, receiver_url, as_json, lambda client, ref: client.requeue(ref))
+
+
+@app.command()
+def hold(
+    ctx: typer.Context,
+    jobs: Annotated[list[str], JOBS],
+    receiver_url: Url = None,
+    as_json: AsJson = False,
+) -> int:
+    """Keep jobs from being granted until they are unheld; what runs goes on."""
+    return _move(ctx.obj, jobs, receiver_url, as_json, lambda client, ref: client.hold(ref))
+
+
+@app.command()
+def unhold(
+    ctx: typer.Context,
+    jobs: Annotated[list[str], JOBS],
+    receiver_url: Url = None,
+    as_json: AsJson = False,
+) -> int:
+    """Let jobs be granted again."""
+    return _move(ctx.obj, jobs, receiver_url, as_json, lambda client, ref: client.unhold(ref))
+
+
+@app.command()
+def wait(
+    ctx: typer.Context,
+    jobs: Annotated[list[str] | None, JOBS] = None,
+    every: Annotated[bool, typer.Option("--all", help="Every job of the plan.")] = False,
+    receiver_url: Url = None,
+    as_json: AsJson = False,
+) -> int:
+    """Return when jobs are over. Exit code 0: all completed; 3: one failed; 4: one was cancelled."""
+    world: World = ctx.obj
+    if bool(jobs) == every:
+        raise CannotError(f"{NAME_A_JOB}; or every job of the plan: --all", USAGE)
+    quiet = as_json or world.as_json
+    over = cli_wait.wait(world, world.client(receiver_url), list(jobs or ()), quiet=quiet)
+    if quiet:
+        keys = ("job_id", "name", "status", "error", "ended_by")
+        told = [{key: view.get(key) for key in keys} for view in over]
+        print(json_text({"jobs": told}), file=world.out)
+    return cli_wait.outcome(view["status"] for view in over)
+
+
+def _move(
+    world: World,
+    refs: Sequence[str],
+    url: str | None,
+    as_json: bool,
+    call: Callable[[FleetClient, str], Any],
+) -> int:
+    """Move each job."""
+    client = world.client(url)
+    return world.each(
+        refs,
+        "jobs",
+        as_json,
+        lambda ref: call(client, ref).to_dict(),
+        cli_views.moved_line,
+    )
+
+
+@app.command()
+def reload(ctx: typer.Context, receiver_url: Url = None, as_json: AsJson = False) -> int:
+    """Have the receiver read its manifest again; a bad one changes nothing."""
+    world: World = ctx.obj
+    try:
+        counts = world.client(receiver_url).reload()
+    except Refused as refusal:
+        mistakes = refusal.extra.get("mistakes")
+        if not isinstance(mistakes, list) or not mistakes:
+            raise
+        if as_json or world.as_json:
+            print(json_text({"mistakes": mistakes}), file=world.out)
+        else:
+            world.complain("the manifest was not taken; nothing has changed")
+            for mistake in mistakes:
+                print(_mistake(mistake), file=world.err)
+        return REFUSED
+    world.show(as_json, counts, lambda: cli_views.render_reload(counts))
+    return DONE
+
+
+def _mistake(entry: object) -> str:
+    if not isinstance(entry, Mapping):
+        return one_line(entry)
+    place = ":".join(str(entry[key]) for key in ("file", "line") if entry.get(key))
+    sentence = "; ".join(str(entry[key]) for key in ("message", "suggestion") if entry.get(key))
+    return one_line(": ".join(part for part in (place, entry.get("key"), sentence) if part), 2000)
+
+
+@app.command()
+def logs(
+    ctx: typer.Context,
+    job: Job,
+    attempt: Annotated[int | None, typer.Option(help="Which; default the last.", min=1)] = None,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on as it grows.")] = False,
+    receiver_url: Url = None,
+    as_json: AsJson = False,
+) -> int:
+    """Print the trainer's output."""
+    world: World = ctx.obj
+    client, after, lines = world.client(receiver_url), 0, []
+    machine = as_json or world.as_json
+    if machine and follow:
+        raise CannotError("--follow prints for people; call logs --json repeatedly instead", USAGE)
+    while True:
+        page = client.log(job, attempt=attempt, after=after)
+        attempt = page.get("attempt") or attempt
+        for line in page["lines"]:
+            lines.append(line)
+            if not machine:
+                print("\n".join(printable_lines(line)), file=world.out, flush=follow)
+        if page["lines"] and page["next"] > after:
+            after = page["next"]
+        elif follow and page.get("live"):
+            world.sleep(_WATCH_S)
+        else:
+            break
+    if machine:
+        shape = {"job_id": page["job_id"], "attempt": attempt, "live": page["live"], "lines": lines}
+        print(json_text(shape), file=world.out)
+    elif not lines:
+        world.complain(f"job {job} has printed nothing yet")
+    return DONE
+
+
+@app.command()
+def get(
+    ctx: typer.Context,
+    job: Annotated[str | None, JOB] = None,
+    every: Annotated[
+        bool, typer.Option("--all", help="Every completed one of the plan, a folder each.")
+    ] = False,
+    attempt: Annotated[
+        int | None, typer.Option(help="What this one left, before a requeue too.", min=1)
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder; default MODEL_MODE-ID.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace files that differ.")] = False,
+    receiver_url: Url = None,
+    as_json: AsJson = False,
+) -> int:
+    """Fetch a completed job's model, verify it, and unpack it."""
+    world: World = ctx.obj
+    if (job is not None) == every:
+        raise CannotError(f"{NAME_A_JOB}; or every completed one of the plan: --all", USAGE)
+    if every and attempt is not None:
+        raise CannotError("--attempt is of one job; name it instead of --all", USAGE)
+    client = world.client(receiver_url)
+    if job is not None:
+        shape, text = _get(world, client, job, out, attempt=attempt, force=force)
+        world.show(as_json, shape, lambda: text)
+        return DONE
+    code, shapes = DONE, []
+    for view in client.all_jobs(status="completed"):
+        if not view["in_manifest"]:
+            continue
+        try:
+            shape, text = _get(world, client, view["job_id"], out, force=force, parent=True)
+        except (BundleRefused, Refused) as refusal:
+            world.complain(f"{view['name']}: {refusal}")
+            code = REFUSED
+            continue
+        shapes.append(shape)
+        if not (as_json or world.as_json):
+            print(f"{printable(view['name'])}:\n{text}", file=world.out, flush=True)
+    if as_json or world.as_json:
+        print(json_text({"models": shapes}), file=world.out)
+    elif not shapes and code == DONE:
+        world.complain("no job of the plan is completed yet")
+    return code
+
+
+def _get(
+    world: World,
+    client: FleetClient,
+    ref: str,
+    out: Path | None,
+    *,
+    force: bool,
+    attempt: int | None = None,
+    parent: bool = False,
+) -> tuple[cli_views.Json, str]:
+    """Fetch one model into ``out``, or (``parent``) into a folder of its own there: for machines, and for people."""
+    detail = client.job(ref)
+    view, spec = detail["job"], detail["spec"]
+    number = "" if attempt is None else f"-{attempt}"
+    own = Path(f"{spec['model']}_{spec['mode']}-{view['job_id'][:12]}{number}").name
+    folder = (out or Path()) / own if parent else out or Path(own)
+    with meter(world, "fetching") as progress:
+        artifact_id, files = fetch_model(
+            client, detail, folder, progress, attempt=attempt, force=force
+        )
+    shape = {
+        "job_id": view["job_id"],
+        "name": view["name"],
+        "artifact_id": artifact_id,
+        "path": str(folder),
+        "files": [{"name": f.name, "bytes": f.size, "sha256": f.sha256} for f in files],
+    }
+    lines = [printable(f"{folder / f.name}  {cli_views.size(f.size)}") for f in files]
+    return shape, "\n".join([*lines, f"verified: artifact {artifact_id}"])
+
+
+cli_audit.hook(app)
+cli_enroll.hook(app)
+cli_hosts.hook(app)
+cli_recovery.hook(app)
+app.add_typer(cli_dataset.app, name="dataset")
+
+
+def main(argv: Sequence[str] | None = None, *, world: World | None = None) -> int:
+    """Run one command; returns the exit code. Every error is one sentence on standard error."""
+    world = world or World()
+    replace_unprintable(world.out, world.err)
+    command = typer.main.get_command(app)
+    try:
+        given = sys.argv[1:] if argv is None else list(argv)
+        code = command.main(
+            given or ["--help"],
+            prog_name="cis490-jobs",
+            standalone_mode=False,
+            obj=world,
+        )
+        return code if isinstance(code, int) else DONE
+    except typer.TyperException as error:  # wrong usage
+        said = error.format_message().replace("Value error, ", "", 1).rstrip(".")  # a type's name
+        world.complain(f"{said}; see cis490-jobs --help")
+        return USAGE
+    except Damaged as error:
+        world.complain(error)
+        return REFUSED
+    except Unreachable as error:
+        world.complain(f"{error}; is it running there? --receiver-url or ${URL_VARIABLE} names it")
+        return UNREACHABLE
+    except Unavailable as error:
+        world.complain(error)
+        return UNREACHABLE
+    except CannotError as error:
+        world.complain(error)
+        return error.code
+    except (ClientError, BundleRefused) as error:
+        world.complain(error)
+        return REFUSED
+    except KeyError as error:
+        world.complain(f"the receiver's answer lacks {error}; is it another version?")
+        return REFUSED
+    except OSError as error:
+        if has_seen_enough(error):
+            write_no_more()
+            return REFUSED
+        world.complain(f"{error.strerror or error}: {error.filename or 'standard output'}")
+        return REFUSED
+    except (AttributeError, IndexError, OverflowError, TypeError, ValueError) as error:
+        world.complain(
+            f"the receiver's answer has another form than expected ({_where(error)}); is it another version?"
+        )
+        return REFUSED
+
+
+def _where(error: Exception) -> str:
+    """For a report, without what the answer said: that is somebody else's text."""
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{type(error).__name__} at {Path(frame.filename).name}:{frame.lineno}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

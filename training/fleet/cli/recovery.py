@@ -1,0 +1,276 @@
+"""``cis490-jobs doctor``, ``backup``, ``restore`` and ``rebuild``: the state itself, on the receiver's machine."""
+
+from __future__ import annotations
+
+import shlex
+from argparse import ArgumentTypeError
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console, Group, RenderableType
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.text import Text
+
+from training.clock import SystemClock
+from training.fleet.cli.context import DONE, REFUSED, USAGE, CannotError, World
+from training.fleet.cli.render import size
+from training.fleet.recovery.findings import Finding, Level, Report
+from training.fleet.service.state import DEFAULT, MANIFEST, RecoveryError, State
+from training.printable import counted, printable
+
+# Not looked at by the parser: who may not read them is told who may.
+StateDir = Annotated[Path, typer.Option(metavar="FOLDER", help="The receiver's.", readable=False)]
+Db = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="If it lies elsewhere.", readable=False)
+]
+ModelsDir = Annotated[
+    Path | None, typer.Option(metavar="FOLDER", help="If it lies elsewhere.", readable=False)
+]
+AsJson = Annotated[bool, typer.Option("--json", help="For machines.")]
+_STYLES = {Level.FAULT: "bold red", Level.WARNING: "yellow", Level.NOTE: "dim"}
+
+
+def hook(app: typer.Typer) -> None:
+    """Add these commands to ``app``."""
+    for command in (doctor, backup, restore, rebuild):
+        app.command()(command)
+
+
+def doctor(
+    ctx: typer.Context,
+    state_dir: StateDir = DEFAULT,
+    db: Db = None,
+    models_dir: ModelsDir = None,
+    deep: Annotated[bool, typer.Option("--deep", help="Read every stored byte, too.")] = False,
+    policy: Annotated[
+        list[str] | None, typer.Option(metavar="KEY=VALUE", help="As the receiver has them.")
+    ] = None,
+    as_json: AsJson = False,
+) -> int:
+    """Is every promise kept? Looks at database and store on the receiver's machine and changes nothing."""
+    from training.fleet.recovery.doctor import (
+        examine,  # what only these commands need is loaded for them
+    )
+    from training.fleet.scheduling.options import policy_of, setting
+
+    world: World = ctx.obj
+    try:
+        figures = policy_of(map(setting, policy or []))
+    except ArgumentTypeError as error:
+        raise CannotError(str(error), USAGE) from None
+    state = State.of(state_dir, db, models_dir)
+    with meter(world) as progress:
+        report = examine(state, SystemClock(), deep=deep, policy=figures, progress=progress)
+    report = report.worded(state.typed)
+    world.show(as_json, report.to_dict(), lambda: render(report, deep=deep))
+    return DONE if report.healthy else REFUSED
+
+
+def backup(
+    ctx: typer.Context,
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="For backups alone.")],
+    state_dir: StateDir = DEFAULT,
+    db: Db = None,
+    models_dir: ModelsDir = None,
+    with_keys: Annotated[
+        bool, typer.Option("--with-keys", help="The authority, too: keep it locked away.")
+    ] = False,
+    deep: Annotated[bool, typer.Option("--deep", help="Hash what both have already, too.")] = False,
+    keep: Annotated[int, typer.Option(help="So many databases; bundles stay.", min=1)] = 10,
+    as_json: AsJson = False,
+) -> int:
+    """Copy database and store while the receiver works; again into the same folder copies what is new."""
+    from training.fleet.recovery.backup import Backup
+
+    world: World = ctx.obj
+    state = State.of(state_dir, db, models_dir)
+    with meter(world) as progress, told(state):
+        made = Backup(folder).make(
+            state,
+            SystemClock(),
+            with_keys=with_keys,
+            deep=deep,
+            keep=keep,
+            progress=progress,
+        )
+    data = made.datasets
+    lost = [*made.contents.lost, *data.lost]
+    shape = {
+        "snapshot": made.name,
+        "jobs": sum(made.contents.jobs.values()),
+        "bundles": len(made.contents.files),
+        "copied": made.copied,
+        "bytes": made.bytes_copied,
+        "keys": made.contents.keys,
+        "lost": lost,
+        "only_in_backup": made.mended,
+        "datasets": data.sets,
+    }
+    lines = [
+        state.typed(f"lost: {each}; `cis490-jobs doctor --deep` says what to do") for each in lost
+    ]
+    lines += [
+        state.typed(
+            f"good here and not in the store: {each}; with the receiver stopped, "
+            f"`cis490-jobs restore {shlex.quote(str(folder))} --force` brings it back"
+        )
+        for each in made.mended
+    ]
+    if with_keys and not made.contents.keys:
+        lines.append("there are no keys to back up")
+    lines.append(
+        f"backup {made.name}: {counted(sum(made.contents.jobs.values()), 'jobs')}, "
+        f"{counted(len(made.contents.files), 'bundles')}, "
+        f"{made.copied} of them new ({size(made.bytes_copied)}), "
+        f"{counted(data.sets, 'data sets')} ({size(data.bytes_copied)} new)"
+    )
+    world.show(as_json, shape, lambda: printable_text(lines))
+    return REFUSED if lost or made.mended else DONE
+
+
+def restore(
+    ctx: typer.Context,
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="That backup made.")],
+    state_dir: StateDir = DEFAULT,
+    db: Db = None,
+    models_dir: ModelsDir = None,
+    snapshot: Annotated[str | None, typer.Option(help="Which; default the newest.")] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Keep a database that is there beside.")
+    ] = False,
+    with_keys: Annotated[bool, typer.Option("--with-keys", help="The authority, too.")] = False,
+    as_json: AsJson = False,
+) -> int:
+    """Put a backup in the place of what was lost; the receiver must be stopped."""
+    from training.fleet.recovery.restore import Restore
+
+    world: World = ctx.obj
+    state = State.of(state_dir, db, models_dir)
+    with meter(world) as progress, told(state):
+        done = Restore(folder, state, SystemClock(), progress=progress).run(
+            snapshot=snapshot, force=force, with_keys=with_keys
+        )
+    data, report = done.datasets, _checked(state)
+    made_at = datetime.fromtimestamp(done.contents.made_at, UTC).strftime("%Y-%m-%d %H:%M UTC")
+    shape = {
+        "snapshot": done.snapshot,
+        "made_at": done.contents.made_at,
+        "bundles_brought": done.brought,
+        "bundles_kept": done.kept,
+        "completed_since": done.taken_back,
+        "lost": [*done.lost, *data.lost],
+        "datasets": data.sets,
+        "database_kept_as": None if done.aside is None else str(done.aside),
+        "doctor": report.to_dict(),
+    }
+    lines = [f"lost: {each}" for each in [*done.lost, *data.lost]]
+    lines += [f"completed since, and taken back from the store: {each}" for each in done.taken_back]
+    if done.aside is not None:
+        lines.append(f"the database that was there is {done.aside}")
+    lines += [
+        f"restored {done.snapshot}: {counted(done.brought, 'bundles')} brought back; there already: {done.kept}",
+        f"data sets there: {data.sets}, of which {size(data.bytes_copied)} were brought back",
+        f"everything else since {made_at} is forgotten: cancel, requeue and revoke again what you had since",
+    ]
+    world.show(as_json, shape, lambda: Group(printable_text(lines), render(report, deep=False)))
+    return REFUSED if done.lost or data.lost or not report.healthy else DONE
+
+
+def rebuild(
+    ctx: typer.Context,
+    state_dir: StateDir = DEFAULT,
+    db: Db = None,
+    models_dir: ModelsDir = None,
+    manifest: Annotated[
+        Path, typer.Option(metavar="FILE", help="The plan, for jobs that are not done.")
+    ] = MANIFEST,
+    force: Annotated[
+        bool, typer.Option("--force", help="Keep a database that is there beside.")
+    ] = False,
+    as_json: AsJson = False,
+) -> int:
+    """Make the database anew from the store and the manifest alone; the receiver must be stopped."""
+    from training.fleet.recovery.rebuild import FORGOTTEN, planned
+    from training.fleet.recovery.rebuild import rebuild as make_anew
+
+    world: World = ctx.obj
+    state = State.of(state_dir, db, models_dir, manifest)
+    with meter(world) as progress, told(state):
+        jobs = planned(manifest, state)
+        done = make_anew(state, jobs, SystemClock(), force=force, progress=progress)
+    report = _checked(state)
+    shape = {
+        "completed": done.completed,
+        "not_in_manifest": done.unlisted,
+        "pending": done.pending,
+        "unusable": [{"path": each.path, "why": each.why} for each in done.unusable],
+        "forgotten": list(FORGOTTEN),
+        "database_kept_as": None if done.aside is None else str(done.aside),
+        "doctor": report.to_dict(),
+    }
+    lines = [f"not usable: {each.path}: {each.why}" for each in done.unusable]
+    lines += [f"completed, though no longer in the manifest: {name}" for name in done.unlisted]
+    lines += [f"not recoverable: {each}" for each in FORGOTTEN]
+    if done.aside is not None:
+        lines.append(f"the database that was there is {done.aside}")
+    lines.append(
+        f"rebuilt: {counted(len(done.completed), 'jobs')} completed, {done.pending} to train"
+    )
+    world.show(as_json, shape, lambda: Group(printable_text(lines), render(report, deep=False)))
+    return DONE if report.healthy else REFUSED
+
+
+def _checked(state: State) -> Report:
+    from training.fleet.recovery.doctor import examine
+
+    return examine(state, SystemClock()).worded(state.typed)
+
+
+def printable_text(lines: list[str]) -> Text:
+    return Text("\n".join(map(printable, lines)))
+
+
+@contextmanager
+def told(state: State) -> Iterator[None]:
+    """Say what cannot be done, in the command line's words."""
+    try:
+        yield
+    except RecoveryError as error:
+        raise CannotError(state.typed(str(error))) from None
+
+
+def render(report: Report, *, deep: bool) -> RenderableType:
+    """Every finding with its remedy, and what was looked at."""
+    lines = [_line(each) for each in report.findings]
+    looked = " and ".join(counted(count, what) for what, count in report.looked_at.items())
+    read = "every byte was read" if deep else "their bytes were not read: --deep does that"
+    bad = sum(each.level is not Level.NOTE for each in report.findings)
+    verdict = "1 thing needs you" if bad == 1 else f"{bad} things need you"
+    if report.healthy:
+        verdict = "all promises are kept"
+    grown = [Text(each.sentence, "dim") for each in report.grown if each.count]
+    return Group(*lines, *grown, Text(f"{verdict}; looked at {looked} ({read})"))
+
+
+def _line(finding: Finding) -> Text:
+    text = Text(f"{finding.level.value}: ", _STYLES[finding.level])
+    text.append(printable(finding.problem), "")
+    text.append(f"\n  {printable(finding.remedy)}", "dim")
+    return text
+
+
+@contextmanager
+def meter(world: World) -> Iterator[Callable[[str, int, int], object]]:
+    """A bar with the time left, on a terminal; silence elsewhere."""
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
+    console = Console(file=world.err, highlight=False)
+    shown = world.err.isatty()
+    with Progress(*columns, console=console, transient=True, disable=not shown) as bar:
+        task = bar.add_task("", total=None)
+        yield lambda what, done, whole: bar.update(
+            task, description=what, completed=done, total=whole or None
+        )

@@ -1,0 +1,422 @@
+"""The receiver's answers as lines and tables for people. Pure: values in, renderables out.
+
+Every text that came over the wire goes through :func:`cell` or :mod:`training.printable` first.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from rich import box
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, Group, RenderableType
+from rich.segment import Segment
+from rich.table import Table
+from rich.text import Text
+
+from training.fleet.scheduling.edits import LISTED_MAX, sentence
+from training.fleet.wire.constants import HEARTBEAT_S
+from training.printable import counted, one_line, printable
+from training.printable import duration as long_time
+from training.printable import size as bytes_in_words
+
+Json = Mapping[str, Any]
+
+STATUSES = ("running", "claimed", "pending", "failed", "completed", "cancelled")
+_STYLES = {
+    "running": "cyan",
+    "claimed": "cyan",
+    "completed": "green",
+    "failed": "bold red",
+    "cancelled": "dim",
+    "pending": "",
+}
+_ID_SHOWN = 12
+_ID_IN_LINE = 8
+
+
+def cell(value: object, style: str = "", *, chars_max: int = 200) -> Text:
+    """Remote text as a table's cell: neutral, in one line, and never read as markup."""
+    return Text("" if value is None else one_line(value, chars_max), style=style)
+
+
+def number(value: object) -> float | None:
+    """A finite number, whatever came over the wire in its place."""
+    good = isinstance(value, int | float) and not isinstance(value, bool)
+    return float(value) if good and abs(value) < 1e15 and math.isfinite(value) else None  # type: ignore[arg-type]
+
+
+def duration(seconds: object) -> str:
+    """A length of time; empty when it is not known."""
+    known = number(seconds)
+    return "" if known is None else long_time(known)
+
+
+def ago(then: object, now: object) -> str:
+    known, present = number(then), number(now)
+    return "" if known is None or present is None else f"{duration(present - known)} ago"
+
+
+def size(count: object) -> str:
+    """Bytes, whatever came over the wire in their place."""
+    return bytes_in_words(number(count) or 0.0)
+
+
+def table(*columns: str, right: Sequence[str] = ()) -> Table:
+    made = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="bold")
+    for column in columns:
+        made.add_column(column, justify="right" if column in right else "left", overflow="fold")
+    return made
+
+
+def progress(view: Json) -> str:
+    """Show how far the trainer is: epochs done of epochs planned, or its last line."""
+    said = view.get("progress")
+    if not isinstance(said, Mapping) or view.get("status") not in ("running", "claimed"):
+        return ""
+    done, planned = number(said.get("epoch")), number(said.get("epochs"))
+    if done is not None and planned:
+        return f"{done:.0f}/{planned:.0f} ({min(done / planned, 1):.0%})"
+    here, whole = number(said.get("bytes")), number(said.get("bytes_total"))
+    if said.get("event") == "fetch" and here is not None and whole:
+        return f"fetching its data ({min(here / whole, 1):.0%} of {size(whole)})"
+    return one_line(said.get("event") or "", 40)
+
+
+def silence(view: Json, now: object) -> str:
+    """Show for how long the host of a running job has been silent, once that exceeds two heartbeats; else nothing."""
+    heard, present = number(view.get("heartbeat_at")), number(now)
+    live = view.get("status") in ("running", "claimed")
+    if not live or heard is None or present is None or present - heard <= 2 * HEARTBEAT_S:
+        return ""
+    return f"not heard for {duration(present - heard)}"
+
+
+def eta(view: Json, now: object) -> str:
+    """The time left as the trainer sees it, or that nobody knows, because its host is silent."""
+    if unheard := silence(view, now):
+        return unheard
+    said = view.get("progress")
+    running = view.get("status") == "running" and isinstance(said, Mapping)
+    return duration(said.get("eta_s")) if running and isinstance(said, Mapping) else ""
+
+
+def short_id(value: object) -> Text:
+    return cell(str(value or "")[:_ID_SHOWN], "dim")
+
+
+def state(view: Json) -> Text:
+    return cell(*_state(view))
+
+
+def _state(view: Json) -> tuple[str, str]:
+    status = str(view.get("status"))
+    held = view.get("held_by") and status not in ("completed", "cancelled")
+    marks = ["held"] if held else []
+    marks += [] if view.get("in_manifest", True) else ["not in the plan"]
+    return status + (f" ({', '.join(marks)})" if marks else ""), _STYLES.get(status, "")
+
+
+def held(view: Json, now: object) -> str:
+    """Show who holds a job, and since when; empty when it is not held."""
+    if not view.get("held_by"):
+        return ""
+    since = ago(view.get("held_at"), now)
+    return f"by {view['held_by']}" + (f", {since}" if since else "")
+
+
+def left(view: Json) -> bool:
+    """Tell whether a job is history: over, and no longer named by the plan."""
+    return not view.get("in_manifest", True) and view.get("status") in ("completed", "cancelled")
+
+
+def not_shown(count: int) -> str:
+    """The line in the place of jobs that left the plan."""
+    verb = "is" if count == 1 else "are"
+    return f"{counted(count, 'jobs')} that left the plan {verb} not shown: `cis490-jobs list --all`"
+
+
+def render_list(views: Iterable[Json], *, every: bool = True) -> RenderableType:
+    everything = list(views)
+    shown = everything if every else [view for view in everything if not left(view)]
+    made = Lines("JOB", "STATE", "PRIORITY", "MODEL", "MODE", "HOST", "ID", right=("PRIORITY",))
+    for view in shown:
+        made.add_row(
+            (view.get("name"), ""),
+            _state(view),
+            (view.get("priority"), ""),
+            (view.get("model"), ""),
+            (view.get("mode"), ""),
+            (view.get("host"), ""),
+            (str(view.get("job_id") or "")[:_ID_SHOWN], "dim"),
+        )
+    hidden = len(everything) - len(shown)
+    return Group(made, Text(not_shown(hidden), "dim")) if hidden else made
+
+
+class Lines:
+    """A table of one line a row, for tens of thousands of rows: Rich's own takes a millisecond and more for each."""
+
+    def __init__(self, *columns: str, right: Sequence[str] = ()) -> None:
+        self._columns = columns
+        self._right = [column in right for column in columns]
+        self._rows: list[list[tuple[str, str]]] = []
+
+    def add_row(self, *cells: tuple[object, str]) -> None:
+        """Add remote values, each with its style; they are made safe to show here."""
+        self._rows.append(
+            [("" if value is None else one_line(value, 60), style) for value, style in cells]
+        )
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Segment]:
+        heading = [(column, "bold") for column in self._columns]
+        widths = [
+            max(cell_len(row[n][0]) for row in [heading, *self._rows])
+            for n in range(len(self._columns))
+        ]
+        rule = [("─" * (width + 2), "") for width in widths]
+        for row in [heading, rule, *self._rows]:
+            for (text, style), width, right in zip(row, widths, self._right, strict=True):
+                blank = " " * (width - cell_len(text))
+                padded = blank + text if right else text + blank
+                shown = text if row is rule else f" {padded} "
+                yield Segment(shown, console.get_style(style) if style else None)
+            yield Segment.line()
+
+
+def render_job(detail: Json) -> RenderableType:
+    """Everything about one job: what it asks for, what became of it, attempt by attempt."""
+    view, spec, now = detail.get("job") or {}, detail.get("spec") or {}, detail.get("now")
+    facts = Table.grid(padding=(0, 2))
+    rows: list[tuple[str, object]] = [
+        ("job", view.get("name")),
+        ("id", view.get("job_id")),
+        ("state", state(view)),
+        ("model", f"{view.get('model')}, {view.get('mode')}"),
+        ("priority", view.get("priority")),
+        ("split", _split(spec)),
+        ("data set", str(spec.get("dataset") or "")[:_ID_SHOWN]),
+        ("trained on", _trained(view)),
+        ("hyper", ", ".join(f"{k} = {v}" for k, v in (spec.get("hyper") or {}).items())),
+        ("needs", _needs(spec)),
+        ("host", view.get("host")),
+        ("progress", ", ".join(part for part in (progress(view), _left(view, now)) if part)),
+        ("artifact", view.get("artifact_id")),
+        ("error", view.get("error")),
+        ("ended by", view.get("ended_by")),
+        ("held", held(view, now)),
+        ("obstacle", view.get("obstacle")),
+        ("note", view.get("note")),
+    ]
+    for label, value in rows:
+        if value not in (None, ""):
+            shown = value if isinstance(value, Text) else cell(value, chars_max=2000)
+            facts.add_row(Text(label, "bold"), shown)
+    parts: list[RenderableType] = [facts]
+    if detail.get("attempts"):
+        parts += [Text(), _attempts(detail["attempts"], spec, now)]
+    if detail.get("events"):
+        parts += [Text(), _events(detail["events"][-15:], now)]
+    return Group(*parts)
+
+
+def _trained(view: Json) -> str:
+    """Show what a completed model was trained on, as its worker reported."""
+    if view.get("status") != "completed":
+        return ""
+    told = view.get("trained")
+    said = told if isinstance(told, Mapping) else {}
+    words = [
+        f"{what} {str(said[key])[:_ID_SHOWN]}" if said.get(key) else f"{what} not known"
+        for key, what in (("data", "data"), ("code", "code"), ("commit", "commit"))
+    ]
+    return ", ".join(words)
+
+
+def _split(spec: Json) -> str:
+    hosts = ", ".join(map(str, spec.get("train_hosts") or []))
+    said = f"by {spec.get('split_recipe')}" + (f", trained on {hosts}" if hosts else "")
+    return f"{said}, seed {spec.get('seed')}"
+
+
+def _needs(spec: Json) -> str:
+    said = ["a GPU" if spec.get("require_cuda") else ""]
+    said.append("a GPU if possible" if spec.get("prefer_cuda") else "")
+    for key, words in (
+        ("min_vram_gib", "GiB of VRAM"),
+        ("min_ram_gib", "GiB of RAM"),
+        ("min_cores", "cores"),
+    ):
+        said.append(f"{spec[key]:g} {words}" if number(spec.get(key)) else "")
+    for key, words in (("allowed_hosts", "only on"), ("denied_hosts", "not on")):
+        said.append(f"{words} {', '.join(map(str, spec[key]))}" if spec.get(key) else "")
+    return ", ".join(filter(None, said))
+
+
+def _left(view: Json, now: object) -> str:
+    left = eta(view, now)
+    return f"about {left} left" if left and not silence(view, now) else left
+
+
+def _attempts(attempts: Sequence[Json], spec: Json, now: object) -> Table:
+    made = table("ATTEMPT", "HOST", "BEGAN", "LASTED", "ENDED", "ARTIFACT", "ERROR", "GRANTED WITH")
+    for entry in attempts:
+        began, ended = number(entry.get("granted_at")), number(entry.get("ended_at"))
+        made.add_row(
+            cell(entry.get("attempt")),
+            cell(entry.get("host")),
+            cell(ago(began, now)),
+            cell("" if began is None or ended is None else duration(ended - began)),
+            cell(entry.get("end_reason") or "still running"),
+            short_id(entry.get("artifact_id")),
+            cell(entry.get("error"), chars_max=400),
+            cell(_unlike(entry.get("granted"), spec), chars_max=400),
+        )
+    return made
+
+
+def _unlike(granted: object, spec: Json) -> str:
+    """Show where an attempt was granted something else than the plan says now."""
+    if not isinstance(granted, Mapping):
+        return "not known"
+    keys = sorted(key for key in granted.keys() | spec.keys() if granted.get(key) != spec.get(key))
+    return ", ".join(f"{key} = {_plainly(granted.get(key))}" for key in keys)
+
+
+def _plainly(value: object) -> str:
+    if isinstance(value, Mapping):
+        return "; ".join(f"{key} = {_plainly(each)}" for key, each in value.items())
+    if isinstance(value, list):
+        return f"[{', '.join(map(str, value))}]"
+    return "not set" if value is None else str(value)
+
+
+def _events(events: Sequence[Json], now: object) -> Table:
+    made = table("WHEN", "EVENT", "STATE", "HOST", "DETAIL")
+    for entry in events:
+        made.add_row(
+            cell(ago(entry.get("at"), now)),
+            cell(entry.get("transition")),
+            cell(entry.get("to_status")),
+            cell(entry.get("host")),
+            cell(entry.get("detail"), chars_max=300),
+        )
+    return made
+
+
+def render_explain(answer: Json) -> RenderableType:
+    made = table("HOST", "FITS", "REASON", "WAITS")
+    for verdict in answer.get("hosts") or []:
+        made.add_row(
+            cell(verdict.get("host")),
+            Text("yes", "green") if verdict.get("fits") else Text("no", "red"),
+            cell(verdict.get("reason"), chars_max=400),
+            cell(duration(verdict.get("wait_s"))),
+        )
+    title = f"{one_line(answer.get('name'), 60)}: {one_line(answer.get('summary'), 600)}"
+    return Group(Text(title, "bold"), Text(), made) if made.row_count else Text(title, "bold")
+
+
+def render_workers(answer: Json) -> RenderableType:
+    now, workers = answer.get("now"), answer.get("workers") or []
+    if not workers:
+        return Text("no worker has asked for work yet; start one with cis490-trainer-worker")
+    made = table("HOST", "HEARD", "CORES", "RAM FREE", "GPU", "JOBS", "NOTE", right=("CORES",))
+    for worker in workers:
+        can = worker.get("capability") or {}
+        alive = worker.get("alive")
+        made.add_row(
+            cell(worker.get("hostname"), "" if alive else "dim"),
+            cell(ago(worker.get("last_seen"), now), "green" if alive else "red"),
+            cell(can.get("cpu_cores")),
+            cell(_free(can.get("ram_available_gib"), can.get("ram_total_gib"))),
+            cell(_gpu(can)),
+            cell(", ".join(map(str, worker.get("jobs") or []))),
+            _note(worker),
+        )
+    return made
+
+
+def _note(worker: Json) -> Text:
+    """Collect what the operator should know of a host, the worst first."""
+    if worker.get("quarantine"):
+        return cell(worker["quarantine"], "bold red", chars_max=500)
+    note = worker.get("conflict") or worker.get("obstacle")
+    if note is None and worker.get("set_aside"):
+        kept = ", ".join(map(str, worker["set_aside"]))
+        note = f"finished work was refused and is kept there: {kept} "
+        note += "(there, with the flags of its service: cis490-trainer-worker --deliver JOB)"
+    return cell(note, "yellow", chars_max=300)
+
+
+def _free(free: object, total: object) -> str:
+    have, all_of_it = number(free), number(total)
+    return "" if have is None else f"{have:.1f}/{all_of_it or 0:.1f} GiB"
+
+
+def _gpu(capability: Json) -> str:
+    if not capability.get("cuda_available"):
+        return "none"
+    devices = capability.get("cuda_devices") or []
+    return "; ".join(
+        f"{device.get('name')} {_free(device.get('vram_free_gib'), device.get('vram_total_gib'))}"
+        for device in devices
+        if isinstance(device, Mapping)
+    )
+
+
+def moved_line(ref: str, answer: Json) -> str:
+    """Say what became of which job; ``ref`` is what was typed."""
+    who, near = printable(answer.get("name") or ref), number(answer.get("near")) or 0
+    line = f"{who} ({printable(answer['job_id'])[:_ID_IN_LINE]}…) is {printable(answer['status'])}"
+    if answer.get("held_by"):
+        line += f", held by {printable(answer['held_by'])}"
+    elif not answer.get("in_manifest", True) and answer["status"] == "pending":
+        line += "; the plan does not name it, and it is trained all the same unless it is cancelled"
+    if near:
+        others = "1 other job's name or id begins"
+        if near > 1:
+            others = f"{near:.0f} other jobs' names or ids begin"
+        line += f"; {others} with {printable(ref)} too"
+    return line
+
+
+def render_reload(answer: Json) -> str:
+    """Render what a reload changed: the counts in one line, then each edit with when it holds."""
+    now, edits = answer.get("now"), answer.get("edits") or []
+    saved = ago(answer.get("saved_at"), now)
+    file = (
+        f"{answer['file']}, saved {saved or 'at an unknown time'}: " if answer.get("file") else ""
+    )
+    said = [("inserted", "new"), ("updated", "changed"), ("unchanged", "unchanged")]
+    line = ", ".join(f"{answer.get(key) or 0} {word}" for key, word in said)
+    line += f", {answer.get('removed') or 0} removed"
+    more = (
+        ("renamed", "renamed"),
+        ("revived", "in the plan again"),
+        ("hosts", "edited in [hosts]"),
+        ("trainers", "edited in [trainers]"),
+    )
+    line += "".join(f", {answer[key]} {word}" for key, word in more if answer.get(key))
+    if answer.get("removed"):
+        line += "; removed jobs stay until they are cancelled (`cis490-jobs cancel --removed`)"
+    lines = [file + line]
+    if answer.get("cancelled"):
+        lines.append(cancelled_line(answer["cancelled"]))
+    for edit in edits:
+        since = f", {ago(edit['since'], now)}" if edit.get("since") else ""
+        lines.append(f"  {sentence(edit)}{since}")
+    if len(edits) >= LISTED_MAX:
+        lines.append(f"  … these are the first {LISTED_MAX}")
+    lines += [f"note: {one_line(note, 600)}" for note in answer.get("notes") or []]
+    return "\n".join(printable(each) for each in lines)
+
+
+def cancelled_line(count: object) -> str:
+    """Nobody trains these, although the plan names them."""
+    known = int(number(count) or 0)
+    verb = "is" if known == 1 else "are"
+    pronoun = "it" if known == 1 else "them"
+    return f"{counted(known, 'jobs')} of the plan {verb} cancelled: requeue {pronoun}"

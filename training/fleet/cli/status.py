@@ -1,0 +1,173 @@
+"""``cis490-jobs status``: the whole fleet on one screen. Pure: values in, a shape or a renderable out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from training.fleet.cli.render import (
+    STATUSES,
+    Json,
+    ago,
+    cancelled_line,
+    cell,
+    eta,
+    held,
+    left,
+    not_shown,
+    number,
+    progress,
+    state,
+    table,
+)
+from training.printable import counted, one_line
+
+_PENDING_SHOWN = 40
+_NAMED_SHOWN = 40
+_NAME_SHOWN = 60  # characters
+_NAMES_IN_GROUP = 4
+
+
+def status_data(views: Iterable[Json], counts: Json, now: float | None, *, whole: bool) -> Json:
+    """The shape behind ``status``, for people and for ``--json``."""
+    jobs = list(views)
+    failed = [view for view in jobs if view.get("status") == "failed"]
+    cancelled = [
+        view for view in jobs if view.get("status") == "cancelled" and view.get("in_manifest", True)
+    ]
+    kept = [view for view in jobs if view.get("status") == "pending" and view.get("held_by")]
+    stuck = [view for view in jobs if view.get("status") == "pending" and view.get("obstacle")]
+    return {
+        "counts": dict(counts),
+        "jobs": jobs,
+        "failed": [_entry(view, "error", "ended_by") for view in failed],
+        "cancelled_in_plan": [_entry(view, "ended_by", "finished_at") for view in cancelled],
+        "held": [_entry(view, "held_by", "held_at") for view in kept],
+        "cannot_run": [_entry(view, "obstacle") for view in stuck],
+        "notes": [_entry(view, "note") for view in jobs if view.get("note")],
+        "complete": whole,  # false: the queue is long, and only a part of it is listed here
+        "now": now,
+    }
+
+
+def _entry(view: Json, *keys: str) -> dict[str, Any]:
+    return {key: view.get(key) for key in ("name", "job_id", *keys)}
+
+
+def render_status(data: Json, health: Json) -> RenderableType:
+    parts: list[RenderableType] = [_counts(data["counts"])]
+    if health.get("detail"):
+        parts.append(cell(health["detail"], "bold yellow"))
+    parts += [Text(), _status_table(data)] if data["jobs"] else []
+    out = health.get("quarantined")
+    if isinstance(out, Mapping):
+        idle = [{"name": host, "reason": out[host]} for host in sorted(out)]
+        parts += _named("Hosts that get no jobs", idle, "reason", "bold yellow")
+    for key, title in (
+        ("refused", "Workers that are refused"),
+        ("missing_datasets", "Data sets that are not here"),
+        ("never_asked", "Hosts of the plan that never asked for work"),
+    ):
+        told = data.get(key) or {}
+        named = [{"name": name, "reason": told[name]} for name in sorted(told)]
+        parts += _named(title, named, "reason", "bold yellow")
+    if not data["complete"]:
+        parts.append(Text("The queue is long: see all of it with `cis490-jobs list`.", "dim"))
+    parts += _named("Failed", data["failed"], "error", "bold red")
+    parts += _cancelled(data["cancelled_in_plan"], data["now"])
+    told = [{"name": each["name"], "held": held(each, data["now"])} for each in data["held"]]
+    parts += _named(
+        "Held until `cis490-jobs unhold`", _grouped(told, "held"), "held", "bold yellow"
+    )
+    parts += _named(
+        "Cannot run anywhere", _grouped(data["cannot_run"], "obstacle"), "obstacle", "bold yellow"
+    )
+    parts += [
+        cell(sentence, "bold yellow", chars_max=1000)
+        for sentence in [*(data.get("unlike") or []), *(data.get("plan_notes") or [])]
+    ]
+    parts += _named("Worth knowing", _grouped(data["notes"], "note"), "note", "bold yellow")
+    return Group(*parts)
+
+
+def _cancelled(entries: Sequence[Json], now: object) -> list[RenderableType]:
+    """Jobs that the plan names and nobody trains."""
+    if not entries:
+        return []
+    told = [
+        {
+            "name": each.get("name"),
+            "why": f"{each.get('ended_by')}, {ago(each.get('finished_at'), now)}",
+        }
+        for each in entries
+    ]
+    line = cancelled_line(len(entries))
+    return _named(line[0].upper() + line[1:], told, "why", "bold yellow")
+
+
+def _grouped(entries: Sequence[Json], key: str) -> list[Json]:
+    """Jobs with the same word under ``key`` in one line, however many they are."""
+    groups: dict[str, list[str]] = {}
+    for entry in entries:
+        name = one_line(entry.get("name"), _NAME_SHOWN)
+        groups.setdefault(str(entry.get(key)), []).append(name)
+    return [{"name": _names(names), key: said} for said, names in groups.items()]
+
+
+def _names(names: Sequence[str]) -> str:
+    few = ", ".join(names[:_NAMES_IN_GROUP])
+    more = len(names) - _NAMES_IN_GROUP
+    return f"{few} and {more} more" if more > 0 else few
+
+
+def _counts(counts: Json) -> Text:
+    total = sum(int(number(n) or 0) for n in counts.values())
+    said = [f"{int(number(counts.get(s)) or 0)} {s}" for s in STATUSES if counts.get(s)]
+    return Text(
+        f"{counted(total, 'jobs')}: {', '.join(said)}" if said else "no jobs yet", style="bold"
+    )
+
+
+def _status_table(data: Json) -> RenderableType:
+    made = table("JOB", "STATE", "HOST", "PROGRESS", "ETA", "SINCE", right=("ETA",))
+    order = {status: place for place, status in enumerate(STATUSES)}
+    current = [view for view in data["jobs"] if not left(view)]
+    jobs = sorted(current, key=lambda v: order.get(str(v.get("status")), len(order)))
+    pending = 0
+    for view in jobs:
+        waits = view.get("status") == "pending"
+        pending += waits
+        if waits and pending > _PENDING_SHOWN:
+            continue
+        since = view.get("finished_at") or view.get("claimed_at") or view.get("created_at")
+        made.add_row(
+            cell(view.get("name"), chars_max=60),
+            state(view),
+            cell(view.get("host")),
+            cell(progress(view)),
+            cell(eta(view, data["now"])),
+            cell(ago(view.get("created_at") if waits else since, data["now"])),
+        )
+    lines = []
+    if pending > _PENDING_SHOWN:
+        lines.append(f"… and {pending - _PENDING_SHOWN} more pending")
+    if hidden := len(data["jobs"]) - len(current):
+        lines.append(not_shown(hidden))
+    return Group(made, *(Text(line, "dim") for line in lines))
+
+
+def _named(title: str, entries: Sequence[Json], key: str, style: str) -> list[RenderableType]:
+    if not entries:
+        return []
+    lines: list[RenderableType] = [Text(), Text(title, style)]
+    for entry in entries[:_NAMED_SHOWN]:
+        reason = one_line(entry.get(key) or "no reason was given", 400)
+        lines.append(Text(f"  {one_line(entry.get('name'), _NAMES_IN_GROUP * 64)}: {reason}"))
+        if entry.get("ended_by"):
+            lines.append(Text(f"    {one_line(entry['ended_by'], 400)}", "dim"))
+    if len(entries) > _NAMED_SHOWN:
+        lines.append(Text(f"  … and {len(entries) - _NAMED_SHOWN} more", "dim"))
+    return lines

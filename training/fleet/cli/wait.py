@@ -1,0 +1,68 @@
+"""``cis490-jobs wait``: return when jobs are over, with an exit code that says how."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from training.fleet.cli.context import DONE, World
+from training.fleet.cli.render import Json
+from training.fleet.client.client import FleetClient, Unavailable, Unreachable
+from training.printable import printable
+
+_LOOK_S = 5.0
+_EACH_MAX = 20  # jobs that are asked for one by one
+FAILED, CANCELLED = 3, 4  # exit codes, beside those of every command
+OVER = ("completed", "failed", "cancelled")
+
+
+def outcome(statuses: Iterable[str]) -> int:
+    """The exit code for jobs that are over: their worst end."""
+    seen = set(statuses)
+    return FAILED if "failed" in seen else CANCELLED if "cancelled" in seen else DONE
+
+
+def wait(world: World, client: FleetClient, refs: Sequence[str], *, quiet: bool) -> list[Json]:
+    """Look again and again until every job is over; without ``refs``, every job of the plan. Returns them.
+
+    A job is looked up by its name once, and then by its id. A receiver that does not answer is waited for.
+    """
+    views = [client.job(ref)["job"] for ref in dict.fromkeys(refs)]
+    if not refs:
+        views = [view for view in client.all_jobs() if view["in_manifest"]]
+    left = dict.fromkeys(view["job_id"] for view in views)
+    over: list[Json] = []
+    told: set[str] = set()
+    while True:
+        for view in views:
+            if view["status"] in OVER and view["job_id"] in left:
+                del left[view["job_id"]]
+                over.append(view)
+                if not quiet:
+                    line = f"{printable(view['name'])} is {printable(view['status'])}"
+                    print(line, file=world.out, flush=True)
+            elif view.get("held_by") and view["status"] == "pending" and view["job_id"] not in told:
+                told.add(view["job_id"])
+                world.complain(f"{view['name']} is held by {view['held_by']}: unhold it")
+            elif view.get("obstacle") and view["job_id"] not in told:
+                told.add(view["job_id"])
+                world.complain(f"{view['name']} cannot run anywhere: {view['obstacle']}")
+        if not left:
+            return over
+        world.sleep(_LOOK_S)
+        views = _look(world, client, list(left), told)
+
+
+def _look(world: World, client: FleetClient, ids: Sequence[str], told: set[str]) -> list[Json]:
+    """Ask for the state of these jobs; None while the receiver does not answer, which is said once."""
+    try:
+        if len(ids) <= _EACH_MAX:
+            views = [client.job(job_id)["job"] for job_id in ids]
+        else:
+            views = [view for view in client.all_jobs() if view["job_id"] in ids]
+    except (Unreachable, Unavailable) as error:
+        if "" not in told:
+            world.complain(f"{error}; waiting for it")
+        told.add("")
+        return []
+    told.discard("")
+    return views

@@ -1,0 +1,243 @@
+"""The receiver's answers: errors, the one table of what may be tried again, and typed results.
+
+What a call raises::
+
+    ClientError
+    ├── Unreachable        nobody answered; the request may have had its effect     ┐ trying again can help, and is
+    │   ├── Stranger       somebody answered who is not the receiver, or not with the database that this is about
+    │   └── Damaged        what came is not what was promised                       │
+    ├── Unavailable        the receiver said "not now" (busy, starting, disk full)  ┘ safe: every request is repeatable
+    └── Refused            the receiver said no, and will say so again
+        ├── Superseded     the claim is no longer the live one: stop the trainer, drop the work
+        └── Cancelled      the operator cancelled the job: stop the trainer, drop the work
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import MISSING, asdict, dataclass, fields
+from enum import StrEnum
+from typing import Any, TypeVar
+
+from training.fleet.client.transport import Response
+from training.fleet.wire.constants import HEADER_PROBLEM, Slug
+
+T = TypeVar("T")
+
+
+class ClientError(Exception):
+    """A call did not do what was asked; the message is one sentence for people."""
+
+
+class Unreachable(ClientError):  # noqa: N818 - named for what happened, like the refusals
+    """Nobody answered, or the answer broke off."""
+
+
+class Stranger(Unreachable):
+    """Somebody answered who is not the receiver, or not with the database that granted what this is about."""
+
+
+class Damaged(Unreachable):
+    """The bytes that came are not those that were promised: something on the way, or on the receiver's disk."""
+
+
+class Answered(ClientError):  # noqa: N818
+    """The receiver answered, but not with what was asked for."""
+
+    def __init__(self, status: int, slug: str, detail: str, extra: Mapping[str, Any]) -> None:
+        super().__init__(detail)
+        self.status = status
+        self.slug = slug  # stable; see docs/protocol.md
+        self.detail = detail
+        self.extra = extra  # further members of the problem document
+        self.retry_after_s: float | None = extra.get("retry_after_s")
+
+
+class Unavailable(Answered):
+    """Not now; ``retry_after_s`` is the receiver's own word on when."""
+
+
+class Refused(Answered):
+    """No, and the same request would be refused again."""
+
+
+class Superseded(Refused):
+    """The claim is not the live one any more: stop the trainer and drop the work."""
+
+
+class Cancelled(Refused):
+    """The operator cancelled the job: stop the trainer and drop the work."""
+
+
+class Verdict(StrEnum):
+    """The meaning of an answer for the caller."""
+
+    OK = "ok"
+    RETRY = "retry"
+    FINAL = "final"
+    SUPERSEDED = "superseded"
+    CANCELLED = "cancelled"
+
+
+_RETRIED_4XX = frozenset({408, 425, 429})
+_ERRORS: Mapping[Verdict, type[Answered]] = {
+    Verdict.RETRY: Unavailable,
+    Verdict.FINAL: Refused,
+    Verdict.SUPERSEDED: Superseded,
+    Verdict.CANCELLED: Cancelled,
+}
+# Another receiver may say it by the status, under another name.
+_SLUGS = {Verdict.SUPERSEDED: Slug.LEASE_SUPERSEDED, Verdict.CANCELLED: Slug.JOB_CANCELLED}
+
+
+def verdict(status: int, slug: str) -> Verdict:
+    """The retry table. ``slug`` is the problem's type, empty when the answer had none."""
+    if 200 <= status < 300:
+        return Verdict.OK
+    if status >= 500 or status in _RETRIED_4XX:
+        return Verdict.RETRY
+    if status == 410 or slug == Slug.JOB_CANCELLED:
+        return Verdict.CANCELLED
+    if status == 409 and slug in (Slug.LEASE_SUPERSEDED, ""):
+        return Verdict.SUPERSEDED
+    return Verdict.FINAL
+
+
+def backoff_s(
+    failures: int, chance: float, *, base_s: float = 1.0, cap_s: float = 60.0, least_s: float = 0.0
+) -> float:
+    """Return the seconds to wait after so many failures: full jitter (``chance`` in [0, 1)), at least ``least_s``."""
+    ceiling = min(cap_s, base_s * 2.0 ** min(failures - 1, 32))
+    return least_s + chance * ceiling
+
+
+class _Record:
+    """Lets ``answer["job_id"]`` mean ``answer.job_id``, for callers that expect JSON."""
+
+    def __getitem__(self, key: str) -> Any:
+        try:
+            return getattr(self, key)
+        except AttributeError:
+            raise KeyError(key) from None
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)  # type: ignore[call-overload, no-any-return]
+
+
+@dataclass(frozen=True)
+class Grant(_Record):
+    """A job to train. The lease counts from the sending of the request that brought it."""
+
+    job_id: str
+    name: str
+    spec: dict[str, Any]
+    claim_id: str
+    attempt: int
+    lease_s: float
+    repeated: bool = False  # the answer to a request that had been answered before
+    database_id: str | None = None  # that granted it; None by a receiver of before there were ids
+    env: dict[str, str] | None = None  # the plan's variables for trainers on this host
+    echo: str | None = None  # to be brought back with the next claim of this session
+
+
+@dataclass(frozen=True)
+class NoWork(_Record):
+    """Nothing to do now, why, and after how long asking again can help (when that is known)."""
+
+    reason: str
+    retry_after_s: float | None = None
+    echo: str | None = None
+
+
+@dataclass(frozen=True)
+class Beat(_Record):
+    """The lease was renewed for ``lease_s`` from the sending on; ``action`` is ``continue``, ``stop`` or ``drain``."""
+
+    action: str
+    lease_s: float
+    log_next: int = 0  # number of the first output line that the receiver does not have
+    echo: str | None = None  # as in a grant
+
+
+@dataclass(frozen=True)
+class OutputKept(_Record):
+    """``log_next`` is the number of the first output line that the receiver does not have."""
+
+    log_next: int
+
+
+@dataclass(frozen=True)
+class Receipt(_Record):
+    """The job is completed by this artifact; the worker may delete its copy."""
+
+    job_id: str
+    status: str
+    artifact_id: str
+    attempt: int
+
+
+@dataclass(frozen=True)
+class Moved(_Record):
+    """The job's status after a call that moved it. Older receivers say no more than its id and that."""
+
+    job_id: str
+    status: str
+    name: str = ""
+    near: int = 0  # other jobs whose name or id begins with what was asked for
+    in_manifest: bool = True
+    held_by: str | None = None  # who keeps it from being granted; None: nobody
+    held_at: float | None = None
+
+
+@dataclass(frozen=True)
+class Fetched(_Record):
+    """A bundle that was fetched and verified."""
+
+    artifact_id: str
+    path: str
+    size: int  # bytes
+
+
+def typed(kind: type[T], answer: Mapping[str, Any]) -> T:
+    """Read an answer's known members; unknown ones are a newer receiver's and are left alone."""
+    wanted = fields(kind)  # type: ignore[arg-type]
+    missing = [
+        each.name
+        for each in wanted
+        if each.name not in answer and each.default is MISSING and each.default_factory is MISSING
+    ]
+    if missing:
+        raise Unreachable(
+            f"the receiver's answer lacks something ({', '.join(missing)}); is it another version, or another program?"
+        )
+    return kind(**{each.name: answer[each.name] for each in wanted if each.name in answer})
+
+
+def json_object(answer: Response) -> dict[str, Any]:
+    try:
+        value = json.loads(answer.body)
+    except (ValueError, RecursionError) as error:
+        raise Unreachable(f"the receiver's answer is not JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise Unreachable("the receiver's answer is not a JSON object")
+    return value
+
+
+def problem(answer: Response) -> Answered:
+    """The error that a problem document, or an answer without one, means."""
+    try:
+        found = json.loads(answer.body) if answer.body else {}
+    except (ValueError, RecursionError):
+        found = {}
+    if not isinstance(found, dict):
+        found = {}
+    slug = str(found.pop("type", "") or answer.headers.get(HEADER_PROBLEM.lower(), ""))
+    detail = str(found.pop("detail", "") or f"the receiver answered {answer.status} {slug}".strip())
+    extra = {key: value for key, value in found.items() if key not in ("title", "status")}
+    try:
+        extra["retry_after_s"] = max(0.0, min(300.0, float(answer.headers["retry-after"])))
+    except (KeyError, ValueError):
+        extra.pop("retry_after_s", None)
+    meant = verdict(answer.status, slug)
+    return _ERRORS[meant](answer.status, _SLUGS.get(meant, slug), detail, extra)

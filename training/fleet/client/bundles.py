@@ -1,0 +1,132 @@
+"""Bundles on their way to and from the receiver: an upload goes on where it stopped, a fetch is verified."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import BinaryIO
+
+from training.crashpoint import crashpoint
+from training.files import settle
+from training.fleet.client.answers import Damaged, Fetched, Refused, Unreachable, json_object
+from training.fleet.client.retry import Caller
+from training.fleet.wire.constants import HEADER_OFFSET, HEADER_SHA256, Slug
+
+SLOW_S = 300.0  # syncing and hashing gigabytes takes a small board minutes
+_CHUNK_BYTES = 1024 * 1024
+_UPLOADS_FROM_NOTHING = 3  # times an upload whose bytes arrived wrong is begun anew
+Progress = Callable[[int, int], object]  # bytes done, bytes in all
+
+
+class Upload:
+    """One bundle on its way: asks where to go on, sends the rest, remembers whether it got further."""
+
+    def __init__(
+        self,
+        caller: Caller,
+        path: str,
+        headers: Mapping[str, str],
+        file: Path,
+        progress: Progress | None,
+    ) -> None:
+        self._caller, self._path, self._headers = caller, path, headers
+        self._file, self._progress = file, progress
+        self._begun_anew = 0
+        self._offset = self._furthest = -1
+
+    def once(self) -> str:
+        send = self._caller.send
+        answer = send("HEAD", self._path, headers=self._headers)
+        try:
+            self._offset = int(answer.headers[HEADER_OFFSET.lower()])
+        except (KeyError, ValueError):
+            raise Unreachable("the receiver's answer does not say where to go on") from None
+        with self._file.open("rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            if self._offset > size:
+                self._offset = 0  # what the receiver has is not of this file
+            file.seek(self._offset)
+            headers = {
+                **self._headers,
+                HEADER_OFFSET: str(self._offset),
+                "Content-Length": str(size - self._offset),
+                "Content-Type": "application/zstd",
+            }
+            body = _Tail(file, self._offset, size, self._progress)
+            answer = send("PUT", self._path, body=body, headers=headers, timeout_s=SLOW_S)
+        return str(json_object(answer)["artifact_id"])
+
+    def advanced(self) -> bool:
+        """Return True when the receiver had more of it than ever before as the last try began."""
+        further = self._offset > self._furthest
+        self._furthest = max(self._furthest, self._offset)
+        return further
+
+    def may_begin_anew(self, refusal: Refused) -> bool:
+        """An offset that moved is asked for again; bytes that arrived wrong are sent once more from the first."""
+        self._begun_anew += 1
+        moved = refusal.slug in (Slug.OFFSET_MISMATCH, Slug.WRONG_DIGEST)
+        return moved and self._begun_anew < _UPLOADS_FROM_NOTHING
+
+
+class _Tail:
+    """The rest of a file, telling how far it has been read."""
+
+    def __init__(self, file: BinaryIO, done: int, size: int, progress: Progress | None) -> None:
+        self._file, self._done, self._size, self._progress = file, done, size, progress
+
+    def read(self, size: int = -1, /) -> bytes:
+        crashpoint("client.body")
+        piece = self._file.read(_CHUNK_BYTES if size < 0 else size)
+        self._done += len(piece)
+        if self._progress is not None:
+            self._progress(self._done, self._size)
+        return piece
+
+
+def fetch(caller: Caller, path: str, target: Path, progress: Progress | None) -> Fetched:
+    """Fetch a bundle to ``target``, which appears only when its SHA-256 is verified."""
+    unfinished = target.with_name(f".{target.name}.{os.getpid()}.part")
+    try:
+        return caller.again(lambda: _fetch_once(caller, path, target, unfinished, progress), None)
+    finally:
+        unfinished.unlink(missing_ok=True)
+
+
+def bundle_size(caller: Caller, path: str) -> int:
+    """Bytes of a bundle."""
+    return int(caller.send("HEAD", path).headers.get("content-length", 0))
+
+
+def _fetch_once(
+    caller: Caller, path: str, target: Path, unfinished: Path, progress: Progress | None
+) -> Fetched:
+    expected, digest, done = 0, hashlib.sha256(), 0
+    with contextlib.suppress(Refused):  # without a body HEAD cannot say why; GET does
+        expected = bundle_size(caller, path)
+    with unfinished.open("wb") as file:
+
+        def sink(piece: bytes) -> None:
+            nonlocal done
+            file.write(piece)
+            digest.update(piece)
+            done += len(piece)
+            if progress is not None:
+                progress(done, expected)
+
+        answer = caller.send("GET", path, timeout_s=SLOW_S, sink=sink)
+    if digest.hexdigest() != answer.headers.get(HEADER_SHA256.lower()):
+        raise Damaged(
+            f"the bundle arrived damaged ({done} bytes); if that stays so, the receiver's copy is: requeue the job"
+        )
+    settle(unfinished, target)
+    return Fetched(digest.hexdigest(), str(target), done)
+
+
+def file_sha256(path: Path) -> str:
+    """SHA-256 (hex) of a file, read in pieces."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,0 +1,562 @@
+"""Typed calls to the receiver, over the standard library only, with one table of what may be tried again.
+
+The simple form remembers what it must: ``claim`` keeps the claim's id, heartbeats number themselves, an upload asks
+first how much is there and goes on from it::
+
+    client = FleetClient("http://10.100.0.1:8445", host_id="office-print")
+    grant = client.claim(capability)
+    client.heartbeat(grant.job_id)
+    artifact_id = client.upload_artifact(grant.job_id, "gbt_oracle-….tar.zst")
+    client.complete(grant.job_id, artifact_id=artifact_id)
+
+Transport, chance and sleep are injected. Safe to call from several threads.
+
+An answer about a claim counts only when it comes from the database that granted it: the client remembers that of its
+own claims, and is told of others' with ``client.about(database_id)``.
+
+What a call raises is drawn at the top of :mod:`training.fleet.client.answers`: Unreachable, Unavailable, Refused,
+Superseded, Cancelled, all of them ClientError. A file that cannot be read or written is the OSError it is.
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+import random
+import ssl
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, urlencode
+
+from training import strict_json
+from training.fleet.client.address import Address
+from training.fleet.client.answers import (
+    Answered,
+    Beat,
+    Cancelled,
+    ClientError,
+    Damaged,
+    Fetched,
+    Grant,
+    Moved,
+    NoWork,
+    OutputKept,
+    Receipt,
+    Refused,
+    Stranger,
+    Superseded,
+    Unavailable,
+    Unreachable,
+    Verdict,
+    backoff_s,
+    json_object,
+    typed,
+    verdict,
+)
+from training.fleet.client.bundles import SLOW_S, Progress, Upload, fetch, file_sha256
+from training.fleet.client.datasets import DatasetCalls
+from training.fleet.client.retry import Caller
+from training.fleet.client.strangers import shown_by
+from training.fleet.client.transport import HttpTransport, Transport
+from training.fleet.wire.constants import (
+    HEADER_BY_HAND,
+    HEADER_CLAIM_ID,
+    HEADER_HOST_ID,
+    HEADER_OPERATOR_TOKEN,
+    HEADER_SHA256,
+    Slug,
+)
+
+__all__ = [
+    "Answered",
+    "Beat",
+    "Cancelled",
+    "ClientError",
+    "Damaged",
+    "Fetched",
+    "FleetClient",
+    "Grant",
+    "Moved",
+    "NoWork",
+    "OutputKept",
+    "Receipt",
+    "Refused",
+    "Stranger",
+    "Superseded",
+    "Unavailable",
+    "Unreachable",
+    "Verdict",
+    "backoff_s",
+    "file_sha256",
+    "verdict",
+]
+
+
+class FleetClient:
+    """Calls to one receiver. ``tries`` bounds how often a call is sent (None: for ever); each call may say otherwise.
+
+    Worker calls name the claim by ``claim_id``; without it the one of the job's last ``claim`` is used.
+    """
+
+    def __init__(
+        self,
+        base_url: str,
+        host_id: str | None = None,
+        *,
+        operator_token: str | None = None,
+        transport: Transport | None = None,
+        tls: ssl.SSLContext | None = None,
+        tries: int | None = 3,
+        timeout_s: float = 30.0,
+        answer_s: float | None = None,
+        chance: Callable[[], float] = random.random,
+        sleep: Callable[[float], object] = time.sleep,
+    ) -> None:
+        self.base_url = base_url
+        self.host_id = host_id
+        self._close: Callable[[], None] = lambda: None
+        if transport is None:
+            transport = http = HttpTransport(base_url, tls=tls, answer_s=answer_s)
+            self._close = http.close
+            if operator_token and not Address.of(base_url).private:
+                raise ValueError(
+                    f"the operator's token would travel unencrypted to {base_url}; use the receiver's https address, "
+                    "or a tunnel to 127.0.0.1"
+                )
+        token = {} if not operator_token else {HEADER_OPERATOR_TOKEN: _token(operator_token)}
+        self._caller = Caller(
+            transport,
+            base_url=base_url,
+            headers=token,
+            tries=tries,
+            timeout_s=timeout_s,
+            chance=chance,
+            sleep=sleep,
+        )
+        self._lock = threading.Lock()
+        self._claims: dict[str, str] = {}  # job → claim
+        self._granted_by: dict[str, str | None] = {}  # job → database
+        self._seq: dict[str, int] = {}  # claim → number of its last heartbeat
+        self._log_next: dict[str, int] = {}  # claim → number of its next output line
+
+    def close(self) -> None:
+        """Close the idle connections; the client stays usable."""
+        self._close()
+
+    def about(self, database_id: str | None) -> FleetClient:
+        """The same client for calls about what this database granted: no other answer counts."""
+        new = copy.copy(self)
+        new._caller = self._caller.about(database_id)  # noqa: SLF001 - one of the same class
+        return new
+
+    # -- workers ------------------------------------------------------------------------------------------------
+
+    def claim(self, capability: Mapping[str, Any], **how: Any) -> Grant | None:
+        """Ask for a job: a grant, or None. Takes what :meth:`ask` takes, which also says why there is none."""
+        answer = self.ask(capability, **how)
+        return answer if isinstance(answer, Grant) else None
+
+    def ask(
+        self,
+        capability: Mapping[str, Any],
+        *,
+        wait_s: float = 0.0,
+        request_id: str | None = None,
+        instance_id: str | None = None,
+        session_id: str | None = None,
+        slot: int = 0,
+        trainer_digests: Mapping[str, str] | None = None,
+        crashed_claims: Sequence[str] = (),
+        echo: str | None = None,
+        set_aside: Sequence[Mapping[str, Any]] = (),
+        tries: int | None = None,
+    ) -> Grant | NoWork:
+        """Ask for a job; the receiver may take up to ``wait_s`` (30 at most) to find one.
+
+        ``request_id`` makes the request repeatable: after a lost answer the same id gets the same grant. Without
+        one, this call makes one for its own repetitions. ``crashed_claims`` are those that a session held which
+        ended without a word, ``set_aside`` the finished work that lies here; ``echo`` is that of the last answer to
+        this session, empty before the first.
+        """
+        body = {
+            "host_id": self.host_id,
+            "capability": dict(capability),
+            "instance_id": instance_id,
+            "session_id": session_id,
+            "slot": slot,
+            "request_id": request_id or os.urandom(16).hex(),
+            "wait_s": wait_s,
+            "trainer_digests": dict(trainer_digests or {}),
+            "crashed_claims": list(crashed_claims),
+            "echo": echo,
+            "set_aside": list(set_aside),
+        }
+        content, timeout_s = strict_json.dumps(body), self._caller.timeout_s + wait_s
+        came = self._caller.again(
+            lambda: self._caller.send("POST", "/v1/job/claim", body=content, timeout_s=timeout_s),
+            tries,
+        )
+        answer = json_object(came)
+        if answer.get("job_id") is None:
+            reason = str(answer.get("reason") or "no job")
+            return NoWork(reason, answer.get("retry_after_s"), answer.get("echo"))
+        grant = typed(Grant, {**answer, "database_id": shown_by(came)})
+        with self._lock:
+            self._claims[grant.job_id] = grant.claim_id
+            self._granted_by[grant.job_id] = grant.database_id
+        return grant
+
+    def heartbeat(
+        self,
+        job_id: str,
+        *,
+        claim_id: str | None = None,
+        seq: int | None = None,
+        progress: Mapping[str, Any] | None = None,
+        lines: Sequence[str] = (),
+        first_line: int | None = None,
+        session_id: str | None = None,
+        echo: str | None = None,
+        tries: int | None = None,
+    ) -> Beat:
+        """Renew the lease; report progress and output. Lines are numbered from ``first_line``, else go on."""
+        claim = self._claim_of(job_id, claim_id)
+        key = claim or job_id
+        with self._lock:
+            if seq is None:
+                seq = self._seq[key] = self._seq.get(key, 0) + 1
+            first = self._log_next.get(key, 0) if first_line is None else first_line
+        body = {
+            **self._who(claim),
+            "session_id": session_id,
+            "echo": echo,
+            "seq": seq,
+            "progress": None if progress is None else dict(progress),
+            "log": _log(lines, first),
+        }
+        caller = self._about(job_id)
+        beat = typed(Beat, self._post(_job(job_id, "heartbeat"), body, tries=tries, caller=caller))
+        with self._lock:
+            self._log_next[key] = beat.log_next
+        return beat
+
+    def fail(
+        self,
+        job_id: str,
+        *,
+        error: str,
+        reason: str = "trainer_failed",
+        claim_id: str | None = None,
+        exit_code: int | None = None,
+        out_of_memory: str | None = None,
+        record: Mapping[str, Any] | None = None,
+        seq: int = 0,
+        progress: Mapping[str, Any] | None = None,
+        lines: Sequence[str] = (),
+        first_line: int = 0,
+        tries: int | None = None,
+    ) -> Moved:
+        """End the attempt without an artifact, or hand the job back (``reason="worker_shutdown"``).
+
+        ``out_of_memory`` is ``ram`` or ``vram``, when that ended it; progress counts as a heartbeat's.
+        """
+        body = {
+            **self._who(self._claim_of(job_id, claim_id)),
+            "error": error,
+            "reason": reason,
+            "exit_code": exit_code,
+            "out_of_memory": out_of_memory,
+            "record": None if record is None else dict(record),
+            "seq": seq,
+            "progress": None if progress is None else dict(progress),
+            "log": _log(lines, first_line),
+        }
+        caller = self._about(job_id)
+        moved = typed(Moved, self._post(_job(job_id, "fail"), body, tries=tries, caller=caller))
+        self._forget(job_id)
+        return moved
+
+    def complete(
+        self,
+        job_id: str,
+        *,
+        artifact_id: str,
+        claim_id: str | None = None,
+        spec_hash: str | None = None,
+        record: Mapping[str, Any] | None = None,
+        seq: int = 0,
+        progress: Mapping[str, Any] | None = None,
+        lines: Sequence[str] = (),
+        first_line: int = 0,
+        tries: int | None = None,
+    ) -> Receipt:
+        """Complete the job by an artifact uploaded before; the receiver re-hashes it first."""
+        body = {
+            **self._who(self._claim_of(job_id, claim_id)),
+            "artifact_id": artifact_id,
+            "spec_hash": spec_hash,
+            "record": None if record is None else dict(record),
+            "seq": seq,
+            "progress": None if progress is None else dict(progress),
+            "log": _log(lines, first_line),
+        }
+        caller = self._about(job_id)
+        receipt = typed(
+            Receipt,
+            self._post(
+                _job(job_id, "complete"), body, timeout_s=SLOW_S, tries=tries, caller=caller
+            ),
+        )
+        self._forget(job_id)
+        return receipt
+
+    def output(
+        self,
+        job_id: str,
+        *,
+        claim_id: str,
+        lines: Sequence[str] = (),
+        first_line: int = 0,
+        tries: int | None = None,
+    ) -> OutputKept:
+        """Bring what an attempt printed, also when it is over; without lines, ask which the receiver lacks."""
+        body = {**self._who(claim_id), "log": _log(lines, first_line)}
+        caller = self._about(job_id)
+        return typed(OutputKept, self._post(_job(job_id, "log"), body, tries=tries, caller=caller))
+
+    def upload_artifact(
+        self,
+        job_id: str,
+        path: str | os.PathLike[str],
+        *,
+        claim_id: str | None = None,
+        sha256: str | None = None,
+        progress: Progress | None = None,
+        tries: int | None = None,
+    ) -> str:
+        """Upload a bundle, going on from what the receiver has of it; returns its artifact id.
+
+        ``progress`` is called with the bytes done and the size. Every try that gets further counts as the first.
+        """
+        file = Path(path)
+        sha256 = sha256 or file_sha256(file)
+        named = {HEADER_CLAIM_ID: self._claim_of(job_id, claim_id), HEADER_HOST_ID: self.host_id}
+        headers = {name: value for name, value in named.items() if value is not None}
+        headers[HEADER_SHA256] = sha256
+        caller = self._about(job_id)
+        upload = Upload(caller, _model(job_id), headers, file, progress)
+        while True:
+            try:
+                return caller.again(upload.once, tries, upload.advanced)
+            except Refused as refusal:
+                if not upload.may_begin_anew(refusal):
+                    raise
+
+    def deliver(
+        self,
+        job_id: str,
+        path: str | os.PathLike[str],
+        *,
+        claim_id: str,
+        spec_hash: str,
+        sha256: str,
+        record: Mapping[str, Any] | None = None,
+    ) -> Receipt:
+        """Bring finished work that had been set aside, for a job that waits; its bytes only if they are wanted."""
+        body = {
+            **self._who(claim_id),
+            "artifact_id": sha256,
+            "spec_hash": spec_hash,
+            "record": None if record is None else dict(record),
+        }
+
+        def ask() -> Receipt:
+            return typed(Receipt, self._post(_job(job_id, "deliver"), body, timeout_s=SLOW_S))
+
+        try:
+            return ask()
+        except Refused as refusal:
+            if refusal.slug != Slug.NO_ARTIFACT:
+                raise
+        headers = {
+            HEADER_CLAIM_ID: claim_id,
+            HEADER_HOST_ID: self.host_id or "",
+            HEADER_SHA256: sha256,
+            HEADER_BY_HAND: "1",
+        }
+        upload = Upload(self._caller, _model(job_id), headers, Path(path), None)
+        self._caller.again(upload.once, None, upload.advanced)
+        return ask()
+
+    @property
+    def datasets(self) -> DatasetCalls:
+        """The calls about data sets, over the same connections."""
+        return DatasetCalls(self._caller)
+
+    # -- operator and onlookers ---------------------------------------------------------------------------------
+    # These answer with the JSON objects of docs/protocol.md as they are; REF is a job's name, id or unique prefix.
+
+    def jobs(
+        self, *, status: str | None = None, after: int = 0, limit: int = 1000
+    ) -> dict[str, Any]:
+        """One page of jobs (``JobsReply``); ``next_after`` leads to the next."""
+        query = {"status": status, "after": after, "limit": limit}
+        return self._get("/v1/jobs", query)
+
+    def all_jobs(self, *, status: str | None = None) -> Iterator[dict[str, Any]]:
+        """Every job (``JobView``), page by page."""
+        after: int | None = 0
+        while after is not None:
+            page = self.jobs(status=status, after=after)
+            yield from page["jobs"]
+            after = page["next_after"]
+
+    def job(self, ref: str) -> dict[str, Any]:
+        """One job with its attempts and events (``JobDetail``)."""
+        return self._get(_job(ref))
+
+    def explain(self, ref: str) -> dict[str, Any]:
+        """Explain, host by host, why the job does or does not run (``ExplainReply``)."""
+        return self._get(_job(ref, "explain"))
+
+    def log(self, ref: str, *, attempt: int | None = None, after: int = 0) -> dict[str, Any]:
+        """Output lines of an attempt from line ``after`` on (``LogReply``); ``next`` leads on."""
+        return self._get(_job(ref, "log"), {"attempt": attempt, "after": after})
+
+    def workers(self) -> dict[str, Any]:
+        """Every host that ever asked (``WorkersReply``), of all pages."""
+        answer = self._get("/v1/workers")
+        while after := answer.get("next_after"):
+            page = self._get("/v1/workers", {"after": after})
+            answer = {**page, "workers": answer["workers"] + page["workers"]}
+        return answer
+
+    def health(self) -> dict[str, Any]:
+        """The receiver's own state (``HealthReply``)."""
+        return self._get("/v1/health")
+
+    def cancel(self, ref: str, *, as_removed: bool = False) -> Moved:
+        """Cancel a job for good; its trainer stops at its worker's next heartbeat. Needs the token.
+
+        ``as_removed``: only because the plan no longer names it; it waits again when a plan does. Refused if one does.
+        """
+        removed = "?removed=true" if as_removed else ""
+        return typed(Moved, self._post(_job(ref, "cancel") + removed, None))
+
+    def requeue(self, ref: str) -> Moved:
+        """Have a job trained again, from whatever state. Needs the token."""
+        return typed(Moved, self._post(_job(ref, "requeue"), None))
+
+    def hold(self, ref: str) -> Moved:
+        """Keep a job from being granted until :meth:`unhold`; what runs goes on. Needs the token."""
+        return typed(Moved, self._post(_job(ref, "hold"), None))
+
+    def unhold(self, ref: str) -> Moved:
+        """Let a job be granted again. Needs the token."""
+        return typed(Moved, self._post(_job(ref, "unhold"), None))
+
+    def release(self, host: str) -> dict[str, Any]:
+        """Give a host work again that was taken out (``ReleaseReply``). Needs the token."""
+        return self._post(f"/v1/workers/{_segment(host)}/release", None)
+
+    def reload(self) -> dict[str, Any]:
+        """Read the manifest again (``ReloadReply``); a bad one changes nothing. Needs the token.
+
+        The receiver may ask each of the plan's own trainers for a minute.
+        """
+        return self._post("/v1/manifest/reload", None, timeout_s=SLOW_S)
+
+    def get_model(
+        self,
+        ref: str,
+        path: str | os.PathLike[str],
+        *,
+        attempt: int | None = None,
+        progress: Progress | None = None,
+    ) -> Fetched:
+        """Fetch a completed job's bundle to ``path``, which appears only when its SHA-256 is verified.
+
+        ``attempt``: what that one left, also when the job was requeued since.
+        """
+        of = "" if attempt is None else f"?attempt={attempt}"
+        return fetch(self._caller, _model(ref) + of, Path(path), progress)
+
+    def get_json(self, path: str) -> dict[str, Any]:
+        """Any address's answer as it is."""
+        return self._get(path)
+
+    def post_json(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        """The same, with a body."""
+        return self._post(path, body)
+
+    # -- inside -------------------------------------------------------------------------------------------------
+
+    def _who(self, claim_id: str | None) -> dict[str, Any]:
+        return {"host_id": self.host_id, "claim_id": claim_id}
+
+    def _claim_of(self, job_id: str, claim_id: str | None) -> str | None:
+        with self._lock:
+            return claim_id or self._claims.get(job_id)
+
+    def _about(self, job_id: str) -> Caller:
+        with self._lock:
+            return self._caller.about(self._caller.granted_by or self._granted_by.get(job_id))
+
+    def _forget(self, job_id: str) -> None:
+        with self._lock:
+            claim = self._claims.pop(job_id, job_id)
+            self._granted_by.pop(job_id, None)
+            self._seq.pop(claim, None)
+            self._log_next.pop(claim, None)
+
+    def _get(self, path: str, query: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        given = {key: value for key, value in (query or {}).items() if value is not None}
+        address = f"{path}?{urlencode(given)}" if given else path
+        return json_object(self._caller.again(lambda: self._caller.send("GET", address), None))
+
+    def _post(
+        self,
+        path: str,
+        body: Mapping[str, Any] | None,
+        *,
+        timeout_s: float | None = None,
+        tries: int | None = None,
+        caller: Caller | None = None,
+    ) -> dict[str, Any]:
+        content, by = b"" if body is None else strict_json.dumps(body), caller or self._caller
+        return json_object(
+            by.again(lambda: by.send("POST", path, body=content, timeout_s=timeout_s), tries)
+        )
+
+
+def _job(ref: str, verb: str = "") -> str:
+    return f"/v1/job/{_segment(ref)}" + (f"/{verb}" if verb else "")
+
+
+def _model(ref: str) -> str:
+    return f"/v1/model/{_segment(ref)}"
+
+
+def _segment(ref: str) -> str:
+    """One segment of an address. Bytes on a command line that are no text name nothing, and become question marks.
+
+    Dots alone mean another address to some proxies.
+    """
+    plain = quote(ref, safe="", errors="replace")
+    return plain.replace(".", "%2E") if ref in (".", "..") else plain
+
+
+def _log(lines: Sequence[str], first: int) -> dict[str, Any] | None:
+    return {"first": first, "lines": list(lines)} if lines else None
+
+
+def _token(token: str) -> str:
+    """The token as a header may carry it: its UTF-8 bytes, each as one character."""
+    if not token.strip().isprintable():
+        raise ValueError(
+            "the operator token has a line break or a control character in it; set it anew"
+        )
+    return token.strip().encode().decode("latin-1")

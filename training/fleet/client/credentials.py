@@ -1,0 +1,154 @@
+"""A client's side of TLS: its folder of key, certificate and authority, and the connections it makes with them.
+
+``ca.pem`` is the receiver's authority, ``client.pem`` this machine's key with its certificate (one file, so that both
+change at once) and ``identity.json`` says what that is. A folder with ``ca.pem`` alone, as on the receiver's host,
+makes connections that verify the receiver and show no certificate.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import ssl
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from training import strict_json
+from training.files import write_private
+from training.fleet.wire.identity import Role
+
+_CLOCK_BACK_S = 3600.0  # a clock that is put right by less means nothing
+
+
+class CredentialsError(Exception):
+    """The folder cannot be used. The text is one sentence."""
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """The certificate in the folder; ``valid_s`` counts from ``received_at``, by this machine's wall clock."""
+
+    role: Role
+    name: str
+    receiver_url: str
+    received_at: float
+    valid_s: float
+
+    def due(self, now: float) -> bool:
+        """Return True when two thirds of its life are over (or the clock went back behind its beginning)."""
+        return not -_CLOCK_BACK_S < now - self.received_at < self.valid_s * 2 / 3
+
+
+class Credentials:
+    """The folder. Contexts made from it follow a renewal at their next connection, after :meth:`reload`."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._contexts: list[ssl.SSLContext] = []
+
+    @property
+    def present(self) -> bool:
+        with contextlib.suppress(OSError):
+            return (self.folder / "ca.pem").exists()
+        return False
+
+    def identity(self) -> Identity | None:
+        """None when there is only the authority's certificate."""
+        try:
+            known = strict_json.loads((self.folder / "identity.json").read_bytes())
+            return Identity(
+                Role(known["role"]),
+                str(known["name"]),
+                str(known["receiver_url"]),
+                float(known["received_at"]),
+                float(known["valid_s"]),
+            )
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, KeyError, TypeError):
+            raise CredentialsError(
+                f"{self.folder / 'identity.json'} is damaged; enroll this machine anew"
+            ) from None
+
+    def context(self) -> ssl.SSLContext:
+        """Verifies the receiver by its own authority and nobody else's; TLS 1.3 only. Raises CredentialsError."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.minimum_version = ssl.TLSVersion.TLSv1_3
+        try:
+            context.load_verify_locations(self.folder / "ca.pem")
+            self._load_own(context)
+        except (OSError, ValueError) as error:
+            why = getattr(error, "strerror", None) or error
+            raise CredentialsError(
+                f"the certificates in {self.folder} cannot be used ({why}); enroll this machine anew"
+            ) from None
+        self._contexts.append(context)
+        return context
+
+    def reload(self) -> None:
+        """Use what lies in the folder now for further connections. Raises OSError."""
+        for context in self._contexts:
+            self._load_own(context)
+
+    def _load_own(self, context: ssl.SSLContext) -> None:
+        if (self.folder / "client.pem").exists():
+            context.load_cert_chain(self.folder / "client.pem")
+
+    def authority(self) -> str:
+        """The receiver's authority (PEM). Raises OSError."""
+        return (self.folder / "ca.pem").read_text("ascii", "replace")
+
+    def store(
+        self,
+        answer: Mapping[str, Any],
+        key: bytes,
+        receiver_url: str,
+        now: float,
+        authority: str | None = None,
+    ) -> None:
+        """Keep what a join or a renewal brought. The authority comes from whoever has proven it; else it stays."""
+        identity = {
+            "role": str(answer["role"]),
+            "name": str(answer["name"]),
+            "receiver_url": receiver_url,
+            "received_at": now,
+            "valid_s": float(answer["valid_s"]),
+        }
+        self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        if authority is not None:
+            write_private(self.folder / "ca.pem", authority.encode())
+        write_private(self.folder / "client.pem", key + str(answer["certificate"]).encode())
+        write_private(self.folder / "identity.json", json.dumps(identity).encode())
+
+
+def pinned(ca_pem: str) -> ssl.SSLContext:
+    """Verifies by this authority alone and shows no certificate: for one who is only about to join."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    context.load_verify_locations(cadata=ca_pem)
+    return context
+
+
+def new_request(name: str) -> tuple[bytes, str]:
+    """A new private key (PEM) and the request for its certificate (PEM). The key never leaves this machine."""
+    try:
+        from cryptography import x509
+        from cryptography.hazmat.primitives import hashes
+        from cryptography.hazmat.primitives.asymmetric import ec
+        from cryptography.hazmat.primitives.serialization import (
+            Encoding,
+            NoEncryption,
+            PrivateFormat,
+        )
+    except ImportError:
+        raise CredentialsError(
+            "certificates need the package cryptography; install cis490-training-fleet[worker]"
+        ) from None
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
+    request = x509.CertificateSigningRequestBuilder().subject_name(subject)
+    pem = request.sign(key, hashes.SHA256()).public_bytes(Encoding.PEM)
+    private = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    return private, pem.decode()

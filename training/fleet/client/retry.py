@@ -1,0 +1,89 @@
+"""One call over a transport: sent, judged by the retry table, and sent again while that can help."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping
+from typing import TypeVar
+
+from training.fleet.client import strangers
+from training.fleet.client.answers import Stranger, Unavailable, Unreachable, backoff_s, problem
+from training.fleet.client.transport import Readable, Response, Transport, TransportError
+
+T = TypeVar("T")
+
+
+class Caller:
+    """Sends requests to one receiver. ``tries`` bounds how often (None: for ever); each call may say otherwise."""
+
+    def __init__(
+        self,
+        transport: Transport,
+        *,
+        base_url: str,
+        headers: Mapping[str, str],
+        tries: int | None,
+        timeout_s: float,
+        chance: Callable[[], float],
+        sleep: Callable[[float], object],
+    ) -> None:
+        self._transport = transport
+        self._base_url = base_url
+        self._headers = headers
+        self._tries = tries
+        self._chance = chance
+        self._sleep = sleep
+        self.timeout_s = timeout_s
+        self.granted_by: str | None = None
+
+    def about(self, granted_by: str | None) -> Caller:
+        """For calls about what this database granted: no other one's answer counts, nor anybody else's."""
+        new = copy.copy(self)
+        new.granted_by = granted_by
+        return new
+
+    def again(
+        self,
+        call: Callable[[], T],
+        tries: int | None,
+        advanced: Callable[[], bool] = lambda: False,
+    ) -> T:
+        """Make the call until it succeeds, is refused for good, or ``tries`` are used up."""
+        most = self._tries if tries is None else tries
+        failures = 0
+        while True:
+            try:
+                return call()
+            except (Unreachable, Unavailable) as error:
+                failures = 1 if advanced() else failures + 1
+                if most is not None and failures >= most:
+                    raise
+                least = getattr(error, "retry_after_s", None) or 0.0
+            self._sleep(backoff_s(failures, self._chance(), least_s=least))
+
+    def send(
+        self,
+        method: str,
+        path: str,
+        *,
+        body: bytes | Readable | None = None,
+        headers: Mapping[str, str] | None = None,
+        timeout_s: float | None = None,
+        sink: Callable[[bytes], object] | None = None,
+    ) -> Response:
+        """One request, one answer; raises what the retry table says the answer means."""
+        sent = {"Accept": "application/json", **self._headers, **(headers or {})}
+        if isinstance(body, bytes):
+            sent["Content-Type"] = "application/json"
+        try:
+            answer = self._transport.request(
+                method, path, sent, body, timeout_s or self.timeout_s, sink
+            )
+        except TransportError as error:
+            raise Unreachable(f"cannot reach the receiver at {self._base_url}: {error}") from error
+        who = strangers.stranger(answer, self.granted_by)
+        if who is not None:
+            raise Stranger(f"not the receiver answered at {self._base_url} but {who}")
+        if 200 <= answer.status < 300:
+            return answer
+        raise problem(answer)

@@ -1,0 +1,107 @@
+"""PURE: whether an answer is the receiver's word, and who it seems to come from if not.
+
+On the way to a receiver there are captive portals, proxies with limits of their own and without a back end, other
+services on its port, and other receivers: a wrong ``--db`` for five seconds is one. Over TLS, too: a proxy answers
+behind it. So what was granted by a database is believed only from that database, whose id is in a header of every
+answer. Anything else is no answer: the request is repeated, as when nobody answers.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from urllib.parse import urlsplit
+
+from training.fleet.client.transport import Response
+from training.fleet.wire.constants import HEADER_DATABASE, HEADER_PROBLEM
+from training.printable import printable
+
+_SLUG = re.compile(r"[a-z][a-z_]{1,63}")
+_BODY_LIMITS = {
+    "nginx": "raise client_max_body_size there",
+    "caddy": "raise max_size of its request_body there",
+    "apache": "raise LimitRequestBody there",
+}
+_WORDS = {
+    400: "another service, or a proxy that was spoken to in the wrong way: check the address, http:// or https://",
+    401: "it wants a login, which the receiver never does: have the proxy let /v1/ pass",
+    403: "a proxy or a firewall that lets nobody through: have it let /v1/ pass",
+    404: "another service on that port, or a proxy that leads elsewhere: check the address",
+    407: "a proxy that wants a login: reach the receiver without it",
+    429: "a proxy that limits requests: raise that limit",
+    502: "a proxy that does not reach the receiver behind it: start the receiver, or mend the proxy's address of it",
+    503: "a proxy that has no receiver behind it now: start the receiver",
+    504: "a proxy that got no answer from the receiver behind it: raise its time-out, or look at the receiver",
+}
+
+
+def shown_by(answer: Response) -> str | None:
+    """The id of the database that an answer comes from, if it says so."""
+    return answer.headers.get(HEADER_DATABASE.lower()) or None
+
+
+def stranger(answer: Response, granted_by: str | None) -> str | None:
+    """Name in words who answered in the receiver's place; None when the answer counts.
+
+    ``granted_by`` is the database that granted what the request is about. Where none is known, because nothing was
+    granted or the receiver was of a release without ids, whatever looks like a receiver's answer counts.
+    """
+    shown = shown_by(answer)
+    if granted_by is None:
+        return None if shown or _looks_like_ours(answer) else _who(answer)
+    if shown == granted_by:
+        return None
+    if shown:
+        return (
+            f"the database {printable(shown)[:64]} answered and {granted_by} granted this: check the receiver's --db; "
+            f"if that one has taken its place for good, restart with --accept-database {printable(shown)[:64]}"
+        )
+    return _who(answer)
+
+
+def _looks_like_ours(answer: Response) -> bool:
+    """Every receiver, of whatever release, names the kind of a refusal; a 2xx is held to its content elsewhere."""
+    return 200 <= answer.status < 300 or bool(_SLUG.fullmatch(slug_of(answer)))
+
+
+def slug_of(answer: Response) -> str:
+    """The kind of a refusal: the problem's type, which a header repeats; empty when there is none."""
+    try:
+        found = json.loads(answer.body) if answer.body else None
+    except (ValueError, RecursionError):
+        found = None
+    named = found.get("type") if isinstance(found, dict) else None
+    return str(named or answer.headers.get(HEADER_PROBLEM.lower(), ""))
+
+
+def _who(answer: Response) -> str:
+    """``413 from nginx: …`` and what to do about it."""
+    by = printable(answer.headers.get("server") or answer.headers.get("via") or "")[:40].strip()
+    return f"{answer.status} from {by or 'somebody who is not the receiver'}: {_why(answer, by)}"
+
+
+def _why(answer: Response, by: str) -> str:
+    if 300 <= answer.status < 400:
+        to = _origin(answer.headers.get("location", ""))
+        return f"a redirection{to}, as of a captive portal: log in there, or reach the receiver by another way"
+    if answer.status == 413:
+        known = (words for name, words in _BODY_LIMITS.items() if name in by.lower())
+        return f"a proxy's limit on bodies: {next(known, 'raise it there')}"
+    if 200 <= answer.status < 300:
+        kind = printable(answer.headers.get("content-type", ""))[:40]
+        page = f"a page ({kind})" if "html" in kind else "an answer"
+        return (
+            f"{page} without the id of a database, so a captive portal, another service on that port, or a receiver "
+            "of an older release than the one that granted this: check the address"
+        )
+    return _WORDS.get(answer.status, "another service on that port, or a proxy: check the address")
+
+
+def _origin(location: str) -> str:
+    """Return where the address leads, without a path or a query that may carry secrets."""
+    try:
+        url = urlsplit(location)
+    except ValueError:
+        return ""
+    named = url.hostname if url.scheme in ("http", "https") else None
+    return f" to {printable(named)[:80]}" if named else ""

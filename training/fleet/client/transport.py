@@ -1,0 +1,325 @@
+"""One HTTP request and its answer, over the standard library; tests and the simulation plug in their own.
+
+:class:`HttpTransport` keeps connections alive and may be used from several threads at once: each request takes an
+idle connection or opens one. It never retries; what may be tried again is :mod:`training.fleet.client`'s question.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import select
+import socket
+import ssl
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from training.crashpoint import crashpoint
+from training.fleet.client.address import Address
+
+BLOCK_BYTES = 1024 * 1024
+ANSWER_BYTES_MAX = 64 * 1024**2  # of an answer that is kept in memory
+_FAILURES = (OSError, http.client.HTTPException)
+_MAY_BE_TLS = "if TLS is spoken there, the address begins with https://"
+_HUNG_UP = (http.client.RemoteDisconnected, ConnectionResetError, BrokenPipeError)
+
+
+class Readable(Protocol):
+    """A request's body that is read piece by piece; the Content-Length header says how long it is."""
+
+    def read(self, size: int = -1, /) -> bytes: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """An answer, whatever its status. Header names are in lower case."""
+
+    status: int
+    headers: Mapping[str, str] = field(default_factory=dict)
+    body: bytes = b""
+
+
+class TransportError(Exception):
+    """Nobody answered, or the answer broke off. The request may or may not have had its effect."""
+
+
+class Transport(Protocol):
+    """The network as the client uses it."""
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        headers: Mapping[str, str],
+        body: bytes | Readable | None,
+        timeout_s: float,
+        sink: Callable[[bytes], object] | None = None,
+    ) -> Response:
+        """Send and wait for the whole answer. ``timeout_s`` bounds every single wait for the other side.
+
+        With ``sink``, the body of a 2xx answer goes there in pieces and ``Response.body`` is empty. Raises
+        TransportError.
+        """
+        ...
+
+
+class _Deadline:
+    """Cuts the connection that it watches when the time is over; without a time it does nothing."""
+
+    def __init__(self, seconds: float | None) -> None:
+        self.words = ""  # once it has cut
+        self._seconds = seconds
+        self._sock: socket.socket | None = None
+        self._timer = threading.Timer(seconds or 0.0, self._cut)
+        self._timer.daemon = True
+
+    def __enter__(self) -> _Deadline:
+        if self._seconds is not None:
+            self._timer.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._timer.cancel()
+
+    def watch(self, connection: http.client.HTTPConnection) -> None:
+        self._sock = connection.sock
+
+    def _cut(self) -> None:
+        self.words = f"no whole answer within {self._seconds:.0f} s"
+        if self._sock is not None:
+            with contextlib.suppress(
+                OSError
+            ):  # below TLS, which must not be touched while it is read
+                socket.socket.shutdown(self._sock, socket.SHUT_RDWR)
+
+
+class HttpTransport:
+    """HTTP/1.1 with kept-alive connections to one origin."""
+
+    def __init__(
+        self,
+        base_url: str,
+        *,
+        tls: ssl.SSLContext | None = None,
+        answer_s: float | None = None,
+    ) -> None:
+        """``base_url`` is ``http[s]://host[:port][/prefix]``; anything else is a ValueError in one sentence.
+
+        ``answer_s`` bounds a whole exchange that moves no file, however its bytes drip.
+        """
+        self._answer_s = answer_s
+        self._at = Address.of(base_url)
+        # Without a context nobody is trusted: the system's authorities know nothing of a receiver's own.
+        self._tls = (
+            ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT) if self._at.secure and tls is None else tls
+        )
+        self._idle: list[http.client.HTTPConnection] = []
+        self._lock = threading.Lock()
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        headers: Mapping[str, str],
+        body: bytes | Readable | None,
+        timeout_s: float,
+        sink: Callable[[bytes], object] | None = None,
+    ) -> Response:
+        bounded = self._answer_s is not None and sink is None and isinstance(body, bytes | None)
+        whole_s = max(self._answer_s or 0.0, timeout_s) if bounded else None
+        with _Deadline(whole_s) as deadline:
+            return self._request(method, path, headers, body, timeout_s, sink, deadline)
+
+    def _request(
+        self,
+        method: str,
+        path: str,
+        headers: Mapping[str, str],
+        body: bytes | Readable | None,
+        timeout_s: float,
+        sink: Callable[[bytes], object] | None,
+        deadline: _Deadline,
+    ) -> Response:
+        try:
+            connection, answer = self._converse(method, path, headers, body, timeout_s, deadline)
+        except _FAILURES as error:
+            raise TransportError(deadline.words or _words(error)) from error
+        try:
+            if answer.length is None and not answer.chunked:
+                # An end that is only the end of the connection cannot be told from a cut, not even within the header.
+                raise http.client.HTTPException("an answer without a length")
+            content = _read(answer, sink if 200 <= answer.status < 300 else None)
+        except _FAILURES as error:
+            connection.close()
+            raise TransportError(deadline.words or _words(error)) from error
+        except (
+            BaseException
+        ):  # the sink failed, or the program is stopping: the rest spoils the connection
+            connection.close()
+            raise
+        if answer.will_close:
+            connection.close()
+        else:
+            with self._lock:
+                self._idle.append(connection)
+        found = {name.lower(): value for name, value in answer.getheaders()}
+        return Response(answer.status, found, content)
+
+    def wait_for_hangup(self, timeout_s: float) -> bool:
+        """Wait until the other side closes an idle connection.
+
+        Return True if it did so in time, or if there is none.
+        """
+        with self._lock:
+            connection = self._idle[-1] if self._idle else None
+        return connection is None or _readable(connection, timeout_s)
+
+    def close(self) -> None:
+        """Close the idle connections; the transport stays usable."""
+        with self._lock:
+            idle, self._idle = self._idle, []
+        for connection in idle:
+            connection.close()
+
+    def _converse(
+        self,
+        method: str,
+        path: str,
+        headers: Mapping[str, str],
+        body: bytes | Readable | None,
+        timeout_s: float,
+        deadline: _Deadline,
+    ) -> tuple[http.client.HTTPConnection, http.client.HTTPResponse]:
+        """Send, and read the answer's header, over an idle connection or a new one."""
+        while True:
+            idle = self._take(timeout_s)
+            connection = idle or self._new(timeout_s)
+            try:
+                if connection.sock is None:
+                    connection.connect()
+                deadline.watch(connection)
+                return connection, _exchange(
+                    connection, method, self._at.prefix + path, headers, body
+                )
+            except _HUNG_UP as error:
+                connection.close()
+                if idle is None and not self._at.secure and not deadline.words:
+                    raise TransportError(f"{_words(error)}; {_MAY_BE_TLS}") from error
+                # The other side may have hung up just when its idle connection was taken up again.
+                if idle is None or deadline.words or not isinstance(body, bytes | None):
+                    raise
+            except BaseException:
+                connection.close()
+                raise
+
+    def _take(self, timeout_s: float) -> http.client.HTTPConnection | None:
+        while True:
+            with self._lock:
+                if not self._idle:
+                    return None
+                connection = self._idle.pop()
+            if connection.sock is not None and not _readable(connection):
+                connection.timeout = timeout_s
+                connection.sock.settimeout(timeout_s)
+                return connection
+            connection.close()  # the other side has hung up while it was idle
+
+    def _new(self, timeout_s: float) -> http.client.HTTPConnection:
+        if self._at.secure:
+            return http.client.HTTPSConnection(
+                self._at.host,
+                self._at.port,
+                timeout=timeout_s,
+                blocksize=BLOCK_BYTES,
+                context=self._tls,
+            )
+        return http.client.HTTPConnection(
+            self._at.host, self._at.port, timeout=timeout_s, blocksize=BLOCK_BYTES
+        )
+
+
+def _exchange(
+    connection: http.client.HTTPConnection,
+    method: str,
+    address: str,
+    headers: Mapping[str, str],
+    body: bytes | Readable | None,
+) -> http.client.HTTPResponse:
+    try:
+        connection.request(method, address, body=body, headers=dict(headers))
+    except (BrokenPipeError, ConnectionResetError):
+        if connection.sock is None:  # it died while the connection was being made
+            raise
+        # The other side may have refused the body and hung up; what it said before counts.
+        with contextlib.suppress(*_FAILURES):
+            return connection.getresponse()
+        raise
+    crashpoint("client.sent", method)
+    return connection.getresponse()
+
+
+def _read(answer: http.client.HTTPResponse, sink: Callable[[bytes], object] | None) -> bytes:
+    content = b""
+    if sink is None:
+        content = answer.read(ANSWER_BYTES_MAX)
+    else:
+        while piece := answer.read(BLOCK_BYTES):
+            sink(piece)
+    if answer.length:  # `read` with a size keeps quiet about an early end
+        raise http.client.IncompleteRead(content, answer.length)
+    return content
+
+
+def _readable(connection: http.client.HTTPConnection, timeout_s: float = 0) -> bool:
+    """Return True when an idle connection has data (within a time), which can only be its end."""
+    try:
+        return bool(select.select([connection.sock], [], [], timeout_s)[0])
+    except (OSError, ValueError):
+        return True
+
+
+def _words(error: Exception) -> str:
+    if isinstance(error, TimeoutError):
+        return "no answer in time"
+    if isinstance(error, ConnectionRefusedError):
+        return "connection refused"
+    if isinstance(error, ssl.SSLError):
+        return _tls_words(error)
+    if isinstance(error, (*_HUNG_UP, http.client.IncompleteRead)):
+        return "the connection was cut"
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    return f"{type(error).__name__} {error}".strip()
+
+
+# What the other side's refusal of our certificate, or ours of its, means for people.
+_TLS_WORDS = (
+    ("CERTIFICATE_EXPIRED", "this machine's certificate has expired; enroll it anew"),
+    ("UNKNOWN_CA", "this machine's certificate is another receiver's; enroll it anew"),
+    ("DECRYPT_ERROR", "this machine's certificate is another receiver's; enroll it anew"),
+    ("UNSUPPORTED_CERTIFICATE", "this machine's certificate is not one for a client"),
+    ("BAD_CERTIFICATE", "this machine's certificate is not good (yet); is the clock right?"),
+    ("PROTOCOL_VERSION", "it does not speak TLS 1.3"),
+    ("WRONG_VERSION_NUMBER", "it does not speak TLS; is the address http:// and not https://?"),
+)
+
+# OpenSSL's numbers for a chain that ends in an authority which is not known here.
+_UNKNOWN_AUTHORITY = (18, 19, 20, 21)
+
+
+def _tls_words(error: ssl.SSLError) -> str:
+    if isinstance(error, ssl.SSLCertVerificationError):
+        remedy = "check the address, and the receiver's --public-name"
+        if error.verify_code in _UNKNOWN_AUTHORITY:
+            remedy = (
+                "this machine has not joined it; `cis490-jobs enroll` there prints the line (on the receiver's own "
+                "machine set CIS490_TLS_DIR to its folder of certificates, `tls` beside its database)"
+            )
+        return f"whoever answers there does not prove to be the receiver ({error.verify_message}): {remedy}"
+    reason = error.reason or str(error)
+    for mark, words in _TLS_WORDS:
+        if mark in reason:
+            return words
+    return f"the encrypted connection failed ({reason})"

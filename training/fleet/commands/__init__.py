@@ -1,1 +1,0 @@
-"""The commands of cis490-jobs and how their answers are shown."""

@@ -1,0 +1,123 @@
+"""A checksum in each row, kept right by whoever writes through this program, and by nobody else.
+
+The adapter's own: the queue knows nothing of it. Each connection that writes has temporary triggers, which lay a row's
+checksum into its column ``seal`` and count the rows of each table; nothing is read back, and nothing of them stands in
+the file. What another program, a hand or a failing disk changes, takes out or puts in shows: :func:`look` finds it.
+
+A column that holds its default is not part of the checksum, so that a later version may add one. Rows that were
+written before there were checksums have none, until they change.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Any, Protocol
+
+from training.fleet.database.writer import Row, named
+
+# Every table but the audit, whose rows are chained, `identity`, which the store repeats, and `seals` itself.
+SEALED = (
+    "artifacts", "attempts", "certificates", "classes", "deaths", "events", "hosts", "invitations", "jobs",
+    "log_chunks", "plan_datasets", "quarantines", "tokens",
+)  # fmt: skip
+COUNTED = (*SEALED, "audit")
+_DEFAULTS: Mapping[str | None, Any] = {None: None, "0": 0, "1": 1, "''": ""}
+
+
+class Connection(Protocol):
+    """As much of SQLite's as is needed here."""
+
+    def execute(self, sql: str, /) -> Any: ...
+
+    def create_function(
+        self, name: str, narg: int, func: Callable[..., Any], /, *, deterministic: bool
+    ) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Sealed:
+    """The findings of checksums and counts on a table."""
+
+    table: str
+    broken: Sequence[Sequence[Any]]  # keys of the rows that are not what their checksum says
+    rows: int
+    counted: int | None  # as many rows as this program left there; None: its count is gone
+    bare: int  # rows without a checksum …
+    before: int | None  # … and as many of them as there may be
+
+
+def seal(columns: Sequence[tuple[str, Any]], values: Sequence[Any]) -> int:
+    """The checksum of a row: 64 bits of a SHA-256 over the columns that do not hold their default."""
+    said = [
+        (name, value)
+        for (name, default), value in zip(columns, values, strict=True)
+        if value != default
+    ]
+    found = hashlib.sha256(ascii(said).encode()).digest()
+    return int.from_bytes(found[:8], "big", signed=True)
+
+
+def learn(connection: Connection) -> None:
+    """Let this connection work checksums out."""
+    for table in SEALED:
+        columns = [(column, default) for column, default, _ in _columns(connection, table)]
+        connection.create_function(
+            f"seal_of_{table}",
+            -1,
+            lambda *values, columns=columns: seal(columns, values),
+            deterministic=True,
+        )
+
+
+def keep(connection: Connection) -> None:
+    """Let this connection, which has learned, lay checksums into whatever it writes, and count."""
+    for table in SEALED:
+        for statement in ("seal_inserted", "seal_updated", "seal_deleted"):
+            connection.execute(_filled(connection, statement, table))
+    connection.execute(_filled(connection, "chain_inserted", "audit"))
+
+
+def look(connection: Connection) -> Iterator[Sealed]:
+    """Every table that is sealed or counted; a connection that has learned is asked."""
+    for table in COUNTED:
+        keys: list[Row] = []
+        if table in SEALED:
+            keys = connection.execute(_filled(connection, "seal_broken", table)).fetchall()
+        count = connection.execute(_filled(connection, "seal_counted", table)).fetchone()
+        yield Sealed(table, [tuple(key) for key in keys], *tuple(count))
+
+
+def _columns(connection: Connection, table: str) -> list[tuple[str, Any, bool]]:
+    """Name, default and whether it is part of the key of each column but the checksum, sorted."""
+    rows = connection.execute(f"PRAGMA table_info({table})").fetchall()
+    return sorted(
+        (row["name"], _DEFAULTS[row["dflt_value"]], row["pk"] > 0)
+        for row in rows
+        if row["name"] != "seal"
+    )
+
+
+def _filled(connection: Connection, statement: str, table: str) -> str:
+    columns = _columns(connection, table)
+    names = [name for name, _, _ in columns]
+    key = [name for name, _, part in columns if part]
+    return _templates()[statement].format(
+        table=table,
+        columns=", ".join(names),
+        new=", ".join(f"NEW.{name}" for name in names),
+        key=", ".join(key),
+        here=" AND ".join(f"{name} = NEW.{name}" for name in key),
+        unsealed="seal IS NULL" if table in SEALED else "0",
+    )
+
+
+@cache
+def _templates() -> Mapping[str, str]:
+    text = (files("training.fleet.database") / "sql" / "seals_sqlite.sql").read_text(
+        encoding="utf-8"
+    )
+    return dict(named(text))

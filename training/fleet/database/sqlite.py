@@ -1,0 +1,419 @@
+"""SQLite behind :class:`training.fleet.database.writer.Database`: pragmas, transactions, migrations, error translation.
+
+WAL with ``synchronous=FULL``: NORMAL keeps the file sound after a power cut but loses acknowledged commits. Every
+writing transaction is explicit and IMMEDIATE, because one that reads first and writes later may fail at once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sqlite3
+import threading
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from training.crashpoint import crashpoint
+from training.files import settle
+from training.fleet.database import seals
+from training.fleet.database.writer import (
+    DatabaseError,
+    DatabaseFull,
+    DatabaseLost,
+    Row,
+    statements,
+)
+
+SCHEMA_VERSION = 4  # of schema_sqlite.sql; an older file is brought up to it by sql/migrations/
+_MIN_SQLITE = (3, 37, 0)  # STRICT tables; RETURNING is older
+_WAYS_BACK = "`cis490-jobs restore FOLDER --force` or `cis490-jobs rebuild --force`"
+_SQL = files("training.fleet.database") / "sql"
+_SCHEMA = "schema_sqlite.sql"
+
+
+class SqliteDatabase:
+    """One connection, used by one thread at a time."""
+
+    def __init__(
+        self, path: str | Path, *, synchronous: str = "FULL", read_only: bool = False
+    ) -> None:
+        """Open or create the file; ``read_only`` changes nothing, and is good beside a running receiver.
+
+        Raises DatabaseError in one sentence: not a database, of a newer version, unreadable, a library too old.
+        """
+        if sqlite3.sqlite_version_info < _MIN_SQLITE:
+            raise DatabaseError(
+                f"SQLite {sqlite3.sqlite_version} is too old, at least 3.37 is needed; use a newer Python"
+            )
+        self.path = str(path)
+        self._lock = threading.RLock()
+        self._depth = 0
+        self._sql = statements()
+        if not read_only:
+            _make_private(self.path)
+        try:
+            self.connection = sqlite3.connect(
+                _read_only_uri(path) if read_only else self.path,
+                uri=read_only,
+                isolation_level=None,
+                check_same_thread=False,
+                cached_statements=256,
+            )
+        except sqlite3.Error as error:
+            raise self._unusable(error) from error
+        self._identity = _identity(self.path)
+        try:
+            if read_only:
+                self._prepare_read_only()
+            else:
+                self._prepare(synchronous)
+        except sqlite3.Error as error:
+            self.connection.close()
+            raise self._unusable(error) from error
+        except DatabaseError:
+            self.connection.close()
+            raise
+
+    def _unusable(self, error: sqlite3.Error) -> DatabaseError:
+        remedy = f"name another file with --db, or bring it back with {_WAYS_BACK}"
+        if os.path.exists(self.path) and not os.access(self.path, os.R_OK):  # noqa: PTH110 - a URI, too
+            remedy = "run this as the receiver's user or root"
+        elif (folder := Path(self.path).absolute().parent).is_dir() and not os.access(
+            folder, os.W_OK
+        ):
+            remedy = (
+                f"whoever runs this must be able to write in {folder}: is it mounted read-only?"
+            )
+        return DatabaseError(f"cannot use the database {self.path}: {error}; {remedy}")
+
+    def _prepare(self, synchronous: str) -> None:
+        self.connection.row_factory = sqlite3.Row
+        self._pragma("busy_timeout = 5000")
+        self._check_owner()  # before anything is changed: it may not be ours
+        self._pragma("journal_mode = WAL")
+        self._pragma(f"synchronous = {synchronous}")
+        self._pragma("foreign_keys = ON")
+        self._pragma("trusted_schema = OFF")
+        self._pragma("mmap_size = 0")
+        self._migrate()
+        seals.learn(self.connection)
+        seals.keep(self.connection)
+
+    def _prepare_read_only(self) -> None:
+        self.connection.row_factory = sqlite3.Row
+        self._pragma("busy_timeout = 5000")
+        self._pragma("query_only = ON")
+        self._pragma("trusted_schema = OFF")
+        self._check_owner()
+        version = self._pragma("user_version")[0]
+        if version != SCHEMA_VERSION:
+            raise DatabaseError(
+                f"the database {self.path} is of version {version}, this program works with {SCHEMA_VERSION}; "
+                "start the receiver once, which brings it up to date"
+            )
+        seals.learn(self.connection)
+
+    def _pragma(self, pragma: str) -> Any:
+        return self.connection.execute(f"PRAGMA {pragma}").fetchone()
+
+    def _check_owner(self) -> None:
+        tables = self._pragma("schema_version")[0]  # first: who makes the tables sets both at once
+        version = self._pragma("user_version")[0]
+        if version > SCHEMA_VERSION:
+            raise DatabaseError(
+                f"the database {self.path} is of version {version}, this program knows {SCHEMA_VERSION}; "
+                "use the program that wrote it, or restore a backup"
+            )
+        if version == 0 and tables > 0:
+            raise DatabaseError(
+                f"the database {self.path} belongs to another program; name another file with --db"
+            )
+
+    def _migrate(self) -> None:
+        """Make the tables, or bring an older file's up to date; whole or not at all."""
+        version = self._pragma("user_version")[0]
+        if version == SCHEMA_VERSION:
+            return
+        if version:
+            self._save(Path(f"{self.path}.v{version}"))
+        self._pragma("foreign_keys = OFF")  # a table that is made anew may be missing for a moment
+        self.connection.execute("BEGIN IMMEDIATE")
+        try:
+            lacks = self._run(_scripts(self._pragma("user_version")[0]))  # unless somebody else has
+            if version and lacks:
+                raise DatabaseError(
+                    f"the database {self.path} was not one of version {version} and was left as it was: "
+                    f"{lacks[0]}; restore a backup, or rebuild it from the store"
+                )
+            if self.connection.execute("PRAGMA foreign_key_check").fetchone():
+                raise DatabaseError(
+                    f"the database {self.path} names rows that do not exist and was left as it was; "
+                    "restore a backup, or rebuild it from the store"
+                )
+            self.connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+            crashpoint("database.migrated")
+            self.connection.execute("COMMIT")
+        except BaseException:
+            self._try("ROLLBACK")  # SQLite has undone it already when the disk failed
+            raise
+        self._pragma("foreign_keys = ON")
+
+    def _run(self, scripts: list[str]) -> list[str]:
+        """Run these, and say where the tables are not those of this program then."""
+        try:
+            for name in scripts:
+                _run_script(self.connection, (_SQL / name).read_text(encoding="utf-8"))
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorname != "SQLITE_ERROR":
+                raise
+            return [str(error)]  # a statement names what is not there
+        return self.foreign()
+
+    def _save(self, target: Path) -> None:
+        """Lay a copy beside before an older file is changed."""
+        try:
+            self.copy_to(target)
+        except OSError as error:
+            raise DatabaseError(
+                f"cannot lay a copy of {self.path} beside it before bringing it up to date: {error.strerror}; "
+                "free some space and start again"
+            ) from error
+
+    def gone(self) -> str | None:
+        """Say what became of the file under this connection, if it is not the one of its name any more."""
+        if self._identity is None:  # in memory
+            return None
+        try:
+            there = os.stat(self.path)  # noqa: PTH116 - as it was opened
+        except OSError as error:
+            return f"the database {self.path} is gone ({error.strerror}): what is written now is lost; restart"
+        if (there.st_dev, there.st_ino) != self._identity:
+            return f"another file is in the place of the database {self.path}: what is written now is lost; restart"
+        return None
+
+    def copy_to(self, target: Path) -> None:
+        """Write what is committed now into ``target``, beside whoever writes: whole and durable, or not at all.
+
+        Replaces ``target``. Raises OSError and DatabaseError.
+        """
+        unfinished = target.with_name(f"{target.name}.part")
+        unfinished.unlink(missing_ok=True)
+        _make_private(str(unfinished))
+        try:
+            with closing(sqlite3.connect(unfinished, isolation_level=None)) as copy:
+                self.connection.backup(copy)
+                copy.execute("PRAGMA journal_mode = DELETE")  # one file, without companions
+                found = copy.execute("PRAGMA integrity_check(1)").fetchone()[0]
+        except sqlite3.Error as error:
+            unfinished.unlink(missing_ok=True)
+            raise _translated(error, self.path) from error
+        if found != "ok":
+            unfinished.unlink(missing_ok=True)
+            raise DatabaseLost(f"the database {self.path} is damaged ({found}); nothing was copied")
+        crashpoint("database.copied")
+        settle(unfinished, target)
+
+    def damage(self) -> list[str]:
+        """Ask SQLite itself what is wrong with the file: pages, indexes, rows that name rows which do not exist."""
+        try:
+            pages = [row[0] for row in self.connection.execute("PRAGMA integrity_check(20)")]
+            orphans = self.connection.execute("PRAGMA foreign_key_check").fetchmany(20)
+        except sqlite3.Error as error:
+            return [str(error)]
+        found = [page for page in pages if page != "ok"]
+        return found + [
+            f"row {row[1]} of {row[0]} names a row of {row[2]} that does not exist"
+            for row in orphans
+        ]
+
+    def foreign(self) -> list[str]:
+        """List where the tables are not those of this program, as SQLite sees their columns and indexes."""
+        with closing(sqlite3.connect(":memory:", isolation_level=None)) as fresh:
+            _run_script(fresh, (_SQL / _SCHEMA).read_text(encoding="utf-8"))
+            wanted = _shape(fresh)
+        try:
+            there = _shape(self.connection)
+        except sqlite3.Error as error:
+            raise _translated(error, self.path) from error
+        return [f"it lacks {each}" for each in sorted(wanted - there)] + [
+            f"it has {each}, which is not ours" for each in sorted(there - wanted)
+        ]
+
+    def sealed(self) -> list[seals.Sealed]:
+        """Compare the checksums of rows, table by table."""
+        try:
+            return list(seals.look(self.connection))
+        except sqlite3.Error as error:
+            raise _translated(error, self.path) from error
+
+    @contextmanager
+    def snapshot(self) -> Iterator[None]:
+        """Everything read inside is of one moment, whoever writes meanwhile. For a read-only connection."""
+        self._execute("BEGIN")
+        try:
+            yield
+        finally:
+            self._try("ROLLBACK")
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """BEGIN IMMEDIATE … COMMIT; inside another one, a savepoint. Any exception undoes it."""
+        with self._lock:
+            begin, commit, undo = _verbs(self._depth)
+            self._execute(begin)
+            self._depth += 1
+            try:
+                yield
+            except BaseException:
+                self._depth -= 1
+                for verb in undo:
+                    self._try(verb)
+                raise
+            self._depth -= 1
+            try:
+                self._execute(commit)
+            except DatabaseError:
+                for verb in undo:
+                    self._try(verb)
+                raise
+
+    def all(self, statement: str, **params: Any) -> list[Row]:
+        with self._lock:
+            return self._execute(self._sql[statement], params)[0]
+
+    def one(self, statement: str, **params: Any) -> Row | None:
+        rows = self.all(statement, **params)
+        return rows[0] if rows else None
+
+    def run(self, statement: str, **params: Any) -> int:
+        with self._lock:
+            return self._execute(self._sql[statement], params)[1]
+
+    def close(self) -> None:
+        with self._lock:
+            self.connection.close()
+
+    def _execute(self, sql: str, params: Any = ()) -> tuple[list[Row], int]:
+        """The rows and how many were changed. Drained to the end: an open statement keeps its lock, and a
+        damaged page may be met at any step."""
+        try:
+            cursor = self.connection.execute(sql, params)
+            return cursor.fetchall(), cursor.rowcount
+        except sqlite3.Error as error:
+            raise _translated(error, self.path) from error
+
+    def _try(self, sql: str) -> None:
+        """Undo as far as the connection still can; the error that led here is the one to report."""
+        try:
+            self.connection.execute(sql)
+        except sqlite3.Error:
+            return
+
+
+def named_in(path: Path) -> str | None:
+    """Return the id in a file of this version or an older one, which stays as it is: "" where it has none yet, None
+    where nothing can be said, and opening it will say why."""
+    with (
+        contextlib.suppress(sqlite3.Error),
+        closing(sqlite3.connect(_read_only_uri(path), uri=True)) as connection,
+    ):
+        if not 0 < connection.execute("PRAGMA user_version").fetchone()[0] <= SCHEMA_VERSION:
+            return None
+        if not connection.execute("PRAGMA table_info(identity)").fetchall():
+            return ""
+        return str(connection.execute(statements()["database_id"]).fetchone()[0])
+    return None
+
+
+def _identity(path: str) -> tuple[int, int] | None:
+    """Device and inode, which a name may lose to another file."""
+    with contextlib.suppress(OSError):
+        there = os.stat(path)  # noqa: PTH116 - a URI's path, too
+        return there.st_dev, there.st_ino
+    return None
+
+
+def fold_log(path: Path) -> None:
+    """Bring what is in a database's log into the file itself, if both can be read; nobody else has it open."""
+    with contextlib.suppress(sqlite3.Error), closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+
+
+def _make_private(path: str) -> None:
+    """Make the file, readable by its owner alone; SQLite makes its companions like it.
+
+    One that is there is not opened: to close a database's file lets go of the locks this process has on it.
+    """
+    if path == ":memory:":
+        return
+    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0)
+    with contextlib.suppress(OSError):  # SQLite says what is wrong with the place
+        if Path(path).is_file():
+            Path(path).chmod(Path(path).stat().st_mode & 0o700)
+        else:
+            os.close(os.open(path, flags, 0o600))
+
+
+def _read_only_uri(path: str | Path) -> str:
+    """Without a log beside it nobody has the file open, and "immutable" keeps SQLite from making one."""
+    wal = Path(f"{path}-wal")
+    return (
+        f"{Path(path).absolute().as_uri()}?{'mode=ro' if wal.exists() else 'mode=ro&immutable=1'}"
+    )
+
+
+def _shape(connection: sqlite3.Connection) -> set[str]:
+    """Every table with its columns, and every index with its table, in words."""
+    found = set()
+    listed = connection.execute("PRAGMA table_list").fetchall()
+    for table in [row[1] for row in listed if not row[1].startswith("sqlite_")]:
+        columns = connection.execute(f"PRAGMA table_info({table})").fetchall()
+        found |= {f"the column {column[1]} of {table}" for column in columns}
+        indexes = connection.execute(f"PRAGMA index_list({table})").fetchall()
+        found |= {f"the index {index[1]} of {table}" for index in indexes}
+    return found
+
+
+def _scripts(version: int) -> list[str]:
+    """List what brings a file of ``version`` (0: empty) up to date: names in ``sql/``, in their order."""
+    if version == 0:
+        return [_SCHEMA]
+    names = sorted(each.name for each in (_SQL / "migrations").iterdir() if each.name[:4].isdigit())
+    return [f"migrations/{name}" for name in names if int(name[:4]) > version]
+
+
+def _verbs(depth: int) -> tuple[str, str, tuple[str, ...]]:
+    if depth == 0:
+        return "BEGIN IMMEDIATE", "COMMIT", ("ROLLBACK",)
+    name = f"s{depth}"
+    return f"SAVEPOINT {name}", f"RELEASE {name}", (f"ROLLBACK TO {name}", f"RELEASE {name}")
+
+
+def _run_script(connection: sqlite3.Connection, script: str) -> None:
+    """``executescript`` would commit the migration's transaction; this does not."""
+    statement = ""
+    for line in script.splitlines(keepends=True):
+        statement += line
+        if sqlite3.complete_statement(statement):
+            connection.execute(statement)
+            crashpoint("database.schema")
+            statement = ""
+
+
+def _translated(error: sqlite3.Error, path: str) -> DatabaseError:
+    name = getattr(error, "sqlite_errorname", "") or ""
+    if name.startswith("SQLITE_FULL"):
+        return DatabaseFull(
+            f"the disk of {path} is full; free some space, nothing acknowledged was lost"
+        )
+    if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
+        return DatabaseLost(
+            f"the database {path} is damaged ({name}: {error}); "
+            f"stop the receiver and bring it back with {_WAYS_BACK}"
+        )
+    if name.startswith("SQLITE_IOERR"):
+        return DatabaseLost(f"the database {path} failed ({name}: {error}); restart to recover")
+    return DatabaseError(f"database {path}: {error}")

@@ -1,0 +1,178 @@
+"""The queue's view of a database: named statements, transactions, and one writer that groups commits.
+
+The queue knows *transactions and named statements*, never a dialect; ``database.sqlite`` is the adapter. The writer
+owns the connection: calls that arrive together share a transaction, each in its own savepoint, and are answered
+after the commit, so that "acknowledged" means "durable" at a fraction of one fsync per call.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future
+from contextlib import AbstractContextManager
+from functools import cache
+from importlib.resources import files
+from typing import Any, Protocol, TypeVar
+
+from training.crashpoint import crashpoint
+
+Row = Mapping[str, Any]
+T = TypeVar("T")
+
+_STATEMENTS = ("queries.sql", "recovery.sql")  # of the receiver; of doctor and rebuild
+
+
+class DatabaseError(Exception):
+    """The database could not do what was asked."""
+
+
+class DatabaseFull(DatabaseError):  # noqa: N818
+    """No space is left on the disk of the database; free some, nothing acknowledged was lost."""
+
+
+class DatabaseLost(DatabaseError):  # noqa: N818
+    """The database cannot be trusted any longer (failed sync, damaged file): stop, restart, recover."""
+
+
+class WriterClosed(DatabaseError):  # noqa: N818
+    """The receiver is shutting down; repeat the call in a moment."""
+
+
+class Database(Protocol):
+    """The operations of a database adapter. All statements are drained before they return."""
+
+    def transaction(self) -> AbstractContextManager[None]:
+        """Serialised and durable when the outermost one ends; nested ones can be undone on their own."""
+        ...
+
+    def all(self, statement: str, **params: Any) -> list[Row]: ...
+
+    def one(self, statement: str, **params: Any) -> Row | None: ...
+
+    def run(self, statement: str, **params: Any) -> int:
+        """Execute and return the number of rows changed."""
+        ...
+
+    def close(self) -> None: ...
+
+
+def id_of(database: Database) -> str:
+    """Return the id of this database; DatabaseError when it has none."""
+    row = database.one("database_id")
+    if row is None:
+        raise DatabaseError(
+            "the database does not say which one it is; bring it back with `cis490-jobs restore FOLDER --force` or "
+            "`cis490-jobs rebuild --force`"
+        )
+    return str(row["database_id"])
+
+
+@cache
+def statements() -> Mapping[str, str]:
+    """The named statements of ``sql/``, each with its comment cut off."""
+    folder = files("training.fleet.database") / "sql"
+    texts = [(folder / name).read_text(encoding="utf-8") for name in _STATEMENTS]
+    return {name: sql for text in texts for name, sql in named(text)}
+
+
+def named(text: str) -> Iterator[tuple[str, str]]:
+    """The statements of a text, by name."""
+    for block in text.split("-- name: ")[1:]:
+        heading, _, body = block.partition("\n")
+        name, _, why = heading.partition(" — ")
+        assert why, f"statement {name!r} lacks its line of why"
+        yield name.strip(), body.strip()
+
+
+class Writer:
+    """One thread that owns the database. Submit a call, get a future that ends when its commit is durable."""
+
+    GROUP_MAX = 64  # calls in one transaction: the first waits for the work of the others
+
+    def __init__(
+        self, database: Database, on_lost: Callable[[DatabaseLost], None] | None = None
+    ) -> None:
+        self._database = database
+        self._on_lost = on_lost
+        self._inbox: queue.SimpleQueue[tuple[Callable[[], Any], Future[Any]] | None] = (
+            queue.SimpleQueue()
+        )
+        self._closed = False
+        self._door = threading.Lock()  # nothing may be put behind the mark that ends the thread
+        self._thread = threading.Thread(target=self._loop, name="database-writer", daemon=True)
+        self._thread.start()
+
+    def submit(self, call: Callable[[], T]) -> Future[T]:
+        """Run ``call`` on the writer thread, in its own savepoint of a shared transaction."""
+        future: Future[T] = Future()
+        with self._door:
+            if not self._closed:
+                self._inbox.put((call, future))
+                return future
+        future.set_exception(WriterClosed("the receiver is shutting down; repeat in a moment"))
+        return future
+
+    def close(self) -> None:
+        """Finish what was submitted, then end the thread."""
+        with self._door:
+            if not self._closed:
+                self._closed = True
+                self._inbox.put(None)
+        self._thread.join()
+
+    def _loop(self) -> None:
+        while True:
+            first = self._inbox.get()
+            if first is None:
+                return
+            group = [first]
+            last = False
+            while len(group) < self.GROUP_MAX:
+                try:
+                    item = self._inbox.get_nowait()
+                except queue.Empty:
+                    break
+                if item is None:
+                    last = True
+                    break
+                group.append(item)
+            self._commit(group)
+            if last:
+                return
+
+    def _commit(self, group: list[tuple[Callable[[], Any], Future[Any]]]) -> None:
+        outcomes: list[tuple[Future[Any], Any, BaseException | None]] = []
+        try:
+            with self._database.transaction():
+                for call, future in group:
+                    if not future.set_running_or_notify_cancel():
+                        continue
+                    outcomes.append(self._one(call, future))
+                crashpoint("writer.before_commit")
+            crashpoint("writer.committed")
+        except DatabaseError as lost:
+            # Nothing of the group is durable, so nobody may be told that it was done.
+            for _, future in group:
+                if not future.done():
+                    future.set_exception(lost)
+            if isinstance(lost, DatabaseLost) and self._on_lost is not None:
+                self._on_lost(lost)
+            return
+        for future, result, error in outcomes:
+            if error is None:
+                future.set_result(result)
+            else:
+                future.set_exception(error)
+
+    def _one(
+        self, call: Callable[[], Any], future: Future[Any]
+    ) -> tuple[Future[Any], Any, BaseException | None]:
+        try:
+            with self._database.transaction():
+                return future, call(), None
+        except (DatabaseFull, DatabaseLost):
+            raise  # the whole transaction is lost with it
+        except Exception as error:  # noqa: BLE001 - the caller gets it; the others' work stands
+            return future, None, error

@@ -1,0 +1,11 @@
+"""The training manifest: TOML read, checked key by key, and turned into jobs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from training.lazy import attribute
+
+
+def __getattr__(name: str) -> Any:
+    return attribute(__name__, "load", name)

@@ -1,0 +1,397 @@
+"""From a TOML document to a plan: every key checked, every problem collected. Pure: no file, no process.
+
+The names a model can have, and the hyperparameters of each, come as values (:class:`Trainers`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from training.contract import ARGUMENTS, Mode, Recipe, filled_in, job_identity, no_variable_because
+from training.fleet.capability.describe import HyperFlag, HyperValue, shown
+from training.fleet.manifest.reader import (
+    KeyPath,
+    Kind,
+    Problem,
+    Table,
+    WrongValueError,
+    list_of,
+    matching,
+    nearest,
+    one_of,
+    real,
+    switch,
+    text,
+    whole,
+)
+from training.fleet.manifest.types import SCHEMA_VERSION, Defaults, HostSpec, JobSpec, TrainerSpec
+from training.fleet.wire import bundles
+from training.fleet.wire.dataset_listing import Catalogue, UnknownDataset, is_reference
+from training.fleet.wire.messages import HOST_ID_PATTERN
+from training.printable import printable
+
+PRIORITY_MAX = 1_000_000
+SEED_MAX = 2**31 - 1
+N_RESAMPLES_MIN, N_RESAMPLES_MAX = (
+    200,
+    1_000_000,
+)  # 0 makes no intervals; fewer than 200 make none to believe
+MEMORY_GIB_MAX = 1_000_000.0
+CORES_MAX = 100_000
+SECONDS_MAX = 1e8  # three years
+
+_DIGITS = re.compile(r"[0-9a-f]{6,64}")  # a job's id, or enough of one to name it
+_MODEL_NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,63}")
+_HYPER_KEY = re.compile(r"[a-z][a-z0-9_]{0,63}")
+_OUTPUT = re.compile(
+    r"(?:\{model\}|\{mode\}|[A-Za-z0-9])(?:\{model\}|\{mode\}|[A-Za-z0-9._-]){0,127}"
+)
+
+_host_name = matching(
+    re.compile(HOST_ID_PATTERN),
+    "a host's name (a letter or digit, then up to 63 letters, digits, dots, dashes or underscores)",
+)
+_model_name = matching(
+    _MODEL_NAME, "a name of 1 to 64 small letters, digits, dots, dashes or underscores"
+)
+_output = matching(_OUTPUT, "a file's name without folders; {model} and {mode} are filled in")
+_host_names = list_of(_host_name)
+_priority = whole(-PRIORITY_MAX, PRIORITY_MAX)
+_seed = whole(0, SEED_MAX)
+_gib = real(0.0, MEMORY_GIB_MAX)
+_cores = whole(0, CORES_MAX)
+_seconds = real(0.0, SECONDS_MAX)
+_recipe = one_of([recipe.value for recipe in Recipe], "split recipe")
+_mode = one_of([mode.value for mode in Mode], "mode")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
+VARIABLES_MAX = 50
+VALUE_CHARS_MAX = 1024
+_value = text(VALUE_CHARS_MAX, empty=True)
+_command = list_of(text(4096), least=1, most=100)
+
+
+def _n_resamples(value: Any) -> int:
+    number = whole(0, N_RESAMPLES_MAX)(value)
+    if 0 < number < N_RESAMPLES_MIN:
+        raise WrongValueError(
+            f"must be 0 (no intervals) or from {N_RESAMPLES_MIN} to {N_RESAMPLES_MAX}, not {number}: "
+            "the ends of fewer draws are a matter of luck"
+        )
+    return number
+
+
+@dataclass(frozen=True, slots=True)
+class Trainers:
+    """The models that can be trained: the hyperparameters of each, ``None`` for one whose flags are not known."""
+
+    flags: Mapping[str, Mapping[str, HyperFlag] | None]
+    own: Mapping[str, TrainerSpec] = field(default_factory=dict)
+
+
+def dataset_among(known: Catalogue | None) -> Kind[str]:
+    """A data set's id, whether its id, a prefix of that, or its name is written. ``None``: nobody can be asked what
+    there is, and what could be one is left as it is written."""
+
+    def kind(value: Any) -> str:
+        if not isinstance(value, str) or not is_reference(value):
+            raise WrongValueError(f"must be the id or the name of a data set, not {shown(value)}")
+        if known is None:
+            return value
+        try:
+            return known.resolve(value)
+        except UnknownDataset as unknown:
+            names = ", ".join(sorted(known.names)) or "none; `cis490-jobs dataset push` brings one"
+            raise WrongValueError(str(unknown), f"known: {names}") from None
+
+    return kind
+
+
+def check_head(root: Table, *, stem: str) -> str:
+    """The plan's name; the file's own name when it does not say."""
+    version = root.take("schema_version", whole(0, 2**31), SCHEMA_VERSION)
+    if version != SCHEMA_VERSION:
+        message = f"this program reads schema_version {SCHEMA_VERSION}, not {version}"
+        root.report(("schema_version",), message, "update the older of the two")
+    return root.take("name", text(128), stem)
+
+
+def check_trainers(root: Table, builtin: set[str]) -> dict[str, TrainerSpec]:
+    """``[trainers.<name>]``: trainers of one's own."""
+    found = {}
+    for name, table in root.tables("trainers"):
+        try:
+            _model_name(name)
+        except WrongValueError as wrong:
+            table.report((), wrong.message)
+        if name in builtin:
+            table.report((), f"`{name}` is one of the trainers that are there already", "rename it")
+        found[name] = TrainerSpec(
+            name=name,
+            command=table.take("command", _command, (), required=True),
+            outputs=_outputs(table, name),
+            describe=table.take("describe", list_of(text(4096), most=100), ()),
+            env=_env(table),
+        )
+        table.finish("a trainer")
+    return found
+
+
+def _outputs(table: Table, model: str) -> tuple[str, ...]:
+    """Check the outputs: names that a bundle can have whatever the mode is."""
+    names: tuple[str, ...] = table.take("outputs", list_of(_output, most=32), ())
+    filled: set[str] = set()
+    for index, name in enumerate(names):
+        full = filled_in(name, model, Mode.REALISTIC.value)
+        if not bundles.NAME.fullmatch(full):
+            table.report(("outputs", index), "is longer than 100 characters when it is filled in")
+        if full in filled:
+            table.report(("outputs", index), "is named twice", "remove one")
+        filled.add(full)
+    return names
+
+
+def check_defaults(root: Table, dataset: Kind[str]) -> Defaults:
+    values: dict[str, Any] = root.take("defaults", _table, {})
+    table = Table(values, (*root.path, "defaults"), root.problems)
+    recipe = table.take("split_recipe", _recipe, "" if table.has("split_recipe") else "sample")
+    checked = Defaults(
+        split_recipe=Recipe(recipe) if recipe else None,
+        train_hosts=table.take("train_hosts", _host_names, ()),
+        seed=table.take("seed", _seed, 0),
+        n_resamples=table.take("n_resamples", _n_resamples, 1000),
+        dataset=table.take("dataset", dataset, None),
+        max_run_s=table.take("max_run_s", _seconds, None),
+        max_silence_s=table.take("max_silence_s", _seconds, None),
+    )
+    table.finish("[defaults]")
+    return checked
+
+
+def check_hosts(root: Table, trainers: Trainers) -> dict[str, HostSpec]:
+    """``[hosts.<name>]``: what the operator declares of the machines."""
+    models = list_of(one_of(trainers.flags, "model"))
+    found: dict[str, HostSpec] = {}
+    for name, table in root.tables("hosts"):
+        try:
+            _host_name(name)
+        except WrongValueError as wrong:
+            table.report((), wrong.message)
+        twin = next((other for other in found if other.lower() == name.lower()), None)
+        if twin is not None:
+            message = f"[hosts.{twin}] is the same host: names are compared without case"
+            table.report((), message, "remove one")
+        found[name] = HostSpec(
+            name=name,
+            description=table.take("description", text(500, empty=True), ""),
+            priority=table.take("priority", _priority, 0),
+            allow_jobs=table.take("allow_jobs", models, ()),
+            deny_jobs=table.take("deny_jobs", models, ()),
+            cuda=table.take("cuda", switch, None),
+            max_vram_gib=table.take("max_vram_gib", _gib, None),
+            max_ram_gib=table.take("max_ram_gib", _gib, None),
+            max_cores=table.take("max_cores", _cores, None),
+            env=_env(table),
+        )
+        table.finish("a host")
+    return found
+
+
+def _env(table: Table) -> dict[str, str]:
+    """Variables for trainers."""
+    values: dict[str, Any] = table.take("env", _table, {})
+    if len(values) > VARIABLES_MAX:
+        table.report(("env",), f"has more than {VARIABLES_MAX} variables", "leave some out")
+    checked = {}
+    for name, value in values.items():
+        at: KeyPath = ("env", name)
+        if not _VARIABLE.fullmatch(name):
+            table.report(at, "is no variable's name: letters, digits and underscores")
+        elif (why := no_variable_because(name)) is not None:
+            table.report(at, f"cannot be set here: {why}")
+        else:
+            try:
+                checked[name] = _value(value)
+            except WrongValueError as wrong:
+                table.report(at, wrong.message, 'write it as a text, "…"')
+    return checked
+
+
+def check_jobs(
+    root: Table, defaults: Defaults, trainers: Trainers, dataset: Kind[str]
+) -> list[JobSpec]:
+    """``[[jobs]]``. Those with a problem are left out of the comparison of ids."""
+    sound: list[JobSpec] = []
+    names: set[str] = set()
+    by_id: dict[str, JobSpec] = {}
+    places: dict[str, Table] = {}  # name → where it stands
+    for _, table in root.tables("jobs", array=True):
+        before = len(root.problems)
+        job = _job(table, defaults, trainers, dataset)
+        as_it_should_be = len(root.problems) == before
+        if job.name in names:
+            message = f'there is another job called "{job.name}"'
+            table.report(("name",), message, "jobs are named on the command line; rename one")
+        names |= {job.name} - {""}  # a name that is no name was reported
+        if not as_it_should_be:
+            continue
+        if (twin := by_id.get(job.job_id)) is not None and twin.name != job.name:
+            message = (
+                f'jobs "{twin.name}" and "{job.name}" would train the same model: '
+                "model, mode, hyper, split_recipe, train_hosts, seed and dataset are equal"
+            )
+            table.report((), message, "remove one, or change its seed")
+        by_id.setdefault(job.job_id, job)
+        sound.append(job)
+        places[job.name] = table
+    for name in filter(_DIGITS.fullmatch, places):
+        other = next((job for job in sound if job.job_id.startswith(name)), None)
+        if other is not None or len(name) == 64:
+            whose = "an id" if other is None else f'the id of job "{other.name}"'
+            message = f"is {whose}, or how it begins: a command could not tell the two apart"
+            places[name].report(("name",), message, "choose another name")
+    return sound
+
+
+def _job(table: Table, defaults: Defaults, trainers: Trainers, dataset: Kind[str]) -> JobSpec:
+    name = table.take("name", text(128), "", required=True)
+    model = table.take("model", one_of(trainers.flags, "model"), "", required=True)
+    mode = table.take("mode", _mode, "", required=True)
+    recipe, train_hosts = _split(table, defaults)
+    hyper = _hyper(table, model, trainers)
+    seed = table.take("seed", _seed, defaults.seed)
+    own = trainers.own.get(model)
+    data = table.take("dataset", dataset, defaults.dataset)
+    job = JobSpec(
+        name=name,
+        job_id=job_identity(
+            {
+                "model": model,
+                "mode": mode,
+                "hyper": dict(hyper),
+                "split_recipe": recipe,
+                "train_hosts": list(train_hosts),
+                "seed": seed,
+                "dataset": data,
+                "trainer": {"command": own.command if own else ()},
+            }
+        ),
+        model=model,
+        mode=mode,
+        priority=table.take("priority", _priority, 0),
+        require_cuda=table.take("require_cuda", switch, default=False),
+        prefer_cuda=table.take("prefer_cuda", switch, default=False),
+        min_vram_gib=table.take("min_vram_gib", _gib, 0.0),
+        min_ram_gib=table.take("min_ram_gib", _gib, 0.0),
+        min_cores=table.take("min_cores", _cores, 0),
+        allowed_hosts=table.take("allowed_hosts", _host_names, ()),
+        denied_hosts=table.take("denied_hosts", _host_names, ()),
+        hyper=hyper,
+        split_recipe=recipe,
+        train_hosts=train_hosts,
+        seed=seed,
+        n_resamples=table.take("n_resamples", _n_resamples, defaults.n_resamples),
+        dataset=data,
+        max_run_s=table.take("max_run_s", _seconds, defaults.max_run_s),
+        max_silence_s=table.take("max_silence_s", _seconds, defaults.max_silence_s),
+    )
+    table.finish("a job")
+    return job
+
+
+def _split(table: Table, defaults: Defaults) -> tuple[str, tuple[str, ...]]:
+    """The job's recipe and training hosts. An option without effect is refused where the job itself sets it."""
+    before = len(table.problems)
+    inherited = "" if defaults.split_recipe is None else defaults.split_recipe.value
+    recipe = table.take("split_recipe", _recipe, inherited)
+    own: tuple[str, ...] = table.take("train_hosts", _host_names, ())
+    if (
+        not recipe or len(table.problems) > before
+    ):  # reported, and nothing can be said of the two together
+        return recipe, own
+    if recipe != Recipe.HOST:
+        if own:
+            message = f'train_hosts has no effect under split_recipe "{recipe}"'
+            table.report(("train_hosts",), message, 'remove it, or set split_recipe = "host"')
+        return recipe, ()
+    hosts = tuple(sorted({*(own or defaults.train_hosts)}))
+    if not hosts:
+        _report_no_train_hosts(table)
+    return recipe, hosts
+
+
+def _report_no_train_hosts(table: Table) -> None:
+    """At the job when it chose the recipe itself; once, at the defaults, for all that inherit it."""
+    at: KeyPath = (*table.path, "split_recipe") if table.has("split_recipe") else ("defaults",)
+    message = 'split_recipe "host" needs train_hosts, the recording hosts whose episodes train'
+    problem = Problem(at, message, 'add train_hosts = ["…"] there or in the job', missing=True)
+    if problem not in table.problems:
+        table.problems.append(problem)
+
+
+def _hyper(table: Table, model: str, trainers: Trainers) -> dict[str, HyperValue]:
+    """The job's hyper values in their flags' types; unchecked while the model itself is wrong."""
+    values: dict[str, Any] = table.take("hyper", _table, {})
+    checked: dict[str, HyperValue] = {}
+    if model not in trainers.flags:
+        return checked
+    flags = trainers.flags[model]
+    for key, value in values.items():
+        at: KeyPath = ("hyper", key)
+        if flags is None:
+            problem = _unchecked(key, value)
+            if problem:
+                table.report(at, *problem)
+            else:
+                checked[key] = value
+        elif key not in flags:
+            hint = nearest(key, flags, table.problems)
+            table.report(at, f"{model} has no hyperparameter `{printable(key)[:80]}`", hint)
+        else:
+            try:
+                checked[key] = flags[key].coerce(value)
+            except ValueError as error:
+                table.report(at, str(error))
+    return checked
+
+
+def _unchecked(key: str, value: object) -> tuple[str, str] | None:
+    """Check what can be checked of a hyper value when the trainer's flags are not known."""
+    if key in ARGUMENTS or any(each.startswith(key) for each in ("out_dir", "reports_dir")):
+        return f"`{key}` is set by the worker and cannot be a hyperparameter", "remove it"
+    if not _HYPER_KEY.fullmatch(key):
+        return "must be small letters, digits and underscores", "- in a flag is _ here"
+    try:
+        if isinstance(value, str):
+            text(256)(value)
+        if isinstance(value, str) and value.startswith("-"):
+            return "must not begin with -", "it would be read as a flag"
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            real(-1e300, 1e300)(value)
+        if not isinstance(value, bool | int | float | str):
+            return f"must be one value, not {shown(value)}", ""
+    except WrongValueError as wrong:
+        return wrong.message, ""
+    return None
+
+
+def _table(value: Any) -> dict[str, Any]:
+    if isinstance(value, dict):
+        return value
+    raise WrongValueError(
+        f"must be a table, not {shown(value)}", "write key = value pairs below its header"
+    )
+
+
+def check_plan(
+    root: Table, trainers: Trainers, datasets: Catalogue | None = None
+) -> tuple[Defaults, dict[str, HostSpec], list[JobSpec]]:
+    """Defaults, hosts and jobs, and then whatever keys are left at the top."""
+    dataset = dataset_among(datasets)
+    defaults = check_defaults(root, dataset)
+    hosts = check_hosts(root, trainers)
+    jobs = check_jobs(root, defaults, trainers, dataset)
+    root.finish("a manifest")
+    return defaults, hosts, jobs

@@ -1,0 +1,246 @@
+"""The operator's one file: read, checked key by key, and turned into jobs.
+
+``load_manifest`` returns a plan without a mistake or raises :class:`ManifestError` with all of them, each with file,
+line, key and a suggestion. ``python -m training.fleet.manifest FILE [--json]`` does the same for people.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from training.contract import job_identity
+from training.fleet.capability.describe import (
+    PROGRAMS,
+    DescribeError,
+    Describer,
+    Description,
+    HyperFlag,
+    ProcessDescriber,
+    describe_command,
+)
+from training.fleet.manifest.checks import Trainers, check_head, check_plan, check_trainers
+from training.fleet.manifest.notes import notes
+from training.fleet.manifest.reader import Problem, Table, path_text
+from training.fleet.manifest.toml import UnreadableError, parse, read_source
+from training.fleet.manifest.types import (
+    SCHEMA_VERSION,
+    Defaults,
+    HostSpec,
+    JobSpec,
+    Manifest,
+    ManifestError,
+    Mistake,
+    TrainerSpec,
+)
+from training.fleet.wire.dataset_listing import ID as DATASET_ID
+from training.fleet.wire.dataset_listing import Catalogue
+from training.printable import counted, say
+from training.streams import replace_unprintable
+
+__all__ = [
+    "SCHEMA_VERSION",
+    "Defaults",
+    "HostSpec",
+    "JobSpec",
+    "Manifest",
+    "ManifestError",
+    "Mistake",
+    "TrainerSpec",
+    "job_identity",
+    "load_manifest",
+    "main",
+]
+
+
+MISTAKES_MAX = 1000  # of a file that is no manifest at all; the answer must fit into a message
+_SAYS_NOTHING = "says nothing, as a file that an editor or a sync has not finished writing"
+
+# Model → its hyperparameters; None for a trainer that does not say how to ask it.
+Flags = dict[str, dict[str, HyperFlag] | None]
+
+
+@cache
+def default_describer() -> Describer:
+    """The one that asks the installed trainers, remembering their answers for the life of this process."""
+    return ProcessDescriber()
+
+
+def load_manifest(
+    path: str | Path, *, describer: Describer | None = None, datasets: Catalogue | None = None
+) -> Manifest:
+    """The plan in ``path``; raises :class:`ManifestError` with every mistake in it.
+
+    Without ``datasets`` nobody can say which data sets there are, and those that are named stay as they are written.
+    """
+    path = Path(path)
+    return parse_manifest(
+        read_manifest(path),
+        path=path,
+        describer=describer or default_describer(),
+        datasets=datasets,
+    )
+
+
+def read_manifest(path: Path) -> str:
+    """The file's text; raises :class:`ManifestError`."""
+    try:
+        return read_source(path)
+    except UnreadableError as error:
+        raise ManifestError(_located([error.problem], path, "")) from None
+
+
+def parse_manifest(
+    source: str, *, path: Path, describer: Describer, datasets: Catalogue | None = None
+) -> Manifest:
+    """The plan in ``source``, which is reported as ``path``."""
+    problems: list[Problem] = []
+    try:
+        with ThreadPoolExecutor(1) as beside:  # they start up while a long plan is read
+            asked = beside.submit(_builtin_flags, describer)
+            document = parse(source)
+            root = Table(document.values, (), problems)
+            builtin, digests = asked.result()
+    except DescribeError as error:
+        hint = "run the command by hand to see why"
+        unknown = Problem((), f"the trainers' flags are not known: {error}", hint)
+        raise ManifestError(_located([*document.problems, unknown], path, source)) from None
+    if not document.values and not document.problems:  # perhaps it is being written just now
+        nothing = Problem((), _SAYS_NOTHING, "a plan without jobs has the line: jobs = []")
+        raise ManifestError(_located([nothing], path, source))
+    name = check_head(root, stem=path.stem.removesuffix(".toml"))
+    own = check_trainers(root, set(builtin))
+    flags = _own_flags(own, describer, problems) | builtin
+    defaults, hosts, jobs = check_plan(root, Trainers(flags, own), datasets)
+    if document.partial:  # what is missing may stand in a line that could not be read
+        problems = [problem for problem in problems if not problem.missing]
+    problems = document.problems + problems
+    if problems:
+        raise ManifestError(_located(problems, path, source))
+    said = "jobs" in document.values
+    return Manifest(
+        name, SCHEMA_VERSION, defaults, hosts, tuple(jobs), own, digests, names_jobs=said
+    )
+
+
+def _builtin_flags(describer: Describer) -> tuple[Flags, dict[str, str]]:
+    """Model → hyperparameters of our own trainers, and program → digest of its flags."""
+    flags: Flags = {}
+    digests: dict[str, str] = {}
+    for program in PROGRAMS:
+        description = describer(describe_command(program))
+        flags |= {model: dict(hyper) for model, hyper in description.models.items()}
+        digests[program] = description.digest
+    return flags, digests
+
+
+def _own_flags(own: dict[str, TrainerSpec], describer: Describer, problems: list[Problem]) -> Flags:
+    """The same for trainers of one's own; ``None`` for those that do not say how to ask them."""
+    flags: Flags = {}
+    for name, trainer in own.items():
+        flags[name] = None
+        if trainer.describe:
+            try:
+                flags[name] = dict(_hyper_of(name, describer(trainer.describe)))
+            except DescribeError as error:
+                hint = "mend the command, or leave `describe` out to skip the check"
+                problems.append(Problem(("trainers", name, "describe"), str(error), hint))
+    return flags
+
+
+def _hyper_of(name: str, description: Description) -> dict[str, HyperFlag]:
+    models = description.models
+    if name in models:
+        return dict(models[name])
+    if len(models) == 1:
+        return dict(next(iter(models.values())))
+    raise DescribeError(f"the description has no model `{name}`")
+
+
+def _located(problems: Sequence[Problem], path: Path, source: str) -> list[Mistake]:
+    """Problems with their lines, in the order of the file."""
+    from training.fleet.manifest.positions import Positions
+
+    positions = Positions(source)
+    mistakes = [
+        Mistake(
+            file=str(path),
+            line=problem.line or positions.line(problem.path),
+            key=path_text(problem.path),
+            message=problem.message,
+            suggestion=problem.suggestion,
+        )
+        for problem in problems
+    ]
+    mistakes.sort(key=lambda mistake: (mistake.line or 0, mistake.key))
+    if len(mistakes) > MISTAKES_MAX:
+        rest = f"and {len(mistakes) - MISTAKES_MAX} more mistakes"
+        mistakes[MISTAKES_MAX:] = [Mistake(str(path), None, "", rest)]
+    return mistakes
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Exit code 0 for a good manifest, 2 for a bad one."""
+    replace_unprintable()
+    parser = argparse.ArgumentParser(
+        prog="python -m training.fleet.manifest",
+        description="Check a manifest and print its jobs. Exit code 2 and every mistake if it has any.",
+    )
+    parser.add_argument("file", type=Path, help="the manifest (TOML)")
+    parser.add_argument("--json", action="store_true", help="JSON even on a terminal, mistakes too")
+    args = parser.parse_args(argv)
+    try:
+        plan = load_manifest(args.file)
+    except ManifestError as error:
+        if args.json:
+            say(json.dumps({"mistakes": [m.to_dict() for m in error.mistakes]}, indent=2))
+        else:
+            print(error, file=sys.stderr)
+        return 2
+    for note in notes(plan):
+        print(f"note: {note}", file=sys.stderr)
+    if args.json or not sys.stdout.isatty():
+        say(json.dumps(_offline(plan), indent=2))
+    else:
+        say(_table(plan))
+    return 0
+
+
+def _table(plan: Manifest) -> str:
+    rows = [("job", "model", "mode", "priority", "id")]
+    rows += [
+        (j.name, j.model, j.mode, str(j.priority), j.job_id[:12] if _is_known(j) else "?")
+        for j in plan.jobs
+    ]
+    widths = [max(len(row[column]) for row in rows) for column in range(5)]
+    lines = [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        for row in rows
+    ]
+    if not all(map(_is_known, plan.jobs)):
+        lines.append("?: depends on what the receiver has under the data set's name")
+    size = f"{counted(len(plan.jobs), 'jobs')}, {counted(len(plan.hosts), 'hosts')}"
+    return "\n".join([f"{plan.name}: {size}", *lines])
+
+
+def _is_known(job: JobSpec) -> bool:
+    """Return True when the job's id can be computed here: a data set's name is resolved by the receiver alone."""
+    return job.dataset is None or DATASET_ID.fullmatch(job.dataset) is not None
+
+
+def _offline(plan: Manifest) -> dict[str, Any]:
+    """The plan as JSON, with null for the ids that the receiver alone can tell."""
+    whole = plan.to_dict()
+    for job, spec in zip(plan.jobs, whole["jobs"], strict=True):
+        spec["job_id"] = spec["job_id"] if _is_known(job) else None
+    return whole
+
+
+if __name__ == "__main__":
+    sys.exit(main())

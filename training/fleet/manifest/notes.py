@@ -1,0 +1,87 @@
+"""PURE: what a manifest may say without being wrong, and yet hardly means."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+from training.fleet.capability.describe import HyperValue
+from training.fleet.manifest.reader import closest
+from training.fleet.manifest.types import JobSpec, Manifest
+
+_HOSTS_LISTED = 8  # of a data set, in a sentence
+
+
+def notes(
+    plan: Manifest, recorded: Mapping[str, Sequence[str]] = MappingProxyType({})
+) -> list[str]:
+    """A sentence for each thing that the operator should look at again.
+
+    ``recorded``: data set → the hosts that it was recorded on, where that is known.
+    """
+    unasked = {name for name, own in plan.trainers.items() if not own.describe}
+    found = list(_written_twice(job for job in plan.jobs if job.model in unasked))
+    if not plan.names_jobs:
+        found.append(
+            "the plan has no jobs: if the file is whole and that is meant, add the line `jobs = []` above its tables"
+        )
+    return found + list(_not_recorded(plan.jobs, recorded))
+
+
+def _not_recorded(jobs: Iterable[JobSpec], recorded: Mapping[str, Sequence[str]]) -> Iterable[str]:
+    """Names in ``train_hosts`` that the data set of the job has not, each said once: the trainer would refuse them."""
+    said = set()
+    for job in jobs:
+        hosts = recorded.get(job.dataset or "", ())
+        strange = [name for name in job.train_hosts if hosts and name not in hosts]
+        for name in strange:
+            if (job.dataset, name) in said:
+                continue
+            said.add((job.dataset, name))
+            near = closest(name, hosts)
+            listed = ", ".join(hosts[:_HOSTS_LISTED]) + (
+                ", …" if len(hosts) > _HOSTS_LISTED else ""
+            )
+            yield (
+                f'train_hosts of job "{job.name}" names "{name}", which its data set has not; it has {listed}'
+                + (f"; did you mean {near}?" if near else "")
+            )
+
+
+def _written_twice(jobs: Iterable[JobSpec]) -> Iterable[str]:
+    """Jobs that differ only in how a number is written: nobody was asked whether 1, 1.0 and "1" are one."""
+    first: dict[Any, JobSpec] = {}
+    for job in jobs:
+        plain = {key: _plain(value) for key, value in job.hyper.items()}
+        rest = (job.model, job.mode, job.split_recipe, job.train_hosts, job.seed, job.dataset)
+        twin = first.setdefault((*rest, json.dumps(plain, sort_keys=True)), job)
+        if twin is not job:
+            key = next(
+                key for key in sorted(job.hyper) if not _same(job.hyper[key], twin.hyper[key])
+            )
+            yield (
+                f'jobs "{twin.name}" and "{job.name}" differ only in how hyper.{key} is written '
+                f"({_shown(twin.hyper[key])} and {_shown(job.hyper[key])}), and both are trained; write it alike, or "
+                "say with `describe` which type it has"
+            )
+
+
+def _plain(value: HyperValue) -> object:
+    """The number that a value may be read as, in one form."""
+    if isinstance(value, bool):
+        return value
+    try:
+        number = float(value)
+    except ValueError:
+        return value
+    return number if abs(number) < 2**53 else value
+
+
+def _same(one: HyperValue, other: HyperValue) -> bool:
+    return type(one) is type(other) and one == other
+
+
+def _shown(value: HyperValue) -> str:
+    return json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,239 @@
+"""Reading one TOML table key by key, collecting every problem instead of stopping at the first.
+
+A *kind* turns a raw value into a checked one or raises :class:`WrongValueError`. A :class:`Table` knows which keys
+were asked for; whatever is left over is unknown and is reported with the nearest right name.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from training.fleet.capability.describe import shown, whole_number
+from training.printable import printable
+
+KeyPath = tuple[str | int, ...]
+T = TypeVar("T")
+_BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
+# Finding the nearest name is quadratic; a file with this many mistakes is not going to be mended by spelling.
+_SUGGESTIONS_MAX = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """A mistake before its line is known."""
+
+    path: KeyPath
+    message: str
+    suggestion: str = ""
+    line: int | None = None
+    missing: bool = False  # something is not there, rather than wrong
+
+
+class WrongValueError(ValueError):
+    """A value is not what its key takes. A list may be wrong in several places: ``more``."""
+
+    def __init__(
+        self,
+        message: str,
+        suggestion: str = "",
+        *,
+        at: KeyPath = (),
+        more: Sequence[WrongValueError] = (),
+    ) -> None:
+        super().__init__(message)
+        self.message, self.suggestion, self.at, self.more = message, suggestion, at, more
+
+
+Kind = Callable[[Any], T]
+
+
+class Table:
+    """One table of the manifest, by its path; problems go into a list shared by all tables."""
+
+    def __init__(self, values: Mapping[str, Any], path: KeyPath, problems: list[Problem]) -> None:
+        self.values, self.path, self.problems = values, path, problems
+        self._asked: dict[str, None] = {}
+
+    def has(self, key: str) -> bool:
+        return key in self.values
+
+    def take(self, key: str, kind: Kind[T], default: T, *, required: bool = False) -> T:
+        """The checked value of ``key``; ``default`` when it is absent or, after reporting, wrong."""
+        self._asked[key] = None
+        if key not in self.values:
+            if required:
+                self.report((), f"`{key}` is missing", f"add {key} = …", missing=True)
+            return default
+        try:
+            return kind(self.values[key])
+        except WrongValueError as wrong:
+            for one in (wrong, *wrong.more):
+                self.report((key, *one.at), one.message, one.suggestion)
+            return default
+
+    def tables(self, key: str, *, array: bool = False) -> list[tuple[str, Table]]:
+        """The sub-tables under ``key``: ``[key.<name>]``, or each ``[[key]]`` when ``array``."""
+        self._asked[key] = None
+        value = self.values.get(key, [] if array else {})
+        if array and not isinstance(value, list):
+            self.report((key,), f"`{key}` must be a list of tables", f"begin each with [[{key}]]")
+            return []
+        if not array and not isinstance(value, dict):
+            self.report((key,), f"`{key}` must be a table, not {shown(value)}", f"write [{key}]")
+            return []
+        found = []
+        for name, entry in enumerate(value) if array else value.items():
+            if isinstance(entry, dict):
+                found.append((str(name), Table(entry, (*self.path, key, name), self.problems)))
+            else:
+                header = f"[[{key}]]" if array else f"[{key}.{name}]"
+                self.report((key, name), f"must be a table, not {shown(entry)}", f"write {header}")
+        return found
+
+    def report(
+        self, at: KeyPath, message: str, suggestion: str = "", *, missing: bool = False
+    ) -> None:
+        path = (*self.path, *at)
+        self.problems.append(Problem(path, message, suggestion, missing=missing))
+
+    def finish(self, what: str) -> None:
+        """Report the keys that nobody asked for; ``what`` names the table in the sentence."""
+        for key in self.values:
+            if key not in self._asked:
+                hint = nearest(key, self._asked, self.problems)
+                self.report((key,), f"{what} has no key `{printable(key)[:80]}`", hint)
+
+
+def nearest(name: str, known: Iterable[str], problems: Sequence[Problem] = ()) -> str:
+    """A hint at the right name: the nearest one, or all of them when none is near."""
+    names = sorted(known)
+    if len(problems) < _SUGGESTIONS_MAX and (near := closest(name, names)) is not None:
+        return f"did you mean `{near}`?"
+    return "known: " + ", ".join(names) if names else ""
+
+
+def closest(name: str, known: Iterable[str]) -> str | None:
+    """The known name that this one may be a misspelling of, if one is near."""
+    if len(name) > 80:
+        return None
+    plain = {other.replace("_", "").lower(): other for other in sorted(known)}
+    sought = name.replace("-", "").replace("_", "").lower()
+    close = difflib.get_close_matches(sought, plain, n=1, cutoff=0.6)
+    return plain[close[0]] if close else None
+
+
+def whole(low: int, high: int) -> Kind[int]:
+    """A whole number; 3.0 is one too, so that a value's spelling never matters."""
+
+    def kind(value: Any) -> int:
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        number = whole_number(value) if is_number else None
+        if number is not None and low <= number <= high:
+            return number
+        raise WrongValueError(f"must be a whole number from {low} to {high}, not {shown(value)}")
+
+    return kind
+
+
+def real(low: float, high: float) -> Kind[float]:
+    def kind(value: Any) -> float:
+        if isinstance(value, int | float) and not isinstance(value, bool) and low <= value <= high:
+            return float(value) + 0.0
+        raise WrongValueError(f"must be a number from {low:g} to {high:g}, not {shown(value)}")
+
+    return kind
+
+
+def switch(value: Any) -> bool:
+    if isinstance(value, bool):
+        return value
+    raise WrongValueError(f"must be true or false, not {shown(value)}")
+
+
+def text(chars_max: int, *, empty: bool = False) -> Kind[str]:
+    """Printable text in one line, without blanks around it."""
+
+    def kind(value: Any) -> str:
+        if (
+            isinstance(value, str)
+            and (empty or value)
+            and len(value) <= chars_max
+            and value.isprintable()
+            and value == value.strip()
+        ):
+            return value
+        least = 0 if empty else 1
+        raise WrongValueError(
+            f"must be {least} to {chars_max} printable characters without blanks around them, "
+            f"not {shown(value)}"
+        )
+
+    return kind
+
+
+def matching(pattern: re.Pattern[str], description: str) -> Kind[str]:
+    def kind(value: Any) -> str:
+        if isinstance(value, str) and pattern.fullmatch(value):
+            return value
+        raise WrongValueError(f"must be {description}, not {shown(value)}")
+
+    return kind
+
+
+def one_of(options: Iterable[str], what: str) -> Kind[str]:
+    """One of a closed list of names."""
+    known = list(options)
+
+    def kind(value: Any) -> str:
+        if isinstance(value, str) and value in known:
+            return value
+        if isinstance(value, str):
+            raise WrongValueError(
+                f"there is no {what} `{printable(value)[:80]}`", nearest(value, known)
+            )
+        raise WrongValueError(f"must be a {what}, not {shown(value)}", "known: " + ", ".join(known))
+
+    return kind
+
+
+def list_of(kind: Kind[str], *, least: int = 0, most: int = 10_000) -> Kind[tuple[str, ...]]:
+    """A list whose every wrong entry is reported."""
+
+    def whole_list(value: Any) -> tuple[str, ...]:
+        if not isinstance(value, list) or not least <= len(value) <= most:
+            size = f"at least {least}" if least else f"at most {most}"
+            hint = f"write [{_quoted(value)}]" if isinstance(value, str) else ""
+            raise WrongValueError(f"must be a list of {size} entries, not {shown(value)}", hint)
+        good: list[str] = []
+        wrong: list[WrongValueError] = []
+        for index, entry in enumerate(value):
+            try:
+                good.append(kind(entry))
+            except WrongValueError as found:
+                wrong.append(WrongValueError(found.message, found.suggestion, at=(index,)))
+        if wrong:
+            first, *rest = wrong
+            raise WrongValueError(first.message, first.suggestion, at=first.at, more=rest)
+        return tuple(good)
+
+    return whole_list
+
+
+def _quoted(value: str) -> str:
+    return f'"{printable(value)[:60]}"'
+
+
+def path_text(path: KeyPath) -> str:
+    """``("jobs", 2, "hyper", "lr")`` as a person writes it: ``jobs[2].hyper.lr``."""
+    written = ""
+    for part in path:
+        if isinstance(part, int):
+            written += f"[{part}]"
+        else:
+            bare = part if _BARE_KEY.fullmatch(part) else _quoted(part)
+            written += f".{bare}" if written else bare
+    return written

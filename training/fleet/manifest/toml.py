@@ -1,0 +1,123 @@
+"""From the file's bytes to a TOML document, with every syntax mistake that can be told apart from its neighbours.
+
+``tomllib`` stops at the first mistake. When a mistake lies within one ``key = value`` line, that line is set aside
+and reading goes on, so that one wrong quote does not hide ten wrong names further down.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from training.fleet.manifest.reader import Problem
+from training.printable import printable
+
+BYTES_MAX = 1024 * 1024
+# A key of n parts costs tomllib n² memory, and so does a file of nested brackets in stack. Plans need three levels.
+DOTS_A_LINE_MAX = 100
+SYNTAX_MISTAKES_MAX = 20
+
+_PLACE = re.compile(r" \(at (?:line (\d+), column \d+|end of document)\)$")
+_STATEMENT = re.compile(r"""^\s*(?P<key>[A-Za-z0-9_."'-]+)\s*=""")
+_REMEDIES = {
+    "Cannot overwrite a value": "remove one",
+    "Invalid value": 'write text in quotes ("…"), true and false in small letters, numbers plainly',
+    "Unclosed array": "close the list with ]",
+    "Illegal character '\\n'": "close the quote in the same line",
+    "Expected newline or end of document after a statement": "write one key = value in a line",
+    "Expected '=' after a key in a key/value pair": "write key = value",
+}
+
+
+class UnreadableError(Exception):
+    """The file cannot be looked into at all; the problem says why."""
+
+    def __init__(self, message: str, suggestion: str = "", line: int | None = None) -> None:
+        super().__init__(message)
+        self.problem = Problem((), message, suggestion, line)
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """The part of the file that could be read.
+
+    ``partial``: lines were set aside, so what is missing may merely be unreadable.
+    """
+
+    values: dict[str, Any]
+    problems: list[Problem] = field(default_factory=list)
+    partial: bool = False
+
+
+def read_source(path: Path) -> str:
+    """The file's text; raises :class:`UnreadableError`."""
+    try:
+        if path.exists() and not path.is_file():
+            raise UnreadableError("this is not a regular file", "name the manifest itself")
+        with path.open("rb") as file:
+            raw = file.read(BYTES_MAX + 1)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise UnreadableError(
+            f"cannot be read: {reason}", "check the path and its permissions"
+        ) from None
+    except ValueError:  # a NUL in the name
+        raise UnreadableError("cannot be read: this is not a path") from None
+    if len(raw) > BYTES_MAX:
+        raise UnreadableError(
+            f"is larger than {BYTES_MAX // 1024} KiB", "split the plan in several"
+        )
+    try:
+        return raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = raw.count(b"\n", 0, error.start) + 1
+        raise UnreadableError("is not UTF-8 text", "save the file as UTF-8", line) from None
+
+
+def parse(source: str) -> Document:
+    """Read the document, setting aside single lines that cannot be read. Raises nothing."""
+    lines = source.split("\n")
+    for number, line in enumerate(lines, 1):
+        if line.count(".") > DOTS_A_LINE_MAX:
+            message = f"more than {DOTS_A_LINE_MAX} dots in one line"
+            return Document({}, [Problem((), message, "shorten it", number)], partial=True)
+    problems: list[Problem] = []
+    while True:
+        try:
+            return Document(tomllib.loads("\n".join(lines)), problems, partial=bool(problems))
+        except RecursionError:
+            problem = Problem((), "values are nested too deeply", "no key takes nested lists")
+            return Document({}, [*problems, problem], partial=True)
+        except ValueError as error:  # TOMLDecodeError, and int() refusing thousands of digits
+            problem, number = _explain(str(error), lines)
+            problems.append(problem)
+        if len(problems) >= SYNTAX_MISTAKES_MAX or not _stands_alone(lines, number):
+            return Document({}, problems, partial=True)
+        lines[number - 1] = ""
+
+
+def _explain(error: str, lines: list[str]) -> tuple[Problem, int]:
+    """tomllib's sentence as a problem, and the line it happened in."""
+    place = _PLACE.search(error)
+    number = min(int(place[1]), len(lines)) if place and place[1] else len(lines)
+    message = _PLACE.sub("", error)
+    statement = _STATEMENT.match(lines[number - 1])
+    if message == "Cannot overwrite a value" and statement:
+        message = f"`{printable(statement['key'])}` is set a second time in its table"
+        return Problem((), message, _REMEDIES["Cannot overwrite a value"], number), number
+    remedy = _REMEDIES.get(message, "see https://toml.io for the syntax")
+    return Problem((), f"this is not TOML: {printable(message)[:200]}", remedy, number), number
+
+
+def _stands_alone(lines: list[str], number: int) -> bool:
+    """Return True when the mistake lies in this line: it is one statement, and all before it can be read by itself."""
+    if not _STATEMENT.match(lines[number - 1]):
+        return False
+    try:
+        tomllib.loads("\n".join(lines[: number - 1]))
+    except (ValueError, RecursionError):
+        return False
+    return True

@@ -1,0 +1,163 @@
+"""The operator's plan as values: what a checked manifest consists of, and what it says when it is not good.
+
+Everything here is frozen. ``to_dict`` gives the plain values that the queue stores and the wire carries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from enum import StrEnum
+from typing import Any
+
+from training.contract import Recipe
+from training.fleet.capability.describe import HyperValue
+
+SCHEMA_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Defaults:
+    """The values that a job gets where it does not say otherwise."""
+
+    split_recipe: Recipe | None = Recipe.SAMPLE  # None: what the file says is wrong
+    train_hosts: tuple[str, ...] = ()
+    seed: int = 0
+    n_resamples: int = 1000
+    dataset: str | None = None  # None: what each host has locally
+    max_run_s: float | None = None
+    max_silence_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostSpec:
+    """One host as the manifest declares it. ``None`` declares nothing: what the host detects holds."""
+
+    name: str
+    description: str = ""
+    priority: int = 0  # of several hosts that could run a job, the higher is chosen first
+    allow_jobs: tuple[str, ...] = ()  # model names; empty allows all
+    deny_jobs: tuple[str, ...] = ()  # model names; deny wins
+    cuda: bool | None = None
+    max_vram_gib: float | None = None
+    max_ram_gib: float | None = None
+    max_cores: int | None = None
+    env: Mapping[str, str] = field(default_factory=dict)  # for every trainer there
+
+    def to_dict(self) -> dict[str, Any]:
+        return _without_empty_env(_plain(self))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainerSpec:
+    """A trainer of one's own: how it is started and which files it leaves in its output folder."""
+
+    name: str
+    command: tuple[str, ...]
+    outputs: tuple[str, ...] = ()
+    describe: tuple[
+        str, ...
+    ] = ()  # the command that prints its flags; empty: hyper keys go unchecked
+    env: Mapping[str, str] = field(default_factory=dict)  # wherever it runs
+
+    def to_dict(self) -> dict[str, Any]:
+        return _without_empty_env(_plain(self))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobSpec:
+    """One model to be trained once. Memory in GiB; hyper values are in their flag's type."""
+
+    name: str
+    job_id: str
+    model: str
+    mode: str
+    priority: int = 0
+    require_cuda: bool = False
+    prefer_cuda: bool = False
+    min_vram_gib: float = 0.0
+    min_ram_gib: float = 0.0
+    min_cores: int = 0
+    allowed_hosts: tuple[str, ...] = ()
+    denied_hosts: tuple[str, ...] = ()
+    hyper: Mapping[str, HyperValue] = field(default_factory=dict)
+    split_recipe: str = Recipe.SAMPLE.value
+    train_hosts: tuple[str, ...] = ()  # recording hosts, sorted
+    seed: int = 0
+    n_resamples: int = 1000
+    dataset: str | None = None  # its id; None: what each host has locally
+    max_run_s: float | None = None  # seconds; None: as long as it takes
+    max_silence_s: float | None = None  # seconds, 0 for ever; None: what each worker's flag says
+
+    def to_dict(self) -> dict[str, Any]:
+        """The job dict of the queue and the wire; without what nobody said."""
+        return {key: value for key, value in _plain(self).items() if value is not None}
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """A plan without a mistake in it."""
+
+    name: str
+    schema_version: int
+    defaults: Defaults
+    hosts: Mapping[str, HostSpec]
+    jobs: tuple[JobSpec, ...]
+    trainers: Mapping[str, TrainerSpec]
+    flag_digests: Mapping[str, str]  # program → digest of the flags the plan was checked against
+    names_jobs: bool = True  # false: it does not even say that it has none
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"name": self.name, "jobs": [job.to_dict() for job in self.jobs]}
+
+
+@dataclass(frozen=True, slots=True)
+class Mistake:
+    """One thing wrong with a manifest. ``line`` counts from 1; ``None`` when no line can be named."""
+
+    file: str
+    line: int | None
+    key: str  # e.g. jobs[2].hyper.epochs; empty for the file as a whole
+    message: str
+    suggestion: str = ""
+
+    def __str__(self) -> str:
+        place = self.file if self.line is None else f"{self.file}:{self.line}"
+        sentence = f"{self.message}; {self.suggestion}" if self.suggestion else self.message
+        return ": ".join(part for part in (place, self.key, sentence) if part)
+
+    def to_dict(self) -> dict[str, Any]:
+        return _plain(self)
+
+
+class ManifestError(Exception):
+    """The manifest has mistakes, all of them in ``mistakes``; nothing of it may be used."""
+
+    def __init__(self, mistakes: Sequence[Mistake]) -> None:
+        super().__init__("\n".join(str(mistake) for mistake in mistakes))
+        self.mistakes = tuple(mistakes)
+
+
+def _without_empty_env(plain: dict[str, Any]) -> dict[str, Any]:
+    """As plans were kept before they could say variables: what says none has not changed."""
+    return {key: value for key, value in plain.items() if key != "env" or value}
+
+
+_AS_IT_IS = frozenset({str, int, float, bool, type(None)})
+
+
+def _plain(record: Any) -> dict[str, Any]:
+    """A record's fields as JSON values: tuples become lists, enumerations their text."""
+    plain: dict[str, Any] = {}
+    for entry in fields(record):
+        value = getattr(record, entry.name)
+        if type(value) in _AS_IT_IS:  # nearly all, in plans of thousands of jobs
+            pass
+        elif isinstance(value, tuple):
+            value = list(value)
+        elif isinstance(value, Mapping):
+            value = dict(value)
+        elif isinstance(value, StrEnum):
+            value = value.value
+        plain[entry.name] = value
+    return plain

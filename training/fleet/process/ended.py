@@ -1,0 +1,58 @@
+"""PURE: how the process of a trainer ended, as supervision saw it; worker/state/outcome.py says what that means."""
+
+from __future__ import annotations
+
+import signal
+from dataclasses import dataclass
+from enum import StrEnum
+
+from training.contract import Exit
+
+SIGKILL = 9
+RSS_SHARE = 0.8  # of the memory that was free; who is killed with that much was killed for it
+
+
+class EndKind(StrEnum):
+    """The kinds of a process's end; ``LOST`` when its launcher died and nobody could read the exit status."""
+
+    EXITED = "exited"
+    SIGNALLED = "signalled"
+    LOST = "lost"
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """The end of one trainer. ``cpu_s`` (seconds) and ``max_rss_kib`` are 0 where the system does not say.
+
+    ``oom_kills``: processes that the kernel killed meanwhile for want of memory, in its control group or on the whole
+    machine. ``free_kib``: memory that was free when the trainer was started; 0 when nobody looked.
+    ``left``: processes of its tree that could not be ended.
+    """
+
+    kind: EndKind
+    code: int | None = None
+    signal: int | None = None
+    cpu_s: float = 0.0
+    max_rss_kib: int = 0
+    oom_kills: int = 0
+    free_kib: int = 0
+    left: int = 0
+
+    @property
+    def killed_for_memory(self) -> bool:
+        """Killed by no order of ours, and there is evidence of why."""
+        killed = self.signal == SIGKILL or self.code == Exit.OUT_OF_MEMORY
+        full = self.free_kib > 0 and self.max_rss_kib >= RSS_SHARE * self.free_kib
+        return killed and (self.oom_kills > 0 or full)
+
+    def describe(self) -> str:
+        """A few words for people: ``exit status 2``, ``killed by SIGKILL``."""
+        if self.kind is EndKind.EXITED:
+            return f"exit status {self.code}"
+        if self.kind is EndKind.LOST:
+            return "lost together with its launcher"
+        try:
+            name = signal.Signals(self.signal or 0).name
+        except ValueError:
+            name = f"signal {self.signal}"
+        return f"killed by {name}"

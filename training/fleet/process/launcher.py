@@ -1,0 +1,379 @@
+"""The process between a worker and its trainers: a dead man's switch of the standard library alone.
+
+A trainer does not die with the worker that started it. So the worker starts this program once, holds the other end
+of its standard input, and lets it start the trainers. When that pipe closes, for whatever reason, or when the trainer
+ends, its whole tree is killed; a worker that was ended with ``kill -9`` leaves nothing behind. The tree is
+
+- on Linux everything below this process, daemons included: it adopts what their parents leave behind
+  (``PR_SET_CHILD_SUBREAPER``), so that the tree is empty when it has no child any more. Where a control group can be
+  made, the trainer is born in one of its own, and ``cgroup.kill`` ends all of it in one breath;
+- on other POSIX systems the trainer's process group alone: who leaves that stays behind;
+- on Windows the job object, which is the worker's (windows.py).
+
+What no way reaches: a process in the kernel's uninterruptible sleep, one of another user, and what a service manager
+was asked to start. Where this program itself is killed, the worker ends the control group, or without one the process
+group and what still carries the attempt's environment.
+
+It is started as ``python -I -S launcher.py``: without site-packages, and without this folder on the module path.
+Commands arrive on standard input, reports leave on standard output, one JSON value a line::
+
+    {"run": {"argv": [...], "cwd": "...", "env": {...}, "output": "...", "end": "...", "group": "FOLDER" or null,
+             "errors": "FILE" or null, "file_bytes": N or null}}
+        -> {"started": PID}  or  {"failed": "why"}
+        -> {"ended": CODE, "cpu_s": S, "max_rss_kib": K, "left": N}, some time after "started"
+    "terminate" | "kill" | "pause" | "resume"
+        -> nothing of its own
+
+``CODE`` is the exit status, or minus the number of the signal; ``left``, absent when 0, how much of the tree could not
+be ended. On POSIX one launcher runs any number of trainers, one
+after the other: starting a trainer is a fork and an exec of a small process without threads, about a millisecond.
+On Windows a launcher runs one trainer, because it is the launcher that the worker puts into a job object, before the
+trainer exists.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import sys
+from typing import Any
+
+READ_BYTES = 65_536
+SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER of prctl(2)
+SWEEP_TRIES = 1500  # looks at what is left of a tree, 2 ms apart: less than the worker waits for a killed trainer
+OOM_SCORE = "500"  # when memory runs out the kernel should choose the trainer, not the worker
+
+
+def report(message: dict[str, Any]) -> None:
+    """Write one line to the worker. Nobody listening any more is no reason to fail: end of file follows."""
+    with contextlib.suppress(OSError):
+        os.write(1, json.dumps(message).encode() + b"\n")
+
+
+def in_words(error: BaseException) -> str:
+    """``No such file or directory: /opt/x`` rather than ``[Errno 2] …``."""
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.strerror}: {error.filename}" if error.filename else error.strerror
+    return str(error)
+
+
+def put_down(end: dict[str, Any], record: str | None) -> None:
+    """Write an end where a worker that was killed meanwhile will find it. Ends that we were told to bring about are
+    not for the record: they say nothing of the trainer."""
+    if record:
+        with contextlib.suppress(OSError):
+            with open(record + ".part", "w") as file:  # noqa: PTH123 - pathlib would double our start-up
+                json.dump(end, file)
+            os.replace(record + ".part", record)  # noqa: PTH105
+
+
+def adopt_orphans() -> None:
+    """Become the parent of every descendant whose own parent ends, where the system has that (Linux)."""
+    with contextlib.suppress(ImportError, OSError, AttributeError):
+        import ctypes
+
+        ctypes.CDLL(None).prctl(SUBREAPER, 1, 0, 0, 0)
+
+
+def children_of(pid: int) -> list[int]:
+    """The children of a process, zombies too; nothing where ``/proc`` does not say."""
+    try:
+        found = []
+        for task in os.listdir(f"/proc/{pid}/task"):  # noqa: PTH208
+            with open(f"/proc/{pid}/task/{task}/children", "rb") as file:  # noqa: PTH123
+                found += [int(number) for number in file.read().split()]
+    except FileNotFoundError:  # a kernel built without these files, or the process has ended
+        return [each for each in running() if parent_of(each) == pid]
+    except OSError:
+        return []
+    return found
+
+
+def running() -> list[int]:
+    """Every process that ``/proc`` shows."""
+    with contextlib.suppress(OSError):
+        return [int(name) for name in os.listdir("/proc") if name.isdigit()]  # noqa: PTH208
+    return []
+
+
+def parent_of(pid: int) -> int:
+    """The parent of a process; 0 when it is gone."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:  # noqa: PTH123
+            return int(file.read().rpartition(b")")[2].split()[1])
+    except (OSError, ValueError, IndexError):
+        return 0
+
+
+def signal_tree(parent: int, number: int) -> None:
+    """Signal every descendant of ``parent``, parents first. A number that is used again meanwhile is not hit."""
+    for pid in children_of(parent):
+        with contextlib.suppress(OSError, AttributeError):
+            handle = os.pidfd_open(pid)
+            try:
+                if parent_of(pid) == parent:
+                    signal.pidfd_send_signal(handle, number)
+                    signal_tree(pid, number)
+            finally:
+                os.close(handle)
+
+
+class Group:
+    """The control group of one trainer; without a folder, or where none can be made, nothing at all."""
+
+    def __init__(self, folder: str | None) -> None:
+        self.folder = ""
+        if folder:
+            with contextlib.suppress(OSError):
+                os.mkdir(folder)  # noqa: PTH102
+                self.folder = folder
+
+    def enter(self) -> None:
+        """Put this process into it, and with it whatever it will start."""
+        if self.folder:
+            with contextlib.suppress(OSError), open(f"{self.folder}/cgroup.procs", "w") as file:  # noqa: PTH123
+                file.write("0")
+
+    def kill(self) -> None:
+        """Kill all members at once (Linux 5.14 and later; before that the walk of the tree has to do)."""
+        if self.folder:
+            with contextlib.suppress(OSError), open(f"{self.folder}/cgroup.kill", "w") as file:  # noqa: PTH123
+                file.write("1")
+
+    def remove(self) -> None:
+        """Give it back; one with a member that does not die stays."""
+        if self.folder:
+            with contextlib.suppress(OSError):
+                os.rmdir(self.folder)  # noqa: PTH106
+
+
+class PosixLauncher:
+    """Runs one trainer at a time, each the leader of its own session and process group."""
+
+    def __init__(self) -> None:
+        self.child = 0
+        self.asked = False  # whether we were told to end it
+        self.record: str | None = None  # the file for its end
+        self.group = Group(None)
+        self.unread = b""
+
+    def serve(self) -> None:
+        """Obey until standard input ends; then kill what runs."""
+        import select
+
+        adopt_orphans()
+        # Only the pipe decides about our end.
+        for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT"):
+            signal.signal(getattr(signal, name), signal.SIG_IGN)
+        woken, waker = os.pipe()
+        os.set_blocking(woken, False)
+        os.set_blocking(waker, False)
+        signal.set_wakeup_fd(waker, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        while True:
+            ready, _, _ = select.select([0, woken], [], [])
+            if woken in ready:
+                with contextlib.suppress(BlockingIOError):
+                    os.read(woken, READ_BYTES)
+                self.reap()
+            if 0 in ready and not self.read_commands():
+                self.asked = True
+                self.kill()
+                self.reap(block=True)
+                return
+
+    def read_commands(self) -> bool:
+        """Obey each complete line that has arrived; False at the end of the input."""
+        data = os.read(0, READ_BYTES)
+        *lines, self.unread = (self.unread + data).split(b"\n")
+        for line in lines:
+            self.obey(json.loads(line))
+        return bool(data)
+
+    def obey(self, command: Any) -> None:
+        if isinstance(command, dict):
+            self.run(command["run"])
+        elif command == "terminate":
+            self.asked = True
+            self.signal_group("SIGTERM")
+            # A paused trainer would not hear the signal before it.
+            signal_tree(os.getpid(), signal.SIGCONT)
+            self.signal_group("SIGCONT")
+        elif command == "kill":
+            self.asked = True
+            self.kill()
+        elif command == "pause":
+            self.signal_group("SIGSTOP")
+            signal_tree(os.getpid(), signal.SIGSTOP)
+        elif command == "resume":
+            signal_tree(os.getpid(), signal.SIGCONT)
+            self.signal_group("SIGCONT")
+
+    def signal_group(self, name: str) -> None:
+        """Safe against a number used again: the child is not reaped before ``self.child`` is cleared."""
+        if self.child:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.child, getattr(signal, name))
+
+    def kill(self) -> None:
+        """Kill what can be killed in one breath; ``reap`` sees to the rest."""
+        self.group.kill()
+        self.signal_group("SIGKILL")
+
+    def run(self, spec: dict[str, Any]) -> None:
+        """Fork and exec; a failure on the way comes back through a pipe that a successful exec closes."""
+        if self.child:
+            report({"failed": "a trainer is already running"})
+            return
+        failed, fail = os.pipe()
+        self.group = Group(spec.get("group"))
+        child = os.fork()
+        if child == 0:
+            self.group.enter()
+            become_trainer(spec, fail)
+        os.close(fail)
+        with open(failed, "rb") as pipe:  # noqa: PTH123 - a descriptor, not a path
+            why = pipe.read()
+        if why:
+            os.waitpid(child, 0)
+            self.group.remove()
+            report({"failed": why.decode(errors="replace")})
+        else:
+            self.child, self.asked, self.record = child, False, spec.get("end")
+            report({"started": child})
+
+    def reap(self, *, block: bool = False) -> None:
+        """Reap adopted orphans; and if the trainer has ended, end all it left behind, then report."""
+        while self.child:
+            flags = os.WEXITED | os.WNOWAIT | (0 if block else os.WNOHANG)
+            ended = os.waitid(os.P_ALL, 0, flags)
+            if ended is None:
+                return
+            if ended.si_pid == self.child:
+                self.finish()
+            else:
+                os.waitpid(ended.si_pid, 0)
+
+    def finish(self) -> None:
+        """The trainer has ended and is not reaped yet: the number of its group is still ours."""
+        self.kill()
+        _, status, usage = os.wait4(self.child, 0)
+        self.child = 0
+        end = {
+            "ended": os.waitstatus_to_exitcode(status),
+            "cpu_s": round(usage.ru_utime + usage.ru_stime, 3),
+            "max_rss_kib": usage.ru_maxrss,
+        }
+        if left := self.sweep():
+            end["left"] = left
+        if not self.asked or end["ended"] == 0:
+            put_down(end, self.record)
+        report(end)
+
+    def sweep(self) -> int:
+        """Kill and reap what the trainer left; how many of our children cannot be ended.
+
+        Only children are killed: nobody else reaps them, so that their numbers stay theirs. What they leave behind
+        becomes a child of ours in turn, until there is none.
+        """
+        import time
+
+        for _ in range(SWEEP_TRIES):
+            self.group.kill()
+            for pid in children_of(os.getpid()):
+                with contextlib.suppress(OSError):
+                    os.kill(pid, signal.SIGKILL)
+            try:
+                while os.waitpid(-1, os.WNOHANG)[0]:
+                    pass
+            except ChildProcessError:
+                self.group.remove()
+                return 0
+            time.sleep(0.002)
+        return len(children_of(os.getpid()))
+
+
+def become_trainer(spec: dict[str, Any], fail: int) -> None:
+    """In the forked child: own session, no input, output to the file, default signals, then exec. Never returns."""
+    try:
+        os.setsid()
+        with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:  # noqa: PTH123
+            file.write(OOM_SCORE)
+        output = os.open(spec["output"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        os.dup2(output, 1)
+        if spec.get("errors"):
+            output = os.open(spec["errors"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        os.dup2(output, 2)
+        if spec.get("file_bytes"):
+            import resource
+
+            resource.setrlimit(resource.RLIMIT_FSIZE, (spec["file_bytes"], spec["file_bytes"]))
+        os.chdir(spec["cwd"])
+        signal.set_wakeup_fd(-1)
+        for number in range(1, signal.NSIG):
+            with contextlib.suppress(OSError, ValueError):
+                signal.signal(number, signal.SIG_DFL)  # what is ignored stays ignored across exec
+        os.execvpe(spec["argv"][0], spec["argv"], spec["env"])  # noqa: S606 - no shell is the point
+    except BaseException as error:  # noqa: BLE001 - whatever it is, the parent must hear of it
+        os.write(fail, in_words(error).encode(errors="replace"))
+    finally:
+        os._exit(127)
+
+
+def serve_windows() -> None:
+    """Run the one trainer; Ctrl-Break asks it to stop. Killing is the job object's work, in the worker."""
+    import subprocess
+    import threading
+
+    line = sys.stdin.readline()
+    if not line:
+        return
+    spec = json.loads(line)["run"]
+    try:
+        # pathlib would double our start-up
+        with (
+            open(spec["output"], "ab") as output,  # noqa: PTH123
+            open(spec.get("errors") or os.devnull, "ab") as errors,  # noqa: PTH123
+        ):
+            child = subprocess.Popen(
+                spec["argv"],
+                cwd=spec["cwd"],
+                env=spec["env"],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=errors if spec.get("errors") else subprocess.STDOUT,
+                creationflags=getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0),
+            )
+    except OSError as error:
+        report({"failed": in_words(error)})
+        return
+    report({"started": child.pid})
+    asked = threading.Event()
+
+    def listen() -> None:
+        for word in sys.stdin:
+            asked.set()
+            if json.loads(word) == "terminate":
+                with contextlib.suppress(OSError):
+                    child.send_signal(getattr(signal, "CTRL_BREAK_EVENT", signal.SIGTERM))
+            elif json.loads(word) == "kill":
+                child.kill()
+        child.kill()
+        os._exit(1)
+
+    threading.Thread(target=listen, daemon=True).start()
+    end = {"ended": child.wait()}
+    if not asked.is_set() or end["ended"] == 0:
+        put_down(end, spec.get("end"))
+    report(end)
+    os._exit(0)  # the listening thread still sits in a read that nothing else would end
+
+
+if __name__ == "__main__":
+    if os.name == "posix":
+        PosixLauncher().serve()
+    else:
+        serve_windows()

@@ -1,0 +1,57 @@
+"""The system's word on memory around a trainer: how much was free before it, whom the kernel killed meanwhile.
+
+Reads files below an injected ``root``, and answers 0 for whatever it cannot read: outside Linux that is all.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from training.fleet.process.cgroup import cgroup_limits, memory_folders
+
+ROOT = Path("/")
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryState:
+    """``free_kib`` of the machine; ``kills``: processes killed for want of memory so far, on it or in our groups."""
+
+    free_kib: int = 0
+    kills: int = 0
+
+
+def memory_state(root: Path = ROOT) -> MemoryState:
+    """Now. Never raises. A few small files, because it is asked for every trainer: a tenth of a millisecond."""
+    free_kib = _field(root / "proc/meminfo", "MemAvailable:")
+    # The machine's count has the groups' in it; in a container only one of the two may be readable.
+    in_groups = max((_field(events, "oom_kill") for events in _event_files(root)), default=0)
+    return MemoryState(free_kib, max(_field(root / "proc/vmstat", "oom_kill"), in_groups))
+
+
+def usable_kib(free_kib: int, root: Path = ROOT) -> int:
+    """As much of that as our control groups let us have, now that the trainer has given back what it held."""
+    group_bytes = cgroup_limits(root).memory_available_bytes
+    if group_bytes is None:
+        return free_kib
+    return min(free_kib or group_bytes // 1024, group_bytes // 1024)
+
+
+@cache
+def _event_files(root: Path) -> tuple[Path, ...]:
+    names = ("memory.events", "memory.oom_control")
+    files = (folder / name for folder in memory_folders(root) for name in names)
+    return tuple(path for path in files if path.exists())
+
+
+def _field(path: Path, name: str) -> int:
+    """The number after ``name`` in a file of such lines; 0 when there is none."""
+    try:
+        for line in path.read_text(encoding="ascii", errors="replace").splitlines():
+            key, _, value = line.partition(" ")
+            if key == name:
+                return int(value.split()[0])
+    except (OSError, ValueError, IndexError):
+        pass
+    return 0

@@ -1,0 +1,121 @@
+"""Processes on Linux and macOS: sessions, groups, control groups, signals. The same names as windows.py."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import itertools
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+from training.fleet.process.cgroup import own_group
+
+LAUNCHER_IS_REUSABLE = True
+LAUNCHER_CAN_PAUSE = True
+REMOVE_TRIES = 200
+
+
+def popen_options() -> dict[str, Any]:
+    """The launcher leads its own session: Ctrl-C in the worker's terminal is the worker's to handle."""
+    return {"start_new_session": True}
+
+
+_numbers = itertools.count(1)
+
+
+def group_for(owner: Path) -> Path | None:
+    """A control group's folder that does not exist yet, for a trainer of the worker with this state folder.
+
+    It lies in our own group, where a service with ``Delegate=yes``, a user's session and most containers' root may
+    make one. Where we may not, the launcher does without.
+    """
+    found = own_group()
+    if found is None or not os.access(found[0], os.W_OK):
+        return None
+    return found[0] / f"{_group_name(owner)}-{os.getpid()}-{next(_numbers)}"
+
+
+def _group_name(owner: Path) -> str:
+    return "cis490-" + hashlib.sha256(os.fsencode(owner.absolute())).hexdigest()[:16]
+
+
+def end_group(folder: Path | None) -> list[int]:
+    """Kill every member of a trainer's control group when its launcher can no longer do it; their numbers."""
+    if folder is None:
+        return []
+    members: list[int] = []
+    with contextlib.suppress(OSError, ValueError):
+        members = [int(line) for line in (folder / "cgroup.procs").read_text("ascii").split()]
+        (folder / "cgroup.kill").write_text("1")
+    for _ in range(REMOVE_TRIES):  # the last member may need a moment
+        try:
+            folder.rmdir()
+        except FileNotFoundError:
+            break
+        except OSError:
+            time.sleep(0.005)
+        else:
+            break
+    return members
+
+
+def kill_descendants(pid: int) -> None:
+    """Kill what a launcher holds that does not answer any more, before it is killed itself and lets go of it."""
+    import psutil
+
+    with contextlib.suppress(psutil.Error):
+        for process in psutil.Process(pid).children(recursive=True):
+            with contextlib.suppress(psutil.Error):
+                process.kill()
+
+
+def cage(process: subprocess.Popen[bytes]) -> object:  # noqa: ARG001 - Windows needs it
+    """Nothing to do: the launcher's dead man's pipe holds the trainer."""
+    return None
+
+
+def open_cage(handle: object) -> None:
+    """Nothing to do."""
+
+
+def kill_group(pid: int) -> None:
+    """Kill the group that ``pid`` leads, when its launcher can no longer do it."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(pid, signal.SIGKILL)
+
+
+def pause_tree(pid: int) -> None:
+    """The launcher does it."""
+
+
+def resume_tree(pid: int) -> None:
+    """The launcher does it."""
+
+
+def end_leftovers(variable: str, folder: Path) -> list[int]:
+    """Kill what was started for ``folder`` or one in it; their numbers.
+
+    Worker and launcher may be killed in one breath, by a tired kernel or a careless hand; then nobody was left to end
+    the trainer. Its control group carries the folder's name, and so does the environment of its processes; neither can
+    be mistaken for another, as a remembered number can.
+    """
+    here = b"\0" + os.fsencode(f"{variable}={folder}")
+    markers = (here + os.fsencode(os.sep), here + b"\0")
+    ended = []
+    found = own_group()
+    if found is not None:
+        for place, groups, _ in os.walk(found[1]):
+            for name in groups:
+                if name.startswith(_group_name(folder) + "-"):
+                    ended += end_group(Path(place, name))
+    for entry in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            environ = b"\0" + (entry / "environ").read_bytes() + b"\0"
+            if any(marker in environ for marker in markers) and int(entry.name) != os.getpid():
+                os.kill(int(entry.name), signal.SIGKILL)
+                ended.append(int(entry.name))
+    return sorted(set(ended))

@@ -1,0 +1,417 @@
+"""Starting trainers and ending them, however badly they behave: the only module that owns processes.
+
+The rule for every end is the same: polite signal, grace, kill the whole tree, bounded wait, reap. Output goes to a
+file and never through a pipe, so that neither a dead network can stall a trainer nor a grandchild that keeps a pipe
+open can stall us. A launcher (launcher.py) stands between worker and trainer, so that a killed worker leaves nothing.
+
+What differs between systems stands in posix.py and windows.py, under the same names.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import IO, Any, Protocol
+
+from training import strict_json
+from training.contract import Exit
+from training.fleet.process.ended import SIGKILL, Ended, EndKind
+from training.fleet.process.memory import memory_state, usable_kib
+
+if sys.platform == "win32":
+    from training.fleet.process import windows as system
+else:
+    from training.fleet.process import posix as system
+
+START_WAIT_S = 30.0  # a launcher on an overloaded machine or a sleeping disk may take a while
+KILL_WAIT_S = (
+    5.0  # how long a killed group may take to be reported before we stop believing in the launcher
+)
+
+# In a trainer's environment: where it may keep what a later attempt can go on from. Also marks the process as ours.
+STATE_VARIABLE = "CIS490_STATE_DIR"
+
+LAUNCHER = Path(__file__).with_name("launcher.py")
+
+
+@dataclass(frozen=True)
+class CommandSpec:
+    """The command to start: arguments (never a shell line), folder, the whole environment, and the file for its output.
+
+    ``end``: the file in which an end that nobody asked for is put down, also when we are killed before it.
+    ``errors``: a file for its standard error alone. ``file_bytes``: no file that it writes may become larger (POSIX).
+    """
+
+    argv: Sequence[str]
+    cwd: Path
+    env: Mapping[str, str]
+    output: Path
+    end: Path | None = None
+    errors: Path | None = None
+    file_bytes: int | None = None
+
+
+class SpawnFailedError(Exception):
+    """The trainer could not be started."""
+
+
+class LauncherLostError(SpawnFailedError):
+    """Its launcher ended first; another launcher may do better."""
+
+
+class Process(Protocol):
+    """A trainer that was started. Only ``wait`` and ``stop`` block, both bounded by their argument."""
+
+    @property
+    def pid(self) -> int: ...
+
+    def poll(self) -> Ended | None: ...
+
+    def wait(self, timeout_s: float | None = None) -> Ended | None: ...
+
+    def terminate(self) -> None: ...
+
+    def kill(self) -> None: ...
+
+    def pause(self) -> None: ...
+
+    def resume(self) -> None: ...
+
+    def stop(self, grace_s: float) -> Ended: ...
+
+    def cpu_s(self) -> float: ...
+
+
+class Runner(Protocol):
+    """Starts trainers; the seam at which tests and the simulation put their own."""
+
+    def start(self, spec: CommandSpec) -> Process: ...
+
+    def close(self) -> None: ...
+
+
+# ---- the runner of this machine ----------------------------------------------------------------------------------
+
+
+class LocalProcess:
+    """A trainer under one of our launchers. Safe to use from several threads."""
+
+    def __init__(
+        self, launcher: Launcher, folder: str | None = None, group: Path | None = None
+    ) -> None:
+        """``folder``: what its environment calls ``STATE_VARIABLE``; ``group``: its control group's folder."""
+        self._launcher = launcher
+        self._folder = folder
+        self._group = group
+        self._started = threading.Event()
+        self._over = threading.Event()
+        self._pid = 0
+        self._memory = memory_state()
+        self._failure: SpawnFailedError | None = None
+        self._ended: Ended | None = None
+
+    @property
+    def pid(self) -> int:
+        """The trainer's process id, and on POSIX its group's; 0 before it started."""
+        return self._pid
+
+    def poll(self) -> Ended | None:
+        return self._ended
+
+    def wait(self, timeout_s: float | None = None) -> Ended | None:
+        """The end, or None when ``timeout_s`` passed first."""
+        self._over.wait(timeout_s)
+        return self._ended
+
+    def terminate(self) -> None:
+        """Ask politely: SIGTERM to the group, Ctrl-Break on Windows. A paused trainer is woken to hear it."""
+        if not system.LAUNCHER_CAN_PAUSE:
+            system.resume_tree(self._pid)
+        self._order("terminate")
+
+    def kill(self) -> None:
+        """Kill the whole tree."""
+        self._order("kill")
+        if not self._launcher.reusable:
+            self._launcher.destroy()
+
+    def pause(self) -> None:
+        """Hold the whole tree where it is; memory stays allocated, nothing is computed."""
+        self._order("pause")
+        system.pause_tree(self._pid)
+
+    def resume(self) -> None:
+        self._order("resume")
+        system.resume_tree(self._pid)
+
+    def stop(self, grace_s: float) -> Ended:
+        """Polite signal, up to ``grace_s`` seconds, kill, a bounded wait. Always comes back with an end."""
+        self.terminate()
+        if (ended := self.wait(grace_s)) is not None:
+            return ended
+        self.kill()
+        if (ended := self.wait(KILL_WAIT_S)) is not None:
+            return ended
+        self._launcher.destroy()  # it does not answer: the group is killed without it
+        return self._finish(Ended(EndKind.LOST))
+
+    def wait_until_started(self) -> None:
+        """Raise SpawnFailedError unless the trainer runs, or has run."""
+        if not self._started.wait(START_WAIT_S):
+            self._launcher.destroy()
+            raise SpawnFailedError(f"its launcher did not answer within {START_WAIT_S:.0f} s")
+        if self._failure is not None:
+            raise self._failure
+
+    def take(self, report: Mapping[str, Any]) -> None:
+        """A report of the launcher, on the launcher's thread."""
+        if "started" in report:
+            self._pid = int(report["started"])
+        elif "failed" in report:
+            self._failure = SpawnFailedError(str(report["failed"]))
+            self._finish(Ended(EndKind.LOST))
+        elif "ended" in report:
+            self._finish(self._explained(_end_of(report)))
+        self._started.set()
+
+    def cpu_s(self) -> float:
+        """Seconds of CPU time that it and what it started have used so far, as far as one can see."""
+        return cpu_of_tree(self._pid) if self._pid and self._ended is None else 0.0
+
+    def _explained(self, ended: Ended) -> Ended:
+        """With what the system says of memory, where that may have ended it."""
+        if ended.signal != SIGKILL and ended.code != Exit.OUT_OF_MEMORY:
+            return ended
+        kills = memory_state().kills - self._memory.kills
+        free_kib = usable_kib(self._memory.free_kib)
+        return replace(ended, oom_kills=max(0, kills), free_kib=free_kib)
+
+    def lose(self) -> None:
+        """The launcher is gone. Whatever it had started must not outlive it."""
+        if self._ended is None:
+            if self._pid:
+                self.end_without_launcher()
+            else:
+                self._failure = LauncherLostError("its launcher ended before it")
+            self._finish(Ended(EndKind.LOST))
+        self._started.set()
+
+    def end_without_launcher(self) -> None:
+        """Kill all of it that can be found when nobody holds it any more: by its groups, and by its environment."""
+        system.kill_group(self._pid)
+        system.end_group(self._group)
+        if self._folder:
+            system.end_leftovers(STATE_VARIABLE, Path(self._folder))
+
+    def _order(self, word: str) -> None:
+        if self._ended is None:
+            self._launcher.send(word)
+
+    def _finish(self, ended: Ended) -> Ended:
+        if self._ended is None:
+            self._ended = ended
+            self._over.set()
+        return self._ended
+
+
+def _end_of(report: Mapping[str, Any]) -> Ended:
+    code = int(report["ended"])
+    if not -(2**31) <= code < 2**32:
+        raise ValueError("no program ends with such a status")
+    cpu_s = float(report.get("cpu_s", 0.0))
+    max_rss_kib = int(report.get("max_rss_kib", 0))
+    left = int(report.get("left", 0))
+    if code < 0:
+        return Ended(EndKind.SIGNALLED, None, -code, cpu_s, max_rss_kib, left=left)
+    return Ended(EndKind.EXITED, code, None, cpu_s, max_rss_kib, left=left)
+
+
+class Launcher:
+    """One launcher process and the thread that reads its reports. Raises OSError when it cannot be started."""
+
+    def __init__(self) -> None:
+        self.reusable = system.LAUNCHER_IS_REUSABLE
+        self.process: LocalProcess | None = None  # the last trainer it was given
+        self.alive = True  # whether it may be given one; when this turns false, `process` is told
+        self._lock = threading.Lock()
+        self._popen = subprocess.Popen(
+            [sys.executable, "-I", "-S", str(LAUNCHER)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            **system.popen_options(),
+        )
+        assert self._popen.stdin is not None
+        assert self._popen.stdout is not None
+        self._stdin: IO[bytes] = self._popen.stdin
+        self._stdout: IO[bytes] = self._popen.stdout
+        try:
+            self._cage = system.cage(self._popen)
+        except BaseException:  # one that nothing holds must not stay behind
+            self._popen.kill()
+            self._popen.wait()
+            self._stdin.close()
+            self._stdout.close()
+            raise
+        self._reader = threading.Thread(target=self._read, name="launcher", daemon=True)
+        self._reader.start()
+
+    @property
+    def free(self) -> bool:
+        """Return True when another trainer can be given to it."""
+        idle = self.process is None or self.process.poll() is not None
+        return self.alive and idle and (self.reusable or self.process is None)
+
+    def run(self, spec: CommandSpec, group: Path | None = None) -> LocalProcess:
+        """Start a trainer under this launcher, in the control group ``group`` where that can be made, and wait until
+        it runs. Raises SpawnFailedError.
+        """
+        order = {
+            "argv": [str(part) for part in spec.argv],
+            "cwd": str(spec.cwd.absolute()),
+            "env": dict(spec.env),
+            "output": str(spec.output.absolute()),
+            "end": str(spec.end.absolute()) if spec.end is not None else None,
+            "group": str(group) if group is not None else None,
+            "errors": str(spec.errors.absolute()) if spec.errors is not None else None,
+            "file_bytes": spec.file_bytes,
+        }
+        process = LocalProcess(self, spec.env.get(STATE_VARIABLE), group)
+        with self._lock:
+            if not self.alive:
+                raise LauncherLostError("its launcher has ended")
+            self.process = process
+        self.send({"run": order})
+        process.wait_until_started()
+        return process
+
+    def send(self, command: Any) -> None:
+        """Hand a command over. If nobody reads it, the reading thread learns of that and says so."""
+        with self._lock, contextlib.suppress(OSError, ValueError):
+            self._stdin.write(json.dumps(command).encode() + b"\n")
+            self._stdin.flush()
+
+    def close(self) -> None:
+        """Close its input: it kills what it runs, and ends. One that does not is killed."""
+        self._close_input()
+        self._reader.join(KILL_WAIT_S)
+        if self._reader.is_alive():
+            self.destroy()
+            self._reader.join(KILL_WAIT_S)
+
+    def destroy(self) -> None:
+        """Kill the launcher and, without its help, what it runs."""
+        if self.process is not None and self.process.pid and self.process.poll() is None:
+            system.kill_descendants(self._popen.pid)
+            self.process.end_without_launcher()
+        self._open_cage()
+        self._popen.kill()
+
+    def _read(self) -> None:
+        for line in self._stdout:
+            if self.process is not None:
+                self.process.take(json.loads(line))
+        self._popen.wait()
+        with self._lock:
+            self.alive = False
+        if self.process is not None:
+            self.process.lose()
+        self._open_cage()
+        self._close_input()
+        self._stdout.close()
+
+    def _open_cage(self) -> None:
+        with self._lock:
+            cage, self._cage = self._cage, None
+        if cage is not None:
+            system.open_cage(cage)
+
+    def _close_input(self) -> None:
+        with self._lock, contextlib.suppress(OSError, ValueError):
+            self._stdin.close()
+
+
+def end_on_record(path: Path) -> Ended | None:
+    """Read how a trainer ended whose worker was killed about then: see ``CommandSpec.end``."""
+    try:
+        return _end_of(strict_json.loads(path.read_bytes()))
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def cpu_of_tree(pid: int) -> float:
+    """CPU seconds of a process, its children, and those of them that have ended and were waited for."""
+    import psutil
+
+    used = 0.0
+    with contextlib.suppress(psutil.Error):
+        root = psutil.Process(pid)
+        for process in (root, *root.children(recursive=True)):
+            with contextlib.suppress(psutil.Error):
+                used += sum(process.cpu_times()[:4])  # own and children's, in user and in system
+    return used
+
+
+class LocalRunner:
+    """Starts trainers on this machine, and keeps a launcher warm from one to the next."""
+
+    def __init__(self, owner: Path | None = None) -> None:
+        """``owner``: the state folder that names the control groups; without one there are none."""
+        self._owner = owner
+        self._lock = threading.Lock()
+        self._launchers: list[Launcher] = []
+
+    def start(self, spec: CommandSpec) -> LocalProcess:
+        """Start ``spec`` and return once it runs. Raises SpawnFailedError with the system's reason."""
+        with self._lock:
+            try:
+                spec.output.parent.mkdir(parents=True, exist_ok=True)
+                try:
+                    return self._free_launcher().run(spec, self._group())
+                except LauncherLostError:  # a warm one may have died unnoticed
+                    _forget_a_start(spec)
+                    return self._free_launcher().run(spec, self._group())
+            except (OSError, SpawnFailedError) as error:
+                raise SpawnFailedError(f"{spec.argv[0]} could not be started: {error}") from error
+
+    def close(self) -> None:
+        """End every launcher and with it every trainer."""
+        with self._lock:
+            for launcher in self._launchers:
+                launcher.close()
+            self._launchers.clear()
+
+    def _group(self) -> Path | None:
+        return None if self._owner is None else system.group_for(self._owner)
+
+    def _free_launcher(self) -> Launcher:
+        self._launchers = [launcher for launcher in self._launchers if launcher.alive]
+        for launcher in self._launchers:
+            if launcher.free:
+                return launcher
+        launcher = Launcher()
+        self._launchers.append(launcher)
+        return launcher
+
+
+def _forget_a_start(spec: CommandSpec) -> None:
+    """The launcher may have died between starting the trainer and saying so: end that one, and what it printed."""
+    if folder := spec.env.get(STATE_VARIABLE):
+        system.end_leftovers(STATE_VARIABLE, Path(folder))
+    for file in (spec.output, spec.end):
+        if file is not None:
+            file.unlink(missing_ok=True)
+
+
+def end_leftovers(folder: Path) -> list[int]:
+    """Kill what an earlier worker with this state folder left running, if anything; process ids.
+
+    To be called by whoever holds the folder's lock: nobody else can have started them for it since.
+    """
+    return system.end_leftovers(STATE_VARIABLE, folder)

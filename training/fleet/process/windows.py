@@ -1,0 +1,155 @@
+"""Processes on Windows: a job object that dies with the worker. The same names as posix.py.
+
+Windows has no process groups that one could kill, and a child does not die with its parent. A *job object* with
+KILL_ON_JOB_CLOSE has both: every process that a member starts is a member, and when the last handle to the object is
+closed (the worker ended, however it ended) the system kills them all. A process must be put into a job after it was
+started, and what it starts before that moment escapes. So the launcher is put into the job while it still waits for
+its first line; the trainer is born inside.
+
+Stopping politely is Ctrl-Break: Ctrl-C is ignored by a process group of its own. It only reaches processes on the
+sender's console, so the launcher gets a hidden console of its own, which its trainer shares, and it is the launcher
+that sends it. A service without a desktop works the same way.
+
+A member that starts a process starts a member (``BREAKAWAY_OK`` is not set, so that no flag gets one out). What does
+stay behind is what another service was asked to start: a task of the scheduler, a process made through WMI.
+
+Nothing here touches a Windows name before a function is called: the module imports everywhere.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import subprocess
+from pathlib import Path
+from typing import Any
+
+LAUNCHER_IS_REUSABLE = False  # one job object for each trainer
+LAUNCHER_CAN_PAUSE = False
+
+KILL_ON_JOB_CLOSE = 0x2000
+EXTENDED_LIMIT_INFORMATION = 9
+CREATE_NO_WINDOW = 0x0800_0000  # a hidden console, not none: Ctrl-Break needs one
+
+
+class _BasicLimits(ctypes.Structure):
+    _fields_ = (
+        ("PerProcessUserTimeLimit", ctypes.c_int64),
+        ("PerJobUserTimeLimit", ctypes.c_int64),
+        ("LimitFlags", ctypes.c_uint32),
+        ("MinimumWorkingSetSize", ctypes.c_size_t),
+        ("MaximumWorkingSetSize", ctypes.c_size_t),
+        ("ActiveProcessLimit", ctypes.c_uint32),
+        ("Affinity", ctypes.c_size_t),
+        ("PriorityClass", ctypes.c_uint32),
+        ("SchedulingClass", ctypes.c_uint32),
+    )
+
+
+class _ExtendedLimits(ctypes.Structure):
+    _fields_ = (
+        ("BasicLimitInformation", _BasicLimits),
+        ("IoInfo", ctypes.c_uint64 * 6),
+        ("ProcessMemoryLimit", ctypes.c_size_t),
+        ("JobMemoryLimit", ctypes.c_size_t),
+        ("PeakProcessMemoryUsed", ctypes.c_size_t),
+        ("PeakJobMemoryUsed", ctypes.c_size_t),
+    )
+
+
+def _kernel32() -> Any:
+    """kernel32 with the signatures that matter: a handle is as wide as a pointer."""
+    library = ctypes.WinDLL("kernel32", use_last_error=True)  # type: ignore[attr-defined]
+    library.CreateJobObjectW.restype = ctypes.c_void_p
+    library.CreateJobObjectW.argtypes = (ctypes.c_void_p, ctypes.c_wchar_p)
+    library.SetInformationJobObject.argtypes = (
+        ctypes.c_void_p,
+        ctypes.c_int,
+        ctypes.c_void_p,
+        ctypes.c_uint32,
+    )
+    library.AssignProcessToJobObject.argtypes = (ctypes.c_void_p, ctypes.c_void_p)
+    library.TerminateJobObject.argtypes = (ctypes.c_void_p, ctypes.c_uint32)
+    library.CloseHandle.argtypes = (ctypes.c_void_p,)
+    return library
+
+
+def group_for(owner: Path) -> Path | None:  # noqa: ARG001 - POSIX needs it
+    """Nothing: the job object holds the tree."""
+    return None
+
+
+def end_group(folder: Path | None) -> list[int]:  # noqa: ARG001 - POSIX needs it
+    """Nothing to do: opening the cage kills the members."""
+    return []
+
+
+def kill_descendants(pid: int) -> None:
+    """Nothing to do: opening the cage kills the members."""
+
+
+def popen_options() -> dict[str, Any]:
+    """A hidden console and a process group of its own, deaf to Ctrl-C in the worker's console."""
+    group = getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0)
+    return {"creationflags": CREATE_NO_WINDOW | group}
+
+
+def cage(process: subprocess.Popen[bytes]) -> object:
+    """Put the launcher into a new job object and return the handle. Raises OSError."""
+    kernel32 = _kernel32()
+    job = kernel32.CreateJobObjectW(None, None)
+    limits = _ExtendedLimits()
+    limits.BasicLimitInformation.LimitFlags = KILL_ON_JOB_CLOSE
+    size = ctypes.sizeof(limits)
+    handle = process._handle  # type: ignore[attr-defined]  # noqa: SLF001 - Popen has no public name for it
+    if not (
+        job
+        and kernel32.SetInformationJobObject(
+            job, EXTENDED_LIMIT_INFORMATION, ctypes.byref(limits), size
+        )
+        and kernel32.AssignProcessToJobObject(job, int(handle))
+    ):
+        error = ctypes.WinError(ctypes.get_last_error())  # type: ignore[attr-defined]
+        if job:
+            kernel32.CloseHandle(job)
+        raise error
+    return int(job)
+
+
+def open_cage(handle: object) -> None:
+    """Kill every member of the job object and close it. Called once for a handle."""
+    kernel32 = _kernel32()
+    kernel32.TerminateJobObject(handle, 1)
+    kernel32.CloseHandle(handle)
+
+
+def kill_group(pid: int) -> None:
+    """Nothing to do: opening the cage kills the members."""
+
+
+def pause_tree(pid: int) -> None:
+    """Suspend the trainer and its children; Windows has no signal for that."""
+    for process in _tree(pid):
+        with contextlib.suppress(Exception):  # it may have ended meanwhile
+            process.suspend()
+
+
+def resume_tree(pid: int) -> None:
+    for process in _tree(pid):
+        with contextlib.suppress(Exception):
+            process.resume()
+
+
+def end_leftovers(variable: str, folder: Path) -> list[int]:  # noqa: ARG001 - POSIX needs them
+    """Nothing to do: the job object died with the worker, and its members with it."""
+    return []
+
+
+def _tree(pid: int) -> list[Any]:
+    import psutil
+
+    try:
+        root = psutil.Process(pid)
+        return [root, *root.children(recursive=True)]
+    except psutil.Error:
+        return []

@@ -1,0 +1,11 @@
+"""The job queue: facts, decision, guarded write, event row, in one transaction."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from training.lazy import attribute
+
+
+def __getattr__(name: str) -> Any:
+    return attribute(__name__, "jobs", name)

@@ -1,0 +1,11 @@
+"""The receiver: its program, its HTTP side, and who may call it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from training.lazy import attribute
+
+
+def __getattr__(name: str) -> Any:
+    return attribute(__name__, "program", name)

@@ -1,0 +1,1 @@
+"""HTTP: decode, call, encode; bodies, connections, uploads."""

@@ -1,0 +1,172 @@
+"""Reading request bodies: bounded in size and in time, JSON whole and bundles piece by piece."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+import msgspec
+from starlette.requests import ClientDisconnect, Request
+
+from training.fleet.receiver.http.context import Hub
+from training.fleet.receiver.http.problems import decoded
+from training.fleet.receiver.security.access import acting_host
+from training.fleet.service.audit import who
+from training.fleet.store.incoming import Part
+from training.fleet.wire.identity import Principal
+from training.fleet.wire.messages import JSON_BODY_MAX, Refusal, Slug
+
+T = TypeVar("T")
+
+BLOCK_BYTES = 1024 * 1024  # what one trip to a disk thread carries
+
+
+async def read_json(hub: Hub, request: Request, kind: type[T]) -> T:
+    """The JSON body as a struct; bounded in size and time. Its ``host_id``, if any, is the caller's proven one."""
+    body = bytearray()
+    try:
+        async with asyncio.timeout(hub.settings.body_s):
+            async for piece in request.stream():
+                body += piece
+                if len(body) > JSON_BODY_MAX:
+                    raise Refusal(Slug.TOO_LARGE, f"the body is larger than {JSON_BODY_MAX} bytes")
+    except TimeoutError:
+        raise Refusal(Slug.REQUEST_TIMEOUT, "the body came too slowly; send it again") from None
+    except ClientDisconnect:
+        raise Refusal(Slug.BAD_REQUEST, "the body ended early; send it again") from None
+    hub.door.still(request)
+    return _as_caller(request, decoded(bytes(body), kind))
+
+
+def caller(request: Request) -> Principal | None:
+    """Return the authenticated caller; None on an endpoint for those who join."""
+    found: Principal | None = request.state.principal
+    return found
+
+
+def acting(hub: Hub, request: Request) -> str:
+    """The caller as the audit names it."""
+    return who(caller(request), hub.door.address(request))
+
+
+def proven_host(request: Request) -> str | None:
+    """The host that the caller proved to be; None for operators and on a receiver that believes."""
+    principal = caller(request)
+    return None if principal is None or principal.operator is not None else principal.host_id
+
+
+def _as_caller(request: Request, message: T) -> T:
+    if not isinstance(message, msgspec.Struct) or "host_id" not in message.__struct_fields__:
+        return message
+    said = getattr(message, "host_id", None)
+    host_id = acting_host(caller(request), said)
+    if host_id == said:
+        return message
+    return msgspec.structs.replace(message, host_id=host_id)
+
+
+class _Blocks:
+    """Collects pieces into blocks; a disk thread hashes and writes one while the next arrives."""
+
+    def __init__(self, hub: Hub, part: Part) -> None:
+        self._hub, self._part = hub, part
+        self._block = bytearray()
+        self._writing: asyncio.Task[None] | None = None
+
+    async def add(self, piece: bytes) -> None:
+        self._block += piece
+        if len(self._block) >= BLOCK_BYTES:
+            await self._settle()
+            self._hub.delivery.check_size(self._part.offset + len(self._block))
+            block, self._block = self._block, bytearray()
+            self._writing = asyncio.create_task(self._hub.disk(lambda: self._part.write(block)))
+
+    async def flush(self) -> None:
+        """Write what is left, also of a body that broke off: it is kept for the next try."""
+        await self._settle()
+        if self._block:
+            block, self._block = self._block, bytearray()
+            await self._hub.disk(lambda: self._part.write(block))
+        self._hub.delivery.check_size(self._part.offset)
+
+    async def _settle(self) -> None:
+        if self._writing is not None:
+            # Shielded: a block that is cancelled before its turn would leave a hole before the next one.
+            await asyncio.shield(self._writing)
+            self._writing = None
+
+
+class _Pace:
+    """Cuts a body off that brings too little in too long a time. Time spent on our own disk does not count."""
+
+    def __init__(self, window_s: float, window_bytes: int) -> None:
+        self._window_s, self._window_bytes = window_s, window_bytes
+        self._arrived = 0
+        self._busy = False
+
+    async def run(self, request: Request, take: Callable[[bytes], Awaitable[None]]) -> None:
+        """Hand the body to ``take`` piece by piece; TimeoutError when it comes too slowly."""
+        async with asyncio.timeout(None) as patience:
+            self._look_later(patience)
+            try:
+                async for piece in request.stream():
+                    self._arrived += len(piece)
+                    self._busy = True
+                    await take(piece)
+                    self._busy = False
+            finally:
+                self._timer.cancel()
+
+    def _look_later(self, patience: asyncio.Timeout) -> None:
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(self._window_s, self._look, patience)
+
+    def _look(self, patience: asyncio.Timeout) -> None:
+        if self._arrived < self._window_bytes and not self._busy:
+            patience.reschedule(0.0)  # long past: now
+        else:
+            self._arrived = 0
+            self._look_later(patience)
+
+
+async def read_upload(hub: Hub, request: Request, take: Callable[[bytes], Awaitable[None]]) -> None:
+    pace = _Pace(hub.settings.upload_window_s, hub.settings.upload_window_bytes)
+    how = "ask HEAD for the offset and go on from there"
+
+    async def take_still(data: bytes) -> None:
+        hub.door.still(request)  # it may come for hours
+        await take(data)
+
+    try:
+        await pace.run(request, take_still)
+    except TimeoutError:
+        raise Refusal(Slug.REQUEST_TIMEOUT, f"the body came too slowly; {how}") from None
+    except ClientDisconnect:
+        raise Refusal(Slug.BAD_REQUEST, f"the body ended early; {how}") from None
+
+
+async def read_blocks(hub: Hub, request: Request, part: Part | None) -> None:
+    """Stream a body into ``part``; without one, its bytes are in the store already and only counted as arrived."""
+    if part is None:
+        await read_upload(hub, request, _ignore)
+        return
+    blocks = _Blocks(hub, part)
+    try:
+        await read_upload(hub, request, blocks.add)
+    finally:
+        await blocks.flush()
+
+
+async def _ignore(_piece: bytes) -> None:
+    pass
+
+
+def query_number(request: Request, name: str, default: int) -> int:
+    """A whole number of the address, or what holds where it is absent."""
+    text = request.query_params.get(name)
+    if text is None:
+        return default
+    if not text.isascii() or not text.isdigit() or len(text) > 15:
+        raise Refusal(Slug.BAD_REQUEST, f"{name}: expected a whole number")
+    return int(text)

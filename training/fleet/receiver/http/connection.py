@@ -1,0 +1,177 @@
+"""uvicorn's HTTP protocol with the limits it lacks.
+
+Left alone it keeps half a header or half a body open for as long as the other side likes, and takes headers of any
+size. Deadlines for bodies live where bodies are read; here are those for everything around them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from typing import Any
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from training.fleet.receiver.http.problems import raw_response
+from training.fleet.wire.identity import Channel, Peer, peer_of
+from training.fleet.wire.messages import Refusal, Slug
+
+HEADER_BYTES_MAX = 32 * 1024
+HEADER_S = 10.0  # from the first byte of a request to the end of its header
+UNREAD_BODY_S = 60.0  # for what a client goes on sending after it was answered
+EACH_MAX = 256  # connections of one host, operator or address; a worker needs five
+
+
+class GuardedProtocol(HttpToolsProtocol):
+    """One connection that may not dawdle or overflow."""
+
+    header_s = HEADER_S
+    unread_body_s = UNREAD_BODY_S
+    each_max = EACH_MAX
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._in_header = self._in_body = False
+        self._header_bytes = 0
+        self._deadline: asyncio.TimerHandle | None = None
+        self._refused: Refusal | None = None
+        self.peer = Peer(Channel.LOCAL)
+        self.whose: str | None = None
+        self._answering: list[
+            Any
+        ] = []  # requests, from the end of their header to that of their answer
+
+    # -- asyncio's callbacks ------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self.peer = _peer(transport)
+        self.whose = _whose(self.peer, self.client)
+        self._arm(self.header_s)
+        if self.whose is not None and self._as_mine() > self.each_max:
+            self.whose = None  # one that is refused takes no place while it is closed
+            self._hang_up(_too_many(self.each_max))
+
+    def data_received(self, data: bytes) -> None:
+        if self.transport.is_closing():
+            return
+        super().data_received(data)
+        if not self._in_header:
+            return
+        self._header_bytes += len(data)
+        if self._header_bytes > HEADER_BYTES_MAX:
+            self._hang_up(_too_large())
+        elif self._deadline is None:
+            self._arm(self.header_s)
+
+    def eof_received(self) -> None:
+        """The other side will send no more. Half a request is told so, as far as it still listens."""
+        if self._in_header or self._in_body:
+            detail = "the request ended early; send it again (an upload goes on where it stopped)"
+            self._hang_up(Refusal(Slug.BAD_REQUEST, detail))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._disarm()
+        super().connection_lost(exc)
+
+    # -- the parser's callbacks ---------------------------------------------------------------------------------
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self.scope["state"]["peer"] = self.peer
+        self._in_header, self._header_bytes = True, 0
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        super().on_header(name, value)
+        self._header_bytes += len(name) + len(value)
+        if self._header_bytes > HEADER_BYTES_MAX:
+            self._refused = _too_large()
+            raise ValueError(
+                "header too large"
+            )  # the parser stops and `send_400_response` is called
+
+    def on_headers_complete(self) -> None:
+        self._disarm()
+        self._in_header, self._in_body = False, True
+        super().on_headers_complete()
+        # Of pipelined requests the first is being answered while uvicorn remembers the last alone.
+        self._answering = [each for each in self._answering if not each.response_complete]
+        self._answering.append(self.cycle)
+
+    def on_message_complete(self) -> None:
+        self._in_body = False
+        self._disarm()
+        super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if self._in_body:
+            self._arm(self.unread_body_s)
+
+    def _as_mine(self) -> int:
+        return sum(getattr(each, "whose", None) == self.whose for each in self.connections)
+
+    # -- refusing -----------------------------------------------------------------------------------------------
+
+    def send_400_response(self, msg: str) -> None:
+        """Answer 400 when uvicorn's parser gives up."""
+        self._hang_up(self._refused or Refusal(Slug.BAD_REQUEST, msg))
+
+    def _hang_up(self, refusal: Refusal) -> None:
+        begun = self.cycle is not None and self.cycle.response_started and not self._in_header
+        self._in_header = self._in_body = False
+        self._disarm()
+        self.pipeline.clear()
+        for cycle in self._answering:  # nobody is left to hear it
+            cycle.disconnected = True
+            cycle.message_event.set()
+        if not self.transport.is_closing():
+            if not begun:
+                self.transport.write(raw_response(refusal, self.server_state.default_headers))
+            self.transport.close()
+
+    def _too_slow(self) -> None:
+        self._deadline = None
+        if self._in_header:
+            detail = "the header took too long to arrive; send the request again"
+            self._hang_up(Refusal(Slug.REQUEST_TIMEOUT, detail))
+        else:
+            self.transport.close()
+
+    def _arm(self, seconds: float) -> None:
+        self._disarm()
+        self._deadline = self.loop.call_later(seconds, self._too_slow)
+
+    def _disarm(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+
+def _peer(transport: asyncio.Transport) -> Peer:
+    """Read the other end's identity from the connection itself; uvicorn does not tell applications."""
+    tls = transport.get_extra_info("ssl_object")
+    if tls is not None:
+        return peer_of(tls.getpeercert(), tls.getpeercert(binary_form=True))
+    own = transport.get_extra_info("socket")
+    unix = own is not None and own.family == getattr(socket, "AF_UNIX", None)
+    return Peer(Channel.PROXY if unix else Channel.LOCAL)
+
+
+def _whose(peer: Peer, client: tuple[str, int] | None) -> str | None:
+    """To whom a connection is counted: its certificate's name, else its address. Not what comes over this machine's
+    loopback or from a proxy, where all would be one."""
+    if peer.channel is not Channel.TLS:
+        return None
+    if peer.uris or peer.fingerprint:
+        return " ".join(peer.uris) or peer.fingerprint
+    return client[0] if client else None
+
+
+def _too_many(most: int) -> Refusal:
+    detail = f"{most} connections are open already from here; close some and try again"
+    return Refusal(Slug.SLOW_DOWN, detail)
+
+
+def _too_large() -> Refusal:
+    return Refusal(Slug.TOO_LARGE, f"the header is larger than {HEADER_BYTES_MAX} bytes")

@@ -1,0 +1,241 @@
+"""The context of all endpoints: ways to the writer, to the reader and to the disk, and the waiting claims."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TypeVar
+
+from starlette.requests import Request
+
+from training.clock import Clock
+from training.crashpoint import crashpoint
+from training.fleet.database.writer import Database, DatabaseError, Writer, id_of
+from training.fleet.receiver.security.authentication import Door
+from training.fleet.receiver.security.authority import Authority
+from training.fleet.scheduling.job import TRANSITIONS, JobStatus
+from training.fleet.service.audit import AuditLog
+from training.fleet.service.catalogue import index_rows
+from training.fleet.service.delivery import Delivery
+from training.fleet.service.service import Service
+from training.fleet.service.views import Views
+from training.fleet.store.artifacts import ArtifactStore
+from training.fleet.store.datasets import DatasetShelf
+from training.fleet.wire.messages import ARTIFACT_BYTES_MAX, Refusal, ReloadReply, Slug
+
+logger = logging.getLogger(__name__)
+T = TypeVar("T")
+
+_DISK_THREADS = 4
+_HASH_THREADS = 4  # gigabytes take minutes there, and nothing else may wait for them
+_TO_PENDING = tuple(row.name for row in TRANSITIONS.values() if row.target is JobStatus.PENDING)
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The settings of an operator; durations in seconds, sizes in bytes."""
+
+    operator_token: str | None = None
+    secure: bool = False  # callers must prove who they are, by a certificate or an operator's token
+    host: str = "127.0.0.1"
+    names: tuple[
+        str, ...
+    ] = ()  # by which browsers may call the receiver, beside host and this machine's
+    public_url: str = ""  # by which new machines reach it
+    # A proxy holds the connections, so that none can be cut when a host is put out.
+    proxied: bool = False
+    version: str = "unknown"  # of this program
+    body_s: float = 10.0  # for a JSON body
+    upload_window_s: float = 30.0  # an upload must bring upload_window_bytes in each such span
+    upload_window_bytes: int = 256 * 1024
+    artifact_bytes_max: int = ARTIFACT_BYTES_MAX
+    part_age_s: float = 7 * 86400.0  # unfinished uploads older than this are swept
+
+
+class WaitingRoom:
+    """The claims that wait for a job. Making a job claimable wakes all; each then asks again."""
+
+    def __init__(self) -> None:
+        self.closed = False
+        self._news = 0
+        self._bell = asyncio.Event()
+
+    @property
+    def news(self) -> int:
+        """Rises at every wake. Read it before asking, so that no wake is missed while being told "nothing"."""
+        return self._news
+
+    def wake(self) -> None:
+        self._news += 1
+        self._bell.set()
+        self._bell = asyncio.Event()
+
+    def close(self) -> None:
+        """Nobody waits any more, now or later."""
+        self.closed = True
+        self.wake()
+
+    async def wait(self, news: int, timeout_s: float, gone: asyncio.Future[object]) -> None:
+        """Return when there is news, the time is over, or ``gone`` is done."""
+        if self.closed or self._news != news:
+            return
+        bell: asyncio.Future[object] = asyncio.ensure_future(self._bell.wait())
+        try:
+            await asyncio.wait((bell, gone), timeout=timeout_s, return_when="FIRST_COMPLETED")
+        finally:
+            bell.cancel()
+
+
+@dataclass
+class Hub:
+    """One per application. ``reader`` is a database connection of its own; ``read_manifest`` makes it the plan."""
+
+    service: Service
+    writer: Writer
+    store: ArtifactStore
+    reader: Database
+    clock: Clock
+    settings: Settings
+    door: Door
+    authority: Authority | None = None
+    datasets: DatasetShelf | None = None
+    read_manifest: Callable[[str], ReloadReply] | None = None  # who asks for it → what changed
+    room: WaitingRoom = field(default_factory=WaitingRoom)
+    # The server's: close the connections whose certificate has been revoked.
+    hang_up: Callable[[Callable[[str], bool]], None] = field(default=lambda _revoked: None)
+
+    def __post_init__(self) -> None:
+        self.database_id = id_of(self.reader)
+        self.views = Views(self.reader, self.service)
+        self.delivery = Delivery(
+            self.service,
+            self.store,
+            self.reader,
+            self.clock,
+            bytes_max=self.settings.artifact_bytes_max,
+        )
+        self.audit = AuditLog(self.service.queue.db, self.clock)
+        self._reading = ThreadPoolExecutor(1, thread_name_prefix="reader")
+        self._disk = ThreadPoolExecutor(_DISK_THREADS, thread_name_prefix="disk")
+        # A trainer that is asked for its flags may take a minute: nothing else waits for that, plans one for another.
+        self._plans = ThreadPoolExecutor(1, thread_name_prefix="plan")
+        self._hashing = ThreadPoolExecutor(_HASH_THREADS, thread_name_prefix="hash")
+        self._fired = self._made_pending()
+        self.halted: str | None = None  # why nothing that is written would last
+
+    async def call(self, decide: Callable[[], T]) -> T:
+        """Run ``decide`` on the writer's thread; its effects are durable when this returns."""
+        result = await asyncio.wrap_future(self.writer.submit(decide))
+        self._notice()
+        crashpoint("receiver.answering")
+        return result
+
+    async def act(self, request: Request, decide: Callable[[], T]) -> T:
+        """:meth:`call` on behalf of a caller, unless it was put out meanwhile: asked in the same transaction."""
+
+        if self.halted is not None:
+            raise Refusal(Slug.UNAVAILABLE, self.halted)
+
+        def decide_for_whom_may() -> T:
+            self.door.still(request, on_record=True)
+            return decide()
+
+        return await self.call(decide_for_whom_may)
+
+    async def reload(self, who: str) -> ReloadReply:
+        """Read the manifest again, off the event loop; raises Refusal(bad_manifest), and then nothing has changed."""
+        if self.read_manifest is None:
+            raise Refusal(Slug.BAD_MANIFEST, "this receiver was started without a manifest")
+        read = self.read_manifest
+        counts = await asyncio.get_running_loop().run_in_executor(self._plans, lambda: read(who))
+        self._notice()
+        return counts
+
+    async def look(self, view: Callable[[], T]) -> T:
+        """Run a read-only question on the reader's thread, beside the writer."""
+        return await asyncio.get_running_loop().run_in_executor(self._reading, view)
+
+    async def disk(self, work: Callable[[], T]) -> T:
+        """Run file work off the event loop."""
+        return await asyncio.get_running_loop().run_in_executor(self._disk, work)
+
+    async def hash(self, work: Callable[[], T]) -> T:
+        """Run what reads a whole bundle on threads of its own."""
+        return await asyncio.get_running_loop().run_in_executor(self._hashing, work)
+
+    def _notice(self) -> None:
+        """Wake those who wait, when a job has become claimable since the last look."""
+        fired = self._made_pending()
+        if fired != self._fired:
+            self._fired = fired
+            self.room.wake()
+
+    def _made_pending(self) -> int:
+        fired = self.service.queue.fired
+        return sum(fired[name] for name in _TO_PENDING)
+
+    # -- the index ----------------------------------------------------------------------------------------------
+
+    async def repair_index(self) -> None:
+        """Bring the index in line with the database."""
+        repair = await self.look(lambda: self.store.index.repair(index_rows(self.reader)))
+        self.delivery.index_stale = False
+        if repair.rebuilt or repair.cut_bytes:
+            logger.warning("the index was mended: %d rows", repair.rows)
+
+    # -- time ---------------------------------------------------------------------------------------------------
+
+    async def tick(self) -> None:
+        """Do what is due every few seconds: sweep silent attempts and old parts, mend the index."""
+        await self._look_at_the_file()
+        if self.halted is not None:
+            return
+        try:
+            swept = await self.call(self.service.tick)
+        except DatabaseError:
+            await self.call(self.service.forget_look)
+            raise
+        if swept:
+            logger.warning("%d attempts were not heard for a lease and were ended", swept)
+        await self.forget_uploads()
+        if self.delivery.index_stale:
+            await self.repair_index()
+
+    async def forget_uploads(self) -> None:
+        """Give back the room of unfinished uploads that nobody may finish."""
+        claims = await self.disk(self.store.uploading)
+        if not claims:
+            return
+        put_out = self.door.registry.put_out()  # none of them delivers late
+        over = await self.call(lambda: self.service.no_longer_uploading(claims, put_out))
+        freed = await self.disk(lambda: self.store.forget_uploads(over)) if over else 0
+        if freed:
+            logger.info("%d bytes of uploads that nobody may finish were removed", freed)
+
+    async def _look_at_the_file(self) -> None:
+        """A file that was removed or replaced takes writes as before, and they are lost with it."""
+        gone = getattr(self.service.queue.db, "gone", None)
+        found = None if gone is None else await self.disk(gone)
+        if found is not None and self.halted is None:
+            logger.critical("%s", found)
+        self.halted = self.halted or found
+
+    async def sweep_parts(self) -> None:
+        before = self.clock.now() - self.settings.part_age_s
+        removed = await self.disk(lambda: self.store.sweep(before))
+        if removed:
+            logger.info("%d unfinished uploads were removed", removed)
+        if self.datasets is not None:
+            await self.disk(partial(self.datasets.sweep, before))
+
+    def close(self) -> None:
+        """Let go of the threads; the writer and the reader's connection are the caller's."""
+        self.room.close()
+        self._reading.shutdown(wait=True)
+        self._disk.shutdown(wait=True)
+        self._plans.shutdown(wait=True, cancel_futures=True)
+        self._hashing.shutdown(wait=True)

@@ -1,0 +1,329 @@
+"""The receiver's endpoints: decode, call, encode. Every rule lives below, in service, views and store."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+from collections.abc import Awaitable, Callable, Mapping
+from inspect import iscoroutinefunction
+
+import msgspec
+from starlette import routing
+from starlette.requests import Request
+from starlette.responses import Response
+
+from training.fleet.receiver.http import datasets, enrolment, origins, uploads
+from training.fleet.receiver.http.bodies import acting, proven_host, query_number, read_json
+from training.fleet.receiver.http.context import Hub
+from training.fleet.receiver.http.naming import NamingRoute
+from training.fleet.receiver.http.problems import reply, response_to
+from training.fleet.receiver.http.steps import carry_out
+from training.fleet.service.audit import PAGE_MAX, Act, page
+from training.fleet.service.guards import reported_reason
+from training.fleet.service.membership import readable
+from training.fleet.service.views import WORKERS_PAGE
+from training.fleet.wire.constants import LOOK_AGAIN_PROXIED_S, LOOK_AGAIN_S
+from training.fleet.wire.messages import (
+    WAIT_S_MAX,
+    AuditReply,
+    ClaimReply,
+    ClaimRequest,
+    CompleteRequest,
+    DeliverRequest,
+    FailRequest,
+    HealthReply,
+    HeartbeatRequest,
+    MovedReply,
+    OutputRequest,
+    ReleaseReply,
+)
+from training.fleet.wire.routes import ROUTES, Route
+
+logger = logging.getLogger(__name__)
+
+PLAN_NOTES_MAX = 20  # in health
+_RETRY_LEAST_S = 0.05  # between two looks of one waiting claim
+Endpoint = Callable[[Hub, Request], Awaitable[Response]]
+
+
+def routes() -> list[routing.Route]:
+    """Make Starlette's routes of the table: one for each path, with the endpoints of its methods."""
+    functions, rows = endpoints(), dict[str, dict[str, Route]]()
+    for row in ROUTES:
+        rows.setdefault(row.path, {})[row.method] = row
+    return [_route(path, methods, functions) for path, methods in rows.items()]
+
+
+def endpoints() -> dict[str, Endpoint]:
+    """Find the function of every operation: the public coroutine of its name, here or in a neighbour."""
+    return {
+        name: found
+        for module in (sys.modules[__name__], uploads, enrolment, datasets)
+        for name, found in vars(module).items()
+        if iscoroutinefunction(found) and found.__module__ == module.__name__ and name[0] != "_"
+    }
+
+
+# -- workers ----------------------------------------------------------------------------------------------------
+
+
+async def claim(hub: Hub, request: Request) -> Response:
+    """Grant a job; with ``wait_s``, keep the question open until there is one or the time is over."""
+    body = await read_json(hub, request, ClaimRequest)
+    news = hub.room.news
+    answer = await _ask(hub, request, body)
+    wait_s = min(body.wait_s, WAIT_S_MAX)
+    if answer.job_id is None and wait_s > 0 and not answer.ask_again:
+        answer = await _wait_for_job(hub, request, body, answer, news, wait_s)
+    if answer.job_id is not None:
+        again = " (again)" if answer.repeated else ""
+        logger.info("%s: attempt %s to %s%s", answer.name, answer.attempt, body.host_id, again)
+    return reply(answer)
+
+
+async def _ask(hub: Hub, request: Request, body: ClaimRequest) -> ClaimReply:
+    return await hub.act(request, lambda: hub.service.claim(body))
+
+
+async def _wait_for_job(
+    hub: Hub, request: Request, body: ClaimRequest, answer: ClaimReply, news: int, wait_s: float
+) -> ClaimReply:
+    """Ask anew at every wake, and when what holds the next job back is over. Ends early when nobody listens."""
+    end = hub.clock.monotonic() + wait_s
+    gone = asyncio.ensure_future(_disconnect(request))
+    hub.service.wait_begins(body.host_id)
+    try:
+        while answer.job_id is None and not answer.ask_again and not hub.room.closed:
+            left = end - hub.clock.monotonic()
+            if left <= 0:
+                break
+            pause = left if answer.retry_after_s is None else min(left, answer.retry_after_s)
+            await hub.room.wait(news, max(pause, _RETRY_LEAST_S), gone)
+            if gone.done():
+                break
+            news = hub.room.news
+            answer = await _ask(hub, request, body)
+    finally:
+        hub.service.wait_ends(body.host_id)
+        gone.cancel()
+    return answer
+
+
+async def _disconnect(request: Request) -> object:
+    """Return when nobody listens any more."""
+    while True:
+        message = await request.receive()
+        if message["type"] == "http.disconnect":
+            return message
+
+
+async def heartbeat(hub: Hub, request: Request) -> Response:
+    body = await read_json(hub, request, HeartbeatRequest)
+    job_id = request.path_params["job_id"]
+    return reply(await hub.act(request, lambda: hub.service.heartbeat(job_id, body)))
+
+
+async def complete(hub: Hub, request: Request) -> Response:
+    body = await read_json(hub, request, CompleteRequest)
+    steps = hub.delivery.complete(request.path_params["job_id"], body)
+    return reply(await carry_out(hub, request, steps))
+
+
+async def deliver(hub: Hub, request: Request) -> Response:
+    body = await read_json(hub, request, DeliverRequest)
+    steps = hub.delivery.deliver(request.path_params["job_id"], body)
+    return reply(await carry_out(hub, request, steps))
+
+
+async def fail(hub: Hub, request: Request) -> Response:
+    body = await read_json(hub, request, FailRequest)
+    job_id = request.path_params["job_id"]
+    answer = await hub.act(request, lambda: hub.service.fail(job_id, body))
+    logger.info("job %s: %s, now %s", job_id[:12], reported_reason(body), answer.status)
+    return reply(answer)
+
+
+async def output(hub: Hub, request: Request) -> Response:
+    body = await read_json(hub, request, OutputRequest)
+    job_id = request.path_params["job_id"]
+    return reply(await hub.act(request, lambda: hub.service.output(job_id, body)))
+
+
+# -- onlookers --------------------------------------------------------------------------------------------------
+
+
+async def jobs(hub: Hub, request: Request) -> Response:
+    status = request.query_params.get("status")
+    after, limit = query_number(request, "after", 0), query_number(request, "limit", 1000)
+    return reply(await hub.look(lambda: hub.views.jobs(status=status, after=after, limit=limit)))
+
+
+async def job(hub: Hub, request: Request) -> Response:
+    job_id = await _resolved(hub, request)
+    return reply(await hub.look(lambda: hub.views.job(job_id)))
+
+
+job_by_name = job
+
+
+async def log(hub: Hub, request: Request) -> Response:
+    job_id = await _resolved(hub, request)
+    after = query_number(request, "after", 0)
+    attempt = query_number(request, "attempt", 0) or None
+    return reply(await hub.look(lambda: hub.views.log(job_id, attempt=attempt, after=after)))
+
+
+async def explain(hub: Hub, request: Request) -> Response:
+    job_id = await _resolved(hub, request)
+    return reply(await hub.look(lambda: hub.views.explain(job_id)))
+
+
+async def workers(hub: Hub, request: Request) -> Response:
+    after, limit = (
+        request.query_params.get("after", ""),
+        query_number(request, "limit", WORKERS_PAGE),
+    )
+    return reply(await hub.look(lambda: hub.views.workers(after=after, limit=limit)))
+
+
+async def health(hub: Hub, _request: Request) -> Response:
+    counts: dict[str, int] = {}
+    quarantined: dict[str, str] = {}
+    if hub.halted is None:  # else there is no database to ask
+        counts = await hub.look(hub.views.counts)
+        quarantined = await hub.look(hub.views.quarantined)
+    room = await hub.disk(hub.store.has_room)
+    granting = room and hub.halted is None
+    return reply(
+        HealthReply(
+            status="ok" if granting else "degraded",
+            version=hub.settings.version,
+            counts=counts,
+            granting=granting,
+            quarantined=quarantined,
+            refused={} if hub.halted is not None else await hub.look(hub.views.refused),
+            missing_datasets=hub.service.missing_datasets(),
+            never_asked=hub.service.roster.never_asked(),
+            plan_notes=list(hub.service.plan.notes[:PLAN_NOTES_MAX]),
+            look_again_s=LOOK_AGAIN_PROXIED_S if hub.settings.proxied else LOOK_AGAIN_S,
+            detail=None
+            if granting
+            else hub.halted or "the disk is low: free some space, until then no job is granted",
+        )
+    )
+
+
+async def openapi(hub: Hub, _request: Request) -> Response:
+    """Describe this program's endpoints for other programs; the very bytes of docs/openapi.json."""
+    from training.fleet.receiver.http.openapi import text  # asked for rarely, and not small
+
+    return reply(msgspec.Raw((await hub.disk(text)).encode()))
+
+
+# -- the operator -----------------------------------------------------------------------------------------------
+
+
+async def cancel(hub: Hub, request: Request) -> Response:
+    """For good; with ``?removed=true`` only because the plan no longer names the job, until a plan does again."""
+    by = acting(hub, request).removeprefix("operator ")
+    as_removed = request.query_params.get("removed") == "true"
+
+    def move(ref: str) -> MovedReply:
+        return hub.service.cancel(ref, by=by, as_removed=as_removed)
+
+    return await _moved(hub, request, Act.CANCEL, move)
+
+
+async def requeue(hub: Hub, request: Request) -> Response:
+    return await _moved(hub, request, Act.REQUEUE, hub.service.requeue)
+
+
+async def hold(hub: Hub, request: Request) -> Response:
+    """Granted to nobody until it is let go; what runs goes on."""
+    by = acting(hub, request).removeprefix("operator ")
+    return await _moved(hub, request, Act.HOLD, lambda ref: hub.service.hold(ref, by=by))
+
+
+async def unhold(hub: Hub, request: Request) -> Response:
+    by = acting(hub, request).removeprefix("operator ")
+    return await _moved(hub, request, Act.UNHOLD, lambda ref: hub.service.unhold(ref, by=by))
+
+
+async def _moved(
+    hub: Hub, request: Request, act: Act, move: Callable[[str], MovedReply]
+) -> Response:
+    ref, who = request.path_params["job_id"], acting(hub, request)
+
+    def decide() -> MovedReply:
+        before = hub.service.queue.get(hub.service.resolve_to_change(ref))
+        answer = move(ref)
+        assert before is not None
+        was: dict[str, object] = {"status": before.status}
+        now: dict[str, object] = {"status": answer.status}
+        if act in (Act.HOLD, Act.UNHOLD):
+            was["held_by"], now["held_by"] = before.held_by, answer.held_by
+        hub.audit.write(who, act, answer.job_id, before=was, after=now)
+        return answer
+
+    answer = await hub.act(request, decide)
+    logger.info("job %s: %s by the operator", answer.job_id[:12], answer.status)
+    return reply(answer)
+
+
+async def release(hub: Hub, request: Request) -> Response:
+    """Give a host work again that was taken out; what waits is offered to it at once."""
+    name, who = request.path_params["host_id"], acting(hub, request)
+
+    def decide() -> ReleaseReply:
+        answer = hub.service.release(name, who)
+        hub.audit.write(who, Act.RELEASE, name, before={"quarantined": answer.reason})
+        return answer
+
+    answer = await hub.act(request, decide)
+    hub.room.wake()
+    logger.info("host %s: released by the operator", name)
+    return reply(answer)
+
+
+async def reload(hub: Hub, request: Request) -> Response:
+    return reply(await hub.reload(acting(hub, request)))
+
+
+async def audit(hub: Hub, request: Request) -> Response:
+    """List who did what, oldest first."""
+    after, limit = query_number(request, "after", 0), query_number(request, "limit", PAGE_MAX)
+    entries = await hub.look(lambda: page(hub.reader, after, limit))
+    more = entries[-1].seq if entries and len(entries) >= min(limit, PAGE_MAX) else None
+    return reply(AuditReply(entries=entries, next_after=more, now=hub.clock.now()))
+
+
+# -- around every endpoint --------------------------------------------------------------------------------------
+
+
+def _route(
+    path: str, rows: Mapping[str, Route], functions: Mapping[str, Endpoint]
+) -> routing.Route:
+    """Put the endpoints of a path behind the door: nothing is read of a request before its row let it in."""
+    found = {method: (row.access, functions[row.name]) for method, row in rows.items()}
+
+    async def run(request: Request) -> Response:
+        hub: Hub = request.app.state.hub
+        try:
+            # HEAD goes with GET, as everywhere in HTTP; it has a row of its own where it means more.
+            access, endpoint = found.get(request.method) or found["GET"]
+            origins.check_host(request.headers.getlist("Host"))
+            origins.check(request.method, request.headers, (hub.settings.host, *hub.settings.names))
+            hub.door.admit(request, access)
+            return await endpoint(hub, request)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the caller gets a document
+            return response_to(request, error)
+
+    kind = NamingRoute if "{job_id}" in path else routing.Route
+    return kind(path, run, methods=[*found])
+
+
+async def _resolved(hub: Hub, request: Request) -> str:
+    """The id of the job that the address names, if the caller may see it."""
+    ref = request.path_params["job_id"]
+    return await hub.act(request, lambda: readable(hub.service, ref, proven_host(request)))

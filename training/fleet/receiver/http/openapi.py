@@ -1,0 +1,225 @@
+"""The wire as an OpenAPI 3.1 document, made of the structs in messages.py and the table in routes.py.
+
+Served at ``GET /v1/openapi.json`` and kept in ``docs/openapi.json``; ``python -m training.fleet.web.openapi
+docs/openapi.json`` writes it anew. An answer with a status or a kind of refusal that the table does not name is a
+failing test.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from training.contract import digest
+from training.fleet.scheduling.job import JobStatus
+from training.fleet.wire import messages as wire
+from training.fleet.wire.routes import ROUTES, Access, Route, refusals
+from training.streams import replace_unprintable
+
+PATH = "/v1/openapi.json"
+
+Json = dict[str, Any]
+
+# -- parameters -------------------------------------------------------------------------------------------------
+
+_STRING = {"type": "string"}
+_TEXT = _STRING | {"minLength": 1}
+_DIGEST = _STRING | {"pattern": "^[0-9a-f]{64}$"}
+_SHA256 = _STRING | {"pattern": "^ *[0-9A-Fa-f]{64} *$"}
+_NUMBER = {"type": "integer", "minimum": 0, "maximum": 10**15 - 1}
+_BYTES = {"type": "integer", "minimum": 0, "maximum": wire.ARTIFACT_BYTES_MAX}
+_STATUS = {"enum": [*JobStatus], "type": "string"}
+_GONE = (
+    "true: only because the plan no longer names the job; it waits again when a plan names it again"
+)
+_IN_PATH = (
+    ("job_id", _TEXT, "its id; for onlookers and operators also its name or a unique prefix"),
+    ("host_id", _TEXT, "the host's id"),
+    ("dataset_id", _DIGEST, "the SHA-256 of its listing"),
+    ("sha256", _DIGEST, "of the piece"),
+)
+# By the name in the route table; a parameter that means one thing here and another there is told apart by a colon.
+_PARAMETERS: Mapping[str, tuple[str, Json, str]] = {
+    "after": ("query", _NUMBER, "where the page begins; 0 is the first"),
+    "after:host": ("query", _STRING, "the name behind which the page begins"),
+    "limit": ("query", _NUMBER, "how many at most"),
+    "status": ("query", _STATUS, "only jobs of this status"),
+    "path": ("query", _STRING, "of the file, in the data set's listing"),
+    "removed": ("query", _STRING, _GONE),
+    "attempt": ("query", _NUMBER, "0 is the last one"),
+    wire.HEADER_CLAIM_ID: ("header", _STRING, "the claim, from its grant"),
+    wire.HEADER_HOST_ID: ("header", _STRING, "for callers without a claim id"),
+    wire.HEADER_SHA256: ("header", _SHA256, "of the whole bundle"),
+    wire.HEADER_BY_HAND: ("header", _STRING, "1: had been set aside, is for `deliver`"),
+    wire.HEADER_OFFSET: ("header", _BYTES, "of the first byte of this body"),
+    "Range": ("header", _STRING, "one plain range; others get the whole"),
+}
+
+
+def _parameters(route: Route) -> list[Json]:
+    """Describe the parameters of an address, those in its path first."""
+    found: list[Json] = []
+    for name, schema, description in _IN_PATH:
+        if f"{{{name}}}" in route.path:
+            found.append(
+                {
+                    "name": name,
+                    "in": "path",
+                    "description": description,
+                    "schema": schema,
+                    "required": True,
+                }
+            )
+    for key in route.parameters:
+        where, schema, description = _PARAMETERS[key]
+        name = key.partition(":")[0]
+        found.append({"name": name, "in": where, "description": description, "schema": schema})
+    return found
+
+
+# -- the document -----------------------------------------------------------------------------------------------
+
+
+def document() -> Json:
+    """The whole document, in an order that does not depend on the day."""
+    kinds = {wire.Problem}
+    for route in ROUTES:
+        kinds |= {kind for kind in (route.request, route.reply) if kind not in (None, dict)}
+    ordered = sorted(kinds, key=lambda kind: kind.__name__)
+    _, components = msgspec.json.schema_components(
+        ordered, ref_template="#/components/schemas/{name}"
+    )
+    paths: dict[str, Json] = {}
+    shared: dict[str, Json] = {}
+    for route in ROUTES:
+        paths.setdefault(route.path, {})[route.method.lower()] = _operation(route, shared)
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "CIS490 training fleet",
+            "version": str(wire.VERSION),
+            "description": "How workers and operators speak with the receiver. docs/protocol.md is this page in words.",
+        },
+        "paths": paths,
+        "components": {
+            "schemas": components,
+            "responses": dict(sorted(shared.items())),
+            "securitySchemes": {
+                "certificate": {"type": "mutualTLS"},
+                "token": {"type": "apiKey", "in": "header", "name": wire.HEADER_OPERATOR_TOKEN},
+            },
+        },
+    }
+
+
+def _operation(route: Route, shared: dict[str, Json]) -> Json:
+    found: Json = {"operationId": route.name, "summary": route.summary}
+    if route.access is Access.OPERATOR:
+        found["security"] = [{"token": []}, {"certificate": []}]
+    elif route.access is not Access.JOINING:
+        found["security"] = [{}, {"certificate": []}]  # on loopback without TLS nothing is shown
+    if parameters := _parameters(route):
+        found["parameters"] = parameters
+    if route.request is not None:
+        content = {"application/json": {"schema": _schema(route.request)}}
+        needed = any(each.required for each in msgspec.structs.fields(route.request))
+        found["requestBody"] = {"required": needed, "content": content}  # an empty body is {}
+    elif route.upload:
+        octets = {"type": "string", "contentMediaType": "application/zstd"}
+        found["requestBody"] = {"content": {"application/octet-stream": {"schema": octets}}}
+    found["responses"] = _responses(route, shared)
+    return found
+
+
+def _responses(route: Route, shared: dict[str, Json]) -> Json:
+    """By status. Refusals that several addresses share are written once, into ``shared``."""
+    found: Json = {"200": _success(route)}
+    if route.name in ("model", "probe"):
+        found["206"] = _success(route) | {"description": "the range asked for"}
+    slugs = refusals(route)
+    for status in sorted({slug.status for slug in slugs}):
+        named = [slug.value for slug in slugs if slug.status == status]
+        name = f"refusal-{status}-{digest([route.method == 'HEAD', named])[:6]}"
+        shared[name] = _refusal(route.method, status, named)
+        found[str(status)] = {"$ref": f"#/components/responses/{name}"}
+    return found
+
+
+def _success(route: Route) -> Json:
+    found: Json = {"description": route.summary, "headers": dict(_DATABASE)}
+    if route.reply is not None:
+        found["content"] = {"application/json": {"schema": _schema(route.reply)}}
+    elif route.method != "HEAD" and route.media:
+        found["content"] = {route.media: {}}
+    if route.links:
+        found["links"] = {name: _link(name) for name in route.links}
+    return found
+
+
+# Of every answer, whoever makes it; without it, or with another one, it is no answer.
+_DATABASE: Json = {
+    wire.HEADER_DATABASE: {
+        "required": True,
+        "description": "the database that answers",
+        "schema": {"type": "string", "pattern": wire.DATABASE_ID_PATTERN},
+    }
+}
+
+
+def _link(operation: str) -> Json:
+    """Link an answer to a claim with the next request of the job's life."""
+    claim, body = "$response.body#/claim_id", "$request.body#/host_id"
+    parameters = {"path.job_id": "$response.body#/job_id"}
+    if operation == "upload":
+        parameters |= {f"header.{wire.HEADER_CLAIM_ID}": claim}
+        return {"operationId": operation, "parameters": parameters}
+    given = {"claim_id": claim, "host_id": body}
+    return {"operationId": operation, "parameters": parameters, "requestBody": given}
+
+
+def _refusal(method: str, status: int, slugs: list[str]) -> Json:
+    text = {"type": "string"}
+    headers = _DATABASE | {
+        wire.HEADER_PROBLEM: {"required": True, "schema": text | {"enum": slugs}}
+    }
+    if status in (408, 429, 503, 507):
+        needed = status != 429  # after wrong tokens, no asking again helps before a person does
+        headers["Retry-After"] = {"required": needed, "schema": text | {"pattern": "^[0-9]+$"}}
+    phrase = HTTPStatus(status).phrase
+    found: Json = {"description": f"{phrase}: {', '.join(slugs)}", "headers": headers}
+    if method != "HEAD":
+        which = {"properties": {"type": {"enum": slugs}, "status": {"const": status}}}
+        schema = {"allOf": [_schema(wire.Problem), which]}
+        found["content"] = {"application/problem+json": {"schema": schema}}
+    return found
+
+
+def _schema(kind: type[Any]) -> Json:
+    if kind is dict:
+        return {"type": "object"}
+    return {"$ref": f"#/components/schemas/{kind.__name__}"}
+
+
+def text() -> str:
+    """The document as it is kept: indented, so that a change reads well."""
+    return msgspec.json.format(msgspec.json.encode(document()), indent=1).decode() + "\n"
+
+
+def main(argv: list[str] | None = None) -> int:
+    """``python -m training.fleet.web.openapi [FILE]``: write the document there, or show it."""
+    replace_unprintable()
+    arguments = sys.argv[1:] if argv is None else argv
+    if arguments:
+        Path(arguments[0]).write_text(text(), encoding="utf-8")
+    else:
+        print(text(), end="")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,72 @@
+"""The check of origins: a browser may send nothing that a foreign page makes it send.
+
+Browsers say which page a request comes from (``Origin``, ``Sec-Fetch-Site``) and whom they take this machine for
+(``Host``); programs say the last alone. A page whose domain was pointed at this machine after it was loaded is caught
+by the name: it must be this receiver's own. An address written in digits cannot be pointed anywhere, and passes.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Collection, Mapping, Sequence
+from urllib.parse import urlsplit
+
+from training.fleet.wire.messages import Refusal, Slug
+
+SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
+LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
+_OWN_SITES = frozenset({"same-origin", "none"})  # none: typed by a person
+
+
+def check_host(hosts: Sequence[str]) -> None:
+    """Raise Refusal unless the request says once whom it is for: with two, a proxy may have looked at the other one."""
+    if len(hosts) != 1 or not hosts[0].strip():
+        raise Refusal(
+            Slug.BAD_REQUEST,
+            f"a request has one Host header that names the receiver, not {len(hosts) or 'none'}"
+            if len(hosts) != 1
+            else "the Host header is empty; it names the receiver",
+        )
+
+
+def check(method: str, headers: Mapping[str, str], names: Collection[str]) -> None:
+    """Raise Refusal for what a page of another's sent. ``names``: this receiver's, beside those of loopback."""
+    own = LOOPBACK_NAMES.union(name.lower() for name in names)
+    host = headers.get("Host")
+    if host and not _is_ours(host, own):
+        raise Refusal(
+            Slug.MISDIRECTED,
+            f"this receiver is not called {host[:80]!r}; if it should be, start it with --public-name",
+        )
+    if method in SAFE_METHODS:
+        return
+    origin = headers.get("Origin")
+    same = origin is None or _is_own_page(origin, host, own)
+    if not same or headers.get("Sec-Fetch-Site", "none").lower() not in _OWN_SITES:
+        raise Refusal(
+            Slug.ORIGIN_REFUSED, "a web page of another origin may not call this receiver"
+        )
+
+
+def _is_ours(host: str, own: Collection[str]) -> bool:
+    name = _name(f"//{host}")
+    if name is None:
+        return False
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return name.rstrip(".") in own
+    return True
+
+
+def _is_own_page(origin: str, host: str | None, own: Collection[str]) -> bool:
+    """An own name, and the very address that the request went to; of an address in digits too, so listed."""
+    name = _name(origin)
+    return name in own and urlsplit(origin).netloc == host
+
+
+def _name(url: str) -> str | None:
+    try:
+        return urlsplit(url).hostname
+    except ValueError:
+        return None

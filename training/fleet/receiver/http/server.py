@@ -1,0 +1,193 @@
+"""The server under the application: when it wakes, what it does by the clock, and how it stops."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+import socket
+import threading
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from types import FrameType
+from typing import Any
+
+import uvicorn
+from starlette.applications import Starlette
+
+from training.fleet.database.writer import DatabaseError
+from training.fleet.receiver.http.connection import GuardedProtocol
+from training.fleet.receiver.http.context import Hub
+from training.fleet.receiver.security.tls import Security
+from training.fleet.store.errors import StoreError
+from training.fleet.wire.messages import HEADER_DATABASE, Refusal
+
+logger = logging.getLogger(__name__)
+
+PART_SWEEP_S = 3600.0
+KEEP_ALIVE_S = 75  # longer than the pause between two heartbeats
+CERTIFICATE_S = 3600.0  # how often the receiver looks whether its own needs renewal
+HANDSHAKE_S = 10.0
+GOODBYE_S = 1.0  # an idle client reads our good-bye only when it speaks again
+BACKLOG = 1024
+CONNECTIONS_MAX = 4096
+GRACE_S = 10  # for requests that are being answered when the receiver is told to stop; uploads go on later
+
+
+EARLY_HANGUPS: list[int] = []  # signals that came before there was a loop to hear them
+
+
+def note_hangups() -> None:
+    """From the first line of the program on: SIGHUP asks for the plan to be read, and ends nothing."""
+    hangup = getattr(signal, "SIGHUP", None)
+    if hangup is not None and threading.current_thread() is threading.main_thread():
+        signal.signal(hangup, lambda number, _frame: EARLY_HANGUPS.append(number))
+
+
+def configuration(app: Starlette) -> uvicorn.Config:
+    """uvicorn's settings: quiet, bounded, without what nobody needs; above all not believing forwarded addresses.
+
+    Every answer, whoever makes it, says which database it comes from.
+    """
+    return uvicorn.Config(
+        app,
+        http=GuardedProtocol,
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        headers=[(HEADER_DATABASE, app.state.hub.database_id)],
+        date_header=False,
+        proxy_headers=False,
+        timeout_keep_alive=KEEP_ALIVE_S,
+        timeout_graceful_shutdown=GRACE_S,
+        limit_concurrency=CONNECTIONS_MAX,
+    )
+
+
+class Server(uvicorn.Server):
+    """uvicorn's server that wakes only when there is something to do, and lets waiting claims go before it stops."""
+
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        hub: Hub,
+        security: Security | None = None,
+        on_stop: Callable[[], None] = lambda: None,
+    ) -> None:
+        """``on_stop`` cuts short whatever else would be waited for; called from any thread or signal handler."""
+        super().__init__(config)
+        self._on_stop = on_stop
+        self._hub = hub
+        self._security = security
+        hub.hang_up = self._hang_up
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stop = asyncio.Event()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def stop(self) -> None:
+        """From any thread or signal handler: finish what is being answered, then end."""
+        self.should_exit = True
+        self._on_stop()
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._stop.set)
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        super().handle_exit(sig, frame)
+        self.stop()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """As uvicorn does, but a stop that was asked for ends with exit code 0."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        wanted = [signal.SIGINT, signal.SIGTERM]
+        before = {number: signal.signal(number, self.handle_exit) for number in wanted}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """As uvicorn does for sockets that are open already, with a deadline for handshakes, and for a proxy's too."""
+        loop = asyncio.get_running_loop()
+        self.server_state.default_headers = (
+            self.config.encoded_headers
+        )  # uvicorn's own loop is not ours
+
+        def protocol() -> asyncio.Protocol:
+            return self.config.http_protocol_class(  # type: ignore[call-arg]
+                config=self.config, server_state=self.server_state, app_state={}, _loop=loop
+            )
+
+        self.servers: list[asyncio.Server] = []
+        for each in sockets or ():
+            if each.family == getattr(socket, "AF_UNIX", None):
+                server = await loop.create_unix_server(protocol, sock=each, backlog=BACKLOG)
+            elif self._security is None:
+                server = await loop.create_server(protocol, sock=each, backlog=BACKLOG)
+            else:
+                server = await loop.create_server(
+                    protocol,
+                    sock=each,
+                    backlog=BACKLOG,
+                    ssl=self._security.context,
+                    ssl_handshake_timeout=HANDSHAKE_S,
+                    ssl_shutdown_timeout=GOODBYE_S,
+                )
+            self.servers.append(server)
+        self.started = True
+
+    def _hang_up(self, revoked: Callable[[str], bool]) -> None:
+        """Cut every connection whose certificate was taken back, whatever it is in the middle of."""
+        for connection in list(self.server_state.connections):
+            peer = getattr(connection, "peer", None)
+            if peer is not None and peer.fingerprint is not None and revoked(peer.fingerprint):
+                connection.transport.abort()
+
+    async def main_loop(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        hangup, early = getattr(signal, "SIGHUP", None), bool(EARLY_HANGUPS)
+        if hangup is not None and threading.current_thread() is threading.main_thread():
+            self._loop.add_signal_handler(hangup, lambda: self._start(self._reload_quietly()))
+            if early:  # the plan may have been edited after it was read
+                self._start(self._reload_quietly())
+        period_s = self._hub.service.policy.sweep_period_s
+        self._start(self._every(period_s, self._hub.tick))
+        self._start(self._every(PART_SWEEP_S, self._hub.sweep_parts))
+        if self._security is not None:
+            self._start(self._every(CERTIFICATE_S, self._look_at_certificate))
+        if not self.should_exit:
+            await self._stop.wait()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._hub.room.close()
+        for task in self._tasks:
+            task.cancel()
+        await super().shutdown(sockets)
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _every(self, seconds: float, work: Callable[[], Awaitable[None]]) -> None:
+        while True:
+            await asyncio.sleep(seconds)
+            try:
+                await work()
+            except (DatabaseError, StoreError, Refusal) as error:
+                logger.warning("left for the next time: %s", error)
+
+    async def _look_at_certificate(self) -> None:
+        assert self._security is not None
+        await self._hub.disk(self._security.tick)
+
+    async def _reload_quietly(self) -> None:
+        try:
+            await self._hub.reload("this machine (SIGHUP)")
+        except (Refusal, DatabaseError) as error:
+            logger.error("reload: %s", error)

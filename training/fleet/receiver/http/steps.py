@@ -1,0 +1,49 @@
+"""The steps of a delivery, taken on the hub's threads; the body comes from the request."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+from starlette.requests import Request
+
+from training.fleet.receiver.http.bodies import read_blocks
+from training.fleet.receiver.http.context import Hub
+from training.fleet.service.delivery import Body, Decide, Disk, Look, Open, Step, Steps
+from training.fleet.store.incoming import Part
+
+T = TypeVar("T")
+
+
+async def carry_out(hub: Hub, request: Request, steps: Steps[T]) -> T:
+    """Take each step and hand its outcome back, also when the client went away, until the sequence is over."""
+    opened: list[Part] = []
+    outcome: Any = None
+    error: BaseException | None = None
+    try:
+        while True:
+            try:
+                step = steps.send(outcome) if error is None else steps.throw(error)
+            except StopIteration as end:
+                result: T = end.value
+                return result
+            try:
+                outcome, error = await _take(hub, request, step), None
+            except BaseException as raised:  # noqa: BLE001 - the sequence decides what comes of it
+                outcome, error = None, raised
+            if isinstance(step, Open) and error is None:
+                opened.append(outcome)
+    finally:
+        for part in opened:
+            await hub.disk(part.close)
+
+
+async def _take(hub: Hub, request: Request, step: Step | Body) -> Any:
+    if isinstance(step, Body):
+        return await read_blocks(hub, request, step.part)
+    if isinstance(step, Decide):
+        return await hub.act(request, step.work)
+    if isinstance(step, Look):
+        return await hub.look(step.work)
+    if isinstance(step, Disk) or (isinstance(step, Open) and not step.hashes):
+        return await hub.disk(step.work)
+    return await hub.hash(step.work)

@@ -1,0 +1,144 @@
+"""Bundles over HTTP: asked for their offset, streamed in, streamed out. Never whole in memory."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator
+from functools import partial
+
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+
+from training.fleet.receiver.http.bodies import BLOCK_BYTES, caller, proven_host, query_number
+from training.fleet.receiver.http.context import Hub
+from training.fleet.receiver.http.problems import reply
+from training.fleet.receiver.http.steps import carry_out
+from training.fleet.receiver.security.access import acting_host
+from training.fleet.service.delivery import Announced
+from training.fleet.service.membership import readable
+from training.fleet.store.artifacts import Artifact
+from training.fleet.store.errors import NotStored
+from training.fleet.wire.messages import (
+    HEADER_BY_HAND,
+    HEADER_CLAIM_ID,
+    HEADER_HOST_ID,
+    HEADER_OFFSET,
+    HEADER_SHA256,
+    JobDetail,
+    Refusal,
+    Slug,
+)
+
+_RANGE = re.compile(r"bytes=(\d{1,15})-(\d{0,15})")
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+
+
+async def probe(hub: Hub, request: Request) -> Response:
+    """``HEAD`` by a worker: may it upload, and from which byte on? Without a claim it asks as ``GET`` does."""
+    if not any(
+        each in request.headers for each in (HEADER_CLAIM_ID, HEADER_HOST_ID, HEADER_SHA256)
+    ):
+        return await model(hub, request)
+    offset = await carry_out(hub, request, hub.delivery.probe(_announced(request)))
+    return Response(headers={HEADER_OFFSET: str(offset)})
+
+
+async def upload(hub: Hub, request: Request) -> Response:
+    return reply(await carry_out(hub, request, hub.delivery.upload(_announced(request))))
+
+
+async def model(hub: Hub, request: Request) -> Response:
+    """``GET`` and ``HEAD`` by a reader: the bundle of a completed job, or of the attempt asked for; or a range."""
+    ref = request.path_params["job_id"]
+    job_id = await hub.act(request, lambda: readable(hub.service, ref, proven_host(request)))
+    detail = await hub.look(lambda: hub.views.job(job_id))
+    job, name = detail.job, _wanted(detail, query_number(request, "attempt", 0))
+    model, mode = job.model, job.mode
+    artifact = await hub.disk(lambda: hub.store.find(name, model=model, mode=mode))
+    if artifact is None:
+        raise NotStored(f"the bundle of job {job.name} is missing from the store; requeue the job")
+    headers = {
+        HEADER_SHA256: artifact.artifact_id,
+        "ETag": f'"{artifact.artifact_id}"',
+        "Accept-Ranges": "bytes",
+        "Content-Disposition": f'attachment; filename="{model}_{mode}-{job_id}.tar.zst"',
+        "X-Content-Type-Options": "nosniff",
+    }
+    first, last = _range(request, artifact.size)
+    headers["Content-Length"] = str(last - first + 1)
+    status = 200
+    if last - first + 1 != artifact.size:
+        status = 206
+        headers["Content-Range"] = f"bytes {first}-{last}/{artifact.size}"
+    if request.method == "HEAD":
+        return Response(None, status, headers, "application/zstd")
+    body = _read(hub, artifact, first, last + 1)
+    return StreamingResponse(body, status, headers, "application/zstd")
+
+
+def _wanted(detail: JobDetail, attempt: int) -> str:
+    """The artifact of the job, or (not 0) of one of its attempts, whatever became of the job since."""
+    job = detail.job
+    left = {each.attempt: each.artifact_id for each in detail.attempts if each.artifact_id}
+    found = left.get(attempt) if attempt else job.artifact_id
+    if found is not None:
+        return found
+    older = f"; attempts with one: {', '.join(map(str, left))}" if left else ""
+    said = (
+        f"attempt {attempt} of job {job.name} left none"
+        if attempt
+        else (f"job {job.name} is {job.status}: it has no artifact yet")
+    )
+    raise Refusal(Slug.NO_ARTIFACT, said + older)
+
+
+async def _read(hub: Hub, artifact: Artifact, start: int, end: int) -> AsyncIterator[bytes]:
+    file = await hub.disk(lambda: hub.store.open(artifact))
+    try:
+        await hub.disk(lambda: file.seek(start))
+        while start < end:
+            want = min(BLOCK_BYTES, end - start)
+            piece = await hub.disk(partial(file.read, want))
+            if not piece:
+                return  # shorter than it was: the connection is cut and the client notices
+            start += len(piece)
+            yield piece
+    finally:
+        file.close()  # at once: a client that hung up cancels whatever is awaited here
+
+
+def _range(request: Request, size: int) -> tuple[int, int]:
+    """First and last byte asked for. Anything but one plain range means the whole."""
+    match = _RANGE.fullmatch(request.headers.get("Range", ""))
+    if match is None:
+        return 0, size - 1
+    first = int(match[1])
+    last = min(int(match[2] or size), size - 1)
+    return (first, last) if first <= last else (0, size - 1)
+
+
+def _announced(request: Request) -> Announced:
+    """Read the headers of an upload."""
+    sha256 = request.headers.get(HEADER_SHA256)
+    if sha256 is not None:
+        sha256 = sha256.strip().lower()
+        if not _SHA256.fullmatch(sha256):
+            raise Refusal(Slug.BAD_REQUEST, f"{HEADER_SHA256}: expected 64 hexadecimal digits")
+    return Announced(
+        job_id=request.path_params["job_id"],
+        claim_id=request.headers.get(HEADER_CLAIM_ID),
+        host_id=acting_host(caller(request), request.headers.get(HEADER_HOST_ID)),
+        sha256=sha256,
+        offset=_number(request, HEADER_OFFSET) or 0,
+        length=_number(request, "Content-Length"),
+        by_hand=request.headers.get(HEADER_BY_HAND) == "1",
+    )
+
+
+def _number(request: Request, name: str) -> int | None:
+    text = request.headers.get(name)
+    if text is None:
+        return None
+    if not text.isascii() or not text.isdigit() or len(text) > 15:
+        raise Refusal(Slug.BAD_REQUEST, f"{name}: expected a number of bytes")
+    return int(text)

@@ -1,0 +1,394 @@
+"""The coordinator: a Starlette application over one writer, and the program that serves it.
+
+Light enough for a small board: imports no torch, xgboost, NumPy or command-line library. Without TLS and certificates
+for its clients it listens on this machine's loopback only.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import logging
+import os
+import sys
+from collections.abc import Callable, Sequence
+from importlib.metadata import version
+from pathlib import Path
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+
+from training import logs
+from training.clock import Clock, SystemClock
+from training.fleet.capability.describe import ProcessDescriber
+from training.fleet.database.sqlite import SqliteDatabase, named_in
+from training.fleet.database.writer import Database, DatabaseError, DatabaseLost, Writer
+from training.fleet.queue.jobs import JobQueue
+from training.fleet.receiver.http.context import Hub, Settings
+from training.fleet.receiver.http.endpoints import routes
+from training.fleet.receiver.http.listening import StartError, address, listener, public_url, secure
+from training.fleet.receiver.http.problems import on_http_error
+from training.fleet.receiver.http.server import CONNECTIONS_MAX, Server, configuration, note_hangups
+from training.fleet.receiver.security.authentication import Door
+from training.fleet.receiver.security.authority import Authority
+from training.fleet.receiver.security.registry import Registry
+from training.fleet.scheduling.options import page, policy_of, setting
+from training.fleet.scheduling.policy import Policy
+from training.fleet.service.audit import AuditLog
+from training.fleet.service.catalogue import index_rows
+from training.fleet.service.kept_plan import kept_beside
+from training.fleet.service.plan import Reloader
+from training.fleet.service.service import Service
+from training.fleet.service.state import DEFAULT, State
+from training.fleet.store.artifacts import ArtifactStore
+from training.fleet.store.datasets import DatasetShelf
+from training.fleet.store.errors import StoreError
+from training.fleet.store.locking import lock_of, store_lock
+from training.fleet.store.mark import MARK, another_database
+from training.fleet.wire.messages import Refusal, ReloadReply
+from training.locking import LockedError, exclusive
+from training.streams import replace_unprintable
+
+logger = logging.getLogger(__name__)
+
+TOKEN_VARIABLE = "CIS490_OPERATOR_TOKEN"  # noqa: S105 - the variable's name
+
+
+def create_app(
+    service: Service,
+    writer: Writer,
+    store: ArtifactStore,
+    settings: Settings | None = None,
+    *,
+    reader: Database,
+    clock: Clock | None = None,
+    authority: Authority | None = None,
+    reload: Callable[[str], ReloadReply] | None = None,
+    datasets: DatasetShelf | None = None,
+) -> Starlette:
+    """The application over ready objects; starts no timer and no thread of its own but those for file work.
+
+    ``reader`` is a second connection to the database. ``reload`` checks the manifest (off the event loop) and
+    applies it through ``writer``. The application's ``state.hub`` is what its server looks after.
+    """
+    app = Starlette(
+        routes=routes(),
+        exception_handlers={HTTPException: on_http_error},
+    )
+    app.router.redirect_slashes = False
+    clock, settings = clock or SystemClock(), settings or Settings()
+    # On the writer's thread: the database is in its hands from now on.
+    registry = writer.submit(lambda: Registry(service.queue.db, clock)).result()
+    door = Door(registry, clock, settings.operator_token, secure=settings.secure)
+    hub = Hub(service, writer, store, reader, clock, settings, door, authority, datasets, reload)
+    app.state.hub = hub
+    return app
+
+
+# -- the program ------------------------------------------------------------------------------------------------
+
+
+def serve(args: argparse.Namespace) -> int:
+    """Open everything, serve until told to stop, close everything; returns the exit code or raises StartError."""
+    clock = SystemClock()
+    security = secure(args, clock)
+    with contextlib.ExitStack() as stack:
+        door = stack.enter_context(listener(args))
+        store = _open_store(args.models_dir, stack)
+        if _is_new(args.db):  # what is refused leaves no database behind
+            _forget_nothing(args.db, store)
+            _belong_to_nobody(args.db, store)
+        else:  # an older one is brought up to date when it is opened: not another fleet's
+            _belong_to(args.db, store)
+        queue, reader = _open_database(args.db, policy_of(args.policy), stack)
+        _own(store, queue, args.db, new_store=args.new_store)
+        lost: list[DatabaseLost] = []
+        servers: list[Server] = []
+
+        def on_lost(error: DatabaseLost) -> None:
+            logger.critical("%s", _state(args).typed(str(error)))
+            lost.append(error)
+            for each in servers:
+                each.stop()
+
+        service = Service(queue, store)
+        writer = Writer(queue.db, on_lost)
+        stack.callback(writer.close)
+        audit = AuditLog(queue.db, clock)
+        shelf = DatasetShelf(args.datasets_dir or args.models_dir.with_name("datasets"))
+        describer = ProcessDescriber()
+        reloader = Reloader(
+            args.manifest, service, writer, describer, audit, shelf, kept_beside(args.db)
+        )
+        _load(reloader)
+        settings = Settings(
+            operator_token=os.environ.get(TOKEN_VARIABLE) or None,
+            host=args.host,
+            version=version("cis490-training-fleet"),
+            secure=security is not None,
+            proxied=args.proxy_socket is not None,
+            names=security.names if security else tuple(args.public_name),
+            public_url=public_url(args, door, security),
+        )
+        app = create_app(
+            service,
+            writer,
+            store,
+            settings,
+            reader=reader,
+            clock=clock,
+            authority=security.authority if security else None,
+            reload=reloader,
+            datasets=shelf,
+        )
+        stack.callback(app.state.hub.close)
+        _repair_index(store, reader)
+        servers.append(Server(configuration(app), app.state.hub, security, describer.stop))
+        logger.info("listening on %s", address(door, security))
+        servers[0].run([door])
+    return 1 if lost else 0
+
+
+def _open_database(
+    path: Path, policy: Policy, stack: contextlib.ExitStack
+) -> tuple[JobQueue, Database]:
+    """The writer's queue and the reader's own connection. One process owns the file at a time."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        stack.enter_context(exclusive(lock_of(path)))
+        queue = JobQueue(path, policy=policy)
+        stack.callback(queue.close)
+        reader = SqliteDatabase(path)
+        stack.callback(reader.close)
+    except LockedError as error:
+        raise StartError(
+            f"another receiver uses the database {path} ({error.holder}); stop that one first"
+        ) from None
+    except OSError as error:
+        raise StartError(
+            f"cannot use the database {path}: {error.strerror}; choose another place with --db"
+        ) from error
+    except DatabaseError as error:
+        raise StartError(str(error)) from error
+    return queue, reader
+
+
+def _open_store(root: Path, stack: contextlib.ExitStack) -> ArtifactStore:
+    try:
+        store = ArtifactStore(root)
+        stack.enter_context(exclusive(store_lock(root)))
+        return store
+    except LockedError as error:
+        raise StartError(
+            f"another receiver uses the store {root} ({error.holder}); stop that one first"
+        ) from None
+    except OSError as error:
+        raise StartError(
+            f"cannot lock the store {root}: {error.strerror}; choose another place with --models-dir"
+        ) from error
+    except StoreError as error:
+        raise StartError(f"{error}; choose another place with --models-dir") from error
+
+
+def _is_new(db: Path) -> bool:
+    """Return True when the database is yet to be made."""
+    with contextlib.suppress(OSError):
+        return not db.stat().st_size
+    return True
+
+
+def _belong_to_nobody(db: Path, store: ArtifactStore) -> None:
+    """A new database makes a store its own only if no other one did."""
+    marked = _marked(store)
+    if marked is not None:
+        words = f"the store {store.root} belongs to the database {marked[:12]}…, and there is none at {db} yet"
+        raise StartError(_another_store(words, store))
+
+
+def _belong_to(db: Path, store: ArtifactStore) -> None:
+    """Refuse another fleet's database while it is as it was."""
+    own, marked = named_in(db), _marked(store)
+    if own is not None and marked not in (None, own):
+        raise _anothers(store, str(marked), own, db)
+
+
+def _anothers(store: ArtifactStore, marked: str, own: str, db: Path) -> StartError:
+    words = another_database(store.root, marked, own)
+    return StartError(_another_store(f"{words} ({db})", store))
+
+
+def _marked(store: ArtifactStore) -> str | None:
+    try:
+        return store.marked()
+    except StoreError as error:
+        raise StartError(str(error)) from error
+
+
+def _own(store: ArtifactStore, queue: JobQueue, db: Path, *, new_store: bool = False) -> None:
+    """Mark the store as this database's; one of another's would lose its index, and its finished work its rows.
+
+    A store without mark and models is not taken for that of a database that has models: its disk may not be mounted.
+    """
+    try:
+        own, marked = queue.database_id, store.marked()
+        if marked is None:
+            elsewhere = sum(1 for _row in index_rows(queue.db))
+            if elsewhere and not new_store and next(store.artifacts(), None) is None:
+                raise StartError(_nothing_there(db, store.root, elsewhere))
+            store.mark(own)
+    except (DatabaseError, StoreError) as error:
+        raise StartError(str(error)) from error
+    if marked not in (None, own):
+        raise _anothers(store, str(marked), own, db)
+
+
+def _another_store(words: str, store: ArtifactStore) -> str:
+    return (
+        f"{words}: name the one's --db or the other's --models-dir; `cis490-jobs rebuild --force` makes a database "
+        f"from what lies in the store, and if the two belong together all the same, remove {store.root / MARK}"
+    )
+
+
+def _nothing_there(db: Path, root: Path, models: int) -> str:
+    return (
+        f"the database {db} knows {models} model{'' if models == 1 else 's'}, and {root} holds none: mount that disk, "
+        "or name the place with --models-dir; `cis490-jobs restore FOLDER --force` brings them back from a backup, and "
+        "if they are lost, --new-store begins with an empty store"
+    )
+
+
+def _forget_nothing(db: Path, store: ArtifactStore) -> None:
+    """An empty database beside a full store would train everything once more, and empty the index."""
+    if next(store.artifacts(), None) is not None:
+        words = (
+            f"there is no database at {db}, but models in {store.root}: `cis490-jobs restore FOLDER` brings a backup "
+            "back, `cis490-jobs rebuild` makes it anew from them; to begin from nothing, move that folder away"
+        )
+        raise StartError(words)
+
+
+def _load(reloader: Reloader) -> None:
+    try:
+        reloader("the receiver at its start", starting=True)
+    except Refusal as refusal:
+        raise StartError(refusal.detail, 2) from refusal
+    except DatabaseError as error:
+        raise StartError(str(error)) from error
+
+
+def _repair_index(store: ArtifactStore, reader: Database) -> None:
+    try:
+        repair = store.index.repair(index_rows(reader))
+    except StoreError as error:
+        logger.warning("the index stays as it is for now: %s", error)
+    else:
+        if repair.rebuilt or repair.cut_bytes:
+            logger.warning("the index was mended: %d rows", repair.rows)
+
+
+def _raise_file_limit() -> None:
+    """Each connection is an open file, and the usual soft limit of 1,024 is few."""
+    try:
+        import resource
+    except ImportError:  # Windows has no such limit
+        return
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = CONNECTIONS_MAX + 256
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+
+
+def _state(args: argparse.Namespace) -> State:
+    """The state that commands in our sentences must act on."""
+    return State.of(DEFAULT, args.db, args.models_dir, args.manifest)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="cis490-trainer-receiver",
+        description="Hand the manifest's jobs to workers that ask, and keep the models they bring.",
+        epilog=f"Operators' calls need the token in ${TOKEN_VARIABLE}. SIGHUP reads the manifest again.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("--host", default="127.0.0.1", help="address to listen on (%(default)s)")
+    parser.add_argument(
+        "--port", type=_port, default=8445, help="port; 0 takes a free one (%(default)s)"
+    )
+    for flag, default, words in (
+        ("--manifest", "/etc/cis490/training_manifest.toml", "the operator's plan"),
+        ("--db", "/var/lib/cis490/training_jobs.db", "the job queue"),
+        ("--models-dir", "/var/lib/cis490/models", "the artifact store"),
+    ):
+        parser.add_argument(flag, type=Path, default=Path(default), help=f"{words} (%(default)s)")
+    parser.add_argument(
+        "--datasets-dir",
+        type=Path,
+        metavar="DIR",
+        help="the data sets that were pushed (datasets beside the artifact store)",
+    )
+    parser.add_argument(
+        "--new-store",
+        action="store_true",
+        help="begin with an empty artifact store although the database knows models: they are lost",
+    )
+    parser.add_argument(
+        "--tls",
+        action="store_true",
+        help="encrypt, and serve only hosts and operators with certificates",
+    )
+    parser.add_argument(
+        "--tls-dir",
+        type=Path,
+        help="the certificates, made at the first --tls; if there are some they are used (tls beside the database)",
+    )
+    parser.add_argument(
+        "--public-name",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="name or address by which workers reach this receiver; may be repeated, the first is told to new hosts",
+    )
+    parser.add_argument(
+        "--proxy-socket",
+        type=Path,
+        metavar="FILE",
+        help="listen on this Unix socket only, for a proxy that ends TLS (see etc/Caddyfile)",
+    )
+    parser.add_argument(
+        "--policy",
+        type=setting,
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help=f"a figure of the scheduling; may be repeated; seconds where it ends in _s ({', '.join(page())})",
+    )
+    levels = ["DEBUG", "INFO", "WARNING", "ERROR"]
+    parser.add_argument("--log-level", choices=levels, default="INFO", help="(%(default)s)")
+    return parser
+
+
+def _port(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and int(text) <= 65535):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a port; choose one from 0 to 65535")
+    return int(text)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Exit codes: 0 stopped as asked, 1 cannot run, 2 told something wrong."""
+    replace_unprintable()
+    args = _parser().parse_args(argv)
+    note_hangups()
+    logs.configure(args.log_level)
+    logging.getLogger("uvicorn").setLevel(logging.WARNING)
+    _raise_file_limit()
+    try:
+        return serve(args)
+    except StartError as error:
+        print(f"cis490-trainer-receiver: {_state(args).typed(str(error))}", file=sys.stderr)
+        return error.code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

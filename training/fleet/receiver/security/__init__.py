@@ -1,0 +1,1 @@
+"""Authentication, access, certificates and rate limits of the receiver."""

@@ -1,0 +1,221 @@
+"""The door: whom a request comes from, by its connection and its token, asked anew for every request."""
+
+from __future__ import annotations
+
+import hmac
+import ipaddress
+from collections import OrderedDict, deque
+from dataclasses import dataclass, field
+
+from starlette.requests import Request
+
+from training.clock import Clock
+from training.fleet.receiver.security import access
+from training.fleet.receiver.security.rate_limit import Quota
+from training.fleet.receiver.security.registry import Registry
+from training.fleet.wire.identity import (
+    LOCAL,
+    Channel,
+    Method,
+    Peer,
+    Principal,
+    Role,
+    enrolling,
+    owner,
+    proxied,
+    urn,
+)
+from training.fleet.wire.messages import HEADER_OPERATOR_TOKEN, Refusal, Slug
+from training.fleet.wire.routes import Access
+
+HEADER_FINGERPRINT = (
+    "X-Client-Fingerprint"  # set by the proxy; on other connections it means nothing
+)
+FAILURES_MAX = 5
+FAILURES_S = 60.0
+UNGUESSABLE_CHARS = 24  # a right token of so many is let in whoever else errs at the same address
+_ADDRESSES_MAX = 10_000
+
+
+class FailureLimit:
+    """So many wrong secrets from an address in a minute, and no more are looked at."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._failures: OrderedDict[str, deque[float]] = OrderedDict()
+
+    def check(self, address: str) -> None:
+        """Refuse while the address has used up its failures; short secrets too, or guessing would pay."""
+        times = self._failures.get(address)
+        while times and times[0] <= self._clock.monotonic() - FAILURES_S:
+            times.popleft()
+        if times and len(times) >= FAILURES_MAX:
+            raise Refusal(
+                Slug.TOO_MANY_FAILURES,
+                f"{FAILURES_MAX} wrong tokens or codes came from {address} within a minute; wait one",
+            )
+
+    def failed(self, address: str) -> None:
+        self._failures.setdefault(address, deque()).append(self._clock.monotonic())
+        self._failures.move_to_end(address)
+        if len(self._failures) > _ADDRESSES_MAX:
+            self._failures.popitem(last=False)
+
+
+def _again(command: str = "`cis490-jobs enroll`") -> str:
+    """Name the remedy for a caller whose certificate is not accepted."""
+    return f"{command} on the receiver prints the line that gets a new one"
+
+
+def _revoked(role: Role, name: str) -> Refusal:
+    words = f"{name}'s certificate was revoked; {_again(enrolling(role, name))}"
+    return Refusal(Slug.CERTIFICATE_REVOKED, words)
+
+
+def _caller(principal: Principal | None) -> str | None:
+    if principal is None:
+        return None
+    if principal.operator is not None:
+        return f"operator {principal.operator}"
+    return f"host {principal.host_id}"
+
+
+@dataclass
+class Door:
+    """``secure``: callers must prove who they are. Otherwise this is a loopback receiver, and hosts are believed."""
+
+    registry: Registry
+    clock: Clock
+    operator_token: str | None = None
+    secure: bool = False
+    limit: FailureLimit = field(init=False)
+    quota: Quota = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.limit, self.quota = FailureLimit(self.clock), Quota(self.clock)
+
+    def admit(self, request: Request, kind: Access) -> None:
+        """Let the request in, with its principal in ``request.state``, or raise Refusal."""
+        principal = None if kind is Access.JOINING else self.principal(request, kind)
+        access.check(kind, principal)
+        # On loopback without TLS nobody is anybody: a limit for one would be a limit for all.
+        if self.secure:
+            self.quota.take(_caller(principal) or self.address(request))
+        request.state.principal = principal
+
+    def still(self, request: Request, *, on_record: bool = False) -> None:
+        """Refuse whom was put out since the door let the request in: its body, or its turn, may have taken a while.
+
+        ``on_record``: by what is written, within the writer's transaction.
+        """
+        principal: Principal | None = request.state.principal
+        look = self.registry.taken_back_on_record if on_record else self.registry.taken_back
+        if principal is None or not any(map(look, principal.shown)):
+            return
+        if principal.method is Method.TOKEN:
+            raise Refusal(Slug.OPERATOR_TOKEN, "the operator token was taken back meanwhile")
+        if principal.host_id is not None:
+            raise _revoked(Role.HOST, principal.host_id)
+        raise _revoked(Role.OPERATOR, str(principal.operator))
+
+    def principal(self, request: Request, kind: Access) -> Principal | None:
+        """Authenticate the caller; None for an anonymous one.
+
+        A certificate or token that is not good is refused, not ignored.
+        """
+        peer = self._peer(request)
+        found = LOCAL if peer.channel is Channel.LOCAL else self._certified(peer)
+        if kind is Access.OWNER and (found is None or found.anybody):
+            return None
+        if found is not None and found.operator is not None:
+            return found
+        if kind is Access.OPERATOR or (found is None and HEADER_OPERATOR_TOKEN in request.headers):
+            return self._operator(request, found)
+        return found
+
+    def _peer(self, request: Request) -> Peer:
+        peer: Peer | None = getattr(request.state, "peer", None)
+        if peer is not None and peer.channel is Channel.PROXY:
+            peer = proxied(request.headers.getlist(HEADER_FINGERPRINT))
+            if peer is None:
+                raise Refusal(
+                    Slug.PROXY_IDENTITY,
+                    f"the proxy sends no sound {HEADER_FINGERPRINT}; set it up as in etc/Caddyfile",
+                )
+            return peer
+        if not self.secure:
+            return Peer(Channel.LOCAL)
+        # Whatever came in without TLS shows no certificate, wherever it comes from.
+        return peer if peer is not None and peer.channel is Channel.TLS else Peer(Channel.TLS)
+
+    def _certified(self, peer: Peer) -> Principal | None:
+        """Look up a certificate in the receiver's own list: it may have been revoked, or expired, by now."""
+        if peer.fingerprint is None:
+            return None
+        known = self.registry.certificate(peer.fingerprint)
+        if peer.channel is Channel.TLS:
+            shown = owner(peer.uris)
+            if shown is None or (known and urn(known.role, known.name) != urn(*shown)):
+                raise Refusal(
+                    Slug.CERTIFICATE_IDENTITY,
+                    f"the certificate does not name one host or operator by one URI; {_again()}",
+                )
+        if known is None:
+            raise Refusal(
+                Slug.CERTIFICATE_UNKNOWN, f"the receiver does not know this certificate; {_again()}"
+            )
+        if known.revoked_at is not None:
+            raise _revoked(known.role, known.name)
+        if self.clock.now() >= known.expires_at:
+            again = _again(enrolling(known.role, known.name))
+            raise Refusal(
+                Slug.CERTIFICATE_EXPIRED, f"{known.name}'s certificate has expired; {again}"
+            )
+        if known.role is Role.OPERATOR:
+            return Principal(Method.CERTIFICATE, operator=known.name, shown=(known.fingerprint,))
+        return Principal(Method.CERTIFICATE, host_id=known.name, shown=(known.fingerprint,))
+
+    def _operator(self, request: Request, found: Principal | None) -> Principal | None:
+        """The operator whose token it is; ``found`` as it was when none is given."""
+        # Bytes, because comparing text with a character beyond ASCII raises.
+        given = request.headers.get(HEADER_OPERATOR_TOKEN, "").strip().encode("latin-1")
+        token = (self.operator_token or "").strip().encode()
+        if not token and not self.registry.tokens() and not self.registry.certificates():
+            raise Refusal(
+                Slug.OPERATOR_TOKEN,
+                "no operator token is configured; set CIS490_OPERATOR_TOKEN in the receiver's "
+                "environment and restart it",
+            )
+        if not given:
+            return found
+        address = self.address(request)
+        if len(given) < UNGUESSABLE_CHARS:
+            self.limit.check(address)
+        known = bool(token) and hmac.compare_digest(given, token)
+        named = None if known else self.registry.token(given)
+        if named is None and not known:
+            self.limit.check(address)
+            self.limit.failed(address)
+            raise Refusal(
+                Slug.OPERATOR_TOKEN,
+                "the operator token is missing or wrong; set CIS490_OPERATOR_TOKEN to the receiver's",
+            )
+        host, shown = (None, ()) if found is None else (found.host_id, found.shown)
+        if named is None:
+            return Principal(Method.TOKEN, host_id=host, operator="operator", shown=shown)
+        shown = (*shown, named.secret_sha256.hex())
+        return Principal(Method.TOKEN, host_id=host, operator=named.name, shown=shown)
+
+    def address(self, request: Request) -> str:
+        """Return what failures are counted against: an IP address, for IPv6 its network."""
+        peer: Peer | None = getattr(request.state, "peer", None)
+        text = request.client.host if request.client else "this machine"
+        if peer is not None and peer.channel is Channel.PROXY:
+            text = request.headers.get("X-Forwarded-For", text).rpartition(",")[2].strip()
+        try:
+            address = ipaddress.ip_address(text)
+        except ValueError:
+            return text[:64]
+        if address.version == 6 and not address.is_loopback:
+            return str(ipaddress.ip_network((address, 64), strict=False))
+        return str(address)

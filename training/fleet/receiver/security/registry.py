@@ -1,0 +1,322 @@
+"""The registry of credentials: certificates, one-time codes and operators' tokens, in the database and in memory.
+
+Changes run on the writer's thread, inside its transaction, and count once that is durable: every method that changes
+something returns what to do then. Reads are answered from memory, for every request, so that a revocation holds from
+the next request on. Secrets are never stored: of codes and tokens there is only a SHA-256.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from training.clock import Clock
+from training.fleet.database.writer import Database, Row
+from training.fleet.wire.identity import Role, enrolling
+from training.fleet.wire.messages import Refusal, Slug
+
+CODE_LIFE_S = 15 * 60.0
+DAY_S = 86_400.0
+A_DAY_MAX = 5  # certificates of one name; a renewal whose answer is lost is asked for again
+Apply = Callable[[], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Certified:
+    """A certificate that the receiver issued. Times are epoch seconds of its clock."""
+
+    fingerprint: str
+    role: Role
+    name: str
+    issued_at: float
+    expires_at: float
+    revoked_at: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """An operator's token; ``secret_sha256`` is all that is kept of it."""
+
+    secret_sha256: bytes
+    name: str
+    created_at: float
+    expires_at: float
+    revoked_at: float | None = None
+
+    def valid(self, now: float) -> bool:
+        return self.revoked_at is None and now < self.expires_at
+
+
+@dataclass(frozen=True, slots=True)
+class Invitation:
+    """A one-time code, as it is told once."""
+
+    code: str
+    role: Role
+    name: str
+    expires_at: float
+
+
+class Registry:
+    """Everybody who has been let in. Construct it on the thread that owns ``database``."""
+
+    def __init__(self, database: Database, clock: Clock) -> None:
+        self._db = database
+        self._clock = clock
+        self._certificates = {
+            row["fingerprint"]: _certified(row) for row in database.all("certificates")
+        }
+        self._tokens = {row["token_sha256"]: _token(row) for row in database.all("tokens")}
+
+    # -- reads, from any thread ---------------------------------------------------------------------------------
+
+    def certificate(self, fingerprint: str) -> Certified | None:
+        return self._certificates.get(fingerprint)
+
+    def certificates(self) -> list[Certified]:
+        """All that are known, by name and age."""
+        return sorted(
+            self._certificates.values(), key=lambda each: (each.role, each.name, each.issued_at)
+        )
+
+    def revoked(self, fingerprint: str) -> bool:
+        """Return True when this certificate was revoked."""
+        known = self._certificates.get(fingerprint)
+        return known is not None and known.revoked_at is not None
+
+    def put_out(self) -> set[str]:
+        """The hosts that were revoked and have not been let in again since."""
+        now, hosts = self._clock.now(), list(self._certificates.values())
+        hosts = [each for each in hosts if each.role is Role.HOST]
+        good = {each.name for each in hosts if each.revoked_at is None and now < each.expires_at}
+        return {each.name for each in hosts if each.revoked_at is not None} - good
+
+    def tokens(self) -> list[Token]:
+        return sorted(self._tokens.values(), key=lambda each: each.created_at)
+
+    def taken_back(self, digest: str) -> bool:
+        """Return True when the certificate or token with this SHA-256 was revoked."""
+        known = self._certificates.get(digest) or self._tokens.get(digest)
+        return known is not None and known.revoked_at is not None
+
+    def token(self, secret: bytes) -> Token | None:
+        """The valid token that this is. Every token is compared, whatever the first ones say."""
+        given, now = hashlib.sha256(secret).digest(), self._clock.now()
+        found = None
+        for token in list(self._tokens.values()):
+            if hmac.compare_digest(given, token.secret_sha256) and token.valid(now):
+                found = token
+        return found
+
+    # -- within the writer's transaction ------------------------------------------------------------------------
+
+    def taken_back_on_record(self, digest: str) -> bool:
+        """As :meth:`taken_back`, by what is written: a revocation may be on its way to the others."""
+        return self._db.one("taken_back", digest=digest) is not None
+
+    # -- one-time codes -----------------------------------------------------------------------------------------
+
+    def invite(self, role: Role, name: str) -> Invitation:
+        """A new code for this name; earlier unused ones for it are void."""
+        code = secrets.token_hex(20)  # never begins with a dash, which would look like a flag
+        now = self._clock.now()
+        self._db.run("void_invitations", role=role, name=name)
+        self._db.run(
+            "add_invitation",
+            code_sha256=_digest(_bound(role, name, code)),
+            role=role,
+            name=name,
+            now=now,
+            expires_at=now + CODE_LIFE_S,
+        )
+        return Invitation(code, role, name, now + CODE_LIFE_S)
+
+    def check_code(self, role: Role, name: str, code: str, request: bytes) -> str:
+        """The digest that :meth:`admit` takes, if the code is this name's and may be used; else Refusal.
+
+        A code serves one certificate request, which may be sent again: its answer may have been lost.
+        """
+        digest = _digest(_bound(role, name, code))
+        row = self._db.one("invitation", code_sha256=digest)
+        if row is None:
+            what = f"wrong, or not for {name}"
+        elif row["used_by"] not in (None, _digest(request)):
+            what = "used already"
+        elif self._clock.now() >= row["expires_at"]:
+            what = "too old: it was good for 15 minutes"
+        else:
+            if row["used_by"] is not None:
+                self.check_pace(role, name)
+            return digest
+        raise Refusal(
+            Slug.JOIN_REFUSED,
+            f"the code is {what}; {enrolling(role, name)} on the receiver prints a new one",
+        )
+
+    # -- certificates -------------------------------------------------------------------------------------------
+
+    def admit(
+        self, certified: Certified, code_sha256: str | None, request: bytes
+    ) -> tuple[list[Certified], Apply]:
+        """Enter a certificate, using up the code it was asked for with (None: a renewal); and those that it revokes.
+
+        Who joins anew replaces what had the name. A renewal does not, for its answer may be lost; nor does the same
+        request when it comes again.
+        """
+        now = self._clock.now()
+        gone: list[Certified] = []
+        if code_sha256 is None:
+            # Asked here and not only at the door: a revocation may have been written since.
+            standing = self._standing(certified.role, certified.name, now)
+            if not standing:
+                raise Refusal(Slug.CERTIFICATE_REVOKED, f"{certified.name} was revoked meanwhile")
+            _check_pace(standing, now)
+        else:
+            invitation = self._db.one("invitation", code_sha256=code_sha256)
+            if invitation is not None and invitation["used_by"] is None:
+                standing = self._standing(certified.role, certified.name, now)
+                gone = [replace(each, revoked_at=now) for each in standing]
+            used = self._db.run(
+                "use_invitation", code_sha256=code_sha256, used_by=_digest(request), now=now
+            )
+            if not used:
+                raise Refusal(Slug.JOIN_REFUSED, "the code was used at the same moment; ask anew")
+        if gone:
+            self._db.run("revoke_certificates", role=certified.role, name=certified.name, now=now)
+        self._db.run(
+            "add_certificate",
+            fingerprint=certified.fingerprint,
+            role=certified.role,
+            name=certified.name,
+            issued_at=certified.issued_at,
+            expires_at=certified.expires_at,
+        )
+
+        def apply() -> None:
+            self._certificates.update({each.fingerprint: each for each in gone})
+            # A revocation that was written after this one may have been applied before it.
+            self._certificates.setdefault(certified.fingerprint, certified)
+
+        return gone, apply
+
+    def check_pace(self, role: Role, name: str) -> None:
+        """Refuse a renewal that comes too soon; asked before anything is signed, and again by :meth:`admit`."""
+        now = self._clock.now()
+        _check_pace(self._standing(role, name, now), now)
+
+    def _standing(self, role: Role, name: str, now: float) -> list[Certified]:
+        rows = self._db.all("certificates_of", role=role, name=name)
+        return [
+            each
+            for each in map(_certified, rows)
+            if each.revoked_at is None and now < each.expires_at
+        ]
+
+    def revoke(self, role: Role, name: str) -> tuple[list[Certified], Apply]:
+        """Take back every certificate and open code of this name; Refusal when there is none."""
+        now = self._clock.now()
+        codes = self._db.run("forget_invitations", role=role, name=name)
+        if role is Role.OPERATOR:  # who may have made some for later, under any name
+            self._db.run("void_all_invitations")
+        gone = [replace(each, revoked_at=now) for each in self._standing(role, name, now)]
+        if not gone and not codes:
+            raise Refusal(
+                Slug.UNKNOWN_NAME,
+                f"no {role} called {name[:80]!r} has a certificate; `cis490-jobs certificates` shows who has",
+            )
+        self._db.run("revoke_certificates", role=role, name=name, now=now)
+
+        def apply() -> None:
+            self._certificates.update({each.fingerprint: each for each in gone})
+
+        return gone, apply
+
+    # -- tokens -------------------------------------------------------------------------------------------------
+
+    def add_token(self, name: str, days: float) -> tuple[str, Token, Apply]:
+        """A new token for ``name``, told this once. A name may have two valid ones, so that it can be rotated."""
+        now = self._clock.now()
+        valid = [each for each in self._tokens.values() if each.name == name and each.valid(now)]
+        if len(valid) >= 2:
+            raise Refusal(
+                Slug.WRONG_STATE,
+                f"{name} has two valid tokens already; `cis490-jobs tokens revoke {name}` takes the older one back",
+            )
+        secret = f"cis490_{secrets.token_urlsafe(32)}"
+        digest = hashlib.sha256(secret.encode()).digest()
+        token = Token(digest, name, now, now + days * DAY_S)
+        self._db.run(
+            "add_token",
+            token_sha256=digest.hex(),
+            name=name,
+            now=now,
+            expires_at=token.expires_at,
+        )
+
+        def apply() -> None:
+            self._tokens[digest.hex()] = token
+
+        return secret, token, apply
+
+    def revoke_token(self, name: str, *, every: bool = False) -> tuple[int, Apply]:
+        """Take the oldest valid token of this name back, or all of them; how many that were."""
+        now = self._clock.now()
+        valid = [each for each in self.tokens() if each.name == name and each.valid(now)]
+        if not valid:
+            raise Refusal(
+                Slug.UNKNOWN_NAME,
+                f"no valid token is called {name[:80]!r}; `cis490-jobs tokens list` shows them",
+            )
+        gone = valid if every else valid[:1]
+        for each in gone:
+            self._db.run("revoke_token", token_sha256=each.secret_sha256.hex(), now=now)
+
+        def apply() -> None:
+            self._tokens.update(
+                {each.secret_sha256.hex(): replace(each, revoked_at=now) for each in gone}
+            )
+
+        return len(gone), apply
+
+
+def _check_pace(standing: list[Certified], now: float) -> None:
+    """By number and not by age: a host whose clock was put right, or who could not keep the answer, asks early."""
+    recent = sorted(each.issued_at for each in standing if now - each.issued_at < DAY_S)
+    if len(recent) >= A_DAY_MAX:
+        raise Refusal(
+            Slug.SLOW_DOWN,
+            f"{standing[0].name} got {A_DAY_MAX} certificates within a day; use the last one, or ask tomorrow",
+            retry_after_s=recent[-A_DAY_MAX] + DAY_S - now,
+        )
+
+
+def _bound(role: Role, name: str, code: str) -> bytes:
+    return f"{role}\0{name}\0{code}".encode()
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def _certified(row: Row) -> Certified:
+    return Certified(
+        row["fingerprint"],
+        Role(row["role"]),
+        row["name"],
+        row["issued_at"],
+        row["expires_at"],
+        row["revoked_at"],
+    )
+
+
+def _token(row: Row) -> Token:
+    return Token(
+        bytes.fromhex(row["token_sha256"]),
+        row["name"],
+        row["created_at"],
+        row["expires_at"],
+        row["revoked_at"],
+    )

@@ -1,0 +1,56 @@
+"""Data sets from one shelf to another, for backups: only pieces that the other lacks are copied, each hashed first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from training.fleet.service.state import RecoveryError
+from training.fleet.store.datasets import DatasetShelf, Shelved
+from training.fleet.store.errors import NoDataset, PiecesMissing, StoreError
+from training.fleet.wire.dataset_listing import parse, together
+
+Progress = Callable[[str, int, int], object]
+
+
+@dataclass
+class Copied:
+    """The result of a copy; ``lost`` are sentences."""
+
+    sets: int = 0
+    bytes_copied: int = 0
+    lost: list[str] = field(default_factory=list)
+
+
+def copy_datasets(source: DatasetShelf, target: DatasetShelf, progress: Progress) -> Copied:
+    """Have every data set of ``source`` in ``target``, under the names it has now. Raises RecoveryError."""
+    try:
+        return _copy_all(source, target, progress)
+    except StoreError as error:
+        raise RecoveryError(f"the data sets were not copied: {error}") from error
+
+
+def _copy_all(source: DatasetShelf, target: DatasetShelf, progress: Progress) -> Copied:
+    done = Copied()
+    sets = sorted(source.sets(), key=lambda each: each.about.pushed_at)
+    for number, shelved in enumerate(sets):
+        progress("data sets", number, len(sets))
+        try:
+            done.bytes_copied += _copy(source, target, shelved)
+            done.sets += 1
+        except (NoDataset, PiecesMissing) as error:  # rotten, or removed meanwhile
+            done.lost.append(f"data set {shelved.dataset_id[:12]}: {error}")
+    return done
+
+
+def _copy(source: DatasetShelf, target: DatasetShelf, shelved: Shelved) -> int:
+    dataset_id, copied = shelved.dataset_id, 0
+    listing = parse(source.listing(dataset_id))
+    missing = target.begin(dataset_id, listing.document).missing
+    for group in together(missing, listing.lengths.__getitem__):
+        pieces = [(sha256, source.piece(dataset_id, sha256)) for sha256 in group]
+        target.put(dataset_id, pieces)
+        copied += sum(len(data) for _, data in pieces)
+    for name in shelved.names or (None,):
+        target.publish(dataset_id, name, shelved.about.pushed_at, shelved.about.hosts)
+    return copied

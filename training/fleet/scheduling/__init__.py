@@ -1,0 +1,1 @@
+"""Pure rules: jobs and their states, who fits, who waits, who is quarantined. Values in, decisions out."""

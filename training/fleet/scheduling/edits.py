@@ -1,0 +1,170 @@
+"""The edits of a reload, in words: which keys of which job, host or trainer, and from when each edit holds. Pure.
+
+A grant uses the newest plan, and an attempt keeps what it was granted. So an edit holds for whatever is granted after
+the reload, and only names, which nothing is trained by, change at once everywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from training.fleet.scheduling.job import LIVE, Job, JobStatus
+
+Table = Mapping[str, Any]
+LISTED_MAX = 100  # edits in one answer
+
+
+class Kind(StrEnum):
+    """The kind of thing that an edit changes."""
+
+    RENAME = "rename"
+    JOB = "job"
+    HOST = "host"
+    TRAINER = "trainer"
+    REVIVED = "revived"  # a job that had left the plan is named again
+    STANDS = "stands"  # a job of the plan is cancelled, and stays so
+    LEFT = "left"  # a job that the plan named is not in it any more
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """One thing that a reload found other than before."""
+
+    kind: Kind
+    name: str  # of the job, host or trainer, as the plan has it now
+    holds: str  # from when on, or what becomes of it
+    keys: tuple[str, ...] = ()
+    job_id: str | None = None
+    was: str | None = None  # the name before a rename
+    since: float | None = None  # when a job ended that is to stay so
+
+
+def job_edits(job: Job, spec: Table) -> list[Edit]:
+    """List where ``spec``, which the plan says now, differs from what it said of ``job``."""
+    name, found = str(spec.get("name") or job.job_id), []
+    if name != job.name:
+        found.append(Edit(Kind.RENAME, name, "at once", job_id=job.job_id, was=job.name))
+    keys = tuple(key for key in changed(job.spec, spec) if key != "name")
+    if keys:
+        found.append(Edit(Kind.JOB, name, _holds(job), keys, job.job_id))
+    return found
+
+
+def _holds(job: Job) -> str:
+    if job.status is JobStatus.PENDING:
+        return "at once"
+    if job.status in LIVE:
+        now = f"attempt {job.attempt} on {job.worker_hostname}"
+        return f"from the next attempt; {now} goes on with what it was granted"
+    return f"when it is requeued; it is {job.status} with what it was granted"
+
+
+def revival(job: Job, name: str) -> Edit:
+    """``job`` had left the plan and is named again, with what ``job`` has become by that."""
+    over = job.status in (JobStatus.FAILED, JobStatus.CANCELLED)
+    stays = f"it stays {job.status} ({job.ended_by}): requeue it"
+    goes_on = {
+        JobStatus.PENDING: "it waits again",
+        JobStatus.COMPLETED: "it is completed already",
+        JobStatus.FAILED: stays,
+        JobStatus.CANCELLED: stays,
+    }
+    holds = goes_on.get(job.status, f"it is {job.status} already")
+    since = job.finished_at if over else None
+    return Edit(Kind.REVIVED, name, holds, job_id=job.job_id, since=since)
+
+
+def standing(job: Job) -> Edit:
+    """A job of the plan that the operator had cancelled: no reload brings it back."""
+    holds = f"it stays cancelled ({job.ended_by}): requeue it, or take it out of the plan"
+    return Edit(Kind.STANDS, job.name, holds, job_id=job.job_id, since=job.finished_at)
+
+
+def leaving(job: Job, names: Container[str]) -> Edit:
+    """``job`` is not in the plan any more, whose jobs have these names; nothing ends by that."""
+    if job.status in LIVE:
+        holds = f"attempt {job.attempt} on {job.worker_hostname} goes on"
+    else:
+        waits = {JobStatus.PENDING: "it waits all the same", JobStatus.COMPLETED: "its model stays"}
+        holds = waits.get(job.status, f"it stays {job.status}")
+    anew = "; another job is called so now" if job.name in names else ""
+    return Edit(Kind.LEFT, job.name, f"{holds}{anew}", job_id=job.job_id)
+
+
+_HOST: Table = {"priority": 0}  # what a host has that no table names
+
+
+def host_edits(
+    before: Mapping[str, Table], after: Mapping[str, Table], held: Mapping[str, list[str]]
+) -> list[Edit]:
+    """List the edits of hosts. ``held`` says which jobs train where; hosts compare without case."""
+    found, trains = [], {host.casefold(): jobs for host, jobs in held.items()}
+    for name in sorted(before.keys() | after.keys()):
+        keys = changed({**_HOST, **before.get(name, {})}, {**_HOST, **after.get(name, {})})
+        keys = tuple(key for key in keys if key != "name")
+        if keys:
+            jobs = ", ".join(trains.get(name.casefold(), ()))
+            goes_on = f"; {jobs} goes on there" if jobs else ""
+            found.append(Edit(Kind.HOST, name, f"from its next claim{goes_on}", keys))
+    return found
+
+
+def trainer_edits(before: Mapping[str, Table], after: Mapping[str, Table]) -> list[Edit]:
+    """List the edits of custom trainers that were there and are there."""
+    found = []
+    for name in sorted(before.keys() & after.keys()):
+        keys = changed(before[name], after[name])
+        if keys:
+            anew = "; another command makes other jobs" if "command" in keys else ""
+            found.append(Edit(Kind.TRAINER, name, f"from the next attempt of each job{anew}", keys))
+    return found
+
+
+def changed(before: Table, after: Table) -> tuple[str, ...]:
+    """The keys whose values differ; a key that says nothing is as good as none. Tables are looked into once."""
+    found: list[str] = []
+    for key in sorted(before.keys() | after.keys()):
+        was, now = before.get(key), after.get(key)
+        if was == now or not (_says(was) or _says(now)):
+            continue
+        if isinstance(was, Mapping) and isinstance(now, Mapping):
+            found += [f"{key}.{each}" for each in changed(was, now)]
+        else:
+            found.append(key)
+    return tuple(found)
+
+
+def _says(value: object) -> bool:
+    """0 and false are said; an empty text, list or table is not."""
+    return value is not None and value not in ("", [], {}, ())
+
+
+def sentence(edit: Table) -> str:
+    """An edit, as a table of its members, for people."""
+    name, holds, keys = edit.get("name"), edit.get("holds"), edit.get("keys") or ()
+    what = ", ".join(map(str, keys))
+    match edit.get("kind"):
+        case Kind.RENAME:
+            return f"{edit.get('was')} is called {name} now"
+        case Kind.REVIVED:
+            return f"{name} is in the plan again: {holds}"
+        case Kind.LEFT:
+            return f"{name} left the plan: {holds}"
+        case Kind.HOST:
+            return f"[hosts.{name}] {what}: {holds}"
+        case Kind.TRAINER:
+            return f"[trainers.{name}] {what}: {holds}"
+        case _:
+            return f"{name}, {what}: {holds}" if what else f"{name}: {holds}"
+
+
+def first(edits: Iterable[Edit], most: int = LISTED_MAX) -> list[Edit]:
+    """As many as one answer holds, renames, what needs the operator and what left before all others."""
+    order = list(_ORDER)
+    return sorted(edits, key=lambda edit: order.index(edit.kind))[:most]
+
+
+_ORDER = (Kind.RENAME, Kind.STANDS, Kind.REVIVED, Kind.LEFT, Kind.HOST, Kind.TRAINER, Kind.JOB)

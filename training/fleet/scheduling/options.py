@@ -1,0 +1,47 @@
+"""``--policy KEY=VALUE``: the operator's word on the figures of :class:`training.fleet.scheduling.policy.Policy`."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import math
+from collections.abc import Iterable
+from dataclasses import fields, replace
+
+from training.fleet.scheduling.policy import Policy
+
+MONTH_S = 30 * 86_400.0
+_LEAST = {"stale_after_s": 1.0, "sweep_period_s": 0.01, "max_attempts": 1, "max_host_losses": 1}
+_LEAST |= {"max_grants": 1, "backoff_s": 0.01, "clock_step_s": 0.1}  # all others: 0
+_DEFAULTS = Policy()
+
+
+def setting(text: str) -> tuple[str, float]:
+    """One KEY=VALUE; raises argparse.ArgumentTypeError in one sentence."""
+    key, _, value = text.partition("=")
+    kinds = {field.name: type(getattr(_DEFAULTS, field.name)) for field in fields(Policy)}
+    if key not in kinds:
+        near = difflib.get_close_matches(key, kinds, 1)
+        hint = f"; did you mean {near[0]}?" if near else f"; there are {', '.join(kinds)}"
+        raise argparse.ArgumentTypeError(f"there is no policy {key!r}{hint}")
+    least = _LEAST.get(key, 0)
+    try:
+        number = kinds[key](value)
+    except ValueError:
+        number = math.nan
+    if not least <= number <= MONTH_S:
+        kind = "whole number" if kinds[key] is int else "number"
+        raise argparse.ArgumentTypeError(
+            f"{key} must be a {kind} from {least:g} to {MONTH_S:.0f}, not {value!r}"
+        )
+    return key, number
+
+
+def policy_of(settings: Iterable[tuple[str, float]]) -> Policy:
+    """The usual policy with these settings; the last of one key counts."""
+    return replace(_DEFAULTS, **dict(settings))  # type: ignore[arg-type]
+
+
+def page() -> list[str]:
+    """Every key with its default, as the help shows them."""
+    return [f"{field.name}={getattr(_DEFAULTS, field.name):g}" for field in fields(Policy)]

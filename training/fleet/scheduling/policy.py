@@ -1,0 +1,390 @@
+"""The only place that decides. Functions of plain values: no I/O, no clock, no chance.
+
+Who may run what (:func:`fits`), who must let others go first for a while (:func:`hold`), which of several jobs is
+best (:func:`rank`), what an ended attempt means for its job (:func:`settle`), whether a late message may revive one
+(:func:`may_readopt`, :func:`may_adopt`), and when silence may be held against a host (:class:`Watch`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from training.contract import FINAL_EXITS
+from training.fleet.scheduling.job import (
+    FAULT_OF,
+    Attempt,
+    EndReason,
+    Fault,
+    Host,
+    Job,
+    JobStatus,
+    Needs,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """The operator's parameters; durations in seconds. The simulation draws them anew for every seed."""
+
+    stale_after_s: float = 600.0  # the lease: how long an attempt lives unheard
+    max_attempts: int = 3  # trainer failures before a job is failed
+    max_host_losses: int = 20  # infrastructure losses before a job is failed
+    max_grants: int = 200  # of one generation, however planned their ends: every job reaches an end
+    prefer_cuda_grace_s: float = 300.0
+    host_priority_grace_s: float = 10.0
+    retry_elsewhere_grace_s: float = 60.0
+    backoff_s: float = 15.0  # after the first failure, doubled by each further one …
+    backoff_max_s: float = 600.0  # … up to this
+    max_readoptions: int = 3  # of one attempt
+    sweep_period_s: float = 10.0
+    clock_step_s: float = 5.0  # wall and boot clock may disagree by this much between two sweeps
+    # What is sick, and what poisonous (quarantine.py); 0 deaths or crashes switch the rule off.
+    odd_deaths: int = 3  # different jobs dead at once, in a row: the host gets no more …
+    odd_death_s: float = 60.0  # … "at once" is within so long of the trainer's start
+    suspect_crashes: int = 2  # different hosts that crashed with a job in hand: it is failed …
+    suspect_s: float = 300.0  # … if each did so within so long of taking it on
+    gone_s: float = 7 * 86400.0  # a host silent for so long since does not merely sleep
+    short_run_s: float = 5.0  # a run that was interrupted sooner waits a moment: …
+    short_pause_s: float = 1.0  # … this long, doubled by each further one in a row …
+    short_pause_max_s: float = 60.0  # … up to this
+
+
+@dataclass(frozen=True, slots=True)
+class Fleet:
+    """The other hosts as the decision may know them: values, so that the simulation sees them too."""
+
+    alive: tuple[Host, ...] = ()  # heard within a lease
+    waiting: tuple[Host, ...] = ()  # idle, with an open request for work
+    # that asked within `gone_s`, and those of the plan that never did, at their best; None: nobody can say
+    known: tuple[Host, ...] | None = None
+
+
+NOBODY_ELSE = Fleet()
+
+
+# ── who fits ────────────────────────────────────────────────────────────────────────────────
+
+
+def fits(needs: Needs, host: Host) -> str | None:
+    """The only statement of "fits": ``None``, or what stands in the way, with figures."""
+    return lacks_data(needs, host.datasets) or fits_for_good(needs, host) or _by_size(needs, host)
+
+
+def lacks_data(needs: Needs, here: Collection[str] | None) -> str | None:
+    """Return the obstacle of a job whose data set is not among those that the receiver has."""
+    if not needs.dataset or here is None or needs.dataset in here:
+        return None
+    return f"its data set {needs.dataset[:12]} is not here: push it"
+
+
+def fits_for_good(needs: Needs, host: Host) -> str | None:
+    """Return the obstacle that stays even when everything is free, or ``None``."""
+    return _by_name(needs, host) or _by_model(needs, host) or has_more_memory(needs, host)
+
+
+def is_named(host: str, names: Collection[str]) -> bool:
+    """Return True when ``host`` is one of ``names``, compared without case."""
+    return host in names or host.lower() in map(str.lower, names)
+
+
+def _by_name(needs: Needs, host: Host) -> str | None:
+    if needs.denied_hosts and is_named(host.name, needs.denied_hosts):
+        return f"host {host.name} is in the job's denied_hosts"
+    if needs.allowed_hosts and not is_named(host.name, needs.allowed_hosts):
+        return f"host {host.name} not in whitelist {_listed(needs.allowed_hosts)} (allowed_hosts)"
+    return None
+
+
+def _by_model(needs: Needs, host: Host) -> str | None:
+    if needs.model in host.deny_jobs:
+        return f"model {needs.model} is in the deny_jobs of host {host.name}"
+    if host.allow_jobs and needs.model not in host.allow_jobs:
+        return f"model {needs.model} not in whitelist {_listed(host.allow_jobs)} (allow_jobs of host {host.name})"
+    if needs.model in host.outdated:
+        return f"{needs.model} has other flags on host {host.name} than in the plan; update the checkout there"
+    return None
+
+
+def _by_size(needs: Needs, host: Host) -> str | None:
+    if needs.require_cuda and not host.cuda:
+        return "no CUDA device available, and the job has require_cuda"
+    if needs.require_cuda and host.vram_free_gib < needs.min_vram_gib:
+        return f"vram_free {host.vram_free_gib:.1f} < {needs.min_vram_gib:.1f} GiB (min_vram_gib)"
+    if host.ram_available_gib < needs.min_ram_gib:
+        return f"ram_available {host.ram_available_gib:.1f} < {needs.min_ram_gib:.1f} GiB (min_ram_gib)"
+    if host.cores < needs.min_cores:
+        return f"cpu_cores {host.cores} < {needs.min_cores} (min_cores)"
+    return None
+
+
+def has_more_memory(needs: Needs, host: Host) -> str | None:
+    """``None`` when the host has more memory than where a job with these needs ran out of it, or what it lacks."""
+    if needs.vram_above_gib > 0 and not host.cuda:
+        return "the job ran out of GPU memory, and here is no CUDA device"
+    for kind, above, here in (
+        ("GPU memory", needs.vram_above_gib, host.vram_total_gib),
+        ("memory", needs.ram_above_gib, host.ram_total_gib),
+    ):
+        if above > 0 and here <= above:
+            return f"the job ran out of {kind} with {above:.1f} GiB in all, and here are {here:.1f}"
+    return None
+
+
+def _listed(names: Iterable[str]) -> str:
+    return "[" + ", ".join(sorted(names)) + "]"
+
+
+def _has_cuda_for(needs: Needs, host: Host) -> bool:
+    """A GPU that is too small for the job counts as none."""
+    return host.cuda and host.vram_free_gib >= needs.min_vram_gib
+
+
+def _may_get_cuda(needs: Needs, fleet: Fleet) -> bool:
+    """Return True when waiting for a GPU makes sense: a known host has one for the job, free now or not."""
+    if fleet.known is None:
+        return True
+    return any(
+        peer.cuda
+        and max(peer.vram_total_gib, peer.vram_free_gib) >= needs.min_vram_gib
+        and fits_for_good(needs, peer) is None
+        for peer in fleet.known
+    )
+
+
+def most_at_once(host: Host) -> int:
+    """Return how many attempts of one host may live at once: one a core, and one where none is reported."""
+    return max(1, host.cores)
+
+
+def is_full(host: Host, held: int) -> str | None:
+    """Return why a host that holds so many live attempts gets no further one, or ``None``."""
+    most = most_at_once(host)
+    if held < most:
+        return None
+    jobs = "1 job" if held == 1 else f"{held} jobs"
+    cores = "1 core" if most == 1 else f"{most} cores"
+    return f"host {host.name} holds {jobs} and has {cores}: it gets another when one has ended"
+
+
+# ── who goes first ──────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """The time after a job became claimable for which this host lets others go first, and the reason."""
+
+    seconds: float = 0.0
+    reason: str = ""
+
+
+def hold(needs: Needs, host: Host, fleet: Fleet, policy: Policy) -> Hold:
+    """Return what makes this host wait before it may take jobs with these needs (which it fits)."""
+    holds = [Hold()]
+    if needs.prefer_cuda and not _has_cuda_for(needs, host) and _may_get_cuda(needs, fleet):
+        holds.append(Hold(policy.prefer_cuda_grace_s, "prefer_cuda: a CUDA host goes first"))
+    better = [peer for peer in fleet.waiting if peer.priority > host.priority]
+    for peer in better:
+        if peer.name != host.name and fits(needs, peer) is None:
+            reason = f"host {peer.name} (priority {peer.priority} > {host.priority}) is idle and goes first"
+            holds.append(Hold(policy.host_priority_grace_s, reason))
+            break
+    return max(holds, key=lambda each: each.seconds)
+
+
+def must_avoid(needs: Needs, avoid_host: str, host: Host, fleet: Fleet) -> bool:
+    """Until ``avoid_until`` a job that failed on this host prefers another, if another could take it."""
+    if avoid_host != host.name:
+        return False
+    return any(peer.name != host.name and fits(needs, peer) is None for peer in fleet.alive)
+
+
+def rank(priority: int, claimable_at: float, seq: int) -> tuple[int, float, int]:
+    """Smaller is better: job priority, then age, then the order of the manifest."""
+    return (-priority, claimable_at, seq)
+
+
+# How a job's `ended_by` begins when a budget ended it, which an attempt that is pardoned gives back.
+TRAINER_BUDGET = "trainer: failed"
+LOSS_BUDGET = "infrastructure: lost"
+
+
+# ── what an end means ───────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, slots=True)
+class Settlement:
+    """The settlement of a job whose attempt ended: the row of the table and the new counts."""
+
+    transition: str
+    status: JobStatus
+    trainer_failures: int
+    host_losses: int
+    claimable_at: float
+    avoid_host: str | None = None
+    avoid_until: float | None = None
+    ended_by: str | None = None
+    short_runs: int = 0
+
+
+def settle(
+    job: Job,
+    reason: EndReason,
+    *,
+    exit_code: int | None,
+    host: str,
+    now: float,
+    policy: Policy,
+    lived_s: float | None = None,
+    hopeless: str | None = None,
+) -> Settlement:
+    """Decide what follows when the live attempt of ``job`` on ``host`` ended for ``reason``.
+
+    The trainer's fault and the infrastructure's fault have budgets of their own; a planned hand-back costs nothing.
+    ``hopeless`` is a sentence that ends the job whatever is left of them (:mod:`training.fleet.scheduling.quarantine`).
+    """
+    fault = FAULT_OF[reason]
+    failures = job.trainer_failures + (fault is Fault.TRAINER)
+    losses = job.host_losses + (fault is Fault.INFRASTRUCTURE)
+    ended_by = _end_of_budget(job, fault, failures, losses, exit_code, policy) or hopeless
+    if ended_by is not None:
+        return Settlement("exhaust", JobStatus.FAILED, failures, losses, now, ended_by=ended_by)
+    if reason is EndReason.INTERRUPTED and lived_s is not None and lived_s < policy.short_run_s:
+        runs = job.short_runs + 1
+        at = now + _doubled(policy.short_pause_s, runs, policy.short_pause_max_s)
+        return Settlement("hand_back", JobStatus.PENDING, failures, losses, at, short_runs=runs)
+    if reason is EndReason.HOST_LOST:
+        return Settlement("sweep", JobStatus.PENDING, failures, losses, now)
+    if fault is Fault.NOBODY:
+        return Settlement("hand_back", JobStatus.PENDING, failures, losses, now)
+    # The host is alive and the attempt died on it: not at once again, and rather elsewhere.
+    return Settlement(
+        "retry" if fault is Fault.TRAINER else "hand_back",
+        JobStatus.PENDING,
+        failures,
+        losses,
+        claimable_at=now + backoff(failures + losses, policy),
+        avoid_host=host,
+        avoid_until=now + backoff(failures + losses, policy) + policy.retry_elsewhere_grace_s,
+    )
+
+
+def _end_of_budget(
+    job: Job, fault: Fault, failures: int, losses: int, exit_code: int | None, policy: Policy
+) -> str | None:
+    if fault is Fault.TRAINER and exit_code in FINAL_EXITS:
+        meaning = "bad arguments" if exit_code == 2 else "bad data"
+        return f"trainer: exit code {exit_code} ({meaning}) is never retried"
+    if fault is Fault.TRAINER and failures >= policy.max_attempts:
+        return f"{TRAINER_BUDGET} {failures} of {policy.max_attempts} times (max_attempts)"
+    if fault is Fault.INFRASTRUCTURE and losses >= policy.max_host_losses:
+        return f"{LOSS_BUDGET} {losses} of {policy.max_host_losses} times (max_host_losses)"
+    if job.grants >= policy.max_grants:
+        return f"infrastructure: granted {job.grants} times without an end (max_grants)"
+    return None
+
+
+def backoff(failures: int, policy: Policy) -> float:
+    """Seconds until a job that failed ``failures`` times may be tried again."""
+    return _doubled(policy.backoff_s, failures, policy.backoff_max_s)
+
+
+def _doubled(first_s: float, times: int, most_s: float) -> float:
+    """The pause before the next try: ``first_s`` after the first time, doubled by each further one."""
+    return min(most_s, first_s * 2.0 ** min(times - 1, 30))
+
+
+# ── running for too long ────────────────────────────────────────────────────────────────────
+
+
+def heard_s(
+    before_s: float | None,
+    since_s: float,
+    progress: Mapping[str, Any] | None,
+    policy: Policy,
+) -> float | None:
+    """For how long an attempt was heard training, with a heartbeat that comes ``since_s`` after what was heard before.
+
+    What lies between two counts for a third of a lease at most, in which a worker beats at least once: beyond that the
+    host slept, the receiver was down, or the trainer paused in the silence. None for one that trains no more.
+    """
+    if before_s is None:
+        return None
+    if (progress or {}).get("event") == "fetch":  # its data; nothing is trained yet
+        return 0.0
+    return before_s + min(max(0.0, since_s), policy.stale_after_s / 3)
+
+
+def overran(spec: Mapping[str, Any], heard_s: float | None, policy: Policy) -> float | None:
+    """The ``max_run_s`` that an attempt is ended for although its worker goes on with it, or ``None``.
+
+    The worker measures it itself, and better: it knows of pauses, and gives the trainer time to save. So this is twice
+    as long, and a lease.
+    """
+    limit = spec.get("max_run_s")
+    if not isinstance(limit, int | float) or isinstance(limit, bool) or limit <= 0:
+        return None
+    return limit if heard_s is not None and heard_s > 2 * limit + policy.stale_after_s else None
+
+
+# ── late messages ───────────────────────────────────────────────────────────────────────────
+
+
+def may_adopt(job: Job, attempt: Attempt) -> bool:
+    """Finished work of a host given up for lost is taken, unless anybody claimed the job since."""
+    return (
+        job.status is JobStatus.PENDING
+        and attempt.end_reason is EndReason.HOST_LOST
+        and attempt.attempt == job.attempt
+        and attempt.generation == job.generation
+    )
+
+
+def may_readopt(job: Job, attempt: Attempt, live: Iterable[Attempt], policy: Policy) -> bool:
+    """A host given up for lost that is heard again goes on, a bounded number of times.
+
+    ``live`` is what that host holds now: with another job in the same slot this heartbeat is only late.
+    """
+    went_on = attempt.session_id is not None and any(each.slot == attempt.slot for each in live)
+    return may_adopt(job, attempt) and not went_on and attempt.readoptions < policy.max_readoptions
+
+
+# ── silence ─────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """The receiver's own watching: only observed time may be held against a host.
+
+    After a start, a suspend or a step of the clock nothing is swept for one full lease, because the silence may have
+    been the receiver's own. ``wall`` and ``boot`` are the two clocks at the last look; ``quiet_until`` is on the
+    boot clock.
+    """
+
+    wall: float
+    boot: float
+    quiet_until: float
+    step_s: float = 0.0  # by how much the wall clock was found stepped at this look; leases follow
+
+    @classmethod
+    def begin(cls, wall: float, boot: float, policy: Policy) -> Watch:
+        return cls(wall, boot, boot + policy.stale_after_s)
+
+    def look(self, wall: float, boot: float, policy: Policy) -> Watch:
+        """The watch after one more look at both clocks."""
+        step = self.step_until(wall, boot)
+        stepped = abs(step) > policy.clock_step_s
+        slept = boot - self.boot > 3 * policy.sweep_period_s
+        quiet_until = boot + policy.stale_after_s if stepped or slept else self.quiet_until
+        return replace(
+            self, wall=wall, boot=boot, quiet_until=quiet_until, step_s=step if stepped else 0.0
+        )
+
+    def step_until(self, wall: float, boot: float) -> float:
+        """Return how far the wall clock has stepped since the last look."""
+        return (wall - self.wall) - (boot - self.boot)
+
+    @property
+    def may_sweep(self) -> bool:
+        return self.boot >= self.quiet_until

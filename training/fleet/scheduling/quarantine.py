@@ -1,0 +1,213 @@
+"""PURE: when a host is sick, when a job poisonous, and what became of the attempts that died of either.
+
+A broken host would fail every job that it touches, one after the other; a poisonous job would crash every host. Both
+are recognised by what happens to *different* ones: three jobs that die at once on one host speak against the host, one
+job in whose first minutes two hosts crash against the job. Figures are the operator's (:class:`policy.Policy`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from training.contract import FINAL_EXITS
+from training.fleet.scheduling.job import FAULT_OF, Attempt, EndReason, Fault, Host, Job, Needs
+from training.fleet.scheduling.policy import LOSS_BUDGET, TRAINER_BUDGET, Policy, fits_for_good
+
+RAM, VRAM = "ram", "vram"  # what may run out
+
+
+class Cause(StrEnum):
+    """The cause of a host's quarantine."""
+
+    DEATHS = "deaths"  # ends by the operator's word
+    SELF_TEST = "self_test"  # ends by a healthy report
+
+
+@dataclass(frozen=True, slots=True)
+class Quarantine:
+    """A host is taken out: it gets no jobs, though what it holds goes on."""
+
+    host: str
+    since: float
+    cause: Cause
+    reason: str
+
+    def sentence(self) -> str:
+        """Say to whoever asks about this host what happened, with the remedy."""
+        return f"quarantined: {self.reason}; {self.remedy}"
+
+    @property
+    def remedy(self) -> str:
+        if self.cause is Cause.SELF_TEST:
+            return "it is let in by itself when that is mended"
+        return f"look there, then `cis490-jobs release {self.host}`"
+
+
+def complaint(capability: Mapping[str, object]) -> str | None:
+    """Return what an unhealthy host reports of itself; older workers report nothing and count as well."""
+    if capability.get("healthy") is not False:
+        return None
+    said = capability.get("unhealthy_because")
+    return _headline(said) if isinstance(said, str) and said.strip() else "its self-test failed"
+
+
+# ── a host's health ─────────────────────────────────────────────────────────────────────────
+
+
+class Weight(StrEnum):
+    """The weight of an attempt's end against its host."""
+
+    AGAINST = "against"  # it died at once
+    WELL = "well"  # trainers do run here
+    NOTHING = "nothing"
+
+
+@dataclass(frozen=True, slots=True)
+class Death:
+    """An attempt that speaks against its host."""
+
+    job_id: str
+    name: str
+    attempt: int
+    reason: EndReason
+    error: str
+    pardoned_before: bool  # this job was believed once; if it dies again, it is not the host
+
+
+def weigh(
+    reason: EndReason,
+    lived_s: float,
+    out_of_memory: str | None,
+    policy: Policy,
+    exit_code: int | None = None,
+) -> Weight:
+    """Weigh an attempt's end against its host.
+
+    Whatever ended a trainer that had run for a while, it did run. A trainer that could not be started, or failed at
+    once, may be the host's fault: a broken driver, an old checkout. Not so when it says that the arguments or the data
+    are wrong, which is the plan's or the data's fault (and never tried again), nor when memory ran out, which has a
+    rule of its own, nor when the worker gave the job back or could not deliver.
+    """
+    if reason is EndReason.COMPLETED:
+        return Weight.WELL
+    if reason is EndReason.HOST_LOST:
+        return Weight.NOTHING  # nobody knows how long it really ran
+    if lived_s >= policy.odd_death_s:
+        return Weight.WELL
+    if reason is EndReason.TRAINER_FAILED and exit_code in FINAL_EXITS:
+        return Weight.NOTHING
+    odd = reason in (EndReason.SPAWN_FAILED, EndReason.TRAINER_FAILED) and out_of_memory is None
+    return Weight.AGAINST if odd else Weight.NOTHING
+
+
+def sick(row: Sequence[Death], policy: Policy) -> str | None:
+    """Return why a host with these deaths in a row, and no success between, is quarantined."""
+    enough = policy.odd_deaths
+    if not enough or not row:
+        return None
+    last = f"the last was {row[-1].name}: {_headline(row[-1].error)}"
+    unstarted = row[-enough:]
+    if len(unstarted) == enough and all(d.reason is EndReason.SPAWN_FAILED for d in unstarted):
+        return f"{enough} trainers in a row could not be started; {last}"
+    jobs = {death.job_id for death in row if not death.pardoned_before}
+    if len(jobs) >= enough:
+        return f"{len(jobs)} different jobs in a row died within {policy.odd_death_s:.0f} s of their start; {last}"
+    return None
+
+
+def _headline(error: str) -> str:
+    line = error.partition("\n")[0].strip()
+    return line if len(line) <= 160 else line[:159] + "…"
+
+
+@dataclass(frozen=True, slots=True)
+class Pardon:
+    """The attempts that a job is given back, and whether it waits (again) afterwards."""
+
+    trainer_failures: int
+    host_losses: int
+    waits: bool
+
+
+def pardon(job: Job, died: Sequence[Attempt], last: Attempt | None, policy: Policy) -> Pardon:
+    """Undo what the attempts ``died`` (of this generation) cost ``job``; ``last`` is its last attempt of all.
+
+    A failed job waits again unless something else would have failed it as well.
+    """
+    faults = [FAULT_OF[each.end_reason] for each in died if each.end_reason is not None]
+    failures = max(0, job.trainer_failures - faults.count(Fault.TRAINER))
+    losses = max(0, job.host_losses - faults.count(Fault.INFRASTRUCTURE))
+    own = last is None or last.claim_id not in {each.claim_id for each in died}
+    by_budget = (job.ended_by or "").startswith((TRAINER_BUDGET, LOSS_BUDGET))
+    over = (
+        failures >= policy.max_attempts
+        or losses >= policy.max_host_losses
+        or job.grants >= policy.max_grants
+        or (own and not by_budget)
+    )
+    return Pardon(failures, losses, waits=not over)
+
+
+# ── a job that crashes hosts ────────────────────────────────────────────────────────────────
+
+
+def suspect_job(
+    attempts: Iterable[Attempt], last_seen: Mapping[str, float], now: float, policy: Policy
+) -> str | None:
+    """Return why a job with these attempts (of one generation) is not tried on a further host.
+
+    A host counts when it crashed with the job in hand, as its worker itself said afterwards, or was never heard again.
+    Silence alone says nothing: it may sleep, or its network may be lost.
+    """
+    hosts: list[str] = []
+    for each in attempts:
+        lost = each.end_reason is EndReason.HOST_LOST and not each.pardoned
+        if not lost:
+            continue
+        assert each.ended_at is not None, "what has a reason to have ended, has ended"
+        seen = last_seen.get(each.host, 0.0)
+        gone = seen <= each.ended_at and now - each.ended_at > policy.gone_s
+        early = each.lived_s is not None and 0 <= each.lived_s <= policy.suspect_s
+        if early and (each.crashed or gone) and each.host not in hosts:
+            hosts.append(each.host)
+    if not policy.suspect_crashes or len(hosts) < policy.suspect_crashes:
+        return None
+    named = ", ".join(hosts[:-1]) + f" and {hosts[-1]}" if len(hosts) > 1 else hosts[0]
+    return (
+        f"suspect_job: {named} crashed within {policy.suspect_s / 60:.0f} minutes of taking it on; "
+        "look at what it does to a host, then requeue it"
+    )
+
+
+# ── memory ──────────────────────────────────────────────────────────────────────────────────
+
+
+_HIDDEN_GIB = (
+    0.1  # of a GPU that the plan hides (`cuda = false`) and the trainer found all the same
+)
+
+
+def wants_more(needs: Needs, ran_out_of: str, there: Host) -> Needs:
+    """Raise the needs of a job that ran out of memory on ``there``: more than that host has in all."""
+    if ran_out_of == VRAM:
+        had = there.vram_total_gib or _HIDDEN_GIB
+        return replace(needs, vram_above_gib=max(needs.vram_above_gib, had))
+    return replace(needs, ram_above_gib=max(needs.ram_above_gib, there.ram_total_gib))
+
+
+def hopeless(needs: Needs, ran_out_of: str, there: Host, hosts: Iterable[Host]) -> str | None:
+    """Return why no known host can take a job with these needs any more, or ``None``."""
+    for host in hosts:
+        if fits_for_good(needs, host) is None and (host.cuda or not needs.require_cuda):
+            return None
+    kind, had = (
+        ("GPU memory", there.vram_total_gib)
+        if ran_out_of == VRAM
+        else ("memory", there.ram_total_gib)
+    )
+    return (
+        f"out_of_memory: it ran out of {kind} on {there.name} ({had:.1f} GiB in all), and no known host that may run "
+        "it has more; make the job smaller, or bring a larger host and requeue it"
+    )

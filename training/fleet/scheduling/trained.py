@@ -1,0 +1,55 @@
+"""PURE: what a model was trained on, as its worker said, and whether models of one plan differ in it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from training.fleet.scheduling.job import Trained
+
+_NAMED = 4  # jobs of each kind
+_SHOWN = 12  # digits of a digest
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """A completed job of the plan."""
+
+    name: str
+    spec: Mapping[str, Any]
+    trained: Trained
+
+
+def unlike(models: Iterable[Model]) -> list[str]:
+    """A sentence for whatever differs among models that should have it in common.
+
+    Jobs that name a data set share its content with those that name the same; jobs without one, what lies on the
+    hosts. Code is the trainers' of this project, or those of one trainer of one's own.
+    """
+    data: dict[str, dict[str, list[str]]] = {}
+    code: dict[str, dict[str, list[str]]] = {}
+    for model in models:
+        dataset = str(model.spec.get("dataset") or "")
+        trainer = str(model.spec.get("model")) if model.spec.get("trainer") else ""
+        for groups, key, digest in (
+            (data, dataset, model.trained.data),
+            (code, trainer, model.trained.code),
+        ):
+            if digest is not None:
+                groups.setdefault(key, {}).setdefault(digest, []).append(model.name)
+    found = [_sentence("data sets", "", kinds) for kinds in data.values() if len(kinds) > 1]
+    for trainer, kinds in code.items():
+        if len(kinds) > 1:
+            found.append(_sentence("versions of code", trainer and f" of {trainer}", kinds))
+    return found
+
+
+def _sentence(what: str, of: str, kinds: Mapping[str, list[str]]) -> str:
+    said = "; ".join(f"{digest[:_SHOWN]}: {_names(names)}" for digest, names in kinds.items())
+    return f"completed jobs{of} of this plan were trained on {len(kinds)} different {what} ({said})"
+
+
+def _names(names: list[str]) -> str:
+    more = len(names) - _NAMED
+    return ", ".join(names[:_NAMED]) + (f" and {more} more" if more > 0 else "")

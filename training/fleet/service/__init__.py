@@ -1,0 +1,1 @@
+"""One plain method per call, with its guards: no HTTP, no SQL."""

@@ -1,0 +1,68 @@
+"""The catalogue of artifacts, from the database for the store: lines of the index, and provenance files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from training.contract import spec_hash
+from training.fleet.database.writer import Database, Row
+from training.fleet.scheduling.job import Attempt, Job
+from training.fleet.store.artifacts import Artifact
+from training.fleet.store.index import IndexRow
+
+
+def index_rows(database: Database) -> Iterator[IndexRow]:
+    """Every artifact once, with the attempt that delivered it first, in the order of their commits."""
+    seen: set[bytes] = set()
+    for row in database.all("artifacts"):
+        key = bytes.fromhex(row["artifact_id"])
+        if key not in seen:
+            seen.add(key)
+            yield _index_row(row)
+
+
+def first_delivery(
+    database: Database, artifact_id: str, *, job_id: str, attempt: int
+) -> IndexRow | None:
+    """The index row of an artifact, if this attempt was the first to deliver it."""
+    row = database.one("artifact", artifact_id=artifact_id)
+    first = row is not None and (row["job_id"], row["attempt"]) == (job_id, attempt)
+    return _index_row(row) if first and row is not None else None
+
+
+def provenance_of(
+    job: Job, attempt: Attempt, record: dict[str, Any] | None, *, now: float
+) -> dict[str, Any]:
+    """Return how an attempt came to its bundle: enough to rebuild the job's row from the store alone.
+
+    ``granted`` is false where nobody knows the grant: ``spec`` is then what the plan says at the delivery.
+    """
+    job = job.granted(attempt)
+    return {
+        "claim_id": attempt.claim_id,
+        "name": job.name,
+        "spec": job.spec,
+        "spec_hash": spec_hash(job.spec),
+        "granted": attempt.granted is not None,
+        "generation": attempt.generation,
+        "host": attempt.host,
+        "instance_id": attempt.instance_id,
+        "granted_at": attempt.granted_at,
+        "delivered_at": now,
+        "record": record,
+    }
+
+
+def _index_row(row: Row) -> IndexRow:
+    artifact = Artifact(row["artifact_id"], row["model"], row["mode"], row["size"])
+    return IndexRow(
+        artifact_id=artifact.artifact_id,
+        model=artifact.model,
+        mode=artifact.mode,
+        job_id=row["job_id"],
+        attempt=row["attempt"],
+        size=artifact.size,
+        stored_at=row["stored_at"],
+        path=artifact.path,
+    )

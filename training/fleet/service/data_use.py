@@ -1,0 +1,64 @@
+"""The use of data sets by jobs: the consequences of moving a name, and when a data set may be removed.
+
+Like the service, these run inside one transaction of the writer.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from training.fleet.scheduling.job import FINAL, Job
+from training.fleet.service.service import Service
+from training.fleet.wire.messages import Refusal, Slug
+from training.printable import counted
+
+_NAMED = 3  # jobs in a sentence
+
+
+@dataclass(frozen=True, slots=True)
+class NameMoved:
+    """The consequences when a name of the plan comes to stand for another data set."""
+
+    jobs_anew: int = 0  # that the next reload makes, because data is part of what a job is
+    jobs_waiting: int = (
+        0  # of those that they replace: not finished, and trained on the old data all the same
+    )
+
+
+def name_moved(service: Service, name: str | None, dataset_id: str) -> NameMoved:
+    """Tell what happens to the plan's jobs now that ``name`` stands for this data set."""
+    planned = service.plan.dataset_names.get(name or "", dataset_id)
+    if planned == dataset_id:
+        return NameMoved()
+    jobs = [job for job in service.queue.trained_on(planned) if job.in_manifest]
+    return NameMoved(len(jobs), len(_unfinished(jobs)))
+
+
+def check_unused(service: Service, dataset_id: str) -> None:
+    """Raise Refusal while jobs of the plan, or others that are not finished, train on this data set."""
+    if dataset_id in service.plan.datasets:
+        raise Refusal(
+            Slug.WRONG_STATE,
+            "jobs of the plan name this data set; change the plan and reload first",
+        )
+    left = _unfinished(service.queue.trained_on(dataset_id))
+    if left:
+        names = ", ".join(job.name for job in left[:_NAMED]) + (", …" if len(left) > _NAMED else "")
+        raise Refusal(
+            Slug.WRONG_STATE,
+            f"{counted(len(left), 'jobs')} that the plan no longer names would still train on this data set ({names}); "
+            "`cis490-jobs cancel --removed` takes such jobs out",
+        )
+
+
+def check_name_unused(service: Service, name: str) -> None:
+    """Raise Refusal while the plan writes this name."""
+    if name in service.plan.dataset_names:
+        raise Refusal(
+            Slug.WRONG_STATE,
+            f"jobs of the plan name the data set {name}; change the plan and reload first",
+        )
+
+
+def _unfinished(jobs: list[Job]) -> list[Job]:
+    return [job for job in jobs if job.status not in FINAL]

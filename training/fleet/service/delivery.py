@@ -1,0 +1,307 @@
+"""Uploads and completions as sequences of steps: hash, provenance, commit, index, answer.
+
+A sequence does no I/O and knows no HTTP. It yields the step that comes next and gets the step's outcome back, as a
+value or as an exception. The HTTP layer takes the steps on its threads (receiver/http/steps.py) and the simulation
+takes them one by one, so the order, which is the promise, is the same code in both.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Callable, Generator, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeVar
+
+from training.clock import Clock
+from training.crashpoint import crashpoint
+from training.fleet.database.writer import Database
+from training.fleet.scheduling.job import Attempt, Job
+from training.fleet.service import catalogue
+from training.fleet.service.service import Service, UploadTicket
+from training.fleet.store.artifacts import Artifact, ArtifactStore
+from training.fleet.store.errors import Damaged, OffsetMismatch, StoreError
+from training.fleet.store.incoming import Part
+from training.fleet.wire.messages import (
+    ARTIFACT_BYTES_MAX,
+    CompleteReply,
+    CompleteRequest,
+    DeliverRequest,
+    Refusal,
+    Slug,
+    UploadReply,
+)
+
+logger = logging.getLogger(__name__)
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Work to be done before the sequence goes on."""
+
+    work: Callable[[], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Decide(Step):
+    """Run a call of the service in a transaction of the writer; it is durable when the sequence goes on."""
+
+    what: str  # for those who watch: ticket, upload, complete, deliver
+
+
+class Look(Step):
+    """Ask the database, beside the writer."""
+
+
+class Disk(Step):
+    """Work on files."""
+
+
+class Hash(Step):
+    """Read a whole bundle, which may take minutes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Open(Step):
+    """Open a part; it is closed when the sequence is over, however it ends."""
+
+    hashes: bool = False  # what is stored is read once more
+
+
+@dataclass(frozen=True, slots=True)
+class Body:
+    """Read the request's body into ``part``, or over it when there is none."""
+
+    part: Part | None
+
+
+Steps = Generator[Step | Body, Any, T]
+
+
+@dataclass(frozen=True, slots=True)
+class Announced:
+    """The headers of an upload."""
+
+    job_id: str
+    claim_id: str | None
+    host_id: str | None
+    sha256: str | None
+    offset: int
+    length: int | None  # of this body; None when it comes in chunks
+    by_hand: bool = False
+
+    @property
+    def size(self) -> int | None:
+        """Bytes of the whole bundle, as far as announced."""
+        return None if self.length is None else self.offset + self.length
+
+
+class Delivery:
+    """The sequences, and what several of them have to know of each other. One instance per receiver."""
+
+    def __init__(
+        self,
+        service: Service,
+        store: ArtifactStore,
+        reader: Database,
+        clock: Clock,
+        *,
+        bytes_max: int = ARTIFACT_BYTES_MAX,
+    ) -> None:
+        """``reader`` answers ``Look``; ``bytes_max`` is the size of the largest bundle."""
+        self.index_stale = False  # a line could not be written: the next tick mends the file
+        self._service, self._store, self._reader, self._clock = service, store, reader, clock
+        self._bytes_max = bytes_max
+        self._hashing: set[str] = set()  # claims
+
+    def check_size(self, size: int | None) -> None:
+        """Refuse a bundle that is larger than the receiver takes."""
+        if size is not None and size > self._bytes_max:
+            detail = f"a bundle may have at most {self._bytes_max} bytes"
+            raise Refusal(Slug.TOO_LARGE, detail)
+
+    # -- uploads ------------------------------------------------------------------------------------------------
+
+    def probe(self, said: Announced) -> Steps[int]:
+        """Return the byte from which on an upload may go on."""
+        ticket: UploadTicket = yield self._leave(said, said.sha256)
+        artifact = yield from self._stored(ticket, said.sha256)
+        if artifact is not None:
+            return artifact.size
+        offset: int = yield Disk(lambda: self._store.offset(ticket.claim_id, said.sha256))
+        return offset
+
+    def upload(self, said: Announced) -> Steps[UploadReply]:
+        """Check the claim before the body is read, at its end, and in the transaction that accepts it."""
+        ticket: UploadTicket = yield self._leave(said, said.sha256)
+        self.check_size(said.size)
+        artifact = yield from self._stored(ticket, said.sha256)
+        if artifact is not None and said.size == artifact.size:
+            # Delivered before, and the answer was lost: hash what is there instead of taking it once more.
+            yield Body(None)
+            with self._alone(ticket.claim_id):
+                yield self._leave(said, artifact.artifact_id)
+                artifact = yield from self._confirmed(artifact)
+                yield from self._made_its_own(ticket, artifact)
+        else:
+            artifact = yield from self._taken(said, ticket)
+        return UploadReply(
+            artifact_id=artifact.artifact_id, job_id=ticket.job_id, size=artifact.size
+        )
+
+    def _leave(self, said: Announced, sha256: str | None) -> Decide:
+        """Ask leave for this bundle: before the body, and at its end, when its digest is known for certain."""
+        ask = self._service.upload_ticket
+        names = said.job_id, said.claim_id, said.host_id
+        return Decide(lambda: ask(*names, sha256=sha256, by_hand=said.by_hand), "ticket")
+
+    def _stored(self, ticket: UploadTicket, sha256: str | None) -> Steps[Artifact | None]:
+        if sha256 is None:
+            return None
+        find = partial(self._store.find, sha256, model=ticket.model, mode=ticket.mode)
+        artifact: Artifact | None = yield Disk(find)
+        return artifact
+
+    def _taken(self, said: Announced, ticket: UploadTicket) -> Steps[Artifact]:
+        """Take the body into the claim's part, then make it an artifact and the attempt's."""
+        part: Part = yield from self._opened(said, ticket)
+        yield Body(part)
+        sha256: str = yield Disk(lambda: part.seal(sha256=said.sha256, size=said.size))
+        with self._alone(
+            ticket.claim_id
+        ):  # from the count of the attempt's bundles to its next one
+            try:
+                yield self._leave(said, sha256)
+            except Refusal:
+                yield Disk(part.drop)
+                raise
+            publish = partial(self._store.publish, part, sha256)
+            artifact: Artifact = yield Hash(lambda: publish(model=ticket.model, mode=ticket.mode))
+            yield from self._made_its_own(ticket, artifact)
+        return artifact
+
+    def _opened(self, said: Announced, ticket: UploadTicket) -> Steps[Part]:
+        """Open the claim's part, within its host's share of the disk."""
+        unclaimed = yield Disk(self._store.unclaimed_uploads)
+        if unclaimed:  # parts of before a start: the database knows their hosts
+            hosts = yield Decide(lambda: self._service.hosts_of(unclaimed), "ticket")
+            self._store.learn_hosts(hosts)
+        work = partial(
+            self._store.open_part,
+            ticket.claim_id,
+            said.sha256,
+            offset=said.offset,
+            host=ticket.host,
+            coming=said.length or 0,
+        )
+        if not said.offset:
+            part: Part = yield Open(work)
+            return part
+        with self._alone(ticket.claim_id):
+            part = yield Open(work, hashes=True)
+        return part
+
+    def _made_its_own(self, ticket: UploadTicket, artifact: Artifact) -> Steps[None]:
+        """Make a bundle that is durable in the store the attempt's."""
+        done = self._service.upload_done
+        added: bool = yield Decide(
+            lambda: done(ticket, artifact.artifact_id, artifact.size),
+            "by hand" if ticket.by_hand else "upload",
+        )
+        if added:
+            logger.info("stored %s (%d bytes)", artifact.path, artifact.size)
+            yield from self._indexed(artifact.artifact_id, ticket.job_id, ticket.attempt)
+
+    def _confirmed(self, artifact: Artifact) -> Steps[Artifact]:
+        """Hash what is there; rotten bytes are put aside, and the client is told to send them again."""
+        name, model, mode = artifact.artifact_id, artifact.model, artifact.mode
+        try:
+            found: Artifact = yield Hash(lambda: self._store.confirm(name, model=model, mode=mode))
+        except Damaged as damage:
+            logger.error("%s; it was put aside", damage)
+            yield Disk(lambda: self._store.put_aside(artifact))
+            raise OffsetMismatch(artifact.size, 0) from damage
+        return found
+
+    # -- completions --------------------------------------------------------------------------------------------
+
+    def complete(self, job_id: str, request: CompleteRequest) -> Steps[CompleteReply]:
+        """Re-hash the artifact and lay its provenance down, then let the service accept it."""
+        found = yield Decide(lambda: self._service.completable(job_id, request), "ticket")
+        if found is not None:
+            job, attempt = found
+            claim_id, record = attempt.claim_id, request.record
+            yield from self._proven(claim_id, job, attempt, request.artifact_id, record)
+            crashpoint("receiver.provenance")
+        answer: CompleteReply = yield Decide(
+            lambda: self._service.complete(job_id, request), "complete"
+        )
+        logger.info("job %s: completed by %s", job_id[:12], answer.artifact_id[:12])
+        return answer
+
+    def deliver(self, job_id: str, request: DeliverRequest) -> Steps[CompleteReply]:
+        """Complete a job that waits by work that its host had set aside: as above, without a live claim."""
+        found = yield Decide(lambda: self._service.deliverable(job_id, request), "ticket")
+        made, size = None, 0
+        if found is not None:
+            job, made = found
+            artifact_id, record = request.artifact_id, made.record
+            size = yield from self._proven(request.claim_id, job, made, artifact_id, record)
+        deliver = partial(self._service.deliver, job_id, request)
+        answer, taken = yield Decide(lambda: deliver(made, size), "deliver")
+        if taken:
+            logger.info("job %s: completed by %s, by hand", job_id[:12], answer.artifact_id[:12])
+            yield from self._indexed(answer.artifact_id, job_id, answer.attempt)
+        reply: CompleteReply = answer
+        return reply
+
+    def _proven(
+        self,
+        claim_id: str,
+        job: Job,
+        attempt: Attempt,
+        artifact_id: str,
+        record: dict[str, Any] | None,
+    ) -> Steps[int]:
+        """Re-hash a bundle and lay down how the attempt came to it; its size."""
+        said = catalogue.provenance_of(job, attempt, record, now=self._clock.now())
+
+        def lay_down() -> int:
+            artifact = self._store.verify(artifact_id, model=job.model, mode=job.mode)
+            number = attempt.attempt
+            self._store.write_provenance(artifact, job_id=job.job_id, attempt=number, record=said)
+            return artifact.size
+
+        with self._alone(claim_id):
+            size: int = yield Hash(lay_down)
+        return size
+
+    # -- inside -------------------------------------------------------------------------------------------------
+
+    def _indexed(self, artifact_id: str, job_id: str, attempt: int) -> Steps[None]:
+        """Add a new artifact's line after the commit. A failure fails nobody; the next tick mends the file."""
+        first = partial(catalogue.first_delivery, self._reader, artifact_id)
+        row = yield Look(lambda: first(job_id=job_id, attempt=attempt))
+        if row is None:
+            return
+        crashpoint("receiver.index.before")
+        try:
+            yield Disk(lambda: self._store.index.append(row))
+            crashpoint("receiver.index.after")
+        except StoreError as error:
+            logger.warning("the index lacks artifact %s for now: %s", artifact_id, error)
+            self.index_stale = True
+
+    @contextlib.contextmanager
+    def _alone(self, claim_id: str) -> Iterator[None]:
+        """Admit one request of a claim at a time, or a few bytes could order hours of reading."""
+        if claim_id in self._hashing:
+            detail = "another request of this claim has its bundle read now; ask again in a moment"
+            raise Refusal(Slug.SLOW_DOWN, detail)
+        self._hashing.add(claim_id)
+        try:
+            yield
+        finally:
+            self._hashing.discard(claim_id)

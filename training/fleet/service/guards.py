@@ -1,0 +1,214 @@
+"""Guards: validation of workers' requests, and the sentences of their refusals."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from training.fleet.manifest.reader import closest
+from training.fleet.scheduling.job import REPORTABLE, Attempt, EndReason, Host
+from training.fleet.scheduling.quarantine import RAM, VRAM, Cause, Quarantine
+from training.fleet.wire.messages import (
+    HOST_ID_PATTERN,
+    ID_PATTERN,
+    ClaimRequest,
+    FailRequest,
+    Refusal,
+    Slug,
+)
+from training.printable import duration
+
+CHANGE_DIGITS_LEAST = 6  # of an id, for a call that changes something
+DESCRIPTION_MAX = 8 * 1024  # bytes of what a host says of itself, as JSON; ours are about 1 KiB
+CRASHED_CLAIMS_MAX = 16  # that one claim may name
+
+
+def check_id(name: str, value: str | None) -> None:
+    """Refuse what cannot be an id by its member's name; one that is not there is none."""
+    if value is not None and not re.fullmatch(ID_PATTERN, value):
+        raise Refusal(
+            Slug.BAD_REQUEST, f"$.{name}: 1 to 128 letters, digits, dots, dashes, underscores"
+        )
+
+
+def check_claim(request: ClaimRequest) -> None:
+    """Before anything is remembered of a host: every other host's claim looks at it."""
+    if not re.fullmatch(HOST_ID_PATTERN, request.host_id):
+        raise Refusal(
+            Slug.BAD_REQUEST,
+            "$.host_id: a host id has 1 to 64 letters, digits, dots, dashes and underscores; "
+            "choose one with --host-id",
+        )
+    for name in ("instance_id", "session_id", "request_id"):
+        check_id(name, getattr(request, name))
+    for name in ("capability", "trainer_digests"):
+        size = len(json.dumps(getattr(request, name)))
+        if size > DESCRIPTION_MAX:
+            raise Refusal(
+                Slug.BAD_REQUEST,
+                f"$.{name}: at most {DESCRIPTION_MAX // 1024} KiB as JSON, these are {size // 1024}; "
+                "every host is remembered with it",
+            )
+    odd = _odd_member(request.capability)
+    if odd is None:
+        try:
+            host = Host.of(request.host_id, request.capability)
+            sound = math.isfinite(host.ram_available_gib + host.vram_free_gib)
+        except (AttributeError, OverflowError, TypeError, ValueError):
+            sound = False
+        odd = None if sound else "$.capability: its figures are finite"
+    if odd is not None:
+        raise Refusal(
+            Slug.BAD_REQUEST,
+            f"{odd}; `python -m training.fleet.capability` prints what this host should send",
+        )
+
+
+# What the decision goes by. Absent, or null, is 0 or false; other members are for people.
+_NUMBERS = ("cpu_cores", "ram_total_gib", "ram_available_gib")
+_TRUTHS = ("cuda_available", "healthy")
+_DEVICE_NUMBERS = ("vram_total_gib", "vram_free_gib")
+
+
+def _odd_member(capability: Mapping[str, Any]) -> str | None:
+    """The path of what has a wrong type, and which it should have: "false" is a text, and texts are true."""
+    for name in _TRUTHS:
+        if not isinstance(capability.get(name), bool | None):
+            return f"$.capability.{name}: true or false"
+    for name in _NUMBERS:
+        if not _is_number(capability.get(name)):
+            return f"$.capability.{name}: a number"
+    devices = capability.get("cuda_devices")
+    if not isinstance(devices, list | tuple | None):
+        return "$.capability.cuda_devices: a list of objects"
+    for place, device in enumerate(devices or ()):
+        if not isinstance(device, Mapping):
+            return f"$.capability.cuda_devices[{place}]: an object"
+        for name in _DEVICE_NUMBERS:
+            if not _is_number(device.get(name)):
+                return f"$.capability.cuda_devices[{place}].{name}: a number"
+    return None
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float | None) and not isinstance(value, bool)
+
+
+def refuse_twin(host_id: str, known: str) -> Refusal:
+    """Two names that differ by case only would be one host to the plan."""
+    return Refusal(
+        Slug.HOST_ID_CONFLICT,
+        f"host {known} is known here, and {host_id} differs from it by case only; start this worker with "
+        f"--host-id {known} if it is the same machine, or with a name of its own",
+    )
+
+
+def reported_reason(request: FailRequest) -> EndReason:
+    """Return the end's reason as the worker reports it; callers of the old form say `worker shutdown` in the error."""
+    if request.error.strip().lower() == "worker shutdown":
+        return EndReason.WORKER_SHUTDOWN
+    try:
+        reason = EndReason(request.reason.strip().lower().replace(" ", "_"))
+    except ValueError:
+        reason = None
+    if reason not in REPORTABLE:
+        known = ", ".join(sorted(REPORTABLE))
+        raise Refusal(Slug.BAD_REQUEST, f"$.reason: expected one of {known}")
+    return reason
+
+
+def ran_out_of(request: FailRequest, reason: EndReason) -> str | None:
+    """Return which memory ran out, if that ended the trainer; an unknown word counts as none."""
+    named = reason is EndReason.TRAINER_FAILED and request.out_of_memory in (RAM, VRAM)
+    return request.out_of_memory if named else None
+
+
+def trained_s(request: FailRequest, reason: EndReason) -> float | None:
+    """For how long the trainer ran, by the worker's word: its report may come late, and one never ran."""
+    said = (request.record or {}).get("train_s")
+    good = isinstance(said, int | float) and not isinstance(said, bool) and 0 <= said < 1e9
+    never = 0.0 if reason is EndReason.SPAWN_FAILED else None
+    return float(said) if good else never  # type: ignore[arg-type]
+
+
+def ran_too_long(host: str, trained_s: float, limit_s: float) -> str:
+    """Say why the receiver ended an attempt whose worker went on with it."""
+    return (
+        f"it was heard training for {duration(trained_s)} on host {host} and may run for {duration(limit_s)}, and the "
+        "worker did not stop it; restart that worker, raise max_run_s in the manifest, or give it less to do"
+    )
+
+
+def the_one_meant(ref: str, found: list[tuple[str, str]]) -> str:
+    """The job that ``ref`` names, of those (id, name) that it may mean: a whole id goes before a whole name, and that
+    before the first digits of an id."""
+    exact = [job_id for job_id, _ in found if ref == job_id]
+    exact = exact or [job_id for job_id, name in found if ref == name]
+    if len(exact) == 1 or len(found) == 1:
+        return (exact or [found[0][0]])[0]
+    if not ref:
+        raise Refusal(
+            Slug.UNKNOWN_JOB, "name a job: its name, its id, or a unique prefix of the id"
+        )
+    if not found:
+        raise Refusal(
+            Slug.UNKNOWN_JOB, f"no job is called {ref[:80]!r}; `cis490-jobs list` shows them all"
+        )
+    names = ", ".join(f"{name} ({job_id[:12]})" for job_id, name in found[:5])
+    raise Refusal(Slug.UNKNOWN_JOB, f"{ref[:80]!r} may mean {names}; use a longer prefix of the id")
+
+
+def the_one_to_change(ref: str, found: list[tuple[str, str]]) -> str:
+    """The same for a call that changes something: a few digits of an id may be a mistyped name, and hit a stranger."""
+    job_id = the_one_meant(ref, found)
+    name = dict(found)[job_id]
+    if ref not in (job_id, name) and len(ref) < CHANGE_DIGITS_LEAST:
+        raise Refusal(
+            Slug.UNKNOWN_JOB,
+            f"no job is called {ref[:80]!r}, and what changes a job takes its whole name or at least "
+            f"{CHANGE_DIGITS_LEAST} digits of its id; only {name} ({job_id[:12]}) has an id that begins so",
+        )
+    return job_id
+
+
+def check_release(name: str, held: Quarantine | None, known: Collection[str]) -> str:
+    """Return why the host is in quarantine; refuse when it is not, or when the operator cannot release it."""
+    if name not in known:
+        near = closest(name, known)
+        raise Refusal(
+            Slug.UNKNOWN_NAME,
+            f"no host is called {name[:80]!r}; "
+            + (f"did you mean {near}? " if near else "")
+            + "`cis490-jobs workers` shows them all",
+        )
+    if held is None:
+        raise Refusal(Slug.WRONG_STATE, f"host {name} is not quarantined; it gets work")
+    if held.cause is Cause.SELF_TEST:
+        raise Refusal(Slug.WRONG_STATE, f"host {name} is {held.sentence()}")
+    return held.reason
+
+
+def refuse_another(attempt: Attempt, artifact_id: str) -> None:
+    """An attempt completes by one artifact; another one is neither taken nor listed."""
+    if attempt.artifact_id != artifact_id:
+        accepted = str(attempt.artifact_id)[:12]
+        raise Refusal(
+            Slug.RESULT_CONFLICT,
+            f"the job was completed by another artifact ({accepted}…); drop this one",
+        )
+
+
+def ended(attempt: Attempt) -> Refusal:
+    """Make the refusal for a caller whose attempt is over."""
+    if attempt.end_reason is EndReason.CANCELLED:
+        return Refusal(
+            Slug.JOB_CANCELLED, "the job was cancelled; stop the trainer and drop the work"
+        )
+    reason = "" if attempt.end_reason is None else f" ({attempt.end_reason})"
+    return Refusal(
+        Slug.LEASE_SUPERSEDED,
+        f"attempt {attempt.attempt} of host {attempt.host} is no longer live{reason}; drop the work",
+    )

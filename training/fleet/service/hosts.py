@@ -1,0 +1,204 @@
+"""The hosts as the receiver remembers them: what they can do, when they were heard, who of them waits for work."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from training.fleet.manifest.reader import closest
+from training.fleet.scheduling.job import Host, Needs
+from training.fleet.scheduling.policy import Fleet, is_named
+from training.printable import counted
+
+HIDES_CUDA = {"CUDA_VISIBLE_DEVICES": "-1"}  # an empty value would be none on Windows
+
+
+@dataclass(frozen=True, slots=True)
+class KnownHost:
+    """A host as the receiver remembers it; ``last_seen`` moves with every message."""
+
+    name: str
+    capability: Mapping[str, Any]
+    first_seen: float
+    last_seen: float
+    instance_id: str | None = None
+    session_id: str | None = None
+    trainer_digests: Mapping[str, str] = field(default_factory=dict)
+    conflict: str | None = None  # a second installation with this id asked while this one lived …
+    conflict_at: float = 0.0  # … by the receiver's monotonic clock
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The manifest as the service sees it."""
+
+    # host → declared capability; program → digest of its flags; program → its models
+    hosts: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    trainer_digests: Mapping[str, str] = field(default_factory=dict)
+    trainer_models: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    trainers: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # of one's own
+    # data set → which models, on which hosts, train on it
+    datasets: Mapping[str, frozenset[Needs]] = field(default_factory=dict)
+    # name of a data set, as the plan writes it → the one that it stood for when the plan was read
+    dataset_names: Mapping[str, str] = field(default_factory=dict)
+    # what its file says without being wrong, and hardly means; a sentence each
+    notes: tuple[str, ...] = ()
+    # every host that its jobs name → the first that does, and by which key
+    named_hosts: Mapping[str, str] = field(default_factory=dict)
+    # data set, or the name of one that nobody knows → how the plan names it, and how many of its jobs
+    dataset_jobs: Mapping[str, tuple[str, int]] = field(default_factory=dict)
+
+    def missing(self, here: Collection[str] | None) -> dict[str, str]:
+        """The data sets that jobs of the plan need and the receiver does not have, each with what that holds up."""
+        found = {}
+        for each, (called, jobs) in sorted(self.dataset_jobs.items()):
+            if here is not None and each not in here:
+                held = counted(jobs, "jobs of the plan") if jobs > 1 else "1 job of the plan"
+                found[called] = (
+                    f"it is not here ({each[:12]}): push it; {held} must wait"
+                    if each in self.datasets
+                    else f"nobody knows this name: push it and reload; until then {held} cannot be entered"
+                )
+        return found
+
+    def declared(self, host: str) -> Mapping[str, Any] | None:
+        """Return what ``[hosts]`` says of this one, if anything."""
+        names = (name for name in self.hosts if is_named(host, (name,)))
+        return self.hosts.get(next(names, host))
+
+    def variables(self, host: str) -> dict[str, str] | None:
+        """Return the variables for trainers on this host; one whose GPU is hidden shows them none."""
+        declared = self.declared(host) or {}
+        if declared.get("cuda") is False:
+            return {**(declared.get("env") or {}), **HIDES_CUDA}
+        env: dict[str, str] | None = declared.get("env")
+        return env
+
+
+# What a machine that nobody has seen may turn out to have, unless the plan declares less.
+_AT_BEST = {
+    "cuda_available": True,
+    "cuda_devices": [{"vram_free_gib": math.inf, "vram_total_gib": math.inf}],
+}
+
+
+class Roster:
+    """Every host that ever asked. What the decision knows of each is worked out once and kept."""
+
+    def __init__(self, known: list[KnownHost], plan: Plan) -> None:
+        self.known = {each.name: each for each in known}
+        self._plan = plan
+        self._datasets: frozenset[str] | None = None
+        self._hosts: dict[str, Host] = {}
+        self._waiting: dict[str, int] = {}  # host → its open polls
+
+    @property
+    def plan(self) -> Plan:
+        return self._plan
+
+    @plan.setter
+    def plan(self, plan: Plan) -> None:
+        self._plan = plan
+        self._hosts.clear()
+
+    @property
+    def datasets(self) -> frozenset[str] | None:
+        """The data sets that the receiver can give; ``None`` while nobody has said which."""
+        return self._datasets
+
+    @datasets.setter
+    def datasets(self, here: frozenset[str] | None) -> None:
+        self._datasets = here
+        self._hosts.clear()
+
+    def put(self, known: KnownHost) -> None:
+        """Remember this of the host from now on."""
+        before = self.known.get(known.name)
+        self.known[known.name] = known
+        if before is None or (before.capability, before.trainer_digests) != (
+            known.capability,
+            known.trainer_digests,
+        ):
+            self._hosts.pop(known.name, None)
+
+    def forget(self, name: str) -> None:
+        self.known.pop(name, None)
+        self._hosts.pop(name, None)
+
+    def called(self, name: str) -> KnownHost | None:
+        """The host of this name, or of one that differs by case only."""
+        alike = (known for each, known in list(self.known.items()) if is_named(name, (each,)))
+        return self.known.get(name) or next(alike, None)
+
+    def never_asked(self) -> dict[str, str]:
+        """The hosts that the plan names and that never asked for work, each with what to do about it."""
+        known = list(self.known)
+        named = {**self.plan.named_hosts, **{name: f"[hosts.{name}]" for name in self.plan.hosts}}
+        return {
+            name: f"named in {named[name]}, it has never asked for work; {_remedy(name, known)}"
+            for name in sorted(named)
+            if not is_named(name, known)
+        }
+
+    def heard(self, name: str, now: float) -> None:
+        known = self.known.get(name)
+        if known is not None:
+            self.known[name] = replace(known, last_seen=now)
+
+    def shift(self, step_s: float, latest: float) -> None:
+        """The clock stepped, and what it stamped moves along."""
+        self.known = {
+            name: replace(known, last_seen=min(known.last_seen + step_s, latest))
+            for name, known in self.known.items()
+        }
+
+    def host(self, known: KnownHost) -> Host:
+        """Return the host as the decision sees it: detected, cut down to what the manifest declares."""
+        host = self._hosts.get(known.name)
+        if host is None:
+            outdated: set[str] = set()
+            for program, theirs in known.trainer_digests.items():
+                if self.plan.trainer_digests.get(program, theirs) != theirs:
+                    outdated |= self.plan.trainer_models.get(program, frozenset())
+            declared = self.plan.declared(known.name)
+            host = Host.of(known.name, known.capability, declared, outdated)
+            host = self._hosts[known.name] = replace(host, datasets=self._datasets)
+        return host
+
+    def fleet(self, *, heard_since: float, known_since: float, without: frozenset[str]) -> Fleet:
+        """The hosts that may be counted on, as the decision wants them, but for those named."""
+        alive = {
+            known.name: self.host(known)
+            for known in list(self.known.values())
+            if known.last_seen >= heard_since and known.name not in without
+        }
+        waiting = tuple(host for name, host in alive.items() if name in self._waiting)
+        asked = list(self.known.values())
+        known = [
+            self.host(each)
+            for each in asked
+            if each.last_seen >= known_since and each.name not in without
+        ]
+        names = {each.name.lower() for each in asked}
+        unseen = [
+            Host.of(name, _AT_BEST, declared)
+            for name, declared in self.plan.hosts.items()
+            if name.lower() not in names
+        ]
+        return Fleet(tuple(alive.values()), waiting, (*known, *unseen))
+
+    def wait_begins(self, host: str) -> None:
+        """An open request of ``host`` waits for work."""
+        self._waiting[host] = self._waiting.get(host, 0) + 1
+
+    def wait_ends(self, host: str) -> None:
+        self._waiting[host] -= 1
+        if not self._waiting[host]:
+            del self._waiting[host]
+
+
+def _remedy(name: str, known: Collection[str]) -> str:
+    alike = closest(name, known)
+    return f"did you mean {alike}?" if alike else "start its worker, or mend the name"

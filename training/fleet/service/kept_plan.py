@@ -1,0 +1,80 @@
+"""The plan as the receiver took it over, kept in a file, so that a restart need not read a long manifest once more.
+
+It is worth what it was made from: the manifest's bytes, the data sets, this program, and the jobs as they stand in the
+database. Whoever changes one of these asks for another key and finds nothing; so does a file that is damaged.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import sys
+from collections.abc import Mapping, Sequence
+from importlib.metadata import version
+from pathlib import Path
+
+import msgspec
+
+from training.checkout import ROOT
+from training.files import write_whole
+from training.fleet.service.hosts import Plan
+from training.fleet.wire.dataset_listing import Catalogue
+from training.strict_json import canonical
+
+
+def kept_beside(db: Path) -> Path:
+    """Return the file in which the plan of a database is kept."""
+    return db.with_name(f"{db.name}.plan")
+
+
+def origin(
+    source: str,
+    known: Catalogue,
+    recorded: Mapping[str, Sequence[str]],
+    remembered: Mapping[str, str],
+    jobs: str,
+) -> str:
+    """Everything that a plan follows from, as one digest.
+
+    ``source`` is the manifest, ``recorded`` the hosts in each data set, ``remembered`` what the plan's names of data
+    sets stand for, ``jobs`` the digest of the plan's jobs in the queue.
+    """
+    made_from = {
+        "manifest": hashlib.sha256(source.encode()).hexdigest(),
+        "datasets": sorted(known.ids),
+        "names": dict(known.names),
+        "recorded": {each: list(hosts) for each, hosts in recorded.items()},
+        "remembered": dict(remembered),
+        "jobs": jobs,
+        "program": [version("cis490-training-fleet"), sys.version, *_sources()],
+    }
+    return hashlib.sha256(canonical(made_from).encode()).hexdigest()
+
+
+def _sources() -> list[str]:
+    """Return the stamps of this program's files: another version may understand a plan otherwise."""
+    files = sorted((ROOT / "training").rglob("*.py"))
+    return [
+        f"{file.relative_to(ROOT)} {stat.st_mtime_ns} {stat.st_size}"
+        for file in files
+        for stat in [file.stat()]
+    ]
+
+
+def keep(file: Path, made_from: str, plan: Plan) -> None:
+    """Keep the plan under what it was made from. A disk that refuses costs the next start time, and nothing else."""
+    body = msgspec.json.encode(plan)
+    head = f"{made_from} {hashlib.sha256(body).hexdigest()}\n".encode()
+    with contextlib.suppress(OSError):
+        write_whole(file, head + body, durable=False, mode=0o600)  # variables may hold secrets
+
+
+def kept(file: Path, made_from: str) -> Plan | None:
+    """Return the plan that was kept under this, if it is whole."""
+    try:
+        head, _, body = file.read_bytes().partition(b"\n")
+        if head != f"{made_from} {hashlib.sha256(body).hexdigest()}".encode():
+            return None
+        return msgspec.json.decode(body, type=Plan)
+    except (OSError, msgspec.DecodeError):
+        return None

@@ -1,0 +1,208 @@
+"""From the manifest's file to what the service acts on."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import msgspec
+
+from training.fleet.capability.describe import Describer, describe_command
+from training.fleet.database.writer import Writer
+from training.fleet.manifest.load import (
+    JobSpec,
+    Manifest,
+    ManifestError,
+    parse_manifest,
+    read_manifest,
+)
+from training.fleet.manifest.notes import notes
+from training.fleet.queue.jobs import PlanJobs
+from training.fleet.scheduling.edits import sentence
+from training.fleet.scheduling.job import Needs
+from training.fleet.service.audit import Act, AuditLog
+from training.fleet.service.hosts import Plan
+from training.fleet.service.kept_plan import keep, kept, origin
+from training.fleet.service.references import References, unknown
+from training.fleet.service.service import Service
+from training.fleet.store.datasets import DatasetShelf
+from training.fleet.store.errors import StoreError
+from training.fleet.wire.dataset_listing import Catalogue
+from training.fleet.wire.messages import Refusal, ReloadReply, Slug
+from training.printable import counted
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Reloader:
+    """Reads the manifest and makes it the plan. A bad file changes nothing."""
+
+    path: Path
+    service: Service
+    writer: Writer
+    describer: Describer
+    audit: AuditLog
+    shelf: DatasetShelf | None = None  # None: the plan may name data sets by their ids alone
+    kept: Path | None = None  # where the plan is kept for the next start
+
+    def __call__(self, who: str, *, starting: bool = False) -> ReloadReply:
+        """Raises Refusal(bad_manifest) with every mistake. The audit names ``who`` when something changed.
+
+        ``starting`` looks up no data set anew that a reload has looked up, so that a restart changes nothing; and
+        while all that the plan was made from is what it was, the plan is taken as it was kept.
+        """
+        try:
+            known = Catalogue() if self.shelf is None else self.shelf.catalogue()
+            remembered = self.writer.submit(self.service.queue.plan_datasets).result()
+            references = References(known.ids, known.names, remembered, starting)
+            sets = () if self.shelf is None else self.shelf.sets()
+            recorded = {each.dataset_id: each.about.hosts for each in sets if each.about.hosts}
+            source = read_manifest(self.path)
+            here = None if self.shelf is None else known.ids
+            made_from = partial(origin, source, known, recorded)
+            if starting and (taken := self._as_kept(made_from, remembered, here)) is not None:
+                return taken
+            jobs, plan = load_plan(self.path, self.describer, references, recorded, source)
+        except StoreError as error:
+            raise Refusal(Slug.UNAVAILABLE, str(error)) from error
+        except ManifestError as error:
+            mistakes = [mistake.to_dict() for mistake in error.mistakes]
+            raise Refusal(
+                Slug.BAD_MANIFEST, f"the manifest was not taken: {error}", mistakes=mistakes
+            ) from None
+        counts = self.writer.submit(lambda: self._apply(jobs, plan, here, who)).result()
+        moved = references.moved()
+        if self.kept is not None and not moved:  # of what has moved every start shall speak
+            keep(self.kept, made_from(plan.dataset_names, self._jobs().digest), plan)
+        for name, dataset_id in moved.items():
+            ids = (dataset_id[:12], references.found[name][:12])
+            logger.warning("data set %s is %s by now; until a reload the plan has %s", name, *ids)
+        logger.info(
+            "manifest %s: %d new, %d changed, %d unchanged, %d removed",
+            self.path,
+            counts.inserted,
+            counts.updated,
+            counts.unchanged,
+            counts.removed,
+        )
+        for note in counts.notes:
+            logger.warning("manifest %s: %s", self.path, note)
+        for edit in counts.edits:
+            logger.info("%s", sentence(msgspec.to_builtins(edit)))
+        saved_at, now = self._saved_at(), self.service.queue.clock.now()
+        return msgspec.structs.replace(counts, file=str(self.path), saved_at=saved_at, now=now)
+
+    def _jobs(self) -> PlanJobs:
+        return self.writer.submit(self.service.queue.plan_jobs).result()
+
+    def _as_kept(
+        self,
+        made_from: Callable[[Mapping[str, str], str], str],
+        remembered: Mapping[str, str],
+        here: frozenset[str] | None,
+    ) -> ReloadReply | None:
+        """Make the plan that was kept the plan, if nothing has changed since."""
+        if self.kept is None:
+            return None
+        jobs = self._jobs()
+        plan = kept(self.kept, made_from(remembered, jobs.digest))
+        if plan is None:
+            return None
+        if here is not None:
+            self.service.datasets_here(here)
+        same = self.service.resume(plan, jobs.count)
+        logger.info("manifest %s: as it was taken over, %s", self.path, counted(jobs.count, "jobs"))
+        for note in same.notes:
+            logger.warning("manifest %s: %s", self.path, note)
+        return same
+
+    def _saved_at(self) -> float | None:
+        with contextlib.suppress(OSError):
+            return self.path.stat().st_mtime
+        return None
+
+    def _apply(
+        self, jobs: list[dict[str, Any]], plan: Plan, here: frozenset[str] | None, who: str
+    ) -> ReloadReply:
+        if here is not None:
+            self.service.datasets_here(here)
+        counts = self.service.reload(jobs, plan)
+        if counts.changed:
+            after = {key: n for key, n in msgspec.to_builtins(counts).items() if isinstance(n, int)}
+            self.audit.write(who, Act.RELOAD, str(self.path), after=after)
+        return counts
+
+
+def load_plan(
+    path: Path,
+    describer: Describer,
+    datasets: References,
+    recorded: Mapping[str, Sequence[str]] = MappingProxyType({}),
+    source: str | None = None,
+) -> tuple[list[dict[str, Any]], Plan]:
+    """The manifest as job dicts and as the service's plan; raises ManifestError.
+
+    Jobs of which nobody can say on which data set they train have no id, and are left out. ``source`` is the file's
+    text, where it was read already.
+    """
+    text = read_manifest(path) if source is None else source
+    manifest = parse_manifest(text, path=path, describer=describer, datasets=datasets)
+    jobs = []
+    there = [job for job in manifest.jobs if unknown(job.dataset) is None]
+    for job in there:
+        own = manifest.trainers.get(job.model)
+        jobs.append(job.to_dict() | ({} if own is None else {"trainer": own.to_dict()}))
+    models = {
+        program: frozenset(describer(describe_command(program)).models)
+        for program in manifest.flag_digests
+    }
+    hosts = {name: host.to_dict() for name, host in manifest.hosts.items()}
+    own_trainers = {name: trainer.to_dict() for name, trainer in manifest.trainers.items()}
+    digests = dict(manifest.flag_digests)
+    return jobs, Plan(
+        hosts,
+        digests,
+        models,
+        own_trainers,
+        _readers(there),
+        dataset_names=dict(datasets.found),
+        dataset_jobs=_dataset_jobs(manifest.jobs, datasets.found),
+        notes=tuple(notes(manifest, recorded)),
+        named_hosts=_named_hosts(manifest),
+    )
+
+
+def _dataset_jobs(jobs: Iterable[JobSpec], found: Mapping[str, str]) -> dict[str, tuple[str, int]]:
+    """Data set, or the name of one that nobody knows → how the plan names it, and how many of its jobs."""
+    called = {dataset_id: reference for reference, dataset_id in found.items()}
+    counts = Counter(job.dataset for job in jobs if job.dataset is not None)
+    return {each: (called.get(each, unknown(each) or each), n) for each, n in counts.items()}
+
+
+def _named_hosts(manifest: Manifest) -> dict[str, str]:
+    """Every host that a job names, with the first place where one does."""
+    found: dict[str, str] = {}
+    for job in manifest.jobs:
+        for key, names in (("allowed", job.allowed_hosts), ("denied", job.denied_hosts)):
+            for name in names:
+                found.setdefault(name, f"{key}_hosts of job {job.name}")
+    return found
+
+
+def _readers(jobs: Iterable[JobSpec]) -> dict[str, frozenset[Needs]]:
+    """Data set → by model and lists alone, who trains on it."""
+    found: dict[str, set[Needs]] = {}
+    for job in jobs:
+        if job.dataset is not None:
+            allowed, denied = frozenset(job.allowed_hosts), frozenset(job.denied_hosts)
+            needs = Needs(model=job.model, allowed_hosts=allowed, denied_hosts=denied)
+            found.setdefault(job.dataset, set()).add(needs)
+    return {dataset_id: frozenset(needs) for dataset_id, needs in found.items()}

@@ -1,0 +1,943 @@
+"""One plain method per protocol call: who may do what, with the guards that need more than the row.
+
+No HTTP and no SQL. Every method runs inside one transaction of the writer and either returns a reply or raises
+:class:`training.fleet.wire.messages.Refusal`; what was written before a refusal is undone with it.
+"""
+
+from __future__ import annotations
+
+import math
+import secrets
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Protocol
+
+import msgspec
+
+from training.contract import spec_hash
+from training.fleet.queue.choose import NoJob
+from training.fleet.queue.jobs import Claimant, Grant, JobQueue
+from training.fleet.queue.quarantine import quarantines
+from training.fleet.scheduling import copies, quarantine
+from training.fleet.scheduling import policy as rules
+from training.fleet.scheduling.copies import Line, Standing
+from training.fleet.scheduling.edits import first, host_edits, trainer_edits
+from training.fleet.scheduling.job import LIVE, Attempt, EndReason, Host, Job, JobStatus
+from training.fleet.scheduling.policy import Fleet, Watch
+from training.fleet.service.guards import (
+    CRASHED_CLAIMS_MAX,
+    check_claim,
+    check_id,
+    check_release,
+    ended,
+    ran_out_of,
+    ran_too_long,
+    refuse_another,
+    refuse_twin,
+    reported_reason,
+    the_one_meant,
+    the_one_to_change,
+    trained_s,
+)
+from training.fleet.service.hosts import KnownHost, Plan, Roster
+from training.fleet.service.output import keep_last_words, keep_lines
+from training.fleet.wire.constants import SET_ASIDE_TOLD
+from training.fleet.wire.messages import (
+    ERROR_CHARS_MAX,
+    Action,
+    ClaimReply,
+    ClaimRequest,
+    CompleteReply,
+    CompleteRequest,
+    DeliverRequest,
+    EditView,
+    FailRequest,
+    HeartbeatReply,
+    HeartbeatRequest,
+    MovedReply,
+    OutputReply,
+    OutputRequest,
+    Refusal,
+    ReleaseReply,
+    ReloadReply,
+    Slug,
+    StatusReply,
+)
+from training.printable import duration
+
+SPARE_HOSTS_KEPT = 500  # that never were given a job …
+SPARE_HOSTS_STEP = 50  # … looked at whenever so many more have come
+BUNDLES_MAX = 3  # of one attempt
+FULL_RETRY_S = 10.0  # after which a host that holds as many jobs as it may asks again
+
+
+class Shelf(Protocol):
+    """The store as the service uses it."""
+
+    def has_room(self, incoming_bytes: int = 0) -> bool: ...
+
+    def find(self, artifact_id: str, *, model: str, mode: str) -> object | None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class UploadTicket:
+    """Leave to upload: the claim is live, or its finished work may still be adopted."""
+
+    job_id: str
+    attempt: int
+    claim_id: str
+    model: str
+    mode: str
+    host: str
+    by_hand: bool = False  # of no attempt: it waits in the store for `deliver`
+
+
+class Service:
+    """The receiver's decisions. One instance, used by the writer thread (or by the simulation's only one)."""
+
+    def __init__(
+        self,
+        queue: JobQueue,
+        shelf: Shelf,
+        plan: Plan | None = None,
+        *,
+        new_round: Callable[[], str] = lambda: secrets.token_hex(8),
+    ) -> None:
+        """``new_round`` draws what answers ask to hear again (:mod:`training.fleet.scheduling.copies`)."""
+        self.queue = queue
+        self._planned = plan is not None  # until then there is nothing to compare a plan with
+        self._new_round = new_round
+        self.policy = queue.policy
+        self._shelf = shelf
+        self._clock = queue.clock
+        self._watch = Watch.begin(self._clock.now(), self._clock.monotonic(), self.policy)
+        self._last_watch = self._watch  # before the last look
+        self._catch_up()
+        self._lines: dict[str, tuple[str, Line]] = {}  # host → installation, its sessions
+        known = [
+            KnownHost(
+                row["hostname"],
+                row["capability"],
+                row["first_seen"],
+                row["last_seen"],
+                row["instance_id"],
+                row["session_id"],
+                row["trainer_digests"],
+            )
+            for row in queue.workers()
+        ]
+        self.roster = Roster(known, plan if plan is not None else Plan())
+        self.wait_begins, self.wait_ends = self.roster.wait_begins, self.roster.wait_ends
+
+    @property
+    def plan(self) -> Plan:
+        return self.roster.plan
+
+    # ── hosts ───────────────────────────────────────────────────────────────────────────────
+
+    def known_hosts(self) -> list[KnownHost]:
+        """Every host that ever asked, by name."""
+        return sorted(self.roster.known.values(), key=lambda known: known.name)
+
+    def alive(self, known: KnownHost) -> bool:
+        """Return True when the host was last seen within a lease."""
+        return known.last_seen >= self._alive_since()
+
+    def _alive_since(self) -> float:
+        """Return the time since which a host must have been seen to count as alive.
+
+        While a step of the clock is not looked at yet: by either time.
+        """
+        now = self._clock.now()
+        step = self._watch.step_until(now, self._clock.monotonic())
+        return now - self.policy.stale_after_s - max(0.0, step)
+
+    def host_of(self, known: KnownHost) -> Host:
+        """Return the host as the decision sees it: detected, cut down to what the manifest declares."""
+        return self.roster.host(known)
+
+    def fleet(self, but: str | None = None, out: Iterable[str] = ()) -> Fleet:
+        """The other hosts, as the decision wants them; those that are taken out (``out``) do not count."""
+        without = frozenset(out) if but is None else frozenset((but, *out))
+        known_since = self._clock.now() - self.policy.gone_s
+        return self.roster.fleet(
+            heard_since=self._alive_since(), known_since=known_since, without=without
+        )
+
+    def release(self, name: str, by: str) -> ReleaseReply:
+        """Give a host work again that was taken out for what died there."""
+        known = self.roster.called(name)
+        name = name if known is None else known.name
+        held = quarantines(self.queue.db).get(name)
+        reason = check_release(name, held, self.roster.known)
+        self.queue.release(name, by)
+        return ReleaseReply(host=name, reason=reason)
+
+    # ── claim ───────────────────────────────────────────────────────────────────────────────
+
+    def claim(self, request: ClaimRequest) -> ClaimReply:
+        """Grant the best job this host may run, answer a repeated request alike, or say why there is none."""
+        check_claim(request)
+        before = self._asked_before(request)
+        if before is not None and before.session_id in (None, request.session_id):
+            return self._repeat(before)
+        held_back = self._guard_identity(request)
+        if held_back is not None:
+            return held_back
+        if before is not None:
+            return self._repeat_after_a_crash(before, request)
+        claimant = Claimant(
+            request.instance_id, request.session_id, request.slot, request.request_id
+        )
+        self._note(request, claimant)
+        self._end_older_sessions(request)
+        self._guard_slot(request)
+        if not self._shelf.has_room():
+            return ClaimReply(
+                reason="the receiver's disk is low; free some space there", retry_after_s=60.0
+            )
+        out = self.queue.checked_in(request.host_id, request.capability)
+        if request.host_id in out:
+            reason = out[request.host_id].sentence()
+            return ClaimReply(reason=f"this host is {reason}", retry_after_s=60.0)
+        host = self.host_of(self.roster.known[request.host_id])
+        full = rules.is_full(host, len(self.queue.live_attempts(host.name)))
+        if full is not None:  # nor does it wait: who waits counts as idle
+            return ClaimReply(reason=full, retry_after_s=FULL_RETRY_S, ask_again=True)
+        outcome = self.queue.grant(host, claimant, self.fleet(but=host.name, out=out))
+        if isinstance(outcome, NoJob):
+            return ClaimReply(
+                reason=outcome.reason,
+                retry_after_s=outcome.retry_after_s,
+                echo=self._round(request.host_id),
+            )
+        return self._granted(outcome, self.policy.stale_after_s)
+
+    def _asked_before(self, request: ClaimRequest) -> Attempt | None:
+        """The attempt that this request was granted already."""
+        if request.request_id is None:
+            return None
+        return self.queue.attempt_by_request(request.host_id, request.request_id)
+
+    def _repeat(self, attempt: Attempt) -> ClaimReply:
+        job = self._job(attempt.job_id)
+        if not attempt.live:
+            raise ended(attempt)
+        self.queue.repeated("claim_repeat", job)
+        granted = Grant(job.granted(attempt), attempt)
+        return self._granted(granted, self._remaining_s(job), repeated=True)
+
+    def _repeat_after_a_crash(self, attempt: Attempt, request: ClaimRequest) -> ClaimReply:
+        """A request comes again from another session, which found it on its disk: its answer was lost in a crash.
+
+        From now on the claim is that session's. Not so when the answer is known to have arrived.
+        """
+        if attempt.live and self._job(attempt.job_id).status is JobStatus.RUNNING:
+            raise Refusal(
+                Slug.LEASE_SUPERSEDED,
+                "another session had the answer to this request and went on; ask anew",
+            )
+        reply = self._repeat(attempt)
+        self.queue.hand_on(attempt, request.session_id)
+        return reply
+
+    def _remaining_s(self, job: Job) -> float:
+        """Return what is left of a live job's lease; nothing may be promised by a clock that stepped a moment ago."""
+        assert job.heartbeat_at is not None
+        now = self._clock.now()
+        step = self._watch.step_until(now, self._clock.monotonic())
+        if abs(step) > self.policy.clock_step_s:
+            return 0.0
+        return max(0.0, job.heartbeat_at + self.policy.stale_after_s - now)
+
+    def _granted(self, grant: Grant, lease_s: float, *, repeated: bool = False) -> ClaimReply:
+        return ClaimReply(
+            echo=self._round(grant.attempt.host),
+            job_id=grant.job.job_id,
+            name=grant.job.name,
+            spec=grant.job.spec,
+            env=self.plan.variables(grant.attempt.host),
+            claim_id=grant.attempt.claim_id,
+            attempt=grant.attempt.attempt,
+            lease_s=lease_s,
+            repeated=repeated,
+        )
+
+    def _guard_identity(self, request: ClaimRequest) -> ClaimReply | None:
+        """One living installation per host id; of its sessions only the newest may claim, and of copies none.
+
+        Returns an answer that is not to be waited with, or None for whoever may go on.
+        """
+        known = self.roster.called(request.host_id)
+        if known is not None and known.name != request.host_id:
+            twin = refuse_twin(request.host_id, known.name)
+            self._note_conflict(known, f"a worker asks as {request.host_id}: {twin.detail}")
+            raise twin
+        if known is None or request.instance_id is None or known.instance_id is None:
+            return None
+        watch = self._watch.look(self._clock.now(), self._clock.monotonic(), self.policy)
+        if known.instance_id != request.instance_id:
+            # As with its claims, only a whole lease of observed silence speaks against the other one.
+            if watch.may_sweep and not self.alive(known):
+                return None
+            self._note_conflict(known, self._stranger(request.instance_id, known))
+            raise Refusal(
+                Slug.HOST_ID_CONFLICT,
+                f"another installation has the host id {request.host_id} and was not seen silent for a lease; "
+                "give this one its own --host-id, or stop the other and wait for a lease",
+            )
+        return None if request.session_id is None else self._guard_session(request, known, watch)
+
+    def _stranger(self, instance_id: str, known: KnownHost) -> str:
+        lease = duration(self.policy.stale_after_s)
+        return (
+            f"a worker whose state folder is another's or new (installation {instance_id[:8]}, known is "
+            f"{str(known.instance_id)[:8]}) asks as {known.name} and gets no work: it is let in when the known one "
+            f"was silent for {lease}, or give it a --host-id of its own"
+        )
+
+    def _note_conflict(self, known: KnownHost, sentence: str) -> None:
+        at = self._clock.monotonic()
+        self.roster.put(replace(known, conflict=sentence, conflict_at=at))
+
+    def refused(self, known: KnownHost) -> str | None:
+        """Say to operators that another installation asks in this host's name, and is refused."""
+        since_s = self._clock.monotonic() - known.conflict_at
+        return known.conflict if since_s < self.policy.stale_after_s else None
+
+    def _guard_session(
+        self, request: ClaimRequest, known: KnownHost, watch: Watch
+    ) -> ClaimReply | None:
+        assert request.session_id is not None
+        line = self._line(request, known)
+        copied = line.copied
+        standing = line.ask(
+            request.session_id,
+            request.echo,
+            self._clock.monotonic(),
+            lease_s=self.policy.stale_after_s,
+            may_be_silent=watch.may_sweep,
+            new_round=self._new_round(),
+        )
+        if standing in (Standing.OWN, Standing.NEW):
+            return None
+        host = request.host_id
+        if standing is Standing.EARLIER:
+            if request.echo is None:
+                raise Refusal(
+                    Slug.LEASE_SUPERSEDED,
+                    f"a newer session of host {host} has begun; this one may not claim any more",
+                )
+            return ClaimReply(
+                reason=f"another session of host {host} was heard; whoever lives asks again",
+                ask_again=True,
+                echo=line.round,
+            )
+        sentence = copies.sentence(host)
+        if copied:
+            raise Refusal(Slug.HOST_ID_CONFLICT, sentence)
+        self.queue.forgive(line.lost())
+        return ClaimReply(reason=sentence, ask_again=True, echo=line.round)
+
+    def _line(self, request: ClaimRequest, known: KnownHost) -> Line:
+        assert request.session_id is not None
+        assert request.instance_id is not None
+        instance, line = self._lines.get(request.host_id, ("", None))
+        if line is None or instance != request.instance_id:
+            current = known.session_id or request.session_id
+            silent_s = max(0.0, self._clock.now() - known.last_seen)
+            heard = {current: self._clock.monotonic() - silent_s}
+            line = Line(current, self._new_round(), heard)
+            self._lines[request.host_id] = request.instance_id, line
+        return line
+
+    def _round(self, host: str) -> str | None:
+        """Return the word that a worker sends back with its next request."""
+        _, line = self._lines.get(host, ("", None))
+        return None if line is None else line.round
+
+    def copied(self, known: KnownHost) -> str | None:
+        """Say to operators that a machine and a copy of it share one identity."""
+        instance, line = self._lines.get(known.name, ("", None))
+        copied = line is not None and line.copied and instance == known.instance_id
+        return copies.sentence(known.name) if copied else None
+
+    def _note(self, request: ClaimRequest, claimant: Claimant) -> None:
+        now = self._clock.now()
+        self.queue.note_host(
+            request.host_id,
+            request.capability,
+            claimant,
+            request.trainer_digests,
+            [
+                {
+                    "job_id": one.job_id[:128],
+                    "name": one.name[:64],
+                    "size": one.size,
+                    "why": one.why[:300],
+                }
+                for one in request.set_aside[:SET_ASIDE_TOLD]
+            ],
+        )
+        known = self.roster.known.get(request.host_id)
+        same = known is not None and request.instance_id in (None, known.instance_id)
+        self.roster.put(
+            KnownHost(
+                request.host_id,
+                request.capability,
+                now if known is None else known.first_seen,
+                now,
+                request.instance_id or (known.instance_id if known else None),
+                request.session_id or (known.session_id if known else None),
+                request.trainer_digests or (known.trainer_digests if known else {}),
+                known.conflict if known is not None and same else None,
+                known.conflict_at if known is not None and same else 0.0,
+            )
+        )
+        if request.instance_id is not None and request.session_id is not None:
+            self._line(request, self.roster.known[request.host_id])
+        if known is None and len(self.roster.known) % SPARE_HOSTS_STEP == 0:
+            self._forget_spare_hosts()
+
+    def _forget_spare_hosts(self) -> None:
+        """Anybody on loopback can make hosts up; those that were never given a job are bounded, the least recent go."""
+        for name in self.queue.forget_spare_hosts(SPARE_HOSTS_KEPT):
+            self.roster.forget(name)
+            self._lines.pop(name, None)
+
+    def _end_older_sessions(self, request: ClaimRequest) -> None:
+        """A worker that begins anew no longer has what its last session claimed."""
+        if request.session_id is None or request.instance_id is None:
+            return
+        for attempt in self.queue.live_attempts(request.host_id):
+            if (
+                attempt.instance_id == request.instance_id
+                and attempt.session_id != request.session_id
+            ):
+                error = f"the worker on {request.host_id} began anew without this job"
+                self._lines[request.host_id][1].lose(attempt.session_id, attempt.claim_id)
+                self.queue.settle(
+                    self._job(attempt.job_id), attempt, EndReason.HOST_LOST, error=error
+                )
+        if request.crashed_claims:
+            last_seen = {known.name: known.last_seen for known in self.known_hosts()}
+            for claim_id in request.crashed_claims[:CRASHED_CLAIMS_MAX]:
+                self.queue.crashed(request.host_id, claim_id, last_seen)
+
+    def _guard_slot(self, request: ClaimRequest) -> None:
+        if request.session_id is None:
+            return
+        for attempt in self.queue.live_attempts(request.host_id):
+            if attempt.session_id == request.session_id and attempt.slot == request.slot:
+                raise Refusal(
+                    Slug.SLOT_BUSY,
+                    f"slot {request.slot} of host {request.host_id} holds job {attempt.job_id}; end that first",
+                )
+
+    # ── heartbeat, complete, fail ───────────────────────────────────────────────────────────
+
+    def heartbeat(self, job_id: str, request: HeartbeatRequest) -> HeartbeatReply:
+        """Renew the lease of the live attempt; a host given up for lost may be taken back."""
+        job, attempt = self._claimed(job_id, request.claim_id, request.host_id)
+        instance, line = self._lines.get(attempt.host, ("", None))
+        if line is not None and instance == attempt.instance_id:
+            session = request.session_id or attempt.session_id  # another may deliver what one left
+            copied = line.copied
+            line.beat(session, request.echo, self._clock.monotonic())
+            if line.copied and not copied:
+                self.queue.forgive(line.lost())
+        if attempt.live and self._handed_on(attempt, request.session_id):
+            raise Refusal(
+                Slug.LEASE_SUPERSEDED,
+                f"another session of host {attempt.host} goes on with this attempt; drop the work",
+            )
+        if attempt.end_reason is EndReason.CANCELLED:
+            return HeartbeatReply(action=Action.STOP, lease_s=0.0, log_next=attempt.log_next)
+        if not attempt.live:
+            held = self.queue.live_attempts(attempt.host)
+            known = self.roster.known.get(attempt.host)
+            full = known is not None and rules.is_full(self.host_of(known), len(held))
+            if full or not rules.may_readopt(job, attempt, held, self.policy):
+                raise ended(attempt)
+            job, attempt = self.queue.readopt(job, attempt)
+        attempt = self._heard(job, attempt, request.progress)
+        self.queue.beat(job, attempt, seq=request.seq, progress=request.progress)
+        log_next = keep_lines(self.queue, attempt, request.log)
+        # Although its worker goes on with it.
+        limit_s = rules.overran(job.granted(attempt).spec, attempt.heard_s, self.policy)
+        if limit_s is not None:
+            too_long = ran_too_long(attempt.host, attempt.heard_s or 0.0, limit_s)
+            job = self._job(job_id)
+            self.queue.settle(job, attempt, EndReason.TRAINER_FAILED, error=too_long)
+            self.queue.weigh(attempt.claim_id)
+            return HeartbeatReply(action=Action.STOP, lease_s=0.0, log_next=log_next)
+        return HeartbeatReply(
+            action=Action.CONTINUE,
+            lease_s=self.policy.stale_after_s,
+            log_next=log_next,
+            echo=self._round(attempt.host),
+        )
+
+    def _heard(self, job: Job, attempt: Attempt, progress: Mapping[str, Any] | None) -> Attempt:
+        """The live attempt with this heartbeat counted; a restart of the receiver begins no new count."""
+        since_s = self._clock.now() - (job.heartbeat_at or attempt.granted_at)
+        heard_s = rules.heard_s(attempt.heard_s, since_s, progress, self.policy)
+        return replace(attempt, heard_s=heard_s)
+
+    def _handed_on(self, attempt: Attempt, session: str | None) -> bool:
+        """Return True when ``session``, which held the claim, was succeeded by its host's present one."""
+        _, line = self._lines.get(attempt.host, ("", None))
+        if line is None or session is None or session == attempt.session_id:
+            return False
+        return session in line.heard and attempt.session_id == line.current
+
+    def output(self, job_id: str, request: OutputRequest) -> OutputReply:
+        """Keep what an attempt printed, also when it is over: it renews no lease."""
+        _, attempt = self._claimed(job_id, request.claim_id, request.host_id, or_completed=True)
+        return OutputReply(log_next=keep_lines(self.queue, attempt, request.log))
+
+    def completable(self, job_id: str, request: CompleteRequest) -> tuple[Job, Attempt] | None:
+        """Return the job and attempt whose bundle is to be verified; None when there is only an answer to give."""
+        ticket = self.upload_ticket(job_id, request.claim_id, request.host_id)
+        attempt = self.queue.attempt(ticket.claim_id)
+        assert attempt is not None
+        job = self._job(job_id).granted(attempt)
+        settled = attempt.end_reason is EndReason.COMPLETED
+        mismatch = request.spec_hash not in (None, spec_hash(job.spec))
+        stored = self.queue.artifact_of(attempt, request.artifact_id) is not None
+        return (job, attempt) if stored and not (settled or mismatch) else None
+
+    def complete(self, job_id: str, request: CompleteRequest) -> CompleteReply:
+        """Accept the artifact of the live attempt, or adopt that of the last one."""
+        job, attempt = self._claimed(job_id, request.claim_id, request.host_id, or_completed=True)
+        if attempt.end_reason is EndReason.COMPLETED:
+            keep_last_words(self.queue, attempt, request)
+            return self._receipt_again(job, attempt, request.artifact_id)
+        if not attempt.live and not rules.may_adopt(job, attempt):
+            raise ended(attempt)
+        self._check_result(job, attempt, request)
+        keep_last_words(self.queue, attempt, request)
+        settle = self.queue.accept if attempt.live else self.queue.adopt
+        settle(job, attempt, request.artifact_id, request.record)
+        self.queue.weigh(attempt.claim_id)
+        return CompleteReply(
+            job_id=job.job_id,
+            status=JobStatus.COMPLETED,
+            artifact_id=request.artifact_id,
+            attempt=attempt.attempt,
+        )
+
+    def _receipt_again(self, job: Job, attempt: Attempt, artifact_id: str) -> CompleteReply:
+        refuse_another(attempt, artifact_id)
+        if job.status is JobStatus.COMPLETED:
+            self.queue.repeated("complete_repeat", job)
+        return CompleteReply(
+            job_id=job.job_id,
+            status=JobStatus.COMPLETED,
+            artifact_id=artifact_id,
+            attempt=attempt.attempt,
+        )
+
+    def _check_result(self, job: Job, attempt: Attempt, request: CompleteRequest) -> None:
+        job = job.granted(attempt)
+        if request.spec_hash is not None and request.spec_hash != spec_hash(job.spec):
+            raise Refusal(
+                Slug.SPEC_MISMATCH,
+                f"what was trained is not what job {job.name} asks for; fail the attempt instead",
+            )
+        row = self.queue.artifact_of(attempt, request.artifact_id)
+        stored = row is not None and self._shelf.find(
+            request.artifact_id, model=job.model, mode=job.mode
+        )
+        if not stored:
+            raise Refusal(
+                Slug.NO_ARTIFACT,
+                f"artifact {request.artifact_id[:12]}… of job {job.name} is not in the store; upload it first",
+            )
+
+    def fail(self, job_id: str, request: FailRequest) -> StatusReply:
+        """End the live attempt without an artifact; what follows is the policy's word."""
+        reason = reported_reason(request)
+        job, attempt = self._claimed(job_id, request.claim_id, request.host_id)
+        if attempt.end_reason is reason:
+            keep_last_words(self.queue, attempt, request)
+            return StatusReply(job_id=job.job_id, status=job.status)
+        if not attempt.live:
+            raise ended(attempt)
+        keep_last_words(self.queue, attempt, request)
+        error = request.error[:ERROR_CHARS_MAX] or reason.value
+        memory = ran_out_of(request, reason)
+        self.queue.settle(
+            job,
+            attempt,
+            reason,
+            error=error,
+            exit_code=request.exit_code,
+            record=request.record,
+            lived_s=trained_s(request, reason),
+            out_of_memory=memory,
+            hopeless=None if memory is None else self._widen(job, attempt.host, memory),
+        )
+        self.queue.weigh(attempt.claim_id)
+        return StatusReply(job_id=job.job_id, status=self._job(job_id).status)
+
+    def _widen(self, job: Job, host: str, memory: str) -> str | None:
+        """The job ran out of memory on ``host`` and goes only where there is more; or why that is nowhere."""
+        hosts = {known.name: self.host_of(known) for known in self.known_hosts()}
+        needs = quarantine.wants_more(job.needs, memory, hosts[host])
+        self.queue.widen(job, needs)
+        return quarantine.hopeless(needs, memory, hosts[host], hosts.values())
+
+    # ── uploads ─────────────────────────────────────────────────────────────────────────────
+
+    def upload_ticket(
+        self,
+        job_id: str,
+        claim_id: str | None,
+        host_id: str | None,
+        *,
+        sha256: str | None = None,
+        by_hand: bool = False,
+    ) -> UploadTicket:
+        """Give leave to bring a bundle, before its body is read and again at its end.
+
+        Bundles of an attempt are equal when they are made again, so many different ones are a fault or malice.
+        """
+        if by_hand and not self._stands(claim_id):
+            job = self._waiting(job_id, claim_id or "", host_id or "")
+            own = _by_hand(claim_id or "", job)  # parts of claims that ended are cleared away
+            return UploadTicket(
+                job.job_id, job.attempt + 1, own, job.model, job.mode, host_id or "", by_hand=True
+            )
+        job, attempt = self._claimed(job_id, claim_id, host_id, or_completed=True)
+        if not (
+            attempt.live
+            or rules.may_adopt(job, attempt)
+            or attempt.end_reason is EndReason.COMPLETED
+        ):
+            raise ended(attempt)
+        job = job.granted(attempt)
+        if attempt.live:
+            self.queue.train_no_more(attempt)
+        if sha256 is not None:
+            self._check_wanted(attempt, sha256)
+        return UploadTicket(
+            job.job_id, attempt.attempt, attempt.claim_id, job.model, job.mode, attempt.host
+        )
+
+    def _check_wanted(self, attempt: Attempt, sha256: str) -> None:
+        if attempt.end_reason is EndReason.COMPLETED:
+            refuse_another(attempt, sha256)
+        delivered = self.queue.artifacts_of(attempt)
+        if sha256 not in delivered and len(delivered) >= BUNDLES_MAX:
+            raise Refusal(
+                Slug.TOO_LARGE,
+                f"this attempt brought {BUNDLES_MAX} different bundles already; complete the job by one of them",
+            )
+
+    def no_longer_uploading(self, claims: Iterable[str], put_out: Collection[str]) -> set[str]:
+        """Those of the claims whose attempt can deliver nothing any more, or has ended on a host that was put out. A
+        claim that nobody knows is none of them: an older database may have been restored.
+        """
+        over = set()
+        for claim_id in claims:
+            attempt = self.queue.attempt(claim_id)
+            if attempt is None:
+                continue
+            may_come = attempt.host not in put_out and rules.may_adopt(
+                self._job(attempt.job_id), attempt
+            )
+            if not (attempt.live or may_come):
+                over.add(claim_id)
+        return over
+
+    def hosts_of(self, claims: Iterable[str]) -> dict[str, str]:
+        """The hosts of these claims; nobody's is the empty name."""
+        found = {claim: self.queue.attempt(claim) for claim in claims}
+        return {claim: "" if each is None else each.host for claim, each in found.items()}
+
+    def _stands(self, claim_id: str | None) -> bool:
+        """Return True when the claim itself still permits the upload, so that nothing is delivered by hand."""
+        attempt = None if claim_id is None else self.queue.attempt(claim_id)
+        return attempt is not None and (
+            attempt.live or rules.may_adopt(self._job(attempt.job_id), attempt)
+        )
+
+    def upload_done(self, ticket: UploadTicket, artifact_id: str, size: int) -> bool:
+        """The bundle is durable in the store: make it the attempt's, if the claim still stands.
+
+        False when the attempt had delivered it before, so that what follows a delivery is done once.
+        """
+        if ticket.by_hand:
+            return False
+        ticket = self.upload_ticket(ticket.job_id, ticket.claim_id, None)
+        attempt = self.queue.attempt(ticket.claim_id)
+        assert attempt is not None
+        if attempt.end_reason is EndReason.COMPLETED:
+            refuse_another(attempt, artifact_id)
+        added = self.queue.add_artifact(attempt, artifact_id, ticket.model, ticket.mode, size)
+        if attempt.live:  # whoever delivers is heard
+            self.queue.beat(self._job(ticket.job_id), attempt, seq=attempt.seq)
+        return added
+
+    # ── by hand ─────────────────────────────────────────────────────────────────────────────
+
+    def deliverable(self, job_id: str, request: DeliverRequest) -> tuple[Job, Attempt] | None:
+        """The job that waits and the attempt that delivered work would become; None when it was taken before."""
+        check_id("claim_id", request.claim_id)
+        job = self._job(job_id)
+        same = (job.artifact_id, job.worker_hostname) == (request.artifact_id, request.host_id)
+        if job.status is JobStatus.COMPLETED and same:
+            return None
+        job = self._waiting(job_id, request.claim_id, request.host_id)
+        if request.spec_hash != spec_hash(job.spec):
+            raise Refusal(
+                Slug.SPEC_MISMATCH, f"what was trained is not what job {job.name} asks for"
+            )
+        now, number = self._clock.now(), job.attempt + 1
+        trained_under = self.queue.attempt(request.claim_id)
+        return job, Attempt(
+            job_id=job.job_id,
+            attempt=number,
+            claim_id=_by_hand(request.claim_id, job),
+            host=request.host_id,
+            generation=job.generation,
+            granted_at=now,
+            artifact_id=request.artifact_id,
+            record={**(request.record or {}), "by_hand": request.claim_id},
+            granted=trained_under.granted if trained_under else None,
+        )
+
+    def deliver(
+        self, job_id: str, request: DeliverRequest, made: Attempt | None, size: int
+    ) -> tuple[CompleteReply, bool]:
+        """Complete a job that waits by work that its host had set aside, and say whether it was not taken before.
+
+        ``made`` is the attempt whose provenance lies beside the bundle, which is ``size`` bytes.
+        """
+        found = self.deliverable(job_id, request)
+        if found is not None:
+            job, again = found
+            place = (again.attempt, again.generation)
+            if made is None or (made.attempt, made.generation) != place:
+                raise Refusal(
+                    Slug.WRONG_STATE, f"job {job.name} has gone on meanwhile; deliver once more"
+                )
+            if not self._shelf.find(request.artifact_id, model=job.model, mode=job.mode):
+                raise Refusal(
+                    Slug.NO_ARTIFACT,
+                    f"artifact {request.artifact_id[:12]}… is not in the store; upload it first",
+                )
+            self.queue.deliver(job, made, size)
+        reply = CompleteReply(
+            job_id=job_id,
+            status=JobStatus.COMPLETED,
+            artifact_id=request.artifact_id,
+            attempt=self._job(job_id).attempt,
+        )
+        return reply, found is not None
+
+    def _waiting(self, job_id: str, claim_id: str, host_id: str) -> Job:
+        """The job, if work of this claim and host may complete it: it waits, and the host was or may be given it."""
+        job = self._job(job_id)
+        if job.status is JobStatus.CANCELLED:
+            raise Refusal(
+                Slug.JOB_CANCELLED,
+                f"job {job.name} was cancelled; requeue it first, with the workers that would take it stopped",
+            )
+        if job.status is not JobStatus.PENDING:
+            raise Refusal(
+                Slug.WRONG_STATE,
+                f"job {job.name} is {job.status}: only one that waits is completed by hand; stop the workers that "
+                "would take it, requeue it, and deliver once more",
+            )
+        attempt = self.queue.attempt(claim_id)
+        if attempt is not None:
+            if (attempt.job_id, attempt.host) == (job_id, host_id):
+                return job
+            raise Refusal(Slug.LEASE_SUPERSEDED, f"that claim was not host {host_id}'s on this job")
+        known = self.roster.known.get(
+            host_id
+        )  # an older copy of the database may not know the claim
+        no = rules.fits_for_good(job.needs, self.host_of(known)) if known else "nobody knows it yet"
+        if no is not None:
+            raise Refusal(
+                Slug.WRONG_STATE, f"host {host_id} could not be given job {job.name}: {no}"
+            )
+        return job
+
+    # ── the operator ────────────────────────────────────────────────────────────────────────
+
+    def resolve(self, ref: str) -> str:
+        """The id of the job that ``ref`` names: an id, a name, or a unique prefix of an id."""
+        return the_one_meant(ref, self.queue.named(ref))
+
+    def resolve_to_change(self, ref: str) -> str:
+        """The same, more strictly: what is changed by mistake is not told by its answer alone."""
+        return the_one_to_change(ref, self.queue.named(ref))
+
+    def cancel(self, ref: str, *, by: str = "operator", as_removed: bool = False) -> MovedReply:
+        """For good; but ``as_removed``, because the plan no longer names it, until a plan names it again."""
+        job_id = self.resolve_to_change(ref)
+        job = self._job(job_id)
+        if as_removed and job.in_manifest:
+            raise Refusal(
+                Slug.WRONG_STATE, f"job {job.name} is in the plan; cancel it by its name or its id"
+            )
+        if not self.queue.cancel(job_id, by=by, as_removed=as_removed):
+            failed = job.status is JobStatus.FAILED
+            why = (
+                "; take it out of the plan and reload first"
+                if failed
+                else "; there is nothing to cancel"
+            )
+            raise Refusal(Slug.WRONG_STATE, f"job {job.name} is {job.status} already{why}")
+        return self._moved(ref, job_id)
+
+    def requeue(self, ref: str) -> MovedReply:
+        """Train it (again) with what the plan says now, or said last when it no longer names the job."""
+        job_id = self.resolve_to_change(ref)
+        self.queue.requeue(job_id)
+        return self._moved(ref, job_id)
+
+    def hold(self, ref: str, *, by: str = "operator") -> MovedReply:
+        """Keep the job from being granted until it is let go; again, it stays as it is held."""
+        job_id = self.resolve_to_change(ref)
+        self.queue.hold(job_id, by=by)
+        return self._moved(ref, job_id)
+
+    def unhold(self, ref: str, *, by: str = "operator") -> MovedReply:
+        """Let the job be granted again."""
+        job_id = self.resolve_to_change(ref)
+        self.queue.unhold(job_id, by=by)
+        return self._moved(ref, job_id)
+
+    def _moved(self, ref: str, job_id: str) -> MovedReply:
+        job = self._job(job_id)
+        return MovedReply(
+            job_id=job_id,
+            status=job.status,
+            name=job.name,
+            near=self.queue.near(ref, job_id),
+            in_manifest=job.in_manifest,
+            held_by=job.held_by,
+            held_at=job.held_at,
+        )
+
+    def reload(self, jobs: Iterable[Mapping[str, Any]], plan: Plan) -> ReloadReply:
+        """Make a checked manifest the plan. Jobs in flight go on with what they were granted."""
+        before, known = self.plan, self._planned
+        synced = self.queue.sync(jobs)
+        self.roster.plan, self._planned = plan, True
+        self.queue.keep_plan_datasets(plan.dataset_names)
+        hosts = host_edits(before.hosts, plan.hosts, self.queue.held()) if known else []
+        trainers = trainer_edits(before.trainers, plan.trainers) if known else []
+        counts, told = synced.counts, first([*synced.edits, *hosts, *trainers])
+        return ReloadReply(
+            inserted=counts["inserted"],
+            updated=counts["updated"],
+            unchanged=counts["unchanged"],
+            removed=counts["removed"],
+            renamed=counts["renamed"],
+            revived=counts["revived"],
+            hosts=len(hosts),
+            trainers=len(trainers),
+            cancelled=synced.cancelled,
+            notes=self._notes(),
+            edits=msgspec.convert([asdict(edit) for edit in told], list[EditView]),
+        )
+
+    def resume(self, plan: Plan, jobs: int) -> ReloadReply:
+        """Go on with the plan after a restart: these jobs of it are in the queue as they were left."""
+        self.roster.plan, self._planned = plan, True
+        return ReloadReply(inserted=0, updated=0, unchanged=jobs, removed=0, notes=self._notes())
+
+    def _notes(self) -> list[str]:
+        """Return what the plan says without being wrong, and hardly means."""
+        notes = list(self.plan.notes)
+        notes += [f"host {name}: {said}" for name, said in self.roster.never_asked().items()]
+        return notes + [
+            f"data set {name}: {said}" for name, said in self.missing_datasets().items()
+        ]
+
+    def datasets_here(self, here: frozenset[str]) -> None:
+        """These data sets can be given to hosts from now on, and no others: jobs that need another one wait."""
+        self.roster.datasets = here
+
+    def missing_datasets(self) -> dict[str, str]:
+        """List the data sets for which jobs of the plan wait, by the plan's names for them."""
+        return self.plan.missing(self.roster.datasets)
+
+    # ── time ────────────────────────────────────────────────────────────────────────────────
+
+    def tick(self) -> int:
+        """Look at the clocks and sweep what was silent for a lease of *observed* time; returns how many.
+
+        When its commit fails afterwards, :meth:`forget_look` must follow.
+        """
+        watch = self._watch.look(self._clock.now(), self._clock.monotonic(), self.policy)
+        step = watch.step_s
+        if step:
+            self.queue.shift_times(step)
+            self.roster.shift(step, self._clock.now())
+        # Not before: a step that could not be written is found again.
+        self._last_watch, self._watch = self._watch, watch
+        return self.queue.sweep_stale() if watch.may_sweep else 0
+
+    def forget_look(self) -> None:
+        """The last look's commit was lost, and with it what it moved in the database: the next finds it again."""
+        if self._watch.step_s:
+            self.roster.shift(-self._watch.step_s, math.inf)
+        self._watch = self._last_watch
+
+    def _catch_up(self) -> None:
+        """Undo a clock that went back while the receiver was down: a small board without a clock chip starts with the
+        time of its last shutdown, and every lease and hold would seem to end in the future."""
+        behind = self.queue.newest_time() - self._clock.now()
+        if behind > self.policy.clock_step_s:
+            self.queue.shift_times(-behind)
+
+    # ── inside ──────────────────────────────────────────────────────────────────────────────
+
+    def _job(self, job_id: str) -> Job:
+        job = self.queue.get(job_id)
+        if job is None:
+            raise Refusal(Slug.UNKNOWN_JOB, f"no job has the id {job_id[:80]!r}")
+        return job
+
+    def _claimed(
+        self, job_id: str, claim_id: str | None, host_id: str | None, *, or_completed: bool = False
+    ) -> tuple[Job, Attempt]:
+        """The job and the attempt that the caller acts for, live or not.
+
+        A caller of the old form names no claim; it is served if its host holds the live attempt (or, with
+        ``or_completed``, delivered the job already).
+        """
+        job = self._job(job_id)
+        if claim_id is None:
+            wanted = LIVE | {JobStatus.COMPLETED} if or_completed else LIVE
+            number = (
+                job.attempt
+                if host_id and job.worker_hostname == host_id and job.status in wanted
+                else None
+            )
+            found = [each for each in self.queue.attempts(job_id) if each.attempt == number]
+            attempt = found[0] if found else None
+        else:
+            attempt = self.queue.attempt(claim_id)
+        if attempt is None or attempt.job_id != job_id or host_id not in (None, attempt.host):
+            if job.status is JobStatus.CANCELLED:
+                raise Refusal(
+                    Slug.JOB_CANCELLED, f"job {job.name} was cancelled; stop and drop the work"
+                )
+            raise Refusal(
+                Slug.LEASE_SUPERSEDED,
+                f"the caller holds no live claim on job {job.name}; drop the work",
+            )
+        self.roster.heard(attempt.host, self._clock.now())
+        return job, attempt
+
+
+def _by_hand(claim_id: str, job: Job) -> str:
+    """The claim of the attempt that work becomes which is brought by hand."""
+    return f"{claim_id[:100]}-{job.attempt + 1}"

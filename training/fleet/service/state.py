@@ -1,0 +1,86 @@
+"""The paths of a receiver's state."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from training.fleet.store.locking import lock_of, store_lock
+from training.locking import LockedError, exclusive
+
+DEFAULT = Path("/var/lib/cis490")
+DATABASE = "training_jobs.db"
+MANIFEST = Path("/etc/cis490/training_manifest.toml")
+
+
+_COMMAND = re.compile(r"`(cis490-jobs (doctor|backup|restore|rebuild)\b[^`]*)`")
+
+
+class RecoveryError(Exception):
+    """Something could not be backed up, restored or rebuilt. The text is one sentence; nothing was lost."""
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """The database, the store, and the folder of keys and certificates (which may be absent)."""
+
+    db: Path
+    models: Path
+    tls: Path
+    given: tuple[str, ...] = field(default=(), compare=False)  # the flags that said so
+    plan: tuple[str, ...] = field(
+        default=(), compare=False
+    )  # the same, for commands that read the plan
+
+    @classmethod
+    def of(
+        cls,
+        folder: Path,
+        db: Path | None = None,
+        models: Path | None = None,
+        manifest: Path = MANIFEST,
+    ) -> State:
+        """The receiver's defaults in ``folder``, unless something lies elsewhere."""
+        place = folder / DATABASE if db is None else db
+        store = folder / "models" if models is None else models
+        said = (
+            ("--state-dir", None if folder == DEFAULT else folder),
+            ("--db", None if place == folder / DATABASE else db),
+            ("--models-dir", None if store == folder / "models" else models),
+        )
+        given = tuple(part for flag, path in said if path is not None for part in (flag, str(path)))
+        plan = () if manifest == MANIFEST else ("--manifest", str(manifest))
+        return cls(place, store, place.parent / "tls", given, plan)
+
+    def typed(self, text: str) -> str:
+        """``text`` with commands that act on this state, and on no other, when they are typed as they stand."""
+
+        def typed(found: re.Match[str]) -> str:
+            flags = (*self.given, *(self.plan if found[2] == "rebuild" else ()))
+            return f"`{' '.join([found[1], *map(shlex.quote, flags)])}`"
+
+        return _COMMAND.sub(typed, text)
+
+    @property
+    def datasets(self) -> Path:
+        """Return the default folder of data sets."""
+        return self.models.with_name("datasets")
+
+    @contextlib.contextmanager
+    def alone(self) -> Iterator[None]:
+        """Hold the state as a receiver does; RecoveryError while one runs."""
+        try:
+            self.db.parent.mkdir(parents=True, exist_ok=True)
+            with contextlib.ExitStack() as stack:
+                stack.enter_context(exclusive(lock_of(self.db)))
+                if self.models.is_dir():
+                    stack.enter_context(exclusive(store_lock(self.models)))
+                yield
+        except LockedError:
+            raise RecoveryError(
+                f"a receiver is using {self.db}; stop it first (systemctl stop cis490-trainer-receiver)"
+            ) from None

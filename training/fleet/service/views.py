@@ -1,0 +1,391 @@
+"""Views for people and their tools: pages of jobs, one job's history, its log, why it waits.
+
+Read-only. Runs on a connection of its own beside the writer's; what only the service knows (hosts, the plan) is
+handed in. Holds no rule: "why" is asked of :mod:`training.fleet.scheduling.policy`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from training.fleet.database.writer import Database, Row
+from training.fleet.queue.quarantine import quarantines
+from training.fleet.queue.rows import attempt_of, job_of, jobs_by_host, set_aside_of, trained_of
+from training.fleet.scheduling import policy as rules
+from training.fleet.scheduling.job import LIVE, Host, Job, JobStatus, Needs, Trained
+from training.fleet.scheduling.policy import Fleet, Policy
+from training.fleet.scheduling.quarantine import Quarantine
+from training.fleet.scheduling.trained import Model, unlike
+from training.fleet.service.service import Service
+from training.fleet.wire.messages import (
+    AttemptView,
+    EventView,
+    ExplainReply,
+    HostVerdict,
+    JobDetail,
+    JobsReply,
+    JobView,
+    LogReply,
+    Refusal,
+    Slug,
+    WorkersReply,
+    WorkerView,
+)
+from training.printable import duration
+
+PAGE_MAX = 1000  # jobs, or hosts, in one answer
+WORKERS_PAGE = 200  # hosts in one answer, unless more are asked for
+LOG_PAGE_CHUNKS = 500
+
+
+class Views:
+    """Questions about the fleet, answered from the database as it was last committed."""
+
+    def __init__(self, database: Database, service: Service) -> None:
+        self._db = database
+        self._service = service
+        self._clock = service.queue.clock
+
+    @property
+    def _policy(self) -> Policy:
+        return self._service.policy
+
+    def counts(self) -> dict[str, int]:
+        found = {row["status"]: int(row["n"]) for row in self._db.all("counts")}
+        return {status.value: found.get(status, 0) for status in JobStatus}
+
+    def quarantined(self) -> dict[str, str]:
+        """The hosts that get no jobs now, each with why and what ends that."""
+        out = {host: held.sentence() for host, held in quarantines(self._db).items()}
+        for known in self._service.known_hosts():
+            if sentence := self._service.copied(known):
+                out[known.name] = sentence
+        return out
+
+    def refused(self) -> dict[str, str]:
+        """The hosts in whose name another installation asks, each with what lets that one in."""
+        told = {known.name: self._service.refused(known) for known in self._service.known_hosts()}
+        return {host: sentence for host, sentence in told.items() if sentence is not None}
+
+    def jobs(
+        self, *, status: str | None = None, after: int = 0, limit: int = PAGE_MAX
+    ) -> JobsReply:
+        """A page of jobs in order of arrival. ``next_after`` is null on the last one."""
+        if status is not None and status not in set(JobStatus):
+            raise Refusal(Slug.BAD_REQUEST, f"status: expected one of {', '.join(JobStatus)}")
+        most = max(1, min(limit, PAGE_MAX))
+        page = {"after": after, "most": most + 1}  # one more tells whether there is a further page
+        if status is None:
+            rows = self._db.all("jobs_page", **page)
+        else:
+            rows = self._db.all("jobs_page_status", status=status, **page)
+        looks = self._looks()
+        return JobsReply(
+            jobs=[self._view(row, looks) for row in rows[:most]],
+            counts=self.counts(),
+            now=self._clock.now(),
+            next_after=rows[most - 1]["seq"] if len(rows) > most else None,
+            unlike=self._unlike() if status is None and after == 0 else [],
+        )
+
+    def _unlike(self) -> list[str]:
+        """Find what differs among the plan's completed jobs that they should have in common."""
+        kinds = self._db.one("kinds_trained_on")
+        if kinds is None or max(kinds["data"], kinds["code"]) <= 1:
+            return []
+        return unlike(
+            Model(row["name"], json.loads(row["spec"]), trained_of(row))
+            for row in self._db.all("trained_on")
+        )
+
+    def job(self, job_id: str) -> JobDetail:
+        row = self._row(job_id)
+        attempts = [attempt_of(each) for each in self._db.all("attempts_of_job", job_id=job_id)]
+        progress = attempts[-1].progress if attempts else None
+        last = attempts[-1].trained if attempts else Trained()
+        shown = {
+            "progress": json.dumps(progress),
+            "data_digest": last.data,
+            "code_digest": last.code,
+            "training_commit": last.commit,
+        }
+        view = self._view({**row, **shown}, self._looks())
+        events = [EventView(**dict(each)) for each in self._db.all("events_of_job", job_id=job_id)]
+        return JobDetail(
+            job=view,
+            spec=json.loads(row["spec"]),
+            attempts=[
+                AttemptView(
+                    attempt=each.attempt,
+                    generation=each.generation,
+                    host=each.host,
+                    granted_at=each.granted_at,
+                    ended_at=each.ended_at,
+                    end_reason=each.end_reason,
+                    error=each.error,
+                    exit_code=each.exit_code,
+                    progress=each.progress,
+                    artifact_id=each.artifact_id,
+                    record=each.record,
+                    granted=each.granted,
+                    trained=each.trained.known(),
+                )
+                for each in attempts
+            ],
+            events=events,
+            now=self._clock.now(),
+        )
+
+    def log(self, job_id: str, *, attempt: int | None = None, after: int = 0) -> LogReply:
+        """Output lines of an attempt (the last one unless told) from line ``after`` on."""
+        row = self._row(job_id)
+        number = row["attempt"] if attempt is None else attempt
+        chunks = self._db.all(
+            "log", job_id=job_id, attempt=number, after=after, most=LOG_PAGE_CHUNKS
+        )
+        lines: list[str] = []
+        first = after
+        for chunk in chunks:
+            texts = chunk["text"].split("\n")
+            skip = max(0, after - chunk["first"])
+            if not lines:
+                first = chunk["first"] + skip
+            lines += texts[skip:]
+        live = JobStatus(row["status"]) in LIVE and number == row["attempt"]
+        last = chunks[-1]["first"] + chunks[-1]["count"] if chunks else after
+        return LogReply(
+            job_id=job_id, attempt=number, first=first, lines=lines, next=last, live=live
+        )
+
+    def workers(self, *, after: str = "", limit: int = WORKERS_PAGE) -> WorkersReply:
+        """A page of hosts by name, those behind ``after``. ``next_after`` is null on the last one."""
+        most = max(1, min(limit, PAGE_MAX))
+        hosts = [known for known in self._service.known_hosts() if known.name > after]
+        out = quarantines(self._db)
+        held = jobs_by_host(self._db.all("live_jobs_by_host"))
+        aside = {
+            row["host"]: [each["name"] or each["job_id"] for each in set_aside_of(row)]
+            for row in self._db.all("hosts_aside")
+        }
+        return WorkersReply(
+            workers=[
+                WorkerView(
+                    hostname=known.name,
+                    capability=dict(known.capability),
+                    declared=_plain(self._service.plan.declared(known.name)),
+                    first_seen=known.first_seen,
+                    last_seen=known.last_seen,
+                    alive=self._service.alive(known),
+                    jobs=held.get(known.name, []),
+                    conflict=self._service.copied(known) or self._service.refused(known),
+                    obstacle=_outdated(self._service.host_of(known)),
+                    quarantine=out[known.name].sentence() if known.name in out else None,
+                    set_aside=aside.get(known.name, []),
+                )
+                for known in hosts[:most]
+            ],
+            now=self._clock.now(),
+            next_after=hosts[most - 1].name if len(hosts) > most else None,
+        )
+
+    def explain(self, job_id: str) -> ExplainReply:
+        """For every known host: does the job fit it, and if so, what does it wait for?"""
+        job, out, held = (
+            job_of(self._row(job_id)),
+            quarantines(self._db),
+            jobs_by_host(self._db.all("live_jobs_by_host")),
+        )
+        hosts = [
+            self._verdict(job, host, out, held, unheard_s)
+            for host, unheard_s in self._unheard().items()
+        ]
+        wanted = {*self._service.plan.hosts, *job.needs.allowed_hosts, *job.needs.denied_hosts}
+        hosts += [
+            HostVerdict(host=name, fits=False, reason=said)
+            for name, said in self._service.roster.never_asked().items()
+            if name in wanted
+        ]
+        return ExplainReply(
+            job_id=job_id,
+            name=job.name,
+            status=job.status,
+            summary=self._summary(job, hosts),
+            hosts=hosts,
+        )
+
+    # ── inside ──────────────────────────────────────────────────────────────────────────────
+
+    def _row(self, job_id: str) -> Row:
+        row = self._db.one("job", job_id=job_id)
+        if row is None:
+            raise Refusal(Slug.UNKNOWN_JOB, f"no job has the id {job_id[:80]!r}")
+        return row
+
+    def _looks(self) -> dict[int, Outlook]:
+        """Class of needs → what those who have them wait for; only for classes that somebody waits in."""
+        hosts, out = self._unheard(), quarantines(self._db)
+        found = {}
+        for row in self._db.all("pending_classes"):
+            needs = Needs.of(json.loads(row["needs"]))
+            lacks = rules.lacks_data(needs, self._service.roster.datasets)
+            found[row["class_id"]] = Outlook(lacks) if lacks else _outlook(needs, hosts, out)
+        return found
+
+    def _unheard(self) -> dict[Host, float | None]:
+        """Every known host, with how long it was not heard when that is longer than a lease."""
+        now = self._clock.now()
+        return {
+            self._service.host_of(known): None
+            if self._service.alive(known)
+            else now - known.last_seen
+            for known in self._service.known_hosts()
+        }
+
+    def _view(self, row: Mapping[str, Any], looks: Mapping[int, Outlook]) -> JobView:
+        job = job_of(row)
+        pending = job.status is JobStatus.PENDING
+        waits = pending and not job.held
+        look = looks.get(row["class_id"], Outlook()) if waits else Outlook()
+        return JobView(
+            job_id=job.job_id,
+            name=job.name,
+            model=job.model,
+            mode=job.mode,
+            status=job.status,
+            priority=job.priority,
+            host=job.worker_hostname if not pending else None,
+            attempt=job.attempt,
+            generation=job.generation,
+            trainer_failures=job.trainer_failures,
+            host_losses=job.host_losses,
+            progress=json.loads(row["progress"]) if row["progress"] and not pending else None,
+            error=job.error,
+            ended_by=job.ended_by,
+            artifact_id=job.artifact_id,
+            created_at=job.created_at,
+            claimable_at=job.claimable_at,
+            claimed_at=job.claimed_at,
+            heartbeat_at=job.heartbeat_at,
+            finished_at=job.finished_at,
+            obstacle=look.obstacle,
+            in_manifest=job.in_manifest,
+            held_by=job.held_by,
+            held_at=job.held_at,
+            note=look.waits_for if pending else self._goes_on(job),
+            trained=trained_of(row).known() if job.status is JobStatus.COMPLETED else None,
+        )
+
+    def _goes_on(self, job: Job) -> str | None:
+        """Say of a live job that its host would not be given it again: the plan has changed meanwhile."""
+        known = self._service.roster.known.get(job.worker_hostname or "")
+        if job.status not in LIVE or known is None:
+            return None
+        misfit = rules.fits_for_good(job.needs, self._service.host_of(known))
+        if misfit is None:
+            return None
+        return f"it goes on on {known.name}, which would not get it again ({misfit}); requeue it to move it"
+
+    def _verdict(
+        self,
+        job: Job,
+        host: Host,
+        out: Mapping[str, Quarantine],
+        held: Mapping[str, Sequence[str]],
+        unheard_s: float | None,
+    ) -> HostVerdict:
+        needs, now = job.needs, self._clock.now()
+        misfit = rules.fits(needs, host)
+        if misfit is not None:
+            return HostVerdict(host=host.name, fits=False, reason=misfit)
+        if host.name in out:
+            return HostVerdict(host=host.name, fits=False, reason=out[host.name].sentence())
+        if unheard_s is not None:
+            silent = f"it fits, but was not heard for {duration(unheard_s)}"
+            return HostVerdict(host=host.name, fits=True, reason=silent)
+        if job.status is not JobStatus.PENDING:
+            return HostVerdict(host=host.name, fits=True, reason="ok")
+        full = rules.is_full(host, len(held.get(host.name, ())))
+        if full is not None:
+            return HostVerdict(host=host.name, fits=True, reason=full)
+        wait_s, reason = _waits(
+            needs, job, host, self._service.fleet(but=host.name, out=out), self._policy, now
+        )
+        return HostVerdict(host=host.name, fits=True, reason=reason, wait_s=wait_s)
+
+    def _held(self, job: Job) -> str:
+        since = duration(max(0.0, self._clock.now() - (job.held_at or 0.0)))
+        return f"it is held by {job.held_by}, {since} ago, and granted to nobody until `cis490-jobs unhold`"
+
+    def _summary(self, job: Job, hosts: list[HostVerdict]) -> str:
+        if job.status is not JobStatus.PENDING:
+            why = f": {job.ended_by}" if job.ended_by else ""
+            mark = f"; should it wait again, {self._held(job)}" if job.held else ""
+            return f"the job is {job.status}{why}{mark}"
+        if job.held:
+            return self._held(job)
+        fitting = [each for each in hosts if each.fits]
+        if not fitting:
+            lacks = rules.lacks_data(job.needs, self._service.roster.datasets)
+            return lacks or "no known host can run it"
+        ready = [each.host for each in fitting if each.reason == "ok"]
+        if ready:
+            return f"it waits for {', '.join(ready)} to ask for work, behind jobs of higher priority or age"
+        return "it waits: " + "; ".join(f"{each.host}: {each.reason}" for each in fitting)
+
+
+def _waits(
+    needs: Needs, job: Job, host: Host, fleet: Fleet, policy: Policy, now: float
+) -> tuple[float | None, str]:
+    """Return what this fitting host waits for before it may take the job, with the seconds left."""
+    held = rules.hold(needs, host, fleet, policy)
+    left = job.claimable_at + held.seconds - now
+    if job.avoid_until is not None and rules.must_avoid(needs, job.avoid_host or "", host, fleet):
+        away = job.avoid_until - now
+        if away > max(left, 0):
+            return away, f"the job failed here, another host goes first for {away:.0f} s more"
+    if left > 0:
+        return left, f"{held.reason or 'the job failed a moment ago'}, {left:.0f} s more"
+    return None, "ok"
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """The obstacle before the pending jobs of a class, if there is one beside their turn."""
+
+    obstacle: str | None = None  # no known host can run them
+    waits_for: str | None = None  # who could is silent
+
+
+def _outlook(
+    needs: Needs, hosts: Mapping[Host, float | None], out: Mapping[str, Quarantine]
+) -> Outlook:
+    if not hosts:
+        return Outlook("no worker has asked for work yet; start one")
+    reasons, silent = [], []
+    for host, unheard_s in hosts.items():
+        misfit = rules.fits(needs, host)
+        if misfit is not None or host.name in out:
+            reasons.append(f"{host.name}: {misfit or out[host.name].sentence()}")
+        elif unheard_s is None:
+            return Outlook()
+        else:
+            silent.append((unheard_s, host.name))
+    if not silent:
+        return Outlook("; ".join(reasons))
+    named = [f"{name}, not heard for {duration(unheard_s)}" for unheard_s, name in sorted(silent)]
+    more = f" or {len(named) - 3} more" if len(named) > 3 else ""
+    return Outlook(waits_for=f"waits for {' or '.join(named[:3])}{more}")
+
+
+def _outdated(host: Host) -> str | None:
+    if not host.outdated:
+        return None
+    models = ", ".join(sorted(host.outdated))
+    return f"other trainer flags than the plan's for {models}; update the checkout on {host.name}"
+
+
+def _plain(declared: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    return None if declared is None else dict(declared)

@@ -1,1 +1,0 @@
-"""Files that must survive: the store's parts, its index, locks, and the file system as a seam."""

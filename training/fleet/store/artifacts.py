@@ -1,0 +1,303 @@
+"""The artifact store: bundles named by their content, and an index that can always be rebuilt.
+
+::
+
+    <root>/database.json                                  the id of the database that it belongs to
+    <root>/index.jsonl                                    one line an artifact, derived from the database
+    <root>/incoming/<claim>-<sha256>.part                 uploads on their way in
+    <root>/<model>_<mode>/<sha256>/bundle.tar.zst         an artifact; its id is the SHA-256 of these bytes
+    <root>/<model>_<mode>/<sha256>/provenance/<job>-<attempt>.json
+
+The order is what keeps the promise, and no step may move: write and hash the part → sync it → compare length and
+digest → rename → sync every folder on the way → (the caller commits) → append to the index. A crash between any two
+leaves at worst a part or a bundle that no row names, never a row that names nothing. Everything here is plain
+synchronous file work, safe to call from several threads, and belongs off the event loop.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import threading
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from training.crashpoint import crashpoint
+from training.files import Fs, LocalFs, file_sha256, replace_whole
+from training.fleet.store.errors import BadMark, BadName, Damaged, NotStored, disk_errors
+from training.fleet.store.incoming import PART_SUFFIX, Incoming, Part, check_sha256, part_name
+from training.fleet.store.index import Index
+from training.fleet.store.mark import MARK, read_mark, write_mark
+from training.fleet.store.provenance import BrokenSeal, sealed, unsealed
+from training.fleet.store.reserve import Room
+
+BUNDLE = "bundle.tar.zst"
+INDEX = "index.jsonl"
+INCOMING = "incoming"
+PROVENANCE = "provenance"
+RESERVE_BYTES = 256 * 1024**2  # below this much free space no job is granted and no upload begun
+_NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,63}")
+_JOB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+
+
+@dataclass(frozen=True, slots=True)
+class Artifact:
+    """A bundle in the store."""
+
+    artifact_id: str  # SHA-256 of its bytes, hexadecimal
+    model: str
+    mode: str
+    size: int  # bytes
+
+    @property
+    def path(self) -> str:
+        """Return its path relative to the store's root, with forward slashes."""
+        return f"{_kind(self.model, self.mode)}/{check_sha256(self.artifact_id)}/{BUNDLE}"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One bundle looked at by :meth:`ArtifactStore.verify_all`; ``problem`` is None when it is sound."""
+
+    path: str
+    problem: str | None
+
+
+class ArtifactStore:
+    """A folder of bundles. One process owns it at a time.
+
+    ``reserve_bytes`` is the watermark of free disk space below which the store takes no new upload, and no
+    further block of one.
+    """
+
+    def __init__(
+        self, root: Path, fs: Fs | None = None, *, reserve_bytes: int = RESERVE_BYTES
+    ) -> None:
+        self.root = root
+        self._fs: Fs = LocalFs() if fs is None else fs
+        self._room = Room(root, self._fs, reserve_bytes)
+        self._publishing = threading.Lock()
+        with disk_errors(f"preparing {root}"):
+            self._fs.mkdir(root / INCOMING)
+            self._fs.sync_folder(root)
+            self._fs.sync_folder(root.parent)
+        self._incoming = Incoming(root / INCOMING, self._fs, self._room)
+        self.index = Index(root / INDEX, root / INCOMING, self._fs)
+
+    # -- whose it is --------------------------------------------------------------------------------------------
+
+    def marked(self) -> str | None:
+        """The id of the database that this store belongs to, if one ever said so; raises BadMark."""
+        return read_mark(self._fs, self.root)
+
+    def mark(self, database_id: str) -> None:
+        """Have the store belong to this database from now on, durably."""
+        with contextlib.suppress(BadMark):
+            if self.marked() == database_id:
+                return
+        temporary = self.root / INCOMING / f"{MARK}{PART_SUFFIX}"
+        write_mark(self._fs, self.root, temporary, database_id)
+
+    # -- room ---------------------------------------------------------------------------------------------------
+
+    def uploading(self) -> set[str]:
+        """The claims of which a part of a bundle is here."""
+        return self._incoming.claims()
+
+    def unclaimed_uploads(self) -> set[str]:
+        """The claims of which a part is here that was begun before this process, and not taken over since."""
+        return self._incoming.unclaimed()
+
+    def learn_hosts(self, hosts: Mapping[str, str]) -> None:
+        """Take over which hosts these claims are of; their parts count as those hosts' unfinished uploads."""
+        self._incoming.learn(hosts)
+
+    def forget_uploads(self, claims: Collection[str]) -> int:
+        """Give back the room of what these claims began to upload; bytes. What is being written stays for now."""
+        return self._incoming.forget(claims)
+
+    def has_room(self, incoming_bytes: int = 0) -> bool:
+        """Return True when the reserve of free space holds after ``incoming_bytes`` more."""
+        return self._room.has(incoming_bytes)
+
+    # -- uploads ------------------------------------------------------------------------------------------------
+
+    def offset(self, claim_id: str, sha256: str | None) -> int:
+        """Bytes stored of a claim's upload: where the next writer may go on. 0 for an undeclared digest."""
+        return self._incoming.offset(part_name(claim_id, sha256)) if sha256 else 0
+
+    def open_part(
+        self,
+        claim_id: str,
+        sha256: str | None,
+        *,
+        offset: int = 0,
+        host: str | None = None,
+        coming: int = 0,
+    ) -> Part:
+        """Take an upload over at ``offset`` (0 begins anew), shutting out whoever wrote it before.
+
+        ``coming`` bytes are announced by ``host``, which keeps to its share of what is free. Re-hashes the stored
+        prefix. Raises OffsetMismatch, StoreFull, ShareFull, StoreUnavailable, BadName.
+        """
+        name = part_name(claim_id, sha256)
+        return self._incoming.open(name, offset, host=host, coming=coming)
+
+    def publish(self, part: Part, sha256: str, *, model: str, mode: str) -> Artifact:
+        """Make a sealed part (``sha256`` is what ``seal`` returned) the artifact of that name, durably.
+
+        An equal bundle that is there already is re-hashed and kept; one whose bytes have rotted is replaced.
+        When this returns, the bundle survives a power cut.
+        """
+        artifact = Artifact(sha256, model, mode, part.offset)
+        target = self.root / artifact.path
+        with self._publishing, disk_errors("publishing an artifact"):
+            self._fs.mkdir(target.parent)
+            there = self._fs.size(target) is not None
+            if there and file_sha256(self._fs, target) == sha256:
+                part.drop()
+                self._make_durable(target)
+            else:
+                part.move_to(target, replacing=there)
+                self._sync_way_to(target)
+        crashpoint("store.published")
+        return artifact
+
+    def confirm(self, artifact_id: str, *, model: str, mode: str) -> Artifact:
+        """Make sure of an artifact whose upload is announced again: re-hashed, and durable when this returns.
+
+        A crash may have cut its first publication short after the rename. Raises NotStored or Damaged.
+        """
+        artifact = self.verify(artifact_id, model=model, mode=mode)
+        with self._publishing, disk_errors("publishing an artifact"):
+            self._make_durable(self.root / artifact.path)
+        return artifact
+
+    def put_aside(self, artifact: Artifact) -> None:
+        """Take a damaged bundle's name away, so that it is uploaded again; its bytes stay beside for a look."""
+        target = self.root / artifact.path
+        with self._publishing, disk_errors("putting a damaged artifact aside"):
+            self._fs.replace(target, target.with_name(f"{BUNDLE}.damaged"))
+            self._sync_way_to(target)
+
+    def sweep(self, older_than: float) -> int:
+        """Remove the parts that nobody writes, last touched before ``older_than`` (epoch s); how many went."""
+        return self._incoming.sweep(older_than)
+
+    # -- artifacts ----------------------------------------------------------------------------------------------
+
+    def find(self, artifact_id: str, *, model: str, mode: str) -> Artifact | None:
+        """The artifact of that name, its bytes not looked at; None when there is none."""
+        with disk_errors("looking for an artifact"):
+            size = self._fs.size(self.root / Artifact(artifact_id, model, mode, 0).path)
+        return None if size is None else Artifact(artifact_id, model, mode, size)
+
+    def verify(self, artifact_id: str, *, model: str, mode: str) -> Artifact:
+        """Re-hash an artifact's bytes; raises NotStored, or Damaged when they are not what its name says."""
+        artifact = self.find(artifact_id, model=model, mode=mode)
+        if artifact is None:
+            raise NotStored(
+                f"no artifact {artifact_id} is stored for {model} {mode}; upload it first"
+            )
+        with disk_errors("reading an artifact"):
+            digest = file_sha256(self._fs, self.root / artifact.path)
+        if digest != artifact_id:
+            raise Damaged(f"{artifact.path} holds bytes with SHA-256 {digest}; upload it again")
+        return artifact
+
+    def open(self, artifact: Artifact) -> BinaryIO:
+        """The bundle's bytes, for reading."""
+        try:
+            return (self.root / artifact.path).open("rb")
+        except OSError as error:
+            raise NotStored(f"{artifact.path} cannot be read: {error.strerror}") from error
+
+    def artifacts(self) -> Iterator[Artifact]:
+        """Every bundle that lies in the store, whether or not a row names it.
+
+        The folder's name does not tell where the model ends and the mode begins: the part after the last
+        underscore is taken for the mode.
+        """
+        for kind in self._fs.names(self.root):
+            model, _, mode = kind.rpartition("_")
+            if not (_NAME.fullmatch(model) and _NAME.fullmatch(mode)):
+                continue
+            for sha256 in self._fs.names(self.root / kind):
+                try:
+                    artifact = self.find(sha256, model=model, mode=mode)
+                except BadName:
+                    continue
+                if artifact is not None:
+                    yield artifact
+
+    def verify_all(self) -> Iterator[Finding]:
+        """Re-hash every bundle, one finding each, so that the caller can show how far it is."""
+        for artifact in self.artifacts():
+            try:
+                self.verify(artifact.artifact_id, model=artifact.model, mode=artifact.mode)
+            except Damaged as damage:
+                yield Finding(artifact.path, str(damage))
+            else:
+                yield Finding(artifact.path, None)
+
+    # -- provenance ---------------------------------------------------------------------------------------------
+
+    def write_provenance(
+        self, artifact: Artifact, *, job_id: str, attempt: int, record: Mapping[str, Any]
+    ) -> Path:
+        """Lay down, durably, how an attempt came to this bundle. Belongs before the commit that accepts it.
+
+        Writing the same attempt again replaces its file, so a repeated request is harmless.
+        """
+        if not _JOB_ID.fullmatch(job_id) or attempt < 0:
+            raise BadName(f"{job_id[:80]!r} attempt {attempt} cannot name a provenance file")
+        body = {
+            "artifact_id": artifact.artifact_id,
+            "model": artifact.model,
+            "mode": artifact.mode,
+            "size": artifact.size,
+            "job_id": job_id,
+            "attempt": attempt,
+            **record,
+        }
+        name = f"{job_id}-{attempt}.json"
+        target = (self.root / artifact.path).parent / PROVENANCE / name
+        with self._publishing, disk_errors("writing a provenance file"):
+            self._fs.mkdir(target.parent)
+            temporary = self.root / INCOMING / f"{name}{PART_SUFFIX}"
+            replace_whole(self._fs, temporary, target, [sealed(body)])
+            self._sync_way_to(target)
+        return target
+
+    def provenance(self, artifact: Artifact) -> Iterator[dict[str, Any]]:
+        """The records of every attempt that delivered this bundle; what cannot be read is left out."""
+        folder = (self.root / artifact.path).parent / PROVENANCE
+        for name in self._fs.names(folder):
+            try:
+                yield unsealed(b"".join(self._fs.read(folder / name)))
+            except (OSError, BrokenSeal):
+                continue
+
+    # -- files --------------------------------------------------------------------------------------------------
+
+    def _make_durable(self, target: Path) -> None:
+        self._fs.sync_file(target)
+        self._sync_way_to(target)
+
+    def _sync_way_to(self, target: Path) -> None:
+        """Sync every folder between the root and ``target``: a name is durable only when its folder is."""
+        folder = target.parent
+        while True:
+            self._fs.sync_folder(folder)
+            if folder == self.root:
+                return
+            folder = folder.parent
+
+
+def _kind(model: str, mode: str) -> str:
+    for name in (model, mode):
+        if not _NAME.fullmatch(name):
+            raise BadName(f"{name[:80]!r} cannot name a folder of the store")
+    return f"{model}_{mode}"

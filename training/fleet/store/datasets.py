@@ -1,0 +1,427 @@
+"""The receiver's store of data sets: chunks named by their content, shared between data sets, never looked into.
+
+::
+
+    <root>/pieces/ab/<sha256>     at most 1 MiB each
+    <root>/sets/<id>.json         a listing whose pieces are all there; its SHA-256 is the id
+    <root>/about/<id>.json        when it was published, and figures that spare reading the listing
+    <root>/names/<name>           a name that stands for an id; publishing moves it
+    <root>/drafts/<id>.json       a listing whose pieces are still arriving
+    <root>/incoming/*.part        files on their way to their names
+
+Everything gets its name only when it is whole and synced, so a crash between any two steps leaves at worst a draft, a
+piece or a listing that nobody names; :meth:`DatasetShelf.sweep` removes those. Plain synchronous file work, safe to
+call from several threads; it belongs off the event loop. Nothing is written before the first data set comes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from training.files import Fs, LocalFs, replace_all
+from training.fleet.store.artifacts import RESERVE_BYTES
+from training.fleet.store.errors import (
+    BadName,
+    NoDataset,
+    OnlyName,
+    PiecesMissing,
+    StoreFull,
+    WrongDigest,
+    disk_errors,
+)
+from training.fleet.wire.dataset_listing import (
+    ID,
+    NAME,
+    PREFIX,
+    BadListing,
+    Catalogue,
+    Listing,
+    parse,
+)
+from training.fleet.wire.patches import FILE_BYTES_MAX, Patch, digests
+
+_SUFFIX = ".json"
+_DAMAGED = ".damaged"
+_KEPT_LISTINGS = 4  # parsed ones, for the pushes and fetches under way
+
+
+class About(msgspec.Struct, frozen=True):
+    """The facts of a data set that are known without reading its listing."""
+
+    size: int
+    files: int
+    pieces: int
+    pushed_at: float  # epoch seconds: when it was published first
+    hosts: tuple[str, ...] = ()  # that it was recorded on, as who pushed it said; none: not known
+
+
+@dataclass(frozen=True, slots=True)
+class Shelved:
+    """A data set that can be fetched."""
+
+    dataset_id: str
+    names: tuple[str, ...]
+    about: About
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """The result of announcing a data set: the chunks still to be sent, each named once."""
+
+    dataset_id: str
+    size: int
+    missing: tuple[str, ...]
+    published: bool
+
+
+class DatasetShelf:
+    """A folder of data sets. One process owns it at a time; ``reserve_bytes`` of disk stay free."""
+
+    def __init__(
+        self, root: Path, fs: Fs | None = None, *, reserve_bytes: int = RESERVE_BYTES
+    ) -> None:
+        self.root = root
+        self._fs: Fs = LocalFs() if fs is None else fs
+        self._reserve_bytes = reserve_bytes
+        self._lock = threading.RLock()
+        self._parsed: dict[str, Listing] = {}
+
+    # -- looking ------------------------------------------------------------------------------------------------
+
+    def catalogue(self) -> Catalogue:
+        """Ids and names; a name whose data set is gone is none."""
+        with self._lock, disk_errors("looking for data sets"):
+            ids = frozenset(self._ids("sets"))
+            names = {name: self._named(name) for name in self._fs.names(self.root / "names")}
+        return Catalogue(ids, {name: each for name, each in names.items() if each in ids})
+
+    def sets(self) -> list[Shelved]:
+        """Every data set, the newest first."""
+        with self._lock:
+            known = self.catalogue()
+            found = [self._shelved(each, known) for each in known.ids]
+        return sorted(found, key=lambda each: (-each.about.pushed_at, each.dataset_id))
+
+    def listing(self, dataset_id: str) -> bytes:
+        """The listing's bytes; raises NoDataset."""
+        return self._listing("sets", dataset_id).document
+
+    def piece(self, dataset_id: str, sha256: str) -> bytes:
+        """A piece of a data set, hashed; a rotten one is put aside. Raises NoDataset, PiecesMissing."""
+        if sha256 not in self._listing("sets", dataset_id).lengths:
+            raise NoDataset(f"data set {dataset_id[:12]} has no piece {sha256[:12]}")
+        path = self._piece(sha256)
+        again = "push the data set again: only what is missing travels"
+        with disk_errors("reading a piece"):
+            if self._fs.size(path) is None:
+                raise PiecesMissing(f"piece {sha256[:12]} is missing from the disk; {again}")
+            data = b"".join(self._fs.read(path))
+        if hashlib.sha256(data).hexdigest() != sha256:
+            with self._lock, disk_errors("putting a damaged piece aside"):
+                self._fs.replace(path, path.with_name(sha256 + _DAMAGED))
+            raise PiecesMissing(f"piece {sha256[:12]} was damaged on the disk; {again}")
+        return data
+
+    def chunks(self, dataset_id: str, path: str) -> list[tuple[str, int]]:
+        """SHA-256 and length of a file's chunks; none when it is not there, or too large to look through."""
+        size = self._listing("sets", dataset_id).size_of(path)
+        if size is None or size > FILE_BYTES_MAX:
+            return []
+        return digests(self.read(dataset_id, path, 0, size))
+
+    def read(self, dataset_id: str, path: str, first: int, length: int) -> Iterator[bytes]:
+        """Bytes of a file from its pieces, each verified. Raises NoDataset, PiecesMissing."""
+        last = first + length
+        for place in self._listing("sets", dataset_id).places_within(path, first, last):
+            data = self.piece(dataset_id, place.sha256)
+            yield data[max(0, first - place.offset) : last - place.offset]
+
+    # -- pushing ------------------------------------------------------------------------------------------------
+
+    def begin(self, dataset_id: str, document: bytes) -> Draft:
+        """Take a listing, and say which of its pieces have to come. Raises WrongDigest, BadName, StoreFull."""
+        if hashlib.sha256(document).hexdigest() != dataset_id:
+            raise WrongDigest(f"the listing that arrived is not that of {dataset_id[:12]}")
+        try:
+            listing = parse(document)
+        except BadListing as error:
+            raise BadName(str(error)) from None
+        with self._lock, disk_errors("taking a listing"):
+            published = self._is_published(dataset_id, document)
+            if not published:  # first of all: from here on the sweep leaves its pieces alone
+                self._write(self._path("drafts", dataset_id), document)
+            missing = self._missing(listing)
+            self._check_room(sum(listing.lengths[each] for each in missing))
+            self._remember(dataset_id, listing)
+        return Draft(dataset_id, listing.size, missing, published)
+
+    def put(self, dataset_id: str, pieces: Sequence[tuple[str, bytes]]) -> None:
+        """Take pieces (SHA-256, bytes) of an announced data set, durably; all of them or, when one is wrong, none.
+
+        Raises NoDataset, WrongDigest, StoreFull.
+        """
+        lengths = self._announced(dataset_id).lengths
+        for sha256, data in pieces:
+            wanted = lengths.get(sha256)
+            if wanted is None:
+                raise NoDataset(f"data set {dataset_id[:12]} has no piece {sha256[:80]}")
+            if len(data) != wanted or hashlib.sha256(data).hexdigest() != sha256:
+                raise WrongDigest(f"{len(data)} bytes that are not piece {sha256[:12]} arrived")
+        with self._lock, disk_errors("writing a piece"):
+            self._check_room(sum(len(data) for _, data in pieces))
+            self._write_all(
+                {
+                    self._piece(sha256): data
+                    for sha256, data in pieces
+                    if self._fs.size(self._piece(sha256)) != len(data)
+                }
+            )
+            # Also of what was there: a crash may have cut its first writing short.
+            self._sync_ways_to([self._piece(sha256) for sha256, _ in pieces])
+
+    def put_patched(self, dataset_id: str, sha256: str, patch: Patch) -> None:
+        """Take a piece that is made from a file of another data set. Raises as ``put``, and as ``read``."""
+        made, sent = list[bytes](), memoryview(patch.data)
+        for part in patch.parts:
+            if part.offset is None:
+                made.append(bytes(sent[: part.length]))
+                sent = sent[part.length :]
+            else:
+                made += self.read(patch.like, patch.path, part.offset, part.length)
+        self.put(dataset_id, [(sha256, b"".join(made))])
+
+    def publish(
+        self, dataset_id: str, name: str | None, now: float, hosts: Sequence[str] = ()
+    ) -> Shelved:
+        """Make an announced data set one that can be fetched, and let ``name`` stand for it. May be repeated.
+
+        Raises NoDataset, PiecesMissing, BadName.
+        """
+        if name is not None and not NAME.fullmatch(name):
+            raise BadName(
+                f"{name[:80]!r} cannot name a data set: use up to 64 small letters, digits, dots, dashes, underscores"
+            )
+        with self._lock, disk_errors("publishing a data set"):
+            if name is not None:
+                self._check_name(name, dataset_id)
+            listing = self._announced(dataset_id)
+            if missing := self._missing(listing):
+                raise PiecesMissing(
+                    f"{len(missing)} of {len(listing.lengths)} pieces have not arrived; push again"
+                )
+            self._make_durable(listing)
+            if self._fs.size(self._path("sets", dataset_id)) is None:
+                sizes = listing.size, len(listing.files), len(listing.lengths)
+                about = About(*sizes, now, tuple(hosts))
+                self._write(self._path("about", dataset_id), msgspec.json.encode(about))
+                self._write(self._path("sets", dataset_id), listing.document)
+            elif hosts:  # whoever pushed it before may not have known them
+                known = self._shelved(dataset_id, self.catalogue()).about
+                about = msgspec.structs.replace(known, hosts=tuple(hosts))
+                self._write(self._path("about", dataset_id), msgspec.json.encode(about))
+            self._fs.unlink(self._path("drafts", dataset_id))
+            if name is not None:
+                self._write(self.root / "names" / name, dataset_id.encode())
+            return self._shelved(dataset_id, self.catalogue())
+
+    def _check_name(self, name: str, dataset_id: str) -> None:
+        """Refuse what a plan could not tell from the id of another data set."""
+        known = {*self._ids("sets"), dataset_id}
+        meant = [each for each in known if each.startswith(name)]
+        if ID.fullmatch(name) or (PREFIX.fullmatch(name) and meant):
+            whose = f"data set {meant[0][:12]}" if meant else "some data set"
+            raise BadName(
+                f"{name!r} cannot name a data set: it is the id of {whose}, or how it begins; "
+                "choose another name with --name"
+            )
+
+    # -- removing -----------------------------------------------------------------------------------------------
+
+    def remove(self, dataset_id: str) -> int:
+        """Forget a data set, its names and the pieces that no other has; the bytes that became free."""
+        with self._lock, disk_errors("removing a data set"):
+            listing = self._listing("sets", dataset_id)
+            for name, named in self.catalogue().names.items():
+                if named == dataset_id:
+                    self._fs.unlink(self.root / "names" / name)
+            self._fs.unlink(self._path("sets", dataset_id))
+            self._fs.unlink(self._path("about", dataset_id))
+            self._fs.sync_folder(self.root / "sets")
+            self._parsed.pop(dataset_id, None)
+            kept = self._referenced()
+            freed = 0
+            for sha256, length in listing.lengths.items():
+                if sha256 not in kept:
+                    self._fs.unlink(self._piece(sha256))
+                    freed += length
+            return freed
+
+    def unname(self, dataset_id: str, name: str) -> Shelved:
+        """Free one of several names. Raises NoDataset when it is not one of them, OnlyName when it is the last."""
+        with self._lock, disk_errors("freeing a name"):
+            known = self.catalogue()
+            if known.names.get(name) != dataset_id:
+                raise NoDataset(f"data set {dataset_id[:12]} is not called {name[:80]!r}")
+            if list(known.names.values()).count(dataset_id) == 1:
+                raise OnlyName(
+                    f"{name} is the only name of data set {dataset_id[:12]}: remove that"
+                )
+            self._fs.unlink(self.root / "names" / name)
+            self._fs.sync_folder(self.root / "names")
+            return self._shelved(dataset_id, self.catalogue())
+
+    def sweep(self, older_than: float) -> int:
+        """Remove drafts last touched before ``older_than`` (epoch s) and pieces that nobody lists; how many files."""
+        with self._lock, disk_errors("sweeping the data sets"):
+            gone = [
+                path
+                for folder in ("drafts", "incoming")
+                for path in self._files(folder)
+                if self._fs.modified_at(path) < older_than
+            ]
+            for path in gone:
+                self._fs.unlink(path)
+            kept = self._referenced()
+            loose = [
+                path
+                for folder in self._files("pieces")
+                for path in map(folder.__truediv__, self._fs.names(folder))
+                if path.name not in kept
+            ]
+            for path in loose:
+                self._fs.unlink(path)
+        return len(gone) + len(loose)
+
+    # -- inside -------------------------------------------------------------------------------------------------
+
+    def _is_published(self, dataset_id: str, document: bytes) -> bool:
+        """Return True when it is published; a damaged listing is mended on the way."""
+        try:
+            self._listing("sets", dataset_id)
+        except NoDataset:
+            return False
+        except PiecesMissing:
+            self._write(self._path("sets", dataset_id), document)
+        return True
+
+    def _announced(self, dataset_id: str) -> Listing:
+        """The listing of a draft, or of what is published already and is being mended."""
+        try:
+            return self._listing("drafts", dataset_id)
+        except NoDataset:
+            return self._listing("sets", dataset_id)
+
+    def _listing(self, folder: str, dataset_id: str) -> Listing:
+        path = self._path(folder, dataset_id)
+        with self._lock, disk_errors("reading a listing"):
+            if self._fs.size(path) is None:
+                raise NoDataset(
+                    f"there is no data set {dataset_id[:12]}; `cis490-jobs dataset list` shows all"
+                )
+            if dataset_id not in self._parsed:
+                document = b"".join(self._fs.read(path))
+                if hashlib.sha256(document).hexdigest() != dataset_id:
+                    raise PiecesMissing(f"the listing of {dataset_id[:12]} is damaged; push again")
+                self._remember(dataset_id, parse(document))
+            return self._parsed[dataset_id]
+
+    def _remember(self, dataset_id: str, listing: Listing) -> None:
+        self._parsed[dataset_id] = listing
+        while len(self._parsed) > _KEPT_LISTINGS:
+            del self._parsed[next(iter(self._parsed))]
+
+    def _missing(self, listing: Listing) -> tuple[str, ...]:
+        return tuple(
+            sha256
+            for sha256, length in listing.lengths.items()
+            if self._fs.size(self._piece(sha256)) != length
+        )
+
+    def _referenced(self) -> Counter[str]:
+        """The pieces of every listing there is."""
+        kept: Counter[str] = Counter()
+        for folder in ("sets", "drafts"):
+            for dataset_id in self._ids(folder):
+                kept.update(self._listing(folder, dataset_id).lengths.keys())
+        return kept
+
+    def _shelved(self, dataset_id: str, known: Catalogue) -> Shelved:
+        names = tuple(sorted(name for name, each in known.names.items() if each == dataset_id))
+        path = self._path("about", dataset_id)
+        try:
+            about = msgspec.json.decode(b"".join(self._fs.read(path)), type=About)
+        except (OSError, msgspec.DecodeError, UnicodeDecodeError):
+            listing = self._listing("sets", dataset_id)
+            at = self._fs.modified_at(self._path("sets", dataset_id))
+            about = About(listing.size, len(listing.files), len(listing.lengths), at)
+        return Shelved(dataset_id, names, about)
+
+    def _named(self, name: str) -> str:
+        return b"".join(self._fs.read(self.root / "names" / name)).decode("ascii", "replace")
+
+    def _ids(self, folder: str) -> Iterator[str]:
+        for path in self._files(folder):
+            if path.name.endswith(_SUFFIX) and ID.fullmatch(path.name.removesuffix(_SUFFIX)):
+                yield path.name.removesuffix(_SUFFIX)
+
+    def _files(self, folder: str) -> list[Path]:
+        return [self.root / folder / name for name in self._fs.names(self.root / folder)]
+
+    def _path(self, folder: str, dataset_id: str) -> Path:
+        if not ID.fullmatch(dataset_id):
+            raise BadName(f"{dataset_id[:80]!r} is not the id of a data set")
+        return self.root / folder / f"{dataset_id}{_SUFFIX}"
+
+    def _piece(self, sha256: str) -> Path:
+        return self.root / "pieces" / sha256[:2] / sha256
+
+    def _check_room(self, incoming_bytes: int) -> None:
+        place = self.root
+        while self._fs.size(place) is None and place != place.parent:
+            place = place.parent
+        if self._fs.free_bytes(place) - incoming_bytes < self._reserve_bytes:
+            raise StoreFull(
+                f"no room for {incoming_bytes} bytes more of data sets: {self._reserve_bytes} bytes are kept free; "
+                f"free some space under {self.root} and push again"
+            )
+
+    def _make_durable(self, listing: Listing) -> None:
+        """Sync the names of all there is of a data set: a process that was killed may have left that undone."""
+        for folder in sorted({self._piece(sha256).parent for sha256 in listing.lengths}):
+            self._fs.sync_folder(folder)
+        for kind in ("pieces", "about", "sets"):
+            if self._fs.names(self.root / kind):
+                self._fs.sync_folder(self.root / kind)
+        self._sync_ways_to([self.root / "sets"])
+
+    def _write(self, target: Path, data: bytes) -> None:
+        """Give ``data`` its name durably: written aside, synced, renamed, every folder on the way synced."""
+        self._write_all({target: data})
+        self._sync_ways_to([target])
+
+    def _write_all(self, wanted: Mapping[Path, bytes]) -> None:
+        incoming = self.root / "incoming"
+        for folder in sorted({incoming, *(target.parent for target in wanted)}):
+            self._fs.mkdir(folder)
+        replace_all(
+            self._fs,
+            [(incoming / f"{target.name}.part", target, data) for target, data in wanted.items()],
+        )
+
+    def _sync_ways_to(self, targets: Iterable[Path]) -> None:
+        """Sync every folder from these files up to the one that holds the root, each once, the deepest first."""
+        above = {self.root.parent, self.root}
+        for target in targets:
+            folder = target.parent
+            while folder not in above:
+                above.add(folder)
+                folder = folder.parent
+        for folder in sorted(above, key=lambda each: -len(each.parts)):
+            self._fs.sync_folder(folder)

@@ -1,0 +1,327 @@
+"""Uploads on their way in: part files that are hashed while they are written, resumed, and fenced.
+
+A part is named by the claim and the digest it was announced with, so a repeated upload finds what its predecessor
+left. At most one writer owns a part: whoever opens it first shuts its predecessor out, under that writer's lock, so
+a connection that stalls and wakes up after its successor can write nothing. Plain synchronous code that reads and
+writes files: call it off the event loop. Safe to call from several threads.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import re
+import threading
+from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path
+
+from training.crashpoint import crashpoint
+from training.files import Fs
+from training.fleet.store.errors import (
+    BadName,
+    Fenced,
+    Incomplete,
+    OffsetMismatch,
+    ShareFull,
+    StoreError,
+    TooManyParts,
+    WrongDigest,
+    disk_errors,
+)
+from training.fleet.store.reserve import Room
+
+_CLAIM = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+PART_SUFFIX = ".part"
+_UPLOAD = re.compile(
+    r".+-(?:[0-9a-f]{64}|undeclared)\.part"
+)  # other files pass through the folder, too
+SHARE = 4  # a host's unfinished uploads together take one part in so many of what is free at most
+PARTS_MAX = 3  # of one claim: a bundle that was made anew may have other bytes than the one before
+
+
+def check_sha256(text: str) -> str:
+    """The digest itself, or BadName when it is not 64 lower-case hexadecimal digits."""
+    if not _SHA256.fullmatch(text):
+        raise BadName(f"{text[:80]!r} is not a SHA-256 in lower-case hexadecimal")
+    return text
+
+
+def part_name(claim_id: str, sha256: str | None) -> str:
+    """The file name of an upload: one per claim and announced digest."""
+    if not _CLAIM.fullmatch(claim_id):
+        raise BadName(f"{claim_id[:80]!r} is not a claim id")
+    return f"{claim_id}-{check_sha256(sha256) if sha256 else 'undeclared'}{PART_SUFFIX}"
+
+
+def within_share(own_bytes: int, more_bytes: int, free_bytes: int) -> bool:
+    """PURE: whether a host whose unfinished uploads have ``own_bytes`` may add so many; ``free_bytes`` are left now."""
+    return (own_bytes + more_bytes) * SHARE <= free_bytes + own_bytes
+
+
+class Part:
+    """One writer's hold on one part file. Made by :meth:`Incoming.open`; close it in any case."""
+
+    def __init__(self, incoming: Incoming, name: str, handle: int, offset: int) -> None:
+        self._incoming = incoming
+        self._fs = incoming.fs
+        self._room = incoming.room
+        self._name = name
+        self._path = incoming.folder / name
+        self._handle: int | None = handle
+        self._lock = threading.Lock()
+        self._hash = hashlib.sha256()
+        self._sealed = False
+        self.offset = offset  # bytes stored and hashed
+        self.size = offset  # with those that are being written
+
+    def rehash_prefix(self) -> None:
+        """Hash what a predecessor left. Nobody else can write it any more."""
+        if self.offset:
+            with disk_errors("reading a stored prefix"):
+                for chunk in self._fs.read(self._path):
+                    self._hash.update(chunk)
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        """Append; Fenced when another writer owns the part, StoreFull when the reserve or a share would not hold."""
+        with self._lock:
+            handle = self._own()
+            self._incoming.grow(self._name, self, len(data))
+            with self._room.writing(len(data)), disk_errors("writing an upload"):
+                self._fs.write(handle, memoryview(data))
+            self._hash.update(data)
+            self.offset += len(data)
+        crashpoint("store.part.written")
+
+    def seal(self, *, sha256: str | None, size: int | None) -> str:
+        """Sync the file and hold it against what was announced; returns its SHA-256.
+
+        Incomplete keeps the part for the next try; WrongDigest, and a sync that fails, throw it away: pages that
+        failed to reach the disk may look written ever after.
+        """
+        with self._lock:
+            handle = self._own()
+            try:
+                with disk_errors("syncing an upload"):
+                    self._fs.fsync(handle)
+            except StoreError:
+                self._throw_away()
+                raise
+            crashpoint("store.part.synced")
+            if size is not None and self.offset < size:
+                raise Incomplete(self.offset, size)
+            digest = self._hash.hexdigest()
+            if (sha256 is not None and digest != sha256) or (
+                size is not None and self.offset > size
+            ):
+                self._throw_away()
+                raise WrongDigest(
+                    f"{self.offset} bytes with SHA-256 {digest} arrived, announced was {sha256}"
+                )
+            self._sealed = True
+            return digest
+
+    def move_to(self, target: Path, *, replacing: bool) -> None:
+        """Give a sealed part its final name. The caller lets no two parts race for one name."""
+        with self._lock:
+            handle = self._own()
+            assert self._sealed, "only a sealed part may be published"
+            with self._incoming.giving_up(self._name, self):
+                self._handle = None
+                self._fs.close(handle)  # Windows renames only what is closed
+                rename = self._fs.replace if replacing else self._fs.rename_new
+                rename(self._path, target)
+                crashpoint("store.renamed")
+
+    def drop(self) -> None:
+        """Remove the part, unless another writer owns it by now."""
+        with self._lock:
+            if self._handle is not None:
+                self._throw_away()
+
+    def close(self) -> None:
+        """Let go. What is stored stays for the next writer. Harmless when closed already."""
+        with self._lock:
+            handle, self._handle = self._handle, None
+            if handle is not None:
+                with self._incoming.giving_up(self._name, self), contextlib.suppress(OSError):
+                    self._fs.close(handle)
+
+    def fence(self) -> None:
+        """Shut this writer out, for a successor: after this call it writes nothing more."""
+        with self._lock:
+            handle, self._handle = self._handle, None
+            if handle is not None:
+                with contextlib.suppress(OSError):
+                    self._fs.close(handle)
+
+    def _own(self) -> int:
+        if self._handle is None:
+            raise Fenced("another connection has taken this upload over")
+        return self._handle
+
+    def _throw_away(self) -> None:
+        handle, self._handle = self._own(), None
+        with self._incoming.giving_up(self._name, self), contextlib.suppress(OSError):
+            self._fs.close(handle)
+            self._fs.unlink(self._path)  # the sweep gets what cannot be removed now
+
+
+class Incoming:
+    """The folder of part files."""
+
+    def __init__(self, folder: Path, fs: Fs, room: Room) -> None:
+        self.folder = folder
+        self.fs = fs
+        self.room = room
+        self._owners: dict[str, Part] = {}
+        self._hosts: dict[str, str] = {}  # claim → its host, of parts that are here
+        self._beyond: str | None = None  # the part that was let beyond its host's share last
+        self._lock = threading.Lock()
+
+    def offset(self, name: str) -> int:
+        """Bytes stored of an upload; 0 when nothing is."""
+        with disk_errors("looking at an upload"):
+            return self.fs.size(self.folder / name) or 0
+
+    def open(self, name: str, offset: int, *, host: str | None = None, coming: int = 0) -> Part:
+        """Take an upload over from byte ``offset`` on; what is stored beyond is cut off, 0 starts anew.
+
+        ``coming`` is how many bytes its writer announces; ``host`` is who sends them, and None has no share to keep.
+        Raises OffsetMismatch when fewer bytes are stored, TooManyParts, ShareFull, StoreFull. Reads the stored prefix
+        once.
+        """
+        path = self.folder / name
+        while True:
+            predecessor = self._owners.get(name)
+            if predecessor is not None:
+                predecessor.fence()  # outside our lock: it may be in the middle of a write
+            with self._lock, disk_errors("opening an upload"):
+                if self._owners.get(name) is not predecessor:
+                    continue  # another successor was quicker; shut that one out
+                self._owners.pop(name, None)  # also when this one is refused, nobody writes it now
+                stored = self.fs.size(path)
+                if offset > (stored or 0):
+                    raise OffsetMismatch(offset, stored or 0)
+                if host is not None:
+                    self._hosts[_claim_of(name)] = host
+                self._make_room(name, coming)
+                fresh = stored is None
+                if fresh:
+                    self._make_way(name)
+                handle = self.fs.create(path) if fresh else self.fs.reopen(path, offset)
+                part = self._owners[name] = Part(self, name, handle, offset)
+                break
+        try:
+            part.rehash_prefix()
+        except StoreError:
+            part.close()
+            raise
+        return part
+
+    def grow(self, name: str, part: Part, more: int) -> None:
+        """Count bytes that are about to be written as the part's; ShareFull or StoreFull when there is no room."""
+        with self._lock:
+            self._make_room(name, more)
+            part.size = part.offset + more
+
+    def _make_room(self, name: str, more: int) -> None:
+        """Let a part grow by ``more`` bytes, or raise ShareFull or StoreFull.
+
+        Beyond its host's share goes one part at a time of all, as long as somebody writes it: what is larger than a
+        share would never arrive otherwise. It may also have the room of parts that nobody writes, if that is enough:
+        their senders bring them anew, and otherwise halves of many uploads could keep each other out for ever.
+        """
+        host, free = self._hosts.get(_claim_of(name)), self.room.free()
+        if host is not None and not within_share(self._unfinished(host), more, free):
+            if self._beyond != name and self._beyond in self._owners:
+                raise ShareFull(
+                    f"the unfinished uploads of host {host} may take a quarter of what is free here, and another large "
+                    "upload goes beyond that now; this one goes on after it"
+                )
+            self._beyond = name
+            idle = self._idle(name) if more > free else []
+            if sum(size for _, size in idle) >= more - free:
+                while idle and more > self.room.free():
+                    self.fs.unlink(idle.pop(0)[0])
+        self.room.check(more)
+
+    def _unfinished(self, host: str) -> int:
+        """The bytes of a host's parts."""
+        found = 0
+        for name in self.fs.names(self.folder):
+            if self._hosts.get(_claim_of(name)) == host:
+                part = self._owners.get(name)
+                found += (self.fs.size(self.folder / name) or 0) if part is None else part.size
+        return found
+
+    def _idle(self, name: str) -> list[tuple[Path, int]]:
+        """The parts that nobody writes, but this one, with their sizes; what was written longest ago comes first."""
+        names = [each for each in self.fs.names(self.folder) if _UPLOAD.fullmatch(each)]
+        paths = [self.folder / each for each in names if each not in self._owners and each != name]
+        return [(each, self.fs.size(each) or 0) for each in sorted(paths, key=self.fs.modified_at)]
+
+    def _make_way(self, name: str) -> None:
+        """Remove what a claim began longest ago and nobody writes, so that it never has more than PARTS_MAX parts."""
+        claim = _claim_of(name)
+        parts = [each for each in self.fs.names(self.folder) if _claim_of(each) == claim]
+        if len(parts) < PARTS_MAX:
+            return
+        idle = [self.folder / each for each in parts if each not in self._owners]
+        if not idle:
+            raise TooManyParts(f"{len(parts)} uploads of this claim are under way; end one first")
+        self.fs.unlink(min(idle, key=self.fs.modified_at))
+
+    @contextlib.contextmanager
+    def giving_up(self, name: str, part: Part) -> Iterator[None]:
+        """Do something to a part's file and end the ownership with it, as one step."""
+        with self._lock:
+            try:
+                yield
+            finally:
+                if self._owners.get(name) is part:
+                    del self._owners[name]
+
+    def claims(self) -> set[str]:
+        """The claims that have a part here."""
+        with disk_errors("looking at the uploads"):
+            return {_claim_of(name) for name in self.fs.names(self.folder)}
+
+    def unclaimed(self) -> set[str]:
+        """The claims with a part here of which nobody said whose they are; those that are gone are forgotten."""
+        there = self.claims()
+        with self._lock:
+            self._hosts = {claim: host for claim, host in self._hosts.items() if claim in there}
+            return there - self._hosts.keys()
+
+    def learn(self, hosts: Mapping[str, str]) -> None:
+        """Take over whose claims these are, of which a predecessor of this process began the uploads."""
+        with self._lock:
+            self._hosts = {**hosts, **self._hosts}
+
+    def forget(self, claims: Collection[str]) -> int:
+        """Remove the parts of these claims that nobody writes; the bytes that became free."""
+        freed = 0
+        for name in self.fs.names(self.folder):
+            path = self.folder / name
+            with self._lock, contextlib.suppress(OSError):
+                if name not in self._owners and _claim_of(name) in claims:
+                    size = self.fs.size(path) or 0
+                    self.fs.unlink(path)
+                    freed += size
+        return freed
+
+    def sweep(self, older_than: float) -> int:
+        """Remove the files that nobody writes and that were last written before ``older_than``; returns how many."""
+        removed = 0
+        for name in self.fs.names(self.folder):
+            path = self.folder / name
+            with self._lock, contextlib.suppress(OSError):
+                if name not in self._owners and self.fs.modified_at(path) < older_than:
+                    self.fs.unlink(path)
+                    removed += 1
+        return removed
+
+
+def _claim_of(name: str) -> str:
+    return name.rpartition("-")[0]

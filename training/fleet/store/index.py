@@ -1,0 +1,111 @@
+"""``index.jsonl``: one line an artifact, appended after each commit and rebuilt from the database when they differ.
+
+The index is derived, never the truth: it lets people and scripts read what the store holds without the database.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from training.files import Fs, file_sha256, replace_whole
+from training.fleet.store.errors import disk_errors
+from training.fleet.store.incoming import PART_SUFFIX
+
+
+class IndexRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One line: the artifact, and the attempt that delivered it first."""
+
+    artifact_id: str
+    model: str
+    mode: str
+    job_id: str
+    attempt: int
+    size: int  # bytes
+    stored_at: float  # epoch seconds
+    path: str  # relative to the store's root
+
+    def line(self) -> bytes:
+        """The row as it stands in the file, newline included."""
+        return msgspec.json.encode(self) + b"\n"
+
+
+@dataclass(frozen=True, slots=True)
+class IndexRepair:
+    """The changes that brought the index in line with the database."""
+
+    cut_bytes: int  # of a last line that a crash had torn
+    rebuilt: bool
+    rows: int
+
+
+class Index:
+    """The file, with one writer at a time."""
+
+    def __init__(self, path: Path, temporary_folder: Path, fs: Fs) -> None:
+        self._path = path
+        self._temporary = temporary_folder / f"index{PART_SUFFIX}"
+        self._fs = fs
+        self._lock = threading.Lock()
+        self._torn = False  # a failed append may have left half a line
+
+    def append(self, row: IndexRow) -> None:
+        """Add a committed artifact's line by one synced write. Half a line left by a failure is cut first."""
+        with self._lock, disk_errors("appending to the index"):
+            if self._torn:
+                self._cut_torn_line()
+            self._torn = True
+            self._fs.append(self._path, row.line())
+            self._torn = False
+
+    def repair(self, rows: Iterable[IndexRow]) -> IndexRepair:
+        """Make the file say what the database says (``rows``, in the order of their commits).
+
+        A torn last line is cut; a file that differs in anything else is written anew beside and renamed.
+        """
+        with self._lock, disk_errors("repairing the index"):
+            cut = self._cut_torn_line()
+            count, digest = 0, hashlib.sha256()
+
+            def lines() -> Iterator[bytes]:
+                nonlocal count
+                for row in rows:
+                    line = row.line()
+                    digest.update(line)
+                    count += 1
+                    yield line
+
+            def differs() -> bool:
+                if self._fs.size(self._path) is None:
+                    return count > 0
+                return file_sha256(self._fs, self._path) != digest.hexdigest()
+
+            rebuilt = replace_whole(self._fs, self._temporary, self._path, lines(), differs)
+            if rebuilt:
+                self._fs.sync_folder(self._path.parent)
+            self._torn = False
+        return IndexRepair(cut, rebuilt, count)
+
+    def _cut_torn_line(self) -> int:
+        """Cut what follows the last newline; returns how many bytes went."""
+        size = self._fs.size(self._path)
+        if not size:
+            return 0
+        whole = position = 0
+        for chunk in self._fs.read(self._path):
+            newline = chunk.rfind(b"\n")
+            if newline >= 0:
+                whole = position + newline + 1
+            position += len(chunk)
+        if whole != size:
+            handle = self._fs.reopen(self._path, whole)
+            try:
+                self._fs.fsync(handle)
+            finally:
+                self._fs.close(handle)
+        return size - whole

@@ -1,0 +1,49 @@
+"""A store's mark: the id of the database whose bundles it holds, so that no other one makes itself at home there."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+from training.files import Fs, replace_whole
+from training.fleet.store.errors import BadMark, disk_errors
+from training.fleet.wire.constants import DATABASE_ID_PATTERN
+
+MARK = "database.json"
+
+
+def read_mark(fs: Fs, root: Path) -> str | None:
+    """The database's id; None for a store that no database has opened since there are ids.
+
+    Raises BadMark, and StoreError when it cannot be read.
+    """
+    path = root / MARK
+    with disk_errors(f"reading {path}"):
+        if fs.size(path) is None:
+            return None
+        text = b"".join(fs.read(path))
+    try:
+        found = json.loads(text)["database_id"]
+        if re.fullmatch(DATABASE_ID_PATTERN, found):
+            return str(found)
+    except (ValueError, KeyError, TypeError, RecursionError):
+        pass
+    raise BadMark(
+        f"{path} does not say which database this store belongs to; if it is this one's, remove that file and start "
+        "again"
+    )
+
+
+def write_mark(fs: Fs, root: Path, temporary: Path, database_id: str) -> None:
+    """Say, durably, whose store it is."""
+    body = json.dumps({"database_id": database_id}).encode() + b"\n"
+    with disk_errors(f"writing {root / MARK}"):
+        replace_whole(fs, temporary, root / MARK, [body])
+        fs.sync_folder(root)
+
+
+def another_database(root: Path, marked: str, database: str) -> str:
+    """The sentence when a store is marked with another database's id, without the remedy for this program."""
+    this = f"the database {database[:12]}…" if database else "one of an older program"
+    return f"the store {root} belongs to the database {marked[:12]}…, and this is {this}"

@@ -1,0 +1,64 @@
+"""The free space above the reserve, kept by many uploads at once.
+
+An announced length sets nothing aside: whoever announced much and sent it slowly would keep the others out. So each
+block is asked for when it is to be written, and what is being written counts as written.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+from training.files import Fs
+from training.fleet.store.errors import StoreFull, disk_errors
+
+
+class Room:
+    """The room left for writes under ``root``. Safe to ask from several threads."""
+
+    def __init__(self, root: Path, fs: Fs, reserve_bytes: int) -> None:
+        self._root, self._fs = root, fs
+        self._reserve_bytes = reserve_bytes
+        self._writing = 0  # bytes on their way to the disk, which may not count them yet
+        self._lock = threading.Lock()
+
+    def has(self, incoming_bytes: int) -> bool:
+        """Return True when the reserve holds after ``incoming_bytes`` more."""
+        with self._lock:
+            return self._free() >= incoming_bytes
+
+    def free(self) -> int:
+        """Bytes that may still be written; below 0 when the reserve is broken."""
+        with self._lock:
+            return self._free()
+
+    def check(self, incoming_bytes: int) -> None:
+        """Raise StoreFull when it would not."""
+        with self._lock:
+            self._require(incoming_bytes)
+
+    @contextlib.contextmanager
+    def writing(self, size: int) -> Iterator[None]:
+        """Write ``size`` bytes within; StoreFull before it, when the reserve would not hold."""
+        with self._lock:
+            self._require(size)
+            self._writing += size
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._writing -= size
+
+    def _require(self, size: int) -> None:
+        if self._free() < size:
+            raise StoreFull(
+                f"no room for {size} bytes: the store keeps {self._reserve_bytes} bytes free; "
+                f"free some space under {self._root} and the upload goes on"
+            )
+
+    def _free(self) -> int:
+        with disk_errors("asking for free space"):
+            free = self._fs.free_bytes(self._root)
+        return free - self._writing - self._reserve_bytes

@@ -1,1 +1,0 @@
-"""Identities and their proof: certificates, codes, tokens, and the audit of what was done."""

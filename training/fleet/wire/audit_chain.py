@@ -1,0 +1,38 @@
+"""The chain of the audit: each row's digest covers the row before it, for the one who writes and all who check."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from training import strict_json
+from training.fleet.wire.messages import AuditEntry
+
+NOBODY = "0" * 64  # what the first row follows
+
+
+def first_broken(entries: Iterable[AuditEntry], previous: str = NOBODY) -> int | None:
+    """The number of the first row that does not follow from the one before; None when the chain is whole.
+
+    ``previous`` is the digest of the row before the first one given.
+    """
+    for entry in entries:
+        row = msgspec.structs.asdict(entry)
+        del row["digest"]
+        try:
+            follows = entry.digest == digest(previous, row)
+        except ValueError:  # a number that is none: not written here
+            follows = False
+        if not follows:
+            return entry.seq
+        previous = entry.digest
+    return None
+
+
+def digest(previous: str, row: Mapping[str, Any]) -> str:
+    """SHA-256 over the digest before and the row as canonical JSON."""
+    text = strict_json.canonical([previous, dict(row)], ascii_only=True)
+    return hashlib.sha256(text.encode()).hexdigest()

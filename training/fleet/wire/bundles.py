@@ -1,0 +1,70 @@
+"""PURE: what a bundle may be, in one place: who packs one and who unpacks one hold it to the same.
+
+What a receiver completes a job by can be fetched: the worker refuses here what ``get`` would refuse there, and the job
+fails with the sentence instead of being completed by a bundle that nobody can use. The receiver opens no bundle; it
+holds uploads to ``ARTIFACT_BYTES_MAX``.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+
+from training.contract import CHECKPOINT_ENDING
+from training.fleet.wire.constants import ARTIFACT_BYTES_MAX
+
+MEMBERS_MAX = 64
+MEMBER_BYTES_MAX = 8 * 1024**3 - 1  # what a USTAR header can say
+UNPACKED_BYTES_MAX = 64 * 1024**3
+CHECKPOINT_BYTES_MAX = 64 * 1024**2
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")  # what a USTAR header can hold
+
+GIB = 1024**3
+
+
+def complaint(sizes: Mapping[str, int], packed_bytes: int = 0) -> str | None:
+    """Say what is wrong with a bundle of files with these names and sizes, or return ``None``."""
+    if not sizes:
+        return "there is no file in it"
+    if len(sizes) > MEMBERS_MAX:
+        return f"it has {len(sizes)} files, and at most {MEMBERS_MAX} are taken; put some into one"
+    for name, size in sizes.items():
+        if not NAME.fullmatch(name):
+            return (
+                f"{name[:120]!a} is no name for a file in a bundle: at most 100 letters, digits, dots, dashes and "
+                "underscores, and a letter or digit first"
+            )
+        if size > MEMBER_BYTES_MAX:
+            return f"{name} is larger than 8 GiB; save less in it"
+        if name.endswith(CHECKPOINT_ENDING) and size > CHECKPOINT_BYTES_MAX:
+            return f"{name} is larger than 64 MiB, too large for a checkpoint; put the weights beside it"
+    total = sum(sizes.values())
+    if total > UNPACKED_BYTES_MAX:
+        most = UNPACKED_BYTES_MAX // GIB
+        return f"its files have {total / GIB:.1f} GiB together, and at most {most} GiB are taken; save less"
+    if packed_bytes > ARTIFACT_BYTES_MAX:
+        most = ARTIFACT_BYTES_MAX // GIB
+        return f"it has {packed_bytes / GIB:.1f} GiB, and at most {most} GiB are taken; save less"
+    return None
+
+
+def sidecar_complaint(
+    name: str, content: bytes, files: Mapping[str, tuple[int, str]]
+) -> str | None:
+    """Say what is wrong with a checkpoint's entry for its sidecar, where it has one.
+
+    ``files``: name to size and SHA-256.
+    """
+    try:
+        document = json.loads(content)
+    except (ValueError, RecursionError):
+        document = None
+    if not isinstance(document, dict):
+        return f"{name} is not a JSON object"
+    named = document.get("sidecar")
+    if not isinstance(named, dict):
+        return None
+    if files.get(str(named.get("file"))) != (named.get("bytes"), named.get("sha256")):
+        return f"{name} was not written with the sidecar beside it"
+    return None

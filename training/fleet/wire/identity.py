@@ -1,0 +1,129 @@
+"""The caller's identity: what a connection shows of its other end, and who the receiver takes it for.
+
+A certificate names its owner by one URI, ``urn:cis490:host:NAME`` or ``urn:cis490:operator:NAME``, and by nothing
+else: common names and further alternative names are not looked at, and a certificate with two URIs names nobody.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from training.fleet.wire.constants import HOST_ID_PATTERN
+
+URN = "urn:cis490:"
+FINGERPRINT_PREFIX = "sha256:"
+_OF_NOTHING = hashlib.sha256(b"").hexdigest()
+_FINGERPRINT = re.compile(r"[0-9a-f]{64}")
+
+
+class Role(StrEnum):
+    """The role that a certificate gives its owner."""
+
+    HOST = "host"
+    OPERATOR = "operator"
+
+
+class Channel(StrEnum):
+    """The way in which a request came in."""
+
+    LOCAL = "local"  # plain, over this machine's loopback
+    TLS = "tls"
+    PROXY = "proxy"  # from a proxy that ends TLS, over its private socket
+
+
+class Method(StrEnum):
+    """The proof of the caller's identity."""
+
+    NONE = "none"  # whoever reaches the loopback address
+    CERTIFICATE = "certificate"
+    TOKEN = "token"  # noqa: S105 - a kind of proof, not one
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """The other end of a connection. ``uris`` are the alternative names of its certificate that are URIs."""
+
+    channel: Channel
+    fingerprint: str | None = None  # SHA-256 of its certificate, hexadecimal
+    uris: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """The caller as the receiver knows it.
+
+    ``host_id`` is set only when proven; a caller on loopback without TLS is nobody in particular (both are None) and
+    is served by what its body says.
+    """
+
+    method: Method
+    host_id: str | None = None
+    operator: str | None = None
+    # Digests of the certificate and the token that were shown, by which either can be taken back.
+    shown: tuple[str, ...] = field(default=(), compare=False)
+
+    @property
+    def anybody(self) -> bool:
+        return self.method is Method.NONE
+
+
+LOCAL = Principal(Method.NONE)
+
+
+def enrolling(role: Role, name: str) -> str:
+    """The command that prints this one's line."""
+    option = "--operator " if role is Role.OPERATOR else ""
+    return f"`cis490-jobs enroll {option}{name}`"
+
+
+def urn(role: Role, name: str) -> str:
+    return f"{URN}{role}:{name}"
+
+
+def owner(uris: tuple[str, ...]) -> tuple[Role, str] | None:
+    """Role and name that a certificate's URIs prove; None unless there is exactly one and it is ours."""
+    if len(uris) != 1 or not uris[0].startswith(URN):
+        return None
+    role, _, name = uris[0].removeprefix(URN).partition(":")
+    if role not in set(Role) or not re.fullmatch(HOST_ID_PATTERN, name):
+        return None
+    return Role(role), name
+
+
+def peer_of(certificate: Mapping[str, Any] | None, der: bytes | None) -> Peer:
+    """The other end of a TLS connection, from what ``getpeercert`` tells once parsed and once as bytes."""
+    if not der or certificate is None:
+        return Peer(Channel.TLS)
+    names = certificate.get("subjectAltName", ())
+    uris = tuple(value for kind, value in names if kind == "URI")
+    return Peer(Channel.TLS, hashlib.sha256(der).hexdigest(), uris)
+
+
+def proxied(values: list[str]) -> Peer | None:
+    """The other end of a proxy's connection, from its header; None when that cannot be what our proxy sends.
+
+    Without a certificate the proxy sends an empty value, or the hash of nothing (Caddy 2.11). A placeholder that the
+    proxy did not replace (``{http…}``), a header sent twice or anything else than a fingerprint is refused, never
+    read as "no certificate".
+    """
+    if len(values) != 1:
+        return None
+    value = values[0].strip().lower()
+    if value in ("", _OF_NOTHING):
+        return Peer(Channel.PROXY)
+    return Peer(Channel.PROXY, value) if _FINGERPRINT.fullmatch(value) else None
+
+
+def parse_fingerprint(text: str) -> str:
+    """The 64 digits of ``sha256:…`` as an operator pastes them; ValueError in one sentence."""
+    digits = text.strip().lower().removeprefix(FINGERPRINT_PREFIX).replace(":", "")
+    if not _FINGERPRINT.fullmatch(digits):
+        raise ValueError(
+            f"{text[:80]!r} is not a fingerprint; it looks like sha256: and 64 hexadecimal digits"
+        )
+    return digits

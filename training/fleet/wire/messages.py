@@ -1,0 +1,530 @@
+"""The wire: one typed struct per request and reply. Its limits, headers and kinds of refusal are in words.py.
+
+Workers' bodies are decoded strictly (a wrong type is a 400 that names the path) and unknown fields are ignored, so
+that older and newer programs understand each other. Durations travel, never absolute times: a worker must not
+compare clocks with the receiver. ``docs/protocol.md`` is the same page for people.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from msgspec import Meta, field
+
+from training.fleet.wire.constants import (
+    ARTIFACT_BYTES_MAX,
+    DATABASE_ID_PATTERN,
+    DATASET_NAME_PATTERN,
+    ERROR_CHARS_MAX,
+    HEADER_BY_HAND,
+    HEADER_CLAIM_ID,
+    HEADER_DATABASE,
+    HEADER_HOST_ID,
+    HEADER_OFFSET,
+    HEADER_OPERATOR_TOKEN,
+    HEADER_PROBLEM,
+    HEADER_SHA256,
+    HOST_ID_PATTERN,
+    ID_PATTERN,
+    JSON_BODY_MAX,
+    LOG_LINE_CHARS_MAX,
+    LOG_LINES_MAX,
+    VERSION,
+    WAIT_S_MAX,
+    Action,
+    Slug,
+)
+from training.fleet.wire.views import (
+    AttemptView,
+    EventView,
+    ExplainReply,
+    HealthReply,
+    HostVerdict,
+    JobDetail,
+    JobsReply,
+    JobView,
+    LogReply,
+    Wire,
+    WorkersReply,
+    WorkerView,
+)
+
+# What the rest of the package finds here although it is written there.
+__all__ = [
+    "ARTIFACT_BYTES_MAX",
+    "DATABASE_ID_PATTERN",
+    "ERROR_CHARS_MAX",
+    "HEADER_BY_HAND",
+    "HEADER_CLAIM_ID",
+    "HEADER_DATABASE",
+    "HEADER_HOST_ID",
+    "HEADER_OFFSET",
+    "HEADER_OPERATOR_TOKEN",
+    "HEADER_PROBLEM",
+    "HEADER_SHA256",
+    "HOST_ID_PATTERN",
+    "ID_PATTERN",
+    "JSON_BODY_MAX",
+    "LOG_LINES_MAX",
+    "LOG_LINE_CHARS_MAX",
+    "VERSION",
+    "WAIT_S_MAX",
+    "Action",
+    "AttemptView",
+    "EventView",
+    "ExplainReply",
+    "HealthReply",
+    "HostVerdict",
+    "JobDetail",
+    "JobView",
+    "JobsReply",
+    "LogReply",
+    "Slug",
+    "WorkerView",
+    "WorkersReply",
+]
+
+
+# The documented form of what is checked where its sentence says more (screening, enrolment), and numbers that every
+# database can hold.
+HostId = Annotated[str, Meta(extra_json_schema={"pattern": HOST_ID_PATTERN})]
+Id = Annotated[str, Meta(extra_json_schema={"pattern": ID_PATTERN})]
+RoleName = Annotated[str, Meta(extra_json_schema={"enum": ["host", "operator"]})]
+Slot = Annotated[int, Meta(ge=0, le=65535)]
+Count = Annotated[int, Meta(ge=0, le=2**53 - 1)]
+Reason = Annotated[  # job.REPORTABLE; other spellings are understood
+    str,
+    Meta(
+        extra_json_schema={
+            "enum": [
+                "interrupted",
+                "spawn_failed",
+                "trainer_failed",
+                "upload_failed",
+                "worker_shutdown",
+            ]
+        }
+    ),
+]
+ExitCode = Annotated[int, Meta(ge=-(2**31), le=2**32 - 1)]  # Windows counts without a sign
+
+
+class Refusal(Exception):  # noqa: N818 - a refusal is an answer, not a fault of the program
+    """The receiver's refusal instead of a reply. ``detail`` is one sentence with the cause and the remedy."""
+
+    def __init__(self, slug: Slug, detail: str, **extra: Any) -> None:
+        super().__init__(detail)
+        self.slug = slug
+        self.detail = detail
+        self.extra = extra  # further members of the problem document
+
+
+class SetAsideWork(Wire, frozen=True, kw_only=True):
+    """Finished work that lies on a host because the receiver refused it for good."""
+
+    job_id: str
+    name: str = ""
+    size: int = 0  # bytes of the bundle
+    why: str = ""  # the receiver's words
+
+
+class ClaimRequest(Wire, frozen=True, kw_only=True):
+    """``POST /v1/job/claim``. ``request_id`` makes the call repeatable; ``wait_s`` asks the receiver to wait."""
+
+    host_id: HostId
+    capability: dict[str, Any] = field(default_factory=dict)
+    instance_id: Id | None = None  # made once per installation
+    session_id: Id | None = None  # made at each start of the worker
+    slot: Slot = 0
+    request_id: Id | None = None
+    wait_s: float = 0.0  # 0 … WAIT_S_MAX
+    # program → digest of its flags, as its --describe prints it
+    trainer_digests: dict[str, str] = field(default_factory=dict)
+    crashed_claims: list[str] = field(
+        default_factory=list
+    )  # what the last sessions held when they ended without a word
+    # the `echo` of the last answer to this session, "" before the first; null: a worker that brings none back
+    echo: Annotated[str, Meta(max_length=64)] | None = None
+    set_aside: list[SetAsideWork] = field(default_factory=list)  # finished, refused, kept there
+
+
+class ClaimReply(Wire, frozen=True, kw_only=True):
+    """The grant; or, with ``job_id`` null, why there is none and after how long asking again can help."""
+
+    job_id: str | None = None
+    name: str | None = None
+    spec: dict[str, Any] | None = None  # the job dict; own trainers add `trainer`
+    env: dict[str, str] | None = None  # what the plan says of variables for trainers on this host
+    claim_id: str | None = None
+    attempt: int | None = None
+    lease_s: float | None = None  # remaining, counted by the worker from the sending of its request
+    repeated: bool = False  # this answers a request that had been answered before
+    reason: str | None = None
+    retry_after_s: float | None = None
+    echo: str | None = None  # to be brought back with the next request of this session
+    ask_again: bool = False  # the receiver did not wait with this answer; ask again after a pause
+
+
+class LogLines(Wire, frozen=True, kw_only=True):
+    """Consecutive output lines; ``first`` numbers the first one within its attempt, from 0."""
+
+    first: Count = 0
+    lines: list[str] = field(default_factory=list)
+
+
+class HeartbeatRequest(Wire, frozen=True, kw_only=True):
+    """``POST /v1/job/{id}/heartbeat``. Progress with a ``seq`` not above the last one is not taken."""
+
+    host_id: str | None = None
+    claim_id: str | None = None
+    session_id: Id | None = None
+    echo: Annotated[str, Meta(max_length=64)] | None = None  # of the last answer to this session
+    seq: Count = 0
+    progress: dict[str, Any] | None = None  # the trainer's last progress object
+    log: LogLines | None = None
+
+
+class HeartbeatReply(Wire, frozen=True, kw_only=True):
+    action: Action = Action.CONTINUE
+    lease_s: float = 600.0
+    log_next: int = 0  # number of the next line the receiver has not stored
+    echo: str | None = None  # to be brought back with the next claim or heartbeat of this session
+
+
+class OutputRequest(Wire, frozen=True, kw_only=True):
+    """``POST /v1/job/{id}/log``: what an attempt printed, also when it is over. Without lines: a question."""
+
+    host_id: str | None = None
+    claim_id: str | None = None
+    log: LogLines | None = None
+
+
+class OutputReply(Wire, frozen=True, kw_only=True):
+    log_next: int  # number of the next line the receiver has not stored
+
+
+class CompleteRequest(Wire, frozen=True, kw_only=True):
+    """``POST /v1/job/{id}/complete``. ``record`` is kept with the attempt: durations, host, versions."""
+
+    artifact_id: str
+    host_id: str | None = None
+    claim_id: str | None = None
+    spec_hash: str | None = None
+    record: dict[str, Any] | None = None
+    seq: Count = 0  # as in a heartbeat
+    progress: dict[str, Any] | None = None
+    log: LogLines | None = None
+
+
+class CompleteReply(Wire, frozen=True, kw_only=True):
+    """The receipt. The worker may delete its copy."""
+
+    job_id: str
+    status: str
+    artifact_id: str
+    attempt: int
+
+
+class DeliverRequest(Wire, frozen=True, kw_only=True):
+    """``POST /v1/job/{id}/deliver``: finished work that had been set aside, offered again by hand."""
+
+    host_id: HostId
+    claim_id: Id  # under which it was trained, whatever became of that
+    artifact_id: str
+    spec_hash: str
+    record: dict[str, Any] | None = None
+
+
+class FailRequest(Wire, frozen=True, kw_only=True):
+    """``POST /v1/job/{id}/fail``: the attempt ended without an artifact, or the job is handed back."""
+
+    error: str = ""
+    reason: Reason = "trainer_failed"  # one of job.REPORTABLE; "worker shutdown" is understood
+    host_id: str | None = None
+    claim_id: str | None = None
+    exit_code: ExitCode | None = None
+    out_of_memory: str | None = None  # "ram" or "vram", when that ended the trainer
+    record: dict[str, Any] | None = None
+    seq: Count = 0  # as in a heartbeat
+    progress: dict[str, Any] | None = None
+    log: LogLines | None = None
+
+
+class StatusReply(Wire, frozen=True, kw_only=True):
+    """The job's status after a call that moved it."""
+
+    job_id: str
+    status: str
+
+
+class MovedReply(StatusReply, frozen=True, kw_only=True):
+    """The effect of an operator's call, and its job."""
+
+    name: str
+    near: int  # other jobs whose name or id begins with what was asked for
+    in_manifest: bool  # false: the plan no longer names it
+    held_by: str | None = None  # who keeps it from being granted; null: nobody
+    held_at: float | None = None
+
+
+class UploadReply(Wire, frozen=True, kw_only=True):
+    """``PUT /v1/model/{id}``: the bundle is stored, synced and hashed."""
+
+    artifact_id: str
+    job_id: str
+    size: int
+
+
+class ReleaseReply(Wire, frozen=True, kw_only=True):
+    """``POST /v1/workers/{host}/release``: the host gets work again."""
+
+    host: str
+    reason: str  # why it had been taken out
+
+
+class EditView(Wire, frozen=True, kw_only=True):
+    """One thing that a reload found other than before; see edits.Edit."""
+
+    kind: str  # rename, job, host, trainer, revived, stands, left
+    name: str
+    holds: str  # from when on, or what becomes of it
+    keys: list[str] = field(default_factory=list)
+    job_id: str | None = None
+    was: str | None = None  # the name before a rename
+    since: float | None = None  # when a job ended that stays so
+
+
+class ReloadReply(Wire, frozen=True, kw_only=True):
+    """``POST /v1/manifest/reload``: every job of the plan is one of the first three."""
+
+    inserted: int
+    updated: int
+    unchanged: int
+    removed: int
+    renamed: int = 0
+    revived: int = 0  # named again after they had left the plan
+    hosts: int = 0  # whose table says something else
+    trainers: int = 0
+    cancelled: int = 0  # jobs of the plan that stay cancelled until they are requeued
+    edits: list[EditView] = field(default_factory=list)  # the first hundred
+    # what is taken as it stands and yet may not be meant; a sentence each
+    notes: list[str] = field(default_factory=list)
+    file: str | None = None
+    saved_at: float | None = None  # when that file was last changed
+    now: float | None = None
+
+    @property
+    def changed(self) -> bool:
+        """Return True when anything differs from before."""
+        counts = (self.inserted, self.updated, self.removed, self.revived)
+        return any((*counts, self.hosts, self.trainers))
+
+
+class AuthorityReply(Wire, frozen=True, kw_only=True):
+    """``GET /v1/authority``: the receiver's authority, which its fingerprint makes trustworthy."""
+
+    ca: str  # PEM
+    fingerprint: str  # sha256:…
+    now: float  # the receiver's clock: certificates are no use to a machine whose own is far off
+
+
+class InviteRequest(Wire, frozen=True, kw_only=True):
+    """``POST /v1/invitations``: let a host (or an operator) in."""
+
+    name: HostId
+    role: RoleName = "host"
+
+
+class InviteReply(Wire, frozen=True, kw_only=True):
+    """The one-time code, told this once."""
+
+    name: str
+    role: str
+    code: str
+    expires_in_s: float
+    fingerprint: str
+    url: str  # by which the new machine reaches the receiver
+    note: str | None = None  # what to look at before it is used
+
+
+class JoinRequest(Wire, frozen=True, kw_only=True):
+    """``POST /v1/join``. The same request may be sent again; another one with the same code is refused."""
+
+    name: HostId
+    code: str
+    csr: str  # PEM; only its key is taken
+    role: RoleName = "host"
+
+
+class RenewRequest(Wire, frozen=True, kw_only=True):
+    """``POST /v1/renew``: a new certificate for whom the connection's certificate names."""
+
+    csr: str
+
+
+class CertificateReply(Wire, frozen=True, kw_only=True):
+    name: str
+    role: str
+    certificate: str  # PEM
+    ca: str  # PEM
+    fingerprint: str  # of the certificate
+    valid_s: float  # from now on
+
+
+class RevokeRequest(Wire, frozen=True, kw_only=True):
+    """``POST /v1/revoke``: every certificate and open code of a name."""
+
+    name: HostId
+    role: RoleName = "host"
+
+
+class RevokeReply(Wire, frozen=True, kw_only=True):
+    name: str
+    certificates: int
+    jobs: int  # that it held and others may have now
+
+
+class CertificateView(Wire, frozen=True, kw_only=True):
+    name: str
+    role: str
+    fingerprint: str
+    issued_at: float
+    expires_at: float
+    revoked_at: float | None
+
+
+class CertificatesReply(Wire, frozen=True, kw_only=True):
+    certificates: list[CertificateView]
+    now: float
+
+
+class TokenRequest(Wire, frozen=True, kw_only=True):
+    """``POST /v1/tokens``: a further operator's token."""
+
+    name: HostId
+    days: Annotated[float, Meta(extra_json_schema={"exclusiveMinimum": 0, "maximum": 366})] = 90.0
+
+
+class TokenReply(Wire, frozen=True, kw_only=True):
+    """The token, told this once."""
+
+    name: str
+    token: str
+    expires_at: float
+
+
+class TokenView(Wire, frozen=True, kw_only=True):
+    name: str
+    created_at: float
+    expires_at: float
+    revoked_at: float | None
+
+
+class TokensReply(Wire, frozen=True, kw_only=True):
+    tokens: list[TokenView]
+    now: float
+
+
+class TokenRevokeRequest(Wire, frozen=True, kw_only=True):
+    """``POST /v1/tokens/revoke``: the oldest valid token of a name, or all of them."""
+
+    name: HostId
+    every: bool = False
+
+
+class TokenRevokeReply(Wire, frozen=True, kw_only=True):
+    name: str
+    revoked: int
+
+
+class AuditEntry(Wire, frozen=True, kw_only=True):
+    """An act of an operator, or of who joined. ``before`` and ``after`` are JSON texts, as the digest covers them."""
+
+    seq: int
+    at: float
+    who: str
+    act: str
+    subject: str
+    before: str | None
+    after: str | None
+    digest: str
+
+
+class AuditReply(Wire, frozen=True, kw_only=True):
+    """``GET /v1/audit``: a page, oldest first; ``next_after`` leads to the next."""
+
+    entries: list[AuditEntry]
+    next_after: int | None
+    now: float
+
+
+class DatasetView(Wire, frozen=True, kw_only=True):
+    """A data set that workers can fetch. Publishing answers with it."""
+
+    dataset_id: str  # SHA-256 of its listing
+    names: list[str]
+    size: int  # bytes
+    files: int
+    pieces: int
+    pushed_at: float
+
+
+class DatasetPublishReply(DatasetView, frozen=True, kw_only=True):
+    """``POST /v1/dataset/{id}/publish``: it can be fetched, and what its name meant before."""
+
+    was: str | None = None  # the data set that the name stood for, when that was another
+    jobs_anew: int = 0  # of the plan, that the next reload makes because the name moved
+    jobs_waiting: int = (
+        0  # of those that they replace: not finished, and trained on the old data all the same
+    )
+
+
+class DatasetsReply(Wire, frozen=True, kw_only=True):
+    datasets: list[DatasetView]
+    now: float
+
+
+class DatasetDraftReply(Wire, frozen=True, kw_only=True):
+    """``PUT /v1/dataset/{id}``: the pieces that have to come before it can be published."""
+
+    dataset_id: str
+    size: int
+    missing: list[str]
+    published: bool
+
+
+class Chunk(Wire, frozen=True, kw_only=True):
+    sha256: str
+    length: int  # bytes
+
+
+class DatasetChunksReply(Wire, frozen=True, kw_only=True):
+    """``GET /v1/dataset/{id}/chunks``: those of a file, in order; none where nothing can be looked for."""
+
+    chunks: list[Chunk]
+
+
+class DatasetPublishRequest(Wire, frozen=True, kw_only=True):
+    name: Annotated[str, Meta(extra_json_schema={"pattern": DATASET_NAME_PATTERN})] | None = None
+    # that it was recorded on, when that is known: a plan whose `train_hosts` are others is noticed
+    hosts: Annotated[list[Annotated[str, Meta(max_length=128)]], Meta(max_length=256)] = field(
+        default_factory=list
+    )
+
+
+class DatasetUnnameRequest(Wire, frozen=True, kw_only=True):
+    name: Annotated[str, Meta(extra_json_schema={"pattern": DATASET_NAME_PATTERN})]
+
+
+class DatasetRemoveReply(Wire, frozen=True, kw_only=True):
+    dataset_id: str
+    freed: int  # bytes
+
+
+class Problem(Wire, frozen=True, kw_only=True):
+    """``application/problem+json`` (RFC 9457)."""
+
+    type: str
+    title: str
+    status: int
+    detail: str

@@ -1,1 +1,0 @@
-"""The worker: the phases of its state machine, and what carries them out."""

@@ -1,0 +1,372 @@
+"""One attempt at one job on this machine: its folders, its trainer, its output, its bundle.
+
+Runs on threads of its own and posts events; every way through ends in the one that the state machine waits for.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import os
+import shutil
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from training.contract import (
+    CHECKPOINT_ENDING,
+    TIMING_ENDING,
+    Exit,
+    file_name,
+    outputs,
+    reads_features,
+)
+from training.crashpoint import crashpoint
+from training.fleet.process.supervise import (
+    STATE_VARIABLE,
+    CommandSpec,
+    Process,
+    Runner,
+    SpawnFailedError,
+    end_on_record,
+)
+from training.fleet.scheduling.job import EndReason
+from training.fleet.worker import saved_states
+from training.fleet.worker.datasets import NotGiven, Order
+from training.fleet.worker.environment import planned, trainer_environment
+from training.fleet.worker.outbox import Outbox
+from training.fleet.worker.state import events as t
+from training.fleet.worker.state.outcome import LAST_WORDS, TIMING_BYTES_MAX, Failure, parse_timing
+from training.fleet.worker.state.trainer import MEASURE_S
+from training.fleet.worker.state_folder import AttemptFolders, folders_of, make_folders, prune
+from training.fleet.worker.tail import POLLS_A_LOOK, OutputTail
+from training.fleet.worker.trained_on import at_start, by_checkpoint, note, noted
+from training.fleet.worker.trainer_command import BadSpecError, Inputs, names, trainer_command
+
+log = logging.getLogger(__name__)
+
+LOOK_S = 0.5  # how often new output is looked for
+MIB = 1024**2
+DISK_WANTED_BYTES = 256 * MIB  # with less, no work is asked for and no ended attempt is kept
+DISK_FLOOR_BYTES = 64 * MIB  # with less, a running trainer is stopped before it harms the host
+
+Post = Callable[[t.Event], None]
+Fetch = Callable[[str, Order], Path]  # a data set's id → the folder that holds it
+
+
+class BadDataError(Exception):
+    """The data set that the job names cannot train it, here or elsewhere."""
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """The folders in which a worker's trainers find and leave files. Absolute paths."""
+
+    repo_root: Path
+    inputs: Inputs
+    artifacts: Path
+    reports: Path
+
+
+def found(outbox: Outbox, assignment: t.Assignment, log: Path, end: Path) -> t.Found:
+    """Find what an earlier session's trainer printed, and how it ended if it did."""
+    printed = outbox.adopt(assignment, log).total
+    words = outbox.last(assignment.claim_id, LAST_WORDS)
+    return t.Found(ended=end_on_record(end), printed=printed, last_words=words)
+
+
+class Attempt:
+    """Carries out what the state machine wants done with the trainer of one assignment."""
+
+    def __init__(
+        self,
+        assignment: t.Assignment,
+        places: Places,
+        resume: Path,
+        outbox: Outbox,
+        runner: Runner,
+        post: Post,
+        *,
+        fetch: Fetch | None = None,
+        measure_s: float = MEASURE_S,
+    ) -> None:
+        """``fetch`` brings data sets; ``measure_s``: how often is asked whether the trainer computes."""
+        self._fetch = fetch
+        self._fetched_parts = -1
+        self._order = Order(self._fetching)
+        self.assignment = assignment
+        self._measure_s = measure_s
+        self._outbox = outbox
+        self._places = places
+        self._resume = resume
+        self._runner = runner
+        self._post = post
+        self._process: Process | None = None
+
+    # ── orders; none of them blocks ─────────────────────────────────────────────────────────
+
+    def spawn(self) -> None:
+        self._on_thread(self._run, self._spawn_failed)
+
+    def pack(self) -> None:
+        self._on_thread(self._pack, self._pack_failed)
+
+    def stop(self) -> None:
+        self._order.stopped.set()
+        if self._process is not None:
+            self._process.terminate()
+
+    def kill(self) -> None:
+        self._order.stopped.set()
+        if self._process is not None:
+            process = self._process
+            # Rather than kill(): stop() also outwits a launcher that hangs.
+            self._on_thread(lambda: process.stop(0.0), lambda _: None)
+
+    def pause(self) -> None:
+        if self._process is not None:
+            self._process.pause()
+
+    def resume(self) -> None:
+        if self._process is not None:
+            self._process.resume()
+
+    def discard(self, *, job_over: bool, delivered: bool = False) -> None:
+        """Remove what nobody needs any more: what was ``delivered``; of other attempts the newest stay to be looked at.
+
+        Not on a disk that is nearly full: what this attempt left there would keep the host from further work.
+        """
+        crashpoint("worker.discard")
+        with suppress(OSError, BadSpecError):
+            folders = self._folders
+            folders.end.unlink(missing_ok=True)
+            folders.bundle.unlink(missing_ok=True)
+            tight = free_bytes(self._places.artifacts) < DISK_WANTED_BYTES
+            if delivered or tight:
+                shutil.rmtree(folders.out, ignore_errors=True)
+            if tight:
+                shutil.rmtree(folders.reports, ignore_errors=True)
+        if job_over:
+            saved_states.forget(self._resume)
+        saved_states.prune(self._resume.parent)
+        with suppress(OSError):  # somebody else tidies up too; next time, then
+            prune(self._places.artifacts, self._places.reports)
+
+    @property
+    def _folders(self) -> AttemptFolders:
+        names(self.assignment.spec)
+        return folders_of(self._places.artifacts, self._places.reports, self.assignment)
+
+    def found(self) -> t.Found:
+        """Find what an earlier session of the worker, which was killed, left of this attempt."""
+        try:
+            folders = self._folders
+        except BadSpecError:
+            return t.Found()
+        return found(self._outbox, self.assignment, folders.log, folders.end)
+
+    # ── the trainer ─────────────────────────────────────────────────────────────────────────
+
+    def _run(self) -> None:
+        spec = self.assignment.spec
+        folders = self._folders  # before anything else: it refuses names that would lead astray
+        inputs = self._inputs()
+        make_folders(folders)
+        saved_states.begin(self._resume, self.assignment.database_id)
+        command = trainer_command(spec, inputs, out_dir=folders.out, reports_dir=folders.reports)
+        environment = {
+            **trainer_environment(os.environ),
+            **planned(spec, self.assignment.env),
+            STATE_VARIABLE: str(self._resume),
+        }
+        note(folders.trained, at_start(spec, inputs, self._places.repo_root))
+        self._order.check()
+        process = self._runner.start(
+            CommandSpec(command, self._places.repo_root, environment, folders.log, folders.end)
+        )
+        self._process = process
+        crashpoint("worker.spawned")
+        self._post(t.Spawned(claim_id=self.assignment.claim_id))
+        try:
+            self._watch(process, OutputTail(folders.log))
+        finally:  # whatever went wrong with watching: the end of the trainer is told
+            ended = process.wait() or process.stop(0.0)
+            crashpoint("worker.trainer_ended")
+            self._post(t.TrainerEnded(claim_id=self.assignment.claim_id, ended=ended))
+
+    def _inputs(self) -> Inputs:
+        """The data set that the job names, fetched; else what this host has."""
+        dataset = self.assignment.dataset
+        if dataset is None:
+            self._require_data(self._places.inputs, self._no_data_here)
+            return self._places.inputs
+        if self._fetch is None:
+            raise SpawnFailedError("this worker fetches no data sets")
+        inputs = self._places.inputs.within(self._fetch(dataset, self._order))
+        self._require_data(
+            inputs,
+            lambda path: BadDataError(
+                f"data set {dataset[:12]} has no {path.name}; push the folder that training.data.build makes"
+            ),
+        )
+        return inputs
+
+    def _fetching(self, done: int, size: int) -> None:
+        """Tell of every fiftieth part."""
+        parts = 50 * done // max(size, 1)
+        if parts != self._fetched_parts:
+            self._fetched_parts = parts
+            self._post(t.Fetching(claim_id=self.assignment.claim_id, done=done, size=size))
+
+    @staticmethod
+    def _no_data_here(path: Path) -> Exception:
+        return SpawnFailedError(
+            f"this host has no data set: {path} is missing; bring it here, or say where it is "
+            "with --validation, --summary and --tensors, or name one in the plan"
+        )
+
+    def _require_data(self, inputs: Inputs, lacking: Callable[[Path], Exception]) -> None:
+        """Ours cannot run without the data set; without one here this host is to blame, not the job."""
+        if self.assignment.spec.get("trainer"):
+            return
+        needed = [inputs.validation, inputs.tensors]
+        if reads_features(self.assignment.model):
+            needed += [inputs.summary, inputs.schema]
+        for path in needed:
+            if not path.exists():
+                raise lacking(path)
+
+    def _watch(self, process: Process, tail: OutputTail) -> None:
+        """Pass its output on until it has ended, and see that it leaves some room on the disk and does not hang."""
+        stopped = False
+        measure_every = max(1, int(self._measure_s / LOOK_S))
+        for look in itertools.count():
+            if process.wait(LOOK_S) is not None:
+                break
+            self._print(tail)
+            if look % measure_every == 0:
+                cpu_s = process.cpu_s()
+                self._post(t.Measured(claim_id=self.assignment.claim_id, cpu_s=cpu_s))
+            harm = None if stopped else self._harm(tail)
+            if harm is not None:
+                stopped = True
+                self._post(t.Unbearable(claim_id=self.assignment.claim_id, failure=harm))
+        self._print(tail)
+        self._pass_on(tail, tail.poll(final=True))
+
+    def _print(self, tail: OutputTail) -> None:
+        """All that waits, a piece at a time; bounded, because the trainer may print on for ever."""
+        for _ in range(POLLS_A_LOOK):
+            if not (lines := tail.poll()):
+                break
+            self._pass_on(tail, lines)
+
+    def _pass_on(self, tail: OutputTail, lines: list[str]) -> None:
+        if lines:
+            self._outbox.append(self.assignment, tail.path, lines, tail.position)
+            crashpoint("worker.printed")
+            self._post(t.Printed(claim_id=self.assignment.claim_id, lines=tuple(lines)))
+
+    def _harm(self, tail: OutputTail) -> Failure | None:
+        if tail.overflowing:
+            return Failure(EndReason.TRAINER_FAILED, "it printed more than a log file may hold")
+        free = free_bytes(self._places.artifacts)
+        if free >= DISK_FLOOR_BYTES:
+            return None
+        words = f"the disk of this host is full: {free // MIB} MiB left at {self._places.artifacts}"
+        return Failure(EndReason.UPLOAD_FAILED, f"{words}; free some space")
+
+    def _spawn_failed(self, error: Exception) -> None:
+        if isinstance(error, BadSpecError | BadDataError):
+            code = Exit.BAD_ARGUMENTS if isinstance(error, BadSpecError) else Exit.BAD_DATA
+            failure = Failure(EndReason.TRAINER_FAILED, str(error), exit_code=code)
+        elif isinstance(
+            error, NotGiven
+        ):  # speaks against the receiver's copy, not against this host
+            failure = Failure(EndReason.UPLOAD_FAILED, str(error))
+        else:
+            failure = Failure(EndReason.SPAWN_FAILED, _in_words(error))
+        self._post(t.SpawnFailed(claim_id=self.assignment.claim_id, failure=failure))
+
+    # ── the bundle ──────────────────────────────────────────────────────────────────────────
+
+    def _pack(self) -> None:
+        from training.fleet.worker.bundle import pack  # not needed by a worker at rest
+
+        folders, assignment = self._folders, self.assignment
+        crashpoint("worker.pack.begin")
+        packed = pack(
+            folders.out,
+            folders.reports,
+            folders.bundle,
+            model=assignment.model,
+            mode=assignment.mode,
+            outputs=outputs(assignment.spec),
+        )
+        crashpoint("worker.pack.end")
+        self._post(
+            t.Packed(
+                claim_id=assignment.claim_id,
+                path=str(packed.path),
+                sha256=packed.sha256,
+                size=packed.size,
+                record={
+                    "bundle_bytes": packed.size,
+                    "trained": self._trained(folders),
+                    **self._timing(folders.reports),
+                },
+            )
+        )
+
+    def _trained(self, folders: AttemptFolders) -> dict[str, str]:
+        """Return what the model was trained on; a trainer's own word goes before what its worker saw."""
+        found = noted(folders.trained)
+        if not self.assignment.spec.get("trainer"):
+            name = file_name(self.assignment.model, self.assignment.mode, CHECKPOINT_ENDING)
+            found |= by_checkpoint(folders.out / name)
+        return found
+
+    def _timing(self, reports: Path) -> dict[str, Any]:
+        """Durations and places that the trainer wrote down outside the bundle, so that equal bundles stay equal."""
+        path = reports / file_name(self.assignment.model, self.assignment.mode, TIMING_ENDING)
+        with suppress(OSError):
+            if path.stat().st_size <= TIMING_BYTES_MAX:
+                return parse_timing(path.read_bytes())
+        return {}
+
+    def _pack_failed(self, error: Exception) -> None:
+        from training.fleet.worker.bundle import BundleError
+
+        broken = isinstance(error, BundleError)
+        reason = EndReason.TRAINER_FAILED if broken else EndReason.UPLOAD_FAILED
+        words = (
+            _in_words(error) if broken else f"the bundle could not be packed: {_in_words(error)}"
+        )
+        failure = Failure(reason, words, exit_code=0)
+        self._post(t.PackFailed(claim_id=self.assignment.claim_id, failure=failure))
+
+    def _on_thread(self, work: Callable[[], object], failed: Callable[[Exception], None]) -> None:
+        def run() -> None:
+            try:
+                work()
+            except Exception as error:  # it becomes an event, whatever it is
+                log.debug("attempt %s", self.assignment.name, exc_info=True)
+                failed(error)
+
+        threading.Thread(target=run, name=f"job {self.assignment.name}", daemon=True).start()
+
+
+def free_bytes(path: Path) -> int:
+    """Room left where ``path`` is, or will be."""
+    while not path.exists() and path != path.parent:
+        path = path.parent
+    return shutil.disk_usage(path).free
+
+
+def _in_words(error: Exception) -> str:
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.strerror}: {error.filename}" if error.filename else error.strerror
+    return str(error) or type(error).__name__

@@ -1,0 +1,234 @@
+"""Packing what a trainer left into one file: ``<model>_<mode>-<job_id>.tar.zst``.
+
+Equal files give an equal bundle, to the byte: a closed list of members, sorted, flat, without times, owners or modes
+of their own, in USTAR, compressed as one stream of fixed pieces. So a bit-identical re-run is one artifact.
+Everything is read once: a member is hashed on its way into the archive, the archive on its way to the disk.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import stat
+import tarfile
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+from training.contract import CHECKPOINT_ENDING, file_name, sidecar_ending
+from training.crashpoint import crashpoint
+from training.files import settle
+from training.fleet.wire import bundles
+
+if TYPE_CHECKING:
+    import zstandard
+
+LEVEL = 1
+PIECE_BYTES = 128 * 1024  # fixed: how a stream is cut may show in its compressed form
+
+
+class BundleError(Exception):
+    """The trainer exited with 0 but did not leave what it promised."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bundle:
+    """A packed bundle; ``sha256`` (hex) is what its artifact will be called."""
+
+    path: Path
+    sha256: str
+    size: int
+    members: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Member:
+    path: Path
+    sha256: str | None = None  # what it must turn out to have
+    size: int | None = None
+
+
+def bundle_name(model: str, mode: str, job_id: str) -> str:
+    return f"{model}_{mode}-{job_id}.tar.zst"
+
+
+def pack(
+    out_dir: Path,
+    reports_dir: Path,
+    target: Path,
+    *,
+    model: str,
+    mode: str,
+    outputs: Sequence[str] = (),
+) -> Bundle:
+    """Pack what ``out_dir`` and ``reports_dir`` hold of this model into the file ``target``.
+
+    ``outputs`` names the files of a trainer of one's own; without it they are checkpoint, sidecar and report.
+    Raises BundleError when something is missing or is not what the checkpoint says, OSError when the disk fails;
+    either way no file is left at ``target``.
+    """
+    if any(Path(name).name != name for name in outputs):
+        raise BundleError(f"the outputs {', '.join(outputs)} lie outside the trainer's own folder")
+    if outputs:
+        members = [_Member(out_dir / name) for name in outputs]
+    else:
+        members = [*_checkpoint_members(out_dir, model, mode), *_report(reports_dir, model, mode)]
+    members.sort(key=lambda member: member.path.name)
+    if len({member.path.name for member in members}) < len(members):
+        raise BundleError("the outputs name one file twice; mend them in the manifest")
+    sizes = {member.path.name: size for member in members if (size := _size(member.path))}
+    _refuse(bundles.complaint(sizes) if sizes else None)
+    part = target.with_name(target.name + ".part")
+    try:
+        with part.open("wb") as file:
+            writer = _Writer(file)
+            for member in members:
+                writer.add(member)
+                crashpoint("bundle.member")
+            writer.close()
+            _refuse(bundles.complaint(writer.sizes, writer.size))
+            for member in members:
+                if member.path.name.endswith(CHECKPOINT_ENDING):
+                    content = member.path.read_bytes()
+                    _refuse(bundles.sidecar_complaint(member.path.name, content, writer.files))
+        crashpoint("bundle.written")
+        settle(part, target)
+    except BaseException:
+        part.unlink(missing_ok=True)
+        raise
+    names = tuple(member.path.name for member in members)
+    return Bundle(target, writer.sha256.hexdigest(), writer.size, names)
+
+
+def _refuse(complaint: str | None) -> None:
+    if complaint is not None:
+        raise BundleError(
+            f"what the trainer left makes no bundle that could be fetched: {complaint}"
+        )
+
+
+def _size(path: Path) -> int:
+    """0 for what is not there, or cannot be: that is said when it is opened."""
+    try:
+        return path.lstat().st_size
+    except (OSError, ValueError):
+        return 0
+
+
+def _checkpoint_members(out_dir: Path, model: str, mode: str) -> list[_Member]:
+    """The checkpoint and the sidecar that it names with size and SHA-256."""
+    path = out_dir / file_name(model, mode, CHECKPOINT_ENDING)
+    named = _document(path).get("sidecar")
+    if named is None:
+        # Some trainers do not name it. The file's name is agreed on; the rest cannot be checked.
+        conventional = out_dir / file_name(model, mode, sidecar_ending(model))
+        return [_Member(path), _Member(conventional)]
+    try:
+        name, size, digest = str(named["file"]), int(named["bytes"]), str(named["sha256"])
+    except (KeyError, TypeError, ValueError, OverflowError):
+        raise BundleError(f"{path.name} does not name its sidecar with size and SHA-256") from None
+    if Path(name).name != name or name in {"", ".", "..", path.name}:
+        raise BundleError(f"{path.name} names a sidecar outside its own folder")
+    return [_Member(path), _Member(out_dir / name, sha256=digest, size=size)]
+
+
+def _document(path: Path) -> dict[str, Any]:
+    try:
+        if path.stat().st_size > bundles.CHECKPOINT_BYTES_MAX:
+            raise BundleError(f"{path.name} is too large for a checkpoint")
+        document = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        raise BundleError(f"the trainer exited with 0 but left no {path.name}") from None
+    except (ValueError, RecursionError):
+        raise BundleError(f"{path.name} holds no valid JSON") from None
+    if not isinstance(document, dict):
+        raise BundleError(f"{path.name} is not a JSON object")
+    return document
+
+
+def _report(reports_dir: Path, model: str, mode: str) -> list[_Member]:
+    kinds = ("pretrain", "train") if model.endswith("_ssl") else ("train",)
+    paths = [reports_dir / f"{model}_{mode}_{kind}.json" for kind in kinds]
+    return [_Member(path) for path in paths if path.exists()][:1]
+
+
+@dataclass
+class _Writer:
+    """Archive, compressor and hash in one pass over the members."""
+
+    file: IO[bytes]
+    sha256: Any = field(default_factory=hashlib.sha256)
+    size: int = 0
+    files: dict[str, tuple[int, str]] = field(default_factory=dict)  # name to size and SHA-256
+    _archived: int = 0
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        return {name: size for name, (size, _) in self.files.items()}
+
+    def __post_init__(self) -> None:
+        import zstandard  # not needed by a worker at rest
+
+        compressor = zstandard.ZstdCompressor(level=LEVEL, write_checksum=True)
+        self._stream: zstandard.ZstdCompressionObj = compressor.compressobj()
+
+    def add(self, member: _Member) -> None:
+        with _open(member.path) as source:
+            size = os.fstat(source.fileno()).st_size
+            if size == 0:
+                raise BundleError(f"the trainer exited with 0 but left {member.path.name} empty")
+            _refuse(bundles.complaint({member.path.name: size}))  # it may have grown since
+            if member.size not in (None, size):
+                raise BundleError(f"{member.path.name} does not have the size its checkpoint says")
+            header = tarfile.TarInfo(member.path.name)  # its defaults: no times, no owners, 0644
+            header.size = size
+            self._put(header.tobuf(tarfile.USTAR_FORMAT))
+            digest = self._copy(source, member.path.name, size)
+        self._put(b"\0" * (-size % tarfile.BLOCKSIZE))
+        if member.sha256 not in (None, digest):
+            raise BundleError(f"{member.path.name} is not the file its checkpoint was written with")
+        self.files[member.path.name] = (size, digest)
+
+    def close(self) -> None:
+        """End the archive as tar does: two empty blocks, then up to a whole record."""
+        end = self._archived + 2 * tarfile.BLOCKSIZE
+        self._put(b"\0" * (2 * tarfile.BLOCKSIZE + -end % tarfile.RECORDSIZE))
+        self._write(self._stream.flush())
+        self.file.flush()
+
+    def _copy(self, source: IO[bytes], name: str, size: int) -> str:
+        digest = hashlib.sha256()
+        left = size
+        while left:
+            piece = source.read(min(left, PIECE_BYTES))
+            if not piece:
+                raise BundleError(f"{name} became shorter while it was packed")
+            digest.update(piece)
+            self._put(piece)
+            left -= len(piece)
+        return digest.hexdigest()
+
+    def _put(self, data: bytes) -> None:
+        self._archived += len(data)
+        self._write(self._stream.compress(data))
+
+    def _write(self, compressed: bytes) -> None:
+        if compressed:
+            self.sha256.update(compressed)
+            self.size += len(compressed)
+            self.file.write(compressed)
+
+
+def _open(path: Path) -> IO[bytes]:
+    """Open a regular file; a link or a pipe that a trainer left in its place is refused."""
+    try:
+        if not stat.S_ISREG(path.lstat().st_mode):
+            raise BundleError(f"{path.name} is not a regular file")
+        return os.fdopen(
+            os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)),
+            "rb",
+        )
+    except (FileNotFoundError, ValueError):  # the latter: a name that no file can have
+        raise BundleError(f"the trainer exited with 0 but left no {path.name}") from None

@@ -1,0 +1,116 @@
+"""A worker's standing with its receiver: its certificate is renewed in time, and being put out is noticed at once.
+
+One thread, beside the loop. It holds a connection on which nothing is said: the receiver cuts it when it revokes the
+certificate, and a look then tells why. In quiet times that costs one small request a minute. A proxy's connection is
+not cut; there the receiver's answer asks for a look every few seconds.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+
+from training.clock import Clock
+from training.fleet.client.client import ClientError, FleetClient, Refused
+from training.fleet.client.credentials import Credentials, CredentialsError
+from training.fleet.client.renewal import renew_if_due
+from training.fleet.client.transport import HttpTransport
+from training.fleet.wire.constants import LOOK_AGAIN_S, Slug
+
+log = logging.getLogger(__name__)
+
+PAUSE_S = 2.0  # between two looks, however often the connection is cut
+RETRY_S = 10.0
+RENEW_AGAIN_S = 600.0  # after a renewal that failed; there are ten days for it
+
+
+class Standing:
+    """Looks after one worker's credentials. ``on_revoked`` gets the receiver's sentence, once."""
+
+    def __init__(
+        self,
+        credentials: Credentials,
+        receiver_url: str,
+        clock: Clock,
+        *,
+        on_renewed: Callable[[], None],
+        on_revoked: Callable[[str], None],
+        granted_by: Callable[[], str | None] = lambda: None,
+    ) -> None:
+        """``granted_by`` is the database whose work is in hand: while there is any, nobody else can put us out."""
+        self._credentials = credentials
+        self._clock = clock
+        self._on_renewed = on_renewed
+        self._on_revoked = on_revoked
+        self._granted_by = granted_by
+        self._transport = HttpTransport(receiver_url, tls=credentials.context())
+        self._client = FleetClient(receiver_url, transport=self._transport, tries=1, timeout_s=10.0)
+        self._quiet_s = LOOK_AGAIN_S
+        self._renew_at = 0.0  # by the monotonic clock
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="standing", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Look no further; the thread ends when it notices."""
+        self._end.set()
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the quiet connection."""
+        self._transport.close()
+
+    def look(self) -> bool:
+        """Renew if it is time, and ask whether we still may; False when the receiver revoked us."""
+        try:
+            self._renew()
+            self._quiet_s = _within_reason(self._asked().health().get("look_again_s"))
+        except Refused as refusal:
+            if refusal.slug == Slug.CERTIFICATE_REVOKED:
+                self._on_revoked(str(refusal))
+                return False
+            log.warning("the receiver refuses this host: %s", refusal)
+        return True
+
+    def _run(self) -> None:
+        while not self._end.is_set():
+            try:
+                if not self.look():
+                    break
+                pause_s = PAUSE_S if self._transport.wait_for_hangup(self._quiet_s) else 0.0
+            except ClientError as error:  # the loop's own requests tell the operator
+                log.debug("no look at the certificate: %s", error)
+                pause_s = RETRY_S
+            self._end.wait(pause_s)
+        self.close()
+
+    def _asked(self) -> FleetClient:
+        return self._client.about(self._granted_by())
+
+    def _renew(self) -> None:
+        now = self._clock.monotonic()
+        if now < self._renew_at:
+            return
+        try:
+            renewed = renew_if_due(self._credentials, self._asked(), self._clock.now())
+        except (ClientError, CredentialsError, OSError) as error:
+            if isinstance(error, Refused) and error.slug == Slug.CERTIFICATE_REVOKED:
+                raise
+            self._renew_at = now + RENEW_AGAIN_S
+            log.warning(
+                "the certificate, two thirds of its life old, is not renewed yet: %s", error
+            )
+            return
+        if renewed:
+            self._transport.close()
+            self._on_renewed()
+            log.info("the certificate was renewed")
+
+
+def _within_reason(wanted_s: object) -> float:
+    """Return what the receiver asks for, within reason; else the default."""
+    known = isinstance(wanted_s, int | float) and PAUSE_S <= wanted_s <= LOOK_AGAIN_S
+    return float(wanted_s) if known else LOOK_AGAIN_S  # type: ignore[arg-type]

@@ -1,0 +1,389 @@
+"""The daemon on a training host: it asks for a job, has it trained, and delivers the verified bundle.
+
+What it decides is in state/step.py. This file is the shell around it: one inbox, one loop that takes an event and
+carries out the actions. Requests (worker/requests.py), the trainer (worker/attempt.py) and signals run beside the loop
+and only ever post events.
+
+Start it with ``python -m training.fleet.worker`` or ``cis490-trainer-worker``.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import queue
+import random
+import signal
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from pathlib import Path
+
+from training import logs
+from training.checkout import ROOT
+from training.clock import Clock, SystemClock
+from training.contract import spec_hash
+from training.fleet.client.address import Address
+from training.fleet.client.client import ClientError, FleetClient, Unavailable, Unreachable
+from training.fleet.client.credentials import Credentials, CredentialsError
+from training.fleet.process.supervise import LocalRunner, Runner, end_leftovers
+from training.fleet.wire.constants import SET_ASIDE_TOLD
+from training.fleet.worker.actions import Actions
+from training.fleet.worker.attempt import Attempt
+from training.fleet.worker.certificate import Standing
+from training.fleet.worker.datasets import CacheInUse, DatasetCache
+from training.fleet.worker.options import (
+    PROGRAM,
+    Options,
+    detect,
+    installed_digests,
+    options_of,
+    parser,
+    show_devices,
+)
+from training.fleet.worker.outbox import Outbox
+from training.fleet.worker.requests import Asker, Calls
+from training.fleet.worker.saved_states import Leftovers
+from training.fleet.worker.self_test import SelfTest
+from training.fleet.worker.set_aside import SetAside
+from training.fleet.worker.sizes import grown
+from training.fleet.worker.state import events as t
+from training.fleet.worker.state.step import Chance, State, step
+from training.fleet.worker.state.trainer import measure_s
+from training.fleet.worker.state_folder import StateError, StateFolder
+from training.printable import printable
+from training.streams import replace_unprintable
+
+log = logging.getLogger("training.fleet.worker")
+
+LOOK_AROUND_S = (
+    5.0  # at least so often the loop looks whether the machine slept while it holds a job …
+)
+IDLE_S = 60.0  # … and while it does not
+SLEPT_S = 5.0  # two clocks, one of which stands still in sleep, differ by more: we slept
+BEAT_TIMEOUT_S = 10.0
+CALL_TIMEOUT_S = 30.0
+
+
+class TrainerWorker:
+    """The loop. Everything that can surprise it is handed in."""
+
+    def __init__(
+        self,
+        options: Options,
+        *,
+        capability: Callable[[], Mapping[str, object]] | None = None,
+        trainer_digests: Callable[[], Mapping[str, str]] = dict,
+        client: Callable[[float], FleetClient] | None = None,
+        runner: Runner | None = None,
+        clock: Clock | None = None,
+        chance: Chance = random.random,
+        self_test: Callable[[], str | None] | None = None,
+    ) -> None:
+        """``client`` makes one for a time-out in seconds. Raises StateError and ValueError, in one sentence."""
+        self._options = options
+        self._clock = clock or SystemClock()
+        self._chance = chance
+        self._capability = capability or (lambda: detect(options))
+        self._self_test = self_test or SelfTest(options.own_places, options.state_dir, self._clock)
+        self._complaint: str | None = None
+        credentials = None if options.tls_dir is None else Credentials(options.tls_dir)
+        make = client or (
+            lambda timeout_s: FleetClient(
+                options.receiver_url,
+                options.host_id,
+                timeout_s=timeout_s,
+                tls=None if credentials is None else credentials.context(),
+            )
+        )
+        self._clients = make(CALL_TIMEOUT_S), make(BEAT_TIMEOUT_S)
+        self._standing: Standing | None = None
+        if credentials is not None:
+            self._standing = Standing(
+                credentials,
+                options.receiver_url,
+                self._clock,
+                on_renewed=self._reconnect,
+                on_revoked=self._put_out,
+                granted_by=self._granted_by,
+            )
+        self._disk = StateFolder(options.state_dir, options.own_folders)
+        self._datasets = DatasetCache(options.cache_dir, options.cache_bytes)
+        if options.state_dir not in options.cache_dir.parents:  # perhaps another worker's too
+            self._hold_datasets()
+        self._aside = SetAside(options.aside)
+        self._outbox = Outbox(options.outbox)
+        self._runner = runner or LocalRunner(self._disk.folder)
+        self._inbox: queue.SimpleQueue[t.Event] = queue.SimpleQueue()
+        self._state = State(session_id=self._disk.session_id)
+        self._wake_at: float | None = None
+        self._exit: t.Exit | None = None
+        asker = Asker(
+            self._disk.instance_id,
+            self._disk.session_id,
+            self._present,
+            trainer_digests,
+            self._lying_here,
+            Leftovers(options.resume, self._clock.now).drop,
+        )
+        self._calls = Calls(*self._clients, asker, self._outbox.read, self.post)
+        self._actions = Actions(
+            self._calls,
+            self._outbox,
+            attempt=self._new_attempt,
+            persist=self._persist,
+            set_aside=self._keep,
+            wake_at=self._wake,
+            say=lambda said: log.log(
+                logging.WARNING if said.warning else logging.INFO, "%s", said.text
+            ),
+            leave=self._leave,
+        )
+
+    def post(self, event: t.Event) -> None:
+        """Hand the loop an event; from any thread, and from signal handlers."""
+        self._inbox.put(event)
+
+    def run(self) -> int:
+        """Work until told to stop; the exit code."""
+        url = self._options.receiver_url
+        log.info("host %s asks %s for work", self._options.host_id, url)
+        if not Address.of(url).private:
+            log.warning(
+                "whoever answers at %s decides what runs here; join over https instead", url
+            )
+        asleep_s = self._asleep_s()
+        if self._standing is not None:
+            self._standing.start()
+        try:
+            if leftovers := end_leftovers(self._disk.folder):
+                log.warning("ended %d processes of an earlier session", len(leftovers))
+            self._handle(self._actions.beginning(self._disk.load()))
+            while self._exit is None:
+                event = self._next_event()
+                slept_s, asleep_s = self._asleep_s() - asleep_s, self._asleep_s()
+                if slept_s > SLEPT_S:
+                    self._handle(t.Slept(slept_s))
+                self._handle(event)
+        finally:
+            if self._standing is not None:
+                self._standing.stop()
+            self._reconnect()
+            self._runner.close()
+            self._datasets.close()
+            self._disk.close()
+        if self._exit.sentence:
+            print(f"{PROGRAM}: {self._exit.sentence}", file=sys.stderr)
+        return self._exit.code
+
+    def _hold_datasets(self) -> None:
+        """Refuse at the start what would fail every job that names a data set."""
+        try:
+            self._datasets.hold()
+        except CacheInUse as error:
+            self._disk.close()
+            raise StateError(str(error)) from None
+        except OSError as error:
+            log.warning("%s cannot be used yet: %s", self._datasets.folder, error.strerror)
+
+    def _reconnect(self) -> None:
+        """Let idle connections go: further ones, if any, show a renewed certificate."""
+        for client in self._clients:
+            client.close()
+
+    def _put_out(self, sentence: str) -> None:
+        """The operator revoked this host: stop as if told to by a signal, trainer and all."""
+        log.error("%s", sentence)
+        self.post(t.SignalReceived())
+
+    def _granted_by(self) -> str | None:
+        """The database whose work is in hand; called on other threads, too."""
+        work = self._state.work
+        return None if work is None else work.assignment.database_id
+
+    def _asleep_s(self) -> float:
+        return self._clock.monotonic() - self._clock.awake()
+
+    def _next_event(self) -> t.Event:
+        patience = IDLE_S if self._state.work is None else LOOK_AROUND_S
+        if self._wake_at is not None:
+            patience = min(patience, max(0.0, self._wake_at - self._clock.monotonic()))
+        try:
+            return self._inbox.get(timeout=patience)
+        except queue.Empty:
+            return t.Tick()
+
+    def _handle(self, event: t.Event) -> None:
+        now = self._clock.monotonic()
+        self._state, actions = step(self._state, event, now, self._options.settings, self._chance)
+        for action in actions:
+            self._actions.perform(action)
+
+    def _wake(self, at: float | None) -> None:
+        self._wake_at = at
+
+    def _leave(self, action: t.Exit) -> None:
+        self._exit = action
+
+    def _new_attempt(self, assignment: t.Assignment) -> Attempt:
+        resume = self._options.resume / assignment.job_id[:64]
+        return Attempt(
+            assignment,
+            self._options.own_places,
+            resume,
+            self._outbox,
+            self._runner,
+            self.post,
+            fetch=lambda dataset_id, order: self._datasets.provide(
+                dataset_id, self._clients[0].about(assignment.database_id).datasets, order
+            ),
+            measure_s=measure_s(assignment, self._options.settings),
+        )
+
+    def _persist(self, saved: t.Saved) -> None:
+        try:
+            self._disk.save(saved)
+        except OSError as error:
+            log.warning(
+                "%s cannot be written (%s): a crash now may cost the job in hand",
+                self._disk.folder,
+                error.strerror,
+            )
+
+    def _keep(self, action: t.SetAside) -> None:
+        """Set finished work aside. A disk that takes no copy leaves it where the newest attempts are kept anyway."""
+        try:
+            place = self._aside.put(action.delivery, action.why, self._clock.now())
+        except OSError as error:
+            log.error("finished work could not be set aside: %s", error)
+        else:
+            name = action.delivery.assignment.name
+            log.warning(
+                "%s is kept in %s; `%s` offers it again",
+                name,
+                place,
+                self._options.typed("--deliver", name),
+            )
+
+    def _lying_here(self) -> list[dict[str, object]]:
+        """Return what a claim says of the finished work that was set aside."""
+        return [
+            {
+                "job_id": one.delivery.assignment.job_id,
+                "name": one.delivery.assignment.name,
+                "size": one.delivery.size,
+                "why": one.why[:300],
+            }
+            for one in self._aside.kept()[-SET_ASIDE_TOLD:]
+        ]
+
+    def _present(self) -> Mapping[str, object]:
+        """Return what this host can do now, for a claim; called on the thread that sends it."""
+        complaint = self._self_test()
+        if complaint != self._complaint:
+            self._complaint = complaint
+            if complaint is None:
+                log.info("this host is well again")
+            else:
+                log.warning("this host gets no work: %s", complaint)
+        return {
+            **self._capability(),
+            "healthy": complaint is None,
+            "unhealthy_because": complaint,
+        }
+
+
+def _new_identity(options: Options) -> int:
+    """Raises StateError while a worker runs there."""
+    disk = StateFolder(options.state_dir)
+    try:
+        made = disk.begin_anew()
+    except OSError as error:
+        raise StateError(f"{disk.folder} cannot be written ({error.strerror})") from None
+    finally:
+        disk.close()
+    print(f"{disk.folder} is installation {made[:8]} now; give it a --host-id of its own as well")
+    return 0
+
+
+def doctor(options: Options) -> int:
+    """Say what takes room on this host, and whether trainers could start here: 0, or 1 when they could not."""
+    for each in grown(options):
+        if each.count:
+            print(printable(each.sentence))
+    complaint = SelfTest(options.own_places, options.state_dir, SystemClock())()
+    print(
+        "this host is well"
+        if complaint is None
+        else f"this host gets no work: {printable(complaint)}"
+    )
+    return 0 if complaint is None else 1
+
+
+def deliver(options: Options, ref: str) -> int:
+    """Offer finished work again that was set aside: 0 taken, 1 refused, 2 no such work, 75 receiver not reached."""
+    aside = SetAside(options.aside)
+    found = aside.named(ref)
+    if len(found) != 1:
+        known = ", ".join(
+            f"{one.folder.name} ({one.delivery.assignment.name})" for one in found or aside.kept()
+        )
+        print(
+            f"{PROGRAM}: {_not_one(ref, options.aside, known, several=len(found) > 1)}",
+            file=sys.stderr,
+        )
+        return 2
+    (work,) = found
+    tls = None if options.tls_dir is None else Credentials(options.tls_dir).context()
+    job = work.delivery.assignment
+    try:
+        with closing(FleetClient(options.receiver_url, options.host_id, tls=tls)) as client:
+            receipt = client.deliver(
+                job.job_id,
+                work.delivery.path,
+                claim_id=job.claim_id,
+                spec_hash=spec_hash(job.spec),
+                sha256=work.delivery.sha256,
+                record=work.delivery.record,
+            )
+    except (ClientError, OSError) as error:
+        print(f"{PROGRAM}: {printable(error)}; it is kept in {work.folder}", file=sys.stderr)
+        return 75 if isinstance(error, Unreachable | Unavailable) else 1
+    aside.forget(work)
+    print(f"{job.name} is completed with the model that was set aside (attempt {receipt.attempt})")
+    return 0
+
+
+def _not_one(ref: str, folder: Path, known: str, *, several: bool) -> str:
+    if several:
+        return f"{ref!r} may mean several: {known}; name one of these folders"
+    return f"nothing of {ref!r} was set aside in {folder}; there is {known or 'nothing at all'}"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the daemon; 0 after a signal, 1 when the receiver wants another session, 2 when it cannot begin."""
+    replace_unprintable()
+    args = parser().parse_args(argv)
+    logs.configure(args.log_level)
+    show_devices(args.cuda_devices, os.environ)
+    try:
+        options = options_of(args)
+        if args.new_identity:
+            return _new_identity(options)
+        if args.doctor:
+            return doctor(options)
+        if args.deliver is not None:
+            return deliver(options, args.deliver)
+        own = options.places.repo_root == ROOT
+        worker = TrainerWorker(options, trainer_digests=installed_digests if own else dict)
+    except (StateError, CredentialsError, ValueError) as error:
+        print(f"{PROGRAM}: {error}", file=sys.stderr)
+        return 2
+    for name in ("SIGTERM", "SIGINT", "SIGHUP", "SIGBREAK"):
+        if hasattr(signal, name):
+            signal.signal(getattr(signal, name), lambda *_: worker.post(t.SignalReceived()))
+    return worker.run()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,287 @@
+"""The worker's command line, and what this host says of itself."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import platform
+import re
+import shlex
+import sys
+from collections.abc import Callable, Mapping, MutableMapping
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from training.checkout import ROOT
+from training.contract import FEATURES_FILE, TENSORS_FOLDER, VALIDATION_FILE
+from training.fleet.wire.constants import DATABASE_ID_PATTERN, HEARTBEAT_S, HOST_ID_PATTERN
+from training.fleet.worker.attempt import Places
+from training.fleet.worker.datasets import GIB
+from training.fleet.worker.state.events import OnSilence, Settings
+from training.fleet.worker.trainer_command import Inputs
+
+log = logging.getLogger(__name__)
+
+PROGRAM = "cis490-trainer-worker"
+LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """The options of the command line. Paths are absolute."""
+
+    receiver_url: str
+    host_id: str
+    places: Places
+    state_dir: Path
+    settings: Settings
+    cache_dir: Path
+    cache_bytes: int = 20 * GIB
+    tls_dir: Path | None = None  # key and certificate, when the receiver is reached over TLS
+
+    @property
+    def aside(self) -> Path:
+        """Return the folder for finished work that the receiver refuses for good."""
+        return self.state_dir / "set-aside"
+
+    def typed(self, *words: str) -> str:
+        """This program with what makes it act on this worker's state, to be typed as it stands."""
+        flags = ["--receiver-url", self.receiver_url, "--host-id", self.host_id]
+        flags += ["--state-dir", str(self.state_dir)]
+        if self.tls_dir is not None:
+            flags += ["--tls-dir", str(self.tls_dir)]
+        return shlex.join([PROGRAM, *flags, *words])
+
+    @property
+    def outbox(self) -> Path:
+        """Return the folder of output that the receiver does not have yet."""
+        return self.state_dir / "outbox"
+
+    @property
+    def resume(self) -> Path:
+        """Return the folder in which trainers keep what a later attempt at the same job, here, can go on from."""
+        return self.state_dir / "resume"
+
+    @property
+    def own_places(self) -> Places:
+        """The places with folders of this host alone: several workers of one machine may name the same ones."""
+        places = self.places
+        artifacts, reports = (each / self.host_id for each in (places.artifacts, places.reports))
+        return replace(places, artifacts=artifacts, reports=reports)
+
+    @property
+    def own_folders(self) -> Mapping[str, Path]:
+        """Return the folders that no other worker may use at the same time, by the flag that names another."""
+        places = self.own_places
+        return {"--artifacts-dir": places.artifacts, "--reports-dir": places.reports}
+
+
+def detect(options: Options) -> Mapping[str, Any]:
+    """This host's capability, as a dict."""
+    from training.fleet.capability import probe
+
+    places = options.places
+    return probe.detect(
+        hostname_override=options.host_id,
+        repo_root=places.repo_root,
+        venv_python=places.inputs.python,
+    ).to_dict()
+
+
+@cache
+def installed_digests() -> Mapping[str, str]:
+    """The digests of this checkout's trainers' flags, as they themselves tell; without those that cannot tell."""
+    from training.fleet.capability.describe import (
+        PROGRAMS,
+        DescribeError,
+        ProcessDescriber,
+        describe_command,
+    )
+
+    describe, found = ProcessDescriber(), {}
+    for program in PROGRAMS:
+        try:
+            found[program] = describe(describe_command(program)).digest
+        except DescribeError as error:
+            log.warning("%s", error)
+    return found
+
+
+def gib(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0.001 <= value <= 1e6:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of GiB from 0.001 to 1000000")
+    return value
+
+
+def seconds_or_none(text: str) -> float:
+    """0 is none."""
+    return 0.0 if text.strip() == "0" else seconds(text)
+
+
+def seconds(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0.01 <= value <= 86_400:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds from 0.01 to 86400")
+    return value
+
+
+def devices(text: str) -> str:
+    """Parse a value for CUDA_VISIBLE_DEVICES: numbers, or ids that begin with GPU- or MIG-."""
+    if not re.fullmatch(
+        r"(\d{1,3}|(GPU|MIG)-[0-9A-Za-z-]+)(,(\d{1,3}|(GPU|MIG)-[0-9A-Za-z-]+))*", text
+    ):
+        raise argparse.ArgumentTypeError(
+            f"{text!r} names no GPUs: numbers of nvidia-smi with commas between, such as 1 or 0,1"
+        )
+    return text
+
+
+def show_devices(chosen: str | None, environment: MutableMapping[str, str]) -> None:
+    """Let this process, what it asks of CUDA, and its trainers see these GPUs alone."""
+    if chosen is not None:
+        environment["CUDA_VISIBLE_DEVICES"] = chosen
+        environment.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")  # as nvidia-smi counts them
+
+
+def database_id(text: str) -> str:
+    if not re.fullmatch(DATABASE_ID_PATTERN, text):
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no database's id, which has 32 hexadecimal digits; the worker's log names those that answered"
+        )
+    return text
+
+
+# fmt: off
+_TABLE: tuple[tuple[str, Callable[[str], object], str, object, str], ...] = (
+    # flag, type, metavar, default, help
+    ("--receiver-url", str, "URL", "http://10.100.0.1:8445", "the coordinator"),
+    ("--host-id", str, "NAME", None, "name of this host; $FLEET_HOST_ID or the node name"),
+    ("--repo-root", Path, "DIR", ROOT, "the checkout; paths below are relative to it"),
+    ("--venv-python", Path, "FILE", Path(sys.executable), "the interpreter that starts trainers"),
+    ("--artifacts-dir", Path, "DIR", Path("artifacts"), "what trainers make, in a folder for each host id"),
+    ("--reports-dir", Path, "DIR", Path("reports/eval"), "what trainers report, in the same way"),
+    ("--validation", Path, "FILE", Path("data/processed", VALIDATION_FILE), "the data set's episodes"),
+    ("--summary", Path, "FILE", Path("data/processed", FEATURES_FILE), "the data set's features"),
+    ("--tensors", Path, "DIR", Path("data/processed", TENSORS_FOLDER), "the data set's windows"),
+    ("--state-dir", Path, "DIR", None, "what must survive a crash; .worker/NAME among the artifacts"),
+    ("--tls-dir", Path, "DIR", None, "key and certificate of this host, as join made them; tls in the state directory"),
+    ("--cache-dir", Path, "DIR", None, "data sets that were fetched; datasets in the state directory"),
+    ("--cache-gib", gib, "GIB", 20.0, "how much of them is kept; what was used longest ago goes first"),
+    ("--cuda-devices", devices, "LIST", None, "the GPUs that are this worker's, as nvidia-smi numbers them: 1, or 0,1"),
+    ("--deliver", str, "JOB", None, "offer finished work again that was set aside here, and end"),
+    ("--accept-database", database_id, "ID", None, "once: what is undelivered is brought to this database"),
+    ("--poll-s", seconds, "S", 15.0, "pause after an empty or failed claim when the receiver cannot wait"),
+    ("--heartbeat-s", seconds, "S", HEARTBEAT_S, "how often the receiver hears of a running job"),
+    ("--silence-limit", seconds_or_none, "S", 1800.0, "a trainer is stopped that says and computes nothing; 0: never"),
+)
+# fmt: on
+
+
+def parser() -> argparse.ArgumentParser:
+    """The flags, with the defaults that the service files rely on."""
+    new = argparse.ArgumentParser(
+        prog=PROGRAM,
+        description="Train on this host what the receiver gives it.",
+        allow_abbrev=False,
+    )
+    for flag, kind, metavar, default, words in _TABLE:
+        shown = words if default is None else f"{words} (default {default})"
+        new.add_argument(flag, type=kind, metavar=metavar, default=default, help=shown)
+    new.add_argument(
+        "--on-silence",
+        choices=[str(choice) for choice in OnSilence],
+        default=OnSilence.CONTINUE,
+        help="what a trainer does while its lease runs out and the receiver is silent (default continue)",
+    )
+    new.add_argument(
+        "--doctor",
+        action="store_true",
+        help="say what takes room here and what bounds it, and whether trainers could start, and end",
+    )
+    new.add_argument(
+        "--new-identity",
+        action="store_true",
+        help="on a copy of another machine's disk: be an installation of its own from now on, and end",
+    )
+    new.add_argument("--log-level", choices=LEVELS, default="INFO", help="(default INFO)")
+    return new
+
+
+def options_of(args: argparse.Namespace) -> Options:
+    """Make paths absolute. Raises ValueError in one sentence."""
+    root = args.repo_root.absolute()
+    if not root.is_dir():
+        raise ValueError(f"--repo-root {root} is not a folder; name the checkout")
+    python = args.venv_python if args.venv_python.is_absolute() else root / args.venv_python
+    if not python.exists():
+        raise ValueError(
+            f"--venv-python {python} does not exist; make the virtual environment first"
+        )
+    inputs = Inputs(python, root / args.validation, root / args.summary, root / args.tensors)
+    artifacts = root / args.artifacts_dir
+    if not _is_text(artifacts):
+        raise ValueError(
+            f"{str(artifacts)!r} is no text in UTF-8, so that no note could name it; use another folder"
+        )
+    host_id = args.host_id or os.environ.get("FLEET_HOST_ID") or platform.node()
+    if not re.fullmatch(HOST_ID_PATTERN, host_id):
+        raise ValueError(
+            f"{host_id!r} cannot be a host id: 1 to 64 letters, digits, dots, dashes and underscores; "
+            "choose one with --host-id"
+        )
+    state_dir = root / (args.state_dir or artifacts / ".worker" / host_id)
+    return Options(
+        receiver_url=args.receiver_url,
+        host_id=host_id,
+        places=Places(root, inputs, artifacts, root / args.reports_dir),
+        state_dir=state_dir,
+        cache_dir=root / (args.cache_dir or state_dir / "datasets"),
+        cache_bytes=int(args.cache_gib * GIB),
+        tls_dir=_tls_dir(args.receiver_url, root / (args.tls_dir or state_dir / "tls"), host_id),
+        settings=Settings(
+            heartbeat_s=args.heartbeat_s,
+            poll_s=args.poll_s,
+            on_silence=OnSilence(args.on_silence),
+            max_silence_s=args.silence_limit,
+            accept_database=args.accept_database,
+        ),
+    )
+
+
+def _is_text(path: Path) -> bool:
+    try:
+        return bool(str(path).encode())
+    except UnicodeEncodeError:
+        return False
+
+
+def _tls_dir(receiver_url: str, folder: Path, host_id: str) -> Path | None:
+    """The folder, when the address asks for TLS. Raises ValueError unless it holds this host's certificate."""
+    if not receiver_url.startswith("https:"):
+        return None
+    from training.fleet.client.credentials import Credentials, CredentialsError
+
+    try:
+        known = Credentials(folder).identity()
+    except CredentialsError as error:
+        raise ValueError(str(error)) from None
+    if known is None:
+        raise ValueError(
+            f"{folder} holds no certificate for {receiver_url}; `cis490-jobs enroll {host_id}` on the receiver "
+            "prints the line that gets one"
+        )
+    if known.name != host_id:
+        raise ValueError(
+            f"the certificate in {folder} is {known.name}'s; start with --host-id {known.name}, or enroll {host_id}"
+        )
+    return folder

@@ -1,0 +1,311 @@
+"""The outbox: what trainers printed, on the worker's disk, line by line numbered, until the receiver has it.
+
+One attempt's lines lie in a few files, ``<claim>.<number of the first line>.jsonl``: a heading that says whose they are
+and which file the trainer printed into, then a record for each look at that file, ``[position, [lines]]``. The position
+says how far the trainer's file had been read, so that a worker that starts again reads on from there: a worker that was
+killed loses no line, and counts none twice.
+
+Bounded: the newest lines of an attempt, the newest attempts. What is dropped here undelivered the receiver notices by
+its number, and says in the output how many lines are missing.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from training import strict_json
+from training.files import LocalFs
+from training.fleet.wire.constants import LOG_LINE_CHARS_MAX, LOG_LINES_MAX
+from training.fleet.worker.state.events import Assignment, Backlog
+from training.fleet.worker.tail import OutputTail
+
+log = logging.getLogger(__name__)
+
+FILE_LINES = 1_000
+FILE_BYTES = 512 * 1024
+FILES_KEPT = 6  # of an attempt: more lines than a receiver keeps, and 3 MiB at most
+ATTEMPTS_KEPT = 50  # of those that ended and are not delivered
+CORRUPT_KEPT = 10  # damaged files, for whoever wants to look
+MESSAGE_BYTES_MAX = 40_000  # of the lines in one message, as JSON: the body's limit is 64 KiB
+
+
+@dataclass
+class _Spool:
+    """One attempt's lines."""
+
+    owner: Assignment
+    source: str  # the file that the trainer prints into
+    order: int  # attempts that began later have a higher one
+    total: int = 0  # lines so far …
+    written: int = 0  # … and those before the first that the disk did not take
+    position: int = 0  # bytes of the source that they came from
+    firsts: list[int] = field(
+        default_factory=list
+    )  # one for each file: the number of its first line
+    full: bool = True  # the last file takes no more
+    unwritten: list[str] = field(default_factory=list)  # the last lines, while the disk takes none
+
+
+class Outbox:
+    """The folder of all of them. Safe to use from several threads."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._lock = threading.RLock()
+        self._spools: dict[str, _Spool] = {}
+
+    # ── while a trainer runs ────────────────────────────────────────────────────────────────
+
+    def append(
+        self, owner: Assignment, source: Path, lines: Sequence[str], position: int = 0
+    ) -> None:
+        """Put lines down. A disk that takes none is tried again with the next ones; until then memory holds them."""
+        if not lines:
+            return
+        with self._lock:
+            spool = self._spools.get(owner.claim_id)
+            if spool is None:
+                spool = self._new(owner, str(source))
+            spool.total += len(lines)
+            spool.position = position
+            lines = [line[:LOG_LINE_CHARS_MAX] for line in lines]
+            spool.unwritten = [*spool.unwritten, *lines][-FILES_KEPT * FILE_LINES :]
+            with suppress(OSError):
+                self._write(spool)
+
+    def read(self, claim_id: str, first: int) -> tuple[int, tuple[str, ...]]:
+        """Lines from number ``first`` on, or from the oldest kept one, as many as a message holds; and their number."""
+        with self._lock:
+            spool = self._spools.get(claim_id)
+            if spool is None:
+                return first, ()
+            begun = [number for number in spool.firsts if number <= first]
+            chosen: list[str] = []
+            for number in spool.firsts[max(0, len(begun) - 1) :]:
+                lines = self._lines(claim_id, number)
+                if not chosen:
+                    first = max(first, number)
+                    chosen = lines[first - number :]
+                elif first + len(chosen) == number:
+                    chosen += lines
+                if len(chosen) >= LOG_LINES_MAX:
+                    break
+            held_from = spool.total - len(spool.unwritten)
+            if not chosen:
+                first = max(first, held_from)
+            if first + len(chosen) >= held_from:
+                chosen += spool.unwritten[first + len(chosen) - held_from :]
+            return first, fitting(tuple(chosen))
+
+    def forget(self, claim_id: str) -> None:
+        """The receiver has it all, or never will."""
+        with self._lock:
+            spool = self._spools.pop(claim_id, None)
+            for number in spool.firsts if spool else ():
+                self._path(claim_id, number).unlink(missing_ok=True)
+
+    # ── when a worker starts ────────────────────────────────────────────────────────────────
+
+    def recover(self) -> list[Backlog]:
+        """Collect what earlier sessions left, oldest first, with what their trainers printed unseen."""
+        with self._lock:
+            for path in sorted(self.folder.glob("*.jsonl")):  # an attempt's files in their order
+                self._take_up(path)
+            self._spools = dict(sorted(self._spools.items(), key=lambda item: item[1].order))
+            for spool in self._spools.values():
+                self._catch_up(spool)
+            self._drop_oldest()
+            return [Backlog.of(spool.owner, spool.total) for spool in self._spools.values()]
+
+    def adopt(self, owner: Assignment, source: Path) -> Backlog:
+        """The same for one attempt, also when none of its lines was put down yet."""
+        with self._lock:
+            spool = self._spools.get(owner.claim_id) or self._new(owner, str(source))
+            self._catch_up(spool)
+            return Backlog.of(owner, spool.total)
+
+    def last(self, claim_id: str, count: int) -> tuple[str, ...]:
+        """The newest lines of an attempt."""
+        with self._lock:
+            spool = self._spools.get(claim_id)
+            if spool is None:
+                return ()
+            tail = [line for n in spool.firsts[-2:] for line in self._lines(claim_id, n)]
+            return tuple([*tail, *spool.unwritten][-count:])
+
+    # ── inside ──────────────────────────────────────────────────────────────────────────────
+
+    def _path(self, claim_id: str, number: int) -> Path:
+        return self.folder / f"{claim_id}.{number:09d}.jsonl"
+
+    def _new(self, owner: Assignment, source: str) -> _Spool:
+        order = 1 + max((spool.order for spool in self._spools.values()), default=0)
+        return self._spools.setdefault(owner.claim_id, _Spool(owner, source, order))
+
+    def _write(self, spool: _Spool) -> None:
+        """All that is unwritten, as one record: half of what one look found must not pass for all. Raises OSError."""
+        next_line = spool.total - len(spool.unwritten)
+        if spool.full or next_line != spool.written:  # not the latter unless memory was full, too
+            self._begin_file(spool, next_line)
+        path = self._path(spool.owner.claim_id, spool.firsts[-1])
+        if self.folder.is_dir() and not path.exists():  # somebody removed it
+            self._begin_file(spool, next_line)
+            path = self._path(spool.owner.claim_id, next_line)
+        # Unbuffered: a buffer that a full disk did not take would stand in the way of the cut.
+        with path.open("r+b", buffering=0) as file:
+            before = file.seek(0, os.SEEK_END)
+            rest = memoryview(_line([spool.position, spool.unwritten]))
+            try:
+                while rest:
+                    rest = rest[file.write(rest) :]
+            except OSError:
+                with suppress(OSError):
+                    file.truncate(before)
+                raise
+            bytes_now = file.tell()
+        spool.unwritten, spool.written = [], spool.total
+        spool.full = bytes_now >= FILE_BYTES or spool.total - spool.firsts[-1] >= FILE_LINES
+
+    def _begin_file(self, spool: _Spool, number: int) -> None:
+        owner, claim_id = spool.owner, spool.owner.claim_id
+        self.folder.mkdir(parents=True, exist_ok=True)
+        heading = {
+            "job_id": owner.job_id,
+            "claim_id": claim_id,
+            "attempt": owner.attempt,
+            "database_id": owner.database_id,
+            "name": owner.name,
+            "order": spool.order,
+            "first": number,
+            "source": spool.source,
+        }
+        path = self._path(claim_id, number)
+        try:
+            path.write_bytes(_line(heading))
+        except OSError:
+            path.unlink(missing_ok=True)
+            raise
+        spool.firsts.append(number)
+        spool.written, spool.full = number, False
+        while len(spool.firsts) > FILES_KEPT:
+            self._path(claim_id, spool.firsts.pop(0)).unlink(missing_ok=True)
+
+    def _lines(self, claim_id: str, number: int) -> list[str]:
+        try:
+            content = self._path(claim_id, number).read_bytes()
+        except OSError:
+            return []
+        return [line for _, lines in _records(content)[0] for line in lines]
+
+    def _take_up(self, path: Path) -> None:
+        """Go on with what one file holds; of a torn or damaged one with what is sound before the damage."""
+        try:
+            content = path.read_bytes()
+            heading = strict_json.loads(content.partition(b"\n")[0])
+            granted_by = heading.get("database_id")  # none in what an older release put down
+            owner = Assignment(
+                job_id=str(heading["job_id"]),
+                claim_id=str(heading["claim_id"]),
+                name=str(heading["name"]),
+                attempt=int(heading["attempt"]),
+                database_id=None if granted_by is None else str(granted_by),
+            )
+            number, order = int(heading["first"]), int(heading["order"])
+            source = str(heading["source"])
+            sound = path == self._path(owner.claim_id, number)
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            sound = False
+        spool = None
+        if sound:
+            spool = self._spools.setdefault(owner.claim_id, _Spool(owner, source, order))
+            sound = number >= spool.total
+        if not sound or spool is None:
+            self._set_aside(path)
+            return
+        records, good_bytes = _records(content)
+        if good_bytes < len(content):
+            self._mend(path, content, good_bytes)
+        spool.firsts.append(number)
+        spool.total = number + sum(len(lines) for _, lines in records)
+        spool.position = records[-1][0] if records else spool.position
+        spool.written = spool.total
+        spool.full = good_bytes >= FILE_BYTES or spool.total - number >= FILE_LINES
+
+    def _catch_up(self, spool: _Spool) -> None:
+        """Read what the trainer printed after the last look that was put down."""
+        source = Path(spool.source)
+        tail = OutputTail(source, position=spool.position)
+        while lines := tail.poll():
+            self.append(spool.owner, source, lines, tail.position)
+        self.append(spool.owner, source, tail.poll(final=True), tail.position)
+
+    def _mend(self, path: Path, content: bytes, good_bytes: int) -> None:
+        """Cut a last record that was not written whole; the trainer's own file has its lines."""
+        torn = b"\n" not in content[good_bytes:-1]
+        if not torn:
+            with suppress(OSError):
+                path.with_suffix(".corrupt").write_bytes(content)
+            log.warning("%s is damaged; what comes after the damage is set aside", path)
+        with suppress(OSError), path.open("r+b") as file:
+            file.truncate(good_bytes)
+
+    def _set_aside(self, path: Path) -> None:
+        log.warning("%s is damaged and is set aside; its lines of output are not delivered", path)
+        with suppress(OSError):
+            LocalFs().replace(path, path.with_suffix(".corrupt"))
+        with suppress(OSError):
+            damaged = sorted(self.folder.glob("*.corrupt"), key=lambda one: one.stat().st_mtime_ns)
+            for old in damaged[:-CORRUPT_KEPT]:
+                old.unlink(missing_ok=True)
+
+    def _drop_oldest(self) -> None:
+        for claim_id in list(self._spools)[:-ATTEMPTS_KEPT]:
+            log.warning(
+                "the output of %s is not kept any longer", self._spools[claim_id].owner.name
+            )
+            self.forget(claim_id)
+
+
+def fitting(lines: tuple[str, ...]) -> tuple[str, ...]:
+    """As many of the first ``lines`` as one message may hold."""
+    room = MESSAGE_BYTES_MAX
+    for number, line in enumerate(lines[:LOG_LINES_MAX]):
+        room -= len(json.dumps(line)) + 2
+        if room < 0:
+            return lines[:number]
+    return lines[:LOG_LINES_MAX]
+
+
+def _line(value: Any) -> bytes:
+    return json.dumps(value, ensure_ascii=False).encode("utf-8", "replace") + b"\n"
+
+
+def _records(content: bytes) -> tuple[list[tuple[int, list[str]]], int]:
+    """The sound records of a file after its heading, and how many of its bytes are sound."""
+    found: list[tuple[int, list[str]]] = []
+    good_bytes = 0
+    for number, line in enumerate(_whole_lines(content)):
+        if number:
+            try:
+                position, lines = strict_json.loads(line)
+                if not all(isinstance(one, str) for one in lines):
+                    break
+                found.append((int(position), list(lines)))
+            except (ValueError, TypeError):
+                break
+        good_bytes += len(line)
+    return found, good_bytes
+
+
+def _whole_lines(content: bytes) -> Iterator[bytes]:
+    for line in content.splitlines(keepends=True):
+        if line.endswith(b"\n"):
+            yield line

@@ -1,0 +1,295 @@
+"""The worker's requests, carried out on threads of their own; every one ends in exactly one event.
+
+Heartbeats have a thread to themselves: they must not wait for a long claim or a large upload. So has the output of
+attempts that are over. Each request is sent
+once; whether and when it is sent again is the state machine's decision.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from queue import SimpleQueue
+from typing import Any
+
+from training.contract import spec_hash
+from training.crashpoint import crashpoint
+from training.fleet.client.client import FleetClient, Grant, Refused, Stranger, Unavailable
+from training.fleet.wire.constants import ID_PATTERN
+from training.fleet.wire.constants import Action as Order
+from training.fleet.worker.state import events as t
+
+log = logging.getLogger(__name__)
+
+LONGEST_S = 1e9  # no duration on the wire is longer
+
+Request = t.SendClaim | t.SendBeat | t.Upload | t.SendComplete | t.SendFail | t.SendOutput
+Post = Callable[[t.Event], None]
+Lines = Callable[[str, int], tuple[int, tuple[str, ...]]]  # of a claim from a line on: Outbox.read
+
+
+class AbortedError(Exception):
+    """Nobody wants the upload any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asker:
+    """The asking worker, as a claim describes it."""
+
+    instance_id: str
+    session_id: str
+    capability: Callable[[], Mapping[str, Any]]
+    trainer_digests: Callable[[], Mapping[str, str]]
+    set_aside: Callable[[], Sequence[Mapping[str, Any]]] = tuple
+    at_leisure: Callable[[FleetClient], object] = lambda _: None  # while there is no job
+
+
+@dataclass
+class _Lane:
+    """One thread that does one thing after another."""
+
+    name: str
+    todo: SimpleQueue[Callable[[], None]] = field(default_factory=SimpleQueue)
+
+    def __post_init__(self) -> None:
+        threading.Thread(target=self._work, name=self.name, daemon=True).start()
+
+    def _work(self) -> None:
+        while True:
+            self.todo.get()()
+
+
+class Calls:
+    """Sends requests with ``client`` (``beat_client`` for heartbeats) and posts what became of them."""
+
+    def __init__(
+        self,
+        client: FleetClient,
+        beat_client: FleetClient,
+        asker: Asker,
+        lines: Lines,
+        post: Post,
+    ) -> None:
+        self._client = client
+        self._beat_client = beat_client
+        self._asker = asker
+        self._lines = lines
+        self._post = post
+        self._aborted: set[int] = set()
+        self._lane = _Lane("calls")
+        self._beat_lane = _Lane("heartbeats")
+        self._output_lane: _Lane | None = None  # seldom needed
+
+    def send(self, request: Request) -> None:
+        """Returns at once; the event comes later."""
+        lane = self._beat_lane if isinstance(request, t.SendBeat) else self._lane
+        if isinstance(request, t.SendOutput):
+            lane = self._output_lane = self._output_lane or _Lane("output")
+        lane.todo.put(lambda: self._post(self._carry_out(request)))
+
+    def abort(self, call: int) -> None:
+        """Do not begin this call, or break off its upload."""
+        self._aborted.add(call)
+
+    def _carry_out(self, request: Request) -> t.Event:
+        call = request.call
+        try:
+            if call in self._aborted:
+                raise AbortedError
+            crashpoint("worker.before", type(request).__name__)
+            event = self._exchange(with_lines(request, self._lines))
+            crashpoint("worker.after", type(request).__name__)
+            return event
+        except Refused as error:
+            return t.Refused(call=call, slug=error.slug, detail=str(error))
+        except Stranger as error:
+            return t.NotAnswered(call=call, detail=str(error), stranger=True)
+        except Unavailable as error:
+            return t.NotAnswered(call=call, detail=str(error), retry_after_s=error.retry_after_s)
+        except OSError as error:
+            if isinstance(request, t.Upload):
+                return t.DeliveryBroken(call=call, detail=f"the bundle cannot be read: {error}")
+            return t.NotAnswered(call=call, detail=str(error))
+        except Exception as error:  # whatever an odd receiver sends, the worker goes on
+            log.debug("request %d failed", call, exc_info=True)
+            return t.NotAnswered(call=call, detail=str(error) or type(error).__name__)
+        finally:
+            self._aborted.discard(call)
+
+    def _exchange(self, request: Request) -> t.Event:
+        match request:
+            case t.SendClaim():
+                return self._claim(request)
+            case t.SendBeat():
+                return self._beat(request)
+            case t.Upload():
+                return self._upload(request)
+            case t.SendComplete():
+                return self._complete(request)
+            case t.SendFail():
+                return self._fail(request)
+            case t.SendOutput():
+                return self._output(request)
+
+    def _claim(self, request: t.SendClaim) -> t.Event:
+        answer = self._client.ask(
+            self._asker.capability(),
+            wait_s=request.wait_s,
+            request_id=request.request_id,
+            instance_id=self._asker.instance_id,
+            session_id=self._asker.session_id,
+            trainer_digests=self._asker.trainer_digests(),
+            crashed_claims=request.crashed,
+            echo=request.echo,
+            set_aside=self._asker.set_aside(),
+            tries=1,
+        )
+        if not isinstance(answer, Grant):
+            self._asker.at_leisure(self._client)
+            wait_s = None if answer.retry_after_s is None else _seconds(answer.retry_after_s)
+            return t.ClaimAnswered(
+                call=request.call,
+                reason=answer.reason,
+                retry_after_s=wait_s,
+                echo=_echo(answer.echo),
+            )
+        return t.ClaimAnswered(
+            call=request.call,
+            assignment=_assignment(answer),
+            lease_s=_seconds(answer.lease_s),
+            echo=_echo(answer.echo),
+        )
+
+    def _beat(self, request: t.SendBeat) -> t.Event:
+        beat = self._beat_client.about(request.assignment.database_id).heartbeat(
+            request.assignment.job_id,
+            claim_id=request.assignment.claim_id,
+            seq=request.seq,
+            progress=request.progress,
+            lines=request.lines or (),
+            first_line=request.first,
+            session_id=self._asker.session_id,
+            echo=request.echo,
+            tries=1,
+        )
+        known = beat.action in set(Order)  # a newer receiver may have further orders
+        return t.BeatAnswered(
+            call=request.call,
+            order=Order(beat.action) if known else Order.CONTINUE,
+            lease_s=_seconds(beat.lease_s),
+            log_next=int(beat.log_next),
+            echo=_echo(beat.echo),
+        )
+
+    def _upload(self, request: t.Upload) -> t.Event:
+        def progress(_done: int, _size: int) -> None:
+            if request.call in self._aborted:
+                raise AbortedError
+
+        delivery = request.delivery
+        artifact_id = self._client.about(delivery.assignment.database_id).upload_artifact(
+            delivery.assignment.job_id,
+            delivery.path,
+            claim_id=delivery.assignment.claim_id,
+            sha256=delivery.sha256,
+            progress=progress,
+            tries=1,
+        )
+        return t.Uploaded(call=request.call, artifact_id=artifact_id)
+
+    def _complete(self, request: t.SendComplete) -> t.Event:
+        delivery = request.delivery
+        self._client.about(delivery.assignment.database_id).complete(
+            delivery.assignment.job_id,
+            artifact_id=delivery.sha256,
+            claim_id=delivery.assignment.claim_id,
+            spec_hash=spec_hash(delivery.assignment.spec),
+            record=delivery.record,
+            seq=request.seq,
+            progress=request.progress,
+            lines=request.lines or (),
+            first_line=request.first,
+            tries=1,
+        )
+        return t.Completed(call=request.call, log_next=_after(request))
+
+    def _fail(self, request: t.SendFail) -> t.Event:
+        moved = self._client.about(request.assignment.database_id).fail(
+            request.assignment.job_id,
+            error=request.failure.error,
+            reason=request.failure.reason,
+            claim_id=request.assignment.claim_id,
+            exit_code=request.failure.exit_code,
+            out_of_memory=request.failure.out_of_memory,
+            record=request.record,
+            seq=request.seq,
+            progress=request.progress,
+            lines=request.lines or (),
+            first_line=request.first,
+            tries=1,
+        )
+        return t.FailTaken(call=request.call, status=moved.status, log_next=_after(request))
+
+    def _output(self, request: t.SendOutput) -> t.Event:
+        backlog = request.backlog
+        if not request.lines:  # the disk lost them
+            return t.OutputTaken(call=request.call, log_next=backlog.total)
+        taken = self._beat_client.about(backlog.database_id).output(
+            backlog.job_id,
+            claim_id=backlog.claim_id,
+            lines=request.lines,
+            first_line=request.first,
+            tries=1,
+        )
+        return t.OutputTaken(call=request.call, log_next=int(taken.log_next))
+
+
+def with_lines(request: Request, lines: Lines) -> Request:
+    """The request with the lines of output that it takes along."""
+    match request:
+        case t.SendBeat(lines=None) | t.SendFail(lines=None):
+            claim_id = request.assignment.claim_id
+        case t.SendComplete(lines=None):
+            claim_id = request.delivery.assignment.claim_id
+        case t.SendOutput(lines=None):
+            claim_id = request.backlog.claim_id
+        case _:
+            return request
+    first, found = lines(claim_id, request.first)
+    return replace(request, first=first, lines=found)
+
+
+def _echo(said: object) -> str | None:
+    return said if isinstance(said, str) and re.fullmatch(ID_PATTERN, said) else None
+
+
+def _after(request: t.SendComplete | t.SendFail) -> int:
+    return request.first + len(request.lines or ())
+
+
+def _assignment(grant: Grant) -> t.Assignment:
+    """A grant whose every field is what it should be; ValueError when the receiver talks nonsense."""
+    ids = all(
+        isinstance(one, str) and re.fullmatch(ID_PATTERN, one)  # they become parts of paths
+        for one in (grant.job_id, grant.claim_id)
+    )
+    if not (ids and isinstance(grant.name, str) and isinstance(grant.spec, dict)):
+        raise ValueError("the receiver's grant makes no sense")
+    return t.Assignment(
+        job_id=grant.job_id,
+        claim_id=grant.claim_id,
+        name=grant.name,
+        attempt=int(grant.attempt),
+        database_id=grant.database_id,
+        spec=grant.spec,
+        env=grant.env or {},
+    )
+
+
+def _seconds(value: object) -> float:
+    if isinstance(value, int | float) and 0 <= value <= LONGEST_S:
+        return float(value)
+    raise ValueError(f"the receiver named a duration of {str(value)[:40]!r}")

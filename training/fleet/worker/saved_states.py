@@ -1,0 +1,120 @@
+"""Saved states of trainers, one folder a job: kept while the job may come back to this host, and bounded.
+
+A job that was completed, cancelled or given up elsewhere never does. Nobody tells this worker, so it asks while there
+is nothing else to do, and only the database that granted the job is believed.
+"""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from training.files import write_whole
+from training.fleet.client.client import FleetClient, Refused, Unavailable, Unreachable
+from training.fleet.scheduling.job import FINAL
+
+log = logging.getLogger(__name__)
+
+KEPT_MAX = 5  # the newest
+BYTES_MAX = 4 * 1024**3  # of all but the newest
+AGE_MAX_S = 14 * 86_400.0  # since a trainer last wrote there
+ASK_EVERY_S = 300.0
+_GRANTED_BY = ".database"
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """One saved state."""
+
+    folder: Path
+    written_at: float
+    bytes: int
+
+    @classmethod
+    def of(cls, folder: Path) -> Kept:
+        """Raises OSError: a trainer that ends late tidies up."""
+        abouts = [folder.lstat(), *(each.lstat() for each in folder.rglob("*"))]
+        written_at = max(each.st_mtime for each in abouts)
+        return cls(folder, written_at, sum(each.st_size for each in abouts))
+
+
+def begin(folder: Path, database_id: str | None) -> None:
+    """Make a job's folder, and note beside it who granted the job. Raises OSError."""
+    folder.mkdir(parents=True, exist_ok=True)
+    if database_id is not None:
+        write_whole(_note(folder), database_id.encode(), durable=False)
+
+
+def forget(folder: Path) -> None:
+    """Remove a job's folder and the note beside it."""
+    shutil.rmtree(folder, ignore_errors=True)
+    with suppress(OSError):
+        _note(folder).unlink(missing_ok=True)
+
+
+def prune(root: Path, now: float | None = None) -> None:
+    """Remove all but the newest ones; with ``now``, in epoch seconds, also those that are too old."""
+    kept = sorted(_all(root), key=lambda each: each.written_at, reverse=True)
+    size = 0
+    for place, each in enumerate(kept):
+        size += each.bytes if place else 0
+        old = now is not None and each.written_at < now - AGE_MAX_S
+        if place >= KEPT_MAX or size > BYTES_MAX or old:
+            forget(each.folder)
+
+
+class Leftovers:
+    """Saved states of jobs that are over by now, without this worker's doing."""
+
+    def __init__(self, root: Path, now: Callable[[], float]) -> None:
+        """``now``: epoch seconds."""
+        self._root = root
+        self._now = now
+        self._asked_at: float | None = None
+
+    def drop(self, client: FleetClient) -> None:
+        """Ask what became of each job, now and then. To be called while no trainer of this worker is at work."""
+        now = self._now()
+        if self._asked_at is not None and 0 <= now - self._asked_at < ASK_EVERY_S:
+            return
+        self._asked_at = now
+        prune(self._root, now)
+        for each in sorted(_all(self._root), key=lambda each: each.written_at):
+            granted_by = _granted_by(each.folder)
+            if granted_by is None:  # saved before that was noted
+                continue
+            try:
+                status = client.about(granted_by).job(each.folder.name)["job"]["status"]
+            except (Refused, KeyError, TypeError):
+                continue  # not known there, or not this host's to see: it ends by its age
+            except (Unavailable, Unreachable):
+                return
+            if status in FINAL:
+                log.info(
+                    "a trainer's saved state is dropped: job %s is %s",
+                    each.folder.name[:12],
+                    status,
+                )
+                forget(each.folder)
+
+
+def _note(folder: Path) -> Path:
+    return folder.with_name(folder.name + _GRANTED_BY)
+
+
+def _granted_by(folder: Path) -> str | None:
+    try:
+        return _note(folder).read_text().strip() or None
+    except (OSError, ValueError):
+        return None
+
+
+def _all(root: Path) -> Iterator[Kept]:
+    for folder in root.glob("*"):
+        if folder.is_dir() and not folder.is_symlink():
+            with suppress(OSError):
+                yield Kept.of(folder)

@@ -1,0 +1,90 @@
+"""A host's test of itself, told with every claim: whether what it needs for a training is there and works.
+
+Cheap, because it is asked often: trainers are started once for each state of interpreter and checkout, and again a
+minute after they failed. A GPU needs no test here: it is only told of when torch could use it under the present driver.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from training.checkout import ROOT
+from training.clock import Clock
+from training.fleet.capability.describe import (
+    PROGRAMS,
+    DescribeError,
+    Describer,
+    ProcessDescriber,
+    describe_command,
+)
+from training.fleet.worker.attempt import DISK_WANTED_BYTES, MIB, Places, free_bytes
+
+AGAIN_S = 60.0  # after trainers did not start
+
+
+@dataclass
+class SelfTest:
+    """Call it for a sentence that says what is wrong with this host, or ``None``."""
+
+    places: Places
+    state_dir: Path
+    clock: Clock
+    describe: Describer = field(default_factory=ProcessDescriber)
+    _known: tuple[object, str | None, float] | None = None  # of which state, what, when
+
+    def __call__(self) -> str | None:
+        return self._folders() or self._room() or self._trainers()
+
+    def _folders(self) -> str | None:
+        for folder in (self.state_dir, self.places.artifacts, self.places.reports):
+            try:
+                folder.mkdir(parents=True, exist_ok=True)
+                with tempfile.TemporaryFile(dir=folder) as file:
+                    file.write(b"?")
+            except OSError as error:
+                return f"its folder {folder} cannot be written ({error.strerror})"
+        return None
+
+    def _room(self) -> str | None:
+        free = free_bytes(self.places.artifacts)
+        if free >= DISK_WANTED_BYTES:
+            return None
+        return f"only {free // MIB} MiB are free at {self.places.artifacts}; free some space"
+
+    def _trainers(self) -> str | None:
+        """Check that this checkout's trainers can be started; custom ones speak for themselves."""
+        state = self._state()
+        if state is None:
+            return None
+        now = self.clock.monotonic()
+        if self._known is not None:
+            then, complaint, at = self._known
+            if then == state and (complaint is None or now - at < AGAIN_S):
+                return complaint
+        complaint = self._start(self.places.inputs.python)
+        self._known = (state, complaint, now)
+        return complaint
+
+    def _state(self) -> object:
+        """Return a digest of what decides whether trainers start; ``None`` when there are none in this checkout."""
+        sources = sorted((self.places.repo_root / "training" / "trainer").glob("*.py"))
+        if not sources or self.places.repo_root != ROOT:
+            return None
+        return [_stamp(path) for path in (self.places.inputs.python, *sources)]
+
+    def _start(self, python: Path) -> str | None:
+        try:
+            self.describe([str(python), *describe_command(PROGRAMS[0])[1:]])
+        except DescribeError as error:
+            return f"its trainers do not start: {error}"
+        return None
+
+
+def _stamp(path: Path) -> tuple[str, int, int]:
+    try:
+        found = path.stat()
+    except OSError:
+        return (str(path), 0, 0)
+    return (str(path), found.st_mtime_ns, found.st_size)

@@ -1,0 +1,108 @@
+"""Finished work that its receiver refused for good, kept on this machine: dated, bounded, never dropped at once.
+
+::
+
+    <state>/set-aside/<moment>-<job>-<claim>/work.json   whose it is, and why it was refused
+    <state>/set-aside/<moment>-<job>-<claim>/*.tar.zst   the bundle
+
+The oldest go first when all of it is larger than the bound, but never the newest.
+"""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+from training import strict_json
+from training.files import LocalFs, write_whole
+from training.fleet.worker.state.events import Delivery
+from training.fleet.worker.state_folder import read_delivery
+
+log = logging.getLogger(__name__)
+
+NOTE = "work.json"
+BYTES_MAX = 4 * 1024**3
+KEPT_MAX = 50
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """One finished training; its delivery names the bundle where it lies now."""
+
+    folder: Path
+    delivery: Delivery
+    why: str
+
+
+class SetAside:
+    """The folder of all of them. One worker writes it; others may look, and take away what they delivered."""
+
+    def __init__(self, folder: Path, *, bytes_max: int = BYTES_MAX) -> None:
+        self.folder = folder
+        self._bytes_max = bytes_max
+
+    def put(self, delivery: Delivery, why: str, now: float) -> Path:
+        """Move a bundle here; when this returns it survives a power cut. ``now`` is epoch seconds. Raises OSError."""
+        assignment, source = delivery.assignment, Path(delivery.path)
+        moment = datetime.fromtimestamp(now, UTC).strftime("%Y%m%dT%H%M%SZ")
+        place = self.folder / f"{moment}-{assignment.job_id[:12]}-{assignment.claim_id[:8]}"
+        place.mkdir(parents=True, exist_ok=True)
+        target = place / source.name
+        note = {"why": why, "delivery": asdict(replace(delivery, path=str(target)))}
+        write_whole(place / NOTE, strict_json.dumps(note))
+        shutil.move(source, target)  # to another disk, perhaps
+        LocalFs().sync_file(target)
+        LocalFs().sync_folder(place)
+        LocalFs().sync_folder(self.folder)
+        self._trim()
+        return place
+
+    def kept(self) -> list[Kept]:
+        """All of them, the oldest first; what cannot be read is left out."""
+        found = []
+        for place in sorted(self.folder.glob("*-*-*")):
+            try:
+                note = strict_json.loads((place / NOTE).read_bytes())
+                delivery = read_delivery(note["delivery"])
+                if Path(delivery.path).is_file():
+                    found.append(Kept(place, delivery, str(note["why"])))
+            except (OSError, ValueError, KeyError, TypeError):
+                continue
+        return found
+
+    def named(self, ref: str) -> list[Kept]:
+        """Those that ``ref`` may mean: a folder, or a job's name, id, or prefix of that."""
+        kept = self.kept()
+        exact = [one for one in kept if one.folder.name == ref]
+        return exact or [
+            one
+            for one in kept
+            if ref
+            and (
+                one.delivery.assignment.name == ref
+                or one.delivery.assignment.job_id.startswith(ref)
+            )
+        ]
+
+    @staticmethod
+    def forget(one: Kept) -> None:
+        """Remove what was delivered."""
+        shutil.rmtree(one.folder, ignore_errors=True)
+
+    def _trim(self) -> None:
+        kept = self.kept()
+        size = sum(one.delivery.size for one in kept)
+        while len(kept) > 1 and (len(kept) > KEPT_MAX or size > self._bytes_max):
+            oldest = kept.pop(0)
+            size -= oldest.delivery.size
+            log.warning(
+                "%s, set aside in %s, is not kept any longer: the folder is full",
+                oldest.delivery.assignment.name,
+                oldest.folder,
+            )
+            with suppress(OSError):
+                shutil.rmtree(oldest.folder)

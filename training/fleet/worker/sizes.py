@@ -1,0 +1,54 @@
+"""Sizes, bounds and remedies of what grows on a worker."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from training.fleet.worker import outbox, saved_states, set_aside, state_folder
+from training.fleet.worker.options import Options
+from training.printable import size
+from training.sizes import Grown, measured, walk
+
+
+def grown(options: Options) -> Iterator[Grown]:
+    """Everything of this worker that takes room on its disk; links are not followed."""
+    own, state = options.own_places, options.state_dir
+    ended = f"what is delivered goes; the rest of the newest {state_folder.KEPT_ATTEMPTS} attempts"
+    yield _below("files that trainers made, in", own.artifacts, ended, without=state)
+    yield _below(
+        "files that trainers reported, in",
+        own.reports,
+        f"the newest {state_folder.KEPT_ATTEMPTS} attempts",
+    )
+    yield _below(
+        "files that trainers saved to go on from, in",
+        options.resume,
+        f"{saved_states.KEPT_MAX} jobs, {size(saved_states.BYTES_MAX)} beside the newest, and two weeks; "
+        "until their job is over",
+    )
+    yield _below(
+        "files of output, also undelivered, in",
+        options.outbox,
+        f"{outbox.ATTEMPTS_KEPT} attempts",
+    )
+    yield _below(
+        "files of finished work that was refused, in",
+        options.aside,
+        f"{set_aside.KEPT_MAX} trainings and {size(set_aside.BYTES_MAX)}",
+        options.typed("--deliver", "JOB"),
+    )
+    yield _below(
+        "files of data sets, in",
+        options.cache_dir,
+        f"--cache-gib, {size(options.cache_bytes)}; what was used longest ago goes first",
+    )
+
+
+def _below(
+    what: str, root: Path, bound: str, verb: str = "", *, without: Path | None = None
+) -> Grown:
+    paths = (Path(each.path) for each in walk(root))
+    return measured(
+        f"{what} {root}:", (each for each in paths if without not in each.parents), bound, verb
+    )

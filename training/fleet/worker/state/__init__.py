@@ -1,0 +1,1 @@
+"""PURE: the worker as a state machine; every phase a module."""

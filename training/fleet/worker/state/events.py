@@ -1,0 +1,506 @@
+"""The events and actions of the worker's state machine, as values.
+
+*Events* are what happened, *actions* what must be done; :mod:`training.fleet.worker.state.step` turns the one into the
+other. Every request has a number, ``call``; an answer to any but the last request of its kind is ignored. Events about
+a trainer carry the ``claim_id`` they belong to, so that what comes late cannot be taken for something else.
+Times are seconds of a clock that counts sleep.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from training.fleet.process.ended import Ended
+from training.fleet.wire.constants import Action as Order
+from training.fleet.worker.state.outcome import Failure
+
+
+class OnSilence(StrEnum):
+    """The order for a trainer when its lease is nearly over and the receiver has been silent."""
+
+    CONTINUE = "continue"  # a receiver that is merely down costs no night of training
+    PAUSE = "pause"  # two copies never run at once
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """The operator's choices and a worker's habits; durations in seconds."""
+
+    heartbeat_s: float = 30.0
+    poll_s: float = 15.0  # pause after an empty or failed claim when the receiver cannot wait
+    wait_s: float = 30.0  # how long the receiver is asked to keep a claim open
+    on_silence: OnSilence = OnSilence.CONTINUE
+    silence_share: float = 0.8  # of the lease, without a confirmed renewal
+    grace_s: float = 10.0  # between the polite signal and the kill
+    kill_s: float = (
+        8.0  # between the kill and giving up on hearing of the end; more than supervise.KILL_WAIT_S
+    )
+    leave_s: float = 25.0  # between the first signal and the exit, whatever happens
+    beat_lost_s: float = 60.0  # a heartbeat unanswered for so long is repeated
+    retry_first_s: float = 1.0
+    retry_max_s: float = 60.0
+    faults_max: int = 5  # refused uploads of one bundle before the attempt is given up
+    accept_database: str | None = (
+        None  # has taken the place of the one that granted what is undelivered
+    )
+    max_silence_s: float = (
+        1800.0  # a trainer that neither says nor computes anything for so long hangs; 0: for ever
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assignment:
+    """A job that this worker holds a claim on."""
+
+    job_id: str
+    claim_id: str
+    name: str = ""
+    attempt: int = 1
+    database_id: str | None = None  # that granted it: nobody else's word on it counts
+    spec: Mapping[str, Any] = field(default_factory=dict)
+    env: Mapping[str, str] = field(
+        default_factory=dict
+    )  # what the plan says of this host's variables
+
+    @property
+    def model(self) -> str:
+        return str(self.spec.get("model") or "")
+
+    @property
+    def mode(self) -> str:
+        return str(self.spec.get("mode") or "")
+
+    @property
+    def dataset(self) -> str | None:
+        """The id of the data set that has to be fetched first; None for what this host has."""
+        named = self.spec.get("dataset")
+        return named if isinstance(named, str) and named else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delivery:
+    """A finished, packed training that the receiver has not accepted yet."""
+
+    assignment: Assignment
+    path: str
+    sha256: str
+    size: int
+    record: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """The end of an attempt without an artifact, as long as the receiver does not know it."""
+
+    assignment: Assignment
+    failure: Failure
+    usage: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Saved:
+    """The facts that survive a killed worker: the claim it sent, or the job it held, or how that ended."""
+
+    request_id: str | None = None
+    crashed: tuple[
+        str, ...
+    ] = ()  # claims that were lost with a session, as long as the receiver was not told
+    held: Assignment | None = None
+    delivery: Delivery | None = None
+    report: Report | None = None
+
+    @property
+    def assignment(self) -> Assignment | None:
+        """Of the job in hand."""
+        known = self.delivery or self.report
+        return known.assignment if known is not None else self.held
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Backlog:
+    """Output of an attempt that is over: of ``total`` lines the receiver may lack those from ``first`` on."""
+
+    job_id: str
+    claim_id: str
+    name: str = ""
+    first: int = 0
+    total: int = 0
+    database_id: str | None = None
+
+    @classmethod
+    def of(cls, assignment: Assignment, total: int, first: int = 0) -> Backlog:
+        return cls(
+            job_id=assignment.job_id,
+            claim_id=assignment.claim_id,
+            name=assignment.name,
+            first=first,
+            total=total,
+            database_id=assignment.database_id,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """The remains on disk of the job that an earlier session held: how its trainer ended, unless it was killed with
+    its worker; how many lines it printed, and the last ones."""
+
+    ended: Ended | None = None
+    printed: int = 0
+    last_words: tuple[str, ...] = ()
+
+
+# ── events ──────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, slots=True)
+class Begin:
+    """The worker starts, with what it knew before and with what lies on its disk."""
+
+    saved: Saved = field(default_factory=Saved)
+    found: Found = field(default_factory=Found)
+    backlog: tuple[Backlog, ...] = ()  # other attempts' output
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """The time of a WakeAt has come, or just passed by."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClaimAnswered:
+    """A grant; or none, and why. ``lease_s`` is what remained when the receiver answered."""
+
+    call: int
+    assignment: Assignment | None = None
+    lease_s: float = 600.0
+    reason: str = ""
+    retry_after_s: float | None = None
+    echo: str | None = None  # what the receiver wants to hear with the next claim
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BeatAnswered:
+    call: int
+    order: Order = Order.CONTINUE
+    lease_s: float = 600.0
+    log_next: int = 0  # number of the first line that the receiver does not have
+    echo: str | None = None  # as in ClaimAnswered
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Uploaded:
+    call: int
+    artifact_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Completed:
+    call: int
+    log_next: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailTaken:
+    call: int
+    status: str = ""
+    log_next: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutputTaken:
+    """``log_next`` as in BeatAnswered; the number of lines when there is nothing left to send."""
+
+    call: int
+    log_next: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refused:
+    """The receiver's final word on a call."""
+
+    call: int
+    slug: str  # one of words.Slug, or what a newer receiver says
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotAnswered:
+    """No answer, or one that says "later": the call may be repeated."""
+
+    call: int
+    detail: str = ""
+    retry_after_s: float | None = None
+    stranger: bool = False  # somebody answered, but not the receiver
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeliveryBroken:
+    """The bundle cannot be read any more."""
+
+    call: int
+    detail: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fetching:
+    """So many bytes of the job's data set are here; nothing is started before the last of them."""
+
+    claim_id: str
+    done: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spawned:
+    claim_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpawnFailed:
+    """Nothing was started, and this is how the attempt fails."""
+
+    claim_id: str
+    failure: Failure
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Printed:
+    """Lines of the trainer's output, in order; they are in the outbox."""
+
+    claim_id: str
+    lines: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """The trainer lives, and it and what it started have computed for ``cpu_s`` seconds so far."""
+
+    claim_id: str
+    cpu_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainerEnded:
+    claim_id: str
+    ended: Ended
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unbearable:
+    """The trainer must be stopped for what it does to this host (fills its disk, say); it fails like this."""
+
+    claim_id: str
+    failure: Failure
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Packed:
+    claim_id: str
+    path: str
+    sha256: str
+    size: int
+    record: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PackFailed:
+    claim_id: str
+    failure: Failure
+
+
+@dataclass(frozen=True, slots=True)
+class SignalReceived:
+    """Somebody wants this worker to end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Slept:
+    """The machine was asleep and has woken up."""
+
+    seconds: float
+
+
+Answer = (
+    ClaimAnswered | BeatAnswered | Uploaded | Completed | FailTaken | OutputTaken
+    | Refused | NotAnswered | DeliveryBroken
+)  # fmt: skip
+Event = (
+    Begin | Tick | SignalReceived | Slept | Answer
+    | Fetching | Spawned | SpawnFailed | Printed | Measured | TrainerEnded | Unbearable | Packed | PackFailed
+)  # fmt: skip
+
+
+# ── actions ─────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SendClaim:
+    call: int
+    request_id: str
+    wait_s: float
+    crashed: tuple[str, ...] = ()  # claims whose session ended without a word
+    echo: str = ""  # of the last answer to this session
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SendBeat:
+    """Takes along what the outbox has from line ``first`` on, as much as fits; so do the reports.
+
+    ``lines`` are those once they are known; ``first`` numbers the first of them within the attempt, from 0.
+    """
+
+    call: int
+    assignment: Assignment
+    seq: int
+    progress: Mapping[str, Any] | None = None
+    first: int = 0
+    lines: tuple[str, ...] | None = None
+    echo: str = ""  # as in SendClaim
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Upload:
+    call: int
+    delivery: Delivery
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SendComplete:
+    call: int
+    delivery: Delivery
+    seq: int = 0
+    progress: Mapping[str, Any] | None = None
+    first: int = 0
+    lines: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SendFail:
+    call: int
+    assignment: Assignment
+    failure: Failure
+    record: Mapping[str, Any] = field(default_factory=dict)
+    seq: int = 0
+    progress: Mapping[str, Any] | None = None
+    first: int = 0
+    lines: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SendOutput:
+    """Lines of an attempt that is over; it is nobody's heartbeat."""
+
+    call: int
+    backlog: Backlog
+    first: int = 0
+    lines: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForgetOutput:
+    """Nobody wants this attempt's lines any more: the receiver has them, or never will."""
+
+    claim_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Abort:
+    """Nobody waits for the answer to this call any more."""
+
+    call: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spawn:
+    assignment: Assignment
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StopTrainer:
+    """Ask it politely."""
+
+    claim_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KillTrainer:
+    claim_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PauseTrainer:
+    claim_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResumeTrainer:
+    claim_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pack:
+    assignment: Assignment
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Discard:
+    """The attempt is over; with ``job_over`` no later attempt needs anything that was kept for it.
+
+    ``delivered``: the receiver has what was made.
+    """
+
+    assignment: Assignment
+    job_over: bool = False
+    delivered: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetAside:
+    """Finished work was refused for good: keep it, on the disk, before the Discard that follows."""
+
+    delivery: Delivery
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Persist:
+    """Must be on the disk before the next action is begun: after a crash of the process it is read again.
+
+    A power cut may forget a ``request_id`` or a job just taken (the next session's claim then ends the attempt that
+    nobody knows of), but not how a job ended: that may be a night of training.
+    """
+
+    saved: Saved
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WakeAt:
+    """Send a Tick then, unless another event comes first. ``None``: only an event can move anything."""
+
+    at: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Say:
+    """A line for the operator's log."""
+
+    text: str
+    warning: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exit:
+    """End the process. ``sentence`` is for people when the code is not 0."""
+
+    code: int = 0
+    sentence: str = ""
+
+
+Action = (
+    SendClaim | SendBeat | Upload | SendComplete | SendFail | SendOutput | ForgetOutput | Abort
+    | Spawn | StopTrainer | KillTrainer | PauseTrainer | ResumeTrainer | Pack | SetAside | Discard
+    | Persist | WakeAt | Say | Exit
+)  # fmt: skip

@@ -1,0 +1,203 @@
+"""PURE: what a trainer's end and its last words mean.
+
+Exit codes are the trainer's contract (docs/trainer-contract.md): 0 done, 2 bad arguments, 65 bad data, 70 bug,
+75 interrupted and resumable; killed by a signal, or 137, often means that memory ran out.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from training import strict_json
+from training.contract import Exit
+from training.fleet.process.ended import SIGKILL, Ended, EndKind
+from training.fleet.scheduling.job import EndReason
+from training.fleet.wire.constants import ERROR_CHARS_MAX
+
+ASKED_TO_STOP = frozenset({1, 2, 15})  # SIGHUP, SIGINT, SIGTERM: a session or a service that ends
+LAST_WORDS = 40  # lines of output that an error text may quote
+LAST_LINES = 5  # in which a trainer that ran out of memory says so; before, it may have got over it
+PROGRESS_BYTES_MAX = 8192  # of its fields, as they are sent
+PROGRESS_FIRST = (
+    "event",
+    "epoch",
+    "epochs",
+    "loss",
+    "metric",
+    "eta_s",
+    "message",
+)  # the known ones
+TIMING_BYTES_MAX = 16 * 1024  # as it is sent
+
+
+class Memory(StrEnum):
+    """The memory of which a trainer had too little."""
+
+    RAM = "ram"
+    VRAM = "vram"
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """An attempt that ended without an artifact, as it is reported."""
+
+    reason: EndReason
+    error: str
+    exit_code: int | None = None
+    out_of_memory: Memory | None = None
+
+
+def judge(ended: Ended, lines: Sequence[str], complaint: str | None = None) -> Failure | None:
+    """Judge an end that was not asked for; None for success.
+
+    ``lines`` are the last ones printed, ``complaint`` is what the trainer itself called its error in a progress line.
+    """
+    if ended.kind is EndKind.LOST:  # the infrastructure's fault: the trainer never had a say
+        return Failure(EndReason.SPAWN_FAILED, f"the trainer was {ended.describe()}")
+    if ended.code == 0:
+        return None
+    if ended.code == Exit.INTERRUPTED or ended.signal in ASKED_TO_STOP:
+        words = f"the trainer was interrupted, not by its worker ({ended.describe()})"
+        return Failure(EndReason.INTERRUPTED, words, ended.code)
+    words = _essence(lines, complaint)
+    lacking = _lacking(ended, [words, *lines[-LAST_LINES:]])
+    memory = _memory_words(ended, lacking)
+    text = (
+        f"{ended.describe()}{memory}: {words}"
+        if words
+        else f"{ended.describe()}{memory}, and it printed nothing"
+    )
+    code = ended.code if ended.signal is None else 128 + ended.signal
+    more = [line for line in lines if _adds_to(text, words, line)]
+    return Failure(EndReason.TRAINER_FAILED, error_text(text, more), code, lacking)
+
+
+def _adds_to(text: str, words: str, line: str) -> bool:
+    """Return True when a line of output tells more than ``text``, of which ``words`` are the trainer's part."""
+    repeats = line.strip() in text or (words and words in line)
+    return not repeats and parse_progress(line) is None
+
+
+def error_text(first: str, lines: Sequence[str]) -> str:
+    """``first``, and below it as many of the last ``lines`` as a report may hold."""
+    first = first[: ERROR_CHARS_MAX - 1]
+    quoted: list[str] = []
+    room = ERROR_CHARS_MAX - len(first)
+    for line in reversed([line for line in lines[-LAST_WORDS:] if line.strip()]):
+        room -= len(line) + 1
+        if room < 0:
+            break
+        quoted.append(line)
+    return "\n".join([first, *reversed(quoted)])
+
+
+_ERROR_LINE = re.compile(
+    r"\s*([\w.]*(Error|Exception|Interrupt|Exit)\b|(fatal |runtime )?error\b|panic\b)",
+    re.IGNORECASE,
+)
+_ADVICE = re.compile(
+    r"^\s|^Traceback |^During handling|^The above exception|warnings?\.warn|Warning:"
+)
+
+
+def _essence(lines: Sequence[str], complaint: str | None) -> str:
+    """The one line that says what went wrong: the trainer's own word, the last error line, or the last words."""
+    if complaint:
+        return complaint
+    meaningful = [line.strip() for line in lines if line.strip() and parse_progress(line) is None]
+    for line in reversed(meaningful[-LAST_WORDS:]):
+        if _ERROR_LINE.match(line):
+            return line
+    for line in reversed(meaningful):
+        if not _ADVICE.search(line):
+            return line
+    return meaningful[-1] if meaningful else ""
+
+
+_OUT_OF_MEMORY = re.compile(
+    r"cuda(?: error:)? out of memory|CUDA_ERROR_OUT_OF_MEMORY|OutOfMemoryError|DefaultCPUAllocator.*can't allocate"
+    r"|std::bad_alloc|MemoryError\b|Cannot allocate memory|\bout of memory\b",
+    re.IGNORECASE,
+)
+
+
+_OF_THE_GPU = re.compile(r"cuda|\bGPUs?\b|cublas|cudnn|torch\.OutOfMemoryError", re.IGNORECASE)
+
+
+def _lacking(ended: Ended, lines: Sequence[str]) -> Memory | None:
+    """Return which memory ran out, when the kernel's count or the words of an error line show it."""
+    if ended.killed_for_memory:
+        return Memory.RAM
+    for line in lines:
+        if _OUT_OF_MEMORY.search(line):
+            return Memory.VRAM if _OF_THE_GPU.search(line) else Memory.RAM
+    return None
+
+
+def _memory_words(ended: Ended, lacking: Memory | None) -> str:
+    if lacking is Memory.VRAM:
+        return " (out of GPU memory)"
+    if lacking is Memory.RAM:
+        held = f", at {ended.max_rss_kib / 1024**2:.1f} GiB" if ended.killed_for_memory else ""
+        return f" (out of memory{held})"
+    if ended.signal == SIGKILL or ended.code == Exit.OUT_OF_MEMORY:
+        return " (possibly out of memory)"
+    return ""
+
+
+def parse_progress(line: str) -> dict[str, Any] | None:
+    """The progress object that a line of output is, or None. Only finite numbers, texts and truth values stay."""
+    return taken(line)[0]
+
+
+def taken(line: str) -> tuple[dict[str, Any] | None, str]:
+    """Return what a line says of progress, and a remark on the rest: the known fields first, then in order
+    as many as a message holds."""
+    if not line.startswith("{"):
+        return None, ""
+    try:
+        value = json.loads(line)
+    except (ValueError, RecursionError):
+        return None, ""
+    if not isinstance(value, dict) or not isinstance(value.get("event"), str):
+        return None, ""
+    fields = {
+        key: field
+        for key, field in value.items()
+        if field is None
+        or isinstance(field, bool | str)
+        or (isinstance(field, int | float) and abs(field) < 1e300)
+    }
+    room, kept = PROGRESS_BYTES_MAX, set[str]()
+    for key in sorted(fields, key=lambda key: key not in PROGRESS_FIRST):
+        size = len(json.dumps({key: fields[key]}, ensure_ascii=False).encode(errors="replace"))
+        if size <= room:
+            room -= size
+            kept.add(key)
+    if "event" not in kept:
+        return (
+            None,
+            f"a progress line whose event has more than {PROGRESS_BYTES_MAX:,} bytes is not taken",
+        )
+    left = [key for key in fields if key not in kept]
+    complaint = ""
+    if left:
+        complaint = (
+            f"of the progress line before this one {len(left)} of {len(fields)} fields are not taken: "
+            f"{PROGRESS_BYTES_MAX:,} bytes are"
+        )
+    return {key: field for key, field in fields.items() if key in kept}, complaint
+
+
+def parse_timing(content: bytes) -> dict[str, Any]:
+    """A trainer's own account of its durations and places as a record's member; empty when it is none, or too long."""
+    try:
+        timing = strict_json.loads(content)
+    except ValueError:
+        return {}
+    return {"timing": timing} if len(strict_json.dumps(timing)) <= TIMING_BYTES_MAX else {}

@@ -1,0 +1,277 @@
+"""PURE: the worker's state as a value, and the moves that several phases share.
+
+A :class:`Turn` is one step of the state machine while it is being worked out: the state so far and the actions so far.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import Any
+
+from training.fleet.scheduling.job import EndReason
+from training.fleet.wire.constants import Slug
+from training.fleet.worker.state import events as t
+from training.fleet.worker.state.outcome import Failure
+
+Chance = Callable[[], float]  # a number from 0 up to 1
+
+SHUTDOWN = Failure(EndReason.WORKER_SHUTDOWN, "worker shutdown")
+
+# What a refusal says of this host and not of its work: once it is let in (again), the same request is taken.
+NOT_LET_IN = frozenset(
+    {
+        Slug.NO_CERTIFICATE,
+        Slug.CERTIFICATE_IDENTITY,
+        Slug.CERTIFICATE_UNKNOWN,
+        Slug.CERTIFICATE_EXPIRED,
+        Slug.PROXY_IDENTITY,
+        Slug.HOST_MISMATCH,
+        Slug.WRONG_ROLE,
+        Slug.ORIGIN_REFUSED,
+    }
+)
+
+
+class Phase(StrEnum):
+    """The phase of the worker; see the table in state/step.py."""
+
+    IDLE = "idle"
+    ASKING = "asking"
+    STARTING = "starting"
+    RUNNING = "running"
+    STOPPING = "stopping"
+    PACKING = "packing"
+    UPLOADING = "uploading"
+    COMPLETING = "completing"
+    FAILING = "failing"
+    GONE = "gone"
+
+
+WITH_TRAINER = frozenset({Phase.STARTING, Phase.RUNNING, Phase.STOPPING})
+DELIVERING = frozenset({Phase.UPLOADING, Phase.COMPLETING})
+REPORTING = DELIVERING | {Phase.FAILING}
+FINISHED = DELIVERING | {
+    Phase.PACKING
+}  # what was trained may be adopted, whatever becomes of the lease
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """The job in hand."""
+
+    assignment: t.Assignment
+    started_at: float | None  # None: in an earlier session
+    # the lease, and the heartbeats that renew it
+    renewed_at: float  # when the request was sent that last renewed it
+    lease_s: float
+    beat_at: float | None  # when the next is due; None: the receiver will hear of us otherwise
+    beat_call: int | None = None  # on its way …
+    beat_sent_at: float = 0.0  # … since then
+    beat_tries: int = 0
+    seq: int = 0
+    paused: bool = False
+    # what the trainer said
+    progress: Mapping[str, Any] | None = None
+    complaint: str | None = None  # its own word for its error
+    printed: int = 0  # lines so far
+    first: int = 0  # number of the first that the receiver does not have
+    beat_printed: int = 0  # lines when the last heartbeat was sent
+    last_words: tuple[str, ...] = ()
+    # whether it hangs
+    measured_at: float | None = None
+    run_s: float = 0.0  # for how long it was seen to run …
+    quiet_s: float = 0.0  # … and to neither say nor compute anything
+    cpu_s: float = 0.0  # what it had computed when it last did
+    # its end
+    dropped: bool = False
+    killed: bool = False
+    stop_by: float | None = None  # when patience with a stopping trainer ends
+    failure: Failure | None = None  # what will be, or is being, reported
+    usage: Mapping[str, Any] = field(default_factory=dict)
+    delivery: t.Delivery | None = None
+    faults: int = 0  # refused uploads
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class State:
+    """Everything the worker knows. Begin with ``State(session_id=…)`` and the event Begin."""
+
+    session_id: str
+    phase: Phase = Phase.IDLE
+    work: Work | None = None
+    saved: t.Saved = field(default_factory=t.Saved)  # what is on the disk
+    request_id: str | None = None  # of the claim that is to be asked until it is answered
+    request_is_fresh: bool = True  # that was sent once at most, and in this session
+    crashed: tuple[str, ...] = ()  # claims to be named as lost in a crash with the next request
+    requests: int = 0
+    echo: str = ""  # of the last answer to a claim or heartbeat
+    calls: int = 0
+    call: int | None = None  # the request in flight, heartbeats apart …
+    call_sent_at: float = 0.0  # … since then
+    call_at: float | None = None  # when the next may be sent
+    tries: int = 0  # in a row, without an answer
+    told: str = ""  # what was said last of who answers in the receiver's place
+    # output of attempts that are over, and the message that carries some of it
+    backlog: tuple[t.Backlog, ...] = ()
+    output_call: int | None = None
+    output_at: float | None = None
+    output_tries: int = 0
+    draining: bool = False
+    signals: int = 0
+    leave_by: float | None = None
+
+    @property
+    def leaving(self) -> bool:
+        return self.draining or self.signals > 0
+
+
+def is_due(at: float | None, now: float) -> bool:
+    return at is not None and at <= now
+
+
+class Turn:
+    """One step, as it is worked out."""
+
+    def __init__(self, state: State, now: float, settings: t.Settings, chance: Chance) -> None:
+        self.state = state
+        self.now = now
+        self.settings = settings
+        self.chance = chance
+        self.actions: list[t.Action] = []
+
+    # ── small things ────────────────────────────────────────────────────────────────────────
+
+    @property
+    def phase(self) -> Phase:
+        return self.state.phase
+
+    @property
+    def work(self) -> Work:
+        assert self.state.work is not None
+        return self.state.work
+
+    def set(self, **changes: Any) -> None:
+        self.state = replace(self.state, **changes)
+
+    def set_work(self, **changes: Any) -> None:
+        self.set(work=replace(self.work, **changes))
+
+    def do(self, action: t.Action) -> None:
+        self.actions.append(action)
+
+    def say(self, text: str, *, warning: bool = False) -> None:
+        self.do(t.Say(text=text, warning=warning))
+
+    def persist(self, saved: t.Saved) -> None:
+        if saved != self.state.saved:
+            self.set(saved=saved)
+            self.do(t.Persist(saved=saved))
+
+    def new_call(self) -> int:
+        self.set(calls=self.state.calls + 1)
+        return self.state.calls
+
+    def begin_call(self) -> int:
+        call = self.new_call()
+        self.set(call=call, call_sent_at=self.now, call_at=None)
+        return call
+
+    def say_unanswered(self, text: str, answer: t.NotAnswered, *, first: bool) -> None:
+        """Tell of an answer that did not come, once; of somebody else's, once more when it is another's."""
+        if first or (answer.stranger and answer.detail != self.state.told):
+            self.say(text, warning=True)
+        self.set(told=answer.detail if answer.stranger else "")
+
+    def again_later(self, first_s: float, retry_after_s: float | None = None) -> None:
+        """Send it once more: full jitter under a ceiling that doubles, never before the receiver wants it."""
+        pause_s = self.pause_s(first_s, self.state.tries)
+        self.set(call_at=self.now + max(pause_s, retry_after_s or 0.0))
+
+    def pause_s(self, first_s: float, tries: int) -> float:
+        ceiling = min(self.settings.retry_max_s, first_s * 2.0 ** min(tries - 1, 16))
+        return self.chance() * ceiling
+
+    # ── moves ───────────────────────────────────────────────────────────────────────────────
+
+    def take_on(
+        self, assignment: t.Assignment, *, renewed_at: float, lease_s: float, beat_at: float
+    ) -> None:
+        """From now on this is the job in hand."""
+        work = Work(
+            assignment=assignment,
+            started_at=self.now,
+            renewed_at=renewed_at,
+            lease_s=lease_s,
+            beat_at=beat_at,
+        )
+        self.set(work=work)
+
+    def stop(self) -> None:
+        """Ask the trainer to stop; what follows is decided when it has ended."""
+        self.set(phase=Phase.STOPPING)
+        self.set_work(stop_by=self.now + self.settings.grace_s)
+        self.do(t.StopTrainer(claim_id=self.work.assignment.claim_id))
+
+    def stop_fetching(self) -> None:
+        """A data set may be long in coming: ask whoever fetches to give up, which ends in SpawnFailed."""
+        if self.work.assignment.dataset is not None:
+            self.do(t.StopTrainer(claim_id=self.work.assignment.claim_id))
+
+    def kill(self) -> None:
+        """End the trainer now."""
+        self.set(phase=Phase.STOPPING)
+        self.set_work(killed=True, stop_by=self.now + self.settings.kill_s)
+        self.do(t.KillTrainer(claim_id=self.work.assignment.claim_id))
+
+    def fail(self, failure: Failure) -> None:
+        """Begin to report that the attempt ended without an artifact."""
+        headline = failure.error.partition("\n")[0]
+        self.say(f"{self.work.assignment.name}: {failure.reason}: {headline}", warning=True)
+        report = t.Report(assignment=self.work.assignment, failure=failure, usage=self.work.usage)
+        self.persist(t.Saved(report=report))
+        self.set(phase=Phase.FAILING, call_at=self.now, tries=0)
+        self.set_work(failure=failure, beat_at=None, beat_call=None)
+
+    def drop(self, detail: str) -> None:
+        """The claim is no longer ours: end the trainer, tell nobody, forget the work."""
+        self.say(f"{self.work.assignment.name} is dropped: {detail}", warning=True)
+        self.set_work(dropped=True, beat_at=None, beat_call=None)
+        if self.phase in (Phase.RUNNING, Phase.STOPPING):
+            self.kill()
+        elif self.phase is Phase.STARTING:
+            self.stop_fetching()
+        elif self.phase in REPORTING:
+            self.set_aside(detail)
+            self.finish()
+
+    def set_aside(self, why: str) -> None:
+        """Keep what is finished: the receiver's final word may be an operator's mistake, and a night of training."""
+        if self.work.delivery is not None and self.work.failure is None:
+            self.do(t.SetAside(delivery=self.work.delivery, why=why))
+
+    def finish(self, *, job_over: bool = False, delivered: bool = False) -> None:
+        """The work is over; ``job_over`` when no further attempt will want anything of it."""
+        work = self.work
+        if self.state.call is not None:
+            self.do(t.Abort(call=self.state.call))
+        self.do(t.Discard(assignment=work.assignment, job_over=job_over, delivered=delivered))
+        self.persist(t.Saved())
+        self.set(work=None, phase=Phase.IDLE, call=None, call_at=self.now, tries=0)
+        self.keep_output(t.Backlog.of(work.assignment, work.printed, work.first))
+        if self.state.leaving:
+            self.leave()
+
+    def keep_output(self, backlog: t.Backlog) -> None:
+        """An attempt is over: bring its lines until the receiver has them, or forget them if it has."""
+        if backlog.first < backlog.total:
+            if not self.state.backlog:
+                self.set(output_at=self.now, output_tries=0)
+            self.set(backlog=(*self.state.backlog, backlog))
+        elif backlog.total:
+            self.do(t.ForgetOutput(claim_id=backlog.claim_id))
+
+    def leave(self, code: int = 0, sentence: str = "") -> None:
+        self.set(phase=Phase.GONE)
+        self.do(t.Exit(code=code, sentence=sentence))

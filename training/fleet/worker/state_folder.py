@@ -1,0 +1,263 @@
+"""The worker's state on disk: who it is, what it must still know after a crash, and a folder for each attempt."""
+
+from __future__ import annotations
+
+import json
+import logging
+import secrets
+import shutil
+from collections.abc import Mapping
+from contextlib import ExitStack, suppress
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any, TypeVar
+
+from training import strict_json
+from training.crashpoint import crashpoint
+from training.files import LocalFs, write_whole
+from training.fleet.scheduling.job import EndReason
+from training.fleet.worker.state.events import Assignment, Delivery, Report, Saved
+from training.fleet.worker.state.outcome import Failure, Memory
+from training.locking import LockedError, exclusive
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+KEPT_ATTEMPTS = 20  # folders of ended attempts, the newest, for whoever wants to look
+
+
+class StateError(Exception):
+    """The state directory cannot be used; the text is one sentence."""
+
+
+class StateFolder:
+    """The worker's own small folder. Only one worker may use it at a time."""
+
+    def __init__(self, folder: Path, others: Mapping[str, Path] | None = None) -> None:
+        """Raises StateError when it cannot be written or another worker uses it.
+
+        ``others`` are further folders that are this worker's alone as long as it runs, by the flags that name them.
+        """
+        self.folder = folder
+        self._open = ExitStack()
+        self._take(folder)
+        held = {folder}
+        for flag, other in (others or {}).items():
+            if other not in held:
+                held.add(other)
+                self._share_not(other, flag)
+
+    def _share_not(self, folder: Path, flag: str) -> None:
+        """One that cannot be written is left to the host's test of itself, which says so and looks again."""
+        with suppress(OSError):
+            folder.mkdir(parents=True, exist_ok=True)
+            try:
+                self._open.enter_context(exclusive(folder / "lock"))
+            except LockedError:
+                self.close()
+                raise StateError(
+                    f"another worker uses the folder {folder}; stop it, or give this one its own {flag} or --host-id"
+                ) from None
+
+    def _take(self, folder: Path) -> None:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            self._open.enter_context(exclusive(folder / "lock"))
+            self.instance_id = self._instance()
+            self.session_id = f"{self._next_session():010d}-{secrets.token_hex(4)}"
+        except LockedError:
+            raise StateError(
+                f"another worker uses the state directory {folder}; stop it, or give this one its own --state-dir"
+            ) from None
+        except OSError as error:
+            raise StateError(
+                f"the state directory {folder} cannot be used ({error.strerror}); name another with --state-dir"
+            ) from None
+
+    def load(self) -> Saved:
+        """Load what the last session saved. A file that cannot be read is set aside, and said."""
+        path = self.folder / "saved.json"
+        try:
+            return _saved(strict_json.loads(path.read_bytes()))
+        except FileNotFoundError:
+            return Saved()
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            log.warning("%s cannot be read and is set aside: %s", path, error)
+            with suppress(OSError):
+                LocalFs().replace(path, path.with_suffix(".corrupt"))
+            return Saved()
+
+    def save(self, saved: Saved) -> None:
+        """Outlives this process when it returns; how an attempt ended also outlives a power cut. Raises OSError."""
+        content = json.dumps(asdict(saved)).encode()
+        durable = saved.delivery is not None or saved.report is not None
+        _keep(self.folder / "saved.json", content, durable=durable)
+
+    def begin_anew(self) -> str:
+        """Be a new installation from now on, for a folder that came with a copy of a disk; its instance id.
+
+        What the old one held or had still to bring is left to the machine that the copy was made of.
+        """
+        for name in ("saved.json", "sessions"):
+            (self.folder / name).unlink(missing_ok=True)
+        shutil.rmtree(self.folder / "outbox", ignore_errors=True)
+        (self.folder / "instance").unlink(missing_ok=True)
+        self.instance_id = self._instance()
+        return self.instance_id
+
+    def close(self) -> None:
+        self._open.close()
+
+    def _instance(self) -> str:
+        """Made once. It goes wherever the disk goes, so that a cloned installation shows."""
+        path = self.folder / "instance"
+        with suppress(FileNotFoundError):
+            if known := path.read_text().strip():
+                return known
+        made = secrets.token_hex(16)
+        _keep(path, made.encode())
+        return made
+
+    def _next_session(self) -> int:
+        """Counts the starts: no clock is needed to say which of two sessions is the newer."""
+        path = self.folder / "sessions"
+        try:
+            count = int(path.read_text())
+        except (OSError, ValueError):
+            count = 0
+        _keep(path, str(count + 1).encode())
+        return count + 1
+
+
+def read_delivery(document: Any) -> Delivery:
+    """A delivery that was written down; raises KeyError, TypeError or ValueError."""
+    return _known(Delivery, document)
+
+
+def _saved(document: Any) -> Saved:
+    """Members that only a newer version knows are left out; those that an older one did not know are None."""
+    _check(document, dict, "it")
+    request_id, crashed = document.get("request_id"), document.get("crashed") or []
+    _check(request_id, str | None, "request_id")
+    _check(crashed, list, "crashed")
+    for each in crashed:
+        _check(each, str, "one of crashed")
+    delivery, report, held = (document.get(name) for name in ("delivery", "report", "held"))
+    return Saved(
+        request_id=request_id,
+        crashed=tuple(crashed),
+        held=None if held is None else _known(Assignment, held),
+        delivery=None if delivery is None else _known(Delivery, delivery),
+        report=None if report is None else _known(Report, report),
+    )
+
+
+# The types of members, by their annotations: what has another one would be refused by whoever it is sent to.
+_KINDS: Mapping[Any, Any] = {
+    "str": str,
+    "str | None": str | None,
+    "int": int,
+    "Mapping[str, Any]": dict,
+    "Mapping[str, str]": dict,
+}
+
+
+def _known(kind: type[T], document: Any) -> T:
+    """A record of which only the members count that ``kind`` has. Raises TypeError when one is missing or wrong."""
+    _check(document, dict, kind.__name__.lower())
+    members: dict[str, Any] = {}
+    for one in fields(kind):  # type: ignore[arg-type]
+        if one.name in document:
+            members[one.name] = document[one.name]
+            _check(members[one.name], _KINDS.get(one.type, object), one.name)
+            if one.type == "Mapping[str, str]":
+                for value in members[one.name].values():
+                    _check(value, str, one.name)
+    if "assignment" in members:
+        members["assignment"] = _known(Assignment, members["assignment"])
+    if "failure" in members:
+        members["failure"] = _failure(members["failure"])
+    return kind(**members)
+
+
+def _failure(document: Any) -> Failure:
+    _check(document, dict, "failure")
+    lacking, exit_code = document.get("out_of_memory"), document.get("exit_code")
+    _check(exit_code, int | None, "exit_code")
+    return Failure(
+        EndReason(document["reason"]),
+        str(document["error"]),
+        exit_code,
+        None if lacking is None else Memory(lacking),
+    )
+
+
+def _check(value: object, kind: Any, name: str) -> None:
+    if not isinstance(value, kind) or (isinstance(value, bool) and kind is not object):
+        raise TypeError(f"{name} has a wrong type")
+
+
+def _keep(path: Path, content: bytes, *, durable: bool = True) -> None:
+    crashpoint("worker.save.begin")
+    write_whole(path, content, durable=durable)
+    crashpoint("worker.save.replaced")
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptFolders:
+    """The folders of one attempt; every attempt has its own, so nothing stale is ever packed."""
+
+    out: Path
+    reports: Path
+    log: Path
+    end: Path  # how its trainer ended, if nobody asked it to
+    trained: Path  # what it was started on
+    bundle: Path
+
+
+def folders_of(artifacts: Path, reports: Path, assignment: Assignment) -> AttemptFolders:
+    """Return where this attempt's folders are, or will be. The names in the assignment have been checked."""
+    from training.fleet.worker.bundle import bundle_name  # not needed by a worker at rest
+
+    job = f"{assignment.model}_{assignment.mode}-{assignment.job_id[:12]}"
+    attempt = f"attempt-{assignment.attempt}-{assignment.claim_id[:8]}"
+    return AttemptFolders(
+        out=artifacts / job / attempt,
+        reports=reports / job / attempt,
+        log=artifacts / job / f"{attempt}.log",
+        end=artifacts / job / f"{attempt}.log.end",
+        trained=artifacts / job / f"{attempt}.log.trained",
+        bundle=artifacts / job / bundle_name(assignment.model, assignment.mode, assignment.job_id),
+    )
+
+
+def make_folders(folders: AttemptFolders) -> None:
+    """Create them, fresh and empty. Raises OSError."""
+    for folder in (folders.out, folders.reports):
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+    for file in (folders.log, folders.end, folders.trained):
+        file.unlink(missing_ok=True)
+
+
+def prune(*roots: Path) -> None:
+    """Remove all but the newest attempts, once this worker's own has ended. Other files and folders are left alone.
+
+    The roots are one worker's alone: among those of several, the newest would be of whoever has the shortest jobs.
+    """
+    for root in roots:
+        newest: dict[Path, float] = {}  # by an attempt's folder, or where that is gone its log
+        for path in root.glob("*-*/attempt-*-*"):
+            folder = path.with_name(path.name.partition(".log")[0])
+            with suppress(OSError):
+                moment = path.lstat().st_mtime
+                newest[folder] = moment if path == folder else newest.get(folder, moment)
+        for folder in sorted(newest, key=lambda each: newest[each], reverse=True)[KEPT_ATTEMPTS:]:
+            shutil.rmtree(folder, ignore_errors=True)
+            for log in folder.parent.glob(f"{folder.name}.log*"):
+                log.unlink(missing_ok=True)
+            with suppress(OSError):
+                if not any(folder.parent.glob("attempt-*-*")):
+                    for bundle in folder.parent.glob("*.tar.zst*"):  # of a worker killed at packing
+                        bundle.unlink()
+                folder.parent.rmdir()

@@ -1,0 +1,156 @@
+"""Following the file that a trainer prints into, and keeping that file small.
+
+A trainer may print nothing, bytes that are no text, one endless line, or a terabyte. What comes out of one look is
+always a bounded number of bounded lines, and the disk holds the beginning and the end of what was printed. The file is
+the queue: a burst is read piece by piece and in order. Only of what waits beyond ``QUEUE_BYTES`` the older part is left
+out, and a line says how much.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from training.fleet.wire.constants import LOG_LINE_CHARS_MAX
+from training.fleet.worker.state.outcome import taken
+
+READ_BYTES = 256 * 1024  # at one poll; the rest waits for the next, which may follow at once
+QUEUE_BYTES = 4 * 1024**2  # that may wait to be read: more than a worker keeps of an attempt
+POLLS_A_LOOK = QUEUE_BYTES // READ_BYTES + 1  # who prints faster than that is read for ever
+LINE_BYTES_MAX = 16 * 1024  # of a line whose end was not printed yet; more is taken as a line
+FILE_BYTES_MAX = 16 * 1024**2
+KEPT_BYTES = 1024**2  # of the beginning, and of the end before a cut
+
+TOO_LONG = f"a progress line of more than {LINE_BYTES_MAX // 1024} KiB is not taken"
+
+_CONTROLS = {code: None for code in (*range(32), *range(127, 160)) if code != 9} | {9: "    "}
+
+
+def clean_line(raw: bytes, chars_max: int = LOG_LINE_CHARS_MAX) -> str:
+    """One printed line as harmless text: no control characters, of a progress bar only its last state."""
+    last_state = raw.rstrip(b"\r\n").rpartition(b"\r")[2]
+    raw_max = 4 * chars_max  # a character has four bytes at most
+    text = last_state[:raw_max].decode("utf-8", "replace")
+    return text.translate(_CONTROLS)[:chars_max]
+
+
+class OutputTail:
+    """The lines that were printed since the last look.
+
+    The file is shortened in place when it grows beyond ``file_bytes_max``: its beginning is kept once as
+    ``<name>.head``, its end before each cut as ``<name>.previous``. The trainer goes on writing (it appends). Where a
+    file in use cannot be shortened (Windows), ``overflowing`` says so and somebody must stop the trainer.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        position: int = 0,
+        file_bytes_max: int = FILE_BYTES_MAX,
+        kept_bytes: int = KEPT_BYTES,
+        queue_bytes: int = QUEUE_BYTES,
+    ) -> None:
+        """``position``: where an earlier look at the same file ended."""
+        self.path = path
+        self.total_bytes = 0  # printed so far, cuts included
+        self.overflowing = False
+        self._file_bytes_max = file_bytes_max
+        self._kept_bytes = kept_bytes
+        self._queue_bytes = queue_bytes
+        self._complained = False
+        self._position = position
+        self._rest = b""  # the beginning of a line whose end was not printed yet
+
+    @property
+    def position(self) -> int:
+        """Bytes of the present file whose lines have been returned."""
+        return max(0, self._position - len(self._rest))
+
+    def poll(self, *, final: bool = False) -> list[str]:
+        """The next lines, oldest first, of a piece of the file; none when all of it was read. Never raises OSError.
+
+        Lines are cut to what a log holds, but for progress, which whoever stores lines cuts. ``final`` reads all that
+        is left, and takes a last line without an end.
+        """
+        try:
+            lines = self._read_lines()
+            while final and self._waiting():
+                lines += self._read_lines()
+            if self._position > self._file_bytes_max and self._waiting() <= READ_BYTES:
+                self._keep_ends()
+                # As late as can be: what is printed between here and the cut is lost.
+                lines += self._read_lines()
+                self._cut()
+                if self._position == 0 and self._rest:  # the end of this line may be lost as well
+                    lines.append(self._rest)
+                    self._rest = b""
+        except (OSError, ValueError):
+            # Removed under our feet, a disk in trouble, a name no file has: the trainer's end will tell.
+            lines = []
+        if final and self._rest:
+            lines.append(self._rest)
+            self._rest = b""
+        return [text for line in lines for text in self._texts(line)]
+
+    def _texts(self, raw: bytes) -> list[str]:
+        """A line as it is passed on; behind the first progress that was too much, a line that says so."""
+        if len(raw) <= LOG_LINE_CHARS_MAX or not raw.startswith(b"{"):
+            return [clean_line(raw)]
+        text = clean_line(raw, LINE_BYTES_MAX)
+        fields, complaint = taken(text) if len(raw) <= LINE_BYTES_MAX else (None, TOO_LONG)
+        lines = [text if fields is not None else text[:LOG_LINE_CHARS_MAX]]
+        if complaint and not self._complained and b'"event"' in raw:
+            self._complained = True
+            lines.append(f"[… {complaint} …]")
+        return lines
+
+    def _waiting(self) -> int:
+        """Bytes that were printed and not read."""
+        return self.path.stat().st_size - self._position
+
+    def _read_lines(self) -> list[bytes]:
+        size = self.path.stat().st_size
+        if size < self._position:
+            self._position = 0  # somebody else cut the file
+        waiting = size - self._position
+        if waiting <= 0:
+            return []
+        lines = []
+        if waiting > self._queue_bytes:
+            left_out = waiting - READ_BYTES
+            self._position += left_out
+            self.total_bytes += left_out
+            self._rest = b""
+            lines.append(f"[… {left_out:,} bytes of output left out …]".encode())
+        with self.path.open("rb") as file:
+            file.seek(self._position)
+            piece = file.read(min(waiting, READ_BYTES))
+        data = self._rest + piece
+        self._position += len(piece)
+        self.total_bytes += len(piece)
+        *complete, self._rest = data.split(b"\n")
+        if len(self._rest) > LINE_BYTES_MAX:
+            complete.append(self._rest)
+            self._rest = b""
+        return lines + complete
+
+    def _keep_ends(self) -> None:
+        """Copy the beginning (once) and the present end to files of their own."""
+        head = self.path.with_name(self.path.name + ".head")
+        if not head.exists():
+            self._copy(0, head)
+        previous = self.path.with_name(self.path.name + ".previous")
+        self._copy(max(0, self._position - self._kept_bytes), previous)
+
+    def _copy(self, start: int, target: Path) -> None:
+        with self.path.open("rb") as file:
+            file.seek(start)
+            target.write_bytes(file.read(self._kept_bytes))  # bounded: the trainer goes on printing
+
+    def _cut(self) -> None:
+        if os.name == "posix":
+            os.truncate(self.path, 0)
+            self._position = 0
+        else:  # an appending handle keeps a position of its own there
+            self.overflowing = True

@@ -1,0 +1,91 @@
+"""The inputs of a training: digests of its data and its code, and the checkout's commit.
+
+Our trainers say it themselves, in their checkpoint. Of a trainer of one's own the worker looks at the files that its
+command names, before it starts it, and at the data set that it hands it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from training import strict_json
+from training.fleet.capability.probe import checkout_commit
+from training.fleet.worker.trainer_command import Inputs
+
+_READ_MAX = 64 * 1024**2  # of a note, of a checkpoint
+
+
+def at_start(spec: Mapping[str, Any], inputs: Inputs, repo_root: Path) -> dict[str, str]:
+    """Return what is known before the trainer runs; unknown members are left out."""
+    found = {"data": _text(_document(inputs.tensors / "manifest.json"), "data_digest")}
+    with suppress(OSError, ValueError):
+        found["commit"] = checkout_commit(repo_root) or ""
+    own = spec.get("trainer")
+    if own:
+        found["code"] = code_digest([str(part) for part in own.get("command") or ()], repo_root)
+        found["data"] = found["data"] or str(spec.get("dataset") or "")
+    return {name: value for name, value in found.items() if value}
+
+
+def by_checkpoint(checkpoint: Path) -> dict[str, str]:
+    """Read what one of our trainers wrote down of its own run."""
+    key = _document(checkpoint).get("run_key")
+    key = key if isinstance(key, dict) else {}
+    found = {name: _text(key, name) for name in ("data", "code")}
+    return {name: value for name, value in found.items() if value}
+
+
+def code_digest(command: Sequence[str], repo_root: Path) -> str:
+    """SHA-256 over the files that the command names, by their names in it; empty when it names none.
+
+    ``-m package.module`` names the module's file in the checkout, or all Python files of a package. What those import
+    besides is not looked at.
+    """
+    digest, any_file = hashlib.sha256(), False
+    for number, part in enumerate(command):
+        module = number > 0 and command[number - 1] == "-m"
+        for path in _files(repo_root, part, module=module):
+            with suppress(OSError):
+                content = path.read_bytes().replace(b"\r\n", b"\n")
+                digest.update(f"{path.name} {len(content)}\n".encode())
+                digest.update(content)
+                any_file = True
+    return digest.hexdigest() if any_file else ""
+
+
+def note(path: Path, found: Mapping[str, str]) -> None:
+    """Keep it for whoever packs the bundle, perhaps another session of the worker."""
+    with suppress(OSError):
+        path.write_text(json.dumps(dict(found)), encoding="utf-8")
+
+
+def noted(path: Path) -> dict[str, str]:
+    """Read what :func:`note` kept."""
+    found = _document(path)
+    return {name: text for name in ("data", "code", "commit") if (text := _text(found, name))}
+
+
+def _files(repo_root: Path, part: str, *, module: bool) -> list[Path]:
+    if not module:
+        path = repo_root / part
+        return [path] if not Path(part).is_absolute() and path.is_file() else []
+    place = repo_root.joinpath(*part.split("."))
+    return sorted(place.rglob("*.py")) if place.is_dir() else [place.with_suffix(".py")]
+
+
+def _document(path: Path) -> dict[str, Any]:
+    with suppress(OSError, ValueError):
+        if path.stat().st_size <= _READ_MAX:
+            found = strict_json.loads(path.read_bytes())
+            return found if isinstance(found, dict) else {}
+    return {}
+
+
+def _text(document: Mapping[str, Any], name: str) -> str:
+    value = document.get(name)
+    return value if isinstance(value, str) else ""

@@ -1,0 +1,1 @@
+"""The telemetry recorder: run workloads on a host and sample it meanwhile."""

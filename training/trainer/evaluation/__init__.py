@@ -1,0 +1,1 @@
+"""What a model is worth: scored windows, metrics, intervals, thresholds, verdict, report."""

@@ -1,0 +1,184 @@
+"""Would chance rank as well? An exact test: episodes exchange their labels, and the AUROC is asked again.
+
+Under no relation between scores and labels every way of dealing the recordings' labels to the recordings is as likely
+as the one that was seen. An episode keeps its scores and takes the whole course of labels of another one, stretched to
+its own length. Few ways are counted through; of many a fixed number is drawn, and the test stays exact because the way
+that was seen counts among them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from math import comb
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import rankdata
+
+from training.trainer.evaluation.intervals import FloatArray, IntArray
+
+MOST_COUNTED = 20_000  # ways to deal the labels that are all counted through
+DRAWN = 4_999  # where there are more
+MOST_CELLS = (
+    20_000_000  # episodes times different courses times classes; beyond, the interval has to do
+)
+SIDE = 0.025  # the half of 5 % that one side of a 95 % interval leaves
+_AT_ONCE = 1 << 20  # cells of (ways, episodes) worked on at a time
+
+
+@dataclass(frozen=True, slots=True)
+class Chance:
+    """The share of random labellings whose AUROC lies as far from 0.5 as the one seen, or farther, on its side."""
+
+    p: float
+    ways: int  # counted or drawn
+    counted: bool  # all there are
+
+    @property
+    def refused(self) -> bool:
+        """Chance is refused on this side of 0.5."""
+        return self.p <= SIDE
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"p": round(self.p, 6), "ways": self.ways, "counted": self.counted}
+
+
+@dataclass(frozen=True, slots=True)
+class _Courses:
+    """The different courses of labels, and which of them each episode has."""
+
+    labels: list[IntArray]
+    of_episode: IntArray
+
+
+def chance_test(
+    scores: Sequence[FloatArray], classes: Sequence[int], y: IntArray, episode: NDArray[Any]
+) -> Chance | None:
+    """Test the mean AUROC of each score (N) for its class against the rest of ``y`` (N), by ``episode`` (N).
+
+    Windows stand in the order of their time inside each episode. None where there is nothing to exchange (fewer than
+    two different courses of labels), no AUROC, or too much to count.
+    """
+    order = np.argsort(episode, kind="stable")
+    y = y[order]
+    _, first, length = np.unique(episode[order], return_index=True, return_counts=True)
+    courses = _courses(y, first, length)
+    n_kinds = len(courses.labels)
+    if n_kinds < 2 or first.size * n_kinds * len(classes) > MOST_CELLS:
+        return None
+    ranks = [rankdata(score[order]) for score in scores]
+    tables = [
+        _tables(rank, k, courses, first, length) for rank, k in zip(ranks, classes, strict=True)
+    ]
+    seen = _statistic(tables, courses.of_episode[None], y.size)[0]
+    if not np.isfinite(seen):
+        return None
+    above = seen >= 0.5
+    as_far = total = 0
+    counted = _number_of_ways(courses.of_episode, n_kinds) <= MOST_COUNTED
+    ways = _all_ways(courses.of_episode) if counted else _drawn_ways(courses.of_episode)
+    for chunk in ways:
+        found = np.nan_to_num(_statistic(tables, chunk, y.size), nan=seen)
+        as_far += int(((found >= seen - 1e-12) if above else (found <= seen + 1e-12)).sum())
+        total += len(chunk)
+    if not counted:  # the labels as they were seen are one of the ways
+        as_far, total = as_far + 1, total + 1
+    return Chance(as_far / total, total, counted)
+
+
+def _courses(y: IntArray, first: IntArray, length: IntArray) -> _Courses:
+    """A course without a change is the same whatever its length."""
+    known: dict[bytes, int] = {}
+    labels: list[IntArray] = []
+    of_episode = np.empty(first.size, dtype=np.int64)
+    for number, (start, size) in enumerate(zip(first.tolist(), length.tolist(), strict=True)):
+        course = y[start : start + size]
+        course = course[:1] if (course == course[0]).all() else course
+        key = course.tobytes()
+        if key not in known:
+            known[key] = len(labels)
+            labels.append(course)
+        of_episode[number] = known[key]
+    return _Courses(labels, of_episode)
+
+
+Tables = tuple[FloatArray, FloatArray]
+
+
+def _tables(
+    rank: FloatArray, k: int, courses: _Courses, first: IntArray, length: IntArray
+) -> Tables:
+    """(E, courses): the sum of ranks, and the number, of the windows of class ``k`` if the episode had that course."""
+    sums = np.empty((first.size, len(courses.labels)))
+    counts = np.empty_like(sums)
+    ends = np.r_[0.0, np.cumsum(rank)]
+    whole = ends[first + length] - ends[first]
+    for number, course in enumerate(courses.labels):
+        if course.size == 1:
+            mine = float(course[0] == k)
+            sums[:, number], counts[:, number] = mine * whole, mine * length
+            continue
+        place = np.arange(length.sum()) - np.repeat(first, length)
+        stretched = course[place * course.size // np.repeat(length, length)] == k
+        sums[:, number] = np.add.reduceat(np.where(stretched, rank, 0.0), first)
+        counts[:, number] = np.add.reduceat(stretched.astype(np.float64), first)
+    return sums, counts
+
+
+def _statistic(tables: Sequence[Tables], ways: IntArray, n: int) -> FloatArray:
+    """(R,): the mean over the classes that are there of the AUROC under each way; NaN where none can be had."""
+    episodes = np.arange(ways.shape[1])
+    each = []
+    for sums, counts in tables:
+        up = counts[episodes, ways].sum(axis=1)
+        won = sums[episodes, ways].sum(axis=1) - up * (up + 1) / 2
+        with np.errstate(invalid="ignore", divide="ignore"):
+            each.append(won / (up * (n - up)))
+    values = np.stack(each, axis=1)
+    there = np.isfinite(values)
+    with np.errstate(invalid="ignore"):
+        return np.asarray(np.where(there, values, 0.0).sum(axis=1) / there.sum(axis=1))
+
+
+def _number_of_ways(of_episode: IntArray, n_kinds: int) -> int:
+    ways, left = 1, int(of_episode.size)
+    for count in np.bincount(of_episode, minlength=n_kinds).tolist():
+        ways *= comb(left, count)
+        left -= count
+    return ways
+
+
+def _all_ways(of_episode: IntArray) -> Iterator[IntArray]:
+    """Every different order of the courses, in chunks."""
+    rows = max(1, _AT_ONCE // of_episode.size)
+    chunk: list[list[int]] = []
+    for way in _orders(np.bincount(of_episode).tolist(), of_episode.size):
+        chunk.append(way)
+        if len(chunk) == rows:
+            yield np.array(chunk)
+            chunk = []
+    if chunk:
+        yield np.array(chunk)
+
+
+def _orders(counts: list[int], left: int) -> Iterator[list[int]]:
+    if left == 0:
+        yield []
+        return
+    for kind, count in enumerate(counts):
+        if count:
+            counts[kind] -= 1
+            for rest in _orders(counts, left - 1):
+                yield [kind, *rest]
+            counts[kind] += 1
+
+
+def _drawn_ways(of_episode: IntArray) -> Iterator[IntArray]:
+    """Always the same draws: equal data give equal answers."""
+    rng = np.random.default_rng(0)
+    rows = max(1, _AT_ONCE // of_episode.size)
+    for start in range(0, DRAWN, rows):
+        repeated = np.tile(of_episode, (min(rows, DRAWN - start), 1))
+        yield rng.permuted(repeated, axis=1)

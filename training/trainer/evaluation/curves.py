@@ -1,0 +1,74 @@
+"""Points of the curves that a report draws, thinned to what a screen can show; JSON values only."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from training.trainer.evaluation.intervals import FloatArray
+
+MAX_POINTS = 160
+RELIABILITY_BINS = 10
+_DIGITS = 4
+
+Points = list[list[float]]
+
+
+def roc(score: FloatArray, positive: NDArray[np.bool_]) -> Points:
+    """[false-positive rate, true-positive rate] from (0, 0) to (1, 1); empty when a class is missing."""
+    hits, false = _cumulative(score, positive)
+    if hits[-1] == 0 or false[-1] == 0:
+        return []
+    return _thinned(false / false[-1], hits / hits[-1])
+
+
+def precision_recall(score: FloatArray, positive: NDArray[np.bool_]) -> Points:
+    """[recall, precision] by rising recall; empty when a class is missing."""
+    hits, false = _cumulative(score, positive)
+    if hits[-1] == 0 or false[-1] == 0:
+        return []
+    recall, precision = hits[1:] / hits[-1], hits[1:] / (hits[1:] + false[1:])
+    return _thinned(np.r_[0.0, recall], np.r_[precision[0], precision])
+
+
+def reliability(claimed: FloatArray, true: NDArray[np.bool_]) -> list[dict[str, Any]]:
+    """The probabilities ``claimed`` against how often they were ``true``, in ten equal bins that hold windows."""
+    bins = np.clip((claimed * RELIABILITY_BINS).astype(np.int64), 0, RELIABILITY_BINS - 1)
+    rows = []
+    for number in np.unique(bins).tolist():
+        inside = bins == number
+        rows.append(
+            {
+                "claimed": round(float(claimed[inside].mean()), _DIGITS),
+                "observed": round(float(true[inside].mean()), _DIGITS),
+                "windows": int(inside.sum()),
+            }
+        )
+    return rows
+
+
+def _cumulative(score: FloatArray, positive: NDArray[np.bool_]) -> tuple[FloatArray, FloatArray]:
+    """Positives and negatives at or above each distinct score, from the highest down, with a leading zero."""
+    order = np.argsort(-score, kind="stable")
+    ranked, hit = score[order], positive[order]
+    last_of_tie = np.r_[ranked[1:] != ranked[:-1], True]
+    hits = np.cumsum(hit)[last_of_tie].astype(np.float64)
+    false = np.cumsum(~hit)[last_of_tie].astype(np.float64)
+    return np.r_[0.0, hits], np.r_[0.0, false]
+
+
+def _thinned(x: FloatArray, y: FloatArray) -> Points:
+    """Corners only, then evenly along the curve's length when there are still too many."""
+    if x.size > 2:
+        dx, dy = np.diff(x), np.diff(y)
+        straight = np.isclose(dx[1:] * dy[:-1], dx[:-1] * dy[1:], rtol=0, atol=1e-12)
+        keep = np.r_[True, ~straight, True]
+        x, y = x[keep], y[keep]
+    if x.size > MAX_POINTS:
+        length = np.r_[0.0, np.cumsum(np.abs(np.diff(x)) + np.abs(np.diff(y)))]
+        wanted = np.linspace(0.0, length[-1], MAX_POINTS)
+        rows = np.unique(np.searchsorted(length, wanted).clip(0, x.size - 1))
+        x, y = x[rows], y[rows]
+    return [[round(float(a), _DIGITS), round(float(b), _DIGITS)] for a, b in zip(x, y, strict=True)]

@@ -1,0 +1,378 @@
+"""A report's figures as the rules of the verdict see them: named values, and words for the sentences.
+
+Pure, from the report's JSON values; the rules themselves are in `verdict`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+from training.trainer.evaluation.chance import SIDE
+from training.trainer.evaluation.scored import BENIGN, LIKE, MALICIOUS
+from training.trainer.evaluation.sides import NAMELESS
+
+Metric = Mapping[str, Any]
+Report = Mapping[str, Any]
+
+CHANCE = 0.5
+MISSING: Metric = {"value": None, "ci95": None}
+PLAIN = {
+    "logistic_regression": "A logistic regression",
+    "isolation_forest": "An isolation forest",
+    "mahalanobis": "The Mahalanobis distance",
+    "lof": "The local outlier factor",
+}
+
+
+class Facts:
+    """Figures by the names that rules and sentences use; strings are ready to stand in a sentence."""
+
+    def __init__(self, report: Report) -> None:
+        self._report = report
+        self._metrics: Mapping[str, Metric] = report["metrics"]["test"]
+        self._point: Mapping[str, Any] = report.get("operating_point") or {}
+        self._split: Mapping[str, Any] = report["split"]
+        self._words: Mapping[str, str] = (report.get("classes") or {}).get("words") or {}
+
+    # -- the ranking ---------------------------------------------------------------------------------------------------
+
+    @property
+    def rank(self) -> Metric:
+        """The AUROC; without the classes that never trained where there are such."""
+        return self._metrics.get("auroc_trained") or self._metrics["auroc"]
+
+    @property
+    def auroc(self) -> str:
+        return f"{self.rank['value']:.2f}"
+
+    @property
+    def auroc_interval(self) -> str:
+        return "{:.2f} to {:.2f}".format(*self.rank["ci95"])
+
+    @property
+    def no_auroc(self) -> str:
+        return str(self.rank.get("reason", "a class is missing"))
+
+    @property
+    def not_certain(self) -> str:
+        return self._no_interval or "too few episodes to say how certain that is"
+
+    @property
+    def not_how_much(self) -> str:
+        return self._no_interval or "on too few episodes to say by how much"
+
+    @property
+    def _no_interval(self) -> str:
+        """The reason for no interval when it lies with the number of resamples; else empty."""
+        reason = str(self.rank.get("reason", ""))
+        return reason if "resamples" in reason else ""
+
+    @property
+    def chance_refused(self) -> bool:
+        """By the exact test, on the side of 0.5 where the value lies."""
+        found = self.rank.get("chance")
+        return found is not None and found["p"] <= SIDE
+
+    @property
+    def powerless(self) -> bool:
+        """So few ways to deal the labels that the exact test could refuse nothing."""
+        found = self.rank.get("chance")
+        return found is not None and found["counted"] and found["ways"] * SIDE < 1
+
+    @property
+    def odds(self) -> str:
+        return f"{round(1 / self.rank['chance']['p']):,}"
+
+    # -- classes -------------------------------------------------------------------------------------------------------
+
+    @property
+    def never_trained(self) -> str:
+        """Of a model that tells classes apart: an anomaly score learns from benign windows alone."""
+        names = (self._split.get("never_trained") or []) if self.supervised else []
+        return listed([f"'{name}'" for name in names]) if names else ""
+
+    @property
+    def n_classes(self) -> int:
+        confusion = self._report.get("confusion")
+        return 0 if confusion is None else len(confusion["labels"])
+
+    @property
+    def accuracy(self) -> str:
+        return percent(self._metrics["accuracy"]["value"])
+
+    @property
+    def balanced(self) -> str:
+        return percent(self._metrics["balanced_accuracy"]["value"])
+
+    @property
+    def named(self) -> bool:
+        return all(
+            self._metrics[name]["value"] is not None for name in ("accuracy", "balanced_accuracy")
+        )
+
+    # -- alarms --------------------------------------------------------------------------------------------------------
+
+    @property
+    def threshold(self) -> float | None:
+        return self._point.get("threshold")
+
+    @property
+    def no_threshold(self) -> str:
+        return str(self._point.get("reason") or "none was calibrated")
+
+    @property
+    def alarms_wanted(self) -> bool:
+        """Some class is benign, so that there should be a threshold."""
+        classes = self._report.get("classes")
+        return classes is None or bool(classes["benign"])
+
+    @property
+    def tpr(self) -> Metric:
+        return self._metrics["tpr"]
+
+    @property
+    def fpr(self) -> Metric:
+        return self._metrics["fpr"]
+
+    @property
+    def caught(self) -> str:
+        return percent(self.tpr["value"])
+
+    @property
+    def caught_interval(self) -> str:
+        return interval(self.tpr)
+
+    @property
+    def malicious(self) -> str:
+        return self._words.get(MALICIOUS, LIKE)
+
+    @property
+    def and_false(self) -> str:
+        if self.fpr["value"] is None:
+            return ""
+        benign = self._words.get(BENIGN, BENIGN)
+        return f" and raises an alarm in {percent(self.fpr['value'])} of {benign} ones"
+
+    @property
+    def target_fpr(self) -> float:
+        return float(self._point["target_fpr"])
+
+    @property
+    def target(self) -> str:
+        return percent(self.target_fpr)
+
+    @property
+    def false(self) -> str:
+        return percent(self.fpr["value"])
+
+    @property
+    def false_interval(self) -> str:
+        return interval(self.fpr)
+
+    def above(self, rate: float) -> float:
+        """Divide a rate by the promised one; 0.15 is 1.5 times 0.1, whatever floating point makes of it."""
+        return round(rate / self.target_fpr, 9)
+
+    @property
+    def times(self) -> str:
+        return f"{self.above(self.fpr['value']):.1f}"
+
+    @property
+    def alarms_a_day(self) -> Metric:
+        return self._metrics["alerts_per_host_day"]
+
+    @property
+    def alarms(self) -> str:
+        return about(self.alarms_a_day["value"])
+
+    @property
+    def stream(self) -> str:
+        return " for each recording that runs" if self.alarms_a_day.get("of") == "recording" else ""
+
+    @property
+    def no_alarms_a_day(self) -> str:
+        return str(self.alarms_a_day.get("reason", ""))
+
+    # -- machines ------------------------------------------------------------------------------------------------------
+
+    @property
+    def where(self) -> str:
+        """As the split has them, never as its recipe is called."""
+        unseen, seen = (list(self._split.get(k) or []) for k in ("unseen_hosts", "seen_hosts"))
+        if (not unseen and not seen) or NAMELESS in (*unseen, *seen):
+            return "on this test"
+        if not seen:
+            return "on machines it has not seen"
+        if not unseen:
+            return "on the machines it was trained on"
+        return f"on machines it was trained on and others it has not seen ({listed(unseen)})"
+
+    @property
+    def Where(self) -> str:  # noqa: N802 - the same words at the beginning of a sentence
+        return self.where[0].upper() + self.where[1:]
+
+    @cached_property
+    def lonely(self) -> str:
+        """Hosts that recorded one class or kind; nothing where it is all of them: then that has been said already."""
+        alone: dict[str, list[str]] = {}
+        for name, found in sorted(self._report["per_host"].items()):
+            kind = found["one_class"]
+            for other, alike in ((MALICIOUS, BENIGN), (BENIGN, LIKE)):
+                if kind is None and found.get(other) == 0:
+                    kind = alike
+            if kind is not None:
+                alone.setdefault(kind, []).append(name)
+        parts = [
+            f"{listed(names)} recorded only {label} windows"
+            for label, names in alone.items()
+            if len(names) < len(self._report["per_host"])
+        ]
+        return ", ".join(parts)
+
+    @cached_property
+    def worst(self) -> tuple[str, float] | None:
+        """Of several hosts the one that surely raises the most alarms above the promise, and how many times."""
+        rates = {name: found["fpr"] for name, found in self._report["per_host"].items()}
+        known = {name: rate for name, rate in rates.items() if rate["value"] is not None}
+        sure = {
+            name: self.above(rate["value"])
+            for name, rate in known.items()
+            if self.threshold is not None
+            and rate["ci95"] is not None
+            and rate["ci95"][0] > self.target_fpr
+        }
+        if len(known) < 2 or not sure:
+            return None
+        name = max(sorted(sure), key=lambda name: sure[name])
+        return name, sure[name]
+
+    @property
+    def worst_host(self) -> str:
+        return "" if self.worst is None else self.worst[0]
+
+    @property
+    def worst_times(self) -> str:
+        return "" if self.worst is None else f"{self.worst[1]:.1f}"
+
+    @cached_property
+    def blind(self) -> tuple[str, Metric] | None:
+        """The host on which surely less is caught than on another, and less than half of what is caught in all."""
+        rates = {name: found["tpr"] for name, found in self._report["per_host"].items()}
+        sure = {
+            name: rate
+            for name, rate in rates.items()
+            if rate["value"] is not None and rate["ci95"] is not None
+        }
+        if self.tpr["value"] is None or not sure:
+            return None
+        most = max(rate["ci95"][0] for rate in sure.values())
+        less = [
+            name
+            for name, rate in sorted(sure.items())
+            if rate["ci95"][1] < most and rate["value"] < self.tpr["value"] / 2
+        ]
+        if not less:
+            return None
+        name = min(less, key=lambda name: sure[name]["value"])
+        return name, sure[name]
+
+    @property
+    def blind_host(self) -> str:
+        return "" if self.blind is None else self.blind[0]
+
+    @property
+    def blind_caught(self) -> str:
+        return "" if self.blind is None else percent(self.blind[1]["value"])
+
+    # -- plain methods -------------------------------------------------------------------------------------------------
+
+    @property
+    def supervised(self) -> bool:
+        return self._metrics["ece"]["value"] is not None
+
+    @cached_property
+    def rival(self) -> tuple[str, Mapping[str, Any]] | None:
+        """The best plain method of the model's own kind that is surely better than chance."""
+        kind = "supervised" if self.supervised else "anomaly"
+        rivals = {
+            name: found
+            for name, found in self._report["baselines"].items()
+            if found["kind"] == kind and above_chance(found.get("auroc"))
+        }
+        if not rivals or self._metrics["auroc"]["value"] is None:
+            return None
+        best = max(sorted(rivals), key=lambda name: rivals[name]["auroc"]["value"])
+        return best, rivals[best]
+
+    @property
+    def ahead(self) -> float:
+        """AUROC by which the rival is better."""
+        assert self.rival is not None
+        return float(self.rival[1]["auroc"]["value"] - self._metrics["auroc"]["value"])
+
+    @property
+    def surely_ahead(self) -> bool:
+        gap = None if self.rival is None else (self.rival[1].get("gap") or {}).get("ci95")
+        return gap is not None and gap[0] > 0
+
+    @property
+    def plain(self) -> str:
+        assert self.rival is not None
+        return PLAIN.get(self.rival[0], self.rival[0])
+
+    @property
+    def against(self) -> str:
+        assert self.rival is not None
+        theirs, mine = self.rival[1]["auroc"]["value"], self._metrics["auroc"]["value"]
+        return f"AUROC {theirs:.3f} against {mine:.3f}"
+
+    # -- the data ------------------------------------------------------------------------------------------------------
+
+    @property
+    def auroc_exactly(self) -> str:
+        return f"{self.rank['value']:.3f}"
+
+    @property
+    def warning(self) -> str:
+        return str(self._point.get("warning") or "")
+
+    @property
+    def quarantined(self) -> str:
+        number = self._report["quarantined"]["n"]
+        return (
+            f"{number} episode{'s' if number != 1 else ''} failed validation and "
+            f"{'were' if number != 1 else 'was'} left out"
+            if number
+            else ""
+        )
+
+
+def above_chance(auroc: Metric | None) -> bool:
+    """Surely so: something at chance itself is no rival, whatever its third digit."""
+    return auroc is not None and auroc["ci95"] is not None and auroc["ci95"][0] > CHANCE
+
+
+def percent(share: float) -> str:
+    """Whole per cents, but no rounding to nothing or everything."""
+    whole = round(100 * share)
+    if (whole == 0 and share > 0) or (whole == 100 and share < 1) or 0.5 < 100 * share < 9.95:
+        return f"{100 * share:.1f} %".replace(".0 %", " %")
+    return f"{whole} %"
+
+
+def interval(metric: Metric) -> str:
+    low, high = (percent(bound).removesuffix(" %") for bound in metric["ci95"])
+    return f"{low} to {high} %"
+
+
+def about(number: float) -> str:
+    if number < 10:
+        return f"{number:.1f}".removesuffix(".0")
+    magnitude = 10 ** (len(str(int(number))) - 2)
+    return f"{round(number / magnitude) * magnitude:,}"
+
+
+def listed(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

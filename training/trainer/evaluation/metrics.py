@@ -1,0 +1,405 @@
+"""Metrics of a model on the test side: numbers with intervals, and the price of its alarms.
+
+Scores come in as `Scored`; the threshold comes from calibration data as an `OperatingPoint` and is never touched again;
+`evaluate` turns both into an `Evaluation`. Intervals resample episodes, not windows (see `resample`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from training.trainer.evaluation import curves
+from training.trainer.evaluation.chance import chance_test
+from training.trainer.evaluation.intervals import (
+    CONFIDENCE,
+    Estimate,
+    Measure,
+    RankMeasure,
+    Weights,
+    bootstrap,
+    clusters,
+    percentile_interval,
+    why_no_interval,
+)
+from training.trainer.evaluation.rates import rate_interval
+from training.trainer.evaluation.ratios import (
+    AlarmMeasure,
+    CatchMeasure,
+    ClassMeasure,
+    ProbabilityMeasure,
+    mean_of_present,
+)
+from training.trainer.evaluation.scored import (
+    BENIGN,
+    MALICIOUS,
+    Classes,
+    FloatArray,
+    IntArray,
+    Scored,
+    pace,
+)
+from training.trainer.evaluation.thresholds import OperatingPoint, operating_point
+
+__all__ = [
+    "Classes",
+    "Evaluation",
+    "OperatingPoint",
+    "Scored",
+    "evaluate",
+    "operating_point",
+]
+
+DAY_S = 86_400.0
+# What is caught when false alarms must be rare, since a day has many decisions: read off the test side.
+RARE = {"tpr_at_1_percent_fpr": 0.01, "tpr_at_0.1_percent_fpr": 0.001}
+_DIGITS = 6  # of every number in a report: below any meaning, above what a CPU's rounding can move
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """Everything that a report shows of the test side; JSON values only, never NaN."""
+
+    metrics: dict[str, dict[str, Any]]  # name -> {value, ci95} and, where value is null, reason
+    per_host: dict[str, dict[str, Any]]  # host -> counts, one_class, and metrics as above
+    confusion: dict[str, Any] | None  # {labels: [K], matrix: [K][K], rows = truth}
+    curves: dict[str, Any]  # roc, pr: [{label, points}]; calibration: claimed against observed
+    intervals: dict[str, Any]  # how every ci95 was made: {confidence, resamples, unit}
+
+
+def evaluate(
+    test: Scored,
+    *,
+    classes: Classes,
+    operating_point: OperatingPoint | None,
+    n_resamples: int = 1000,
+    seed: int = 0,
+    never_trained: Collection[str] = (),
+) -> Evaluation:
+    """Judge the test side.
+
+    Metrics: accuracy, balanced_accuracy, macro_f1, auroc, auprc, prevalence, ece, brier, tpr, fpr, alerts_per_host_day,
+    tpr_at_1_percent_fpr, tpr_at_0.1_percent_fpr; with more than two classes auroc and auprc are macro one-vs-rest, and
+    where the test holds classes that were ``never_trained``, auroc_trained and balanced_accuracy_trained are the means
+    without these. A metric that cannot be had is null with a reason.
+    Where an interval of auroc does not exclude 0.5, ``chance`` beside it is what the exact test says (see `chance`).
+    """
+    if test.y.size == 0:
+        raise ValueError("there are no test windows to judge")
+    threshold = None if operating_point is None else operating_point.threshold
+    judge = _Judge(classes, threshold, n_resamples, seed, frozenset(never_trained))
+    metrics, measure = judge.metrics(test)
+    judge.ask_chance(metrics, test)
+    per_host = {}
+    for name in sorted(set(test.host.tolist())):
+        here = test.take(np.flatnonzero(test.host == name))
+        per_host[name] = judge.counts(here) | judge.metrics(here)[0]
+    confusion = None
+    if measure is not None:
+        confusion = {"labels": list(measure.names), "matrix": measure.confusion.tolist()}
+    made = {"confidence": CONFIDENCE, "resamples": n_resamples, "unit": "episode"}
+    return Evaluation(metrics, per_host, confusion, judge.curves(test), made)
+
+
+@dataclass(frozen=True, slots=True)
+class _Judge:
+    """The same questions for the whole test side and for each of its hosts."""
+
+    classes: Classes
+    threshold: float | None
+    n_resamples: int
+    seed: int
+    never_trained: frozenset[str] = frozenset()
+
+    def counts(self, scored: Scored) -> dict[str, Any]:
+        present = np.unique(scored.y)
+        counts: dict[str, Any] = {
+            "windows": int(scored.y.size),
+            "episodes": int(np.unique(scored.episode).size),
+            "one_class": self.classes.names[int(present[0])] if present.size == 1 else None,
+        }
+        if self.classes.benign:
+            counts["benign"] = int(self.classes.quiet(scored.y).sum())
+            counts["malicious"] = counts["windows"] - counts["benign"]
+        return counts
+
+    def metrics(self, scored: Scored) -> tuple[dict[str, dict[str, Any]], ClassMeasure | None]:
+        """Every metric with its interval, and the measure that holds the confusion."""
+        episode, n_clusters = clusters(scored.episode)
+        measure = self._class_measure(scored, episode, n_clusters)
+        measures = [rank_measure(scored, self.classes, episode)]
+        trained = self._trained(scored)
+        if trained is not None:
+            measures.append(_renamed(rank_measure(scored, self.classes, episode, trained), "auroc"))
+        if measure is not None:
+            measures.append(measure)
+            if trained is not None:
+                measures.append(_renamed(measure.among(trained), "balanced_accuracy"))
+        alarms = None
+        if self.classes.benign:
+            malicious = ~self.classes.quiet(scored.y)
+            alarm = None if self.threshold is None else scored.score > self.threshold
+            alarms = AlarmMeasure(malicious, alarm, episode, n_clusters)
+            measures.append(alarms)
+            n_benign = self._distinct(scored)
+            supported = {name: rate for name, rate in RARE.items() if n_benign * rate >= 1}
+            measures.append(CatchMeasure(scored.score, malicious, episode, supported))
+        if scored.proba is not None:
+            predicted = self.classes.likeliest(scored.proba)
+            measures.append(
+                ProbabilityMeasure(scored.y, scored.proba, predicted, episode, n_clusters)
+            )
+        estimates = bootstrap(
+            measures,
+            n_episodes=n_clusters,
+            n_windows=scored.y.size,
+            n_resamples=self.n_resamples,
+            seed=self.seed,
+        )
+        support = support_of(scored, self.classes)
+        found = {
+            name: shown(estimate, support.get(name, n_clusters))
+            for name, estimate in estimates.items()
+        }
+        if alarms is not None:
+            found |= {name: shown_rate(*counts) for name, counts in alarms.counts().items()}
+        found |= self._alerts(scored, found)
+        return self._with_reasons(found, scored), measure
+
+    def _trained(self, scored: Scored) -> list[int] | None:
+        """The classes of these windows that trained, where some did not and the means tell them apart."""
+        there = [self.classes.names[k] for k in np.unique(scored.y)]
+        if not by_class(scored, self.classes) or not self.never_trained & set(there):
+            return None
+        return [self.classes.names.index(name) for name in there if name not in self.never_trained]
+
+    def ask_chance(self, metrics: dict[str, dict[str, Any]], scored: Scored) -> None:
+        """Put what the exact test says beside each AUROC whose interval does not exclude 0.5."""
+        for name, among in (("auroc", None), ("auroc_trained", self._trained(scored))):
+            metric = metrics.get(name, _missing(""))
+            ci95 = metric["ci95"]
+            if metric["value"] is None or (ci95 is not None and not ci95[0] <= 0.5 <= ci95[1]):
+                continue
+            pairs = rankings(scored, self.classes, among)
+            truth = scored.y
+            if not by_class(scored, self.classes):
+                truth = (~self.classes.quiet(scored.y)).astype(np.int64)
+            found = chance_test([s for s, _ in pairs], [k for _, k in pairs], truth, scored.episode)
+            metric["chance"] = None if found is None else found.to_dict()
+
+    def _class_measure(
+        self, scored: Scored, episode: IntArray, n_episodes: int
+    ) -> ClassMeasure | None:
+        """Predicted classes are the likeliest ones; an anomaly score predicts benign or malicious by its threshold."""
+        if scored.proba is not None:
+            predicted = self.classes.likeliest(scored.proba)
+            return ClassMeasure(scored.y, predicted, self.classes.names, episode, n_episodes)
+        if self.threshold is None or not self.classes.benign:
+            return None
+        truth = (~self.classes.quiet(scored.y)).astype(np.int64)
+        alarm = (scored.score > self.threshold).astype(np.int64)
+        return ClassMeasure(truth, alarm, self.classes.kinds(), episode, n_episodes)
+
+    def _alerts(self, scored: Scored, found: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+        """Alarms a day on a host that does nothing wrong: the realised FPR times the decisions of a day."""
+        if "fpr" not in found:
+            return {}
+        step = pace(scored)
+        if step is None:
+            why = "the data do not say how far apart their windows are (no times, or no rate)"
+            return {"alerts_per_host_day": _missing(why)}
+        rate, per_day = found["fpr"], DAY_S / step.every_s
+        value, ci95 = rate["value"], rate["ci95"]
+        return {
+            "alerts_per_host_day": {
+                "value": None if value is None else _rounded(value * per_day),
+                "ci95": None if ci95 is None else [_rounded(bound * per_day) for bound in ci95],
+                "decision_every_s": _rounded(step.every_s),
+                "of": step.of,
+            }
+        }
+
+    def _with_reasons(
+        self, found: dict[str, dict[str, Any]], scored: Scored
+    ) -> dict[str, dict[str, Any]]:
+        one_class = self.counts(scored)["one_class"]
+        n_benign = self._distinct(scored)
+        words = self.classes.words()
+        alone = "no class is benign"
+        if one_class or self.classes.benign:
+            quiet = bool(self.classes.quiet(scored.y).all())
+            alone = f"the test windows are all {one_class or words[BENIGN if quiet else MALICIOUS]}"
+        no_alarm = dict.fromkeys((BENIGN, MALICIOUS), "no class is benign")
+        if self.classes.benign:
+            for kind in no_alarm:
+                no_alarm[kind] = (
+                    "there is no threshold"
+                    if self.threshold is None
+                    else f"the test has no window that is {words[kind]}"
+                )
+        no_classes = "an anomaly score without a threshold predicts no class"
+        expected = {
+            "accuracy": no_classes,
+            "balanced_accuracy": no_classes,
+            "macro_f1": no_classes,
+            "auroc": alone,
+            "auprc": alone,
+            "prevalence": "no class is benign",
+            "ece": "an anomaly score is no probability",
+            "brier": "an anomaly score is no probability",
+            "tpr": no_alarm[MALICIOUS],
+            "fpr": no_alarm[BENIGN],
+            "alerts_per_host_day": no_alarm[BENIGN],
+        }
+        expected |= {name: alone for name in found if name.endswith("_trained")}
+        for name, rate in RARE.items():
+            expected[name] = alone if self.classes.benign else "no class is benign"
+            if self.classes.benign and n_benign * rate < 1:
+                expected[name] = (
+                    f"{n_benign} benign windows cannot show a rate of {100 * rate:g} %: "
+                    f"{round(1 / rate):,} are needed"
+                )
+        complete = {}
+        for name, reason in expected.items():
+            metric = found.get(name, _missing(reason))
+            if metric["value"] is None and "reason" not in metric:
+                metric = metric | {"reason": reason}
+            complete[name] = metric
+        return complete
+
+    def _distinct(self, scored: Scored) -> int:
+        """Benign windows, a copy inside its own episode counted once: copies show no rarer event than the original."""
+        quiet = self.classes.quiet(scored.y)
+        pairs = zip(scored.episode[quiet].tolist(), scored.score[quiet].tolist(), strict=True)
+        return len(set(pairs))
+
+    def curves(self, scored: Scored) -> dict[str, Any]:
+        if by_class(scored, self.classes) and scored.proba is not None:
+            pairs = [
+                (name, scored.proba[:, k], scored.y == k)
+                for k, name in enumerate(self.classes.names)
+            ]
+        else:
+            pairs = [(self.classes.kinds()[1], scored.score, ~self.classes.quiet(scored.y))]
+        return {
+            "roc": [{"label": n, "points": curves.roc(s, p)} for n, s, p in pairs],
+            "pr": [{"label": n, "points": curves.precision_recall(s, p)} for n, s, p in pairs],
+            "calibration": self._reliability(scored),
+        }
+
+    def _reliability(self, scored: Scored) -> list[dict[str, Any]]:
+        """Of the probability of malicious-like, or without benign classes of that of the likeliest class."""
+        if scored.proba is None:
+            return []
+        if self.classes.benign:
+            claimed = self.classes.alarm_score(scored.proba)
+            return curves.reliability(claimed, ~self.classes.quiet(scored.y))
+        return curves.reliability(
+            scored.proba.max(axis=1), self.classes.likeliest(scored.proba) == scored.y
+        )
+
+
+def _renamed(measure: Measure, name: str) -> Measure:
+    """The one figure of ``measure`` as that of the classes that trained."""
+    return lambda weights: {f"{name}_trained": measure(weights)[name]}
+
+
+def support_of(scored: Scored, classes: Classes) -> dict[str, int]:
+    """Count the episodes that carry each metric: those of the smallest class for whatever compares classes."""
+    carrying = [int(np.unique(scored.episode[scored.y == k]).size) for k in np.unique(scored.y)]
+    smallest = min(carrying)
+    if by_class(scored, classes) and len(carrying) > 2:
+        smallest = max(2, smallest)  # a mean over many classes is not void because one is rare
+    ranks = ("auroc", "auprc", "auroc_trained")
+    means = ("balanced_accuracy", "macro_f1", "balanced_accuracy_trained")
+    support = dict.fromkeys((*ranks, *means), smallest)
+    if classes.benign:
+        quiet = classes.quiet(scored.y)
+        kinds = [int(np.unique(scored.episode[rows]).size) for rows in (quiet, ~quiet)]
+        support |= dict.fromkeys(RARE, min(kinds))
+        if not by_class(scored, classes):
+            support |= dict.fromkeys(ranks, min(kinds) or smallest)
+    return support
+
+
+def by_class(scored: Scored, classes: Classes) -> bool:
+    """Ranking means one class against the rest, instead of malicious-like against benign."""
+    return scored.proba is not None and (len(classes) > 2 or not classes.benign)
+
+
+def rankings(
+    scored: Scored, classes: Classes, among: Collection[int] | None = None
+) -> list[tuple[FloatArray, int]]:
+    """The scores whose AUROC is asked, each with the class that it should rank highest: alarms, or class by class.
+
+    Without benign classes an anomaly score ranks nothing.
+    """
+    if not by_class(scored, classes):
+        return [(scored.score, 1)] if classes.benign else []
+    assert scored.proba is not None
+    there = [k for k in np.unique(scored.y).tolist() if among is None or k in among]
+    return [(scored.proba[:, k], k) for k in there]
+
+
+def rank_measure(
+    scored: Scored, classes: Classes, episode: IntArray, among: Collection[int] | None = None
+) -> Measure:
+    """AUROC and AUPRC; with many classes their mean over those that are there and, if given, ``among`` these."""
+    if not by_class(scored, classes):
+        return RankMeasure(scored.score, ~classes.quiet(scored.y), episode)
+    ranks = [
+        RankMeasure(score, scored.y == k, episode) for score, k in rankings(scored, classes, among)
+    ]
+
+    def measure(weights: Weights) -> dict[str, FloatArray]:
+        answers = [rank(weights) for rank in ranks]
+        nothing = [np.full(weights.shape[0], np.nan)]
+        return {
+            name: mean_of_present(np.stack([answer[name] for answer in answers] or nothing, axis=1))
+            for name in ("auroc", "auprc")
+        }
+
+    return measure
+
+
+# -- numbers for JSON --------------------------------------------------------------------------------------------------
+
+
+def _rounded(value: float) -> float:
+    return round(float(value), _DIGITS)
+
+
+def _missing(reason: str) -> dict[str, Any]:
+    return {"value": None, "ci95": None, "reason": reason}
+
+
+def shown(estimate: Estimate, n_support: int, *, bounded: bool = True) -> dict[str, Any]:
+    """{value, ci95}, rounded; see `percentile_interval` for what ``n_support`` and ``bounded`` mean."""
+    if not np.isfinite(estimate.value):
+        return {"value": None, "ci95": None}
+    shown: dict[str, Any] = {"value": _rounded(estimate.value), "ci95": None}
+    too_few = why_no_interval(estimate.samples.size)
+    interval = None
+    if too_few is None:
+        interval = percentile_interval(estimate, n_support, bounded=bounded)
+    if interval is not None:
+        shown["ci95"] = [_rounded(bound) for bound in interval]
+    else:
+        shown["reason"] = too_few or f"{n_support} episodes carry it: too few for an interval"
+    return shown
+
+
+def shown_rate(alarms: FloatArray, windows: FloatArray) -> dict[str, Any]:
+    """{value, ci95} of a rate from its counts (E,) by episode; see `rates` for the interval."""
+    if not windows.sum():
+        return {"value": None, "ci95": None}
+    rate: dict[str, Any] = {"value": _rounded(alarms.sum() / windows.sum()), "ci95": None}
+    interval = rate_interval(alarms, windows)
+    if interval is None:
+        rate["reason"] = "1 episode carries it: too few for an interval"
+    else:
+        rate["ci95"] = [_rounded(bound) for bound in interval]
+    return rate

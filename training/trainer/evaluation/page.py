@@ -1,0 +1,372 @@
+"""The HTML page of a report: from its JSON values to what the template shows.
+
+``python -m training.trainer.page REPORT.json`` makes the page of a report that came from another machine in a bundle.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from functools import cache
+from math import sqrt
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined, Template, UndefinedError
+from markupsafe import Markup
+
+from training.contract import Exit
+from training.streams import replace_unprintable
+from training.trainer.evaluation.figures import (
+    Series,
+    Whisker,
+    line_chart,
+    nice_range,
+    whisker_chart,
+)
+
+NAMES = {
+    "auroc_trained": "AUROC over the classes that trained",
+    "balanced_accuracy_trained": "Balanced accuracy over the classes that trained",
+    "accuracy": "Accuracy",
+    "balanced_accuracy": "Balanced accuracy",
+    "macro_f1": "Macro-F1",
+    "auroc": "AUROC",
+    "auprc": "AUPRC",
+    "prevalence": "Prevalence of malicious-like",
+    "ece": "Calibration error (ECE)",
+    "brier": "Brier score (0 to 2)",
+    "tpr": "Caught at the threshold (TPR)",
+    "fpr": "False alarms at the threshold (FPR)",
+    "alerts_per_host_day": "Alarms a day on a quiet host",
+    "tpr_at_1_percent_fpr": "Would be caught at 1 % false alarms",
+    "tpr_at_0.1_percent_fpr": "Would be caught at 0.1 % false alarms",
+    "logistic_regression": "Logistic regression",
+    "isolation_forest": "Isolation forest",
+    "mahalanobis": "Mahalanobis distance",
+    "lof": "Local outlier factor",
+}
+SIDES = {
+    "train": "to learn",
+    "val": "to stop early",
+    "cal": "to set the threshold",
+    "test": "to judge",
+}
+_MAX_LINES = 6  # classes drawn in one chart; more are unreadable
+_SHADES = 8  # of a confusion cell, as classes c0 … c8
+
+
+def render(report: Mapping[str, Any]) -> str:
+    """A self-contained page, equal bytes for equal reports; what a report of before does not say is left out."""
+    report = {"understood": [], "classes": {"words": {}}, **report}
+    return _template().render(
+        report=report,
+        level=report["verdict_level"],
+        judged_on=judged_on(report),
+        names=NAMES,
+        sides=SIDES,
+        figures=_figures(report),
+        confusion=_confusion(report["confusion"]),
+        hosts=_hosts(report),
+        show=show,
+        share=share,
+        gap=gap,
+        in_order=in_order,
+    )
+
+
+@cache
+def _template() -> Template:
+    environment = Environment(
+        loader=PackageLoader("training.trainer.evaluation"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    return environment.get_template("report.html")
+
+
+RECIPES = {
+    "host": "Trained on {train}; judged on {test}.",
+    "time": "Trained on earlier episodes, judged on later ones of {test}.",
+    "sample": "Trained and judged on different episodes; the test is of {test}.",
+}
+
+
+def judged_on(report: Mapping[str, Any]) -> str:
+    """Say in words how the test was set apart, with the machines that the split really has."""
+    split = report["split"]
+    unseen, seen = split.get("unseen_hosts", []), split.get("seen_hosts", [])
+    test = [f"machines it has not seen: {', '.join(unseen)}"] if unseen else []
+    test += [f"machines it was trained on: {', '.join(seen)}"] if seen else []
+    train = ", ".join(sorted(split["hosts"]["train"] if "hosts" in split else split["train_hosts"]))
+    there = "; and ".join(test) or ", ".join(sorted(report["per_host"]))
+    return RECIPES[split["recipe"]].format(train=train, test=there)
+
+
+def show(metric: Mapping[str, Any], digits: int = 3) -> str:
+    """``0.812 (0.744 to 0.871)``; a dash where there is no value."""
+    if metric["value"] is None:
+        return "–"
+    text = _number(metric["value"], digits)
+    if metric.get("ci95") is None:
+        return text
+    low, high = (_number(bound, digits) for bound in metric["ci95"])
+    return f"{text} ({low} to {high})"
+
+
+def share(metric: Mapping[str, Any]) -> str:
+    """A rate in per cent with its interval: ``8.1 % (2.0 to 14.4)``."""
+    if metric["value"] is None:
+        return "–"
+    text = f"{100 * metric['value']:.1f} %"
+    if metric.get("ci95") is None:
+        return text
+    low, high = (f"{100 * bound:.1f}" for bound in metric["ci95"])
+    return f"{text} ({low} to {high})"
+
+
+def gap(metric: Mapping[str, Any]) -> str:
+    """A difference with its sign: ``+0.021 (−0.012 to +0.055)``."""
+    if metric["value"] is None:
+        return "–"
+    value, *bounds = (
+        f"{v:+.3f}".replace("-", "−") for v in (metric["value"], *(metric["ci95"] or ()))
+    )
+    return f"{value} ({bounds[0]} to {bounds[1]})" if bounds else value
+
+
+def in_order(found: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    """Items in the order of `NAMES`, others behind them by name: the same however the report was stored."""
+    place = {name: number for number, name in enumerate(NAMES)}
+    return sorted(found.items(), key=lambda item: (place.get(item[0], len(place)), item[0]))
+
+
+def _sorted(found: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    return sorted(found.items())
+
+
+def _number(value: float, digits: int) -> str:
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.{digits}f}"
+
+
+# -- figures -----------------------------------------------------------------------------------------------------------
+
+
+def _figures(report: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Draw the charts that this report allows, in reading order: {title, note, svg}."""
+    drawn = [
+        _auroc_figure(report),
+        _roc_figure(report["curves"], report["metrics"]["test"]),
+        _pr_figure(report["curves"], report["metrics"]["test"]),
+        _calibration_figure(report["curves"]),
+        *_history_figures(report["history"]),
+    ]
+    return [figure for figure in drawn if figure is not None]
+
+
+def _figure(title: str, note: str, svg: Markup) -> dict[str, Any]:
+    return {"title": title, "note": note, "svg": svg}
+
+
+def _auroc_figure(report: Mapping[str, Any]) -> dict[str, Any] | None:
+    mine = report["metrics"]["test"]["auroc"]
+    rows = [(report["model"], mine, True)]
+    rows += [(NAMES.get(k, k), v.get("auroc"), False) for k, v in in_order(report["baselines"])]
+    rows += [(f"on {name}", found["auroc"], False) for name, found in _sorted(report["per_host"])]
+    whiskers = [
+        _whisker(label, metric, strong)
+        for label, metric, strong in rows
+        if metric is not None and metric["value"] is not None
+    ]
+    if not whiskers:
+        return None
+    note = "Area under the ROC curve on the test side with 95 % intervals; 0.5 is chance."
+    return _figure("Against plain methods", note, whisker_chart("AUROC", whiskers, guide=0.5))
+
+
+def _whisker(label: str, metric: Mapping[str, Any], strong: bool) -> Whisker:
+    low, high = metric["ci95"] or (None, None)
+    return Whisker(label, metric["value"], low, high, strong)
+
+
+def _roc_figure(curves: Mapping[str, Any], metrics: Mapping[str, Any]) -> dict[str, Any] | None:
+    series = _drawn(curves["roc"])
+    if not series:
+        return None
+    note = "Share of malicious-like windows caught against the share of benign ones that raise an alarm."
+    caught, false = metrics["tpr"]["value"], metrics["fpr"]["value"]
+    if len(series) == 1 and caught is not None and false is not None:
+        series.append(Series("the threshold in use", [[false, caught]], dots=[4.0]))
+        note += " The dot is the threshold in use."
+    svg = line_chart(
+        "ROC curve",
+        series,
+        x_label="false-positive rate",
+        y_label="true-positive rate",
+        guide=[(0, 0), (1, 1)],
+    )
+    return _figure("ROC", note, svg)
+
+
+def _pr_figure(curves: Mapping[str, Any], metrics: Mapping[str, Any]) -> dict[str, Any] | None:
+    series = _drawn(curves["pr"])
+    if not series:
+        return None
+    prevalence = metrics["prevalence"]["value"]
+    alone = len(series) == 1 and prevalence is not None
+    note = "How many alarms are right, by how much is caught."
+    if alone:
+        note += f" The dashed line is what guessing gives ({100 * prevalence:.0f} %)."
+    svg = line_chart(
+        "Precision and recall",
+        series,
+        x_label="recall",
+        y_label="precision",
+        guide=[(0, prevalence), (1, prevalence)] if alone else (),
+    )
+    return _figure("Precision and recall", note, svg)
+
+
+def _drawn(lines: Sequence[Mapping[str, Any]]) -> list[Series]:
+    return [Series(one["label"], one["points"]) for one in lines if one["points"]][:_MAX_LINES]
+
+
+def _calibration_figure(curves: Mapping[str, Any]) -> dict[str, Any] | None:
+    rows = curves["calibration"]
+    if not rows:
+        return None
+    points = [[row["claimed"], row["observed"]] for row in rows]
+    most = max(row["windows"] for row in rows)
+    dots = [1.0 + 5.0 * sqrt(row["windows"] / most) for row in rows]
+    svg = line_chart(
+        "Calibration",
+        [Series("windows", points, dots)],
+        x_label="probability claimed",
+        y_label="share observed",
+        guide=[(0, 0), (1, 1)],
+    )
+    note = (
+        "On the dashed line a probability means what it says; below it the model claims too much."
+    )
+    return _figure("Calibration", note, svg)
+
+
+def _history_figures(history: Sequence[Mapping[str, Any]]) -> list[dict[str, Any] | None]:
+    """Losses in one chart, other figures of the training in another."""
+    if not history:
+        return [None]
+    keys = [
+        key
+        for key in sorted(history[0])
+        if key != "epoch" and any(isinstance(row.get(key), int | float) for row in history)
+    ]
+    losses = [key for key in keys if key.endswith("loss")]
+    others = [key for key in keys if key not in losses]
+    return [
+        _history_figure(history, losses, "Training", "loss"),
+        _history_figure(history, others, "Validation while training", "metric"),
+    ]
+
+
+def _history_figure(
+    history: Sequence[Mapping[str, Any]], keys: Sequence[str], title: str, y_label: str
+) -> dict[str, Any] | None:
+    series = []
+    for key in keys[:_MAX_LINES]:
+        known = [(n, row.get(key)) for n, row in enumerate(history, start=1)]
+        points = [[float(n), float(value)] for n, value in known if isinstance(value, int | float)]
+        series.append(Series(key.replace("_", " "), points))
+    values = [point[1] for one in series for point in one.points]
+    if not values:
+        return None
+    svg = line_chart(
+        title,
+        series,
+        x_label="epoch",
+        y_label=y_label,
+        x=(0.0, float(max(2, len(history)))),
+        y=nice_range(values, floor=0.0),
+    )
+    note = (
+        f"{len(history)} epochs; the weights kept are those of the best one on the validation side."
+    )
+    return _figure(title, note, svg)
+
+
+# -- tables ------------------------------------------------------------------------------------------------------------
+
+
+def _confusion(confusion: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """Cells with their share of the row and a shade for it."""
+    if confusion is None:
+        return None
+    rows = []
+    for label, counts in zip(confusion["labels"], confusion["matrix"], strict=True):
+        total = sum(counts)
+        cells = [
+            {
+                "count": count,
+                "share": count / total if total else 0.0,
+                "shade": _shade(count, total),
+            }
+            for count in counts
+        ]
+        rows.append({"label": label, "cells": cells})
+    return {"labels": confusion["labels"], "rows": rows}
+
+
+def _shade(count: int, total: int) -> int:
+    return round(_SHADES * count / total) if total else 0
+
+
+def _hosts(report: Mapping[str, Any]) -> list[dict[str, Any]]:
+    target = (report.get("operating_point") or {}).get("target_fpr")
+    rows = []
+    for name, found in _sorted(report["per_host"]):
+        false = found["fpr"]["value"]
+        times = None if false is None or not target else false / target
+        ci95 = found["fpr"]["ci95"]
+        over = times is not None and ci95 is not None and ci95[0] > target
+        rows.append({"name": name, "found": found, "times": times, "over": over})
+    return rows
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Write the page beside the report, or where ``--out`` says. Exit codes: 0 done, 2 bad arguments, 65 no report."""
+    replace_unprintable()
+    parser = argparse.ArgumentParser(
+        prog="python -m training.trainer.page",
+        allow_abbrev=False,
+        description="The HTML page of a report, with its curves.",
+    )
+    parser.add_argument("report", type=Path, help="<model>_<mode>_train.json")
+    parser.add_argument("--out", type=Path, help="the page (default: the report's name with .html)")
+    names = parser.parse_args(argv)
+    out = names.out or names.report.with_suffix(".html")
+    try:
+        text = render(json.loads(names.report.read_text(encoding="utf-8")))
+    except OSError as error:
+        print(f"{names.report} cannot be read ({error.strerror}).", file=sys.stderr)
+        return 2
+    except (ValueError, LookupError, TypeError, AttributeError, UndefinedError):
+        print(
+            f"{names.report} is not a report of this version: name a <model>_<mode>_train.json, or train it again.",
+            file=sys.stderr,
+        )
+        return Exit.BAD_DATA
+    try:
+        out.write_text(text, encoding="utf-8")
+    except OSError as error:
+        print(f"{out} cannot be written ({error.strerror}).", file=sys.stderr)
+        return 2
+    print(out)
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,172 @@
+"""Measures that are ratios of counts: sum what each episode contributes once, then weigh the episodes.
+
+Each class holds an (E, …) table of sums and answers, for episode weights (R, E), one value a row for each of its names
+(see `resample.Measure`). NaN means that the rows drawn leave nothing to divide by.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from training.trainer.evaluation.intervals import FloatArray, IntArray, Measure, Weights
+
+ECE_BINS = 15
+
+
+def episode_sums(values: FloatArray, episode: IntArray, n_episodes: int) -> FloatArray:
+    """Sum the columns of ``values`` (N, M) over the windows of each episode: (E, M)."""
+    columns = [np.bincount(episode, weights=column, minlength=n_episodes) for column in values.T]
+    return np.stack(columns, axis=1)
+
+
+def ratio(above: FloatArray, below: FloatArray) -> FloatArray:
+    """Elementwise quotient, NaN where there is nothing to divide by."""
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.where(below > 0, above / below, np.nan)
+
+
+class ClassMeasure:
+    """Accuracy, balanced accuracy and macro-F1 of predicted classes."""
+
+    def __init__(
+        self,
+        y: IntArray,
+        predicted: IntArray,
+        names: Sequence[str],
+        episode: IntArray,
+        n_episodes: int,
+    ) -> None:
+        self.names = tuple(names)  # by number, of what it was asked to tell apart
+        n_classes = len(names)
+        cells = np.bincount(y * n_classes + predicted, minlength=n_classes**2)
+        self.confusion = cells.reshape(n_classes, n_classes)  # counts; rows are the truth
+        size = n_episodes * n_classes
+        tables = [
+            np.bincount((episode * n_classes + classes)[rows], minlength=size)
+            for classes, rows in ((y, y == predicted), (y, ...), (predicted, ...))
+        ]
+        hits, truth, claimed = (table.reshape(n_episodes, n_classes) for table in tables)
+        self._table = np.concatenate([hits, truth, claimed], axis=1).astype(np.float64)
+
+    def among(self, classes: Sequence[int]) -> Measure:
+        """Balanced accuracy over these classes alone."""
+
+        def measure(weights: Weights) -> dict[str, FloatArray]:
+            hits, truth, _ = np.split(weights.astype(np.float64) @ self._table, 3, axis=1)
+            recall = ratio(hits[:, list(classes)], truth[:, list(classes)])
+            return {"balanced_accuracy": mean_of_present(recall)}
+
+        return measure
+
+    def __call__(self, weights: Weights) -> dict[str, FloatArray]:
+        hits, truth, claimed = np.split(weights.astype(np.float64) @ self._table, 3, axis=1)
+        recall = ratio(hits, truth)  # NaN for classes that are not there: left out of the means
+        f1 = ratio(2 * hits, truth + claimed)
+        return {
+            "accuracy": ratio(hits.sum(axis=1), truth.sum(axis=1)),
+            "balanced_accuracy": mean_of_present(recall),
+            "macro_f1": mean_of_present(f1),
+        }
+
+
+class AlarmMeasure:
+    """The share of malicious-like windows, and the counts behind the rates of alarms among them and benign ones."""
+
+    def __init__(
+        self,
+        malicious: NDArray[np.bool_],
+        alarm: NDArray[np.bool_] | None,
+        episode: IntArray,
+        n_episodes: int,
+    ) -> None:
+        self._has_alarms = alarm is not None
+        raised = np.zeros_like(malicious) if alarm is None else alarm
+        columns = [malicious, ~malicious, malicious & raised, ~malicious & raised]
+        self._table = episode_sums(
+            np.stack(columns, axis=1).astype(np.float64), episode, n_episodes
+        )
+
+    def counts(self) -> dict[str, tuple[FloatArray, FloatArray]]:
+        """Of each rate the alarms and the windows (E,) by episode."""
+        malicious, benign, caught, false = self._table.T
+        return {"tpr": (caught, malicious), "fpr": (false, benign)} if self._has_alarms else {}
+
+    def __call__(self, weights: Weights) -> dict[str, FloatArray]:
+        malicious, benign, _, _ = (weights.astype(np.float64) @ self._table).T
+        return {"prevalence": ratio(malicious, malicious + benign)}
+
+
+class CatchMeasure:
+    """The share caught if just a given share of the benign windows raised an alarm: {name: share} of ``rates``.
+
+    Read off the ROC curve of the windows drawn: a malicious-like window counts as caught when no more than that share
+    of the benign ones scores at least as high. NaN for a row that drew a single class.
+    """
+
+    def __init__(
+        self,
+        score: FloatArray,
+        malicious: NDArray[np.bool_],
+        episode: IntArray,
+        rates: Mapping[str, float],
+    ) -> None:
+        order = np.argsort(-score[~malicious], kind="stable")
+        self._benign_episode = episode[~malicious][order]
+        falling = -score[~malicious][order]
+        self._as_high = np.searchsorted(falling, -score[malicious], side="right")
+        self._loud_episode = episode[malicious]
+        self._rates = rates
+
+    def __call__(self, weights: Weights) -> dict[str, FloatArray]:
+        loud = np.take(weights, self._loud_episode, axis=1)
+        benign = np.cumsum(np.take(weights, self._benign_episode, axis=1), axis=1, dtype=np.int32)
+        benign = np.concatenate([np.zeros_like(weights[:, :1]), benign], axis=1)
+        beaten, total = np.take(benign, self._as_high, axis=1), benign[:, -1:]
+        n_loud = loud.sum(axis=1, dtype=np.float64)
+        there = np.where(total[:, 0] > 0, n_loud, 0.0)
+        return {
+            name: ratio((loud * (beaten <= rate * total)).sum(axis=1, dtype=np.float64), there)
+            for name, rate in self._rates.items()
+        }
+
+
+class ProbabilityMeasure:
+    """The trustworthiness of probabilities: expected calibration error (top label) and Brier score (0..2)."""
+
+    def __init__(
+        self,
+        y: IntArray,
+        proba: FloatArray,
+        predicted: IntArray,
+        episode: IntArray,
+        n_episodes: int,
+    ) -> None:
+        confidence = proba.max(axis=1)
+        correct = predicted == y
+        bins = np.minimum((confidence * ECE_BINS).astype(np.int64), ECE_BINS - 1)
+        cell = episode * ECE_BINS + bins
+        gap = correct - confidence
+        size = n_episodes * ECE_BINS
+        self._gap = np.bincount(cell, weights=gap, minlength=size).reshape(n_episodes, ECE_BINS)
+        truth = np.zeros_like(proba)
+        truth[np.arange(y.size), y] = 1.0
+        squared = np.square(proba - truth).sum(axis=1)
+        columns = np.stack([np.ones(y.size), squared], axis=1)
+        self._table = episode_sums(columns, episode, n_episodes)
+
+    def __call__(self, weights: Weights) -> dict[str, FloatArray]:
+        drawn = weights.astype(np.float64)
+        n, squared = (drawn @ self._table).T
+        return {
+            "ece": ratio(np.abs(drawn @ self._gap).sum(axis=1), n),
+            "brier": ratio(squared, n),
+        }
+
+
+def mean_of_present(values: FloatArray) -> FloatArray:
+    """Mean of each row (R, M) over the values that are there; NaN for a row without any."""
+    present = np.isfinite(values)
+    return ratio(np.where(present, values, 0.0).sum(axis=1), present.sum(axis=1).astype(float))

@@ -1,0 +1,169 @@
+"""The sides of a split: the hosts and classes of each, counted from the split itself, whatever its recipe was called.
+
+A recipe is an intention. Which machines a model has not seen, and which classes never trained, follows from the rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from training.contract import Recipe
+from training.data.classes import BENIGN, MALICIOUS
+from training.data.split import Side, Split
+from training.trainer.evaluation.scored import Classes, IntArray
+
+TELLING = 0.9  # AUROC of the place in a recording from which it is worth a note
+FEW_IN_ORDER = 4  # recordings of a kind: fewer may stand in order by accident
+NAMELESS = "unknown"  # the host of data that name none
+SHOWN = 5  # names in one sentence
+
+
+@dataclass(frozen=True, slots=True)
+class Sides:
+    """Windows by side and host, and by side and class; sides, hosts and classes in a fixed order."""
+
+    recipe: str
+    hosts: Mapping[str, Mapping[str, int]]
+    classes: Mapping[str, Mapping[str, int]]
+
+    @property
+    def seen(self) -> list[str]:
+        """Hosts of the test that also trained, stopped or calibrated."""
+        return [name for name in self.hosts[Side.TEST] if name in self._before()]
+
+    @property
+    def unseen(self) -> list[str]:
+        return [name for name in self.hosts[Side.TEST] if name not in self._before()]
+
+    def _before(self) -> set[str]:
+        return {name for side in Side if side is not Side.TEST for name in self.hosts[side]}
+
+    @property
+    def never_trained(self) -> list[str]:
+        """Classes that the test holds and no window showed that a model learns from or stops by."""
+        learnt = (self.classes[Side.TRAIN], self.classes[Side.VAL])
+        return [
+            name
+            for name, n in self.classes[Side.TEST].items()
+            if n and not any(side[name] for side in learnt)
+        ]
+
+    def notes(self) -> list[str]:
+        """One sentence for each thing that a reader of the numbers must know."""
+        notes = []
+        for side in Side:
+            lacking = [name for name, n in self.classes[side].items() if not n]
+            if lacking and sum(self.classes[side].values()):
+                notes.append(f"The {side} side has no window of {_listed(lacking)}.")
+        if self.recipe == Recipe.TIME:
+            if self.unseen:
+                notes.append(
+                    f"All windows of {_listed(self.unseen)} are later than those that trained: these machines are "
+                    "new to the model, or their clocks are ahead."
+                )
+            left = sorted(self._before() - set(self.hosts[Side.TEST]))
+            if left:
+                notes.append(f"The test has no window of {_listed(left)}: they recorded earlier.")
+        return notes
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON values for the report's ``split``."""
+        return {
+            "hosts": {side: dict(counts) for side, counts in self.hosts.items()},
+            "classes": {side: dict(counts) for side, counts in self.classes.items()},
+            "unseen_hosts": self.unseen,
+            "seen_hosts": self.seen,
+            "never_trained": self.never_trained,
+        }
+
+
+def sides_of(split: Split, host: NDArray[np.str_], y: IntArray, classes: Classes) -> Sides:
+    """From the rows of a split; ``host`` and ``y`` are those of all windows."""
+    hosts, counts = {}, {}
+    for side in Side:
+        rows = split.side(side)
+        names, number = np.unique(host[rows], return_counts=True)
+        hosts[side.value] = dict(zip(names.tolist(), number.tolist(), strict=True))
+        each = np.bincount(y[rows], minlength=len(classes)).tolist()
+        counts[side.value] = dict(zip(classes.names, each, strict=True))
+    return Sides(split.recipe.value, hosts, counts)
+
+
+def place_notes(
+    episode: NDArray[np.str_], t_start: NDArray[np.float64], y: IntArray, classes: Classes
+) -> list[str]:
+    """A sentence where it tells benign windows from others how late in its recording one comes.
+
+    A detector may then have learnt the drift of a channel, and no figure of the report would show it.
+    """
+    quiet = classes.quiet(y)
+    _, of, counts = np.unique(episode, return_inverse=True, return_counts=True)
+    if not classes.benign or np.intersect1d(of[quiet], of[~quiet]).size < 2:
+        return []
+    order = np.lexsort((t_start, of))
+    place = np.empty(y.size)
+    place[order] = np.arange(y.size) - np.repeat(np.cumsum(counts) - counts, counts)
+    place /= np.maximum(counts[of] - 1, 1)
+    below = np.sort(place[quiet])
+    wins = np.searchsorted(below, place[~quiet], "left") + np.searchsorted(
+        below, place[~quiet], "right"
+    )
+    auroc = float(wins.mean()) / (2 * below.size)
+    if max(auroc, 1 - auroc) < TELLING:
+        return []
+    words, late = classes.words(), "after" if auroc > 0.5 else "before"
+    said = (
+        f"In the test's recordings {words[MALICIOUS]} windows come {late} {words[BENIGN]} ones: how late a window "
+        f"comes has an AUROC of {max(auroc, 1 - auroc):.2f} by itself, so that whatever drifts, fills or warms up in a "
+        "recording tells them apart as well."
+    )
+    return [said]
+
+
+def order_notes(
+    episode: NDArray[np.str_],
+    host: NDArray[np.str_],
+    t_start: NDArray[np.float64],
+    y: IntArray,
+    classes: Classes,
+) -> list[str]:
+    """A sentence where recordings of malicious-like windows alone stand all late, or all early, on their hosts.
+
+    First a quiet week and then the attacks: what drifts from day to day then tells them apart, on every host.
+    """
+    ids, of = np.unique(episode, return_inverse=True)
+    alarming = np.bincount(of, weights=~classes.quiet(y)) / np.bincount(of)
+    begins = np.full(ids.size, np.inf)
+    np.minimum.at(begins, of, t_start)
+    on = host[np.unique(of, return_index=True)[1]]
+    won = pairs = loud = still = 0.0
+    for name in np.unique(on).tolist():
+        quiet = begins[(on == name) & (alarming == 0)]
+        other = begins[(on == name) & (alarming == 1)]
+        after = (other[:, None] > quiet) + 0.5 * (other[:, None] == quiet)
+        won, pairs = won + float(after.sum()), pairs + after.size
+        if after.size:
+            loud, still = loud + other.size, still + quiet.size
+    if not classes.benign or min(loud, still) < FEW_IN_ORDER or not np.isfinite(won):
+        return []
+    share = won / pairs
+    if max(share, 1 - share) < TELLING:
+        return []
+    words, late = classes.words(), "after" if share > 0.5 else "before"
+    said = (
+        f"Of the test's recordings those of {words[MALICIOUS]} windows were made {late} those of {words[BENIGN]} ones "
+        f"on the same host ({max(share, 1 - share):.0%} of the pairs), so that whatever changed from one to the next "
+        "tells them apart as well: record both kinds by turns."
+    )
+    return [said]
+
+
+def _listed(names: Sequence[str]) -> str:
+    if len(names) > SHOWN:
+        return f"{', '.join(names[:SHOWN])} and {len(names) - SHOWN} more"
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

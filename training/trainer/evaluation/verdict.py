@@ -1,0 +1,373 @@
+"""A report in plain words, by one table of rules: what the model catches, what alarms cost, whether to believe it.
+
+Each rule is a condition on figures and their intervals, a level and a sentence. Of each subject the first rule that
+applies speaks; the worst level counts. `table` is what docs/evaluation.md shows of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+
+from training.trainer.evaluation.facts import CHANCE, Facts, Metric, Report
+
+TOO_GOOD = 0.99
+KEPT = 1.5  # times the promised false alarms: what the interval of a kept promise may reach
+LITTLE = 0.3  # of the malicious-like windows: what is caught below this is called little
+AS_GOOD = 0.005  # AUROC: closer than this is no difference
+CLEARLY_BELOW = 0.02  # AUROC by which an anomaly detector may stay below the best plain one
+
+
+class Level(IntEnum):
+    """The reliance that a reader may place in the model; the worst finding counts."""
+
+    GOOD = 0
+    CAUTION = 1
+    POOR = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One line of the table. ``says`` is a sentence with the names of `Facts` in it; empty: nothing needs saying."""
+
+    about: str
+    when: str
+    level: Level
+    says: str
+    applies: Callable[[Facts], bool]
+    ends: bool = False  # nothing of classes and alarms is worth saying after this
+
+
+def _low(metric: Metric) -> float | None:
+    return None if metric["ci95"] is None else float(metric["ci95"][0])
+
+
+def _high(metric: Metric) -> float | None:
+    return None if metric["ci95"] is None else float(metric["ci95"][1])
+
+
+def _below_chance(f: Facts) -> bool:
+    return f.rank["value"] < CHANCE and (
+        f.chance_refused or (f.rank["ci95"] is not None and f.rank["ci95"][1] < CHANCE)
+    )
+
+
+def _surely_above(f: Facts) -> bool:
+    return f.rank["ci95"] is not None and f.rank["ci95"][0] > CHANCE
+
+
+def _promised(f: Facts) -> bool:
+    return f.threshold is not None and f.fpr["value"] is not None
+
+
+def _loud(f: Facts) -> bool:
+    """The rate itself, whatever is certain of it."""
+    return bool(f.above(f.fpr["value"]) >= KEPT)
+
+
+def _surely_loud(f: Facts) -> bool:
+    return (_low(f.fpr) or 0.0) > f.target_fpr
+
+
+def _slack(f: Facts) -> float:
+    return AS_GOOD if f.supervised else CLEARLY_BELOW
+
+
+RANKING, NAMES, CLASSES = "ranking", "classes that never trained", "classes"
+ALARMS, CAUGHT, PROMISE, PER_DAY = "threshold", "caught", "false alarms", "alarms a day"
+LONELY, WORST, BLIND, RIVAL = "hosts of one class", "hosts", "hosts that miss", "plain methods"
+LEAKAGE, WARNING, LEFT_OUT = "leakage", "calibration", "quarantine"
+AFTER_CHANCE = (
+    NAMES,
+    LONELY,
+    RIVAL,
+    LEAKAGE,
+    WARNING,
+    LEFT_OUT,
+)  # what is said even where the ranking ended it
+
+RULES: tuple[Rule, ...] = (
+    Rule(
+        RANKING,
+        "there is no AUROC",
+        Level.CAUTION,
+        "How well it tells the classes apart cannot be said: {no_auroc}.",
+        lambda f: f.rank["value"] is None,
+    ),
+    Rule(
+        RANKING,
+        "AUROC below 0.5, and its interval too or chance refused by the exact test",
+        Level.POOR,
+        "Worse than chance (AUROC {auroc}): its scores point the wrong way: do not use it.",
+        _below_chance,
+        ends=True,
+    ),
+    Rule(RANKING, "interval of the AUROC above 0.5", Level.GOOD, "", _surely_above),
+    Rule(
+        RANKING,
+        "interval contains 0.5 or there is none; AUROC above 0.5 and chance refused by the exact test",
+        Level.CAUTION,
+        "Better than chance (AUROC {auroc}; by chance 1 test in {odds} is as good), but {not_how_much}.",
+        lambda f: f.chance_refused,
+    ),
+    Rule(
+        RANKING,
+        "interval contains 0.5, AUROC above 0.5, and on so few episodes not even a perfect model could refuse chance",
+        Level.CAUTION,
+        "Too few episodes to tell any model from chance (AUROC {auroc}, 95 % interval {auroc_interval}): record more "
+        "before believing this one.",
+        lambda f: f.rank["ci95"] is not None and f.rank["value"] > CHANCE and f.powerless,
+    ),
+    Rule(
+        RANKING,
+        "interval contains 0.5, and the exact test does not refuse chance",
+        Level.POOR,
+        "Cannot be told from chance on this test (AUROC {auroc}, 95 % interval {auroc_interval}): "
+        "do not use it.",
+        lambda f: f.rank["ci95"] is not None,
+        ends=True,
+    ),
+    Rule(
+        RANKING,
+        "no interval, AUROC 0.5 or below",
+        Level.POOR,
+        "AUROC {auroc} on this test: nothing speaks for it, and {not_certain}.",
+        lambda f: f.rank["value"] <= CHANCE,
+        ends=True,
+    ),
+    Rule(
+        RANKING,
+        "no interval",
+        Level.CAUTION,
+        "AUROC {auroc}, but {not_certain}.",
+        lambda _: True,
+    ),
+    Rule(
+        NAMES,
+        "the test has classes of which no window trained",
+        Level.CAUTION,
+        "No window of {never_trained} trained: it cannot know what it never saw, and figures over all classes "
+        "suffer from it.",
+        lambda f: bool(f.never_trained),
+    ),
+    Rule(
+        CLASSES,
+        "more than two classes, or none of them benign",
+        Level.GOOD,
+        "Names the right one of {n_classes} classes in {accuracy} of windows ({balanced} when every "
+        "class counts the same).",
+        lambda f: (f.n_classes > 2 or not f.alarms_wanted) and f.named,
+    ),
+    Rule(
+        ALARMS,
+        "a class is benign, and there is no threshold",
+        Level.CAUTION,
+        "It has no alarm threshold: {no_threshold}.",
+        lambda f: f.alarms_wanted and f.threshold is None,
+    ),
+    Rule(
+        CAUGHT,
+        "caught below 30 %",
+        Level.CAUTION,
+        "Catches only {caught} of {malicious} windows{and_false}.",
+        lambda f: f.tpr["value"] is not None and f.tpr["value"] < LITTLE,
+    ),
+    Rule(
+        CAUGHT,
+        "no interval of what is caught",
+        Level.CAUTION,
+        "Catches {caught} of {malicious} windows{and_false}, on too few episodes to say how certain that is.",
+        lambda f: f.tpr["value"] is not None and f.tpr["ci95"] is None,
+    ),
+    Rule(
+        CAUGHT,
+        "the interval reaches below 30 %",
+        Level.CAUTION,
+        "Catches {caught} (95 % interval {caught_interval}) of {malicious} windows{and_false}.",
+        lambda f: f.tpr["value"] is not None and (_low(f.tpr) or 0.0) < LITTLE,
+    ),
+    Rule(
+        CAUGHT,
+        "otherwise",
+        Level.GOOD,
+        "Catches {caught} of {malicious} windows{and_false}.",
+        lambda f: f.tpr["value"] is not None,
+    ),
+    Rule(
+        PROMISE,
+        "no interval of the rate of false alarms",
+        Level.CAUTION,
+        "Whether it keeps its promise of {target} false alarms {where} cannot be said: too few benign episodes.",
+        lambda f: _promised(f) and f.fpr["ci95"] is None,
+    ),
+    Rule(
+        PROMISE,
+        "interval above the promise, rate 1.5 times the promise or more",
+        Level.POOR,
+        "{Where} it raises {times} times the alarms it promised: do not rely on it there.",
+        lambda f: _promised(f) and _surely_loud(f) and _loud(f),
+    ),
+    Rule(
+        PROMISE,
+        "interval above the promise",
+        Level.CAUTION,
+        "{Where} it raises somewhat more false alarms than promised: {false} ({false_interval}) instead of {target}.",
+        lambda f: _promised(f) and _surely_loud(f),
+    ),
+    Rule(
+        PROMISE,
+        "interval ends at 1.5 times the promise or below",
+        Level.GOOD,
+        "It keeps its promise of {target} false alarms {where}.",
+        lambda f: _promised(f) and f.above(_high(f.fpr) or 0.0) <= KEPT,
+    ),
+    Rule(
+        PROMISE,
+        "interval contains the promise, rate 1.5 times the promise or more",
+        Level.CAUTION,
+        "{Where} it seems to raise {times} times the alarms it promised, but the test is too small to be sure.",
+        lambda f: _promised(f) and _loud(f),
+    ),
+    Rule(
+        PROMISE,
+        "interval contains the promise and reaches further",
+        Level.CAUTION,
+        "Too few benign episodes to say whether it keeps its promise of {target} false alarms {where}: "
+        "{false}, but perhaps {false_interval}.",
+        _promised,
+    ),
+    Rule(
+        PER_DAY,
+        "there are alarms, and the clock is known",
+        Level.GOOD,
+        "On a quiet host that is about {alarms} alarms a day{stream}.",
+        lambda f: bool(f.alarms_a_day["value"]),
+    ),
+    Rule(
+        PER_DAY,
+        "there is a rate of false alarms, and the clock is not known",
+        Level.GOOD,
+        "How many alarms a day that is cannot be said: {no_alarms_a_day}.",
+        lambda f: _promised(f) and f.alarms_a_day["value"] is None,
+    ),
+    Rule(
+        LONELY,
+        "a class is benign, and some hosts, not all, recorded benign or malicious-like windows alone",
+        Level.CAUTION,
+        "{lonely}, and so cannot show both catches and false alarms.",
+        lambda f: f.alarms_wanted and bool(f.lonely),
+    ),
+    Rule(
+        WORST,
+        "interval of a host above the promise, rate 1.5 times the promise or more",
+        Level.CAUTION,
+        "Worst on {worst_host}: {worst_times} times the promised alarms.",
+        lambda f: f.worst is not None and f.worst[1] >= KEPT,
+    ),
+    Rule(
+        BLIND,
+        "interval of what is caught on a host below that of another, and less than half of what is caught in all",
+        Level.CAUTION,
+        "Least on {blind_host}: it catches {blind_caught} of the {malicious} windows there.",
+        lambda f: f.blind is not None,
+    ),
+    Rule(
+        RIVAL,
+        "better than the model by more than 0.005 (anomaly scores: 0.02), interval of the gap above 0",
+        Level.CAUTION,
+        "{plain} on the same features does better ({against}): prefer it.",
+        lambda f: f.rival is not None and f.ahead > _slack(f) and f.surely_ahead,
+    ),
+    Rule(
+        RIVAL,
+        "better by as much, interval contains 0",
+        Level.CAUTION,
+        "{plain} on the same features does better ({against}), though the test is too small to be sure.",
+        lambda f: f.rival is not None and f.ahead > _slack(f),
+    ),
+    Rule(
+        RIVAL,
+        "within 0.005",
+        Level.GOOD,
+        "{plain} on the same features does as well ({against}).",
+        lambda f: f.rival is not None and f.ahead > -AS_GOOD,
+    ),
+    Rule(
+        LEAKAGE,
+        "AUROC above 0.99",
+        Level.CAUTION,
+        "An AUROC of {auroc_exactly} smells of leakage: look for a channel that gives the label away "
+        "before believing it.",
+        lambda f: f.rank["value"] is not None and f.rank["value"] > TOO_GOOD,
+    ),
+    Rule(
+        WARNING,
+        "too few calibration episodes for the promise",
+        Level.CAUTION,
+        "The threshold is uncertain: {warning}.",
+        lambda f: bool(f.warning),
+    ),
+    Rule(
+        LEFT_OUT,
+        "episodes failed validation",
+        Level.GOOD,
+        "{quarantined}.",
+        lambda f: bool(f.quarantined),
+    ),
+)
+
+
+def verdict(report: Report) -> str:
+    """The sentences, joined; the first one stands for itself."""
+    named = _Named(Facts(report))
+    return " ".join(rule.says.format_map(named) for rule in judged(report) if rule.says)
+
+
+def level(report: Report) -> str:
+    """``good``, ``caution`` or ``poor``."""
+    return max(rule.level for rule in judged(report)).name.lower()
+
+
+def judged(report: Report) -> list[Rule]:
+    """The rules that apply, the first of each subject, in the order of the table."""
+    facts, found, ended = Facts(report), dict[str, Rule](), False
+    for rule in RULES:
+        if rule.about in found or (ended and rule.about not in AFTER_CHANCE):
+            continue
+        if rule.applies(facts):
+            found[rule.about] = rule
+            ended |= rule.ends
+    return list(found.values())
+
+
+def table() -> str:
+    """The rules as a Markdown table."""
+    return "\n".join(_rows())
+
+
+def _rows() -> Iterator[str]:
+    yield "| about | when (the first line of a subject that applies) | level | says |"
+    yield "|---|---|---|---|"
+    subject = ""
+    for rule in RULES:
+        about = rule.about if rule.about != subject else ""
+        subject = rule.about
+        says = rule.says or "(nothing)"
+        yield f"| {about} | {rule.when} | {rule.level.name.lower()} | {says} |"
+
+
+class _Named(Mapping[str, object]):
+    """Facts as `format_map` asks for them: only those that a sentence names are worked out."""
+
+    def __init__(self, facts: Facts) -> None:
+        self._facts = facts
+
+    def __getitem__(self, name: str) -> object:
+        return getattr(self._facts, name)
+
+    def __iter__(self) -> Iterator[str]:
+        raise TypeError("facts are asked for by name")
+
+    def __len__(self) -> int:
+        raise TypeError("facts are asked for by name")
