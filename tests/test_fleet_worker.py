@@ -1024,6 +1024,27 @@ def test_short_jobs_of_one_worker_leave_the_running_one_of_another_alone(tmp_pat
     assert [running.out.is_dir(), running.reports.is_dir(), running.log.exists()] == [True] * 3
 
 
+def test_finished_work_of_another_host_is_left_to_that_host(tmp_path: Path) -> None:
+    """A copied folder: what is refused to the copy would be moved away from the one that may deliver it."""
+    first = StateFolder(tmp_path, host_id="desk")
+    first.save(t.Saved(held=JOB))
+    first.close()
+    StateFolder(tmp_path, host_id="copy").close()  # what is lost with a start is lost anyway
+    first = StateFolder(tmp_path, host_id="desk")
+    first.save(t.Saved(delivery=t.Delivery(assignment=JOB, path="/b", sha256="ab", size=3)))
+    first.close()
+    said = rf"finished work of host desk \({JOB.name}\).* --host-id desk until.* --new-identity"
+    with pytest.raises(StateError, match=said):
+        StateFolder(tmp_path, host_id="copy")
+    again = StateFolder(tmp_path, host_id="Desk")
+    assert again.load().delivery is not None
+    again.close()
+    copy = StateFolder(tmp_path)
+    copy.begin_anew()
+    copy.close()
+    StateFolder(tmp_path, host_id="copy").close()
+
+
 def test_a_new_identity_takes_nothing_of_the_old_one_along(tmp_path: Path) -> None:
     disk = StateFolder(tmp_path)
     before, session = disk.instance_id, disk.session_id

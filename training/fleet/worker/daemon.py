@@ -107,7 +107,7 @@ class TrainerWorker:
                 on_revoked=self._put_out,
                 granted_by=self._granted_by,
             )
-        self._disk = StateFolder(options.state_dir, options.own_folders)
+        self._disk = StateFolder(options.state_dir, options.own_folders, options.host_id)
         self._datasets = DatasetCache(options.cache_dir, options.cache_bytes)
         if options.state_dir not in options.cache_dir.parents:  # perhaps another worker's too
             self._hold_datasets()

@@ -33,19 +33,38 @@ class StateError(Exception):
 class StateFolder:
     """The worker's own small folder. Only one worker may use it at a time."""
 
-    def __init__(self, folder: Path, others: Mapping[str, Path] | None = None) -> None:
-        """Raises StateError when it cannot be written or another worker uses it.
+    def __init__(
+        self, folder: Path, others: Mapping[str, Path] | None = None, host_id: str | None = None
+    ) -> None:
+        """Raises StateError when it cannot be written, another worker uses it, or another host's finished work waits.
 
         ``others`` are further folders that are this worker's alone as long as it runs, by the flags that name them.
         """
         self.folder = folder
+        self._host_id = host_id
+        self._saved_for: str | None = None  # the host whose facts were loaded
         self._open = ExitStack()
         self._take(folder)
+        self._leave_work_of_another()
         held = {folder}
         for flag, other in (others or {}).items():
             if other not in held:
                 held.add(other)
                 self._share_not(other, flag)
+
+    def _leave_work_of_another(self) -> None:
+        """A receiver takes a host's work from that host alone, and what it refuses is moved: if this folder is a copy,
+        away from the host that would have delivered it."""
+        delivery, theirs = self.load().delivery, self._saved_for
+        if delivery is None or not theirs or not self._host_id:
+            return
+        if theirs.lower() != self._host_id.lower():
+            self.close()
+            raise StateError(
+                f"{self.folder} holds finished work of host {theirs} ({delivery.assignment.name}) that is not "
+                f"delivered: start the worker with --host-id {theirs} until it is, or, if this is a copy of that "
+                "machine's folder, run it once with --new-identity"
+            )
 
     def _share_not(self, folder: Path, flag: str) -> None:
         """One that cannot be written is left to the host's test of itself, which says so and looks again."""
@@ -78,7 +97,11 @@ class StateFolder:
         """Load what the last session saved. A file that cannot be read is set aside, and said."""
         path = self.folder / "saved.json"
         try:
-            return _saved(strict_json.loads(path.read_bytes()))
+            document = strict_json.loads(path.read_bytes())
+            saved, theirs = _saved(document), document.get("host_id")
+            _check(theirs, str | None, "host_id")
+            self._saved_for = theirs
+            return saved
         except FileNotFoundError:
             return Saved()
         except (OSError, ValueError, KeyError, TypeError) as error:
@@ -89,7 +112,7 @@ class StateFolder:
 
     def save(self, saved: Saved) -> None:
         """Outlives this process when it returns; how an attempt ended also outlives a power cut. Raises OSError."""
-        content = json.dumps(asdict(saved)).encode()
+        content = json.dumps({**asdict(saved), "host_id": self._host_id}).encode()
         durable = saved.delivery is not None or saved.report is not None
         _keep(self.folder / "saved.json", content, durable=durable)
 
