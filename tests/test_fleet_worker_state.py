@@ -232,6 +232,12 @@ def test_other_ends_are_reported_for_what_they_are(
     assert worker.wants(t.SendClaim)
 
 
+def test_a_trainer_that_failed_for_good_leaves_nothing_to_go_on_from() -> None:
+    worker = Worker().running().ended(1)
+    worker.take(t.FailTaken(call=worker.call, status="failed"))
+    assert worker.wanted(t.Discard).job_over
+
+
 def test_error_report_carries_the_last_words_and_the_record() -> None:
     worker = Worker().running()
     lines = ("loading", "Traceback (most recent call last):", "ValueError: bad shape")
@@ -857,6 +863,9 @@ def test_job_may_set_its_own_limits() -> None:
     failure = worker.wanted(t.SendFail).failure
     assert failure.reason is EndReason.TRAINER_FAILED
     assert failure.error.startswith("it ran for 60 minutes and may run for 60 minutes")
+    assert failure.goes_on
+    worker.take(t.FailTaken(call=worker.call, status="failed"))
+    assert not worker.wanted(t.Discard).job_over, "a requeue with more time goes on from there"
     assert measure_s(job, worker.settings) == 10.0
     assert measure_s(replace(JOB, spec={"max_run_s": 2.0}), worker.settings) == 0.5
 

@@ -1,7 +1,7 @@
 """Saved states of trainers, one folder a job: kept while the job may come back to this host, and bounded.
 
-A job that was completed, cancelled or given up elsewhere never does. Nobody tells this worker, so it asks while there
-is nothing else to do, and only the database that granted the job is believed.
+A job that was completed or cancelled elsewhere never does; one that failed does when it is requeued. Nobody tells this
+worker, so it asks while there is nothing else to do, and only the database that granted the job is believed.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 
 from training.files import write_whole
 from training.fleet.client.client import FleetClient, Refused, Unavailable, Unreachable
-from training.fleet.scheduling.job import FINAL
+from training.fleet.scheduling.job import FINAL, JobStatus
 
 log = logging.getLogger(__name__)
 
@@ -23,6 +23,7 @@ KEPT_MAX = 5  # the newest
 BYTES_MAX = 4 * 1024**3  # of all but the newest
 AGE_MAX_S = 14 * 86_400.0  # since a trainer last wrote there
 ASK_EVERY_S = 300.0
+OVER = FINAL - {JobStatus.FAILED}
 _GRANTED_BY = ".database"
 
 
@@ -93,7 +94,7 @@ class Leftovers:
                 continue  # not known there, or not this host's to see: it ends by its age
             except (Unavailable, Unreachable):
                 return
-            if status in FINAL:
+            if status in OVER:
                 log.info(
                     "a trainer's saved state is dropped: job %s is %s",
                     each.folder.name[:12],

@@ -207,11 +207,15 @@ def _failure(document: Any) -> Failure:
     _check(document, dict, "failure")
     lacking, exit_code = document.get("out_of_memory"), document.get("exit_code")
     _check(exit_code, int | None, "exit_code")
+    goes_on = document.get("goes_on", False)  # an older version did not say
+    if not isinstance(goes_on, bool):
+        raise TypeError("goes_on has a wrong type")
     return Failure(
         EndReason(document["reason"]),
         str(document["error"]),
         exit_code,
         None if lacking is None else Memory(lacking),
+        goes_on,
     )
 
 

@@ -50,6 +50,7 @@ class Failure:
     error: str
     exit_code: int | None = None
     out_of_memory: Memory | None = None
+    goes_on: bool = False  # it lacked time alone: with more of that, what it saved is gone on from
 
 
 def judge(ended: Ended, lines: Sequence[str], complaint: str | None = None) -> Failure | None:

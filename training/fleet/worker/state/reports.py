@@ -58,7 +58,8 @@ def answered(turn: Turn, answer: t.Event) -> None:
             turn.finish(job_over=True, delivered=True)
         case t.FailTaken():
             turn.set_work(first=answer.log_next)
-            turn.finish(job_over=answer.status == JobStatus.FAILED)
+            lacked_time = turn.work.failure is not None and turn.work.failure.goes_on
+            turn.finish(job_over=answer.status == JobStatus.FAILED and not lacked_time)
         case t.NotAnswered():
             turn.set(tries=turn.state.tries + 1)
             turn.say_unanswered(_kept(turn, answer), answer, first=turn.state.tries == 1)

@@ -106,7 +106,7 @@ def _measured(turn: Turn, cpu_s: float) -> None:
             f"it ran for {in_time(run_s)} and may run for {in_time(most_run_s)}; "
             "raise max_run_s in the manifest, or give it less to do"
         )
-        _stop(turn, Failure(EndReason.TRAINER_FAILED, words))
+        _stop(turn, Failure(EndReason.TRAINER_FAILED, words, goes_on=True))
     elif most_quiet_s and quiet_s >= most_quiet_s:
         words = (
             f"it said nothing and used no CPU for {in_time(quiet_s)}: it hangs; mend it, or raise "
