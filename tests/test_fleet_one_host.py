@@ -8,7 +8,7 @@ import json
 import ssl
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -266,6 +266,29 @@ def test_no_host_takes_more_than_its_share_and_every_bundle_that_fits_arrives(
             if not sender.done:
                 take_turn(sender, 50)
     assert all(each.done for each in senders)
+
+
+def test_the_folder_of_uploads_is_not_listed_for_each_block() -> None:
+    listed: list[Path] = []
+
+    class Listed(MemoryFs):
+        def names(self, path: Path) -> list[str]:
+            listed.append(path)
+            return super().names(path)
+
+    store = ArtifactStore(Path("/models"), Listed(capacity=10**6), reserve_bytes=0)
+    with closing(store.open_part("a" * 32, None, host="ada")) as idle:
+        idle.write(b"x" * 1000)
+    part = store.open_part("b" * 32, None, host="ada")
+    listed.clear()
+    for _ in range(50):
+        part.write(b"x" * 100)
+    assert len(listed) <= 1
+    assert store._incoming._unfinished("ada") == 6000
+    part.close()
+    assert store._incoming._unfinished("ada") == 6000
+    assert store.forget_uploads(["a" * 32]) == 1000
+    assert store._incoming._unfinished("ada") == 5000
 
 
 def test_another_large_upload_waits_and_is_told_why() -> None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+from pathlib import Path
 
 import numpy as np
 import polars as pl
 import pytest
 import telemetry_builders as made
 
+from training import locking
 from training.contract import FEATURES_FILE, SCHEMA_FILE, TENSORS_FOLDER, VALIDATION_FILE, Exit
 from training.data import build as building
 from training.data import extract as extracting
@@ -73,6 +75,41 @@ def test_a_folder_into_which_another_process_writes_is_left_alone(tmp_path, caps
     assert f"is being written into {out} (process {os.getpid()}, since 20" in said
     assert not out.exists()  # it was made for nothing
     assert program.main([str(source), "--out-dir", str(out)]) == 0, capsys.readouterr().err
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows removes no file that somebody has open")
+def test_a_lock_that_was_removed_meanwhile_is_nobodys(tmp_path, monkeypatch):
+    """Who opened it before its holder removed it would hold a file that nobody else can find."""
+    lock, taken, locked = tmp_path / LOCK, [], locking._lock
+
+    def just_before(handle):
+        if not taken:
+            lock.unlink()
+        taken.append(handle)
+        locked(handle)
+
+    monkeypatch.setattr(locking, "_lock", just_before)
+    with locking.exclusive(lock):
+        assert len(taken) == 2
+        assert lock.exists()
+        with pytest.raises(locking.LockedError), locking.exclusive(lock):
+            pass
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows removes no file that somebody has open")
+def test_a_folder_made_for_nothing_goes_while_its_lock_is_held(tmp_path, monkeypatch):
+    out, held, unlink = tmp_path / "out", [], Path.unlink
+
+    def removing(path):
+        with pytest.raises(locking.LockedError), locking.exclusive(path):
+            pass
+        held.append(path)
+        unlink(path)
+
+    monkeypatch.setattr(Path, "unlink", removing)
+    with alone(out):
+        pass
+    assert (held, out.exists()) == ([out / LOCK], False)
 
 
 def outputs(folder):

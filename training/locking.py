@@ -25,14 +25,31 @@ class LockedError(Exception):
 def exclusive(path: Path) -> Iterator[None]:
     """Hold ``path`` for this process alone; LockedError when another one does. The file stays behind.
 
+    A file that its last holder removed before we had it is nobody's lock: then the one that has the name now is taken.
     OSError when it cannot be made, or is a link: root would make a file wherever somebody let it point.
     """
-    handle = _open(path)
+    handle = _held(path)
     try:
-        _lock(handle)
         _note(handle)
         yield
     finally:
+        os.close(handle)
+
+
+def _held(path: Path) -> int:
+    """The handle of a locked file that has this name."""
+    while True:
+        handle = _open(path)
+        try:
+            _lock(handle)
+            if os.name == "nt":  # which removes no file that somebody has open
+                return handle
+            with contextlib.suppress(FileNotFoundError):
+                if os.path.samestat(os.fstat(handle), path.lstat()):
+                    return handle
+        except BaseException:
+            os.close(handle)
+            raise
         os.close(handle)
 
 

@@ -1,8 +1,14 @@
-"""One writer of a data set at a time: two that lay files into one folder cut each other's short."""
+"""One writer of a data set at a time: two that lay files into one folder cut each other's short.
+
+A folder made for nothing is removed with its lock. On POSIX that is done by whoever holds the lock, so that nobody
+else's is removed; who has opened a file that loses its name then takes the next (training.locking). Windows removes no
+file that somebody has open, so there it is done after the release.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -22,17 +28,39 @@ def alone(out_dir: Path) -> Iterator[None]:
     A folder that was made for nothing is removed again.
     """
     made, held = not out_dir.exists(), False
-    out_dir.mkdir(parents=True, exist_ok=True)
     try:
-        with exclusive(out_dir / LOCK):
+        with _folder_held(out_dir):
             held = True
-            yield
+            try:
+                yield
+            finally:
+                if made and os.name == "posix":  # held still: see the heading
+                    _remove_if_empty(out_dir)
     except LockedError as error:
         raise FolderBusy(
             f"a data set is being written into {out_dir} ({error.holder}): wait for that, or choose another --out-dir"
         ) from None
     finally:
-        with contextlib.suppress(OSError):
-            if made and held and [each.name for each in out_dir.iterdir()] == [LOCK]:
-                (out_dir / LOCK).unlink()
-                out_dir.rmdir()
+        if made and held and os.name == "nt":
+            _remove_if_empty(out_dir)
+
+
+@contextlib.contextmanager
+def _folder_held(out_dir: Path) -> Iterator[None]:
+    with contextlib.ExitStack() as stack:
+        for last in (False, True):
+            out_dir.mkdir(parents=True, exist_ok=True)
+            try:
+                stack.enter_context(exclusive(out_dir / LOCK))
+                break
+            except FileNotFoundError:  # whoever had made it for nothing has just removed it
+                if last:
+                    raise
+        yield
+
+
+def _remove_if_empty(out_dir: Path) -> None:
+    with contextlib.suppress(OSError):
+        if [each.name for each in out_dir.iterdir()] == [LOCK]:
+            (out_dir / LOCK).unlink()
+            out_dir.rmdir()

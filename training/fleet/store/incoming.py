@@ -177,6 +177,9 @@ class Incoming:
         self._owners: dict[str, Part] = {}
         self._hosts: dict[str, str] = {}  # claim → its host, of parts that are here
         self._beyond: str | None = None  # the part that was let beyond its host's share last
+        # The sizes of parts that nobody writes, by their names; None once one of them may have changed. Looked at for
+        # each block that is written, and a folder of many parts is slow to list.
+        self._lying: dict[str, int] | None = None
         self._lock = threading.Lock()
 
     def offset(self, name: str) -> int:
@@ -200,6 +203,7 @@ class Incoming:
                 if self._owners.get(name) is not predecessor:
                     continue  # another successor was quicker; shut that one out
                 self._owners.pop(name, None)  # also when this one is refused, nobody writes it now
+                self._lying = None
                 stored = self.fs.size(path)
                 if offset > (stored or 0):
                     raise OffsetMismatch(offset, stored or 0)
@@ -243,17 +247,21 @@ class Incoming:
             idle = self._idle(name) if more > free else []
             if sum(size for _, size in idle) >= more - free:
                 while idle and more > self.room.free():
-                    self.fs.unlink(idle.pop(0)[0])
+                    self._remove(idle.pop(0)[0])
         self.room.check(more)
 
     def _unfinished(self, host: str) -> int:
         """The bytes of a host's parts."""
-        found = 0
-        for name in self.fs.names(self.folder):
-            if self._hosts.get(_claim_of(name)) == host:
-                part = self._owners.get(name)
-                found += (self.fs.size(self.folder / name) or 0) if part is None else part.size
-        return found
+        if self._lying is None:
+            idle = [name for name in self.fs.names(self.folder) if name not in self._owners]
+            self._lying = {name: self.fs.size(self.folder / name) or 0 for name in idle}
+        written = {name: part.size for name, part in self._owners.items()}
+        parts = {**self._lying, **written}.items()
+        return sum(size for name, size in parts if self._hosts.get(_claim_of(name)) == host)
+
+    def _remove(self, path: Path) -> None:
+        self._lying = None
+        self.fs.unlink(path)
 
     def _idle(self, name: str) -> list[tuple[Path, int]]:
         """The parts that nobody writes, but this one, with their sizes; what was written longest ago comes first."""
@@ -270,7 +278,7 @@ class Incoming:
         idle = [self.folder / each for each in parts if each not in self._owners]
         if not idle:
             raise TooManyParts(f"{len(parts)} uploads of this claim are under way; end one first")
-        self.fs.unlink(min(idle, key=self.fs.modified_at))
+        self._remove(min(idle, key=self.fs.modified_at))
 
     @contextlib.contextmanager
     def giving_up(self, name: str, part: Part) -> Iterator[None]:
@@ -279,6 +287,7 @@ class Incoming:
             try:
                 yield
             finally:
+                self._lying = None
                 if self._owners.get(name) is part:
                     del self._owners[name]
 
@@ -307,7 +316,7 @@ class Incoming:
             with self._lock, contextlib.suppress(OSError):
                 if name not in self._owners and _claim_of(name) in claims:
                     size = self.fs.size(path) or 0
-                    self.fs.unlink(path)
+                    self._remove(path)
                     freed += size
         return freed
 
@@ -318,7 +327,7 @@ class Incoming:
             path = self.folder / name
             with self._lock, contextlib.suppress(OSError):
                 if name not in self._owners and self.fs.modified_at(path) < older_than:
-                    self.fs.unlink(path)
+                    self._remove(path)
                     removed += 1
         return removed
 
