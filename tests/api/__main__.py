@@ -49,7 +49,9 @@ def written(path: Path, document: dict[str, Any]) -> None:
 
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.api", description=__doc__)
-    parser.add_argument("--calls", type=int, default=10_000)
+    parser.add_argument(
+        "--calls", type=int, default=10_000, help="at least: a round, 1,550 or so, is not cut short"
+    )
     parser.add_argument("--minutes", type=float, default=1e6, help="begin no round after so long")
     parser.add_argument("--target", choices=[*Target], default=Target.APP)
     parser.add_argument("--seed", type=int, default=0, help="of the first round")
