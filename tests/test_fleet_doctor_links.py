@@ -102,6 +102,7 @@ def test_it_says_what_grows_and_how_large_it_is(state: State) -> None:
     (state.models / "incoming").mkdir(exist_ok=True)
     (state.models / "incoming" / "x.part").write_bytes(b"1234")
     (state.db.parent / "jobs.db.before-20260101T000000Z").write_bytes(b"123456")
+    (state.db.parent / "jobs.db.plan").touch()  # of the receiver, which makes it anew
     (state.models / "elsewhere").symlink_to("/")
     grown = {each.what: each for each in examine(state, SystemClock()).grown}
     assert (grown["uploads on their way"].count, grown["uploads on their way"].bytes) == (1, 4)
