@@ -20,7 +20,7 @@ def test_200_slow_clients_beside_a_good_one() -> None:
     print(f"the good client's claims: p99 {counts['claim_p99_ms_max']} ms")
 
 
-def test_20_workers_for_20_seconds() -> None:
-    counts = many_workers(20, 20.0)
+def test_20_workers_for_8_seconds() -> None:
+    counts = many_workers(20, 8.0)
     assert counts["completed"] > 20
     print(f"{counts['claims']} claims, p99 {counts['claim_p99_ms_max']} ms")
