@@ -142,9 +142,12 @@ class JobQueue(Healing):
 
     def plan_jobs(self) -> PlanJobs:
         """Return what :meth:`sync` left: by an equal digest, the same jobs would change nothing."""
-        jobs = sorted(map(tuple, self.db.all("plan_texts")))
-        unclassed = len(self.db.all("unclassed"))
-        return PlanJobs(len(jobs), hashlib.sha256(ascii((jobs, unclassed)).encode()).hexdigest())
+        jobs = sorted(
+            (row["job_id"], row["name"], row["spec"]) for row in self.db.all("plan_texts")
+        )
+        texts = [text for job in jobs for text in job]
+        all_of_it = "\0".join([str(len(self.db.all("unclassed"))), *texts])  # none has a NUL
+        return PlanJobs(len(jobs), hashlib.sha256(all_of_it.encode("utf-8", "replace")).hexdigest())
 
     def _sync_one(self, spec: dict[str, Any], known: Row | None = None) -> tuple[str, list[Edit]]:
         """``known`` is the job's row, where it was read already."""
