@@ -86,6 +86,9 @@ def imported(names: list[str]) -> dict[str, object]:
     supervise = importlib.import_module("training.fleet.process.supervise")
     clock = importlib.import_module("training.clock").SystemClock()
     capability = importlib.import_module("training.fleet.capability")
+    cuda = importlib.import_module("training.fleet.capability.cuda")
+    # torch itself takes seconds to say so.
+    cuda.PROBE = """print('{"torch": null, "devices": []}')"""
     return {
         "modules": len(names),
         "half": supervise.system.__name__,
