@@ -31,8 +31,9 @@ demo: setup ## train every model of the demo's manifest on recorded telemetry, w
 demo-failure: setup ## the same with a job that fails on purpose: see its error reach `cis490-jobs status`
 	@$(PY) tools/demo.py --with-failure
 
+# Three at once, on two cores too: many tests wait for other processes.
 test: setup ## all tests of the default suite
-	@PYTHONDONTWRITEBYTECODE= $(PY) -m pytest -q -n 2 --dist worksteal
+	@PYTHONDONTWRITEBYTECODE= $(PY) -m pytest -q -n 3 --dist worksteal
 
 check: setup ## linters, formatter, strict types, known vulnerabilities
 	@$(PY) -m ruff check .
