@@ -126,7 +126,7 @@ HEALING_BUGS = (
     Mutant(
         "a job waits though nobody has more memory",
         Service._widen,
-        "return health.hopeless(needs, memory, hosts[host], hosts.values())",
+        "return quarantine.hopeless(needs, memory, hosts[host], hosts.values())",
         "return None",
         seed=0,
     ),
