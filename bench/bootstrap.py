@@ -105,16 +105,10 @@ def main() -> int:
     if args.json:
         print(json.dumps(found))
     else:
-        print(
-            f"{args.resamples:,} resamples of {args.episodes:,} episodes, {args.windows:,} windows, CPU seconds"
-        )
-        print(
-            f"  cluster bootstrap of the AUROC   {found['cluster_bootstrap_s']:8.3f} s  (bar {BAR_S} s)"
-        )
+        print(f"{args.resamples:,} resamples of {args.episodes:,} episodes, {args.windows:,} windows, CPU seconds")
+        print(f"  cluster bootstrap of the AUROC   {found['cluster_bootstrap_s']:8.3f} s  (bar {BAR_S} s)")
         print(f"  scikit-learn, one call a resample {found['scikit_learn_s']:7.3f} s")
-        print(
-            f"  ratio                            {found['times_faster']:8.1f} times faster, equal values"
-        )
+        print(f"  ratio                            {found['times_faster']:8.1f} times faster, equal values")
         print(f"  the whole evaluation of a report {found['whole_evaluation_s']:8.3f} s")
     return 0 if found["cluster_bootstrap_s"] <= BAR_S else 1
 

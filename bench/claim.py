@@ -106,9 +106,7 @@ def against_jobd(report: Report, folder: Path, seconds: float) -> None:
     report.row("jobd: p50 of a claim, 1,000 pending", p50(found), "ms", "", p99=p99(found))
 
 
-def _compare(
-    report: Report, clients: int, ours: list[tuple[float, float]], theirs: list[tuple[float, float]]
-) -> None:
+def _compare(report: Report, clients: int, ours: list[tuple[float, float]], theirs: list[tuple[float, float]]) -> None:
     mine, other = (statistics.median(r for r, _ in each) for each in (ours, theirs))
     my_cpu, other_cpu = (statistics.median(c for _, c in each) for each in (ours, theirs))
     bar = "bar: 12 × jobd" if clients == 1 else "bar: 30 × jobd"

@@ -33,9 +33,7 @@ COMMANDS = {"sh": ["sh", "-c", SHELL, "sh"], "python": [sys.executable, "-I", "-
 
 def manifest(trainer: str, jobs: int) -> str:
     """A plan of so many equal jobs for a trainer of one's own."""
-    command = ", ".join(
-        f"'{word}'" if "'" not in word else f"'''{word}'''" for word in COMMANDS[trainer]
-    )
+    command = ", ".join(f"'{word}'" if "'" not in word else f"'''{word}'''" for word in COMMANDS[trainer])
     head = f'schema_version = 1\nname = "bench"\n[trainers.bench]\ncommand = [{command}]\noutputs = ["out"]\n'
     entry = '[[jobs]]\nname = "j{0}"\nmodel = "bench"\nmode = "oracle"\nseed = {0}\npriority = 99\n'
     return head + "".join(entry.format(number) for number in range(jobs))
@@ -77,22 +75,13 @@ def fleet(folder: Path, trainer: str, jobs: int, backlog: int) -> tuple[float, f
         while len(ends) < jobs:
             if process.poll() is not None:
                 raise SystemExit((folder / "worker.log").read_text()[-2000:])
-            rows = reader.execute(
-                "SELECT finished_at FROM jobs WHERE status = 'completed' ORDER BY finished_at"
-            )
+            rows = reader.execute("SELECT finished_at FROM jobs WHERE status = 'completed' ORDER BY finished_at")
             ends = [row[0] for row in rows]
             if ends and not first:
                 first = time.monotonic() - begun
             time.sleep(0.02)
-        text = (
-            "SELECT text FROM log_chunks JOIN attempts USING (job_id, attempt) ORDER BY granted_at"
-        )
-        marks = [
-            line.split()[1:]
-            for (lines,) in reader.execute(text)
-            for line in lines.split("\n")
-            if "bench" in line
-        ]
+        text = "SELECT text FROM log_chunks JOIN attempts USING (job_id, attempt) ORDER BY granted_at"
+        marks = [line.split()[1:] for (lines,) in reader.execute(text) for line in lines.split("\n") if "bench" in line]
         reader.close()
     spans = sorted((float(begin), float(end)) for begin, end in marks)
     gaps = [(after[0] - before[1]) * 1e3 for before, after in itertools.pairwise(spans)]
@@ -104,9 +93,7 @@ def loop(folder: Path, trainer: str, jobs: int) -> tuple[float, list[float]]:
     begun, spans = time.monotonic(), []
     for _ in range(jobs):
         command = [*COMMANDS[trainer], "--out-dir", str(folder)]
-        said = subprocess.run(
-            command, capture_output=True, text=True, check=True, env=os.environ
-        ).stdout
+        said = subprocess.run(command, capture_output=True, text=True, check=True, env=os.environ).stdout
         spans += [tuple(map(float, line.split()[1:])) for line in said.splitlines()]
     gaps = [(after[0] - before[1]) * 1e3 for before, after in itertools.pairwise(spans)]
     return jobs / (time.monotonic() - begun), gaps
@@ -135,9 +122,7 @@ def main() -> int:
             gaps += fleet(root / "gaps", "python", options.jobs // 4, 0)[2]
     middle = {name: statistics.median(values) for name, values in rates.items()}
     print(f"jobs a second, one slot, trainer of a shell: {middle['fleet']:.0f} (bar 150)")
-    print(
-        f"  a bare loop of the same processes: {middle['loop']:.0f}, ratio {middle['fleet'] / middle['loop']:.2f}"
-    )
+    print(f"  a bare loop of the same processes: {middle['loop']:.0f}, ratio {middle['fleet'] / middle['loop']:.2f}")
     print(
         f"  behind it {options.backlog:,} more jobs: {middle['backlog']:.0f}, "
         f"ratio {middle['backlog'] / middle['fleet']:.2f}"

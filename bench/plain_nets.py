@@ -70,9 +70,7 @@ def minirocket(X: Array, y: Array, _groups: Array, test: Array, seed: int) -> Ar
     from sklearn.preprocessing import StandardScaler
 
     ridge = RidgeClassifierCV(alphas=np.logspace(-3, 3, 10))
-    model = make_pipeline(
-        MiniRocket(random_state=seed, n_jobs=1), StandardScaler(with_mean=False), ridge
-    )
+    model = make_pipeline(MiniRocket(random_state=seed, n_jobs=1), StandardScaler(with_mean=False), ridge)
     margin = model.fit(X, y).decision_function(test)
     margin = margin if margin.ndim == 2 else np.stack((-margin, margin), axis=1)
     shifted = np.exp(margin - margin.max(axis=1, keepdims=True))
@@ -100,9 +98,7 @@ def _network(family: str, channels: int, samples: int, classes: int) -> Any:
             steps = samples // self.patch
             self.embed = nn.Conv1d(channels, 64, self.patch, stride=self.patch)
             self.place = nn.Parameter(torch.randn(1, steps, 64) * 0.02)
-            layer = nn.TransformerEncoderLayer(
-                64, 4, 128, 0.1, activation="gelu", batch_first=True, norm_first=True
-            )
+            layer = nn.TransformerEncoderLayer(64, 4, 128, 0.1, activation="gelu", batch_first=True, norm_first=True)
             self.encoder = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
             self.head = nn.Linear(64, classes)
 
@@ -117,11 +113,7 @@ def _network(family: str, channels: int, samples: int, classes: int) -> Any:
     if family == "cnn":
         layers = convolution(channels, 64, 7), convolution(64, 128, 5), convolution(128, 64, 3)
         return nn.Sequential(*layers, nn.AdaptiveAvgPool1d(1), nn.Flatten(), nn.Linear(64, classes))
-    return (
-        Attention()
-        if family == "transformer"
-        else Recurrent({"gru": nn.GRU, "lstm": nn.LSTM}[family])
-    )
+    return Attention() if family == "transformer" else Recurrent({"gru": nn.GRU, "lstm": nn.LSTM}[family])
 
 
 def network(family: str) -> Method:
@@ -145,13 +137,9 @@ def network(family: str) -> Method:
         best, best_loss, best_epoch = net.state_dict(), np.inf, 0
         for epoch in range(EPOCHS):
             net.train()
-            for rows in torch.from_numpy(
-                np.random.default_rng((seed, epoch)).permutation(learn)
-            ).split(BATCH):
+            for rows in torch.from_numpy(np.random.default_rng((seed, epoch)).permutation(learn)).split(BATCH):
                 if len(rows) > 1:
-                    loss = functional.cross_entropy(
-                        net(given[rows]), truth[rows], label_smoothing=0.05
-                    )
+                    loss = functional.cross_entropy(net(given[rows]), truth[rows], label_smoothing=0.05)
                     optimizer.zero_grad()
                     loss.backward()
                     optimizer.step()

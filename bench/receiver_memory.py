@@ -69,9 +69,7 @@ def during_upload(report: Report, folder: Path, mib: int, rest: float) -> None:
     with receiver(folder) as served:
         served.forget_peak()
         upload(served, bundle)
-        report.row(
-            f"… peak during an upload of {mib} MiB", served.peak_mib() - rest, "MiB more", "bar: 16"
-        )
+        report.row(f"… peak during an upload of {mib} MiB", served.peak_mib() - rest, "MiB more", "bar: 16")
 
 
 def main() -> None:

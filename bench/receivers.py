@@ -90,10 +90,7 @@ def fill(path: Path, pending: int, *, blocked: int = 0, classes: int = 1) -> Non
     """
     database = SqliteDatabase(path, synchronous="OFF")
     queue = JobQueue(path, database=database)
-    jobs = (
-        a_job(n, priority=90, require_cuda=True, min_vram_gib=float(n % classes))
-        for n in range(blocked)
-    )
+    jobs = (a_job(n, priority=90, require_cuda=True, min_vram_gib=float(n % classes)) for n in range(blocked))
     queue.sync_from_manifest(jobs)
     queue.sync_from_manifest(a_job(blocked + n) for n in range(pending))
     # The receiver's own manifest does not name them; marked so beforehand, its start does not have to.
@@ -229,9 +226,7 @@ def _started(
 ) -> Iterator[Served]:
     begun = time.perf_counter()
     log = (folder / "log").open("w+b")
-    process = subprocess.Popen(
-        command, stdout=log, stderr=log, env=environ or os.environ, cwd=folder
-    )
+    process = subprocess.Popen(command, stdout=log, stderr=log, env=environ or os.environ, cwd=folder)
     try:
         while True:
             if process.poll() is not None:
@@ -376,9 +371,7 @@ class Report:
     def row(self, what: str, value: float, unit: str, bar: str = "", **more: Any) -> None:
         """``bar`` is the limit or the peer it is compared with, in words."""
         self.rows.append({"what": what, "value": round(value, 3), "unit": unit, "bar": bar, **more})
-        details = "  ".join(
-            f"{k} {v:.2f}" if isinstance(v, float) else f"{k} {v}" for k, v in more.items()
-        )
+        details = "  ".join(f"{k} {v:.2f}" if isinstance(v, float) else f"{k} {v}" for k, v in more.items())
         self.note(f"  {what:<62} {value:>10.2f} {unit:<10} {bar:<34} {details}".rstrip())
 
     def end(self) -> None:

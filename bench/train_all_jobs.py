@@ -57,9 +57,7 @@ def main() -> int:
                     cpu_s=done.cpu_s,
                 )
     minutes = total_s / 60
-    table.say(
-        f"together {minutes:.1f} CPU minutes (bar {BAR_MIN:.0f}) {'✓' if minutes <= BAR_MIN else '–'}"
-    )
+    table.say(f"together {minutes:.1f} CPU minutes (bar {BAR_MIN:.0f}) {'✓' if minutes <= BAR_MIN else '–'}")
     table.end(cpu_minutes=minutes, bar_minutes=BAR_MIN)
     return 0 if minutes <= BAR_MIN else 1
 

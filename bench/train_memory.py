@@ -31,9 +31,7 @@ def main() -> int:
     args = parser.parse_args()
     size = args.windows * CHANNELS * SAMPLES * 4
     columns = {"model": 12, "own MiB, peak": 13, "of the samples": 14, "CPU s": 8, "AUROC": 6}
-    table = Table(
-        f"{args.windows:,} windows, {size / MIB:,.0f} MiB of samples", columns, as_json=args.json
-    )
+    table = Table(f"{args.windows:,} windows, {size / MIB:,.0f} MiB of samples", columns, as_json=args.json)
     missed = 0
     with workplace() as folder:
         build(folder, args.windows)
@@ -73,8 +71,7 @@ def build(folder: Path, count: int) -> None:
             label=np.where(bad, "malicious", "benign"),
         ),
         channels=[
-            ChannelSpec(name=f"c{n}", unit="1", kind="gauge", modes=("realistic", "oracle"))
-            for n in range(CHANNELS)
+            ChannelSpec(name=f"c{n}", unit="1", kind="gauge", modes=("realistic", "oracle")) for n in range(CHANNELS)
         ],
         sample_hz=1.0,
         window_s=1.0,

@@ -131,9 +131,7 @@ def watch() -> tuple[Any, Any, Any, Any]:
 
     data = load_watch()
     X, y, host, episode = [], [], [], []
-    for number, (series, label, subject) in enumerate(
-        zip(data["X"], data["y"], data["subject"], strict=True)
-    ):
+    for number, (series, label, subject) in enumerate(zip(data["X"], data["y"], data["subject"], strict=True)):
         for start in range(0, len(series) - 100 + 1, 50):
             X.append(np.asarray(series[start : start + 100], dtype=np.float32).T)
             y.append(int(label))
@@ -180,9 +178,7 @@ def other(name: str, given: Given, data: Path, seeds: int) -> Runs:
     for seed in range(seeds):
         said: list[Any] = []
         seconds = cpu_s(
-            lambda seed=seed, said=said: said.append(
-                method(X[side], read.y[side], read.episode[side], X[~side], seed)
-            )
+            lambda seed=seed, said=said: said.append(method(X[side], read.y[side], read.episode[side], X[~side], seed))
         )
         proba = np.asarray(said[0], dtype=np.float64)
         proba /= proba.sum(axis=1, keepdims=True)
@@ -201,9 +197,7 @@ def other(name: str, given: Given, data: Path, seeds: int) -> Runs:
 # -- telling --------------------------------------------------------------------------------------------------------
 
 
-def tell(
-    table: Table, given: Given, name: str, runs: Runs, all_found: dict[str, Runs] | None = None
-) -> bool:
+def tell(table: Table, given: Given, name: str, runs: Runs, all_found: dict[str, Runs] | None = None) -> bool:
     """A row; False when one of ours stays behind a rival."""
     rivals = [r for r in RIVALS.get(name, ()) if all_found is not None and r in all_found]
     gaps = {rival: mean(runs) - mean(all_found[rival]) for rival in rivals}

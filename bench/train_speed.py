@@ -129,8 +129,7 @@ def prepare(case: Case, device: str, threads: int) -> Work:
     X += np.sin(np.arange(SAMPLES) / 3)[None, None] * y[:, None, None] * 0.3
     X = X.astype(np.float32)
     channels = tuple(
-        ChannelSpec(name=f"c{n}", unit="1", kind="gauge", modes=("realistic", "oracle"))
-        for n in range(CHANNELS)
+        ChannelSpec(name=f"c{n}", unit="1", kind="gauge", modes=("realistic", "oracle")) for n in range(CHANNELS)
     )
     features = extract(X, channels, 1.0)
     raw = features if case.model == "mlp" else X
@@ -139,9 +138,7 @@ def prepare(case: Case, device: str, threads: int) -> Work:
     with torch.no_grad():
         x = normalise(torch.from_numpy(raw))
     hyper = {each.key: each.default for each in flags.MODELS[case.model]} | case.hyper
-    work = Work(
-        case, x.to(device), torch.from_numpy(y).to(device), raw, features, hyper, 1, device, threads
-    )
+    work = Work(case, x.to(device), torch.from_numpy(y).to(device), raw, features, hyper, 1, device, threads)
     plain(work)
     seconds = plain(work)
     return replace(work, epochs=max(1, min(100, round(LEAST_S / seconds))))
@@ -259,9 +256,7 @@ def plain(work: Work) -> float:
     as_torch_comes(work.threads)
     net, loss_of = network(work), criterion(work)
     steps = optimizer(work, net)
-    loader = DataLoader(
-        TensorDataset(work.x, work.y), batch_size=int(work.hyper["batch_size"]), shuffle=True
-    )
+    loader = DataLoader(TensorDataset(work.x, work.y), batch_size=int(work.hyper["batch_size"]), shuffle=True)
 
     def train() -> None:
         net.train()
@@ -334,9 +329,7 @@ def by_lightning(work: Work) -> float:
         enable_progress_bar=False,
         enable_model_summary=False,
     )
-    loader = DataLoader(
-        TensorDataset(work.x, work.y), batch_size=int(work.hyper["batch_size"]), shuffle=True
-    )
+    loader = DataLoader(TensorDataset(work.x, work.y), batch_size=int(work.hyper["batch_size"]), shuffle=True)
     module = Lit()
     trainer.fit(module, loader)
     return marks[-1] - marks[0]
@@ -437,9 +430,7 @@ def trees(table: Table, rounds: int, threads: int, device: str) -> bool:
     )  # fmt: skip
     parameters = gbt._parameters(task) | {"seed": 0}
     ways: dict[str, Callable[[], object]] = {
-        "ours": lambda: gbt._boost(
-            task, gbt.Bins(task).of(np.arange(ROWS), None), None, TREES, gbt.Memory()
-        ),
+        "ours": lambda: gbt._boost(task, gbt.Bins(task).of(np.arange(ROWS), None), None, TREES, gbt.Memory()),
         "plain": lambda: xgboost.train(parameters, xgboost.DMatrix(X, y, nthread=threads), TREES),
         "XGBClassifier": lambda: xgboost.XGBClassifier(
             n_estimators=TREES, n_jobs=threads, **_for_classifier(parameters)
@@ -451,9 +442,7 @@ def trees(table: Table, rounds: int, threads: int, device: str) -> bool:
             found[name].append(ROWS * TREES / timed(way))
     rates = (f"{statistics.median(each) / 1e6:.2f} M" for each in found.values())
     gained = ratio(found, "plain")
-    table.say(
-        f"trees: row-rounds a second, {ROWS:,} × {COLUMNS}, {TREES} trees; in skorch's place XGBClassifier"
-    )
+    table.say(f"trees: row-rounds a second, {ROWS:,} × {COLUMNS}, {TREES} trees; in skorch's place XGBClassifier")
     table.row("gbt", "", *rates, "", f"{gained:.2f}", f"{ratio(found, 'XGBClassifier'):.2f}", "",
               f"≥ 1.0 {'✓' if gained >= 1 else '–'}")  # fmt: skip
     return gained >= 1

@@ -88,9 +88,7 @@ def main() -> int:
         for model in args.models.split(","):
             reports = [leave_out(model, host, hosts, folder) for host in hosts]
             missed += not tell(table, model, [each["metrics"]["test"] for each in reports])
-            for report in (
-                reports if not baselines or len(next(iter(baselines.values()))) < len(hosts) else ()
-            ):
+            for report in reports if not baselines or len(next(iter(baselines.values()))) < len(hosts) else ():
                 for name, numbers in report["baselines"].items():
                     baselines.setdefault(name, []).append(numbers)
         for name, numbers in baselines.items():
@@ -111,9 +109,7 @@ def archives(folder: Path | None) -> list[Path]:
             subprocess.run(["dpkg-deb", "-x", package, CACHE], check=True)
     missing = [name for name in ARCHIVES if not list(folder.glob(f"{name}.index*"))]
     if missing:
-        raise SystemExit(
-            f"{folder} has no archive {missing[0]}: name the folder of pcp-testsuite with --archives"
-        )
+        raise SystemExit(f"{folder} has no archive {missing[0]}: name the folder of pcp-testsuite with --archives")
     return [folder / name for name in ARCHIVES]
 
 
@@ -163,9 +159,7 @@ def disturb(X: Any, rows: Any, channels: list[str], rng: np.random.Generator) ->
 def leave_out(model: str, host: str, hosts: list[str], folder: Path) -> dict[str, Any]:
     trains = [flag for other in hosts if other != host for flag in ("--train-hosts", other)]
     out = folder / f"{model}-{host}"
-    done = train(
-        model, folder / "data", out, "--split-recipe", "host", "--n-resamples", "50", *trains
-    )
+    done = train(model, folder / "data", out, "--split-recipe", "host", "--n-resamples", "50", *trains)
     return dict(done.report)
 
 

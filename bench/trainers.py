@@ -24,9 +24,7 @@ from typing import Any
 
 PEERS = ("skorch==1.4.0", "pytorch-lightning==2.6.6", "aeon==1.6.0", "seglearn==1.2.5")
 ROOT = Path(__file__).resolve().parents[1]
-OWN_PYTHON = (
-    "CIS490_BENCH_PYTHON"  # the project's interpreter, for a benchmark that runs in the peers'
-)
+OWN_PYTHON = "CIS490_BENCH_PYTHON"  # the project's interpreter, for a benchmark that runs in the peers'
 FAMILIES = ("gbt", "mlp", "cnn", "gru", "lstm", "transformer", "transformer_ssl")
 ONE_THREAD = {f"{name}_NUM_THREADS": "1" for name in ("OMP", "OPENBLAS", "MKL", "NUMBA")}
 
@@ -69,9 +67,7 @@ def peers_python() -> Path:
 
 def _site_packages(python: str) -> str:
     show = "import site; print(site.getsitepackages()[0])"
-    return subprocess.run(
-        [python, "-c", show], check=True, capture_output=True, text=True
-    ).stdout.strip()
+    return subprocess.run([python, "-c", show], check=True, capture_output=True, text=True).stdout.strip()
 
 
 def _version_of(package: str) -> str:
@@ -123,9 +119,7 @@ def train(model: str, data: Path, out: Path, *more: str, mode: str = "oracle") -
     kind = "pretrain" if own else "train"
     report = json.loads((out / f"{model}_{mode}_{kind}.json").read_text())
     timing = json.loads((out / f"{model}_{mode}_timing.json").read_text())
-    return Trained(
-        report=report, seconds=timing["trained_s"], cpu_s=ended.cpu_s, peak_mib=ended.peak_mib
-    )
+    return Trained(report=report, seconds=timing["trained_s"], cpu_s=ended.cpu_s, peak_mib=ended.peak_mib)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,9 +140,7 @@ def _run(command: Sequence[str]) -> Ended:
     )
     environment = {k: v for k, v in os.environ.items() if k not in ONE_THREAD}
     shell = [own_python(), "-c", code, *command]
-    said = subprocess.run(
-        shell, check=True, capture_output=True, text=True, cwd=ROOT, env=environment
-    )
+    said = subprocess.run(shell, check=True, capture_output=True, text=True, cwd=ROOT, env=environment)
     status, stdout, stderr, cpu_s, kib = json.loads(said.stdout)
     if status != 0:
         last = (stderr.strip().splitlines() or ["it said nothing"])[-1]

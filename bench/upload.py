@@ -116,9 +116,7 @@ def nginx(folder: Path) -> Iterator[Callable[[Path], None] | None]:
     (folder / "www").chmod(0o777)
     folder.chmod(0o755)
     (folder / "nginx.conf").write_text(NGINX.format(folder=folder, port=port))
-    process = subprocess.Popen(
-        [program, "-c", str(folder / "nginx.conf")], stderr=subprocess.DEVNULL
-    )
+    process = subprocess.Popen([program, "-c", str(folder / "nginx.conf")], stderr=subprocess.DEVNULL)
 
     def put(bundle: Path) -> None:
         connection = http.client.HTTPConnection("127.0.0.1", port, timeout=300, blocksize=MIB)
@@ -159,9 +157,7 @@ def speeds(report: Report, folder: Path, served: Served, mib: int, rounds: int) 
             seconds["copy"].append(timed(lambda: copy(bundle, folder / "copy")))
             if put is not None:
                 seconds["nginx"].append(timed(lambda: put(bundle)))
-    rate = {
-        name: mib * MIB / 1e6 / statistics.median(found) for name, found in seconds.items() if found
-    }
+    rate = {name: mib * MIB / 1e6 / statistics.median(found) for name, found in seconds.items() if found}
     ours = rate["ours"]
     report.row(
         f"upload of {mib} MiB, hashed and synced",
@@ -171,9 +167,7 @@ def speeds(report: Report, folder: Path, served: Served, mib: int, rounds: int) 
     )
     report.row("… the receiver's CPU for it", statistics.median(cpu), "s/GiB")
     report.row("… / SHA-256 alone", ours / rate["sha256"], "×", "bar: 0.5", alone=rate["sha256"])
-    report.row(
-        "… / copy of a file, synced, not hashed", ours / rate["copy"], "×", "", copy=rate["copy"]
-    )
+    report.row("… / copy of a file, synced, not hashed", ours / rate["copy"], "×", "", copy=rate["copy"])
     if "nginx" in rate:
         report.row(
             "… / nginx PUT, synced, not hashed",

@@ -156,9 +156,7 @@ def _atheris(args: argparse.Namespace, stop: _Stop) -> Iterator[Done]:
             str(CORPUS / args.target),
         ]
         runs = 0
-        with subprocess.Popen(
-            command, stderr=subprocess.PIPE, text=True, errors="replace"
-        ) as process:
+        with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, errors="replace") as process:
             stop.child = process
             assert process.stderr is not None
             try:

@@ -107,9 +107,7 @@ def one_input(data: bytes) -> None:
     answer = Response(status, {"content-type": "application/json"}, body)
     out, err = io.StringIO(), io.StringIO()
     world = World(
-        connect=lambda url, token: FleetClient(
-            url, operator_token=token, transport=_Answers(answer), tries=1
-        ),
+        connect=lambda url, token: FleetClient(url, operator_token=token, transport=_Answers(answer), tries=1),
         out=out,
         err=err,
         environ={URL_VARIABLE: DEFAULT_URL},

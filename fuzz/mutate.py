@@ -30,8 +30,7 @@ _PLAIN: tuple[Any, ...] = (
 )  # fmt: skip
 _VALUES = tuple(json.dumps(value).encode() for value in _PLAIN)
 _ALIKE = {
-    kind: tuple(json.dumps(value).encode() for value in _PLAIN if type(value) is kind)
-    for kind in map(type, _PLAIN)
+    kind: tuple(json.dumps(value).encode() for value in _PLAIN if type(value) is kind) for kind in map(type, _PLAIN)
 }
 
 
@@ -90,9 +89,7 @@ def _sample(data: bytes) -> Sample:
     value = _json(data[1:])
     if value is None:
         lines = _ASSIGNED.finditer(data)
-        return Sample(
-            data, data, [Place(*m.span(), *m.span(1), _alike(_json(m[1]))) for m in lines]
-        )
+        return Sample(data, data, [Place(*m.span(), *m.span(1), _alike(_json(m[1]))) for m in lines])
     _write(value, written, places)
     places.append(Place(1, len(written), 1, len(written), _VALUES))
     return Sample(data, bytes(written), places)

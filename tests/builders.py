@@ -101,9 +101,7 @@ def a_beat(claim_id: str | None = None, *, seq: int = 1, **fields: Any) -> Heart
     return HeartbeatRequest(claim_id=claim_id, seq=seq, **fields)
 
 
-def a_completion(
-    claim_id: str | None = None, artifact: str = "a" * 64, **fields: Any
-) -> CompleteRequest:
+def a_completion(claim_id: str | None = None, artifact: str = "a" * 64, **fields: Any) -> CompleteRequest:
     return CompleteRequest(claim_id=claim_id, artifact_id=artifact, **fields)
 
 

@@ -10,9 +10,7 @@ from hypothesis import HealthCheck, settings
 
 from training.fleet.database.sqlite import SqliteDatabase
 
-settings.register_profile(
-    "any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow]
-)
+settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("any machine")
 
 

@@ -178,8 +178,7 @@ def holds_no_sql(module: Module) -> Iterator[Breach]:
         if not isinstance(text, str) or not SQL.match(text):
             continue
         if not (
-            module.is_any("training.fleet.database.sqlite training.fleet.database.seals")
-            and ADAPTER_MAY.match(text)
+            module.is_any("training.fleet.database.sqlite training.fleet.database.seals") and ADAPTER_MAY.match(text)
         ):
             yield node.lineno, f"holds SQL ({text.strip()[:30]}…): statements live in sql/, named"
 
@@ -191,18 +190,14 @@ STARTS = re.compile(
     r"|concurrent\.futures\.(process(\..*)?|ProcessPoolExecutor)"
 )
 STARTERS = fleet("process.supervise process.posix process.windows process.launcher")
-STARTERS += (
-    " " + fleet("capability.cuda install.system") + " training.data.build training.data.ingest_pcp"
-)
+STARTERS += " " + fleet("capability.cuda install.system") + " training.data.build training.data.ingest_pcp"
 STARTERS += " training.recording.record training.recording.record_sample training.recording.stage"
 STARTERS += " training.recording.behaviours*"
 
 
 def starts_no_process(module: Module) -> Iterator[Breach]:
     if not module.is_any(STARTERS):
-        why = (
-            "only supervision, the launcher, probes, the installer and the recorder start processes"
-        )
+        why = "only supervision, the launcher, probes, the installer and the recorder start processes"
         yield from ((line, f"uses {name}: {why}") for line, name in starts(module))
 
 
@@ -243,9 +238,7 @@ def stays_pure(module: Module) -> Iterator[Breach]:
 def writes_files_one_way(module: Module) -> Iterator[Breach]:
     """``a.replace(b)`` of one argument renames a file: a text's takes two."""
     # The launcher imports nothing of ours; a recorded workload is to look like anybody's program.
-    if module.is_any(
-        "training.files training.fleet.process.launcher training.recording.behaviours*"
-    ):
+    if module.is_any("training.files training.fleet.process.launcher training.recording.behaviours*"):
         return
     why = "files.write_whole and settle wait for a reader on Windows, and sync file and folder"
     for node in ast.walk(module.tree):
@@ -302,9 +295,7 @@ RULES: tuple[Rule, ...] = (
 
 # ── names in prose ──────────────────────────────────────────────────────────────────────────
 
-PATHS = re.compile(
-    r"(?<![\w/.*<>{}~$:-])(?:\.\./|\./)*((?:[\w.-]+/)*[\w-]+\.(?:py|md|sql|toml))\b(?![\w(])"
-)
+PATHS = re.compile(r"(?<![\w/.*<>{}~$:-])(?:\.\./|\./)*((?:[\w.-]+/)*[\w-]+\.(?:py|md|sql|toml))\b(?![\w(])")
 DOTTED = re.compile(r"(?<![\w/.-])(?:training|tests|fuzz|bench)(?:\.\w+)+(?![\w*])")
 SNAKE = re.compile(r"(?<![\w/.<-])_?[a-z][a-z0-9]*(?:_[a-z0-9]+)+(?![\w/-])")
 WORDS = re.compile(r"[A-Za-z0-9_]+")
@@ -343,9 +334,7 @@ class Names:
         for path, text in texts.items():
             folders = path.split("/")
             for start in range(len(folders)):
-                self._paths.update(
-                    "/".join(folders[start:end]) for end in range(start + 1, len(folders) + 1)
-                )
+                self._paths.update("/".join(folders[start:end]) for end in range(start + 1, len(folders) + 1))
             self._words.add(folders[-1].partition(".")[0])
             if path.startswith(past):
                 continue

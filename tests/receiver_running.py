@@ -185,11 +185,7 @@ class Wire:
     def request(self, method: str, path: str, body: bytes = b"", **headers: Any) -> Wire:
         """A whole request; the names of headers are given with ``_`` for ``-``."""
         given = {"Host": "127.0.0.1", "Content_Length": len(body), **headers}
-        lines = [
-            f"{name.replace('_', '-')}: {value}"
-            for name, value in given.items()
-            if value is not None
-        ]
+        lines = [f"{name.replace('_', '-')}: {value}" for name, value in given.items() if value is not None]
         return self.send("\r\n".join([f"{method} {path} HTTP/1.1", *lines, "", ""])).send(body)
 
     def answer(self) -> tuple[int, dict[str, str], bytes]:

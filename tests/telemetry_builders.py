@@ -74,9 +74,7 @@ def signal(duration_s=20.0, hz=8.0, seed=0, strength=1.0):
 def write_episode(root, *, number=0, seed=None, labels=None, t=None, values=None, **changes):
     """A folder below ``root``; idle in its first half, malicious-like in its second."""
     about = meta(IDS[number], **changes)
-    made_t, made_values = signal(
-        about.duration_s, about.sample_hz, number if seed is None else seed
-    )
+    made_t, made_values = signal(about.duration_s, about.sample_hz, number if seed is None else seed)
     t = made_t if t is None else t
     values = made_values if values is None else values
     if labels is None:

@@ -39,9 +39,7 @@ def test_a_file_is_synced_renamed_and_its_folder_synced(tmp_path: Path, done: li
 
 @pytest.mark.skipif(os.name == "nt", reason="permissions of POSIX")
 @pytest.mark.parametrize(("mode", "expected"), [(0o600, 0o600), (0o644, 0o644), (None, 0o640)])
-def test_permissions_are_as_asked_or_as_the_umask_leaves(
-    tmp_path: Path, mode: int | None, expected: int
-) -> None:
+def test_permissions_are_as_asked_or_as_the_umask_leaves(tmp_path: Path, mode: int | None, expected: int) -> None:
     before = os.umask(0o027)
     try:
         write_whole(tmp_path / "a", b"1", mode=mode)

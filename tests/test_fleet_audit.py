@@ -150,17 +150,13 @@ def test_the_command_says_where_the_record_was_touched(tmp_path: Path) -> None:
         for _ in range(2):
             receiver.client().cancel("gbt-realistic")
             receiver.client().requeue("gbt-realistic")
-        receiver.writer.submit(
-            lambda: receiver.queue.db.connection.execute("DELETE FROM audit WHERE seq = 2")
-        ).result()
+        receiver.writer.submit(lambda: receiver.queue.db.connection.execute("DELETE FROM audit WHERE seq = 2")).result()
         code, _, err = said(receiver, "audit")
     assert code == 1
     assert "row 3 does not follow" in err
 
 
-def test_a_page_has_no_more_rows_than_were_asked_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_page_has_no_more_rows_than_were_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert [row.seq for row in chain(tmp_path, 5)] == [1, 2, 3, 4, 5]
     with closing(SqliteDatabase(tmp_path / "audit.db")) as database:
         assert [row.seq for row in page(database, 1, 2)] == [2, 3]

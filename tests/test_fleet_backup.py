@@ -77,23 +77,17 @@ def restore(folder: Path, state: State, **how: Any) -> Restored:
 
 
 def empty(tmp_path: Path) -> State:
-    return State(
-        tmp_path / "new" / "jobs.db", tmp_path / "new" / "models", tmp_path / "new" / "tls"
-    )
+    return State(tmp_path / "new" / "jobs.db", tmp_path / "new" / "models", tmp_path / "new" / "tls")
 
 
 def jobs(state: State) -> list[tuple[Any, ...]]:
-    return rows(
-        state, "SELECT name, status, attempt, generation, artifact_id FROM jobs ORDER BY seq"
-    )
+    return rows(state, "SELECT name, status, attempt, generation, artifact_id FROM jobs ORDER BY seq")
 
 
 # ── there and back ──────────────────────────────────────────────────────────────────────────
 
 
-def test_what_was_backed_up_comes_back_in_an_empty_place(
-    state: State, folder: Path, tmp_path: Path
-) -> None:
+def test_what_was_backed_up_comes_back_in_an_empty_place(state: State, folder: Path, tmp_path: Path) -> None:
     before = tree(state.db.parent)
     made = back_up(state, folder)
     assert tree(state.db.parent) == before
@@ -212,9 +206,7 @@ def test_what_is_refused_changes_nothing(state: State, folder: Path, tmp_path: P
     assert tree(other) == {"cat.jpg": b"cat"}
 
 
-def test_a_damaged_database_gets_no_backup_and_leaves_the_last_one(
-    state: State, folder: Path
-) -> None:
+def test_a_damaged_database_gets_no_backup_and_leaves_the_last_one(state: State, folder: Path) -> None:
     first = back_up(state, folder)
     data = bytearray(state.db.read_bytes())
     data[len(data) // 2 :] = b"\xff" * (len(data) - len(data) // 2)
@@ -259,9 +251,7 @@ def test_two_backups_into_one_folder_at_once(state: State, folder: Path) -> None
         back_up(state, folder)
 
 
-def test_a_store_whose_mark_is_damaged_gets_no_restore(
-    state: State, folder: Path, tmp_path: Path
-) -> None:
+def test_a_store_whose_mark_is_damaged_gets_no_restore(state: State, folder: Path, tmp_path: Path) -> None:
     back_up(state, folder)
     new = empty(tmp_path)
     new.models.mkdir(parents=True)
@@ -270,9 +260,7 @@ def test_a_store_whose_mark_is_damaged_gets_no_restore(
         restore(folder, new)
 
 
-def test_what_is_damaged_in_the_backup_too_is_named(
-    state: State, folder: Path, tmp_path: Path
-) -> None:
+def test_what_is_damaged_in_the_backup_too_is_named(state: State, folder: Path, tmp_path: Path) -> None:
     back_up(state, folder)
     bundle = folder / "store" / bundle_of(state, "done-twice").relative_to(state.models)
     flip(bundle)
@@ -284,9 +272,7 @@ def test_what_is_damaged_in_the_backup_too_is_named(
     assert note.name in lost[1]
 
 
-def test_a_database_is_put_in_place_on_a_disk_without_links(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_database_is_put_in_place_on_a_disk_without_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refused(*_: object) -> None:
         raise OSError(95, "Operation not supported")
 
@@ -310,9 +296,7 @@ def test_a_database_is_put_in_place_on_a_disk_without_links(
     assert not new.exists()
 
 
-def test_a_backup_of_an_older_version_is_brought_up_to_date(
-    state: State, folder: Path, tmp_path: Path
-) -> None:
+def test_a_backup_of_an_older_version_is_brought_up_to_date(state: State, folder: Path, tmp_path: Path) -> None:
     name = back_up(state, folder).name
     place = folder / "snapshots" / name
     older = gzip.decompress(GOLDEN.read_bytes())
@@ -383,9 +367,7 @@ def test_a_bundle_that_rots_in_the_store_is_noticed(state: State, folder: Path) 
     assert back_up(state, folder, deep=True).mended == []
 
 
-def test_a_bit_that_flips_in_the_backup_is_mended_from_the_store(
-    state: State, folder: Path
-) -> None:
+def test_a_bit_that_flips_in_the_backup_is_mended_from_the_store(state: State, folder: Path) -> None:
     back_up(state, folder)
     (damaged,) = [
         path
@@ -401,9 +383,7 @@ def test_a_bit_that_flips_in_the_backup_is_mended_from_the_store(
 # ── since then ──────────────────────────────────────────────────────────────────────────────
 
 
-def test_work_completed_since_is_taken_back_and_what_else_happened_is_forgotten(
-    tmp_path: Path, folder: Path
-) -> None:
+def test_work_completed_since_is_taken_back_and_what_else_happened_is_forgotten(tmp_path: Path, folder: Path) -> None:
     place, bundles = tmp_path / "state", tmp_path / "bundles"
     place.mkdir()
     bundles.mkdir()
@@ -485,9 +465,7 @@ def test_a_worker_goes_on_after_a_restore(state: State, folder: Path) -> None:
         assert receiver.client("pi").claim(a_capability()) is not None
 
 
-def test_provenance_that_is_sound_here_is_not_missed_in_the_backup(
-    state: State, folder: Path
-) -> None:
+def test_provenance_that_is_sound_here_is_not_missed_in_the_backup(state: State, folder: Path) -> None:
     back_up(state, folder)
     for sidecar in folder.rglob("provenance/*.json"):
         flip(sidecar)
@@ -557,9 +535,7 @@ def cuts(call: Callable[[FailingFs], object]) -> int:
     raise AssertionError("it never ends")
 
 
-def test_a_first_backup_that_was_cut_off_at_its_beginning_is_begun_again(
-    state: State, folder: Path
-) -> None:
+def test_a_first_backup_that_was_cut_off_at_its_beginning_is_begun_again(state: State, folder: Path) -> None:
     assert cuts(lambda fs: Backup(folder, fs)._open()) >= 4
     (folder / "backup.json").unlink()
     (folder / "snapshots" / "of others").mkdir()
@@ -571,9 +547,7 @@ def test_a_first_backup_that_was_cut_off_at_its_beginning_is_begun_again(
     assert snapshots(folder) == [made.name]
 
 
-def test_a_backup_cut_off_at_any_step_is_never_taken_for_one(
-    state: State, folder: Path, tmp_path: Path
-) -> None:
+def test_a_backup_cut_off_at_any_step_is_never_taken_for_one(state: State, folder: Path, tmp_path: Path) -> None:
     shutil.rmtree(state.models / "incoming")
     first = back_up(state, folder)
     shutil.rmtree(folder / "store")

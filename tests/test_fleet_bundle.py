@@ -23,9 +23,7 @@ from training.fleet.worker import bundle
 from training.fleet.worker.bundle import PIECE_BYTES, BundleError, bundle_name, pack
 
 
-def leave(
-    folder: Path, weights: bytes = b"weights", *, report: bool = True, **named: object
-) -> None:
+def leave(folder: Path, weights: bytes = b"weights", *, report: bool = True, **named: object) -> None:
     """Write what a good trainer leaves, with ``named`` changing what the checkpoint says of its sidecar."""
     folder.mkdir(parents=True, exist_ok=True)
     sidecar = {"file": "mlp_oracle.pt", "bytes": len(weights), "sha256": _sha(weights)} | named
@@ -87,9 +85,7 @@ def test_what_is_packed_can_be_fetched(
         patch.setattr(bundles, "CHECKPOINT_BYTES_MAX", 1_000_000)
         patch.setattr(bundles, "ARTIFACT_BYTES_MAX", [2**34, 1_000, 100][short_of])
         try:
-            packed = pack(
-                folder, folder, folder / "b.tar", model="gbt", mode="oracle", outputs=outputs(spec)
-            )
+            packed = pack(folder, folder, folder / "b.tar", model="gbt", mode="oracle", outputs=outputs(spec))
         except BundleError as error:
             refused = str(error)
         else:
@@ -136,9 +132,7 @@ def test_files_of_many_pieces_are_packed_whole(tmp_path: Path) -> None:
     assert unpack(pack_mlp(tmp_path, tmp_path / "b").path)["mlp_oracle.pt"] == weights
 
 
-def test_a_file_that_is_cut_while_it_is_packed_makes_no_bundle(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_that_is_cut_while_it_is_packed_makes_no_bundle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     leave(tmp_path)
     real = os.fstat
 
@@ -153,9 +147,7 @@ def test_a_file_that_is_cut_while_it_is_packed_makes_no_bundle(
     assert not (tmp_path / "b").exists()
 
 
-def test_a_checkpoint_that_is_too_large_is_not_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_checkpoint_that_is_too_large_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     leave(tmp_path)
     monkeypatch.setattr("training.fleet.worker.bundle.bundles.CHECKPOINT_BYTES_MAX", 1)
     with pytest.raises(BundleError, match="too large for a checkpoint"):
@@ -182,18 +174,13 @@ def test_where_and_when_leave_no_trace(tmp_path: Path) -> None:
 
 @settings(max_examples=40)
 @given(st.binary(min_size=1, max_size=3000), st.integers(1, 700))
-def test_any_weights_come_back(
-    tmp_path_factory: pytest.TempPathFactory, seed: bytes, times: int
-) -> None:
+def test_any_weights_come_back(tmp_path_factory: pytest.TempPathFactory, seed: bytes, times: int) -> None:
     folder = tmp_path_factory.mktemp("weights")
     weights = seed * times
     leave(folder, weights)
     packed = pack_mlp(folder, folder / "b")
     assert unpack(packed.path)["mlp_oracle.pt"] == weights
-    assert (
-        len(zstandard.ZstdDecompressor().stream_reader(packed.path.read_bytes()).read()) % 10240
-        == 0
-    )
+    assert len(zstandard.ZstdDecompressor().stream_reader(packed.path.read_bytes()).read()) % 10240 == 0
     again = pack_mlp(folder, folder / "c")
     assert again.sha256 == packed.sha256
 
@@ -223,9 +210,7 @@ def test_an_empty_output_is_none(tmp_path: Path) -> None:
         ({"file": "caf\udce9\ud800.pt"}, "left no caf"),
     ],
 )
-def test_broken_promises_are_named_and_leave_nothing(
-    tmp_path: Path, named: dict[str, object], words: str
-) -> None:
+def test_broken_promises_are_named_and_leave_nothing(tmp_path: Path, named: dict[str, object], words: str) -> None:
     leave(tmp_path / "out", **named)
     with pytest.raises(BundleError, match=words):
         pack_mlp(tmp_path / "out", tmp_path / "b.tar.zst")

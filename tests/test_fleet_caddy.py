@@ -166,9 +166,7 @@ def test_a_revoked_certificate_is_refused_behind_the_proxy_too(receiver: Proxied
     assert slug_of(receiver, pem) == "certificate_revoked"
 
 
-def test_a_worker_that_was_put_out_learns_it_within_seconds(
-    receiver: Proxied, tmp_path: Path
-) -> None:
+def test_a_worker_that_was_put_out_learns_it_within_seconds(receiver: Proxied, tmp_path: Path) -> None:
     """Its connection is not cut, and it has nothing to ask: it looks by itself, as often as the receiver wants."""
     pem, _ = receiver.admitted("pi")
     folder = tmp_path / "pi"
@@ -227,9 +225,7 @@ def test_without_the_line_that_replaces_it_the_spoof_would_work(caddy: str, tmp_
 
 
 @pytest.mark.parametrize("content", [None, b"", b"garbage"])
-def test_a_broken_list_of_authorities_lets_nobody_in(
-    caddy: str, tmp_path: Path, content: bytes | None
-) -> None:
+def test_a_broken_list_of_authorities_lets_nobody_in(caddy: str, tmp_path: Path, content: bytes | None) -> None:
     folder = tmp_path / "tls"
     folder.mkdir()
     if content is not None:
@@ -318,9 +314,7 @@ def claimed(receiver: Proxied, fingerprint: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("act", ["heartbeat", "complete", "fail", "log"])
-def test_what_a_host_began_to_say_before_it_was_put_out_counts_for_nothing(
-    socket_only: Proxied, act: str
-) -> None:
+def test_what_a_host_began_to_say_before_it_was_put_out_counts_for_nothing(socket_only: Proxied, act: str) -> None:
     _, pi = socket_only.admitted("pi")
     claim = claimed(socket_only, pi)
     body = {"claim_id": claim["claim_id"], "seq": 1, "artifact_id": "0" * 64, "error": "no"}
@@ -349,9 +343,7 @@ def test_a_model_that_was_being_verified_when_its_host_was_put_out_is_not_taken(
     socket_only.store.verify = slow  # type: ignore[method-assign]
     with opened(socket_only) as wire:
         bears = {"X_Claim_Id": claim["claim_id"], "X_Content_SHA256": sha256, **shows}
-        assert (
-            wire.request("PUT", f"/v1/model/{claim['job_id']}", bundle, **bears).answer()[0] == 200
-        )
+        assert wire.request("PUT", f"/v1/model/{claim['job_id']}", bundle, **bears).answer()[0] == 200
         done = json.dumps({"claim_id": claim["claim_id"], "artifact_id": sha256}).encode()
         wire.request("POST", f"/v1/job/{claim['job_id']}/complete", done, **shows)
         assert looking.wait(20)

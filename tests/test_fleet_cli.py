@@ -148,9 +148,7 @@ class FakeReceiver:
                 digest = self.digest or hashlib.sha256(self.bundle).hexdigest()
                 if sink is not None:
                     sink(self.bundle)
-                return Response(
-                    200, {"x-content-sha256": digest, "content-length": str(len(self.bundle))}
-                )
+                return Response(200, {"x-content-sha256": digest, "content-length": str(len(self.bundle))})
             case "POST", ["job", ref, verb] if ref in self.views:
                 moves = {"cancel": "cancelled", "requeue": "pending"}
                 status = moves.get(verb, self.views[ref]["status"])
@@ -191,9 +189,7 @@ class Session:
         self.receiver = receiver
         self.urls: list[str] = []
         self.slept: list[float] = []
-        self.world = World(
-            connect=self._connect, environ=environ, sleep=self._sleep, out=io.StringIO()
-        )
+        self.world = World(connect=self._connect, environ=environ, sleep=self._sleep, out=io.StringIO())
 
     def _connect(self, url: str, token: str | None) -> FleetClient:
         self.urls.append(url)
@@ -251,8 +247,7 @@ def test_status_shows_state_host_progress_and_eta(run):
 def test_status_names_each_failure_and_each_job_that_cannot_run(run):
     run("status")
     assert (
-        "Failed\n  mlp-oracle: line one | ValueError: no rows\n"
-        "    trainer: failed 3 of 3 times (max_attempts)\n"
+        "Failed\n  mlp-oracle: line one | ValueError: no rows\n    trainer: failed 3 of 3 times (max_attempts)\n"
     ) in run.out
     assert "Cannot run anywhere\n  cnn-oracle: pi: no CUDA device\n" in run.out
 
@@ -284,9 +279,7 @@ def test_status_has_a_stable_shape_for_machines(run):
             "ended_by": "trainer: failed 3 of 3 times (max_attempts)",
         }
     ]
-    assert shape["cannot_run"] == [
-        {"name": "cnn-oracle", "job_id": IDS[3], "obstacle": "pi: no CUDA device"}
-    ]
+    assert shape["cannot_run"] == [{"name": "cnn-oracle", "job_id": IDS[3], "obstacle": "pi: no CUDA device"}]
     assert shape["complete"] is True
     assert len(shape["jobs"]) == 4
 
@@ -365,9 +358,7 @@ def test_watching_on_a_terminal_redraws_in_place(run):
 
 def test_list_prints_every_job_page_by_page(run):
     run.receiver.page = 3
-    assert [v["name"] for v in run.json("list")["jobs"]] == [
-        v["name"] for v in (RUNNING, FAILED, STUCK, DONE)
-    ]
+    assert [v["name"] for v in run.json("list")["jobs"]] == [v["name"] for v in (RUNNING, FAILED, STUCK, DONE)]
     assert [v["name"] for v in run.json("list", "--status", "failed")["jobs"]] == ["mlp-oracle"]
     run("list")
     assert len(run.out.splitlines()) == 2 + 4
@@ -490,9 +481,7 @@ def test_workers_show_what_they_have_and_what_is_wrong(run):
 
 def test_cancel_and_requeue_send_the_token_and_say_what_became_of_each(run):
     assert run("cancel", "gbt-oracle", "mlp-oracle") == 0
-    assert run.out == (
-        f"gbt-oracle ({IDS[1][:8]}…) is cancelled\nmlp-oracle ({IDS[2][:8]}…) is cancelled\n"
-    )
+    assert run.out == (f"gbt-oracle ({IDS[1][:8]}…) is cancelled\nmlp-oracle ({IDS[2][:8]}…) is cancelled\n")
     assert run.receiver.asked[-1] == ("POST", "/v1/job/mlp-oracle/cancel", "secret")
     moved = {"job_id": IDS[2], "status": "pending", "name": "mlp-oracle"}
     more = {"near": 0, "in_manifest": True, "held_by": None, "held_at": None}
@@ -583,9 +572,7 @@ def test_release_lets_hosts_in_and_says_why_they_were_out(run):
     refusal = {"status_code": 409, "type": "wrong_state", "detail": "host pi gets work"}
     run.receiver.answers["POST", "/v1/workers/pi/release"] = refusal
     assert run("release", "pi", "desk") == 1
-    assert run.out == (
-        "desk gets work again; it had been taken out because 3 different jobs in a row died\n"
-    )
+    assert run.out == ("desk gets work again; it had been taken out because 3 different jobs in a row died\n")
     assert run.err == "cis490-jobs: host pi gets work\n"
     assert run.receiver.asked[-1] == ("POST", "/v1/workers/desk/release", "secret")
     assert run.json("release", "desk") == {"hosts": [dict(answer)]}
@@ -693,9 +680,7 @@ def test_reload_prints_the_counts_or_every_mistake(run):
         "detail": "no",
         "mistakes": [mistake, {"message": "\x1b[2J"}],
     }
-    run.receiver.answers["POST", "/v1/manifest/reload"] = Response(
-        422, {}, json.dumps(refusal).encode()
-    )
+    run.receiver.answers["POST", "/v1/manifest/reload"] = Response(422, {}, json.dumps(refusal).encode())
     assert run("reload") == 1
     assert run.err.splitlines()[1:] == ["p.toml:3: jobs[0].prio: bad; mend", "\\x1b[2J"]
     assert run("reload", "--json") == 1
@@ -803,9 +788,7 @@ def test_get_chooses_a_folder_of_its_own(finished, tmp_path, monkeypatch):
     assert finished("get", "done") == 0
     folder = tmp_path / f"gbt_oracle-{IDS[4][:12]}"
     assert (folder / "gbt_oracle.xgb.json").exists()
-    assert (
-        f"verified: artifact {hashlib.sha256(finished.receiver.bundle).hexdigest()}" in finished.out
-    )
+    assert f"verified: artifact {hashlib.sha256(finished.receiver.bundle).hexdigest()}" in finished.out
 
 
 def test_a_folders_name_is_not_read_as_markup(finished, tmp_path):
@@ -837,9 +820,7 @@ def test_get_of_an_unfinished_job_says_so(finished, tmp_path):
 def test_get_of_an_attempt_fetches_what_it_left_before_a_requeue(finished, tmp_path):
     done = finished.receiver.views["done"]
     old, new = done["artifact_id"], "b" * 64
-    kept = [
-        {"attempt": n, "artifact_id": a, "end_reason": "completed"} for n, a in ((1, old), (3, new))
-    ]
+    kept = [{"attempt": n, "artifact_id": a, "end_reason": "completed"} for n, a in ((1, old), (3, new))]
     requeued = done | {"status": "pending", "artifact_id": None}
     finished.receiver.answers[("GET", "/v1/job/done")] = {
         "job": requeued, "spec": SPEC, "attempts": kept, "events": [], "now": NOW
@@ -1178,9 +1159,7 @@ HOSTILE = {
         "gbt_oracle.ckpt.json", b'{"sidecar": {"file": "gbt_oracle.pt", "bytes": 1, "sha256": "0"}}'
     )
     + b"\0" * 1024,
-    "sidecar outside": member(
-        "gbt_oracle.ckpt.json", b'{"sidecar": {"file": "../../x", "bytes": 1, "sha256": "0"}}'
-    )
+    "sidecar outside": member("gbt_oracle.ckpt.json", b'{"sidecar": {"file": "../../x", "bytes": 1, "sha256": "0"}}')
     + b"\0" * 1024,
     "checkpoint that is no object": member("gbt_oracle.ckpt.json", b"[]") + b"\0" * 1024,
     "deep checkpoint": member("gbt_oracle.ckpt.json", b"[" * 100_000) + b"\0" * 1024,

@@ -299,9 +299,7 @@ def test_no_work_says_why() -> None:
 
 def test_an_answer_that_lacks_something_counts_as_nobody_there() -> None:
     client, _ = client_of(Script(ok({"job_id": "j"})), tries=1)
-    with pytest.raises(
-        Unreachable, match=r"lacks something \(name, spec, claim_id, attempt, lease_s\)"
-    ):
+    with pytest.raises(Unreachable, match=r"lacks something \(name, spec, claim_id, attempt, lease_s\)"):
         client.claim({})
 
 
@@ -365,9 +363,7 @@ def test_an_upload_goes_on_from_what_is_there(bundle: Path) -> None:
     seen: list[tuple[int, int]] = []
     script = Script(at(1000), STORED)
     client, _ = client_of(script)
-    got = client.upload_artifact(
-        "j", bundle, claim_id="c", progress=lambda done, size: seen.append((done, size))
-    )
+    got = client.upload_artifact("j", bundle, claim_id="c", progress=lambda done, size: seen.append((done, size)))
     assert got == "stored"
     method, path, headers, body = script.sent[1]
     assert (method, path) == ("PUT", "/v1/model/j")
@@ -532,9 +528,7 @@ def test_a_connection_that_was_closed_while_idle_is_replaced() -> None:
 def test_a_connection_that_is_closed_while_it_is_taken_up_is_replaced(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(
-        "training.fleet.client.transport._readable", lambda _: False
-    )  # a moment too early
+    monkeypatch.setattr("training.fleet.client.transport._readable", lambda _: False)  # a moment too early
     with server(answering(b"one"), answering(b"two", close=True)) as url:
         transport = HttpTransport(url)
         assert transport.request("GET", "/", {}, None, 10).body == b"one"
@@ -548,9 +542,7 @@ def test_a_body_is_streamed_and_an_answer_too() -> None:
 
     def talk(connection: socket.socket) -> None:
         requests.append(read_request(connection))
-        connection.sendall(
-            b"HTTP/1.1 200 OK\r\nContent-Length: 2000000\r\nConnection: close\r\n\r\n"
-        )
+        connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2000000\r\nConnection: close\r\n\r\n")
         connection.sendall(b"z" * 2_000_000)
 
     with server(talk) as url:
@@ -681,24 +673,18 @@ def test_importing_the_client_needs_the_standard_library_only() -> None:
         "import sys; import training.fleet.client; "
         "print(sorted(m for m in ('msgspec', 'starlette', 'numpy', 'torch') if m in sys.modules))"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, check=True, text=True, env=os.environ
-    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True, env=os.environ)
     assert done.stdout.strip() == "[]"
 
 
-@pytest.mark.parametrize(
-    "url", ["http://10.100.0.1:8445", "http://pi.lan:8445", "http://[fe80::1]:1"]
-)
+@pytest.mark.parametrize("url", ["http://10.100.0.1:8445", "http://pi.lan:8445", "http://[fe80::1]:1"])
 def test_an_operators_token_does_not_travel_unencrypted(url: str) -> None:
     with pytest.raises(ValueError, match="use the receiver's https address"):
         FleetClient(url, operator_token="sesame")
     FleetClient(url).close()
 
 
-@pytest.mark.parametrize(
-    "url", ["https://pi.lan:8445", "http://localhost:1", "http://127.0.0.9:1", "http://[::1]:1"]
-)
+@pytest.mark.parametrize("url", ["https://pi.lan:8445", "http://localhost:1", "http://127.0.0.9:1", "http://[::1]:1"])
 def test_an_operators_token_travels_where_nobody_reads_it(url: str) -> None:
     FleetClient(url, operator_token="sesame").close()
 

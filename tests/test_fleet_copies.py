@@ -127,9 +127,7 @@ def refused(worker: Worker) -> str:
 
 
 @pytest.mark.parametrize("counts", [(6, 6), (6, 7), (7, 6), (3, 9)])
-def test_a_copy_is_noticed_within_two_claims_of_each(
-    service: Service, counts: tuple[int, int]
-) -> None:
+def test_a_copy_is_noticed_within_two_claims_of_each(service: Service, counts: tuple[int, int]) -> None:
     machine, copy = Worker(service, counts[0], "aa"), Worker(service, counts[1], "bb")
     first = machine.ask()
     assert first.job_id is not None
@@ -205,9 +203,7 @@ def test_losses_of_copies_count_against_no_job(service: Service, queue: JobQueue
     assert [each.pardoned for each in lost] == [True]
 
 
-def test_a_heartbeat_that_shows_the_copy_gives_the_losses_back(
-    service: Service, queue: JobQueue
-) -> None:
+def test_a_heartbeat_that_shows_the_copy_gives_the_losses_back(service: Service, queue: JobQueue) -> None:
     machine, copy = Worker(service, 6, "aa"), Worker(service, 6, "bb")
     job_id = str(machine.ask().job_id)
     copy.ask()
@@ -237,9 +233,7 @@ def test_copies_of_workers_that_bring_nothing_back_are_noticed_by_their_turns(
 
 
 @pytest.mark.parametrize("old", [False, True])
-def test_a_worker_restarted_quickly_is_no_copy(
-    service: Service, queue: JobQueue, *, old: bool
-) -> None:
+def test_a_worker_restarted_quickly_is_no_copy(service: Service, queue: JobQueue, *, old: bool) -> None:
     for count in range(6, 10):
         worker = Worker(service, count, f"{count}", old=old)
         assert worker.ask().job_id is not None
@@ -266,9 +260,7 @@ def test_a_late_claim_of_the_session_before_changes_nothing(service: Service) ->
     assert note(service) is None
 
 
-def test_a_machine_restored_from_a_backup_goes_on_when_its_past_is_silent(
-    service: Service, clock: FakeClock
-) -> None:
+def test_a_machine_restored_from_a_backup_goes_on_when_its_past_is_silent(service: Service, clock: FakeClock) -> None:
     Worker(service, 9, "aa").ask()
     restored = Worker(service, 5, "bb")
     assert restored.ask().ask_again
@@ -300,9 +292,7 @@ def test_a_restored_machine_that_brings_what_its_past_left_is_no_copy(service: S
     restored = Worker(service, 5, "bb")
     restored.ask()
     service.output(past.job_id, OutputRequest(host_id="pi", claim_id=past.claim_id))
-    late = HeartbeatRequest(
-        host_id="pi", claim_id=past.claim_id, session_id=past.session, echo=past.echo, seq=2
-    )
+    late = HeartbeatRequest(host_id="pi", claim_id=past.claim_id, session_id=past.session, echo=past.echo, seq=2)
     service.heartbeat(past.job_id, late)
     assert restored.ask().ask_again
     assert note(service) is None
@@ -316,9 +306,7 @@ def test_a_machine_restored_to_its_last_count_goes_on_at_once(service: Service) 
     assert note(service) is None
 
 
-def test_the_machine_goes_on_when_its_copy_has_been_silent_for_a_lease(
-    service: Service, clock: FakeClock
-) -> None:
+def test_the_machine_goes_on_when_its_copy_has_been_silent_for_a_lease(service: Service, clock: FakeClock) -> None:
     machine, copy = Worker(service, 6, "aa"), Worker(service, 6, "bb")
     for worker in (machine, copy, machine, copy, machine):
         if worker.claim_id and worker.beat():
@@ -351,9 +339,7 @@ def test_sessions_that_follow_each_other_are_never_copies(chance: random.Random,
             if chance.random() < 0.3:  # arrives later, or never
                 arrivals.pop(0)
             for who, said in arrivals:
-                standing = line.ask(
-                    who, said, now, lease_s=1e9, may_be_silent=False, new_round=f"round-{names}"
-                )
+                standing = line.ask(who, said, now, lease_s=1e9, may_be_silent=False, new_round=f"round-{names}")
                 assert standing is not Standing.COPY
                 if who == session and chance.random() < 0.7:
                     echo = line.round
@@ -369,9 +355,7 @@ def test_two_that_live_at_once_are_always_noticed(turns: list[bool], one: int, t
     both = [*turns, True, False, True, False]
     for number, turn in enumerate(both):
         session = list(echoes)[turn]
-        line.ask(
-            session, echoes[session], 1.0, lease_s=9, may_be_silent=False, new_round=f"r{number}"
-        )
+        line.ask(session, echoes[session], 1.0, lease_s=9, may_be_silent=False, new_round=f"r{number}")
         echoes[session] = line.round
     assert line.copied
 

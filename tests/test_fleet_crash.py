@@ -44,9 +44,7 @@ def test_every_place_in_the_code_is_in_the_list() -> None:
 def test_every_place_in_the_list_is_in_the_code() -> None:
     code = places_in_the_code()
     ours = {*points.RECEIVER, *points.WORKER, *points.ELSEWHERE}
-    assert {
-        name for name in ours if name not in code and name.rpartition(".")[0] not in code
-    } == set()
+    assert {name for name in ours if name not in code and name.rpartition(".")[0] not in code} == set()
     moves = {name.partition(".")[2] for name in ours if name.startswith("transition.")}
     assert moves == set(TRANSITIONS) - KEEPS_STATUS
 
@@ -145,9 +143,7 @@ def test_killed_once_at_every_place() -> None:
 
 @posix
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize(
-    "place", ["transition.adopt", "transition.readopt", "transition.pardon", "transition.deliver"]
-)
+@pytest.mark.parametrize("place", ["transition.adopt", "transition.readopt", "transition.pardon", "transition.deliver"])
 def test_killed_while_a_late_word_is_heeded(place: str) -> None:
     """The receiver, while it takes a lost host or its work back, or pardons what died on a sick one."""
     scenes.SCENES[place](place, random.Random(0))

@@ -78,9 +78,7 @@ def test_every_statement_says_why_and_is_used_somewhere() -> None:
     assert unused == []
 
 
-def test_a_copy_that_cannot_be_made_leaves_nothing_behind(
-    db: SqliteDatabase, tmp_path: Path
-) -> None:
+def test_a_copy_that_cannot_be_made_leaves_nothing_behind(db: SqliteDatabase, tmp_path: Path) -> None:
     db.connection.close()
     with pytest.raises(DatabaseError, match="closed"):
         db.copy_to(tmp_path / "copy")
@@ -93,12 +91,8 @@ def test_a_copy_that_cannot_be_made_leaves_nothing_behind(
     ("table", "column", "values"),
     [("jobs", "status", JobStatus), ("attempts", "end_reason", EndReason)],
 )
-def test_closed_lists_are_the_same_in_code_and_schema(
-    db: SqliteDatabase, table: str, column: str, values: Any
-) -> None:
-    (sql,) = db.connection.execute(
-        "SELECT sql FROM sqlite_schema WHERE name = ?", (table,)
-    ).fetchone()
+def test_closed_lists_are_the_same_in_code_and_schema(db: SqliteDatabase, table: str, column: str, values: Any) -> None:
+    (sql,) = db.connection.execute("SELECT sql FROM sqlite_schema WHERE name = ?", (table,)).fetchone()
     listed = sql.split(f"CHECK ({column} IN")[1].split("))")[0]
     assert set(listed.split("'")[1::2]) == {each.value for each in values}
 
@@ -124,9 +118,7 @@ def test_a_file_that_others_could_read_is_made_private(tmp_path: Path) -> None:
 # ── looking without touching, and copying ───────────────────────────────────────────────────
 
 
-def test_one_may_look_beside_the_writer_and_sees_one_moment(
-    db: SqliteDatabase, tmp_path: Path
-) -> None:
+def test_one_may_look_beside_the_writer_and_sees_one_moment(db: SqliteDatabase, tmp_path: Path) -> None:
     note(db, "pi")
     looking = SqliteDatabase(tmp_path / "training_jobs.db", read_only=True)
     with looking.snapshot():
@@ -231,9 +223,7 @@ def test_a_database_of_somebody_else_is_refused_and_left_alone(tmp_path: Path) -
         SqliteDatabase(path)
     assert "another program" in sentence(caught, path)
     with closing(sqlite3.connect(path)) as other:
-        assert [row[0] for row in other.execute("SELECT name FROM sqlite_schema")] == [
-            "photographs"
-        ]
+        assert [row[0] for row in other.execute("SELECT name FROM sqlite_schema")] == ["photographs"]
 
 
 def test_a_missing_folder_is_said_with_its_remedy(tmp_path: Path) -> None:
@@ -338,9 +328,7 @@ def test_a_folder_that_cannot_be_written_is_no_reason_for_a_restore(
     assert "restore" not in str(refused.value)
 
 
-def test_a_library_that_is_too_old_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_library_that_is_too_old_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sqlite3.sqlite_version_info", (3, 36, 9))
     with pytest.raises(DatabaseError, match="is too old, at least"):
         SqliteDatabase(tmp_path / "jobs.db")

@@ -74,9 +74,7 @@ def test_a_restore_brings_the_id_and_marks_the_store(state: State, tmp_path: Pat
     assert id_of(new.db) == id_of(state.db) == ArtifactStore(new.models).marked()
 
 
-def test_a_backup_from_before_there_were_ids_becomes_the_database_of_the_store(
-    state: State, tmp_path: Path
-) -> None:
+def test_a_backup_from_before_there_were_ids_becomes_the_database_of_the_store(state: State, tmp_path: Path) -> None:
     name = Backup(tmp_path / "backups").make(state, CLOCK).name
     place = tmp_path / "backups" / "snapshots" / name
     older = gzip.decompress(GOLDEN.read_bytes())
@@ -90,9 +88,7 @@ def test_a_backup_from_before_there_were_ids_becomes_the_database_of_the_store(
     assert id_of(state.db) == before == ArtifactStore(state.models).marked()
 
 
-def test_a_backup_of_another_database_comes_into_a_marked_store_only_by_force(
-    state: State, tmp_path: Path
-) -> None:
+def test_a_backup_of_another_database_comes_into_a_marked_store_only_by_force(state: State, tmp_path: Path) -> None:
     Backup(tmp_path / "backups").make(state, CLOCK)
     other = State.of(tmp_path / "other")
     ArtifactStore(other.models).mark("f" * 32)
@@ -134,16 +130,12 @@ def test_a_receiver_marks_a_store_and_opens_no_other_databases(tmp_path: Path) -
         assert store.marked() == ours.database_id
 
 
-def test_an_empty_store_is_not_taken_for_that_of_a_database_with_models(
-    state: State, tmp_path: Path
-) -> None:
+def test_an_empty_store_is_not_taken_for_that_of_a_database_with_models(state: State, tmp_path: Path) -> None:
     empty = ArtifactStore(tmp_path / "not-mounted")
     full = ArtifactStore(state.models)
     (state.models / "database.json").unlink()
     with closing(JobQueue(state.db)) as queue, closing(JobQueue(tmp_path / "new.db")) as new:
-        with pytest.raises(
-            StartError, match=r"knows \d+ models, and .*not-mounted holds none: mount"
-        ):
+        with pytest.raises(StartError, match=r"knows \d+ models, and .*not-mounted holds none: mount"):
             _own(empty, queue, state.db)
         assert empty.marked() is None
         _own(full, queue, state.db)

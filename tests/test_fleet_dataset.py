@@ -104,12 +104,8 @@ def test_a_listing_says_what_a_folder_holds(folder: Path) -> None:
 
 def test_equal_files_are_equal_data_sets_and_a_changed_one_is_another(tmp_path: Path) -> None:
     one = read_folder(a_folder(tmp_path / "one", b=b"2", a=b"1"), QUIET)
-    assert (
-        one.dataset_id == read_folder(a_folder(tmp_path / "two", a=b"1", b=b"2"), QUIET).dataset_id
-    )
-    assert (
-        one.dataset_id != read_folder(a_folder(tmp_path / "six", a=b"1", b=b"3"), QUIET).dataset_id
-    )
+    assert one.dataset_id == read_folder(a_folder(tmp_path / "two", a=b"1", b=b"2"), QUIET).dataset_id
+    assert one.dataset_id != read_folder(a_folder(tmp_path / "six", a=b"1", b=b"3"), QUIET).dataset_id
 
 
 HOSTILE = [
@@ -174,9 +170,7 @@ def test_no_document_is_a_traceback(document: bytes) -> None:
 
 @given(st.lists(st.integers(0, 3 * PIECE_BYTES), max_size=4))
 def test_the_places_of_pieces_cover_every_file(sizes: list[int]) -> None:
-    files = tuple(
-        File(f"f{n}", size, ("0" * 64,) * -(-size // PIECE_BYTES)) for n, size in enumerate(sizes)
-    )
+    files = tuple(File(f"f{n}", size, ("0" * 64,) * -(-size // PIECE_BYTES)) for n, size in enumerate(sizes))
     covered = [0] * len(files)
     for place in Listing(files).places():
         number = int(place.path[1:])
@@ -234,9 +228,7 @@ def pushed(client: FleetClient, folder: Path, name: str | None = "processed") ->
     return str(view["dataset_id"]), sent
 
 
-def test_a_second_push_sends_nothing_and_a_change_sends_its_pieces(
-    receiver: Receiver, folder: Path
-) -> None:
+def test_a_second_push_sends_nothing_and_a_change_sends_its_pieces(receiver: Receiver, folder: Path) -> None:
     client = receiver.client()
     first, sent = pushed(client, folder)
     assert sent == PIECE_BYTES * 3.75
@@ -250,9 +242,7 @@ def test_a_second_push_sends_nothing_and_a_change_sends_its_pieces(
     rows = client.datasets.datasets()["datasets"]
     assert {row["dataset_id"]: row["names"] for row in rows} == {first: [], second: ["processed"]}
     assert rows[0]["size"] == PIECE_BYTES * 3.75
-    assert [entry["act"] for entry in client.get_json("/v1/audit")["entries"]] == [
-        "dataset_push"
-    ] * 3
+    assert [entry["act"] for entry in client.get_json("/v1/audit")["entries"]] == ["dataset_push"] * 3
 
 
 class Cut:
@@ -326,9 +316,7 @@ def test_many_small_files_travel_together_and_an_older_receiver_gets_them_one_by
 
 
 @pytest.mark.parametrize("wrong", ["another", "short", "cut", "too many", "no piece of it"])
-def test_of_pieces_that_come_together_all_are_taken_or_none(
-    receiver: Receiver, tmp_path: Path, wrong: str
-) -> None:
+def test_of_pieces_that_come_together_all_are_taken_or_none(receiver: Receiver, tmp_path: Path, wrong: str) -> None:
     folder = a_folder(tmp_path / "many", a=b"aaaa", b=b"bb", c=b"c")
     calls, listing = receiver.client().datasets, read_folder(folder, QUIET)
     calls.announce(listing)
@@ -360,9 +348,7 @@ def test_no_body_of_pieces_is_a_traceback(body: bytes) -> None:
         assert batch(batched(body)) == body
 
 
-def test_limits_are_told_before_a_byte_is_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_limits_are_told_before_a_byte_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def reads(*_: Any) -> None:
         raise AssertionError("a file was read")
 
@@ -379,9 +365,7 @@ def test_limits_are_told_before_a_byte_is_read(
         read_folder(many, QUIET)
 
 
-def test_a_folder_that_cannot_be_read_is_named(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_that_cannot_be_read_is_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     scan = os.scandir
 
     def refuses(path: Any = ".") -> Any:
@@ -418,9 +402,7 @@ def test_a_file_that_changes_while_it_is_pushed_is_told(receiver: Receiver, fold
         push(receiver.client().datasets, folder, listing, None, QUIET)
 
 
-def test_pieces_that_rot_on_the_receiver_are_refused_and_mended_by_a_push(
-    receiver: Receiver, folder: Path
-) -> None:
+def test_pieces_that_rot_on_the_receiver_are_refused_and_mended_by_a_push(receiver: Receiver, folder: Path) -> None:
     client = receiver.client()
     dataset_id, _ = pushed(client, folder)
     sha256 = next(iter(read_folder(folder, QUIET).lengths))
@@ -618,9 +600,7 @@ def run(receiver: Receiver, *argv: str) -> tuple[int, str, str]:
 def test_the_commands_push_list_and_remove(tmp_path: Path, folder: Path) -> None:
     with running(a_folder(tmp_path / "receiver", note=b""), operator_token="plain") as receiver:
         code, out, _ = run(receiver, "dataset", "push", str(folder))
-        assert (code, "3.8 MiB in 3 files" in out, "3.8 MiB of which" in out) == (0, True, True), (
-            out
-        )
+        assert (code, "3.8 MiB in 3 files" in out, "3.8 MiB of which" in out) == (0, True, True), out
         assert "0 B of which travelled" in run(receiver, "dataset", "push", str(folder))[1]
         assert "processed" in run(receiver, "dataset", "list")[1]
         found = json.loads(run(receiver, "dataset", "list", "--json")[1])["datasets"]
@@ -675,9 +655,7 @@ def test_a_backup_holds_the_data_sets_and_a_restore_brings_them_back(
         assert len(new.piece(dataset_id, sha256)) == length
 
 
-def test_a_rotten_piece_does_not_reach_a_backup(
-    receiver: Receiver, folder: Path, tmp_path: Path
-) -> None:
+def test_a_rotten_piece_does_not_reach_a_backup(receiver: Receiver, folder: Path, tmp_path: Path) -> None:
     pushed(receiver.client(), folder)
     sha256 = next(iter(read_folder(folder, QUIET).lengths))
     path = receiver.folder / "datasets" / "pieces" / sha256[:2] / sha256

@@ -76,9 +76,7 @@ def test_a_worker_without_data_trains_on_what_was_pushed(fleet: Fleet, tmp_path:
     assert not (fleet.folder / "data").exists()
 
 
-def test_a_receiver_starts_though_a_data_set_is_gone_so_that_it_can_be_pushed(
-    fleet: Fleet, tmp_path: Path
-) -> None:
+def test_a_receiver_starts_though_a_data_set_is_gone_so_that_it_can_be_pushed(fleet: Fleet, tmp_path: Path) -> None:
     data = make_data(tmp_path / "elsewhere" / "processed", episodes=6)
     assert fleet.receiver is not None
     fleet.receiver.terminate()

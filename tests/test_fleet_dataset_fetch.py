@@ -100,26 +100,18 @@ def cache(tmp_path: Path) -> Iterator[DatasetCache]:
 
 
 def a_cache(tmp_path: Path, bytes_max: int = GIB, free: int = 10**12) -> DatasetCache:
-    return DatasetCache(
-        tmp_path / "cache", bytes_max, chance=lambda: 0.0, free_bytes=lambda _: free
-    )
+    return DatasetCache(tmp_path / "cache", bytes_max, chance=lambda: 0.0, free_bytes=lambda _: free)
 
 
 def files(folder: Path) -> dict[str, bytes]:
-    return {
-        path.relative_to(folder).as_posix(): path.read_bytes()
-        for path in folder.rglob("*")
-        if path.is_file()
-    }
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 def wish() -> Order:
     return Order(QUIET)
 
 
-def test_a_data_set_is_fetched_once_and_is_what_was_pushed(
-    cache: DatasetCache, shelf: Shelf, folder: Path
-) -> None:
+def test_a_data_set_is_fetched_once_and_is_what_was_pushed(cache: DatasetCache, shelf: Shelf, folder: Path) -> None:
     dataset_id, told = shelf.add(folder), []
     there = cache.provide(dataset_id, shelf, Order(lambda *how: told.append(how)))
     assert files(there) == files(folder)
@@ -130,9 +122,7 @@ def test_a_data_set_is_fetched_once_and_is_what_was_pushed(
 
 
 @pytest.mark.parametrize("at", range(6))
-def test_a_fetch_that_broke_off_goes_on(
-    tmp_path: Path, shelf: Shelf, folder: Path, at: int
-) -> None:
+def test_a_fetch_that_broke_off_goes_on(tmp_path: Path, shelf: Shelf, folder: Path, at: int) -> None:
     dataset_id = shelf.add(folder)
     shelf.trouble = [None] * at + [MemoryError("the worker is killed")]
     cache = a_cache(tmp_path)
@@ -159,9 +149,7 @@ def test_a_new_version_costs_its_changed_pieces_alone(
     assert len(shelf.pieces_sent) == 1
 
 
-def test_a_receiver_that_is_away_is_waited_for(
-    cache: DatasetCache, shelf: Shelf, folder: Path
-) -> None:
+def test_a_receiver_that_is_away_is_waited_for(cache: DatasetCache, shelf: Shelf, folder: Path) -> None:
     shelf.trouble = [Unreachable("away")] * 50 + [
         None,
         Unreachable("away"),
@@ -185,9 +173,7 @@ def test_what_keeps_arriving_damaged_or_is_refused_ends_the_fetch(
         cache.provide("../../etc", shelf, wish())
 
 
-def test_a_fetch_ends_when_nobody_wants_it_any_more(
-    cache: DatasetCache, shelf: Shelf, folder: Path
-) -> None:
+def test_a_fetch_ends_when_nobody_wants_it_any_more(cache: DatasetCache, shelf: Shelf, folder: Path) -> None:
     stopped = threading.Event()
     order = Order(lambda done, whole: stopped.set(), stopped)
     with pytest.raises(Stopped):
@@ -195,9 +181,7 @@ def test_a_fetch_ends_when_nobody_wants_it_any_more(
     assert len(shelf.pieces_sent) == 1
 
 
-def test_what_was_changed_on_the_host_is_mended(
-    cache: DatasetCache, shelf: Shelf, folder: Path
-) -> None:
+def test_what_was_changed_on_the_host_is_mended(cache: DatasetCache, shelf: Shelf, folder: Path) -> None:
     dataset_id = shelf.add(folder)
     there = cache.provide(dataset_id, shelf, wish())
     content = bytearray((there / "summary.parquet").read_bytes())
@@ -219,9 +203,7 @@ def test_what_was_used_longest_ago_goes_first(tmp_path: Path, shelf: Shelf) -> N
     cache.close()
 
 
-def test_a_cache_and_a_disk_that_are_too_small_say_so(
-    tmp_path: Path, shelf: Shelf, folder: Path
-) -> None:
+def test_a_cache_and_a_disk_that_are_too_small_say_so(tmp_path: Path, shelf: Shelf, folder: Path) -> None:
     dataset_id = shelf.add(folder)
     cache = a_cache(tmp_path, bytes_max=PIECE_BYTES)
     with pytest.raises(FetchError, match="raise --cache-gib"):
@@ -233,9 +215,7 @@ def test_a_cache_and_a_disk_that_are_too_small_say_so(
     cache.close()
 
 
-def test_one_worker_at_a_time_uses_a_cache(
-    tmp_path: Path, cache: DatasetCache, shelf: Shelf, folder: Path
-) -> None:
+def test_one_worker_at_a_time_uses_a_cache(tmp_path: Path, cache: DatasetCache, shelf: Shelf, folder: Path) -> None:
     (tmp_path / "cache").mkdir()
     with exclusive(tmp_path / "cache" / "lock"), pytest.raises(FetchError, match="--cache-dir"):
         cache.provide(shelf.add(folder), shelf, wish())
@@ -264,9 +244,7 @@ def receiver(tmp_path: Path) -> Iterator[Receiver]:
         yield receiver
 
 
-def test_a_push_here_is_a_fetch_there(
-    receiver: Receiver, folder: Path, cache: DatasetCache
-) -> None:
+def test_a_push_here_is_a_fetch_there(receiver: Receiver, folder: Path, cache: DatasetCache) -> None:
     dataset_id, _ = pushed(receiver.client(), folder)
     there = cache.provide(dataset_id, receiver.client(token=None).datasets, wish())
     assert files(there) == files(folder)
@@ -297,9 +275,7 @@ def test_a_host_may_fetch_what_it_may_train_on_and_nothing_else(receiver: Receiv
     receiver.add(job)
     grant = receiver.client("pi").claim(a_capability())
     while grant is not None and grant.name != "named":
-        receiver.client("pi").fail(
-            grant.job_id, claim_id=grant.claim_id, error="other", exit_code=2
-        )
+        receiver.client("pi").fail(grant.job_id, claim_id=grant.claim_id, error="other", exit_code=2)
         grant = receiver.client("pi").claim(a_capability())
     assert grant is not None
     planned(
@@ -468,9 +444,7 @@ def test_a_host_can_fetch_before_any_job_asks(
     assert "there is no data set `nothing`" in capsys.readouterr().err
 
 
-def test_what_takes_too_long_is_left_to_the_worker(
-    shelf: Shelf, folder: Path, tmp_path: Path
-) -> None:
+def test_what_takes_too_long_is_left_to_the_worker(shelf: Shelf, folder: Path, tmp_path: Path) -> None:
     dataset_id = shelf.add(folder)
     shelf.trouble = [Unreachable("away")] * 1_000_000
     said = dataset_fetch.fetch(shelf, dataset_id, tmp_path / "cache", GIB, 0.05)

@@ -100,26 +100,19 @@ def test_a_piece_of_a_large_file_is_found_without_looking_through_it() -> None:
     new = Counted(placed((f"{n}", 64 * 1024) for n in range(16_384)))
     there = known(new)
     new.looks = 0
-    assert parts_of(700 * PIECE_BYTES, PIECE_BYTES, new, there) == (
-        Part(PIECE_BYTES, 700 * PIECE_BYTES),
-    )
+    assert parts_of(700 * PIECE_BYTES, PIECE_BYTES, new, there) == (Part(PIECE_BYTES, 700 * PIECE_BYTES),)
     assert new.looks < 100
 
 
 @given(st.integers(0, 5), st.integers(0, 40), st.integers(0, 40))
-def test_the_places_of_some_bytes_are_those_of_all_that_hold_them(
-    pieces: int, first: int, length: int
-) -> None:
+def test_the_places_of_some_bytes_are_those_of_all_that_hold_them(pieces: int, first: int, length: int) -> None:
     size = max(0, pieces * 8 - 3)
     files = [File(name, size, tuple(f"{name}{n}" for n in range(pieces))) for name in "ab"]
     listing, last = Listing(tuple(files), piece_bytes=8), first + length
     assert list(listing.places_within("b", first, last)) == [
         place
         for place in listing.places()
-        if place.path == "b"
-        and first < last
-        and place.offset < last
-        and first < place.offset + place.length
+        if place.path == "b" and first < last and place.offset < last and first < place.offset + place.length
     ]
     assert not list(listing.places_within("c", first, last))
 
@@ -199,9 +192,7 @@ def test_what_an_older_form_holds_is_asked_only_for_what_is_missing(
     assert asked.count("GET /v1/datasets") == 0, "a piece that is quicker sent than looked for"
 
 
-def test_an_older_form_that_is_damaged_costs_a_whole_piece_and_no_more(
-    receiver: Receiver, tmp_path: Path
-) -> None:
+def test_an_older_form_that_is_damaged_costs_a_whole_piece_and_no_more(receiver: Receiver, tmp_path: Path) -> None:
     folder, client = tmp_path / "processed", receiver.client()
     folder.mkdir()
     old = noise(2 * PIECE_BYTES)
@@ -233,9 +224,7 @@ def test_a_patch_that_makes_another_piece_is_refused(receiver: Receiver, tmp_pat
         Patch("0" * 64, "table", (Part(1000, 0),), b""),
     ):
         with pytest.raises(Refused):
-            client.datasets._put(
-                f"/v1/dataset/{listing.dataset_id}/patch/{sha256}", patch.body, 1, answers=False
-            )
+            client.datasets._put(f"/v1/dataset/{listing.dataset_id}/patch/{sha256}", patch.body, 1, answers=False)
     assert client.datasets.announce(listing)["missing"] == [sha256]
     whole = Patch(first, "table", (Part(1000),), noise(1000, 2))
     assert client.datasets.patch(listing.dataset_id, sha256, whole) > 1000
@@ -243,9 +232,7 @@ def test_a_patch_that_makes_another_piece_is_refused(receiver: Receiver, tmp_pat
     assert client.datasets.announce(listing)["missing"] == []
 
 
-def test_one_changed_episode_of_a_data_set_moves_a_tenth_of_it_at_most(
-    receiver: Receiver, tmp_path: Path
-) -> None:
+def test_one_changed_episode_of_a_data_set_moves_a_tenth_of_it_at_most(receiver: Receiver, tmp_path: Path) -> None:
     """The feature table is what makes it hard: its columns lie one after the other, each with all episodes."""
     folder, client = tmp_path / "processed", receiver.client()
     rng = np.random.default_rng(3)
@@ -265,8 +252,7 @@ def test_one_changed_episode_of_a_data_set_moves_a_tenth_of_it_at_most(
                 label=np.where(of_window % 2 == 0, "benign", "malicious"),
             ),
             channels=[
-                ChannelSpec(name=f"c{n}", unit="1", kind="gauge", modes=("oracle", "realistic"))
-                for n in range(12)
+                ChannelSpec(name=f"c{n}", unit="1", kind="gauge", modes=("oracle", "realistic")) for n in range(12)
             ],
             sample_hz=8.0,
             window_s=4.0,

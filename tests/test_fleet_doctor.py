@@ -111,9 +111,7 @@ def test_it_looks_while_a_receiver_works(tmp_path: Path) -> None:
 # ── rows ────────────────────────────────────────────────────────────────────────────────────
 
 JOB = "(SELECT job_id FROM jobs WHERE name = '{}')"
-DONE, RUNS, WAITS, TWICE, FAILS = (
-    JOB.format(name) for name in ("done", "runs", "waits", "done-twice", "fails")
-)
+DONE, RUNS, WAITS, TWICE, FAILS = (JOB.format(name) for name in ("done", "runs", "waits", "done-twice", "fails"))
 HELD = "ended_at = NULL, end_reason = NULL, host = 'x', session_id = 's', slot = 0"
 NEWEST = "FROM events ORDER BY seq DESC LIMIT 1"
 EVENT = "seq, at, job_id, transition, from_status, to_status, attempt, host, detail"
@@ -192,9 +190,7 @@ BROKEN: list[tuple[str, list[str]]] = [
 
 
 @pytest.mark.parametrize(("check", "statements"), BROKEN)
-def test_every_promise_about_rows_is_asked_about(
-    state: State, check: str, statements: list[str]
-) -> None:
+def test_every_promise_about_rows_is_asked_about(state: State, check: str, statements: list[str]) -> None:
     change(state, *statements)
     findings = [each for each in found(state) if each.check == check]
     assert findings, f"no finding called {check}"
@@ -251,9 +247,7 @@ def test_remedies_act_on_the_state_that_was_looked_at(tmp_path: Path) -> None:
     assert f"`cis490-jobs restore FOLDER --force --state-dir '{here}' --models-dir m`" in typed
     assert "`cis490-jobs requeue x` trains; rebuild" in typed, "the receiver is asked, not the disk"
     planned = State.of(DEFAULT, manifest=Path("my plan.toml"))
-    assert (
-        planned.typed("`cis490-jobs rebuild`") == "`cis490-jobs rebuild --manifest 'my plan.toml'`"
-    )
+    assert planned.typed("`cis490-jobs rebuild`") == "`cis490-jobs rebuild --manifest 'my plan.toml'`"
     assert planned.typed("`cis490-jobs doctor`") == "`cis490-jobs doctor`", "it reads no plan"
     assert State.of(DEFAULT, DEFAULT / DATABASE, DEFAULT / "models").given == ()
 
@@ -270,9 +264,7 @@ def test_commands_say_their_remedies_with_the_flags_that_they_were_given(tmp_pat
 
 
 def test_the_remedy_of_a_quarantine_is_that_of_its_cause(state: State) -> None:
-    insert = (
-        "INSERT INTO quarantines (host, since, cause, reason) VALUES ('pi', 1, '{}', 'no room')"
-    )
+    insert = "INSERT INTO quarantines (host, since, cause, reason) VALUES ('pi', 1, '{}', 'no room')"
     change(state, insert.format("self_test"))
     (finding,) = found(state)
     assert finding.problem == "host pi gets no jobs: no room"
@@ -307,9 +299,7 @@ def test_a_damaged_database_and_one_that_is_gone(state: State) -> None:
 
 @pytest.mark.skipif(os.name != "posix", reason="Windows has no permission bits")
 @pytest.mark.parametrize("closed", ["file", "folder"])
-def test_who_may_not_read_is_told_who_may(
-    state: State, closed: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_who_may_not_read_is_told_who_may(state: State, closed: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """For root everything is readable, so the system's answers are made up."""
     if closed == "file":
         refused = sqlite3.OperationalError("unable to open database file")
@@ -375,9 +365,7 @@ def test_a_bundle_that_is_gone_cut_or_changed(state: State) -> None:
     ("name", "check"),
     [("bundle.tar.zst", "bundles"), ("-1.json", "provenance"), ("index.jsonl", "index")],
 )
-def test_what_cannot_be_read_is_told_and_the_rest_is_looked_at(
-    state: State, name: str, check: str
-) -> None:
+def test_what_cannot_be_read_is_told_and_the_rest_is_looked_at(state: State, name: str, check: str) -> None:
     (state.models / "incoming").mkdir(exist_ok=True)
     change(state, f"UPDATE jobs SET ended_by = NULL WHERE job_id = {FAILS}")
     report = examine(state, SystemClock(), fs=Unreadable(name))
@@ -412,10 +400,7 @@ def test_lines_of_the_index_that_may_be_still_to_come(state: State) -> None:
 
 def test_each_delivery_is_known_once_by_what_became_of_it(state: State) -> None:
     with closing(SqliteDatabase(state.db, read_only=True)) as database:
-        known = [
-            (each.name, each.attempt, each.accepted, each.current)
-            for each in known_of(database).deliveries
-        ]
+        known = [(each.name, each.attempt, each.accepted, each.current) for each in known_of(database).deliveries]
     assert sorted(known) == [
         ("done", 1, True, True),
         ("done-twice", 1, True, False),
@@ -453,9 +438,7 @@ def test_a_database_that_fails_while_it_is_looked_at_is_a_finding(
 @pytest.mark.parametrize("content", [b"junk", b"{}", b"[]"])
 def test_a_certificates_note_that_is_damaged_is_made_anew(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "server.json").write_bytes(content)
-    assert [each.problem for each in machine.authority(tmp_path, EPOCH)] == [
-        f"{tmp_path} lacks ca.key and ca.pem"
-    ]
+    assert [each.problem for each in machine.authority(tmp_path, EPOCH)] == [f"{tmp_path} lacks ca.key and ca.pem"]
 
 
 def test_one_flipped_bit_is_found_by_looking_deep(state: State) -> None:

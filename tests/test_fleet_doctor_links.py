@@ -42,9 +42,7 @@ def places(state: State) -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("number", range(7))
-def test_a_link_in_the_store_is_named_and_not_followed(
-    state: State, number: int, tmp_path: Path
-) -> None:
+def test_a_link_in_the_store_is_named_and_not_followed(state: State, number: int, tmp_path: Path) -> None:
     path = list(places(state))[number]
     elsewhere = tmp_path / "elsewhere"
     swapped(path, elsewhere)
@@ -68,9 +66,7 @@ def test_links_among_data_sets_and_keys_are_named(state: State, tmp_path: Path) 
     for path in links:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.symlink_to(tmp_path / "nowhere")
-    said = {
-        each.problem.partition(" is a link")[0] for each in found(state) if each.check == "links"
-    }
+    said = {each.problem.partition(" is a link")[0] for each in found(state) if each.check == "links"}
     assert said == set(map(str, links))
 
 
@@ -81,17 +77,13 @@ def test_a_whole_folder_may_lie_elsewhere_if_root_or_we_said_so(
     swapped(getattr(state, which), tmp_path / "elsewhere")
     assert found(state) == []
     monkeypatch.setattr(unlinked, "strange_root", lambda path: path.is_symlink())
-    monkeypatch.setattr(
-        "training.fleet.recovery.doctor.strange_root", lambda path: path.is_symlink()
-    )
+    monkeypatch.setattr("training.fleet.recovery.doctor.strange_root", lambda path: path.is_symlink())
     (finding,) = found(state)
     assert finding.check == "links"
 
 
 @pytest.mark.skipif(os.name != "posix" or os.geteuid() != 0, reason="only root gives links away")
-def test_a_link_of_another_user_in_the_place_of_the_store_is_not_followed(
-    state: State, tmp_path: Path
-) -> None:
+def test_a_link_of_another_user_in_the_place_of_the_store_is_not_followed(state: State, tmp_path: Path) -> None:
     swapped(state.models, tmp_path / "elsewhere")
     os.lchown(state.models, 12345, 12345)
     (finding,) = found(state)

@@ -64,11 +64,7 @@ def columns() -> list[tuple[str, str]]:
 
 
 def keys(state: State, table: str) -> list[str]:
-    return [
-        name
-        for name, part in rows(state, f"SELECT name, pk FROM pragma_table_info('{table}')")
-        if part
-    ]
+    return [name for name, part in rows(state, f"SELECT name, pk FROM pragma_table_info('{table}')") if part]
 
 
 @contextmanager
@@ -78,9 +74,7 @@ def changed(state: State, table: str, column: str) -> Iterator[None]:
     with closing(sqlite3.connect(state.db, isolation_level=None)) as connection:
         connection.execute("PRAGMA foreign_keys = OFF")
         connection.execute("PRAGMA ignore_check_constraints = ON")
-        (kind,) = (
-            row[2] for row in connection.execute(f"PRAGMA table_info({table})") if row[1] == column
-        )
+        (kind,) = (row[2] for row in connection.execute(f"PRAGMA table_info({table})") if row[1] == column)
         key = keys(state, table)
         *at, value = connection.execute(
             f"SELECT {', '.join(key)}, {column} FROM {table} ORDER BY {column} IS NULL, {key[0]} LIMIT 1"
@@ -122,9 +116,7 @@ def test_a_row_that_somebody_put_in_is_seen(sound: State, tmp_path: Path) -> Non
     assert finding.problem == "1 row of hosts have no checksum, and 0 were of before"
 
 
-def test_rows_of_before_are_said_to_have_none_and_get_one_when_they_change(
-    old: State, tmp_path: Path
-) -> None:
+def test_rows_of_before_are_said_to_have_none_and_get_one_when_they_change(old: State, tmp_path: Path) -> None:
     old = copied(old, tmp_path / "state")
 
     def bare() -> str:
@@ -194,9 +186,7 @@ UNTOLD = {
 
 
 @pytest.mark.parametrize(("table", "column"), columns())
-def test_without_checksums_what_follows_from_something_is_compared(
-    old: State, table: str, column: str
-) -> None:
+def test_without_checksums_what_follows_from_something_is_compared(old: State, table: str, column: str) -> None:
     why = UNTOLD.get(table, {}).get(column)
     with changed(old, table, column):
         assert bool(found(old)) == (why is None), f"{table}.{column}: {why or 'nobody sees it'}"
@@ -222,9 +212,7 @@ def test_a_checksum_is_the_same_on_every_machine() -> None:
     """Written down, because databases travel: text that one Python cannot show another can."""
     columns = [("at", None), ("detail", None), ("n", 0), ("name", "")]
     assert seal(columns, (1.5, "naïve ﬁ \U0001fae8\n", 0, "x")) == 5417418493805741743
-    assert seal(columns, (1.5, None, 0, "x")) == seal(
-        [*columns, ("new", "")], (1.5, None, 0, "x", "")
-    )
+    assert seal(columns, (1.5, None, 0, "x")) == seal([*columns, ("new", "")], (1.5, None, 0, "x", ""))
     assert seal(columns, (1.5, None, 0, "x")) != seal(columns, (1.5, "x", 0, ""))
 
 

@@ -101,9 +101,7 @@ class Fleet:
         self.transport = HttpTransport(address)
         self.client = FleetClient(address, operator_token=TOKEN, tries=1, transport=self.transport)
 
-    def start_worker(
-        self, *flags: str, name: str = "host", crash_at: str = ""
-    ) -> subprocess.Popen[bytes]:
+    def start_worker(self, *flags: str, name: str = "host", crash_at: str = "") -> subprocess.Popen[bytes]:
         command = ["training.fleet.worker", "--receiver-url", f"http://127.0.0.1:{self.port}"]
         command += ["--host-id", name, "--repo-root", str(self.folder)]
         command += ["--poll-s", "0.2", "--heartbeat-s", "0.3", *flags]
@@ -120,9 +118,7 @@ class Fleet:
         """Of the trainer that says so in its log; waits for it."""
 
         def look() -> re.Match[str] | None:
-            logs = sorted(
-                self.folder.glob("artifacts/**/*.log"), key=lambda log: log.stat().st_mtime
-            )
+            logs = sorted(self.folder.glob("artifacts/**/*.log"), key=lambda log: log.stat().st_mtime)
             return re.search(r"running as (\d+)", logs[-1].read_text()) if logs else None
 
         return int(until(look)[1])
@@ -159,16 +155,12 @@ def test_every_job_ends_as_it_should(fleet: Fleet) -> None:
 
     good = fleet.job("good")
     assert good["attempts"][0]["record"]["timing"] == {"fit_s": 0.1}
-    rows = [
-        json.loads(line) for line in (fleet.folder / "models/index.jsonl").read_text().splitlines()
-    ]
+    rows = [json.loads(line) for line in (fleet.folder / "models/index.jsonl").read_text().splitlines()]
     assert {row["artifact_id"] for row in rows} == {good["job"]["artifact_id"]}
     lines = fleet.client.log("good")["lines"]
     assert json.loads(lines[-1])["epoch"] == 3
 
-    errors = {
-        name: fleet.job(name)["job"]["error"].splitlines()[0] for name in ("bad", "garbled", "shot")
-    }
+    errors = {name: fleet.job(name)["job"]["error"].splitlines()[0] for name in ("bad", "garbled", "shot")}
     assert errors["bad"] == "exit status 65: error: the data set has another schema"
     assert errors["garbled"].startswith("exit status 1: RuntimeError: �broken")
     assert errors["shot"].startswith("killed by SIGKILL (possibly out of memory)")

@@ -37,9 +37,7 @@ SESAME = "open-sesame"
 @pytest.fixture
 def receiver(tmp_path: Path) -> Iterator[SecureReceiver]:
     with secure(tmp_path / "receiver", a_job("one"), a_job("two")) as receiver:
-        receiver.hub.door.operator_token = (
-            SESAME  # plain letters, as an environment variable holds them
-        )
+        receiver.hub.door.operator_token = SESAME  # plain letters, as an environment variable holds them
         yield receiver
 
 
@@ -234,9 +232,7 @@ def test_a_code_cannot_be_guessed_quickly(receiver: SecureReceiver) -> None:
 
 
 @pytest.mark.parametrize("csr", ["", "garbage", "-----BEGIN CERTIFICATE REQUEST-----\nAAAA\n"])
-def test_a_request_that_is_none_uses_no_code(
-    receiver: SecureReceiver, person: Person, csr: str
-) -> None:
+def test_a_request_that_is_none_uses_no_code(receiver: SecureReceiver, person: Person, csr: str) -> None:
     words = dict(zip(*[iter(person.line("pi"))] * 2, strict=True))
     body = {"name": "pi", "code": words["--code"], "csr": csr}
     with pytest.raises(Refused) as refused:
@@ -245,14 +241,10 @@ def test_a_request_that_is_none_uses_no_code(
     receiver.showing(None).post_json("/v1/join", body | {"csr": new_request("pi")[1]})
 
 
-def test_what_the_request_says_of_itself_is_not_taken(
-    receiver: SecureReceiver, person: Person
-) -> None:
+def test_what_the_request_says_of_itself_is_not_taken(receiver: SecureReceiver, person: Person) -> None:
     words = dict(zip(*[iter(person.line("pi"))] * 2, strict=True))
     key, request = new_request("root")
-    answer = receiver.showing(None).post_json(
-        "/v1/join", {"name": "pi", "code": words["--code"], "csr": request}
-    )
+    answer = receiver.showing(None).post_json("/v1/join", {"name": "pi", "code": words["--code"], "csr": request})
     client = receiver.showing(key + answer["certificate"].encode(), name="root")
     with pytest.raises(Refused) as refused:
         client.claim(a_capability())
@@ -276,9 +268,7 @@ def test_the_receiver_of_the_first_steps_is_found_in_its_own_folder(
         assert find_credentials(environ) is None, "somebody else's folder vouches for nothing"
 
 
-def test_an_operators_laptop(
-    person: Person, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_operators_laptop(person: Person, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     line = person.line("--operator", "ada")
     assert "--operator" in line
     folder = tmp_path / "ada"
@@ -321,9 +311,7 @@ ANSWER = {
 
 def test_lines_for_the_other_shells() -> None:
     line = command(ANSWER, windows=True)
-    assert line.endswith(
-        f"-HostId 'pc' -Code '{'c0de' * 10}' -Fingerprint '{ANSWER['fingerprint']}'"
-    )
+    assert line.endswith(f"-HostId 'pc' -Code '{'c0de' * 10}' -Fingerprint '{ANSWER['fingerprint']}'")
     assert shlex.split(command(ANSWER, windows=False))[-3] == "c0de" * 10
     assert command(ANSWER, windows=False).startswith("sudo scripts/install-training-worker.sh ")
     laptop = command(ANSWER | {"role": "operator"}, windows=True)
@@ -361,9 +349,7 @@ def test_no_line_is_printed_that_would_not_join(person: Person) -> None:
     assert person.out.getvalue() == ""
 
 
-def test_who_has_not_joined_is_told_how(
-    person: Person, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_who_has_not_joined_is_told_how(person: Person, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CIS490_TLS_DIR", str(tmp_path / "nothing"))
     world = World(out=io.StringIO(), err=(err := io.StringIO()), environ={})
     assert program.main(["status", "--receiver-url", person.receiver.url], world=world) == 75
@@ -461,9 +447,7 @@ def aged(member: Credentials, share: float) -> None:
     """Make the certificate look as if this share of its life were over."""
     path = member.folder / "identity.json"
     known = json.loads(path.read_text())
-    path.write_text(
-        json.dumps(known | {"received_at": known["received_at"] - known["valid_s"] * share})
-    )
+    path.write_text(json.dumps(known | {"received_at": known["received_at"] - known["valid_s"] * share}))
 
 
 def test_renewed_at_two_thirds_of_its_life(receiver: SecureReceiver, member: Credentials) -> None:

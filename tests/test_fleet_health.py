@@ -60,9 +60,7 @@ NOW = 5_000.0
         (R.HOST_LOST, 3600.0, None, Weight.NOTHING),
     ],
 )
-def test_what_an_end_says_of_its_host(
-    reason: EndReason, lived_s: float, memory: str | None, weight: Weight
-) -> None:
+def test_what_an_end_says_of_its_host(reason: EndReason, lived_s: float, memory: str | None, weight: Weight) -> None:
     assert weigh(reason, lived_s, memory, POLICY) is weight
 
 
@@ -108,10 +106,7 @@ endings = st.tuples(st.sampled_from([R.TRAINER_FAILED, R.SPAWN_FAILED]), st.inte
 def test_a_pardon_gives_back_what_was_paid_and_no_more(
     died: list[tuple[EndReason, int]], other_failures: int, other_losses: int, last_died: bool
 ) -> None:
-    attempts = [
-        an_attempt(claim_id=str(n), attempt=n + 1, end_reason=reason)
-        for n, (reason, _) in enumerate(died)
-    ]
+    attempts = [an_attempt(claim_id=str(n), attempt=n + 1, end_reason=reason) for n, (reason, _) in enumerate(died)]
     failures = sum(reason is R.TRAINER_FAILED for reason, _ in died)
     job = a_row(
         JobStatus.FAILED,
@@ -183,9 +178,7 @@ def test_out_of_memory_wants_a_host_that_has_more_in_all() -> None:
     assert "no CUDA device" in (fits(wants, a_host("big", ram_total_gib=512.0)) or "")
     assert fits(wants, a_gpu_host(vram_total_gib=24.0, ram_total_gib=32.0)) is None
     hidden = quarantine.wants_more(needs(), "vram", there)
-    assert "no CUDA device" in (fits(hidden, there) or ""), (
-        "the trainer found a GPU that none knew of"
-    )
+    assert "no CUDA device" in (fits(hidden, there) or ""), "the trainer found a GPU that none knew of"
     assert fits(hidden, small) is None
 
 
@@ -195,9 +188,7 @@ def test_a_job_that_no_known_host_can_hold_says_so() -> None:
     said = quarantine.hopeless(wants, "ram", there, [there]) or ""
     assert said.startswith("out_of_memory: it ran out of memory on pi (8.0 GiB in all)")
     larger = a_host("desktop", ram_total_gib=16.0, ram_available_gib=0.1)
-    assert quarantine.hopeless(wants, "ram", there, [there, larger]) is None, (
-        "what is free may change"
-    )
+    assert quarantine.hopeless(wants, "ram", there, [there, larger]) is None, "what is free may change"
     refusing = a_host("desktop", ram_total_gib=16.0, deny_jobs=frozenset({"gbt"}))
     assert quarantine.hopeless(wants, "ram", there, [there, refusing]) is not None
 
@@ -266,9 +257,7 @@ def test_a_sick_host_gets_no_more_jobs_and_nobody_pays(fleet: Fleet, end: dict[s
 
 
 @pytest.mark.parametrize("exit_code", [2, 65])
-def test_a_plan_that_asks_for_what_is_not_in_the_data_takes_out_no_host(
-    fleet: Fleet, exit_code: int
-) -> None:
+def test_a_plan_that_asks_for_what_is_not_in_the_data_takes_out_no_host(fleet: Fleet, exit_code: int) -> None:
     """As where ``train_hosts`` names other machines than those that recorded."""
     for name in ("one", "two", "three"):
         assert fleet.die(exit_code=exit_code) == name
@@ -390,9 +379,7 @@ def test_a_release_lets_it_in_and_is_on_record(fleet: Fleet) -> None:
         fleet.service.release("nobody", "operator eve")
     assert refused.value.slug is Slug.UNKNOWN_NAME
     rows = fleet.queue._conn.execute("SELECT * FROM quarantines").fetchall()
-    assert [(row["host"], row["cause"], row["ended_by"]) for row in rows] == [
-        ("pi", "deaths", "operator eve")
-    ]
+    assert [(row["host"], row["cause"], row["ended_by"]) for row in rows] == [("pi", "deaths", "operator eve")]
 
 
 def test_after_its_release_the_same_jobs_die_on_their_own_account(fleet: Fleet) -> None:

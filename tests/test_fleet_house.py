@@ -29,9 +29,7 @@ def test_the_walk_sees_the_house() -> None:
     names = {module.name for module in HOUSE}
     assert {"training", "training.clock", "training.fleet.queue", "training.trainer.run"} <= names
     for pattern in (house.STARTERS + " " + house.PURE).split():
-        assert any(module.is_any(pattern) for module in HOUSE), (
-            f"{pattern} names nothing: a stale rule"
-        )
+        assert any(module.is_any(pattern) for module in HOUSE), f"{pattern} names nothing: a stale rule"
 
 
 def test_no_two_packages_import_each_other() -> None:
@@ -42,9 +40,7 @@ def test_two_packages_that_import_each_other_are_seen() -> None:
     pair = [
         Module.of("training.fleet.client", "from training.fleet.datasets import pieces"),
         Module.of("training.fleet.datasets.fetch", "def f():\n  import training.fleet.client"),
-        Module.of(
-            "training.fleet.wire.dataset_listing", "from training.fleet.datasets import fetch"
-        ),
+        Module.of("training.fleet.wire.dataset_listing", "from training.fleet.datasets import fetch"),
     ]
     assert len(list(house.each_other(pair))) == 1
 
@@ -159,9 +155,7 @@ def loaded_by(module: str) -> set[str]:
     return set(done.stdout.split())
 
 
-@pytest.mark.parametrize(
-    "module", ["receiver", "worker", "cli", "manifest", "client", "capability", "queue"]
-)
+@pytest.mark.parametrize("module", ["receiver", "worker", "cli", "manifest", "client", "capability", "queue"])
 def test_what_coordinates_loads_no_ml_library(module: str) -> None:
     loaded = loaded_by(f"training.fleet.{module}")
     assert loaded & set(house.HEAVY.split()) == set()
@@ -189,11 +183,7 @@ def test_the_protocol_page_names_every_address_and_every_refusal() -> None:
     from training.fleet.wire.messages import Slug
     from training.fleet.wire.routes import ROUTES
 
-    methods = {
-        f"{row.method} {re.sub(r'{[^}]+}', '{id}', row.path)}"
-        for row in ROUTES
-        if row.method != "HEAD"
-    }
+    methods = {f"{row.method} {re.sub(r'{[^}]+}', '{id}', row.path)}" for row in ROUTES if row.method != "HEAD"}
     text = re.sub(r"\{\w+\}", "{id}", text)
     assert sorted(each for each in methods if each not in text) == []
     assert sorted(slug for slug in Slug if f"`{slug}`" not in text) == []
@@ -214,10 +204,7 @@ def test_the_protocol_page_speaks_of_every_status_and_end() -> None:
 )
 def test_the_pages_for_operators_name_every_flag(program: str, where: str) -> None:
     text = page(where)
-    source = "".join(
-        path.read_text(encoding="utf-8")
-        for path in sorted((ROOT / "training" / "fleet").glob(program))
-    )
+    source = "".join(path.read_text(encoding="utf-8") for path in sorted((ROOT / "training" / "fleet").glob(program)))
     flags = set(re.findall(r'"(--[a-z][a-z-]+)[/"]', source))
     assert flags, "the flags of this program can be read"
     assert sorted(flag for flag in flags - {"--help"} if flag not in text) == []
@@ -229,9 +216,7 @@ def test_every_command_that_is_suggested_stands_in_backticks() -> None:
     for module in modules(ROOT, "training/fleet"):
         nodes = list(ast.walk(module.tree))
         documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-        about = {
-            ast.get_docstring(each, clean=False) for each in nodes if isinstance(each, documented)
-        }
+        about = {ast.get_docstring(each, clean=False) for each in nodes if isinstance(each, documented)}
         texts = [each.value for each in nodes if isinstance(each, ast.Constant)]
         said = [each for each in texts if isinstance(each, str) and each not in about]
         bare += [each for each in said if re.search(r".(?<!`)cis490-jobs (?!may)[a-z]", each)]
@@ -279,9 +264,7 @@ def test_every_name_in_prose_exists() -> None:
     assert stale == [], "\n" + "\n".join(stale)
 
 
-@pytest.mark.parametrize(
-    "prose", ["see work/gone.py", "training.fleet.gone does", "the gone_module", "docs/gone.md"]
-)
+@pytest.mark.parametrize("prose", ["see work/gone.py", "training.fleet.gone does", "the gone_module", "docs/gone.md"])
 def test_a_name_that_means_nothing_is_seen(prose: str) -> None:
     known = {"training/fleet/work/here.py": "x = 1", "docs/here.md": "`work/here.py`, x"}
     for more in (

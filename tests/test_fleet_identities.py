@@ -106,9 +106,7 @@ def test_a_request_names_the_receiver_once(tmp_path: Path, lines: str) -> None:
         assert wire.problem() == (400, "bad_request")
 
 
-def test_thousands_of_pipelined_requests_leave_no_traceback(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_thousands_of_pipelined_requests_leave_no_traceback(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with running(tmp_path) as receiver, caplog.at_level(logging.WARNING):
         with Wire(receiver) as wire:
             wire.send(b"GET /v1/health HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n" * 3000)
@@ -120,9 +118,7 @@ def test_thousands_of_pipelined_requests_leave_no_traceback(
     assert [each for each in caplog.records if each.exc_info] == []
 
 
-@pytest.mark.parametrize(
-    "url", ["http://ada:geheim@pi:8445", "https://geheim@pi", "http://a:geheim@[x"]
-)
+@pytest.mark.parametrize("url", ["http://ada:geheim@pi:8445", "https://geheim@pi", "http://a:geheim@[x"])
 def test_an_address_with_a_password_is_refused_without_saying_it(url: str) -> None:
     with pytest.raises(ValueError, match="no user and no password") as caught:
         Address.of(url)

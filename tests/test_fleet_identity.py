@@ -194,26 +194,20 @@ def entered(registry: Registry, clock: FakeClock, name: str = "pi", mark: str = 
     return made
 
 
-def test_a_code_is_good_once_for_its_name_and_for_15_minutes(
-    registry: Registry, clock: FakeClock
-) -> None:
+def test_a_code_is_good_once_for_its_name_and_for_15_minutes(registry: Registry, clock: FakeClock) -> None:
     code = registry.invite(Role.HOST, "pi").code
     for role, name, guess in (
         (Role.HOST, "pi", code[:-1]),
         (Role.HOST, "desktop", code),
         (Role.OPERATOR, "pi", code),
     ):
-        refused(
-            Slug.JOIN_REFUSED, lambda r=role, n=name, g=guess: registry.check_code(r, n, g, b"")
-        )
+        refused(Slug.JOIN_REFUSED, lambda r=role, n=name, g=guess: registry.check_code(r, n, g, b""))
     clock.advance(CODE_LIFE_S - 1)
     digest = registry.check_code(Role.HOST, "pi", code, b"csr")
     made = Certified("1" * 64, Role.HOST, "pi", clock.now(), clock.now() + 1)
     registry.admit(made, digest, b"csr")[1]()
     assert registry.check_code(Role.HOST, "pi", code, b"csr") == digest  # its answer was lost
-    said = refused(
-        Slug.JOIN_REFUSED, lambda: registry.check_code(Role.HOST, "pi", code, b"another")
-    )
+    said = refused(Slug.JOIN_REFUSED, lambda: registry.check_code(Role.HOST, "pi", code, b"another"))
     assert "used already" in said
     clock.advance(2)
     said = refused(Slug.JOIN_REFUSED, lambda: registry.check_code(Role.HOST, "pi", code, b"csr"))
@@ -246,9 +240,7 @@ def test_nothing_secret_is_stored(registry: Registry, queue: JobQueue) -> None:
     assert token not in dump
 
 
-def test_a_revocation_outlives_a_renewal_at_the_same_moment(
-    registry: Registry, clock: FakeClock
-) -> None:
+def test_a_revocation_outlives_a_renewal_at_the_same_moment(registry: Registry, clock: FakeClock) -> None:
     """The order in which they are written and take effect does not matter."""
     entered(registry, clock)
     renewed = Certified("2" * 64, Role.HOST, "pi", clock.now(), clock.now() + 30 * DAY_S)
@@ -267,9 +259,7 @@ def test_a_revocation_voids_used_codes_too(registry: Registry, clock: FakeClock)
     """A code serves the same request again, whose answer may have been lost: not to whom was put out."""
     code = registry.invite(Role.HOST, "pi").code
     digest = registry.check_code(Role.HOST, "pi", code, b"csr")
-    registry.admit(
-        Certified("1" * 64, Role.HOST, "pi", clock.now(), clock.now() + DAY_S), digest, b"csr"
-    )[1]()
+    registry.admit(Certified("1" * 64, Role.HOST, "pi", clock.now(), clock.now() + DAY_S), digest, b"csr")[1]()
     assert registry.check_code(Role.HOST, "pi", code, b"csr") == digest
     registry.revoke(Role.HOST, "pi")[1]()
     refused(Slug.JOIN_REFUSED, lambda: registry.check_code(Role.HOST, "pi", code, b"csr"))
@@ -299,9 +289,7 @@ def test_who_puts_an_operator_out_voids_what_he_may_have_made_for_later(registry
     refused(Slug.JOIN_REFUSED, lambda: registry.check_code(Role.OPERATOR, "ada", made, b"csr"))
 
 
-def test_what_was_taken_back_is_known_from_the_moment_it_is_written(
-    registry: Registry, clock: FakeClock
-) -> None:
+def test_what_was_taken_back_is_known_from_the_moment_it_is_written(registry: Registry, clock: FakeClock) -> None:
     made = entered(registry, clock)
     secret, token, apply_token = registry.add_token("ada", 30)
     apply_token()
@@ -329,9 +317,7 @@ def _name(registry: Registry, secret: str) -> str | None:
     return None if token is None else token.name
 
 
-def test_what_is_written_is_read_again(
-    registry: Registry, queue: JobQueue, clock: FakeClock
-) -> None:
+def test_what_is_written_is_read_again(registry: Registry, queue: JobQueue, clock: FakeClock) -> None:
     made = entered(registry, clock)
     token, _, apply = registry.add_token("ada", 30)
     apply()
@@ -340,9 +326,7 @@ def test_what_is_written_is_read_again(
     assert _name(again, token) == "ada"
 
 
-def test_a_name_may_have_two_tokens_and_the_older_goes_first(
-    registry: Registry, clock: FakeClock
-) -> None:
+def test_a_name_may_have_two_tokens_and_the_older_goes_first(registry: Registry, clock: FakeClock) -> None:
     def add() -> str:
         secret, _, apply = registry.add_token("ada", 30)
         apply()

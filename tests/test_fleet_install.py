@@ -44,9 +44,7 @@ from training.fleet.worker import options as worker_options
 
 ROOT = Path(__file__).parents[1]
 CHILDREN = ROOT / "tests" / "children"
-SHELL, POWERSHELL = (
-    ROOT / "scripts" / f"install-training-worker{end}" for end in (".sh", "-windows.ps1")
-)
+SHELL, POWERSHELL = (ROOT / "scripts" / f"install-training-worker{end}" for end in (".sh", "-windows.ps1"))
 GIB = 1024**3
 URL = "http://127.0.0.1:8445"
 FINE = Facts(
@@ -72,9 +70,7 @@ ON_WINDOWS = replace(
     checkout=PureWindowsPath("C:/cis490"),
     python=PureWindowsPath("C:/cis490/.venv/Scripts/python.exe"),
 )
-FINE_ON_WINDOWS = replace(
-    FINE, interpreter=PureWindowsPath("C:/Program Files/Python312/python.exe")
-)
+FINE_ON_WINDOWS = replace(FINE, interpreter=PureWindowsPath("C:/Program Files/Python312/python.exe"))
 JOINING = {"code": "kT3v-9aQx", "fingerprint": "sha256:" + "5f" * 32}
 
 
@@ -89,9 +85,7 @@ class Recorder:
         self.services: set[str] = set()
         self.fails: dict[str, Ran] = {}
 
-    def run(
-        self, argv: Sequence[str], *, cwd: PurePath | None = None, user: str | None = None
-    ) -> Ran:
+    def run(self, argv: Sequence[str], *, cwd: PurePath | None = None, user: str | None = None) -> Ran:
         line = " ".join(argv)
         for part, ran in self.fails.items():
             if part in line:
@@ -153,9 +147,7 @@ def test_a_good_machine_is_not_refused(wish: Wish, facts: Facts) -> None:
 
 
 @pytest.mark.parametrize("url", ["https://[::1", "https://[pi.lan:8445]:1", "https://pi.lan:84450"])
-def test_an_address_that_is_none_is_one_sentence(
-    url: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_address_that_is_none_is_one_sentence(url: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert install.main(["worker", "--dry-run", "--receiver-url", url, "--host-id", "pc"]) == 1
     told = capsys.readouterr()
     assert "is not a receiver's address" in told.err
@@ -189,9 +181,7 @@ REFUSALS: list[tuple[dict[str, Any], dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("wish", "facts", "said"), REFUSALS)
-def test_what_will_not_do_is_refused_in_one_sentence(
-    wish: dict[str, Any], facts: dict[str, Any], said: str
-) -> None:
+def test_what_will_not_do_is_refused_in_one_sentence(wish: dict[str, Any], facts: dict[str, Any], said: str) -> None:
     found = words(replace(WISH, **wish), replace(FINE, **facts))
     assert [each for each in found if said in each] == found, "nothing else is complained of"
     assert len(found) == 1
@@ -212,9 +202,7 @@ def test_what_will_not_do_is_refused_in_one_sentence(
         ({}, {"service_manager": False}, "schtasks.exe"),
     ],
 )
-def test_what_will_not_do_on_windows(
-    wish: dict[str, Any], facts: dict[str, Any], said: str
-) -> None:
+def test_what_will_not_do_on_windows(wish: dict[str, Any], facts: dict[str, Any], said: str) -> None:
     (found,) = words(replace(ON_WINDOWS, **wish), replace(FINE_ON_WINDOWS, **facts))
     assert said in found
 
@@ -293,9 +281,7 @@ def test_nobody_at_the_address() -> None:
     said = install_system.ask(f"http://127.0.0.1:{port}", SystemClock()).trouble
     assert said is not None
     assert f"nothing listens at http://127.0.0.1:{port}" in said
-    assert "mend the DNS" in str(
-        install_system.ask("http://no-such-host.invalid", SystemClock()).trouble
-    )
+    assert "mend the DNS" in str(install_system.ask("http://no-such-host.invalid", SystemClock()).trouble)
 
 
 # -- the plan on Linux, carried out below a folder ---------------------------------------------------------------------
@@ -305,9 +291,7 @@ def unit(role: Role = Role.WORKER) -> str:
     return (ROOT / "etc" / install_linux.service(role)).read_text("utf-8")
 
 
-def do(
-    wish: Wish, machine: Recorder, folder: Path, dry_run: bool = False
-) -> tuple[bool, list[tuple[str, str]]]:
+def do(wish: Wish, machine: Recorder, folder: Path, dry_run: bool = False) -> tuple[bool, list[tuple[str, str]]]:
     """Prepare and start, as install does; whether anything changed, and what was told."""
     told: list[tuple[str, str]] = []
     site = Site(machine, folder)
@@ -318,11 +302,7 @@ def do(
         steps = install_windows.prepare(wish)
     changed = perform(steps, site, tell, dry_run=dry_run)
     on_linux = wish.system is System.LINUX
-    last = (
-        install_linux.start(wish, changed=changed)
-        if on_linux
-        else install_windows.start(changed=changed)
-    )
+    last = install_linux.start(wish, changed=changed) if on_linux else install_windows.start(changed=changed)
     perform(last, site, tell, dry_run=dry_run)
     return changed, told
 
@@ -412,9 +392,7 @@ def test_a_step_that_fails_ends_it_with_its_reason(tmp_path: Path) -> None:
 def test_a_receiver_keeps_what_is_the_operators(tmp_path: Path) -> None:
     machine, wish = Recorder(), replace(WISH, role=Role.RECEIVER)
     do(wish, machine, tmp_path)
-    settings, plan = (
-        tmp_path / "etc/cis490" / name for name in ("receiver.env", "training_manifest.toml")
-    )
+    settings, plan = (tmp_path / "etc/cis490" / name for name in ("receiver.env", "training_manifest.toml"))
     assert not open_to_others(settings)
     assert f"CIS490_OPERATOR_TOKEN={'t' * 64}\n" in settings.read_text()
     plan.write_text("mine")
@@ -431,13 +409,8 @@ def test_a_receiver_keeps_what_is_the_operators(tmp_path: Path) -> None:
 
 def test_words_about_a_machine_and_about_finished_work() -> None:
     device = probe.CudaDevice("RTX 4070", 8.0, 7.5)
-    found = probe.Capability(
-        "desk", cpu_cores=8, ram_total_gib=31.25, cuda_available=True, cuda_devices=(device,)
-    )
-    assert (
-        capability_words(json.dumps(found.to_dict()))
-        == "8 cores, 31.2 GiB RAM, RTX 4070 with 8.0 GiB"
-    )
+    found = probe.Capability("desk", cpu_cores=8, ram_total_gib=31.25, cuda_available=True, cuda_devices=(device,))
+    assert capability_words(json.dumps(found.to_dict())) == "8 cores, 31.2 GiB RAM, RTX 4070 with 8.0 GiB"
     assert capability_words("Segmentation fault") == "it could not be told"
     assert undelivered('{"delivery": {"assignment": {"job_id": "abc"}}}') == "abc"
     assert undelivered('{"delivery": null}') is undelivered("[[") is None
@@ -510,9 +483,7 @@ def quiet_logging() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("quiet_logging")
-def test_the_task_keeps_a_log_that_cannot_grow_for_ever(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_task_keeps_a_log_that_cannot_grow_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from training.fleet.worker import daemon
 
     settings = {
@@ -547,9 +518,7 @@ def test_the_task_keeps_a_log_that_cannot_grow_for_ever(
         assert said in text
 
 
-def test_a_task_without_settings_says_so(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_task_without_settings_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert windows_task.main(["--settings", str(tmp_path / "none.json")]) == 2
     assert "install again" in capsys.readouterr().err
 
@@ -656,9 +625,7 @@ def on_a_machine_of_its_own() -> subprocess.CompletedProcess[str] | str:
             return "no file systems or networks can be made here"
         setup = [CHILDREN / "own_root.sh", folder, ROOT, sys.base_prefix, sys.prefix]
         program = ["/opt/cis490/.venv/bin/python", "/opt/newcomer.py"]
-        return subprocess.run(
-            [*own, *map(str, setup), *program], capture_output=True, text=True, timeout=250
-        )
+        return subprocess.run([*own, *map(str, setup), *program], capture_output=True, text=True, timeout=250)
 
 
 def newcomer() -> dict[str, Any]:
@@ -785,9 +752,7 @@ def test_every_parameter_is_documented_and_reaches_a_flag(powershell: tree_sitte
     documented = re.findall(r"^\.PARAMETER (\w+)$", text, re.MULTILINE)
     assert parameters == documented
     assert len(parameters) == len(set(parameters)) == 10
-    flags = {
-        flag for flag in re.findall(r"'(--[a-z-]+)'|\"(--[a-z-]+)=", text) for flag in flag if flag
-    }
+    flags = {flag for flag in re.findall(r"'(--[a-z-]+)'|\"(--[a-z-]+)=", text) for flag in flag if flag}
     known = {option for action in install._parser()._actions for option in action.option_strings}
     assert flags <= known
     assert {f"--{re.sub('(?<!^)(?=[A-Z])', '-', name).lower()}" for name in parameters} - flags == {

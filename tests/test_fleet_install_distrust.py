@@ -20,9 +20,7 @@ from training.fleet.install.steps import Ran
 ODD = "\x1b]0;owned\x07\x1b[2J\u202e\u200bok"
 JOB = {"delivery": {"assignment": {"job_id": ODD + "0123456789ab"}}}
 on_linux = pytest.mark.skipif(sys.platform != "linux", reason="of Linux alone")
-as_root = pytest.mark.skipif(
-    os.name != "posix" or os.geteuid() != 0, reason="only root can give files away"
-)
+as_root = pytest.mark.skipif(os.name != "posix" or os.geteuid() != 0, reason="only root can give files away")
 
 
 class Talker:
@@ -45,9 +43,7 @@ def harmless(text: str) -> bool:
 
 def uninstall(image: Path) -> int:
     """Up to the first command, which fails."""
-    return install.main(
-        ["--uninstall", "--system", "linux", "--image", str(image)], machine=Talker()
-    )
+    return install.main(["--uninstall", "--system", "linux", "--image", str(image)], machine=Talker())
 
 
 @pytest.fixture
@@ -62,9 +58,7 @@ def saved(tmp_path: Path) -> Path:
 
 
 @on_linux
-def test_no_word_of_a_command_moves_the_cursor(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_no_word_of_a_command_moves_the_cursor(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     unit = tmp_path / "etc/systemd/system/cis490-trainer-worker.service"
     unit.parent.mkdir(parents=True)
     unit.touch()
@@ -76,9 +70,7 @@ def test_no_word_of_a_command_moves_the_cursor(
 
 
 @on_linux
-def test_no_word_of_the_workers_notes_does(
-    tmp_path: Path, saved: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_no_word_of_the_workers_notes_does(tmp_path: Path, saved: Path, capsys: pytest.CaptureFixture[str]) -> None:
     saved.write_text(json.dumps(JOB))
     assert uninstall(tmp_path) == 1
     told = capsys.readouterr().err

@@ -18,9 +18,7 @@ if not shutil.which("strace"):
     pytest.skip("strace is not installed (Debian: apt-get install strace)", allow_module_level=True)
 
 PROGRAM = Path(__file__).with_name("traced_writes.py")
-CALLS = (
-    "openat,write,pwrite64,fsync,fdatasync,ftruncate,mkdir,unlink,unlinkat,stat,newfstatat,/^rename"
-)
+CALLS = "openat,write,pwrite64,fsync,fdatasync,ftruncate,mkdir,unlink,unlinkat,stat,newfstatat,/^rename"
 PROMISES = [
     "store_opened",
     "published",
@@ -119,11 +117,7 @@ def unsynced(calls: list[Call]) -> list[str]:
                 renamed_in.get(call.source.parent, set()).discard(call.source)
             renamed_in.setdefault(call.path.parent, set()).add(call.path)
     wrong += [f"the bytes of {path.name} were not synced" for path in dirty]
-    wrong += [
-        f"the folder of {name.name} was not synced"
-        for names in renamed_in.values()
-        for name in names
-    ]
+    wrong += [f"the folder of {name.name} was not synced" for names in renamed_in.values() for name in names]
     return wrong
 
 
@@ -145,9 +139,7 @@ def test_a_bundle_is_written_synced_renamed_and_its_folders_synced(
     at = calls.index(bundle)
     written = Call("write", bundle.source)
     assert calls[at - 3 : at] == [written, written, Call("sync", bundle.source)]
-    assert calls[at + 1 :] == [
-        Call("sync", each) for each in (digest, digest.parent, digest.parent.parent)
-    ]
+    assert calls[at + 1 :] == [Call("sync", each) for each in (digest, digest.parent, digest.parent.parent)]
 
 
 @pytest.mark.parametrize("promise", ["equal_bundle_found", "confirmed"])

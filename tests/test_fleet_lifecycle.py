@@ -30,9 +30,7 @@ class World:
     def __init__(self, jobs: tuple[str, ...] = ("one",), policy: Policy | None = None) -> None:
         self.clock, self.shelf = FakeClock(), FakeShelf()
         self.policy = policy or Policy()
-        self.queue = JobQueue(
-            ":memory:", clock=self.clock, policy=self.policy, new_claim_id=Counting()
-        )
+        self.queue = JobQueue(":memory:", clock=self.clock, policy=self.policy, new_claim_id=Counting())
         self.service = Service(self.queue, self.shelf)
         self.reload(jobs)
 
@@ -114,9 +112,7 @@ def delivered_by_hand(world: World) -> None:
     world.service.requeue("one")
     job = world.queue.get("id-one")
     assert job is not None
-    request = DeliverRequest(
-        host_id="pi", claim_id=claim_id, artifact_id=A, spec_hash=spec_hash(job.spec)
-    )
+    request = DeliverRequest(host_id="pi", claim_id=claim_id, artifact_id=A, spec_hash=spec_hash(job.spec))
     found = world.service.deliverable("id-one", request)
     assert found is not None
     world.shelf.put(A, model=job.model, mode=job.mode)
@@ -141,9 +137,7 @@ def unstartable(world: World) -> None:
 def taken_out(world: World) -> None:
     """A failed job of the plan stays in sight; one that the plan no longer names can be taken out."""
     failing(65)(world)
-    with pytest.raises(
-        Refusal, match="is failed already; take it out of the plan and reload first"
-    ):
+    with pytest.raises(Refusal, match="is failed already; take it out of the plan and reload first"):
         world.service.cancel("one")
     world.service.reload([], Plan())
     world.service.cancel("one", as_removed=True)
@@ -353,9 +347,7 @@ class FleetMachine(RuleBasedStateMachine):
     @rule(data=st.data())
     def beat(self, data: st.DataObject) -> None:
         claim = self.any_claim(data)
-        answer = self.answer(
-            lambda: self.world.service.heartbeat(claim.job, a_beat(claim.claim_id)).action
-        )
+        answer = self.answer(lambda: self.world.service.heartbeat(claim.job, a_beat(claim.claim_id)).action)
         job = self.jobs[claim.job]
         went_on = self.live_of(claim.host)
         if self.adoptable(claim) and not went_on and claim.readopted < RULES.max_readoptions:
@@ -388,9 +380,7 @@ class FleetMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.claims)
     @rule(
         data=st.data(),
-        reason=st.sampled_from(
-            [R.TRAINER_FAILED, R.INTERRUPTED, R.WORKER_SHUTDOWN, R.UPLOAD_FAILED]
-        ),
+        reason=st.sampled_from([R.TRAINER_FAILED, R.INTERRUPTED, R.WORKER_SHUTDOWN, R.UPLOAD_FAILED]),
         exit_code=st.sampled_from([1, 1, 65, 137]),
     )
     def fail(self, data: st.DataObject, reason: EndReason, exit_code: int) -> None:
@@ -465,9 +455,7 @@ class FleetMachine(RuleBasedStateMachine):
         cost = COSTS.get(reason)
         job.failures += cost == "failures"
         job.losses += cost == "losses"
-        over = (cost == "failures" and (job.failures >= 2 or exit_code == 65)) or (
-            cost == "losses" and job.losses >= 3
-        )
+        over = (cost == "failures" and (job.failures >= 2 or exit_code == 65)) or (cost == "losses" and job.losses >= 3)
         job.status = S.FAILED if over or job.grants >= 7 else S.PENDING
         pause = 10 if cost is not None and reason is not R.HOST_LOST else 0
         job.claimable_at = self.now + pause

@@ -19,9 +19,7 @@ DOCS = Path(__file__).resolve().parents[1] / "docs"
 KIB, MIB, GIB, DAY_S = 1024, 1024**2, 1024**3, 86_400
 P = Policy()
 WORDS = {2: "two", 3: "three", 5: "five"}
-_IN = defaultdict(
-    str, {0.5: "twice a second", 60.0: "a minute", 7.0 * DAY_S: "a week", 14.0 * DAY_S: "two weeks"}
-)
+_IN = defaultdict(str, {0.5: "twice a second", 60.0: "a minute", 7.0 * DAY_S: "a week", 14.0 * DAY_S: "two weeks"})
 
 SAID = {
     "operations.md": [

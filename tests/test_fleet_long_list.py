@@ -12,9 +12,7 @@ from training.fleet.cli.render import render_list
 
 def printed(jobs: list[dict[str, object]], width: int = 200) -> list[str]:
     out = io.StringIO()
-    Console(file=out, width=width, highlight=False, markup=False).print(
-        render_list(jobs), crop=False
-    )
+    Console(file=out, width=width, highlight=False, markup=False).print(render_list(jobs), crop=False)
     return out.getvalue().splitlines()
 
 
@@ -29,9 +27,7 @@ def job(name: object, **more: object) -> dict[str, object]:
 
 
 def test_columns_stand_in_line_whatever_is_in_them() -> None:
-    lines = printed(
-        [job("short"), job("a much longer name", priority=-100), job("漢字", host="pi")]
-    )
+    lines = printed([job("short"), job("a much longer name", priority=-100), job("漢字", host="pi")])
     ends = {cell_len(line[: line.rindex("aaaaaaaaaaaa")]) for line in lines[2:]}
     assert len(ends) == 1, lines  # one column; wide characters take two cells each
     assert [line.split()[0] for line in lines[2:]] == ["short", "a", "漢字"]

@@ -55,9 +55,7 @@ class TableDescriber:
 
 
 def load(text: str, **further: Description) -> Manifest:
-    return manifest.parse_manifest(
-        text, path=Path("plan.toml"), describer=TableDescriber(**further)
-    )
+    return manifest.parse_manifest(text, path=Path("plan.toml"), describer=TableDescriber(**further))
 
 
 def mistakes(text: str, **further: Description) -> tuple[Mistake, ...]:
@@ -127,9 +125,7 @@ def test_limits_on_trainers_are_inherited_and_told_only_where_they_are_set():
     inherits, says = load(head + job() + job("max_run_s = 0\nseed = 1", name="b")).jobs
     assert (inherits.to_dict()["max_run_s"], inherits.to_dict()["max_silence_s"]) == (7200, 600)
     assert (says.to_dict()["max_run_s"], says.to_dict()["max_silence_s"]) == (0, 600)
-    assert (
-        not {"max_run_s", "max_silence_s", "dataset"} & load(HEAD + job()).jobs[0].to_dict().keys()
-    )
+    assert not {"max_run_s", "max_silence_s", "dataset"} & load(HEAD + job()).jobs[0].to_dict().keys()
 
 
 def test_the_users_own_style_loads():
@@ -442,9 +438,7 @@ def test_no_text_is_a_traceback(text):
         lambda inner: st.lists(inner, max_size=3),
         max_leaves=5,
     ),
-    st.sampled_from(
-        ["name", "model", "mode", "hyper", "seed", "train_hosts", "min_ram_gib", "require_cuda"]
-    ),
+    st.sampled_from(["name", "model", "mode", "hyper", "seed", "train_hosts", "min_ram_gib", "require_cuda"]),
 )
 def test_no_value_is_a_traceback(value, key):
     problems: list[manifest.Problem] = []
@@ -472,9 +466,7 @@ def test_a_good_manifest_loads_no_position_parser():
 # --- trainers of one's own ------------------------------------------------------------------------------
 
 OWN = '[trainers.mine]\ncommand = ["python", "mine.py"]\noutputs = ["{model}_{mode}.pt"]\n'
-MINE = Description(
-    "mine", "0" * 64, {"mine": {"depth": HyperFlag(key="depth", type=FlagType.INT, min=1)}}
-)
+MINE = Description("mine", "0" * 64, {"mine": {"depth": HyperFlag(key="depth", type=FlagType.INT, min=1)}})
 
 
 def test_a_trainer_of_ones_own_is_a_model():
@@ -499,9 +491,7 @@ def test_its_flags_are_checked_when_it_can_be_asked():
     assert only(asked + job(model="mine")).key == "trainers.mine.describe"
 
 
-@pytest.mark.parametrize(
-    "line", ["hyper.out_dir = 'x'", "hyper.a = '--out-dir=/etc'", "hyper.a = [1]"]
-)
+@pytest.mark.parametrize("line", ["hyper.out_dir = 'x'", "hyper.a = '--out-dir=/etc'", "hyper.a = [1]"])
 def test_unchecked_hyper_values_still_cannot_be_flags_of_the_contract(line):
     assert only(OWN + job(line, model="mine")).key.startswith("jobs[0].hyper.")
 

@@ -139,9 +139,7 @@ def test_a_copy_from_before_lies_beside_it(old: Path) -> None:
     assert sorted(path.name for path in old.parent.iterdir()) == [old.name, saved.name]
 
 
-def test_when_no_copy_can_be_laid_beside_nothing_is_changed(
-    old: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_when_no_copy_can_be_laid_beside_nothing_is_changed(old: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_paths: Path) -> None:
         raise OSError(28, "No space left on device")
 

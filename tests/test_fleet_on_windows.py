@@ -235,9 +235,7 @@ def test_joined_by_one_line_it_trains_until_it_is_revoked(machine, tmp_path):
     where = ("--manifest", "plan.toml", "--db", "jobs.db", "--models-dir", "models")
     tls = ("--tls", "--tls-dir", "receiver-tls", "--public-name", "localhost")
     machine.start("receiver.log", "training.fleet.receiver", "--port", "0", *where, *tls)
-    port = until(
-        lambda: re.search(r"listening on https://[^:]+:(\d+)", machine.log("receiver.log"))
-    )[1]
+    port = until(lambda: re.search(r"listening on https://[^:]+:(\d+)", machine.log("receiver.log")))[1]
     url = machine.env["CIS490_RECEIVER_URL"] = f"https://localhost:{port}"
 
     line = machine.run("training.fleet.cli", "enroll", "--windows", "pc")

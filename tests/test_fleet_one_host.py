@@ -126,9 +126,7 @@ def test_an_attempt_brings_only_so_many_bundles(tmp_path: Path, declared: bool) 
         assert answered(receiver, grant, bodies[-1], **headers) == (413, "too_large")
         assert bundles(receiver) == BUNDLES_MAX
         assert list((tmp_path / "models" / "incoming").iterdir()) == []
-        receipt = receiver.client().complete(
-            grant.job_id, claim_id=grant.claim_id, artifact_id=sha(bodies[1])
-        )
+        receipt = receiver.client().complete(grant.job_id, claim_id=grant.claim_id, artifact_id=sha(bodies[1]))
         assert receipt.status == "completed"
 
 
@@ -136,9 +134,7 @@ def test_who_completed_a_job_brings_no_further_bundle(tmp_path: Path) -> None:
     with running(tmp_path) as receiver:
         grant = claimed(receiver)
         assert answered(receiver, grant, b"good" * 99, X_Content_SHA256=sha(b"good" * 99))[0] == 200
-        receiver.client().complete(
-            grant.job_id, claim_id=grant.claim_id, artifact_id=sha(b"good" * 99)
-        )
+        receiver.client().complete(grant.job_id, claim_id=grant.claim_id, artifact_id=sha(b"good" * 99))
         for n in range(3):
             assert answered(receiver, grant, b"%d" % n * 99) == (409, "result_conflict")
         assert bundles(receiver) == 1
@@ -206,9 +202,7 @@ class Sender:
             if self.part is None:
                 at = store.offset(self.claim, digest)
                 coming = len(self.body) - at
-                self.part = store.open_part(
-                    self.claim, digest, offset=at, host=self.host, coming=coming
-                )
+                self.part = store.open_part(self.claim, digest, offset=at, host=self.host, coming=coming)
             self.part.write(self.body[self.part.offset : self.part.offset + size])
         except StoreFull:
             self.break_off()
@@ -231,9 +225,7 @@ class Sender:
 def test_no_host_takes_more_than_its_share_and_every_bundle_that_fits_arrives(
     data: st.DataObject,
 ) -> None:
-    sizes = data.draw(
-        st.lists(st.tuples(st.sampled_from("abcd"), st.integers(1, 600)), min_size=1, max_size=8)
-    )
+    sizes = data.draw(st.lists(st.tuples(st.sampled_from("abcd"), st.integers(1, 600)), min_size=1, max_size=8))
     senders = [Sender(host, f"{n:032x}", bytes([n]) * size) for n, (host, size) in enumerate(sizes)]
     fs = MemoryFs(capacity=10**6)
     store = ArtifactStore(Path("/models"), fs, reserve_bytes=0)
@@ -244,9 +236,7 @@ def test_no_host_takes_more_than_its_share_and_every_bundle_that_fits_arrives(
         fs.now += 1.0
         if not sender.go_on(store, size):
             return False
-        own = sum(
-            store.offset(each.claim, sha(each.body)) for each in senders if each.host == sender.host
-        )
+        own = sum(store.offset(each.claim, sha(each.body)) for each in senders if each.host == sender.host)
         beyond = store._incoming._beyond
         part = f"{sender.claim}-{sha(sender.body)}.part"
         assert sender.done or beyond == part or 4 * own <= fs.free_bytes(Path("/models")) + own
@@ -353,9 +343,7 @@ def test_what_a_host_began_before_a_restart_counts_as_its_own() -> None:
 
 
 @pytest.mark.parametrize("what", ["confirm", "open_part", "verify"])
-def test_what_is_read_on_demand_holds_nobody_up(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
-) -> None:
+def test_what_is_read_on_demand_holds_nobody_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str) -> None:
     body = b"bundle" * 1000
     with running(tmp_path) as receiver:
         grant = claimed(receiver)
@@ -400,9 +388,7 @@ def test_what_is_read_on_demand_holds_nobody_up(
 # -- connections ------------------------------------------------------------------------------------------------
 
 
-def test_one_host_has_only_so_many_connections(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_one_host_has_only_so_many_connections(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(GuardedProtocol, "each_max", 3)
     with secure(tmp_path) as receiver, ExitStack() as open_ones:
         pem, _ = receiver.admitted("pi")
@@ -410,9 +396,7 @@ def test_one_host_has_only_so_many_connections(
 
         def connected(pem: bytes | None) -> Wire:
             wire = open_ones.enter_context(Wire(receiver))
-            wire.socket = receiver.context(pem).wrap_socket(
-                wire.socket, server_hostname="localhost"
-            )
+            wire.socket = receiver.context(pem).wrap_socket(wire.socket, server_hostname="localhost")
             return wire
 
         def answers(wire: Wire) -> bool:

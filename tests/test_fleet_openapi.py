@@ -41,9 +41,7 @@ def test_every_row_of_the_table_has_its_function_and_no_function_lacks_a_row() -
 def test_what_is_served_is_the_table_and_nothing_else() -> None:
     """HEAD goes with GET, as everywhere in HTTP."""
     listed = {(row.method, row.path) for row in ROUTES}
-    served = {
-        (method, route.path) for route in endpoints.routes() for method in route.methods or ()
-    }
+    served = {(method, route.path) for route in endpoints.routes() for method in route.methods or ()}
     assert listed <= served
     assert {(m, p) for m, p in served - listed if m != "HEAD" or ("GET", p) not in listed} == set()
     assert len(listed) == len(ROUTES), "no address twice"

@@ -135,9 +135,7 @@ def test_write_that_was_cut_anywhere_loses_and_doubles_nothing(printer: Printer)
         assert every_line(printer.outbox, "c1") == numbered("a", "b", "c", 'd "é"')
 
 
-def test_damage_is_set_aside_with_a_line_and_work_goes_on(
-    printer: Printer, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_damage_is_set_aside_with_a_line_and_work_goes_on(printer: Printer, caplog: pytest.LogCaptureFixture) -> None:
     printer.say("a")
     printer.say("b")
     printer.say("c")
@@ -162,9 +160,7 @@ def test_damage_is_set_aside_with_a_line_and_work_goes_on(
 @example(b"\\ud800", 161)  # half a character in the name of the trainer's file …
 @example(b"\\u0000", 161)  # … and what no name has
 @settings(max_examples=60)
-def test_no_content_of_a_file_is_a_crash(
-    tmp_path_factory: pytest.TempPathFactory, junk, at
-) -> None:
+def test_no_content_of_a_file_is_a_crash(tmp_path_factory: pytest.TempPathFactory, junk, at) -> None:
     printer = Printer(tmp_path_factory.mktemp("outbox"))
     printer.say("a", "b")
     (path,) = printer.outbox.folder.glob("*.jsonl")
@@ -220,9 +216,7 @@ def test_disk_that_takes_nothing_costs_no_line(printer: Printer, begun: bool) ->
     assert every_line(printer.outbox, "c1") == numbered(*expected)
 
 
-def test_a_full_disk_keeps_what_is_whole_and_memory_the_rest(
-    printer: Printer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_keeps_what_is_whole_and_memory_the_rest(printer: Printer, monkeypatch: pytest.MonkeyPatch) -> None:
     """Half a record is cut again; what is on the disk and what waits in memory are read as one."""
     printer.say("a", "b")
     (path,) = printer.outbox.folder.iterdir()
@@ -248,9 +242,7 @@ def test_a_full_disk_keeps_what_is_whole_and_memory_the_rest(
     assert printer.outbox.read("c1", 3) == (3, tuple("de"))
 
 
-def test_a_file_that_could_not_be_begun_is_gone(
-    printer: Printer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_that_could_not_be_begun_is_gone(printer: Printer, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(path: Path, data: bytes) -> int:
         path.touch()
         raise OSError(28, "No space left on device")
@@ -305,9 +297,7 @@ def test_what_was_printed_unseen_is_put_down_in_pieces(printer: Printer) -> None
     assert max(sizes) < FILE_BYTES + 2 * READ_BYTES
 
 
-def test_more_files_than_are_kept_go_at_once(
-    printer: Printer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_more_files_than_are_kept_go_at_once(printer: Printer, monkeypatch: pytest.MonkeyPatch) -> None:
     """An older release may have kept more."""
     for _ in range(3):
         printer.say(*["x"] * FILE_LINES)
@@ -345,9 +335,7 @@ def test_attempts_are_apart_and_the_oldest_go_first(tmp_path: Path) -> None:
         if number == 20:
             one.restarted()
     outbox = one.restarted()
-    assert [backlog.claim_id for backlog in one.backlog] == [
-        f"c{number}" for number in range(3, ATTEMPTS_KEPT + 3)
-    ]
+    assert [backlog.claim_id for backlog in one.backlog] == [f"c{number}" for number in range(3, ATTEMPTS_KEPT + 3)]
     assert every_line(outbox, "c9") == numbered("line of 9")
     outbox.forget("c9")
     outbox.forget("never heard of")
@@ -621,7 +609,5 @@ def test_a_message_holds_as_many_lines_as_fit(lengths: list[int]) -> None:
 
 
 def test_a_message_may_be_full_to_the_last_byte() -> None:
-    lines = (
-        "x" * 396,
-    ) * 200  # with its quotes, a comma and a blank 400 bytes each, of which 100 fit
+    lines = ("x" * 396,) * 200  # with its quotes, a comma and a blank 400 bytes each, of which 100 fit
     assert len(fitting(lines)) == MESSAGE_BYTES_MAX // 400 == 100

@@ -51,9 +51,7 @@ def test_success_is_no_failure() -> None:
         (["  indented", ""], None, "indented"),
     ],
 )
-def test_first_line_is_the_actual_error(
-    lines: list[str], complaint: str | None, words: str
-) -> None:
+def test_first_line_is_the_actual_error(lines: list[str], complaint: str | None, words: str) -> None:
     assert headline(exited(70), lines, complaint) == f"exit status 70: {words}"
 
 
@@ -114,9 +112,7 @@ KILLED = Ended(EndKind.SIGNALLED, signal=9, max_rss_kib=6 * GIB)
         (exited(1), ["CUDA out of memory, with a smaller batch now", *"abcdef", "ValueError: x"], None),
     ],
 )  # fmt: skip
-def test_which_memory_ran_out_is_told_only_on_evidence(
-    ended: Ended, lines: list[str], lacking: Memory | None
-) -> None:
+def test_which_memory_ran_out_is_told_only_on_evidence(ended: Ended, lines: list[str], lacking: Memory | None) -> None:
     failure = judge(ended, lines)
     assert failure is not None
     assert failure.out_of_memory is lacking
@@ -130,9 +126,7 @@ def test_kernels_kill_names_what_the_trainer_held() -> None:
 
 
 def test_segmentation_fault_is_not_called_memory() -> None:
-    assert headline(Ended(EndKind.SIGNALLED, signal=11), []) == (
-        "killed by SIGSEGV, and it printed nothing"
-    )
+    assert headline(Ended(EndKind.SIGNALLED, signal=11), []) == ("killed by SIGSEGV, and it printed nothing")
 
 
 @pytest.mark.parametrize("ended", [exited(75), Ended(EndKind.SIGNALLED, signal=15)])
@@ -160,14 +154,10 @@ def test_any_line_is_progress_or_none(line: str) -> None:
 
 
 def test_long_progress_is_taken_and_what_is_not_is_said() -> None:
-    long = (
-        {"event": "epoch"} | {f"loss_{number}": number / 7 for number in range(100)} | {"epoch": 9}
-    )
+    long = {"event": "epoch"} | {f"loss_{number}": number / 7 for number in range(100)} | {"epoch": 9}
     assert len(json.dumps(long)) > 2048
     assert taken(json.dumps(long)) == (long, "")
-    fields, complaint = taken(
-        json.dumps({"note": "x" * 5000, "more": "x" * 5000, "event": "e", "loss": 1})
-    )
+    fields, complaint = taken(json.dumps({"note": "x" * 5000, "more": "x" * 5000, "event": "e", "loss": 1}))
     assert fields == {"note": "x" * 5000, "event": "e", "loss": 1}
     assert "1 of 4 fields are not taken" in complaint
     fields, complaint = taken(json.dumps({"event": "x" * 9000}))

@@ -66,9 +66,7 @@ class Fleet:
         audit = AuditLog(self.queue.db, self.clock)
         describer = TableDescriber()
         kept = self.folder / "plan.kept"
-        self._reload = Reloader(
-            self.plan, self.service, self.writer, describer, audit, self.shelf, kept
-        )
+        self._reload = Reloader(self.plan, self.service, self.writer, describer, audit, self.shelf, kept)
         return self._reload("the receiver at its start", starting=True)
 
     def reload(self) -> ReloadReply:
@@ -120,9 +118,7 @@ def test_at_a_start_an_id_means_itself_and_a_name_that_nobody_knows_nothing() ->
 
 def test_without_memory_it_is_a_catalogue() -> None:
     plain, asked = Catalogue(frozenset({A}), {"x": A}), References(frozenset({A}), {"x": A})
-    assert [asked.resolve(each) for each in (A, "x", "aaaaaa")] == [
-        plain.resolve(each) for each in (A, "x", "aaaaaa")
-    ]
+    assert [asked.resolve(each) for each in (A, "x", "aaaaaa")] == [plain.resolve(each) for each in (A, "x", "aaaaaa")]
 
 
 # ── a data set that is not here is an obstacle ──────────────────────────────────────────────
@@ -146,9 +142,7 @@ def test_a_start_without_the_folder_of_data_sets_takes_no_job_out_of_the_plan(fl
     assert fleet.service.missing_datasets() == {
         "processed": f"it is not here ({dataset_id[:12]}): push it; 1 job of the plan must wait"
     }
-    assert fleet.reload().notes == [
-        f"data set processed: {fleet.service.missing_datasets()['processed']}"
-    ]
+    assert fleet.reload().notes == [f"data set processed: {fleet.service.missing_datasets()['processed']}"]
     assert (fleet.start().unchanged, fleet.obstacles()) == (1, [None])
     assert fleet.service.claim(a_worker_claim("pi")).job_id == job.job_id
 
@@ -198,9 +192,7 @@ def test_a_data_set_is_kept_while_an_unfinished_job_needs_it(fleet: Fleet) -> No
 
 
 @pytest.mark.parametrize("nothing", ["", "\n", "# to be written\n", "\ufeff"])
-def test_a_file_that_says_nothing_is_not_taken_for_a_plan_without_jobs(
-    fleet: Fleet, nothing: str
-) -> None:
+def test_a_file_that_says_nothing_is_not_taken_for_a_plan_without_jobs(fleet: Fleet, nothing: str) -> None:
     fleet.start()
     fleet.push(b"data")
     fleet.reload()
@@ -232,9 +224,7 @@ def test_jobs_of_before_learn_which_data_set_they_need(fleet: Fleet) -> None:
     dataset_id = fleet.push(b"data")
     fleet.reload()
     (job,) = fleet.jobs()
-    fleet.queue.db.run(
-        "class_job", job_id=job.job_id, class_id=fleet.queue._class_of(type(job.needs)(model="gbt"))
-    )
+    fleet.queue.db.run("class_job", job_id=job.job_id, class_id=fleet.queue._class_of(type(job.needs)(model="gbt")))
     fleet.start("elsewhere")
     assert fleet.service.claim(a_worker_claim("pi")).job_id is None
     assert lacks_data(job.needs, frozenset()) == fleet.obstacles()[0]
@@ -290,9 +280,7 @@ def kept_plan(fleet: Fleet, caplog: pytest.LogCaptureFixture) -> bool:
     return "as it was taken over, 1 job" in caplog.text
 
 
-def test_a_restart_takes_the_plan_as_it_was_kept(
-    fleet: Fleet, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_restart_takes_the_plan_as_it_was_kept(fleet: Fleet, caplog: pytest.LogCaptureFixture) -> None:
     fleet.plan.write_text(RICH)
     fleet.start()
     fleet.push(b"data")
@@ -363,9 +351,7 @@ def test_a_name_that_nobody_knew_at_the_start_is_said_and_entered_by_a_reload(fl
 def test_hosts_to_train_on_that_the_data_set_has_not_are_named_at_once(fleet: Fleet) -> None:
     fleet.start()
     split = 'split_recipe = "host"\ntrain_hosts = ["lab-1", "desk"]\n'
-    fleet.plan.write_text(
-        PLAN + split + PLAN.partition("\n\n")[2].replace("one", "two") + split + "seed = 8\n"
-    )
+    fleet.plan.write_text(PLAN + split + PLAN.partition("\n\n")[2].replace("one", "two") + split + "seed = 8\n")
     fleet.push(b"data")  # by a program of before, which does not say where it was recorded
     assert not [note for note in fleet.reload().notes if "train_hosts" in note]
     fleet.push(b"data", hosts=["desk", "lab-2"])

@@ -85,9 +85,7 @@ def test_the_record_of_an_attempt_is_what_it_was_granted_whatever_the_plan_says_
     receiver.plan(a_job("one", n_resamples=100, trainer=outputs))
     claim_id = receiver.take()
     edited = {**OWN, "outputs": ["model.json", "extra.bin"]}
-    receiver.plan(
-        a_job("one", n_resamples=5000, denied_hosts=["pi"], trainer=edited) | {"name": "other"}
-    )
+    receiver.plan(a_job("one", n_resamples=5000, denied_hosts=["pi"], trainer=edited) | {"name": "other"})
     said = provenance_of(receiver.job(), receiver.attempt(), None, now=receiver.clock.now())
     assert (said["spec"]["n_resamples"], said["spec"]["denied_hosts"]) == (100, [])
     assert (said["name"], said["granted"]) == ("one", True)
@@ -149,9 +147,7 @@ def test_names_that_were_swapped_are_swapped_whatever_became_of_the_jobs(
 ) -> None:
     receiver.plan(a_job("small", seed=1), a_job("large", seed=2))
     receiver.deliver(receiver.take(), "small")
-    reply = receiver.plan(
-        a_job("small", seed=1) | {"name": "large"}, a_job("large", seed=2) | {"name": "small"}
-    )
+    reply = receiver.plan(a_job("small", seed=1) | {"name": "large"}, a_job("large", seed=2) | {"name": "small"})
     assert (reply.updated, reply.renamed) == (2, 2)
     assert receiver.service.resolve("small") == "id-large"
     assert receiver.service.resolve("large") == "id-small"
@@ -245,9 +241,7 @@ def test_of_many_edits_the_first_are_those_that_need_somebody() -> None:
 
 
 @pytest.mark.parametrize("taken", [False, True])
-def test_a_job_that_was_cancelled_because_it_had_left_waits_again(
-    receiver: Receiver, *, taken: bool
-) -> None:
+def test_a_job_that_was_cancelled_because_it_had_left_waits_again(receiver: Receiver, *, taken: bool) -> None:
     receiver.plan(a_job("one"))
     if taken:
         receiver.take()

@@ -132,9 +132,7 @@ class Edited(RuleBasedStateMachine):
         """A job that was there before, or a new one, under any free name."""
         name, taken = JOBS[number], {entry["name"] for entry in self.file}
         if f"id-{name}" not in {entry["job_id"] for entry in self.file}:
-            free = next(
-                each for each in (name, f"{name}-again", "x", "y", "z") if each not in taken
-            )
+            free = next(each for each in (name, f"{name}-again", "x", "y", "z") if each not in taken)
             self.file.append(a_job(name, seed=number) | {"name": free})
 
     # ── work ────────────────────────────────────────────────────────────────────────────────

@@ -53,18 +53,14 @@ DAY = 86_400.0
         ({}, {"outdated": frozenset({"gbt"})}, "other flags"),
     ],
 )
-def test_a_misfit_says_what_stands_in_the_way(
-    wishes: dict[str, object], facts: dict[str, object], said: str
-) -> None:
+def test_a_misfit_says_what_stands_in_the_way(wishes: dict[str, object], facts: dict[str, object], said: str) -> None:
     assert said in (fits(needs(**wishes), a_host(**facts)) or "it fits")
 
 
 def test_deny_wins_over_allow_on_both_sides() -> None:
     both = a_host(allow_jobs=frozenset({"gbt"}), deny_jobs=frozenset({"gbt"}))
     assert "deny_jobs" in (fits(needs(), both) or "")
-    assert "denied_hosts" in (
-        fits(needs(allowed_hosts=["pi"], denied_hosts=["pi"]), a_host()) or ""
-    )
+    assert "denied_hosts" in (fits(needs(allowed_hosts=["pi"], denied_hosts=["pi"]), a_host()) or "")
 
 
 def test_an_empty_list_allows_all() -> None:
@@ -91,9 +87,7 @@ def test_what_the_manifest_declares_of_a_host_only_takes_away() -> None:
     assert Host.of("h", detected).vram_free_gib == 10.0, "the largest device counts"
     generous = {"cuda": True, "max_vram_gib": 99, "max_ram_gib": 99, "max_cores": 99}
     assert Host.of("h", detected, generous) == Host.of("h", detected)
-    stingy = Host.of(
-        "h", detected, {"cuda": False, "max_vram_gib": 4, "max_ram_gib": 8, "max_cores": 2}
-    )
+    stingy = Host.of("h", detected, {"cuda": False, "max_vram_gib": 4, "max_ram_gib": 8, "max_cores": 2})
     assert (stingy.cuda, stingy.vram_free_gib, stingy.ram_available_gib, stingy.cores) == (
         False,
         4.0,
@@ -252,9 +246,7 @@ def test_even_planned_hand_backs_reach_an_end() -> None:
 def test_budgets_are_split_and_every_settlement_is_whole(
     reason: EndReason, failures: int, losses: int, grants: int, exit_code: int | None
 ) -> None:
-    after = settled(
-        reason, exit_code=exit_code, trainer_failures=failures, host_losses=losses, grants=grants
-    )
+    after = settled(reason, exit_code=exit_code, trainer_failures=failures, host_losses=losses, grants=grants)
     fault = FAULT_OF[reason]
     assert after.trainer_failures - failures == (fault is Fault.TRAINER)
     assert after.host_losses - losses == (fault is Fault.INFRASTRUCTURE)
@@ -300,10 +292,7 @@ def test_a_requeue_cuts_off_late_messages() -> None:
 
 
 def test_readoption_is_bounded() -> None:
-    allowed = [
-        may_readopt(a_row(**WAITING), an_attempt(**LOST, readoptions=n), (), POLICY)
-        for n in range(5)
-    ]
+    allowed = [may_readopt(a_row(**WAITING), an_attempt(**LOST, readoptions=n), (), POLICY) for n in range(5)]
     assert allowed == [True, True, True, False, False]
     assert may_adopt(a_row(**WAITING), an_attempt(**LOST, readoptions=9)), "work is still taken"
 

@@ -93,9 +93,7 @@ def test_known_jobs_keep_their_state(queue: JobQueue, status: str) -> None:
 
 
 @pytest.mark.parametrize("status", STATUSES)
-def test_a_reload_updates_a_job_of_every_status_and_leaves_its_state(
-    queue: JobQueue, status: str
-) -> None:
+def test_a_reload_updates_a_job_of_every_status_and_leaves_its_state(queue: JobQueue, status: str) -> None:
     queue.sync_from_manifest([a_job("one", priority=1)])
     bring_to(queue, "id-one", status)
     before = queue.get("id-one")
@@ -159,9 +157,7 @@ def test_a_claim_answers_with_the_job(queue: JobQueue) -> None:
     assert claim(queue) is None, "there is no other"
 
 
-def test_priority_first_then_age_then_the_order_of_the_manifest(
-    queue: JobQueue, clock: FakeClock
-) -> None:
+def test_priority_first_then_age_then_the_order_of_the_manifest(queue: JobQueue, clock: FakeClock) -> None:
     old = [a_job("old", priority=5), a_job("low", priority=1)]
     queue.sync_from_manifest(old)
     clock.advance(1)
@@ -181,9 +177,7 @@ def test_without_a_session_every_claim_is_a_new_grant(queue: JobQueue) -> None:
     assert names_in_order(queue) == ["one", "two"], "no guard of slots on the bare queue"
 
 
-def test_prefer_cuda_holds_back_hosts_without_it_for_the_grace(
-    queue: JobQueue, clock: FakeClock
-) -> None:
+def test_prefer_cuda_holds_back_hosts_without_it_for_the_grace(queue: JobQueue, clock: FakeClock) -> None:
     queue.sync_from_manifest([a_job("one", prefer_cuda=True)])
     clock.advance(299)
     assert claim(queue) is None
@@ -232,9 +226,7 @@ def test_no_job_is_granted_twice_whoever_asks_at_once(tmp_path: Path, connection
         queue.close()
 
 
-def test_a_file_whose_tables_somebody_makes_meanwhile_is_ours(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_whose_tables_somebody_makes_meanwhile_is_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path, ask = tmp_path / "training_jobs.db", SqliteDatabase._pragma
 
     def interrupted(self: SqliteDatabase, pragma: str) -> Any:
@@ -326,9 +318,7 @@ def test_only_the_holder_is_heard(queue: JobQueue) -> None:
     assert status_of(queue, "id-one") == "claimed"
 
 
-def test_an_attempt_that_ended_writes_nothing_into_its_job(
-    queue: JobQueue, clock: FakeClock
-) -> None:
+def test_an_attempt_that_ended_writes_nothing_into_its_job(queue: JobQueue, clock: FakeClock) -> None:
     """Callers have checked already; the statements check once more, so that no mistake above them costs a job."""
     queue.sync_from_manifest([a_job("one")])
     old = queue.grant(a_host("pi"), Claimant(), Fleet())
@@ -346,9 +336,7 @@ def test_an_attempt_that_ended_writes_nothing_into_its_job(
     assert queue.get("id-one") == new.job
 
 
-def test_the_first_heartbeat_makes_it_running_and_each_renews_the_lease(
-    queue: JobQueue, clock: FakeClock
-) -> None:
+def test_the_first_heartbeat_makes_it_running_and_each_renews_the_lease(queue: JobQueue, clock: FakeClock) -> None:
     queue.sync_from_manifest([a_job("one")])
     claim(queue)
     for _ in range(2):
@@ -410,9 +398,7 @@ def test_a_requeue_leaves_nothing_of_what_was(queue: JobQueue) -> None:
             " vram_above_gib = 8 WHERE job_id = 'id-one'"
         )
     queue.requeue("id-one")
-    one, other = (
-        dict(queue.db.one("job", job_id=each) or {}) | numbers for each in ("id-one", "id-other")
-    )
+    one, other = (dict(queue.db.one("job", job_id=each) or {}) | numbers for each in ("id-one", "id-other"))
     one["spec"] = other["spec"]
     assert one.pop("seal") != other.pop("seal"), "of the rows' own ids"
     assert one == other
@@ -473,9 +459,7 @@ def test_the_row_is_the_truth_for_the_sweep(queue: JobQueue, status: str) -> Non
 
 
 @pytest.mark.parametrize("max_attempts", [0, 1, 3, 30])
-def test_a_sweep_fails_what_was_granted_more_often_than_max_attempts(
-    queue: JobQueue, max_attempts: int
-) -> None:
+def test_a_sweep_fails_what_was_granted_more_often_than_max_attempts(queue: JobQueue, max_attempts: int) -> None:
     queue.sync_from_manifest([a_job("one")])
     for _ in range(max_attempts):
         claim(queue)
@@ -502,9 +486,7 @@ def test_a_requeue_gives_a_swept_job_its_budget_back(queue: JobQueue) -> None:
         queue.requeue("id-one")
 
 
-def test_without_max_attempts_losses_have_their_own_budget(
-    tmp_path: Path, clock: FakeClock
-) -> None:
+def test_without_max_attempts_losses_have_their_own_budget(tmp_path: Path, clock: FakeClock) -> None:
     policy = Policy(max_host_losses=2, stale_after_s=60)
     queue = JobQueue(tmp_path / "jobs.db", clock=clock, policy=policy)
     queue.sync_from_manifest([a_job("one")])
@@ -622,9 +604,7 @@ def scan(jobs: list[dict[str, Any]], host: Host, fleet: Fleet, now: float) -> st
             and not (avoids and rules.must_avoid(wants, job["avoid_host"], host, fleet))
             and job["claimable_at"] + rules.hold(wants, host, fleet, policy).seconds <= now
         ):
-            may.append(
-                (rules.rank(job["priority"], job["claimable_at"], job["seq"]), job["job_id"])
-            )
+            may.append((rules.rank(job["priority"], job["claimable_at"], job["seq"]), job["job_id"]))
     return min(may)[1] if may else None
 
 
@@ -634,9 +614,7 @@ def pending(queue: JobQueue) -> list[dict[str, Any]]:
 
 
 def fill(queue: JobQueue, jobs: list[tuple[dict[str, Any], float, Any, float]], now: float) -> None:
-    queue.sync_from_manifest(
-        {"job_id": str(number), **spec} for number, (spec, *_) in enumerate(jobs)
-    )
+    queue.sync_from_manifest({"job_id": str(number), **spec} for number, (spec, *_) in enumerate(jobs))
     for number, (_, delay_s, avoids, above_gib) in enumerate(jobs):
         job = queue.get(str(number))
         assert job is not None
@@ -673,9 +651,7 @@ def test_a_claim_gives_what_a_full_scan_would_give(
     queue.close()
 
 
-def check_wait(
-    outcome: NoJob, rows: list[dict[str, Any]], host: Host, fleet: Fleet, now: float
-) -> None:
+def check_wait(outcome: NoJob, rows: list[dict[str, Any]], host: Host, fleet: Fleet, now: float) -> None:
     """ "Wait until": time alone changes the answer then, and not before."""
     moments = {row["claimable_at"] + hold_s for row in rows for hold_s in (0.0, 10.0, 300.0)}
     moments |= {row["avoid_until"] for row in rows if row["avoid_until"] is not None}
@@ -686,9 +662,7 @@ def check_wait(
 
 
 def test_a_job_in_back_off_holds_up_no_other(queue: JobQueue, clock: FakeClock) -> None:
-    high, low, following = (
-        a_job(name, priority=p) for name, p in (("high", 9), ("low", 1), ("next", 1))
-    )
+    high, low, following = (a_job(name, priority=p) for name, p in (("high", 9), ("low", 1), ("next", 1)))
     queue.sync_from_manifest([high, low])
     queue._conn.execute("UPDATE jobs SET claimable_at = ? WHERE name = 'high'", (clock.now() + 50,))
     assert names_in_order(queue) == ["low"]
@@ -702,9 +676,7 @@ def test_a_job_in_back_off_holds_up_no_other(queue: JobQueue, clock: FakeClock) 
 
 
 @pytest.mark.parametrize("status", STATUSES)
-def test_a_held_job_is_granted_to_nobody_whatever_becomes_of_it(
-    queue: JobQueue, clock: FakeClock, status: str
-) -> None:
+def test_a_held_job_is_granted_to_nobody_whatever_becomes_of_it(queue: JobQueue, clock: FakeClock, status: str) -> None:
     """The mark stays through a reload, a requeue, a cancel that is undone, and the end of what ran."""
     queue.sync_from_manifest([a_job("one")])
     bring_to(queue, "id-one", status)
@@ -731,9 +703,7 @@ def test_a_held_job_is_granted_to_nobody_whatever_becomes_of_it(
     assert told == [("hold", "ada"), ("unhold", "bob")]
 
 
-def test_a_hold_stops_nothing_that_runs_and_stands_before_nobody(
-    queue: JobQueue, clock: FakeClock
-) -> None:
+def test_a_hold_stops_nothing_that_runs_and_stands_before_nobody(queue: JobQueue, clock: FakeClock) -> None:
     queue.sync_from_manifest([a_job("one", priority=900), a_job("two"), a_job("three")])
     assert claim(queue) is not None
     queue.hold("id-one")
@@ -798,9 +768,7 @@ def test_no_hot_statement_looks_at_all_jobs(queue: JobQueue, statement: str) -> 
     walked = [step for step in steps if step.startswith("SCAN")]
     assert set(walked) <= {"SCAN c", "SCAN avoiding", "SCAN CONSTANT ROW"}, steps
     if statement in {"head", "stale"}:
-        assert not any("ORDER BY" in step for step in steps), (
-            "one step into an index, nothing sorted"
-        )
+        assert not any("ORDER BY" in step for step in steps), "one step into an index, nothing sorted"
 
 
 def _no_params() -> Any:
@@ -857,9 +825,7 @@ def test_a_step_of_the_clock_moves_what_it_stamped_but_not_beyond_what_can_be(
     assert stamps() == [0, 0, 0, most, most + further]
 
 
-def test_the_newest_time_is_that_of_whatever_was_noted_last(
-    queue: JobQueue, clock: FakeClock
-) -> None:
+def test_the_newest_time_is_that_of_whatever_was_noted_last(queue: JobQueue, clock: FakeClock) -> None:
     def newest() -> float:
         return float((queue.db.one("newest_time") or {})["at"]) - began
 
@@ -953,9 +919,7 @@ def test_a_host_that_must_wait_is_told_of_the_first_job_that_it_may_have_again(
 
 
 @pytest.mark.parametrize("how", ["adopt", "readopt"])
-def test_a_host_that_is_heard_again_gives_back_its_own_loss_alone(
-    queue: JobQueue, how: str
-) -> None:
+def test_a_host_that_is_heard_again_gives_back_its_own_loss_alone(queue: JobQueue, how: str) -> None:
     queue.sync_from_manifest([a_job("one")])
     for _ in range(3):
         assert claim(queue) is not None

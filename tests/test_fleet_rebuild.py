@@ -63,9 +63,7 @@ def lose_database(state: State) -> None:
     (state.models / "index.jsonl").unlink()
 
 
-KNOWN = (
-    "SELECT name, status, artifact_id, attempt, generation, worker_hostname FROM jobs ORDER BY seq"
-)
+KNOWN = "SELECT name, status, artifact_id, attempt, generation, worker_hostname FROM jobs ORDER BY seq"
 
 
 def test_completed_jobs_come_back_with_their_artifacts_and_the_others_wait(state: State) -> None:
@@ -78,9 +76,7 @@ def test_completed_jobs_come_back_with_their_artifacts_and_the_others_wait(state
     after = {row[0]: row for row in rows(state, KNOWN)}
     assert list(after) == NAMES
     for name, row in after.items():
-        assert row == (
-            before[name] if name in done.completed else (name, "pending", None, 0, 1, None)
-        )
+        assert row == (before[name] if name in done.completed else (name, "pending", None, 0, 1, None))
     assert [each.sentence for each in found(state, deep=True)] == []
     rebuilt = [json.loads(line) for line in (state.models / "index.jsonl").read_text().splitlines()]
     originally = [json.loads(line) for line in index.splitlines()]
@@ -358,7 +354,5 @@ def test_the_command(state: State, tmp_path: Path) -> None:
     change(state, "UPDATE jobs SET priority = 3")
     manifest.write_text(MANIFEST.replace("gbt", "gbd"), encoding="utf-8")
     err = io.StringIO()
-    assert (
-        program.main(["rebuild", *where, "--force"], world=World(out=out, err=err, environ={})) == 1
-    )
+    assert program.main(["rebuild", *where, "--force"], world=World(out=out, err=err, environ={})) == 1
     assert "--manifest" in err.getvalue()

@@ -191,9 +191,7 @@ def test_many_at_once_get_different_jobs(tmp_path: Path) -> None:
 # -- what completes a job ---------------------------------------------------------------------------------------
 
 
-def test_only_what_is_stored_and_sound_completes(
-    receiver: Receiver, bundle: Path, tmp_path: Path
-) -> None:
+def test_only_what_is_stored_and_sound_completes(receiver: Receiver, bundle: Path, tmp_path: Path) -> None:
     client = receiver.client()
     claimed(client)
     with pytest.raises(Refused) as caught:
@@ -220,9 +218,7 @@ def test_only_what_is_stored_and_sound_completes(
 
 
 @pytest.mark.parametrize("why", ["cancelled", "requeued and taken by another", "revoked"])
-def test_what_nobody_may_finish_uploading_gives_its_room_back(
-    receiver: Receiver, tmp_path: Path, why: str
-) -> None:
+def test_what_nobody_may_finish_uploading_gives_its_room_back(receiver: Receiver, tmp_path: Path, why: str) -> None:
     def revoked_before_the_start() -> None:
         name = {"role": Role.HOST, "name": "pi"}
         times = {"issued_at": 0.0, "expires_at": 10.0**12}
@@ -246,9 +242,7 @@ def test_what_nobody_may_finish_uploading_gives_its_room_back(
         client.fail(JOB, reason="upload_failed", error="no room")
         tick(receiver)
         receiver.writer.submit(revoked_before_the_start).result()
-        receiver.hub.door.registry = receiver.writer.submit(
-            lambda: Registry(receiver.queue.db, SystemClock())
-        ).result()
+        receiver.hub.door.registry = receiver.writer.submit(lambda: Registry(receiver.queue.db, SystemClock())).result()
     else:
         client.requeue(JOB)
         claimed(receiver.client("other"))
@@ -283,9 +277,7 @@ def wait_for_offset(receiver: Receiver, grant: Grant, wanted: int) -> int:
     """Ask HEAD until the broken connection has been noticed and its last bytes are written."""
     for _ in range(2000):
         with Wire(receiver) as wire:
-            wire.request(
-                "HEAD", f"/v1/model/{JOB}", X_Claim_Id=grant.claim_id, X_Content_SHA256=SHA
-            )
+            wire.request("HEAD", f"/v1/model/{JOB}", X_Claim_Id=grant.claim_id, X_Content_SHA256=SHA)
             offset = int(wire.answer()[1]["upload-offset"])
         if offset >= wanted:
             return offset
@@ -307,9 +299,7 @@ def test_a_stale_claim_is_refused_before_the_body(receiver: Receiver, bundle: Pa
         client.upload_artifact(JOB, bundle)
 
 
-def test_a_claim_that_dies_during_the_upload_stores_nothing(
-    receiver: Receiver, tmp_path: Path
-) -> None:
+def test_a_claim_that_dies_during_the_upload_stores_nothing(receiver: Receiver, tmp_path: Path) -> None:
     client = receiver.client()
     grant = claimed(client)
     with Wire(receiver) as wire:
@@ -368,9 +358,7 @@ def test_an_offset_beyond_what_is_stored(receiver: Receiver) -> None:
         ({"X_Claim_Id": ""}, (409, "lease_superseded")),
     ],
 )
-def test_headers_that_lie(
-    receiver: Receiver, headers: dict[str, str], refusal: tuple[int, str]
-) -> None:
+def test_headers_that_lie(receiver: Receiver, headers: dict[str, str], refusal: tuple[int, str]) -> None:
     grant = claimed(receiver.client())
     with Wire(receiver) as wire:
         put(wire, None, b"x", **{"X_Claim_Id": grant.claim_id, **headers})
@@ -389,9 +377,7 @@ def test_too_large_a_bundle(tmp_path: Path) -> None:
             assert wire.problem() == (413, "too_large")
 
 
-def test_a_full_disk_refuses_before_the_body_and_ends_no_lease(
-    receiver: Receiver, bundle: Path
-) -> None:
+def test_a_full_disk_refuses_before_the_body_and_ends_no_lease(receiver: Receiver, bundle: Path) -> None:
     client = receiver.client()
     grant = claimed(client)
     receiver.disk.free = 1000
@@ -552,9 +538,7 @@ def test_operators_calls_need_the_token(idle: Receiver, path: str) -> None:
 
 
 @pytest.mark.parametrize("token", [None, ""])
-def test_without_a_configured_token_they_say_how_to_set_one(
-    tmp_path: Path, token: str | None
-) -> None:
+def test_without_a_configured_token_they_say_how_to_set_one(tmp_path: Path, token: str | None) -> None:
     with running(tmp_path, operator_token=token) as receiver, Wire(receiver) as wire:
         wire.request("POST", OPERATOR[0], X_Operator_Token="")
         status, _, body = wire.answer()
@@ -639,9 +623,7 @@ CLAIM, BEAT = "/v1/job/claim", f"/v1/job/{JOB}/heartbeat"
         ("PATCH", f"/v1/model/{JOB}", b"", (405, "method_not_allowed")),
     ],
 )
-def test_bad_requests(
-    idle: Receiver, method: str, path: str, body: bytes, refusal: tuple[int, str]
-) -> None:
+def test_bad_requests(idle: Receiver, method: str, path: str, body: bytes, refusal: tuple[int, str]) -> None:
     with Wire(idle) as wire:
         assert wire.request(method, path, body).problem() == refusal
         # The connection, and the idle behind it, go on.
@@ -684,9 +666,7 @@ def test_a_slow_json_body_is_cut_off(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "half", ["GET /v1/health HTTP/1.1\r\nHo", "GET /v1/hea", "G"], ids=["header", "line", "letter"]
 )
-def test_half_a_header_is_cut_off(
-    tmp_path: Path, half: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_half_a_header_is_cut_off(tmp_path: Path, half: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(GuardedProtocol, "header_s", 0.02)
     with running(tmp_path) as receiver, Wire(receiver) as wire:
         assert wire.send(half).problem() == (408, "request_timeout")
@@ -707,9 +687,7 @@ def test_a_silent_connection_is_closed(tmp_path: Path, monkeypatch: pytest.Monke
         wire.answer()
 
 
-def test_a_body_that_nobody_wants_does_not_go_on_for_ever(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_body_that_nobody_wants_does_not_go_on_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(GuardedProtocol, "unread_body_s", 0.02)
     with running(tmp_path) as receiver, Wire(receiver) as wire:
         put(wire, "stale", b"some", Content_Length=10**9)
@@ -720,9 +698,7 @@ def test_a_body_that_nobody_wants_does_not_go_on_for_ever(
 
 @pytest.mark.parametrize("what", ["one large", "many small"])
 def test_headers_have_a_limit(idle: Receiver, what: str) -> None:
-    lines = (
-        "X: " + "y" * HEADER_BYTES_MAX if what == "one large" else "Xy: z\r\n" * HEADER_BYTES_MAX
-    )
+    lines = "X: " + "y" * HEADER_BYTES_MAX if what == "one large" else "Xy: z\r\n" * HEADER_BYTES_MAX
     with Wire(idle) as wire:
         assert wire.send(f"GET / HTTP/1.1\r\n{lines}\r\n\r\n").problem() == (413, "too_large")
 
@@ -761,9 +737,7 @@ def test_slow_clients_beside_a_good_one(receiver: Receiver) -> None:
 def test_no_route_that_changes_anything_serves_anyone() -> None:
     operator = {row.name for row in ROUTES if row.access is Access.OPERATOR}
     assert operator >= {"cancel", "requeue"}
-    assert {
-        r.name for r in ROUTES if r.access is Access.ANYONE and r.method not in ("GET", "HEAD")
-    } == set()
+    assert {r.name for r in ROUTES if r.access is Access.ANYONE and r.method not in ("GET", "HEAD")} == set()
 
 
 def test_every_refusal_is_a_problem_document() -> None:
@@ -782,9 +756,7 @@ BLOCKS = re.findall(r"```jsonc\n// (\w+)\n(.*?)```", PAGE.read_text(encoding="ut
 
 def test_the_page_shows_every_message() -> None:
     shown = {name for name, _ in BLOCKS}
-    spoken = {
-        name for name in dir(messages) if name.endswith(("Request", "Reply", "Detail", "Problem"))
-    }
+    spoken = {name for name in dir(messages) if name.endswith(("Request", "Reply", "Detail", "Problem"))}
     assert shown == spoken
 
 

@@ -68,9 +68,7 @@ def test_commands_that_a_refusal_suggests_act_on_this_receivers_state(
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "10.100.0.1", "::", "192.168.1.5"])
-def test_it_listens_on_loopback_only(
-    plan: Path, host: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_it_listens_on_loopback_only(plan: Path, host: str, capsys: pytest.CaptureFixture[str]) -> None:
     code, sentence = refused(capsys, arguments(plan, "--host", host))
     assert code == 2
     assert "without TLS" in sentence
@@ -95,9 +93,7 @@ def test_beyond_loopback_it_speaks_tls_and_knows_its_clients(plan: Path, flags: 
 
 
 @pytest.mark.parametrize("name", ["10.100.0.1", "[fd00::1]"])
-def test_behind_a_proxy_an_address_is_no_name(
-    plan: Path, name: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_behind_a_proxy_an_address_is_no_name(plan: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
     behind = ("--proxy-socket", str(plan.parent / "s"), "--public-name", name)
     code, sentence = refused(capsys, arguments(plan, *behind))
     assert code == 2
@@ -128,9 +124,7 @@ def test_a_port_in_use(plan: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize("host", ["nonsense.invalid", "192.0.2.7"])
-def test_an_address_of_another_machine(
-    plan: Path, host: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_address_of_another_machine(plan: Path, host: str, capsys: pytest.CaptureFixture[str]) -> None:
     code, sentence = refused(capsys, arguments(plan, "--tls", "--host", host))
     assert code == 1
     assert f"cannot listen on {host}" in sentence
@@ -145,9 +139,7 @@ def test_a_port_that_is_none(plan: Path, port: str, capsys: pytest.CaptureFixtur
     assert "--port" in capsys.readouterr().err
 
 
-def test_a_manifest_that_is_missing_or_wrong(
-    plan: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_manifest_that_is_missing_or_wrong(plan: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, sentence = refused(capsys, arguments(plan.with_name("none.toml")))
     assert code == 2
     assert "none.toml" in sentence
@@ -159,9 +151,7 @@ def test_a_manifest_that_is_missing_or_wrong(
 
 
 @pytest.mark.parametrize("flag", ["--db", "--models-dir"])
-def test_a_place_that_cannot_be_used(
-    plan: Path, flag: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_place_that_cannot_be_used(plan: Path, flag: str, capsys: pytest.CaptureFixture[str]) -> None:
     code, sentence = refused(capsys, arguments(plan, flag, str(plan / "below" / "a" / "file")))
     assert code == 1
     assert flag in sentence
@@ -175,9 +165,7 @@ def test_a_file_that_is_no_database(plan: Path, capsys: pytest.CaptureFixture[st
 
 
 @contextmanager
-def started(
-    plan: Path, *more: str, token: str = "sesame"
-) -> Iterator[tuple[subprocess.Popen[str], str]]:
+def started(plan: Path, *more: str, token: str = "sesame") -> Iterator[tuple[subprocess.Popen[str], str]]:
     """The program in a process of its own, and its address."""
     process = subprocess.Popen(
         [sys.executable, "-m", "training.fleet.receiver", *arguments(plan, *more)],
@@ -228,9 +216,7 @@ def test_start_reload_stop(plan: Path) -> None:
         assert client.claim(a_capability()) is not None
         answers: list[object] = []
         waiting = threading.Thread(
-            target=lambda: answers.append(
-                FleetClient(url, "desktop", tries=1).ask(a_capability(), wait_s=30)
-            )
+            target=lambda: answers.append(FleetClient(url, "desktop", tries=1).ask(a_capability(), wait_s=30))
         )
         waiting.start()
         while not any(w["hostname"] == "desktop" for w in client.workers()["workers"]):
@@ -247,19 +233,14 @@ def test_it_answers_and_stops_while_a_trainer_is_asked_in_vain(plan: Path) -> No
     child, asked = Path(__file__).with_name("children") / "describes.py", plan.parent / "asked"
     describe = json.dumps(["python", str(child), str(asked)])
     with started(plan) as (process, url):
-        plan.write_text(
-            f'{HEAD}[trainers.own]\ncommand = ["true"]\ndescribe = {describe}\n'
-            + JOB.format("one", 1)
-        )
+        plan.write_text(f'{HEAD}[trainers.own]\ncommand = ["true"]\ndescribe = {describe}\n' + JOB.format("one", 1))
         client = FleetClient(url, "pi", operator_token="sesame", tries=1)
         assert client.health()["status"] == "ok"
         for _ in range(8):  # more than there are threads for files
             process.send_signal(signal.SIGHUP)
         while not asked.exists():
             assert process.poll() is None
-        reloads = [
-            threading.Thread(target=outcome_of_a_reload, args=(url,), daemon=True) for _ in range(8)
-        ]
+        reloads = [threading.Thread(target=outcome_of_a_reload, args=(url,), daemon=True) for _ in range(8)]
         for each in reloads:
             each.start()
         grant = client.claim(a_capability())
@@ -284,9 +265,7 @@ def outcome_of_a_reload(url: str) -> None:
     client.close()
 
 
-def test_two_receivers_share_neither_database_nor_store(
-    plan: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_two_receivers_share_neither_database_nor_store(plan: Path, capsys: pytest.CaptureFixture[str]) -> None:
     own_db, own_store = (
         ("--db", str(plan.parent / "b.db")),
         ("--models-dir", str(plan.parent / "b")),
@@ -337,9 +316,7 @@ def test_an_older_database_of_another_fleet_is_refused_as_it_is(
     assert [each.name for each in sorted(plan.parent.glob("jobs.db*"))] == ["jobs.db"]
 
 
-def test_what_was_acknowledged_survives_kill_9_and_the_index_is_mended(
-    plan: Path, tmp_path: Path
-) -> None:
+def test_what_was_acknowledged_survives_kill_9_and_the_index_is_mended(plan: Path, tmp_path: Path) -> None:
     bundle = tmp_path / "b.tar.zst"
     bundle.write_bytes(b"model" * 1000)
     with started(plan) as (process, url):
@@ -362,9 +339,7 @@ def test_what_was_acknowledged_survives_kill_9_and_the_index_is_mended(
     assert json.loads(line)["artifact_id"] == artifact
 
 
-def test_the_database_of_a_newer_program_is_refused(
-    plan: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_database_of_a_newer_program_is_refused(plan: Path, capsys: pytest.CaptureFixture[str]) -> None:
     database = SqliteDatabase(plan.with_name("jobs.db"))
     database.connection.execute("PRAGMA user_version = 999")
     database.close()

@@ -29,9 +29,7 @@ from training.locking import exclusive
 
 PLAN = [job | {"job_id": job_id(job)} for job in JOBS]
 USER = 12345
-as_root = pytest.mark.skipif(
-    os.name != "posix" or os.geteuid() != 0, reason="only root acts in the name of others"
-)
+as_root = pytest.mark.skipif(os.name != "posix" or os.geteuid() != 0, reason="only root acts in the name of others")
 
 
 @pytest.fixture(scope="module")
@@ -172,9 +170,7 @@ def lay_as_user(link: Path, target: Path) -> None:
 
 
 @as_root
-def test_a_backup_of_root_alone_is_brought_back_as_the_user(
-    sound: State, place: Path, tmp_path: Path
-) -> None:
+def test_a_backup_of_root_alone_is_brought_back_as_the_user(sound: State, place: Path, tmp_path: Path) -> None:
     back_up(sound, tmp_path / "backup")
     (tmp_path / "backup").chmod(0o700)
     new = State(place / "new" / "jobs.db", place / "new" / "models", place / "new" / "tls")
@@ -187,9 +183,7 @@ def test_a_backup_of_root_alone_is_brought_back_as_the_user(
 
 
 @as_root
-def test_a_backup_that_is_the_users_own_is_read_with_its_rights(
-    state: State, system: Path, place: Path
-) -> None:
+def test_a_backup_that_is_the_users_own_is_read_with_its_rights(state: State, system: Path, place: Path) -> None:
     folder = place / "backup"
     back_up(state, folder)
     (keys,) = folder.rglob("keys")
@@ -201,9 +195,7 @@ def test_a_backup_that_is_the_users_own_is_read_with_its_rights(
 
 
 @as_root
-def test_a_backup_holds_no_key_that_only_root_can_read(
-    state: State, system: Path, tmp_path: Path
-) -> None:
+def test_a_backup_holds_no_key_that_only_root_can_read(state: State, system: Path, tmp_path: Path) -> None:
     lay(state.tls / "ca.key", system / "shadow")
     with pytest.raises(RecoveryError, match="Permission denied"):
         back_up(state, tmp_path / "backup")
@@ -255,9 +247,7 @@ def test_data_sets_are_brought_back_as_the_user(state: State, sound: State, tmp_
     """Out of a backup of root's alone, also a rotten piece of which is put aside."""
     back_up(sound, tmp_path / "backup")
     (tmp_path / "backup").chmod(0o700)
-    rotten = next(
-        path for path in (tmp_path / "backup/datasets/pieces").rglob("*") if path.is_file()
-    )
+    rotten = next(path for path in (tmp_path / "backup/datasets/pieces").rglob("*") if path.is_file())
     sound_bytes = rotten.read_bytes()
     rotten.write_bytes(b"rot")
     shutil.rmtree(state.datasets)

@@ -68,9 +68,7 @@ class Receiver:
         assert job is not None
         return job.status
 
-    def deliver(
-        self, claim_id: str | None, artifact: str = A, name: str = "one", **who: Any
-    ) -> None:
+    def deliver(self, claim_id: str | None, artifact: str = A, name: str = "one", **who: Any) -> None:
         ticket = self.service.upload_ticket(f"id-{name}", claim_id, who.get("host_id"))
         self.shelf.put(artifact, model=ticket.model, mode=ticket.mode)
         self.service.upload_done(ticket, artifact, 10)
@@ -144,9 +142,7 @@ def test_a_host_of_two_cores_holds_two_jobs_and_is_told_why_not_three() -> None:
     two_cores = a_capability(cores=2)
     claims = [receiver.granted(slot=slot, capability=two_cores) for slot in range(2)]
     reply = receiver.claim(a_worker_claim(slot=2, capability=two_cores))
-    assert reply.reason == (
-        "host pi holds 2 jobs and has 2 cores: it gets another when one has ended"
-    )
+    assert reply.reason == ("host pi holds 2 jobs and has 2 cores: it gets another when one has ended")
     assert (reply.job_id, reply.ask_again, reply.retry_after_s) == (None, True, 10.0)
     receiver.service.fail("id-one", a_failure(claims[0]))
     assert receiver.granted(slot=2, capability=two_cores)
@@ -154,9 +150,7 @@ def test_a_host_of_two_cores_holds_two_jobs_and_is_told_why_not_three() -> None:
 
 
 @pytest.mark.parametrize("capability", [{}, a_capability(cores=0)])
-def test_a_host_that_tells_no_cores_holds_one_job(
-    receiver: Receiver, capability: dict[str, Any]
-) -> None:
+def test_a_host_that_tells_no_cores_holds_one_job(receiver: Receiver, capability: dict[str, Any]) -> None:
     receiver.granted(capability=capability)
     reply = receiver.claim(a_worker_claim(slot=1, capability=capability))
     assert "holds 1 job and has 1 core" in (reply.reason or "")
@@ -318,9 +312,7 @@ def test_an_older_session_may_not_claim_any_more(receiver: Receiver) -> None:
         ("0000000010-aa", "another", False),
     ],
 )
-def test_only_session_ids_that_sort_are_compared(
-    receiver: Receiver, newer: str, older: str, ordered: bool
-) -> None:
+def test_only_session_ids_that_sort_are_compared(receiver: Receiver, newer: str, older: str, ordered: bool) -> None:
     receiver.granted(session_id=newer)
     again = a_worker_claim(session_id=older)
     if ordered:
@@ -374,9 +366,7 @@ def test_hosts_are_remembered_over_a_restart(receiver: Receiver) -> None:
 
 
 @pytest.mark.parametrize("how", ["down", "on another time, and then down", "asleep"])
-def test_what_the_receiver_did_not_watch_lets_no_other_installation_in(
-    receiver: Receiver, how: str
-) -> None:
+def test_what_the_receiver_did_not_watch_lets_no_other_installation_in(receiver: Receiver, how: str) -> None:
     receiver.watch(POLICY.stale_after_s)
     receiver.granted()
     if how == "on another time, and then down":
@@ -452,9 +442,7 @@ def test_after_a_failure_another_host_goes_first(receiver: Receiver) -> None:
 def test_a_heartbeat_renews_the_lease_and_progress_never_goes_back(receiver: Receiver) -> None:
     claim_id = receiver.granted()
     for seq, epoch in ((1, 1), (3, 3), (2, 2)):
-        reply = receiver.service.heartbeat(
-            "id-one", a_beat(claim_id, seq=seq, progress={"epoch": epoch})
-        )
+        reply = receiver.service.heartbeat("id-one", a_beat(claim_id, seq=seq, progress={"epoch": epoch}))
         assert (reply.action, reply.lease_s) == ("continue", POLICY.stale_after_s)
     assert receiver.queue.attempts("id-one")[0].progress == {"epoch": 3}
     receiver.service.heartbeat("id-one", a_beat(claim_id, seq=4))
@@ -503,9 +491,7 @@ def test_the_same_complete_gives_the_same_receipt_and_another_artifact_conflicts
     receiver.deliver(claim_id)
     again = receiver.service.complete("id-one", a_completion(claim_id))
     assert (again.status, again.artifact_id, again.attempt) == ("completed", A, 1)
-    refused(
-        Slug.RESULT_CONFLICT, lambda: receiver.service.complete("id-one", a_completion(claim_id, B))
-    )
+    refused(Slug.RESULT_CONFLICT, lambda: receiver.service.complete("id-one", a_completion(claim_id, B)))
     receiver.service.requeue("one")
     assert receiver.service.complete("id-one", a_completion(claim_id)).artifact_id == A
     assert receiver.status() == "pending", "the receipt is of the past; the requeue stands"
@@ -561,14 +547,10 @@ def test_the_old_form_of_a_hand_back_is_understood(receiver: Receiver, said: str
 
 
 @pytest.mark.parametrize("reason", ["host_lost", "completed", "cancelled", "superseded", "bored"])
-def test_a_worker_may_not_report_what_only_the_receiver_concludes(
-    receiver: Receiver, reason: str
-) -> None:
+def test_a_worker_may_not_report_what_only_the_receiver_concludes(receiver: Receiver, reason: str) -> None:
     claim_id = receiver.granted()
     failure = a_failure(claim_id, reason=reason)
-    assert "trainer_failed" in refused(
-        Slug.BAD_REQUEST, lambda: receiver.service.fail("id-one", failure)
-    )
+    assert "trainer_failed" in refused(Slug.BAD_REQUEST, lambda: receiver.service.fail("id-one", failure))
 
 
 def test_without_a_claim_id_the_holder_is_served_and_nobody_else(receiver: Receiver) -> None:
@@ -691,18 +673,14 @@ def test_a_restart_of_the_receiver_begins_no_new_count(limited: Receiver) -> Non
 
 def test_time_in_which_a_host_was_not_heard_does_not_count(limited: Receiver) -> None:
     claim = limited.granted()
-    for _ in range(
-        30
-    ):  # sleeps for a quarter of an hour, over and over: each counts for a third of a lease
+    for _ in range(30):  # sleeps for a quarter of an hour, over and over: each counts for a third of a lease
         assert not beating(limited, claim, 30)
         limited.clock.advance(POLICY.stale_after_s - 1)
     assert limited.status() == "running"
 
 
 @pytest.mark.parametrize("job", [{}, {"max_run_s": None}, {"max_run_s": True}, {"max_run_s": "1"}])
-def test_a_job_without_a_limit_runs_as_long_as_it_takes(
-    receiver: Receiver, job: dict[str, Any]
-) -> None:
+def test_a_job_without_a_limit_runs_as_long_as_it_takes(receiver: Receiver, job: dict[str, Any]) -> None:
     receiver.service.reload([a_job("one", **job)], Plan())
     assert not beating(receiver, receiver.granted(), 5 * 3600)
 
@@ -805,9 +783,7 @@ def test_what_was_written_between_a_step_and_its_discovery_is_not_lost_for_a_day
     assert receiver.claim(a_worker_claim("desktop")).job_id == "id-two"
 
 
-def test_a_step_that_could_not_be_written_is_found_again(
-    receiver: Receiver, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_step_that_could_not_be_written_is_found_again(receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
     receiver.granted()
     receiver.clock.step(DAY)
     with monkeypatch.context() as broken:
@@ -843,9 +819,7 @@ def test_a_job_is_named_by_its_name_its_id_or_a_unique_prefix(receiver: Receiver
     receiver.service.reload([a_job("gbt", job_id="abc1"), a_job("mlp", job_id="abd2")], Plan())
     found = [receiver.service.resolve(ref) for ref in ("gbt", "abc1", "abc", "mlp")]
     assert found == ["abc1", "abc1", "abc1", "abd2"]
-    assert "gbt (abc1), mlp (abd2)" in refused(
-        Slug.UNKNOWN_JOB, lambda: receiver.service.resolve("ab")
-    )
+    assert "gbt (abc1), mlp (abd2)" in refused(Slug.UNKNOWN_JOB, lambda: receiver.service.resolve("ab"))
     for ref in ("", "x", "'; DROP TABLE jobs", "\x1b[31m"):
         said = refused(Slug.UNKNOWN_JOB, lambda ref=ref: receiver.service.resolve(ref))
         assert "\x1b" not in said

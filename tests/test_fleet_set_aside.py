@@ -67,9 +67,7 @@ def put(aside: SetAside, folder: Path, number: int, size: int = 10) -> Path:
     bundle = folder / f"{number}.tar.zst"
     bundle.write_bytes(bytes([number]) * size)
     assignment = replace(JOB, job_id=f"job{number}", claim_id=f"claim{number}", name=f"n{number}")
-    delivery = t.Delivery(
-        assignment=assignment, path=str(bundle), sha256=file_sha256(bundle), size=size
-    )
+    delivery = t.Delivery(assignment=assignment, path=str(bundle), sha256=file_sha256(bundle), size=size)
     return aside.put(delivery, "no more", 1000.0 + number)
 
 
@@ -141,9 +139,7 @@ def test_a_job_that_waits_is_completed_by_it(tmp_path: Path, bundle: Path) -> No
     assert done.completed == ["one"]
 
 
-def test_what_does_not_wait_or_is_not_the_same_or_not_theirs_is_refused(
-    tmp_path: Path, bundle: Path
-) -> None:
+def test_what_does_not_wait_or_is_not_the_same_or_not_theirs_is_refused(tmp_path: Path, bundle: Path) -> None:
     with Receiver(tmp_path, [ONE, a_job("two", priority=1, allowed_hosts=["desk"])]) as receiver:
         grant = superseded(receiver)
         pi, desk = receiver.client("pi"), receiver.client("desk")
@@ -162,9 +158,7 @@ def test_what_does_not_wait_or_is_not_the_same_or_not_theirs_is_refused(
             by_hand(pi, bundle, grant.claim_id, ONE)
         pi.requeue("one")
         again = claim(desk)
-        with pytest.raises(
-            Refused, match=r"only one that waits .* stop the workers that would take it, requeue it"
-        ):
+        with pytest.raises(Refused, match=r"only one that waits .* stop the workers that would take it, requeue it"):
             by_hand(pi, bundle, grant.claim_id, ONE)
         desk.fail(again.job_id, error="e", reason="worker_shutdown")
         with pytest.raises(Refused) as caught:
@@ -200,9 +194,7 @@ def test_work_by_hand_is_refused_when_the_job_was_requeued_between_asking_and_br
             late.result()
 
 
-def test_the_same_bytes_of_another_host_complete_nothing_twice(
-    tmp_path: Path, bundle: Path
-) -> None:
+def test_the_same_bytes_of_another_host_complete_nothing_twice(tmp_path: Path, bundle: Path) -> None:
     with Receiver(tmp_path, [ONE]) as receiver:
         grant, desk = superseded(receiver), receiver.client("desk")
         again = claim(desk)
@@ -212,9 +204,7 @@ def test_the_same_bytes_of_another_host_complete_nothing_twice(
             by_hand(receiver.client("pi"), bundle, grant.claim_id, ONE)
 
 
-def test_work_by_hand_keeps_what_it_was_granted_whatever_the_plan_says_since(
-    tmp_path: Path, bundle: Path
-) -> None:
+def test_work_by_hand_keeps_what_it_was_granted_whatever_the_plan_says_since(tmp_path: Path, bundle: Path) -> None:
     with Receiver(tmp_path, [ONE]) as receiver:
         grant, service = superseded(receiver), receiver.service
         edited = ONE | {"job_id": job_id(ONE), "n_resamples": 7}
@@ -226,9 +216,7 @@ def test_work_by_hand_keeps_what_it_was_granted_whatever_the_plan_says_since(
         assert made["granted"].get("n_resamples") != 7
 
 
-def test_a_job_that_went_on_meanwhile_is_not_completed_under_another_number(
-    tmp_path: Path, bundle: Path
-) -> None:
+def test_a_job_that_went_on_meanwhile_is_not_completed_under_another_number(tmp_path: Path, bundle: Path) -> None:
     """The provenance lies beside the bundle under the number that the attempt was to have."""
     with Receiver(tmp_path, [ONE]) as receiver:
         grant, service = superseded(receiver), receiver.service
@@ -248,9 +236,7 @@ def test_a_job_that_went_on_meanwhile_is_not_completed_under_another_number(
             late.result()
 
 
-def test_a_claim_that_an_older_copy_does_not_know_is_taken_from_a_host_that_fits(
-    tmp_path: Path, bundle: Path
-) -> None:
+def test_a_claim_that_an_older_copy_does_not_know_is_taken_from_a_host_that_fits(tmp_path: Path, bundle: Path) -> None:
     with Receiver(tmp_path, [ONE]) as receiver:
         pi = receiver.client("pi")
         pi.fail(claim(pi).job_id, error="e", reason="worker_shutdown")
@@ -267,9 +253,7 @@ def test_workers_and_the_doctor_name_it(tmp_path: Path) -> None:
         def found() -> list[tuple[str, str]]:
             state = State(tmp_path / "jobs.db", tmp_path / "models", tmp_path / "tls")
             report = examine(state, SystemClock())
-            return [
-                (one.level, one.sentence) for one in report.findings if one.check == "set_aside"
-            ]
+            return [(one.level, one.sentence) for one in report.findings if one.check == "set_aside"]
 
         ((level, sentence),) = found()
         assert (level, "work of job one that" in sentence) == ("note", True)
@@ -284,17 +268,13 @@ def test_workers_and_the_doctor_name_it(tmp_path: Path) -> None:
 # -- the program --------------------------------------------------------------------------------------------------
 
 
-def test_deliver_on_that_machine(
-    tmp_path: Path, bundle: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_deliver_on_that_machine(tmp_path: Path, bundle: Path, capsys: pytest.CaptureFixture[str]) -> None:
     aside = SetAside(tmp_path / "worker" / "set-aside")
     folder = tmp_path / "receiver"
     folder.mkdir()
     with Receiver(folder, [ONE]) as receiver:
         grant = superseded(receiver)
-        assignment = t.Assignment(
-            job_id=grant.job_id, claim_id=grant.claim_id, name="one", spec=grant.spec
-        )
+        assignment = t.Assignment(job_id=grant.job_id, claim_id=grant.claim_id, name="one", spec=grant.spec)
         delivery = t.Delivery(
             assignment=assignment,
             path=str(bundle),
@@ -308,10 +288,7 @@ def test_deliver_on_that_machine(
         assert "nothing of 'two' was set aside" in capsys.readouterr().err
         receiver.client().cancel("one")
         assert main([*flags, "--deliver", "one"]) == 1
-        assert (
-            "requeue it first, with the workers that would take it stopped; it is kept in"
-            in capsys.readouterr().err
-        )
+        assert "requeue it first, with the workers that would take it stopped; it is kept in" in capsys.readouterr().err
         receiver.client().requeue("one")
         assert main([*flags, "--deliver", grant.job_id[:12]]) == 0
         assert "one is completed with the model that was set aside" in capsys.readouterr().out

@@ -27,9 +27,7 @@ FIRST, FEWEST, MOST = 72, 60, 200  # fleets; from this one on, all that can happ
 def test_no_promise_is_broken_in_any_fleet() -> None:
     """Look until each kind of fault and each row of the transition table has occurred, and the faults are many."""
     report = Report()
-    with contextlib.closing(
-        run_many(range(FIRST, FIRST + MOST), jobs=min(2, os.cpu_count() or 1))
-    ) as verdicts:
+    with contextlib.closing(run_many(range(FIRST, FIRST + MOST), jobs=min(2, os.cpu_count() or 1))) as verdicts:
         for verdict in verdicts:
             report.add(verdict)
             if report.violations or (report.seeds >= FEWEST and not report.never()):
@@ -44,9 +42,7 @@ def test_no_promise_is_broken_in_any_fleet() -> None:
 def _traced(seed: int, hash_seed: str) -> str:
     command = [sys.executable, "-m", "tests.sim", "--seed", str(seed), "--json"]
     environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
-    done = subprocess.run(
-        command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False
-    )
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return str(json.loads(done.stdout)["trace"])
 

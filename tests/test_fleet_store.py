@@ -78,9 +78,7 @@ class Held:
             raise PermissionError(errno.EACCES, "held by a scanner")
 
 
-@pytest.mark.parametrize(
-    ("system", "refusals", "tries"), [("nt", 0, 1), ("nt", 3, 4), ("posix", 0, 1)]
-)
+@pytest.mark.parametrize(("system", "refusals", "tries"), [("nt", 0, 1), ("nt", 3, 4), ("posix", 0, 1)])
 def test_a_file_held_for_a_moment_is_renamed_after_it(
     system: str, refusals: int, tries: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -93,9 +91,7 @@ def test_a_file_held_for_a_moment_is_renamed_after_it(
 
 
 @pytest.mark.parametrize(("system", "tries"), [("nt", len(HELD_S) + 1), ("posix", 1)])
-def test_a_file_held_for_good_is_a_refusal(
-    system: str, tries: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_held_for_good_is_a_refusal(system: str, tries: int, monkeypatch: pytest.MonkeyPatch) -> None:
     held, target = Held(float("inf")), Path("there")
     with monkeypatch.context() as patched:
         patched.setattr("training.files.os.name", system)
@@ -252,9 +248,7 @@ def test_a_bundle_that_is_gone_and_provenance_that_is_damaged(tmp_path: Path) ->
         store.open(artifact)
 
 
-def test_a_file_that_cannot_be_cut_is_closed_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_that_cannot_be_cut_is_closed_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     closed: list[int] = []
     real = os.close
 
@@ -269,9 +263,7 @@ def test_a_file_that_cannot_be_cut_is_closed_again(
     assert len(closed) == 1
 
 
-def test_a_line_of_which_a_part_was_written_is_a_failure(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_line_of_which_a_part_was_written_is_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real = os.write
     monkeypatch.setattr(os, "write", lambda handle, data: real(handle, data[:2]))
     with pytest.raises(OSError, match="only 2 of 5 bytes"):
@@ -501,9 +493,7 @@ def test_local_disk_refuses_to_replace(tmp_path: Path) -> None:
     assert (tmp_path / "two").read_text() == "two"
 
 
-def test_a_write_goes_on_where_the_system_stopped(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_write_goes_on_where_the_system_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fs, write = LocalFs(), os.write
     handle = fs.create(tmp_path / "file")
     with monkeypatch.context() as patched:

@@ -220,9 +220,7 @@ def test_told_to_accept_another_database_it_brings_everything_there(kind: str) -
     failure = Failure(EndReason.TRAINER_FAILED, "it broke")
     saved = {
         "held": t.Saved(held=granted),
-        "delivery": t.Saved(
-            delivery=t.Delivery(assignment=granted, path="/b", sha256="ab", size=3)
-        ),
+        "delivery": t.Saved(delivery=t.Delivery(assignment=granted, path="/b", sha256="ab", size=3)),
         "report": t.Saved(report=t.Report(assignment=granted, failure=failure)),
     }[kind]
     lines = t.Backlog(job_id="job", claim_id="c2", first=0, total=4, database_id=OURS)
@@ -257,9 +255,7 @@ def test_what_a_worker_was_granted_is_noted_with_its_database(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("flag", ["", "x", "a" * 31, "A" * 32])
-def test_what_cannot_be_a_databases_id_is_refused(
-    flag: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_cannot_be_a_databases_id_is_refused(flag: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         parser().parse_args(["--accept-database", flag])
     assert "no database's id" in capsys.readouterr().err

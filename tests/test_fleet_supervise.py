@@ -59,9 +59,7 @@ def runner() -> Iterator[LocalRunner]:
 def start(runner: LocalRunner, tmp_path: Path) -> Callable[..., LocalProcess]:
     def begin(child: str, *arguments: object) -> LocalProcess:
         argv = [sys.executable, str(CHILDREN / f"{child}.py"), *map(str, arguments)]
-        return runner.start(
-            CommandSpec(argv, tmp_path, trainer_environment(os.environ), tmp_path / "output.log")
-        )
+        return runner.start(CommandSpec(argv, tmp_path, trainer_environment(os.environ), tmp_path / "output.log"))
 
     return begin
 
@@ -101,18 +99,14 @@ def test_exit_status_and_usage_come_back(start: Callable[..., LocalProcess]) -> 
     assert ended.describe() == "exit status 3"
 
 
-def test_polite_stop_lets_the_trainer_write_its_state(
-    start: Callable[..., LocalProcess], tmp_path: Path
-) -> None:
+def test_polite_stop_lets_the_trainer_write_its_state(start: Callable[..., LocalProcess], tmp_path: Path) -> None:
     process = start("exits_late", 0.2)
     until(lambda: "ready" in printed(tmp_path), process.wait)
     assert process.stop(PATIENCE_S).code == 75
     assert "state written" in printed(tmp_path)
 
 
-def test_deaf_trainer_is_killed_after_its_grace(
-    start: Callable[..., LocalProcess], tmp_path: Path
-) -> None:
+def test_deaf_trainer_is_killed_after_its_grace(start: Callable[..., LocalProcess], tmp_path: Path) -> None:
     process = start("ignores_sigterm")
     until(lambda: "ready" in printed(tmp_path), process.wait)
     ended = process.stop(0.05)
@@ -141,9 +135,7 @@ def test_grandchild_holding_the_output_delays_nobody_and_is_swept(
     until(lambda: not is_running(grandchild), process.wait)
 
 
-def test_paused_trainer_can_be_resumed_and_stopped(
-    start: Callable[..., LocalProcess], tmp_path: Path
-) -> None:
+def test_paused_trainer_can_be_resumed_and_stopped(start: Callable[..., LocalProcess], tmp_path: Path) -> None:
     process = start("exits_late", 0)
     until(lambda: "ready" in printed(tmp_path), process.wait)
 
@@ -158,9 +150,7 @@ def test_paused_trainer_can_be_resumed_and_stopped(
     assert process.stop(PATIENCE_S).code == 75, "a paused trainer hears the polite signal"
 
 
-def test_one_launcher_serves_one_trainer_after_another(
-    runner: LocalRunner, start: Callable[..., LocalProcess]
-) -> None:
+def test_one_launcher_serves_one_trainer_after_another(runner: LocalRunner, start: Callable[..., LocalProcess]) -> None:
     for code in (0, 7, 0):
         ended = start("silent", code).wait(PATIENCE_S)
         assert ended is not None
@@ -168,9 +158,7 @@ def test_one_launcher_serves_one_trainer_after_another(
     assert len(runner._launchers) == 1
 
 
-def test_two_trainers_at_once_have_a_launcher_each(
-    runner: LocalRunner, start: Callable[..., LocalProcess]
-) -> None:
+def test_two_trainers_at_once_have_a_launcher_each(runner: LocalRunner, start: Callable[..., LocalProcess]) -> None:
     first, second = start("hangs"), start("hangs")
     assert first.pid != second.pid
     assert first.stop(PATIENCE_S).signal == signal.SIGTERM
@@ -187,9 +175,7 @@ def test_two_trainers_at_once_have_a_launcher_each(
         (["/"], ".", "Permission denied"),
     ],
 )
-def test_what_cannot_start_says_why(
-    runner: LocalRunner, tmp_path: Path, argv: list[str], cwd: str, words: str
-) -> None:
+def test_what_cannot_start_says_why(runner: LocalRunner, tmp_path: Path, argv: list[str], cwd: str, words: str) -> None:
     spec = CommandSpec(argv, tmp_path / cwd, {}, tmp_path / "output.log")
     with pytest.raises(SpawnFailedError, match="could not be started") as caught:
         runner.start(spec)
@@ -305,9 +291,7 @@ linux_only = pytest.mark.skipif(sys.platform != "linux", reason="orphans are ado
 
 @linux_only
 @pytest.mark.parametrize("end", ["completion", "cancel", "pause and cancel"])
-def test_what_left_the_process_group_ends_with_the_trainer(
-    contained: LocalRunner, tmp_path: Path, end: str
-) -> None:
+def test_what_left_the_process_group_ends_with_the_trainer(contained: LocalRunner, tmp_path: Path, end: str) -> None:
     argv = [sys.executable, str(CHILDREN / "escapes.py"), "hang" if end != "completion" else "end"]
     process = contained.start(CommandSpec(argv, tmp_path, {}, tmp_path / "output.log"))
     if end != "completion":
@@ -326,9 +310,7 @@ def test_what_left_the_process_group_ends_with_the_trainer(
 @linux_only
 @pytest.mark.parametrize("ending", [signal.SIGKILL, signal.SIGTERM])
 @pytest.mark.parametrize("group", ["", "yes"])
-def test_what_left_the_process_group_ends_with_the_worker(
-    tmp_path: Path, ending: signal.Signals, group: str
-) -> None:
+def test_what_left_the_process_group_ends_with_the_worker(tmp_path: Path, ending: signal.Signals, group: str) -> None:
     command = [sys.executable, str(CHILDREN / "worker_alone.py"), str(tmp_path), sys.executable]
     command += [str(CHILDREN / "escapes.py"), "hang"]
     environment = os.environ | {"OWN_GROUP": group}
@@ -343,9 +325,7 @@ def test_what_left_the_process_group_ends_with_the_worker(
 
 
 @linux_only
-def test_chain_of_processes_that_never_stands_still_is_ended(
-    contained: LocalRunner, tmp_path: Path
-) -> None:
+def test_chain_of_processes_that_never_stands_still_is_ended(contained: LocalRunner, tmp_path: Path) -> None:
     argv = [sys.executable, "-I", "-S", str(CHILDREN / "hops.py"), "20000"]
     process = contained.start(CommandSpec(argv, tmp_path, {}, tmp_path / "output.log"))
     ended = process.wait(PATIENCE_S)
@@ -357,9 +337,7 @@ def test_chain_of_processes_that_never_stands_still_is_ended(
 
 
 @linux_only
-def test_control_group_of_a_trainer_is_gone_after_it(
-    contained: LocalRunner, tmp_path: Path
-) -> None:
+def test_control_group_of_a_trainer_is_gone_after_it(contained: LocalRunner, tmp_path: Path) -> None:
     argv = [sys.executable, str(CHILDREN / "hangs.py")]
     process = contained.start(CommandSpec(argv, tmp_path, {}, tmp_path / "output.log"))
     until(lambda: printed(tmp_path), process.wait)
@@ -370,9 +348,7 @@ def test_control_group_of_a_trainer_is_gone_after_it(
 
 
 @linux_only
-def test_killed_launcher_lets_nothing_of_a_control_group_go(
-    contained: LocalRunner, tmp_path: Path
-) -> None:
+def test_killed_launcher_lets_nothing_of_a_control_group_go(contained: LocalRunner, tmp_path: Path) -> None:
     if contained._owner is None:
         pytest.skip("without a group a daemon with an empty environment is not found then")
     argv = [sys.executable, str(CHILDREN / "escapes.py"), "hang"]
@@ -432,9 +408,7 @@ def test_trainer_gets_a_clean_start(
         assert len(facts["fds"]) == 4, "nothing of ours is inherited; the fourth lists the folder"
 
 
-def test_binary_output_becomes_harmless_text(
-    start: Callable[..., LocalProcess], tmp_path: Path
-) -> None:
+def test_binary_output_becomes_harmless_text(start: Callable[..., LocalProcess], tmp_path: Path) -> None:
     process = start("binary")
     assert process.wait(PATIENCE_S).code == 1  # type: ignore[union-attr]
     lines = OutputTail(tmp_path / "output.log").poll(final=True)
@@ -442,13 +416,9 @@ def test_binary_output_becomes_harmless_text(
     assert all(len(line) <= 500 and line.isprintable() for line in lines)
 
 
-def test_flood_of_output_keeps_beginning_and_end(
-    start: Callable[..., LocalProcess], tmp_path: Path
-) -> None:
+def test_flood_of_output_keeps_beginning_and_end(start: Callable[..., LocalProcess], tmp_path: Path) -> None:
     process = start("floods", 40_000_000)
-    tail = OutputTail(
-        tmp_path / "output.log", file_bytes_max=2_000_000, kept_bytes=10_000, queue_bytes=300_000
-    )
+    tail = OutputTail(tmp_path / "output.log", file_bytes_max=2_000_000, kept_bytes=10_000, queue_bytes=300_000)
     until(lambda: tail.poll() and (tmp_path / "flooded").exists(), process.wait)
     tail.poll()
     process.terminate()
@@ -510,9 +480,7 @@ def test_a_line_without_an_end_is_taken_once_it_is_long(tmp_path: Path) -> None:
     assert tail.poll() == ["the rest"]
 
 
-def test_a_file_in_use_that_cannot_be_cut_is_said_to_overflow(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_in_use_that_cannot_be_cut_is_said_to_overflow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "output.log"
     tail = OutputTail(file, file_bytes_max=100)
     file.write_bytes(b"x\n" * 50)
@@ -680,9 +648,7 @@ def test_windows_way_of_killing_is_the_cage(
     until(lambda: not is_running(process.pid), nap)
 
 
-def test_windows_way_of_a_program_that_is_not_there(
-    windows: FakeWindows, runner: LocalRunner, tmp_path: Path
-) -> None:
+def test_windows_way_of_a_program_that_is_not_there(windows: FakeWindows, runner: LocalRunner, tmp_path: Path) -> None:
     with pytest.raises(SpawnFailedError, match="No such file or directory"):
         runner.start(CommandSpec(["/nonexistent"], tmp_path, {}, tmp_path / "output.log"))
 
@@ -702,15 +668,11 @@ def test_windows_way_of_a_worker_that_was_killed(
 def recorded(runner: LocalRunner, folder: Path, child: str, *arguments: object) -> LocalProcess:
     argv = [sys.executable, str(CHILDREN / f"{child}.py"), *map(str, arguments)]
     environment = trainer_environment(os.environ)
-    return runner.start(
-        CommandSpec(argv, folder, environment, folder / "output.log", folder / "end")
-    )
+    return runner.start(CommandSpec(argv, folder, environment, folder / "output.log", folder / "end"))
 
 
 @pytest.mark.parametrize("code", [0, 3])
-def test_end_is_on_record_before_it_is_reported(
-    runner: LocalRunner, tmp_path: Path, code: int
-) -> None:
+def test_end_is_on_record_before_it_is_reported(runner: LocalRunner, tmp_path: Path, code: int) -> None:
     ended = recorded(runner, tmp_path, "silent", code).wait(PATIENCE_S)
     assert end_on_record(tmp_path / "end") == ended
     assert ended is not None
@@ -756,9 +718,7 @@ def test_record_that_was_not_written_whole_is_none(tmp_path: Path, content: byte
 # ── whether it computes, and what the kernel says of memory ─────────────────────────────────
 
 
-def test_cpu_time_tells_who_computes_from_who_hangs(
-    start: Callable[..., LocalProcess], tmp_path: Path
-) -> None:
+def test_cpu_time_tells_who_computes_from_who_hangs(start: Callable[..., LocalProcess], tmp_path: Path) -> None:
     process = start("computes")
     until(lambda: process.cpu_s() > 0.05, process.wait)
     process.stop(0.05)
@@ -776,18 +736,14 @@ def fake_system(root: Path, *, vmstat: int | None, events: int | None, available
         folder.mkdir(parents=True, exist_ok=True)
     (root / "proc/meminfo").write_text(f"MemTotal: 99 kB\nMemAvailable:   {available_kib} kB\n")
     (root / "proc/self/cgroup").write_text("0::/unit\n")
-    (root / "proc/self/mountinfo").write_text(
-        "30 29 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n"
-    )
+    (root / "proc/self/mountinfo").write_text("30 29 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n")
     if vmstat is not None:
         (root / "proc/vmstat").write_text(f"nr_free_pages 7\noom_kill {vmstat}\npgfault 3\n")
     if events is not None:
         (group / "memory.events").write_text(f"low 0\noom 4\noom_kill {events}\n")
 
 
-@pytest.mark.parametrize(
-    ("vmstat", "events", "kills"), [(3, 2, 3), (None, 2, 2), (3, None, 3), (None, None, 0)]
-)
+@pytest.mark.parametrize(("vmstat", "events", "kills"), [(3, 2, 3), (None, 2, 2), (3, None, 3), (None, None, 0)])
 def test_kernels_count_is_read_wherever_it_shows(
     tmp_path: Path, vmstat: int | None, events: int | None, kills: int
 ) -> None:

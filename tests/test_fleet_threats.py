@@ -64,9 +64,7 @@ def closed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecureReceiver]
     """One that wants certificates, with a job, a host and a person that nobody else shall hear of."""
     with secure(tmp_path_factory.mktemp("closed"), a_job("hidden-job")) as receiver:
         receiver.admitted("hidden-person", Role.OPERATOR)
-        receiver.showing(receiver.admitted("hidden-host")[0], name="hidden-host").claim(
-            a_capability()
-        )
+        receiver.showing(receiver.admitted("hidden-host")[0], name="hidden-host").claim(a_capability())
         yield receiver
 
 
@@ -187,9 +185,7 @@ def test_no_page_of_anothers_changes_anything(idle: Receiver, method: str, path:
 
 
 @pytest.mark.parametrize(("method", "path"), [each for each in POLICY if each[0] != "HEAD"])
-def test_a_name_that_was_pointed_here_is_not_answered(
-    idle: Receiver, method: str, path: str
-) -> None:
+def test_a_name_that_was_pointed_here_is_not_answered(idle: Receiver, method: str, path: str) -> None:
     """DNS rebinding: the page's own domain, so no other origin, and reads would be its own too."""
     with Wire(idle) as wire:
         for name in ("evil.example", "evil.example:8445", "localhost.evil.example", "[::1", "a b"):
@@ -198,9 +194,7 @@ def test_a_name_that_was_pointed_here_is_not_answered(
             assert (status, headers["x-problem"]) == (421, "misdirected"), name
 
 
-@pytest.mark.parametrize(
-    "name", ["localhost", "LOCALHOST:1", "127.0.0.1:8445", "[::1]:8445", "10.0.0.7", "localhost."]
-)
+@pytest.mark.parametrize("name", ["localhost", "LOCALHOST:1", "127.0.0.1:8445", "[::1]:8445", "10.0.0.7", "localhost."])
 def test_this_machines_names_and_plain_addresses_are_answered(idle: Receiver, name: str) -> None:
     with Wire(idle) as wire:
         assert wire.request("GET", "/v1/health", Host=name).answer()[0] == 200
@@ -335,9 +329,7 @@ def test_a_trainers_folders_are_always_the_workers(hyper: dict[str, Any], own: b
     if own:
         spec["trainer"] = {"command": ["python", "x.py"]}
     try:
-        command = trainer_command(
-            spec, INPUTS, out_dir=Path(MINE["out_dir"]), reports_dir=Path(MINE["reports_dir"])
-        )
+        command = trainer_command(spec, INPUTS, out_dir=Path(MINE["out_dir"]), reports_dir=Path(MINE["reports_dir"]))
     except BadSpecError:
         return
     for flag in ("--model", "--mode", "--seed", *(f"--{name.replace('_', '-')}" for name in MINE)):
@@ -377,11 +369,7 @@ ALLOWED = {GOOD, "gbt_oracle.ckpt.json"}
 def member(name: str, data: bytes = b"x", kind: bytes = tarfile.REGTYPE, link: str = "") -> bytes:
     info = tarfile.TarInfo(name)
     info.type, info.linkname, info.size = kind, link, len(data)
-    return (
-        info.tobuf(tarfile.GNU_FORMAT, "utf-8", "surrogateescape")
-        + data
-        + b"\0" * (-len(data) % 512)
-    )
+    return info.tobuf(tarfile.GNU_FORMAT, "utf-8", "surrogateescape") + data + b"\0" * (-len(data) % 512)
 
 
 def patched(at: int, what: bytes, data: bytes = b"x") -> bytes:
@@ -480,8 +468,7 @@ def pickles(target: Path) -> dict[str, bytes]:
         "getattr": b"c__builtin__\ngetattr\n(c__builtin__\n__import__\n(S'os'\ntRS'system'\ntR(S'touch %s'\ntR."
         % text.encode(),
         "inside a list": pickle.dumps([1, {"a": Runs(os.system, f"touch {text}")}]),
-        "after the weights": pickle.dumps({"x": 1})
-        + pickle.dumps(Runs(os.system, f"touch {text}")),
+        "after the weights": pickle.dumps({"x": 1}) + pickle.dumps(Runs(os.system, f"touch {text}")),
     }
     stored = io.BytesIO()
     with zipfile.ZipFile(stored, "w") as archive:
@@ -514,8 +501,7 @@ def test_every_load_of_weights_is_of_weights_only() -> None:
         (path, node)
         for path in (ROOT / "training").rglob("*.py")
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        if isinstance(node, ast.Call)
-        and ast.unparse(node.func).endswith(("torch.load", "pickle.load", "pickle.loads"))
+        if isinstance(node, ast.Call) and ast.unparse(node.func).endswith(("torch.load", "pickle.load", "pickle.loads"))
     ]
     assert loads
     for path, node in loads:
@@ -529,9 +515,7 @@ def test_what_coordinates_reads_no_pickle_and_opens_no_archive() -> None:
     receiver = {"tarfile", "zipfile", "shutil.unpack_archive"}
     for path in (ROOT / "training" / "fleet").rglob("*.py"):
         tree = ast.parse(path.read_text(encoding="utf-8"))
-        names = {
-            alias.name for n in ast.walk(tree) if isinstance(n, ast.Import) for alias in n.names
-        }
+        names = {alias.name for n in ast.walk(tree) if isinstance(n, ast.Import) for alias in n.names}
         names |= {n.module or "" for n in ast.walk(tree) if isinstance(n, ast.ImportFrom)}
         assert not names & forbidden, path.name
         if path.stem in (
@@ -574,9 +558,7 @@ def test_a_nested_plan_is_a_mistake_and_no_more(depth: int, shape: str) -> None:
     from test_fleet_manifest import HEAD, TableDescriber
 
     close = {"[": "]", "{a=": "}", '"x".': ""}[shape]
-    text = (
-        f"{HEAD}x = {shape * depth}1{close * depth}\n" if close else f"{HEAD}{shape * depth}y = 1\n"
-    )
+    text = f"{HEAD}x = {shape * depth}1{close * depth}\n" if close else f"{HEAD}{shape * depth}y = 1\n"
     with pytest.raises(ManifestError) as caught:
         parse_manifest(text, path=Path("plan.toml"), describer=TableDescriber())
     assert 1 <= len(caught.value.mistakes) <= 200
@@ -584,9 +566,7 @@ def test_a_nested_plan_is_a_mistake_and_no_more(depth: int, shape: str) -> None:
 
 @pytest.mark.parametrize("opening", [b"[", b'{"a":'])
 @pytest.mark.parametrize("depth", [500, 10_000])
-def test_nested_bodies_are_refused_or_kept_and_never_a_fault(
-    idle: Receiver, opening: bytes, depth: int
-) -> None:
+def test_nested_bodies_are_refused_or_kept_and_never_a_fault(idle: Receiver, opening: bytes, depth: int) -> None:
     closing = b"]" if opening == b"[" else b"}"
     bomb = opening * depth + b"1" + closing * depth
     for method, path in UNSAFE:
@@ -623,11 +603,7 @@ def watched(tmp_path: Path) -> Iterator[tuple[Receiver, Path]]:
 
 def names_in(folder: Path) -> set[str]:
     """Everything there but the database's own files, which come and go."""
-    return {
-        str(path.relative_to(folder))
-        for path in folder.rglob("*")
-        if not path.name.startswith("jobs.db")
-    }
+    return {str(path.relative_to(folder)) for path in folder.rglob("*") if not path.name.startswith("jobs.db")}
 
 
 def asked(receiver: Receiver, method: str, path: str, body: bytes, **headers: Any) -> bytes:
@@ -673,9 +649,7 @@ def test_no_name_in_a_header_or_a_body_leads_outside(watched: tuple[Receiver, Pa
     assert names_in(folder) == before
 
 
-@pytest.mark.parametrize(
-    "name", ["../x", "..", "", "a/b", "a\\b", "A", "x" * 65, "a\0b", "/etc", ".x", "-x"]
-)
+@pytest.mark.parametrize("name", ["../x", "..", "", "a/b", "a\\b", "A", "x" * 65, "a\0b", "/etc", ".x", "-x"])
 def test_the_store_makes_paths_of_sound_names_only(idle: Receiver, name: str) -> None:
     """No plan and no row of the database changes that."""
     for how in ({"model": name, "mode": "m"}, {"model": "m", "mode": name}):
@@ -706,8 +680,7 @@ def test_a_thousand_ranges_are_one_answer(tmp_path: Path) -> None:
 def test_versions_with_known_holes_are_excluded() -> None:
     text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     least = {
-        name: tuple(map(int, version.split(".")))
-        for name, version in re.findall(r'"([a-z0-9-]+)>=([0-9.]+)', text)
+        name: tuple(map(int, version.split("."))) for name, version in re.findall(r'"([a-z0-9-]+)>=([0-9.]+)', text)
     }
     assert least["starlette"] >= (0, 49, 1)  # CVE-2025-62727: ranges
     assert least["torch"] >= (2, 10)  # CVE-2025-32434, CVE-2026-24747: weights_only
@@ -757,11 +730,7 @@ TABLE = ROOT / "docs" / "security-threats.md"
 
 
 def rows() -> list[list[str]]:
-    lines = [
-        line
-        for line in TABLE.read_text(encoding="utf-8").splitlines()
-        if re.match(r"\| \d+ \|", line)
-    ]
+    lines = [line for line in TABLE.read_text(encoding="utf-8").splitlines() if re.match(r"\| \d+ \|", line)]
     return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines]
 
 
@@ -774,8 +743,7 @@ def collected(file: str) -> set[str]:
         if isinstance(node, ast.FunctionDef)
         and node.name.startswith("test_")
         and not any(
-            "mark.skip" in ast.unparse(mark) and "skipif" not in ast.unparse(mark)
-            for mark in node.decorator_list
+            "mark.skip" in ast.unparse(mark) and "skipif" not in ast.unparse(mark) for mark in node.decorator_list
         )
     }
 

@@ -72,9 +72,7 @@ def answer(receiver: SecureReceiver, pem: bytes | None, **how: object) -> str:
 # -- let in -----------------------------------------------------------------------------------------------------
 
 
-def test_a_host_with_its_certificate_works_under_its_own_name(
-    fresh: SecureReceiver, tmp_path: Path
-) -> None:
+def test_a_host_with_its_certificate_works_under_its_own_name(fresh: SecureReceiver, tmp_path: Path) -> None:
     pem, _ = fresh.admitted("pi")
     client = fresh.showing(pem)
     grant = client.claim(a_capability())
@@ -288,9 +286,7 @@ def test_a_wrong_token_without_a_certificate_is_refused(fresh: SecureReceiver) -
 
 
 @pytest.mark.parametrize("name", [HEADER_FINGERPRINT, "X_Client_Fingerprint", "X-Forwarded-For"])
-def test_a_proxys_headers_mean_nothing_without_the_proxy(
-    receiver: SecureReceiver, name: str
-) -> None:
+def test_a_proxys_headers_mean_nothing_without_the_proxy(receiver: SecureReceiver, name: str) -> None:
     _, fingerprint = receiver.admitted("pi")
     client = receiver.showing(None)
     client._caller._headers = {name: fingerprint}
@@ -333,9 +329,7 @@ def test_nobody_touches_anothers_claim(
 
 
 @pytest.mark.parametrize("look", ["", "/log", "/explain"])
-def test_nobody_looks_into_anothers_job(
-    two: tuple[SecureReceiver, FleetClient, str], look: str
-) -> None:
+def test_nobody_looks_into_anothers_job(two: tuple[SecureReceiver, FleetClient, str], look: str) -> None:
     _, stranger, _ = two
     with pytest.raises(Refused) as refused:
         stranger.get_json(f"/v1/job/{JOB}{look}")
@@ -412,9 +406,7 @@ def test_a_revocation_cuts_an_upload_in_the_middle(fresh: SecureReceiver) -> Non
         socket.create_connection(fresh.address, timeout=20) as plain,
         context.wrap_socket(plain, server_hostname="localhost") as secured,
     ):
-        secured.sendall(
-            f"PUT /v1/model/{JOB} HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\nhalf".encode()
-        )
+        secured.sendall(f"PUT /v1/model/{JOB} HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\nhalf".encode())
         fresh.showing(None, TOKEN).post_json("/v1/revoke", {"name": "pi"})
         data = b"first"
         with contextlib.suppress(ConnectionResetError, ssl.SSLError):
@@ -468,9 +460,7 @@ def x509_pem():
 
 @pytest.mark.parametrize("name", ["ca.pem", "server.pem", "server.key"])
 @pytest.mark.parametrize("content", [b"", b"garbage", b"-----BEGIN CERTIFICATE-----\nAAAA\n"])
-def test_a_damaged_file_keeps_the_receiver_from_starting(
-    tmp_path: Path, name: str, content: bytes
-) -> None:
+def test_a_damaged_file_keeps_the_receiver_from_starting(tmp_path: Path, name: str, content: bytes) -> None:
     Security(tmp_path, ["localhost"], RealTime())
     (tmp_path / name).write_bytes(content)
     with pytest.raises(AuthorityError, match="restore"):

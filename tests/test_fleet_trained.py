@@ -53,9 +53,7 @@ def completed(service: Service, name: str, record: dict[str, Any] | None) -> Non
 
 
 def plan(service: Service, *names: str) -> None:
-    service.queue.sync_from_manifest(
-        [a_job(name, priority=-place) for place, name in enumerate(names)]
-    )
+    service.queue.sync_from_manifest([a_job(name, priority=-place) for place, name in enumerate(names)])
 
 
 def views(service: Service) -> Views:
@@ -84,15 +82,11 @@ def test_a_completion_tells_what_its_model_was_trained_on(service: Service) -> N
     assert view.trained == told
     detail = views(service).job(view.job_id)
     assert (detail.job.trained, detail.attempts[0].trained) == (told, told)
-    shown = text(
-        render_job(json.loads(json.dumps({"job": {"trained": told, "status": "completed"}})))
-    )
+    shown = text(render_job(json.loads(json.dumps({"job": {"trained": told, "status": "completed"}}))))
     assert f"data {ONE[:12]}, code {OTHER[:12]}, commit {COMMIT[:12]}" in shown
 
 
-@pytest.mark.parametrize(
-    "record", [None, {}, {"trained": 1}, {"trained": {"data": "x", "code": 3, "commit": ["c"]}}]
-)
+@pytest.mark.parametrize("record", [None, {}, {"trained": 1}, {"trained": {"data": "x", "code": 3, "commit": ["c"]}}])
 def test_what_nobody_told_is_not_known(service: Service, record: dict[str, Any] | None) -> None:
     plan(service, "a")
     completed(service, "a", record)
@@ -135,9 +129,7 @@ def test_only_what_should_be_alike_is_compared() -> None:
     assert unlike(pinned) == []
 
 
-@given(
-    st.dictionaries(st.text(max_size=3) | st.just("trained"), st.integers() | st.text() | st.none())
-)
+@given(st.dictionaries(st.text(max_size=3) | st.just("trained"), st.integers() | st.text() | st.none()))
 def test_any_record_can_be_read(record: dict[str, Any]) -> None:
     assert Trained.of(record) == Trained()
 

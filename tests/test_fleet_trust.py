@@ -142,9 +142,7 @@ def of_another_kind(_: str) -> str:
         (of_another_kind, "must be on the curve"),
     ],
 )
-def test_a_request_that_is_not_sound_is_not_signed(
-    made: Path, spoil: Callable[[str], str], words: str
-) -> None:
+def test_a_request_that_is_not_sound_is_not_signed(made: Path, spoil: Callable[[str], str], words: str) -> None:
     _, pem = new_request("pi")
     authority = Authority.open(made, FakeClock())
     authority.issue(pem, Role.HOST, "pi")
@@ -163,9 +161,7 @@ def test_damaged_credentials_are_one_sentence(tmp_path: Path, content: bytes) ->
         Credentials(tmp_path).identity()
 
 
-def test_a_key_that_cannot_be_kept_leaves_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_key_that_cannot_be_kept_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
@@ -206,9 +202,7 @@ def refusal(slug: Slug) -> Refused:
     "error",
     [ClientError("away"), CredentialsError("damaged"), OSError("full"), refusal(Slug.SLOW_DOWN)],
 )
-def test_a_renewal_that_fails_is_tried_again_after_a_while(
-    monkeypatch: pytest.MonkeyPatch, error: Exception
-) -> None:
+def test_a_renewal_that_fails_is_tried_again_after_a_while(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
     renewal = Renewal(monkeypatch, error)
     for _ in range(3):
         renewal.standing._renew()
@@ -247,10 +241,7 @@ def test_a_worker_looks_until_it_is_put_out(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_who_asks_for_certificates_too_often_is_told_when_to_ask_again() -> None:
-    given = [
-        Certified(str(hour), Role.HOST, "pi", EPOCH + 3600 * hour, EPOCH + 9e9)
-        for hour in range(A_DAY_MAX)
-    ]
+    given = [Certified(str(hour), Role.HOST, "pi", EPOCH + 3600 * hour, EPOCH + 9e9) for hour in range(A_DAY_MAX)]
     now = EPOCH + 3600 * A_DAY_MAX
     _check_pace(given[1:], now)
     with pytest.raises(Refusal) as refused:
@@ -263,9 +254,7 @@ def test_who_asks_for_certificates_too_often_is_told_when_to_ask_again() -> None
 
 
 def a_door(*, secure: bool = True, taken_back: bool = False) -> Door:
-    registry = SimpleNamespace(
-        taken_back=lambda _: taken_back, taken_back_on_record=lambda _: taken_back
-    )
+    registry = SimpleNamespace(taken_back=lambda _: taken_back, taken_back_on_record=lambda _: taken_back)
     return Door(registry, FakeClock(), secure=secure)  # type: ignore[arg-type]
 
 
@@ -279,10 +268,7 @@ def a_request(
         {
             "type": "http",
             "client": (client, 1),
-            "headers": [
-                (name.replace("_", "-").lower().encode(), value.encode())
-                for name, value in headers.items()
-            ],
+            "headers": [(name.replace("_", "-").lower().encode(), value.encode()) for name, value in headers.items()],
             "state": {"peer": peer, "principal": principal},
         }
     )
@@ -424,9 +410,7 @@ def test_a_renewal_of_its_own_certificate_that_fails_is_said_and_nothing_ends(
     assert security.authority.server_is_current(security.names)
 
 
-def test_connections_to_a_receiver_are_of_tls_1_3_from_the_first_on(
-    folder: Path, tmp_path: Path
-) -> None:
+def test_connections_to_a_receiver_are_of_tls_1_3_from_the_first_on(folder: Path, tmp_path: Path) -> None:
     assert pinned((folder / "ca.pem").read_text()).minimum_version is ssl.TLSVersion.TLSv1_3
     with pytest.raises(CredentialsError, match=r"cannot be used \(No such file or directory\)"):
         Credentials(tmp_path / "none").context()

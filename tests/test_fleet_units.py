@@ -86,21 +86,15 @@ def test_what_it_starts_understands_every_flag(role: Role) -> None:
         assert args.manifest == Path("/etc/cis490/training_manifest.toml")
         written = [args.db, args.models_dir]
     assert all(PurePosixPath(path).is_relative_to(state) for path in written)
-    assert parser.parse_args(
-        command(said(text_of(role))["ExecStart"][0], {"CIS490_RECEIVER_URL": "x"})[3:]
-    )
+    assert parser.parse_args(command(said(text_of(role))["ExecStart"][0], {"CIS490_RECEIVER_URL": "x"})[3:])
 
 
 def test_reload_is_a_hangup_and_stopping_leaves_time_to_hand_back() -> None:
     of_receiver, of_worker = said(text_of(Role.RECEIVER)), said(text_of(Role.WORKER))
     assert of_receiver["ExecReload"] == ["/bin/kill -HUP $MAINPID"]
     assert int(of_worker["TimeoutStopSec"][0]) >= 35, "the worker needs up to 30 s"
-    assert of_worker["OOMPolicy"] == ["continue"], (
-        "a trainer out of memory would take the worker along"
-    )
-    assert of_worker["KillMode"] == ["mixed"], (
-        "the worker stops its trainer, the rest of the group dies after it"
-    )
+    assert of_worker["OOMPolicy"] == ["continue"], "a trainer out of memory would take the worker along"
+    assert of_worker["KillMode"] == ["mixed"], "the worker stops its trainer, the rest of the group dies after it"
     for each in (of_receiver, of_worker):
         assert each["Restart"] == ["always"]
         assert each["StartLimitIntervalSec"] == ["0"]

@@ -197,9 +197,7 @@ def test_each_attempt_has_its_own_log(fleet: Looking) -> None:
     fleet.plan(a_job("one"))
     assert fleet.views.log("id-one").lines == [], "before its first attempt"
     for n in (1, 2):
-        fleet.service.heartbeat(
-            "id-one", a_beat(fleet.claim(session=n), log=some_lines(f"try {n}"))
-        )
+        fleet.service.heartbeat("id-one", a_beat(fleet.claim(session=n), log=some_lines(f"try {n}")))
     assert fleet.views.log("id-one").lines == ["try 2"]
     earlier = fleet.views.log("id-one", attempt=1)
     assert (earlier.lines, earlier.live) == (["try 1"], False)

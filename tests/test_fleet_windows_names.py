@@ -134,9 +134,7 @@ def kernel32(monkeypatch: pytest.MonkeyPatch) -> Kernel32:
     WindowsPopen.flags = []
     monkeypatch.setattr(ctypes, "WinDLL", lambda name, use_last_error: library, raising=False)
     monkeypatch.setattr(ctypes, "get_last_error", lambda: 5, raising=False)
-    monkeypatch.setattr(
-        ctypes, "WinError", lambda code: OSError(code, "Access is denied"), raising=False
-    )
+    monkeypatch.setattr(ctypes, "WinError", lambda code: OSError(code, "Access is denied"), raising=False)
     monkeypatch.setattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0x200, raising=False)
     monkeypatch.setattr(supervise, "system", windows)
     monkeypatch.setattr(supervise, "LAUNCHER", CHILDREN / "windows_launcher.py")

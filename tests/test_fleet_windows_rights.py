@@ -66,9 +66,7 @@ class Disk:
             PureWindowsPath("C:/"): Entry(
                 SYSTEM, {ADMINISTRATORS: "F", SYSTEM: "F", EVERY_USER: "M", USERS: "RX"}, True
             ),
-            PureWindowsPath("C:/ProgramData"): Entry(
-                SYSTEM, {ADMINISTRATORS: "F", SYSTEM: "F", USERS: "M"}, True
-            ),
+            PureWindowsPath("C:/ProgramData"): Entry(SYSTEM, {ADMINISTRATORS: "F", SYSTEM: "F", USERS: "M"}, True),
             CHECKOUT: Entry(ADMIN),
             PYTHON: Entry(ADMIN),
         }
@@ -134,10 +132,7 @@ class Disk:
         found = re.fullmatch(r".*GetAccessControl\('(.*)'\)\..* -cmatch '(.*)'\) .*", script)
         assert found is not None
         entry = self.entries.get(PureWindowsPath(found[1]), Entry(ADMIN))
-        told = "".join(
-            f"(A;OICI;{MASKS[right]};;;{ABBREVIATED.get(sid, sid)})"
-            for sid, right in entry.given.items()
-        )
+        told = "".join(f"(A;OICI;{MASKS[right]};;;{ABBREVIATED.get(sid, sid)})" for sid, right in entry.given.items())
         sddl = f"O:{ABBREVIATED.get(entry.owner, entry.owner)}D:{'PAI' * entry.protected}{told}"
         return Ran(0, "closed\r\n" if re.search(found[2], sddl) else "")
 
@@ -188,9 +183,7 @@ def an_earlier_version_was_here(disk: Disk) -> None:
     ],
     ids=["nothing", "somebody", "looks closed", "earlier version"],
 )
-def test_nobody_else_has_a_hand_in_what_the_administrator_runs(
-    before, powershell: str, tmp_path: Path
-) -> None:
+def test_nobody_else_has_a_hand_in_what_the_administrator_runs(before, powershell: str, tmp_path: Path) -> None:
     disk = Disk(powershell)
     before(disk)
     install(disk, tmp_path)
@@ -217,11 +210,7 @@ def test_the_worker_writes_in_no_other_folder(tmp_path: Path) -> None:
     install(Disk(), tmp_path)
     settings = json.loads((tmp_path / "ProgramData" / "cis490" / "worker.json").read_text())
     arguments = windows_task.worker_arguments(settings)
-    folders = [
-        PureWindowsPath(value)
-        for flag, value in itertools.pairwise(arguments)
-        if flag.endswith("-dir")
-    ]
+    folders = [PureWindowsPath(value) for flag, value in itertools.pairwise(arguments) if flag.endswith("-dir")]
     assert {*folders, PureWindowsPath(settings["log"]).parent} == set(SERVICES_OWN)
     for folder in (*SERVICES_OWN, TLS):
         assert (tmp_path / folder.relative_to("C:/")).is_dir(), "made here: it may make none there"
@@ -264,18 +253,14 @@ def test_a_junction_is_a_link_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 def test_what_cannot_be_closed_gets_no_key(fails: str, tmp_path: Path) -> None:
     disk = Disk()
     disk.fails = fails
-    with pytest.raises(
-        InstallError, match=r"Access is denied.; if somebody else made .* remove it"
-    ):
+    with pytest.raises(InstallError, match=r"Access is denied.; if somebody else made .* remove it"):
         install(disk, tmp_path)
     assert [argv for argv in disk.ran if argv[0] != "icacls"] == []
 
 
 def test_looking_first_shows_the_rights_and_changes_none(tmp_path: Path) -> None:
     disk = Disk()
-    would = " / ".join(
-        said for kind, said in install(disk, tmp_path, dry_run=True) if kind == "would"
-    )
+    would = " / ".join(said for kind, said in install(disk, tmp_path, dry_run=True) if kind == "would")
     for said in (
         r"give C:\cis490 and all in it to the administrators; everybody else may only read: icacls",
         r"give C:\ProgramData\cis490 and all in it to the administrators; the service may only read",

@@ -58,12 +58,8 @@ from training.fleet.worker.state_folder import (
 from training.fleet.worker.tail import OutputTail
 from training.fleet.worker.trainer_command import BadSpecError, Inputs, trainer_command
 
-INPUTS = Inputs(
-    Path("/venv/python"), Path("/d/v.parquet"), Path("/d/f.parquet"), Path("/d/tensors")
-)
-JOB = t.Assignment(
-    job_id="ab" * 32, claim_id="claim123456", name="gbt", spec={"model": "gbt", "mode": "oracle"}
-)
+INPUTS = Inputs(Path("/venv/python"), Path("/d/v.parquet"), Path("/d/f.parquet"), Path("/d/tensors"))
+JOB = t.Assignment(job_id="ab" * 32, claim_id="claim123456", name="gbt", spec={"model": "gbt", "mode": "oracle"})
 
 
 # ── the trainer's command ───────────────────────────────────────────────────────────────────
@@ -189,9 +185,7 @@ def test_instance_stays_and_sessions_count(tmp_path: Path) -> None:
     second.close()
 
 
-def test_a_first_start_complains_of_nothing(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_first_start_complains_of_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     folder = StateFolder(tmp_path)
     assert folder.load() == t.Saved()
     folder.close()
@@ -284,9 +278,7 @@ def test_prune_keeps_the_newest_and_what_is_not_its_own(tmp_path: Path) -> None:
     assert len(list(tmp_path.glob("*/*.log"))) == KEPT_ATTEMPTS
     assert not (tmp_path / "gbt_oracle-000000000000").exists()
     assert (tmp_path / "notes-of-mine").exists()
-    for place in tmp_path.glob(
-        "gbt*/attempt-*-abc"
-    ):  # delivered: what it made is gone, not its log
+    for place in tmp_path.glob("gbt*/attempt-*-abc"):  # delivered: what it made is gone, not its log
         place.rmdir()
     for log in tmp_path.glob("*/*.log"):
         os.utime(log, (int(log.parent.name.split("-")[1]),) * 2)
@@ -327,9 +319,7 @@ def test_saved_states_of_jobs_that_never_come_back_do_not_stay_for_ever(tmp_path
     assert _left(resume) == list(range(3, saved_states.KEPT_MAX + 2))
 
 
-def test_saved_states_are_bounded_by_size_and_age_too(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_saved_states_are_bounded_by_size_and_age_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _saved_states(tmp_path, 1, 2, 3)
     size = saved_states.Kept.of(tmp_path / f"{1:064d}").bytes
     monkeypatch.setattr(saved_states, "BYTES_MAX", size)
@@ -532,17 +522,13 @@ def work(folder: Path, receiver: Receiver, runner: FakeRunner, **more: Any) -> T
         return FleetClient("http://receiver", "h", transport=receiver, timeout_s=timeout_s)
 
     found = options(folder, "--host-id", "h", "--poll-s", "0.01", "--heartbeat-s", "0.05")
-    return TrainerWorker(
-        found, capability=lambda: {"os": "x"}, client=client, runner=runner, **more
-    )
+    return TrainerWorker(found, capability=lambda: {"os": "x"}, client=client, runner=runner, **more)
 
 
 NOTHING = reply(job_id=None, reason="nothing")
 
 
-def once(
-    first: Response, then: Callable[[], None], later: Response = NOTHING
-) -> Callable[[dict[str, Any]], Response]:
+def once(first: Response, then: Callable[[], None], later: Response = NOTHING) -> Callable[[dict[str, Any]], Response]:
     """``first`` to the first request, ``later`` to the others; and then something happens."""
     asked = []
 
@@ -568,9 +554,7 @@ def last(worker: TrainerWorker, answer: Response) -> Callable[[dict[str, Any]], 
 
 def test_a_job_from_claim_to_receipt(tmp_path: Path) -> None:
     receiver = Receiver(heartbeat=beat, upload=lambda _: reply(artifact_id="x"))
-    receiver.routes["complete"] = lambda _: reply(
-        job_id="j", status="completed", artifact_id="x", attempt=1
-    )
+    receiver.routes["complete"] = lambda _: reply(job_id="j", status="completed", artifact_id="x", attempt=1)
     runner = FakeRunner(output=b'{"event": "epoch", "epoch": 1}\nbye')
     worker = work(tmp_path, receiver, runner, trainer_digests=lambda: {"run": "d"})
     receiver.routes["claim"] = once(reply(**GRANT), lambda: worker.post(t.SignalReceived()))
@@ -590,9 +574,7 @@ def test_a_job_from_claim_to_receipt(tmp_path: Path) -> None:
     assert runner.specs[0].cwd == tmp_path
     assert "CIS490_STATE_DIR" in runner.specs[0].env
     assert not list(tmp_path.glob("artifacts/*/*.zst")), "the receiver has it"
-    assert not list(tmp_path.glob("artifacts/h/*/attempt-1-*/*")), (
-        "nor does what it was packed from"
-    )
+    assert not list(tmp_path.glob("artifacts/h/*/attempt-1-*/*")), "nor does what it was packed from"
     assert len(list(tmp_path.glob("artifacts/h/*/*.log"))) == 1
     assert not list((tmp_path / "artifacts/.worker/h/resume").iterdir())
 
@@ -677,9 +659,7 @@ def an_attempt(folder: Path, process: FakeProcess, said: list[t.Event]) -> Attem
 
 
 @pytest.mark.parametrize(("free", "harm"), [(DISK_FLOOR_BYTES, 0), (DISK_FLOOR_BYTES - 1, 1)])
-def test_a_running_trainer_is_looked_at(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free: int, harm: int
-) -> None:
+def test_a_running_trainer_is_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free: int, harm: int) -> None:
     """Its time is measured now and then, and it is stopped once when the disk is full."""
     monkeypatch.setattr("training.fleet.worker.attempt.free_bytes", lambda _: free)
     said: list[t.Event] = []
@@ -886,9 +866,7 @@ def test_cancelled_job_ends_the_trainer_and_is_not_reported(tmp_path: Path) -> N
 
 
 def test_signal_while_a_job_runs_hands_it_back(tmp_path: Path) -> None:
-    receiver = Receiver(
-        claim=lambda _: reply(**GRANT), fail=lambda _: reply(job_id="j", status="pending")
-    )
+    receiver = Receiver(claim=lambda _: reply(**GRANT), fail=lambda _: reply(job_id="j", status="pending"))
     runner = FakeRunner(code=None)
     worker = work(tmp_path, receiver, runner)
 
@@ -902,9 +880,7 @@ def test_signal_while_a_job_runs_hands_it_back(tmp_path: Path) -> None:
     assert (failed["reason"], failed["error"]) == (EndReason.WORKER_SHUTDOWN, "worker shutdown")
 
 
-def test_a_host_tells_with_its_claim_that_its_disk_is_full(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_host_tells_with_its_claim_that_its_disk_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The receiver gives it nothing then, and shows why."""
     receiver = Receiver()
     worker = work(tmp_path, receiver, FakeRunner(), chance=lambda: 0.0)
@@ -964,9 +940,7 @@ def test_having_slept_is_noticed(tmp_path: Path) -> None:
             return 100.0 if self.looks < 20 else 3700.0
 
     beats: list[int] = []
-    receiver = Receiver(
-        claim=lambda _: reply(**GRANT), fail=lambda _: reply(job_id="j", status="pending")
-    )
+    receiver = Receiver(claim=lambda _: reply(**GRANT), fail=lambda _: reply(job_id="j", status="pending"))
     found = options(tmp_path, "--host-id", "h")  # a heartbeat every 30 s
     worker = TrainerWorker(
         found,
@@ -990,9 +964,7 @@ def test_having_slept_is_noticed(tmp_path: Path) -> None:
     assert beats[:2] == [1, 2]
 
 
-def test_session_that_was_replaced_says_so_and_ends(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_session_that_was_replaced_says_so_and_ends(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     receiver = Receiver(claim=lambda _: problem(409, "lease_superseded"))
     assert work(tmp_path, receiver, FakeRunner()).run() == 1
     assert "because lease_superseded" in capsys.readouterr().err
@@ -1016,9 +988,7 @@ def test_short_jobs_of_one_worker_leave_the_running_one_of_another_alone(tmp_pat
     running.log.touch()
     os.utime(running.out, (1, 1))
     for number in range(KEPT_ATTEMPTS + 6):
-        short = t.Assignment(
-            job_id=f"{number:012d}", claim_id=f"{number:08d}", spec={"model": "a", "mode": "b"}
-        )
+        short = t.Assignment(job_id=f"{number:012d}", claim_id=f"{number:08d}", spec={"model": "a", "mode": "b"})
         make_folders(folders_of(theirs.artifacts, theirs.reports, short))
         prune(theirs.artifacts, theirs.reports)
     assert [running.out.is_dir(), running.reports.is_dir(), running.log.exists()] == [True] * 3
@@ -1094,9 +1064,7 @@ def test_gpus_of_a_worker_are_those_of_its_probe_and_its_trainers() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "gpu1", "0,", "0 1", "GPU-"])
-def test_gpus_that_cannot_be_meant_are_refused(
-    text: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_gpus_that_cannot_be_meant_are_refused(text: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         parser().parse_args(["--cuda-devices", text])
     assert "names no GPUs" in capsys.readouterr().err

@@ -21,9 +21,7 @@ from training.fleet.worker.state.trainer import measure_s
 
 A = TypeVar("A")
 
-JOB = t.Assignment(
-    job_id="job", claim_id="claim", name="gbt", spec={"model": "gbt", "mode": "oracle"}
-)
+JOB = t.Assignment(job_id="job", claim_id="claim", name="gbt", spec={"model": "gbt", "mode": "oracle"})
 DONE = Ended(EndKind.EXITED, code=0)
 
 
@@ -220,9 +218,7 @@ def test_good_training_is_packed_uploaded_completed() -> None:
         (Ended(EndKind.LOST), EndReason.SPAWN_FAILED, None),
     ],
 )
-def test_other_ends_are_reported_for_what_they_are(
-    ended: Ended, reason: EndReason, exit_code: int | None
-) -> None:
+def test_other_ends_are_reported_for_what_they_are(ended: Ended, reason: EndReason, exit_code: int | None) -> None:
     worker = Worker().running()
     worker.take(t.TrainerEnded(claim_id="claim", ended=ended))
     failure = worker.wanted(t.SendFail).failure
@@ -907,9 +903,7 @@ def something(worker: Worker, rng: random.Random) -> t.Event:
         t.BeatAnswered(call=call, order=rng.choice(list(Order)), log_next=rng.randint(0, 50)),
         t.Uploaded(call=call, artifact_id="ab"),
         t.Completed(call=call, log_next=rng.randint(0, 50)),
-        t.FailTaken(
-            call=call, status=rng.choice(["pending", "failed"]), log_next=rng.randint(0, 50)
-        ),
+        t.FailTaken(call=call, status=rng.choice(["pending", "failed"]), log_next=rng.randint(0, 50)),
         t.OutputTaken(call=call, log_next=rng.randint(0, 50)),
         t.Measured(claim_id=claim_id, cpu_s=rng.choice([0.0, 5.0])),
         t.Refused(call=call, slug=rng.choice([*Slug, "unheard_of"])),
@@ -966,9 +960,7 @@ def test_invariants(seed: int) -> None:
 def check(worker: Worker, saved: t.Saved) -> None:
     state, work = worker.state, worker.state.work
     assert saved == state.saved
-    assert (work is None) == (
-        state.phase in (Phase.IDLE, Phase.ASKING)
-    ) or state.phase is Phase.GONE
+    assert (work is None) == (state.phase in (Phase.IDLE, Phase.ASKING)) or state.phase is Phase.GONE
     if state.phase is Phase.GONE:
         return
     assert [type(action) for action in worker.actions].count(t.WakeAt) == 1

@@ -31,9 +31,7 @@ def runs(path: Path) -> list[dict[str, Any]]:
     return found
 
 
-def tried(
-    monkeypatch: pytest.MonkeyPatch, what: Callable[[int], object] = lambda _: None
-) -> list[bytes]:
+def tried(monkeypatch: pytest.MonkeyPatch, what: Callable[[int], object] = lambda _: None) -> list[bytes]:
     """Record the inputs of the target from now on; ``what`` is done at each, by its number."""
     given: list[bytes] = []
 
@@ -49,19 +47,13 @@ def test_several_processes_may_write_to_one_record(path: Path) -> None:
     named = [{"target": t, "seed": seed} for t in ("wire", "index") for seed in range(8)]
     with ThreadPoolExecutor(4) as pool:
         for runs_so_far in (1, 10):
-            list(
-                pool.map(
-                    lambda n, so_far=runs_so_far: record.keep(path, {**n, "runs": so_far}), named
-                )
-            )
+            list(pool.map(lambda n, so_far=runs_so_far: record.keep(path, {**n, "runs": so_far}), named))
     assert record.total(path, "wire") == record.total(path, "index") == 80
     assert len(runs(path)) == 16
     assert json.loads(path.read_text())["inputs"] == {"index": 80, "wire": 80}
 
 
-def test_runs_add_up_and_each_has_a_seed_of_its_own(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_runs_add_up_and_each_has_a_seed_of_its_own(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path.write_text('{"machine": "that one", "runs": [{"target": "index", "runs": 100}]}')
     given = tried(monkeypatch)
     for _ in range(2):
@@ -94,9 +86,7 @@ def test_a_signal_ends_a_run_and_leaves_what_it_did(
     assert record.total(path, "index") == len(given)
 
 
-def test_what_raised_is_kept_and_on_record(
-    path: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_what_raised_is_kept_and_on_record(path: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(program, "FOUND", tmp_path / "found")
     given = tried(monkeypatch, lambda n: 1 // (50 - n))
     assert program.main(["index", "--record", str(path)]) == 1

@@ -38,9 +38,7 @@ _PLANTED: dict[str, tuple[str, Any]] = {
 
 
 @pytest.mark.parametrize("name", TARGETS)
-def test_thousands_of_inputs_then_a_planted_fault(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_thousands_of_inputs_then_a_planted_fault(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     fuzzed = target(name)
     tried = list(itertools.islice(inputs(name, fuzzed.WORDS, seed=1), RUNS))
     for data in tried:
@@ -70,8 +68,7 @@ def test_a_call_meets_nothing_that_an_earlier_one_left(monkeypatch: pytest.Monke
 
 def test_the_same_seed_makes_the_same_inputs() -> None:
     first, again, other = (
-        list(itertools.islice(inputs("wire", target("wire").WORDS, seed), 200))
-        for seed in (1, 1, 2)
+        list(itertools.islice(inputs("wire", target("wire").WORDS, seed), 200)) for seed in (1, 1, 2)
     )
     assert first == again != other
 

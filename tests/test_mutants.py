@@ -61,9 +61,7 @@ UPDATE jobs SET claim_id = NULL, error = :error WHERE job_id = :job_id AND claim
 
 
 def changed(mutants: list[Mutant]) -> set[tuple[str, str, str]]:
-    return {
-        (each.operator, " ".join(each.old.split()), " ".join(each.new.split())) for each in mutants
-    }
+    return {(each.operator, " ".join(each.old.split()), " ".join(each.new.split())) for each in mutants}
 
 
 def test_python_is_changed_in_every_way_that_is_named() -> None:
@@ -139,13 +137,9 @@ def test_the_nearest_tests_are_the_quickest_that_reach_the_place(tmp_path: Path)
         '"seconds": {"slow": 70, "quick": 0.1, "other": 1}}'
     )
     known = Map(tmp_path)
-    relation = next(
-        each for each in python_operators.mutants_of("m.py", MODULE) if each.operator == "relation"
-    )
+    relation = next(each for each in python_operators.mutants_of("m.py", MODULE) if each.operator == "relation")
     constant = python_operators.mutants_of("m.py", MODULE)[0]
-    assert nearest(relation, known, {"m.py": MODULE}) == [
-        "quick"
-    ]  # the slow one is beyond the budget
+    assert nearest(relation, known, {"m.py": MODULE}) == ["quick"]  # the slow one is beyond the budget
     assert nearest(constant, known, {"m.py": MODULE}) == [LIMITS, "quick"], "who runs what names it"
     ended = sql_operators.mutants_of("q.sql", STATEMENTS, SCHEMA.read_text(encoding="utf-8"))[-1]
     assert nearest(ended, known, {}) == ["quick"]
@@ -177,9 +171,7 @@ def test_a_bug_is_seen_by_a_test_that_looks_and_by_no_other(tmp_path: Path) -> N
     os.utime(tmp_path / "m.py", (1e9, 1e9))
     py_compile.compile(str(tmp_path / "m.py"))  # of a text as long as that with the bug
     (mutant,) = python_operators.mutants_of("m.py", (tmp_path / "m.py").read_text())
-    assert (
-        judge(mutant, ["test_looks.py::test_it"], tmp_path, {})["seen"] == "test_looks.py::test_it"
-    )
+    assert judge(mutant, ["test_looks.py::test_it"], tmp_path, {})["seen"] == "test_looks.py::test_it"
     assert judge(mutant, ["test_away.py::test_it"], tmp_path, {})["seen"] is None
     assert judge(mutant, [], tmp_path, {})["why"] == "no test of the map reaches it"
     assert "min(a, b)" in (tmp_path / "m.py").read_text(), "and it is taken out again"
@@ -219,9 +211,7 @@ def test_the_figures_tell_the_draw_from_what_was_mended_after_it() -> None:
     assert (rows["all"].drawn, rows["all"].share) == (5, 75.0)
     record = {"of": {"sql": 3000, "trust": 9}, "seed": 7, "mutants": mutants}
     run = {"commit": "1234567", "date": "2026-01-31", "minutes": 50, "asked_s": 60.0}
-    page = "\n".join(
-        lines(record | {"run": run, "again": run | {"commit": "89abcde"}}, {"harmless"})
-    )
+    page = "\n".join(lines(record | {"run": run, "again": run | {"commit": "89abcde"}}, {"harmless"}))
     assert "| sql | 3,000 | 2 | 1 | 2 | 0 | 0 | 0 |" in page
     assert "| all | 3,009 | 5 | 1 | 2 | 1 | 1 | 1 |" in page
     assert "2026-01-31, commit 1234567: 20.0 % seen" in page

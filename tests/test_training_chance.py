@@ -51,12 +51,8 @@ def test_it_counts_what_all_permutations_count(data):
     """
     n = data.draw(st.integers(2, 5))
     sizes = data.draw(st.lists(st.integers(1, 4), min_size=n, max_size=n))
-    courses = [
-        data.draw(st.lists(st.integers(0, 1), min_size=size, max_size=size)) for size in sizes
-    ]
-    scores = [
-        data.draw(st.lists(st.integers(0, 5), min_size=size, max_size=size)) for size in sizes
-    ]
+    courses = [data.draw(st.lists(st.integers(0, 1), min_size=size, max_size=size)) for size in sizes]
+    scores = [data.draw(st.lists(st.integers(0, 5), min_size=size, max_size=size)) for size in sizes]
     y, score = np.concatenate(courses), np.concatenate(scores).astype(float)
     episode = np.repeat([f"e{k}" for k in range(n)], sizes)
     found = chance_test([score], [1], y, episode)
@@ -165,9 +161,7 @@ def test_windows_that_repeat_each_other_count_as_one():
     assert high > alone[1]
     assert rate_interval(np.array([3.0]), np.array([10.0])) is None
     assert rate_interval(np.zeros(20), np.full(20, 15.0)) == exact_interval(0, 20)
-    low, high = rate_interval(
-        np.full(20, 3.0), np.full(20, 15.0)
-    )  # no episode differs from another
+    low, high = rate_interval(np.full(20, 3.0), np.full(20, 15.0))  # no episode differs from another
     assert 0.1 < low < 0.2 < high < 0.3
 
 
@@ -179,9 +173,7 @@ def test_few_episodes_widen_the_interval_by_the_t_of_one_fewer():
     assert found == pytest.approx(exact_interval(0.1 * number, number), rel=1e-4)
 
 
-@pytest.mark.parametrize(
-    ("episodes", "truth", "alike"), [(20, 0.05, 0.2), (40, 0.02, 0.2), (40, 0.1, 0.6)]
-)
+@pytest.mark.parametrize(("episodes", "truth", "alike"), [(20, 0.05, 0.2), (40, 0.02, 0.2), (40, 0.1, 0.6)])
 def test_small_rates_seldom_lie_above_their_interval(episodes, truth, alike):
     """Rates of episodes are drawn from a beta distribution: alarms come in bursts."""
     rng = np.random.default_rng(1)

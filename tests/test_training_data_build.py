@@ -40,9 +40,7 @@ def test_a_fleets_recordings_become_labelled_windows(tmp_path, capsys):
     assert summary["hosts_without_baseline"] == []
     assert summary["channels"] == {"realistic": 3, "oracle": 4}
     data = load(tmp_path / "out")
-    assert set(data.episode) == {made.IDS[n] for n in (0, 1, 2, 4, 5, 6)}, (
-        "baselines are no windows"
-    )
+    assert set(data.episode) == {made.IDS[n] for n in (0, 1, 2, 4, 5, 6)}, "baselines are no windows"
     # 20 s at 8 Hz, windows of 4 s each 2 s, a new label at 10 s. The last sample is taken at 19.875 s: none at 16.
     one = data.episode == made.IDS[0]
     offsets = (data.t_start[one] - 1000.0).round(6).tolist()
@@ -120,9 +118,7 @@ def outputs(folder):
     }
 
 
-def test_the_same_bytes_from_memory_from_files_from_archives_and_from_two_processes(
-    tmp_path, capsys, monkeypatch
-):
+def test_the_same_bytes_from_memory_from_files_from_archives_and_from_two_processes(tmp_path, capsys, monkeypatch):
     made.write_fleet(tmp_path / "in", episodes=1)
     run(capsys, tmp_path / "in", "--out-dir", tmp_path / "a")
     first = outputs(tmp_path / "a")
@@ -198,9 +194,7 @@ def test_a_channel_that_many_lack_is_left_out_and_said_to_be(tmp_path, capsys):
         if number % 2:
             made.write_episode(tmp_path / "in", number=number)
         else:
-            made.write_episode(
-                tmp_path / "in", number=number, channels=few, t=t, values=values[:, :3]
-            )
+            made.write_episode(tmp_path / "in", number=number, channels=few, t=t, values=values[:, :3])
     _, summary, _ = run(capsys, tmp_path / "in", "--out-dir", tmp_path / "out")
     assert summary["dropped_channels"] == ["tree_rss"]
     assert summary["quarantined"] == {}
@@ -233,9 +227,7 @@ def test_what_cannot_be_built_is_said_in_one_sentence(tmp_path, capsys):
     made.write_episode(tmp_path / "in", labels=[(0.0, "idle")])
     assert "long enough" in refused(capsys, tmp_path / "in", *out, "--window-s", "60")
     assert "too short for a window" in refused(capsys, tmp_path / "in", *out, "--stride-s", "0.01")
-    assert "cannot be read" in refused(
-        capsys, tmp_path / "in", *out, "--like", tmp_path / "none.json"
-    )
+    assert "cannot be read" in refused(capsys, tmp_path / "in", *out, "--like", tmp_path / "none.json")
 
 
 def test_a_good_baseline_hides_no_reason(tmp_path, capsys):
@@ -314,9 +306,7 @@ def test_the_shortest_baseline_that_can_be_recorded_is_one(tmp_path, capsys, ord
     quiet = {"phases": {"idle": "benign"}, "labels": [(0.0, "idle")]}
     t, values = made.signal(ordered, seed=9)
     made.write_episode(tmp_path / "in", number=0)
-    made.write_episode(
-        tmp_path / "in", number=1, baseline=True, duration_s=ordered, t=t, values=values, **quiet
-    )
+    made.write_episode(tmp_path / "in", number=1, baseline=True, duration_s=ordered, t=t, values=values, **quiet)
     _, found, _ = run(capsys, tmp_path / "in", "--out-dir", tmp_path / "out")
     assert found["hosts_without_baseline"] == ([] if has else ["h0"])
 
@@ -358,14 +348,10 @@ def test_normalising_constant_and_extreme_channels_stays_finite():
         assert np.isfinite(result).all()
         assert np.abs(result).max() <= normalise.CLIP
     assert baselines.without(["h", "g"]) == ["g"]
-    assert normalise.measure({"h": [compressed[:5]]}, specs, 8.0).fleet is None, (
-        "too short to know a day by"
-    )
+    assert normalise.measure({"h": [compressed[:5]]}, specs, 8.0).fleet is None, "too short to know a day by"
 
 
-def test_a_build_and_an_ingest_into_one_folder_say_so_and_leave_nothing_of_each_other(
-    tmp_path, capsys
-):
+def test_a_build_and_an_ingest_into_one_folder_say_so_and_leave_nothing_of_each_other(tmp_path, capsys):
     out = tmp_path / "out"
     made.write_fleet(tmp_path / "in")
     assert run(capsys, tmp_path / "in", "--out-dir", out)[2] == ""
@@ -382,10 +368,7 @@ def test_a_build_and_an_ingest_into_one_folder_say_so_and_leave_nothing_of_each_
     assert ingest.main(bring) == 0
     assert "replaced" not in capsys.readouterr().err
     assert not (out / building.MEMORY_FOLDER).exists()
-    assert (
-        "brought in by training.data.ingest: it was replaced"
-        in (run(capsys, tmp_path / "in", "--out-dir", out)[2])
-    )
+    assert "brought in by training.data.ingest: it was replaced" in (run(capsys, tmp_path / "in", "--out-dir", out)[2])
 
 
 def test_a_refused_ingest_leaves_the_build_as_it_was(tmp_path, capsys):

@@ -166,9 +166,7 @@ def test_phases_declare_which_are_benign(tmp_path, capsys):
     labels = [(0.0, "aria"), (8.0, "idle"), (14.0, "beacon")]
     write_episode(tmp_path / "e", number=20, phases=phases, labels=labels)
     out = tmp_path / "out"
-    assert (
-        build.main([str(tmp_path / "e"), "--out-dir", str(out), "--target", "phase", "--json"]) == 0
-    )
+    assert build.main([str(tmp_path / "e"), "--out-dir", str(out), "--target", "phase", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["benign"] == ["aria", "idle"]
     found = read_schema(out / "feature_schema_v1.json")
     assert found.benign == ("aria", "idle")

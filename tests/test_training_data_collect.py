@@ -24,9 +24,7 @@ from training.recording.record import choose_collector
 from training.recording.stage import RecordError
 
 # What processes report, sighting by sighting: some appear, some end, an id may be used again.
-sightings = st.lists(
-    st.dictionaries(st.integers(1, 4), st.floats(0, 1e6), max_size=4), min_size=1, max_size=30
-)
+sightings = st.lists(st.dictionaries(st.integers(1, 4), st.floats(0, 1e6), max_size=4), min_size=1, max_size=30)
 
 
 @given(sightings)
@@ -185,9 +183,7 @@ def test_the_machine_view_works_unprivileged_here():
     measured = {name for name, value in first.items() if value is not None}
     assert {"cpu_user", "context_switches", "memory_used", "net_rx_bytes", "processes"} <= measured
     for name in measured:
-        if (
-            CHANNELS[name].kind == "counter" and name != "cpu_iowait"
-        ):  # the kernel lets that one fall
+        if CHANNELS[name].kind == "counter" and name != "cpu_iowait":  # the kernel lets that one fall
             assert second[name] >= first[name]
 
 

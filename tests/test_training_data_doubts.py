@@ -191,9 +191,7 @@ def test_a_noisy_or_late_copy_of_the_label_is_refused_or_noted(ingested):
 
 def test_a_label_that_is_smoothed_or_comes_much_later_is_noted(ingested):
     between = (pl.col("t") % 1000).is_between(12, 27)
-    rows = recordings().with_columns(
-        label=pl.when(between).then(pl.lit("attack")).otherwise(pl.lit("normal"))
-    )
+    rows = recordings().with_columns(label=pl.when(between).then(pl.lit("attack")).otherwise(pl.lit("normal")))
     label = (rows["label"] == "attack").to_numpy().reshape(8, 40) * 1.0
     mean = np.stack([np.convolve(one, np.ones(16) / 16)[:40] for one in label])
     late = np.concatenate([label[:, -12:] * 0, label[:, :-12]], axis=1)
@@ -201,9 +199,7 @@ def test_a_label_that_is_smoothed_or_comes_much_later_is_noted(ingested):
         echo = echo.ravel() + noise(320, 3) / 30
         found = ingested.taken(rows.with_columns(load=pl.Series(echo)), *CUT)
         said = [note for note in found["notes"] if "Following the label" in note]
-        assert said[0].startswith(
-            "Following the label, smoothed or moved by up to two windows: load:"
-        )
+        assert said[0].startswith("Following the label, smoothed or moved by up to two windows: load:")
         found = ingested.taken(rows.with_columns(load=pl.Series(echo)), *CUT, "--level", "load")
         assert not any("Following" in note for note in found["notes"])
     busy = rows.with_columns(load=pl.Series(mean.ravel() + noise(320, 3)))

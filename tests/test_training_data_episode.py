@@ -57,9 +57,7 @@ def test_an_episode_of_before_is_read_and_said_to_carry_no_checksum(tmp_path):
     raw = zstandard.ZstdDecompressor().decompress(packed.read_bytes())
     packed.write_bytes(zstandard.ZstdCompressor(level=19).compress(raw))
     assert episode.read(packed).digest == episode.read(folder).digest
-    assert f"1 packed episodes carry no checksum ({packed.name})" in episode.without_checksum(
-        [packed]
-    )
+    assert f"1 packed episodes carry no checksum ({packed.name})" in episode.without_checksum([packed])
 
 
 def test_equal_recordings_have_equal_bytes(tmp_path):

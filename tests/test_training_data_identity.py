@@ -49,9 +49,7 @@ def test_a_digest_is_of_samples_and_channel_names_alone():
     assert not np.isin(window_digests(X, names[::-1]), found).any()
     X[3, 1, 7] += 1e-6
     assert (window_digests(X, names) != found).sum() == 1
-    assert (
-        window_digests(X * np.float32(0), names)[0] == window_digests(-X * np.float32(0), names)[0]
-    )
+    assert window_digests(X * np.float32(0), names)[0] == window_digests(-X * np.float32(0), names)[0]
 
 
 def test_digests_are_the_same_on_every_machine():
@@ -64,9 +62,7 @@ DIGESTS = ["45bad7919c520e08", "a0545fdc655d36ad"]
 
 def test_a_recording_is_known_without_its_name():
     values = np.random.default_rng(0).normal(size=(50, 2))
-    assert digest_of_recording(values, ["a", "b"]) == digest_of_recording(
-        values[:, ::-1], ["b", "a"]
-    )
+    assert digest_of_recording(values, ["a", "b"]) == digest_of_recording(values[:, ::-1], ["b", "a"])
     assert digest_of_recording(values, ["a", "b"]) != digest_of_recording(values[:-1], ["a", "b"])
 
 
@@ -92,9 +88,7 @@ def test_overlapping_windows_that_nobody_grouped_are_grouped_by_their_samples():
     assert all(np.unique(kin.recording[recording == n]).size == 1 for n in range(6))
     assert kin.equal == ()
     assert kin.sharing == len(X)
-    assert (
-        kin.notes[0] == "Each window counts as a recording of its own: no two bear the name of one."
-    )
+    assert kin.notes[0] == "Each window counts as a recording of its own: no two bear the name of one."
     assert kin.notes[1].startswith(f"{len(X)} windows share samples with another recording")
     assert kin.notes[1].endswith("so that of 84 there are 6.")
 
@@ -180,9 +174,7 @@ def test_copies_are_known_however_many_there_are():
 
 def test_a_switch_that_flips_each_time_is_no_more_telling_than_one_that_does_not():
     X = np.random.default_rng(0).integers(0, 2, (300, 1, 16))
-    X[[5, 55]] = (
-        np.arange(16) % 2
-    )  # each step is rarer than staying, and follows from the value before
+    X[[5, 55]] = np.arange(16) % 2  # each step is rarer than staying, and follows from the value before
     X[[105, 155]] = 0
     assert kin_of(X, np.arange(300) // 10).equal == ()
 
@@ -203,9 +195,7 @@ def test_recordings_of_one_host_at_one_time_are_kin():
     kin = kin_of(noise(), episode, t=again, window_s=10)
     assert np.unique(kin.recording).size == 9
     assert kin.overlapping > 0
-    assert (
-        "overlap in time with another recording of their host (the first: 1 and 2)" in kin.notes[0]
-    )
+    assert "overlap in time with another recording of their host (the first: 1 and 2)" in kin.notes[0]
     apart = kin_of(noise(), episode, t=again, window_s=10, host=np.where(episode == 2, "g", "h"))
     assert np.unique(apart.recording).size == 10
 
@@ -328,11 +318,7 @@ def test_windows_without_a_recording_are_named_by_their_content(tmp_path, capsys
 
 def test_a_table_of_overlapping_windows_says_that_nobody_grouped_them(tmp_path, capsys):
     X, _ = walks(recordings=4)
-    rows = [
-        f"{window},{value},{window % 2}"
-        for window, samples in enumerate(X[:, 0].tolist())
-        for value in samples
-    ]
+    rows = [f"{window},{value},{window % 2}" for window, samples in enumerate(X[:, 0].tolist()) for value in samples]
     path = tmp_path / "windows.csv"
     path.write_text("\n".join(["window,x,label", *rows]))
     assert ingest.main([str(path), "--out-dir", str(tmp_path / "out"), "--json"]) == 0

@@ -52,9 +52,7 @@ def test_malicious_like_scenarios_are_benign_for_a_good_part():
         for seed in range(40):
             phases = plan(name, 100.0, random.Random(seed))
             ends = [*(p.start_s for p in phases[1:]), 100.0]
-            shares.append(
-                sum(e - p.start_s for p, e in zip(phases, ends, strict=True) if p.name == name)
-            )
+            shares.append(sum(e - p.start_s for p, e in zip(phases, ends, strict=True) if p.name == name))
         assert 35 < np.mean(shares) < 75
 
 
@@ -102,8 +100,7 @@ def test_equal_seeds_fill_equal_scratches(tmp_path):
     for name in ("a", "b"):
         fill_scratch(tmp_path / name, random.Random(5), 300_000)
     contents = [
-        {p.relative_to(tmp_path / n): p.read_bytes() for p in (tmp_path / n).rglob("*.dat")}
-        for n in ("a", "b")
+        {p.relative_to(tmp_path / n): p.read_bytes() for p in (tmp_path / n).rglob("*.dat")} for n in ("a", "b")
     ]
     assert contents[0] == contents[1]
     assert sum(map(len, contents[0].values())) == 300_000
@@ -232,17 +229,13 @@ def test_a_behaviour_that_dies_spoils_the_episode(tmp_path, monkeypatch):
     start = Stage.start
 
     def start_broken(self, phase, scratch):
-        running = start(
-            self, Phase(start_s=0, name="x", behaviour="no_such", intensity=0, seed=0), scratch
-        )
+        running = start(self, Phase(start_s=0, name="x", behaviour="no_such", intensity=0, seed=0), scratch)
         running.process.wait()
         return running
 
     monkeypatch.setattr(Stage, "start", start_broken)
     with pytest.raises(RecordError, match=r"no_such ended by itself \(exit 2\): .*invalid choice"):
-        record(
-            order(active(0.0)), Counting(), stage, tmp_path / "out", clock=clock, sleep=clock.sleep
-        )
+        record(order(active(0.0)), Counting(), stage, tmp_path / "out", clock=clock, sleep=clock.sleep)
     assert not (tmp_path / "out").exists()
     assert stage.roots() == []
 

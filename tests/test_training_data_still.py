@@ -98,9 +98,7 @@ def test_what_is_still_by_nature_is_no_padding():
 
 def test_data_filled_forward_are_noted_with_their_own_rate(ingested):
     rows = recordings(samples=160)
-    held = rows.with_columns(
-        x=pl.Series(np.repeat(noise(128), 10)), z=pl.Series(np.repeat(noise(128, 1), 10))
-    )
+    held = rows.with_columns(x=pl.Series(np.repeat(noise(128), 10)), z=pl.Series(np.repeat(noise(128, 1), 10)))
     (said,) = notes(ingested.taken(held, *CUT), "filled forward")
     assert "change only every 10 s: the data were recorded at 0.1 Hz" in said
     assert not notes(ingested.taken(held.with_columns(z=rows["x"]), *CUT), "filled forward")

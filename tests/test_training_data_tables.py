@@ -132,9 +132,7 @@ def test_an_index_that_pandas_wrote_is_refused(ingested):
 
 
 def test_two_columns_of_one_name_are_refused(ingested, tmp_path, capsys):
-    (tmp_path / "b.csv").write_text(
-        "t,label,x,x\n" + "".join(f"{n},0,{n % 3},1\n" for n in range(20))
-    )
+    (tmp_path / "b.csv").write_text("t,label,x,x\n" + "".join(f"{n},0,{n % 3},1\n" for n in range(20)))
     assert ingest.main([str(tmp_path / "b.csv"), "--out-dir", str(tmp_path / "o"), *CUT]) == 65
     assert "Two columns are called 'x'" in capsys.readouterr().err
 
@@ -149,10 +147,7 @@ def test_a_running_total_is_refused_or_made_a_rate(ingested):
     channel = ingested.load().schema.channels[1]
     assert (channel.kind, channel.unit) == ("counter", "1/s")
     assert ingested.load().tensors[:, 1].max() < 7 * 5
-    assert (
-        "net_total"
-        not in ingested.taken(rows, *CUT, "--ignore", "net_total")["understood"]["channels"]
-    )
+    assert "net_total" not in ingested.taken(rows, *CUT, "--ignore", "net_total")["understood"]["channels"]
     assert ingested.taken(rows, *CUT, "--level", "net_total")["channels"]["oracle"] == 2
     assert "needs the column 't'" in ingested.refused(
         rows.with_columns(window=pl.Series(np.arange(320) // 20)).drop("t"),
@@ -198,9 +193,7 @@ def test_a_cell_of_text_among_numbers_is_named(ingested):
     said = ingested.refused(rows.with_columns(x=pl.lit("tcp")), *CUT)
     assert "is a channel but holds no numbers: leave it out" in said
     many = recordings().rename({"host": "hosts"})
-    assert "no numbers: call it 'host' if it is that, or leave it out" in ingested.refused(
-        many, *CUT
-    )
+    assert "no numbers: call it 'host' if it is that, or leave it out" in ingested.refused(many, *CUT)
     many = many.with_columns(hosts=noise(320))
     notes = ingested.taken(many, *CUT)["notes"]
     assert "The column hosts is taken for a channel: call it host if it is that." in notes
@@ -294,9 +287,7 @@ def test_recordings_and_stretches_too_short_for_a_window_are_said_and_stored(ing
     found = ingested.taken(rows, *CUT)["understood"]
     assert found["recordings"] == 8
     assert found["without_window"] == {"it is shorter than a window": 2}
-    assert found["hosts"] == {"a": 16, "b": 16, "c": 16, "s": 0} | {
-        h: found["hosts"][h] for h in "abc"
-    }
+    assert found["hosts"] == {"a": 16, "b": 16, "c": 16, "s": 0} | {h: found["hosts"][h] for h in "abc"}
     assert found["classes"]["attack"] == 0
     assert "8 of 8 stretches of attack: shorter than a window of 8 s" in found["left_out"]
     none = ingested.validation.filter(pl.col("windows") == 0)
@@ -314,9 +305,7 @@ def test_recordings_and_stretches_too_short_for_a_window_are_said_and_stored(ing
 def test_labels_hosts_and_episodes_are_stripped_and_may_not_differ_by_case_only(ingested):
     rows = recordings("ab", 2)
     odd = pl.int_range(pl.len()) % 40 > 30
-    spaced = rows.with_columns(
-        label=pl.when(odd).then(pl.lit("attack ")).otherwise(pl.col("label"))
-    )
+    spaced = rows.with_columns(label=pl.when(odd).then(pl.lit("attack ")).otherwise(pl.col("label")))
     found = ingested.taken(spaced, *CUT)["understood"]
     assert list(found["classes"]) == ["normal", "attack"]
     for column, one, other in (
@@ -328,9 +317,7 @@ def test_labels_hosts_and_episodes_are_stripped_and_may_not_differ_by_case_only(
             pl.when(odd & (pl.col(column) == one)).then(pl.lit(other)).otherwise(pl.col(column)).alias(column)
         )  # fmt: skip
         if column == "label":
-            cased = rows.with_columns(
-                label=pl.when(odd).then(pl.lit("Normal")).otherwise(pl.col("label"))
-            )
+            cased = rows.with_columns(label=pl.when(odd).then(pl.lit("Normal")).otherwise(pl.col("label")))
         said = ingested.refused(cased, *CUT)
         assert f"The {column}s {other!r} and {one!r} differ by case only" in said
 
@@ -350,9 +337,7 @@ def test_ids_that_are_one_number_are_two_names(ingested, column, pair):
 def test_names_that_look_alike_are_refused(ingested, other):
     """A class with an invisible sign in its name was a class of its own, and so an attack."""
     odd = pl.int_range(pl.len()) % 40 > 30
-    rows = recordings("ab", 2).with_columns(
-        label=pl.when(odd).then(pl.lit(other)).otherwise(pl.col("label"))
-    )
+    rows = recordings("ab", 2).with_columns(label=pl.when(odd).then(pl.lit(other)).otherwise(pl.col("label")))
     assert "signs that look alike only" in ingested.refused(rows, *CUT)
 
 
@@ -369,9 +354,7 @@ def test_one_name_in_two_encodings_is_refused():
 def test_words_for_nothing_are_no_names(ingested, column, word):
     """The word that pandas writes for a missing label was a class, and counted as an attack."""
     odd = pl.int_range(pl.len()) % 40 > 30
-    rows = recordings("ab", 2).with_columns(
-        pl.when(odd).then(pl.lit(word)).otherwise(pl.col(column)).alias(column)
-    )
+    rows = recordings("ab", 2).with_columns(pl.when(odd).then(pl.lit(word)).otherwise(pl.col(column)).alias(column))
     said = ingested.refused(rows, *CUT)
     assert f"A {column} is {word!r}, which is what programs write where nothing is known" in said
 
@@ -396,12 +379,8 @@ def test_changes_that_32_bits_swallow_are_refused(ingested):
     assert ingested.taken(fine, *CUT)["windows"] > 0
     X = 1e9 + noise(24 * 2 * 8).reshape(24, 2, 8)
     assert "'c0' changes by" in ingested.refused({"X": X, "y": np.arange(24) % 2})
-    X = 1e9 + 20 * noise(24 * 2 * 8).reshape(
-        24, 2, 8
-    )  # lost before it came here: four values are left
-    assert "'c0' changes by" in ingested.refused(
-        {"X": X.astype(np.float32), "y": np.arange(24) % 2}
-    )
+    X = 1e9 + 20 * noise(24 * 2 * 8).reshape(24, 2, 8)  # lost before it came here: four values are left
+    assert "'c0' changes by" in ingested.refused({"X": X.astype(np.float32), "y": np.arange(24) % 2})
 
 
 def test_levels_of_hosts_hide_no_rounding():
@@ -413,9 +392,7 @@ def test_levels_of_hosts_hide_no_rounding():
     values[3] = np.nan
     with pytest.raises(DataError, match="changes by about 19"):
         check_rounding([("m", values)], host)
-    check_rounding(
-        [("m", np.where(host == "a", 8e9, 16e9))], host
-    )  # nothing changes: nothing is lost
+    check_rounding([("m", np.where(host == "a", 8e9, 16e9))], host)  # nothing changes: nothing is lost
     check_rounding([("m", np.where(host == "a", 1e39, -1e200))], host)  # refused elsewhere
 
 
@@ -481,18 +458,13 @@ def test_times_in_hours_are_refused(ingested):
 
 def test_dates_say_whether_they_named_a_zone(ingested):
     rows = recordings()
-    dates = pl.Series([dt.datetime(2026, 11, 20, tzinfo=dt.UTC)]) + (rows["t"] * 1000).cast(
-        pl.Int64
-    ).cast(pl.Duration("ms"))
+    dates = pl.Series([dt.datetime(2026, 11, 20, tzinfo=dt.UTC)]) + (rows["t"] * 1000).cast(pl.Int64).cast(
+        pl.Duration("ms")
+    )
     texts = rows.with_columns(t=dates.dt.strftime("%Y-%m-%dT%H:%M:%S") + "+02:00")
     assert ingested.taken(texts, *CUT)["understood"]["roles"]["t"] == "dates with a time zone"
-    assert (
-        ingested.load().t_start.min()
-        == rows["t"].min() + dt.datetime(2026, 11, 19, 22, tzinfo=dt.UTC).timestamp()
-    )
-    some = texts.with_columns(
-        t=pl.when(pl.int_range(pl.len()) < 9).then(pl.col("t").str.head(19)).otherwise("t")
-    )
+    assert ingested.load().t_start.min() == rows["t"].min() + dt.datetime(2026, 11, 19, 22, tzinfo=dt.UTC).timestamp()
+    some = texts.with_columns(t=pl.when(pl.int_range(pl.len()) < 9).then(pl.col("t").str.head(19)).otherwise("t"))
     assert "names a time zone in some rows and none in others" in ingested.refused(some, *CUT)
     twice = rows.head(40).with_columns(t=pl.Series(dates.head(40).dt.strftime("%Y-%m-%d %H:%M:%S")))
     twice = pl.concat([twice, twice.head(20)])
@@ -511,12 +483,8 @@ def test_dates_become_seconds(ingested):
     rows = recordings()
     expected = (rows["t"] + begin.timestamp()).to_list()
     for unit in ("ms", "us", "ns"):
-        dates = (rows["t"] * 1000).cast(pl.Int64).cast(pl.Duration("ms")) + pl.Series(
-            [begin.replace(tzinfo=None)]
-        )
-        rows.with_columns(t=dates.cast(pl.Datetime(unit))).write_parquet(
-            ingested.tmp_path / "a.parquet"
-        )
+        dates = (rows["t"] * 1000).cast(pl.Int64).cast(pl.Duration("ms")) + pl.Series([begin.replace(tzinfo=None)])
+        rows.with_columns(t=dates.cast(pl.Datetime(unit))).write_parquet(ingested.tmp_path / "a.parquet")
         path = str(ingested.tmp_path / "a.parquet")
         assert ingest.main([path, "--out-dir", str(ingested.out), *CUT]) == 0
         assert ingested.load().schema.window_s == 8.0
@@ -633,9 +601,7 @@ def test_more_channels_than_samples_are_asked_about(ingested):
     assert not any("128 channels" in note for note in notes)
 
 
-@pytest.mark.parametrize(
-    "oracle", [["False", "True"], ["0", "1"], [0, 1], [False, True], [0.0, 1.0]]
-)
+@pytest.mark.parametrize("oracle", [["False", "True"], ["0", "1"], [0, 1], [False, True], [0.0, 1.0]])
 def test_oracle_may_be_text(ingested, oracle):
     found = ingested.taken(arrays(oracle=np.array(oracle)))
     assert found["channels"] == {"realistic": 1, "oracle": 2}
@@ -667,11 +633,7 @@ def _read(folder, name, rows, options):
     data = load_processed(None, out / "tensor_window_v1", None, "oracle")
     names = {number: name for name, number in data.label_map.items()}
     quiet = [names[y] in data.benign for y in data.y.tolist()]
-    windows = sorted(
-        zip(data.host.tolist(), data.t_start.tolist(), quiet, map(bytes, data.tensors), strict=True)
-    )
-    divided = {
-        frozenset(data.t_start[data.episode == one].tolist()) for one in set(data.episode.tolist())
-    }
+    windows = sorted(zip(data.host.tolist(), data.t_start.tolist(), quiet, map(bytes, data.tensors), strict=True))
+    divided = {frozenset(data.t_start[data.episode == one].tolist()) for one in set(data.episode.tolist())}
     schema = read_schema(out / "feature_schema_v1.json")
     return windows, divided, (schema.sample_hz, schema.window_s, schema.stride_s, schema.time)

@@ -49,15 +49,11 @@ def write(out, windows=None, channels=None, **changes):
         ],
     }
     windows = windows or window_set()
-    return write_processed(
-        out, windows, channels=channels or specs(LAB, BOTH, BOTH), **(options | changes)
-    )
+    return write_processed(out, windows, channels=channels or specs(LAB, BOTH, BOTH), **(options | changes))
 
 
 def load(out, mode="oracle", **changes):
-    return load_processed(
-        out / FEATURES_FILE, out / TENSORS_FOLDER, out / SCHEMA_FILE, mode, **changes
-    )
+    return load_processed(out / FEATURES_FILE, out / TENSORS_FOLDER, out / SCHEMA_FILE, mode, **changes)
 
 
 def test_what_is_written_is_loaded(tmp_path):
@@ -110,9 +106,7 @@ def test_the_schema_file_is_its_own_hash(tmp_path):
 def test_equal_windows_give_equal_bytes(tmp_path):
     for name in ("a", "b"):
         write(tmp_path / name)
-    files = sorted(
-        p.relative_to(tmp_path / "a") for p in (tmp_path / "a").rglob("*") if p.is_file()
-    )
+    files = sorted(p.relative_to(tmp_path / "a") for p in (tmp_path / "a").rglob("*") if p.is_file())
     assert len(files) == 7, "with the list of hosts"
     for file in files:
         assert (tmp_path / "a" / file).read_bytes() == (tmp_path / "b" / file).read_bytes()
@@ -150,9 +144,7 @@ def change_feature(out):
 def poison_feature(out):
     table = pl.read_parquet(out / FEATURES_FILE)
     name = table.columns[-1]
-    table.with_columns(pl.lit(float("nan"), dtype=pl.Float32).alias(name)).write_parquet(
-        out / FEATURES_FILE
-    )
+    table.with_columns(pl.lit(float("nan"), dtype=pl.Float32).alias(name)).write_parquet(out / FEATURES_FILE)
 
 
 def drop_column(out):
@@ -250,9 +242,7 @@ def test_another_schema_is_refused_at_its_first_difference(tmp_path, channels, c
     with pytest.raises(SchemaMismatch, match=where):
         require_same(usual, other)
     with pytest.raises(SchemaMismatch, match=where):
-        load_processed(
-            None, tmp_path / "b" / TENSORS_FOLDER, tmp_path / "a" / SCHEMA_FILE, "oracle"
-        )
+        load_processed(None, tmp_path / "b" / TENSORS_FOLDER, tmp_path / "a" / SCHEMA_FILE, "oracle")
 
 
 def test_the_other_modes_schema_is_another_schema(tmp_path):

@@ -62,9 +62,7 @@ def test_a_copy_is_written_anew_with_channels_in_another_order_and_other_times(t
     fleet(tmp_path / "in")
     t, values = made.signal(seed=1)
     turned = made.channel_infos(made.CHANNELS[::-1])
-    made.write_episode(
-        tmp_path / "in", number=20, t=t + 0.003, values=values[:, ::-1], channels=turned
-    )
+    made.write_episode(tmp_path / "in", number=20, t=t + 0.003, values=values[:, ::-1], channels=turned)
     said = quarantined(tmp_path / "in", tmp_path / "out", capsys)
     assert said == {made.IDS[20]: f"It is a copy of {made.IDS[1]}."}
 
@@ -82,9 +80,7 @@ def test_a_copy_that_lacks_some_samples_is_known_by_the_others(tmp_path, capsys,
         t[rows] - t[rows][0],
         values[rows] - values[rows][0] * [1, 1, 0, 0],
     )  # counters from 0
-    made.write_episode(
-        tmp_path / "in", number=20, host=host, t=t, values=values, duration_s=float(len(t)) / 8
-    )
+    made.write_episode(tmp_path / "in", number=20, host=host, t=t, values=values, duration_s=float(len(t)) / 8)
     said = quarantined(tmp_path / "in", tmp_path / "out", capsys)
     assert list(said) == [made.IDS[20]]
     assert f"of its samples are those of {made.IDS[1]}" in said[made.IDS[20]]
@@ -95,9 +91,7 @@ def test_recordings_of_one_host_may_overlap_a_little_and_then_count_as_one(tmp_p
     _, values = made.signal(duration_s=75.0, seed=50)
     for number, begin in enumerate((0, 17, 34, 51)):  # seconds: three of 20 are shared
         rows = np.s_[begin * 8 : begin * 8 + 160]
-        made.write_episode(
-            tmp_path / "in", number=number, values=values[rows], started_at=1.7e9 + begin
-        )
+        made.write_episode(tmp_path / "in", number=number, values=values[rows], started_at=1.7e9 + begin)
     code, summary, _ = build(tmp_path / "in", tmp_path / "out", capsys)
     assert (code, summary["quarantined"]) == (0, {})
     notes = " ".join(summary["understood"]["notes"])
@@ -144,9 +138,7 @@ OTHERWISE = {
 
 @pytest.mark.parametrize("what", list(OTHERWISE))
 @pytest.mark.parametrize("all_of_them", [True, False])
-def test_recordings_that_declare_otherwise_than_the_schema_are_quarantined(
-    tmp_path, capsys, what, all_of_them
-):
+def test_recordings_that_declare_otherwise_than_the_schema_are_quarantined(tmp_path, capsys, what, all_of_them):
     fleet(tmp_path / "old")
     build(tmp_path / "old", tmp_path / "a", capsys)
     place, channel = OTHERWISE[what]

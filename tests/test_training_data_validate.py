@@ -114,14 +114,10 @@ def test_rounding_errors_of_a_sum_are_not_a_falling_counter(tmp_path):
 def test_copies_and_strangers_show_only_beside_the_others(tmp_path):
     verdicts = [verdict_of(tmp_path, number=n, seed=n) for n in range(12)]
     copy = judge(read(tmp_path / made.IDS[0]), made.IDS[0])
-    verdicts.append(
-        type(copy)(**{f: getattr(copy, f) for f in copy.__slots__} | {"episode_id": "Z"})
-    )
+    verdicts.append(type(copy)(**{f: getattr(copy, f) for f in copy.__slots__} | {"episode_id": "Z"}))
     few = made.CHANNELS[:3]
     t, values = made.signal(seed=77)
-    verdicts.append(
-        verdict_of(tmp_path, number=20, channels=made.channel_infos(few), t=t, values=values[:, :3])
-    )
+    verdicts.append(verdict_of(tmp_path, number=20, channels=made.channel_infos(few), t=t, values=values[:, :3]))
     miles = [("cpu_user", "h", "counter", ["oracle", "realistic"]), *made.CHANNELS[1:]]
     verdicts.append(verdict_of(tmp_path, number=21, channels=made.channel_infos(miles)))
     verdicts.append(unreadable("X", "it is empty"))

@@ -41,9 +41,7 @@ def test_growth_is_neither_lost_nor_invented():
 
 def test_a_reset_counts_as_no_growth():
     t = np.arange(17) / HZ
-    counted = np.array(
-        [0, 10, 20, 30, 40, 50, 60, 70, 0, 10, 20, 30, 40, 50, 60, 70, 80], dtype=float
-    )
+    counted = np.array([0, 10, 20, 30, 40, 50, 60, 70, 0, 10, 20, 30, 40, 50, 60, 70, 80], dtype=float)
     rates = one_channel(t, counted, counter=True).values[:, 0]
     assert rates.min() == 0
     np.testing.assert_allclose(np.delete(rates, 7), 80.0, rtol=1e-5)

@@ -150,9 +150,7 @@ def test_many_classes_without_a_benign_one_have_no_alarms():
 
 def test_calibration_error_by_hand():
     proba = np.array([[0.9, 0.1], [0.9, 0.1], [0.3, 0.7], [0.35, 0.65]])
-    measure = ProbabilityMeasure(
-        np.array([0, 1, 1, 1]), proba, proba.argmax(axis=1), np.zeros(4, dtype=int), 1
-    )
+    measure = ProbabilityMeasure(np.array([0, 1, 1, 1]), proba, proba.argmax(axis=1), np.zeros(4, dtype=int), 1)
     one = np.ones((1, 1), dtype=np.int32)
     # Bins [.867, .933): claimed .9, right half the time. [.667, .733): .7, right. [.6, .667): .65, right.
     expected = (2 * abs(0.5 - 0.9) + 0.3 + 0.35) / 4
@@ -180,10 +178,7 @@ def test_copying_every_window_inside_its_episode_leaves_the_intervals():
         assert tenfold.metrics[name]["value"] == pytest.approx(metric["value"], abs=2e-6), name
         assert tenfold.metrics[name]["ci95"] == pytest.approx(metric["ci95"], abs=2e-6), name
     own = test.take(np.arange(test.y.size))
-    windows = Scored(
-        **{f: getattr(own, f) for f in own.__slots__}
-        | {"episode": np.arange(own.y.size).astype(str)}
-    )
+    windows = Scored(**{f: getattr(own, f) for f in own.__slots__} | {"episode": np.arange(own.y.size).astype(str)})
     iid = evaluate(windows, classes=BINARY, operating_point=point, n_resamples=200)
     assert width(once.metrics["auroc"]) > 1.5 * width(iid.metrics["auroc"])
 
@@ -244,8 +239,7 @@ def test_an_interval_needs_half_of_the_resamples():
 def test_the_seed_decides_the_draws():
     test = scored()
     first, again, other = (
-        evaluate(test, classes=BINARY, operating_point=None, n_resamples=200, seed=seed)
-        for seed in (1, 1, 2)
+        evaluate(test, classes=BINARY, operating_point=None, n_resamples=200, seed=seed) for seed in (1, 1, 2)
     )
     assert first == again
     assert first.metrics["auroc"]["ci95"] != other.metrics["auroc"]["ci95"]
@@ -284,9 +278,7 @@ def test_a_paired_gap_is_narrower_than_its_parts_and_zero_for_equals():
     assert (same["value"], same["ci95"]) == (0.0, [0.0, 0.0])
     gap = paired_gap(better, test, classes=BINARY, n_resamples=300)
     assert gap["ci95"][0] > 0
-    parts = [
-        evaluate(s, classes=BINARY, operating_point=None, n_resamples=300) for s in (better, test)
-    ]
+    parts = [evaluate(s, classes=BINARY, operating_point=None, n_resamples=300) for s in (better, test)]
     assert width(gap) < sum(width(part.metrics["auroc"]) for part in parts)
     many = scored(classes=MANY)
     assert paired_gap(many, many, classes=MANY, n_resamples=20)["value"] == 0.0
@@ -300,9 +292,7 @@ def test_a_paired_gap_is_narrower_than_its_parts_and_zero_for_equals():
 
 
 @settings(max_examples=60, deadline=None)
-@given(
-    n=st.integers(1, 400), target=st.sampled_from([0.01, 0.05, 0.1, 0.25]), seed=st.integers(0, 99)
-)
+@given(n=st.integers(1, 400), target=st.sampled_from([0.01, 0.05, 0.1, 0.25]), seed=st.integers(0, 99))
 def test_threshold_is_the_conformal_quantile(n, target, seed):
     rng = np.random.default_rng(seed)
     score = rng.permutation(n).astype(float)
@@ -324,16 +314,12 @@ def test_threshold_is_the_conformal_quantile(n, target, seed):
 
 @pytest.mark.parametrize(("windows", "holds"), [(18, False), (19, True)])
 def test_nineteen_windows_carry_a_target_of_five_per_cent(windows, holds):
-    cal = Scored.build(
-        y=[0] * windows, score=np.arange(windows), episode=["e"] * windows, host=["a"] * windows
-    )
+    cal = Scored.build(y=[0] * windows, score=np.arange(windows), episode=["e"] * windows, host=["a"] * windows)
     point = operating_point(cal, 0.05, classes=BINARY)
     assert (point.threshold is not None) is holds
     if holds:
         assert point.threshold == windows - 1
-        assert (
-            point.warning == "calibrated on 1 episodes; 19 would be needed to hold a target of 5 %"
-        )
+        assert point.warning == "calibrated on 1 episodes; 19 would be needed to hold a target of 5 %"
         assert point.interval[1] > 0.4
     else:
         assert point.reason == "18 benign calibration windows; a target of 5 % needs 19"
@@ -373,9 +359,7 @@ def test_alarms_are_counted_strictly_above_the_threshold():
     found = evaluate(test, classes=BINARY, operating_point=point, n_resamples=200)
     assert found.metrics["tpr"]["value"] == 0.5
     assert found.metrics["fpr"]["value"] == 0.0
-    assert (
-        found.metrics["accuracy"]["value"] == 0.75
-    )  # predicted by the threshold: there are no probabilities
+    assert found.metrics["accuracy"]["value"] == 0.75  # predicted by the threshold: there are no probabilities
     assert found.metrics["ece"]["reason"] == "an anomaly score is no probability"
     assert found.confusion == {"labels": ["benign", "malicious"], "matrix": [[2, 0], [1, 1]]}
     assert found.metrics["fpr"]["ci95"][1] > 0.5  # none of two episodes proves little
@@ -389,9 +373,7 @@ def test_alarms_a_day_count_decisions_not_copies():
     assert found.metrics["alerts_per_host_day"]["value"] == pytest.approx(per_day)
     copied = test.take(np.repeat(np.arange(test.y.size), 3))
     assert pace(copied).every_s == 2.0
-    own = test.take(
-        np.arange(0, test.y.size, 10)
-    )  # one window an episode: the window's length is the step
+    own = test.take(np.arange(0, test.y.size, 10))  # one window an episode: the window's length is the step
     assert pace(own).every_s == 4.0
 
 
@@ -495,10 +477,7 @@ def test_an_anomaly_score_without_a_threshold_ranks_and_no_more():
     bare = test.with_score(test.score)
     found = evaluate(bare, classes=BINARY, operating_point=None, n_resamples=20)
     assert found.metrics["auroc"]["value"] is not None
-    assert (
-        found.metrics["accuracy"]["reason"]
-        == "an anomaly score without a threshold predicts no class"
-    )
+    assert found.metrics["accuracy"]["reason"] == "an anomaly score without a threshold predicts no class"
     assert found.metrics["fpr"]["reason"] == "there is no threshold"
     assert found.confusion is None
     assert found.curves["calibration"] == []

@@ -20,10 +20,7 @@ def data(n_episodes=60, per_episode=8, n_features=12, classes=2, shift=1.5, seed
     rng = np.random.default_rng(seed)
     episode = np.repeat(np.arange(n_episodes), per_episode)
     y = (np.arange(n_episodes) // 3 % classes)[episode]
-    X = (
-        rng.normal(size=(y.size, n_features))
-        + 0.3 * rng.normal(size=(n_episodes, n_features))[episode]
-    )
+    X = rng.normal(size=(y.size, n_features)) + 0.3 * rng.normal(size=(n_episodes, n_features))[episode]
     X[:, 0] += shift * y
     hosts = np.array(["a", "b", "c"])[episode % 3]
     return X.astype(np.float32), y, np.array([f"e{n:03d}" for n in episode]), hosts
@@ -41,9 +38,7 @@ def judged(X, y, episode, host, classes=BINARY, supervised=True, **options):
     )
 
     def scored(rows):
-        return Scored.build(
-            y=y[rows], episode=episode[rows], host=host[rows], score=np.zeros(rows.size)
-        )
+        return Scored.build(y=y[rows], episode=episode[rows], host=host[rows], score=np.zeros(rows.size))
 
     found = run_baselines(
         X,
@@ -75,9 +70,7 @@ def test_they_find_what_there_is_to_find_and_repeat_exactly():
 def test_each_is_compared_with_the_model_window_by_window():
     found, _ = judged(*data())
     for name in NAMES:  # the model here scores everything alike: its AUROC is 0.5
-        assert found[name]["gap"]["value"] == pytest.approx(
-            found[name]["auroc"]["value"] - 0.5, abs=2e-6
-        )
+        assert found[name]["gap"]["value"] == pytest.approx(found[name]["auroc"]["value"] - 0.5, abs=2e-6)
 
 
 def test_outliers_are_found_without_labels():
@@ -94,9 +87,7 @@ def test_nothing_is_learned_from_the_test_side():
     changed = X.copy()
     changed[split.cal] = 0.0
     after, _ = judged(changed, y, episode, host)
-    assert {name: after[name]["auroc"] for name in NAMES} == {
-        name: before[name]["auroc"] for name in NAMES
-    }
+    assert {name: after[name]["auroc"] for name in NAMES} == {name: before[name]["auroc"] for name in NAMES}
     scaled = X.copy()
     scaled[split.test] = scaled[split.test][::-1]  # other test windows, same model
     assert judged(scaled, y, episode, host)[0]["lof"]["auroc"] != before["lof"]["auroc"]
@@ -152,9 +143,7 @@ def test_windows_of_another_split_are_refused():
     X, y, episode, host = data()
     _, split = judged(X, y, episode, host)
     rows = split.test[:-1]
-    wrong = Scored.build(
-        y=y[rows], episode=episode[rows], host=host[rows], score=np.zeros(rows.size)
-    )
+    wrong = Scored.build(y=y[rows], episode=episode[rows], host=host[rows], score=np.zeros(rows.size))
     with pytest.raises(ValueError, match="those of the split"):
         run_baselines(X, y, split, test=wrong, cal=wrong, classes=BINARY, target_fpr=0.05)
 

@@ -39,9 +39,7 @@ def arrays(**changes):
 def run(tmp_path, capsys, source, *options):
     """Exit code, JSON answer and what was said on standard error."""
     out = tmp_path / "processed"
-    code = ingest.main(
-        [*([str(source)] if source else []), "--out-dir", str(out), "--json", *options]
-    )
+    code = ingest.main([*([str(source)] if source else []), "--out-dir", str(out), "--json", *options])
     said = capsys.readouterr()
     return code, json.loads(said.out) if said.out else None, said.err
 
@@ -162,16 +160,10 @@ def test_missing_values_are_refused_or_left_out(tmp_path, capsys):
     path = npz(tmp_path, X=X)
     code, _, said = run(tmp_path, capsys, path)
     assert code == 65
-    assert (
-        "2 of 24 windows hold values that are not finite numbers, first in the channel 'net'"
-        in said
-    )
+    assert "2 of 24 windows hold values that are not finite numbers, first in the channel 'net'" in said
     code, found, _ = run(tmp_path, capsys, path, "--drop-nan")
     assert (code, found["windows"]) == (0, 22)
-    assert (
-        "2 windows with values that are not finite numbers were left out: 2 of 12 of malicious."
-        in found["notes"]
-    )
+    assert "2 windows with values that are not finite numbers were left out: 2 of 12 of malicious." in found["notes"]
     assert run(tmp_path, capsys, npz(tmp_path, X=np.full((N, C, T), np.nan)), "--drop-nan")[0] == 65
 
 
@@ -249,12 +241,10 @@ def test_when_a_table_was_recorded_is_no_part_of_its_schema(tmp_path, capsys):
     hashes = set()
     for begin in (0.0, 1.7e9 + 0.1):  # where stamps of 0.1 s are rounded otherwise
         t = begin + np.arange(80) / 10
-        table().with_columns(
-            t=pl.Series(t), episode=pl.lit("one"), label=pl.lit("benign")
-        ).write_csv(tmp_path / "samples.csv")
-        code, found, _ = run(
-            tmp_path, capsys, tmp_path / "samples.csv", "--window-s", "1", "--labels", "benign,bad"
+        table().with_columns(t=pl.Series(t), episode=pl.lit("one"), label=pl.lit("benign")).write_csv(
+            tmp_path / "samples.csv"
         )
+        code, found, _ = run(tmp_path, capsys, tmp_path / "samples.csv", "--window-s", "1", "--labels", "benign,bad")
         assert code == 0
         assert found["window_s"] == 1.0
         hashes.add(found["schema_hash"])
@@ -343,17 +333,10 @@ def test_no_window_crosses_a_gap_or_a_change_of_label(steps, labels, samples, st
 def csv_of(rows=200, extra=""):
     """Write a CSV as pmrep prints it: a first line without rates, two interfaces, loopback among them."""
     names = [n for n in METRICS if not n.startswith("network.interface")]
-    interfaces = [
-        f"network.interface.{way}.bytes-{name}"
-        for way in ("in", "out")
-        for name in ("lo", "eth0", "wlan0")
-    ]
+    interfaces = [f"network.interface.{way}.bytes-{name}" for way in ("in", "out") for name in ("lo", "eth0", "wlan0")]
     header = ",".join(["Time", *(f'"{name}"' for name in names + interfaces)])
     empty = ",".join(["1000", *[""] * (len(names) + 6)])
-    lines = [
-        ",".join([str(1000 + 60 * n), *["2.5"] * len(names), *(["100", "7", "0.5"] * 2)])
-        for n in range(1, rows)
-    ]
+    lines = [",".join([str(1000 + 60 * n), *["2.5"] * len(names), *(["100", "7", "0.5"] * 2)]) for n in range(1, rows)]
     return "\n".join([header, empty, *lines]) + "\n" + extra
 
 
@@ -421,9 +404,7 @@ def test_pcp_is_not_read_finer_than_it_was_recorded(tmp_path, capsys, monkeypatc
     stamps += "00:00:10.6 1 metric\n00:01:10.6 1 metric\n"
 
     def run_tool(command, path):
-        return (
-            stamps if command[-1] in METRICS and "pmdumplog" in command[0] else inner(command, path)
-        )
+        return stamps if command[-1] in METRICS and "pmdumplog" in command[0] else inner(command, path)
 
     monkeypatch.setattr(ingest_pcp, "_run", run_tool)
     code, _, said = run(tmp_path, capsys, None, "--pcp", "archive", "--every-s", "5")
@@ -435,19 +416,13 @@ def test_pcp_is_not_read_finer_than_it_was_recorded(tmp_path, capsys, monkeypatc
 def test_an_archive_without_windows_is_counted(monkeypatch):
     t = 60.0 * np.arange(60)
     archives = {
-        name: Archive(
-            name, t + gap * np.arange(60), np.random.default_rng(0).random((60, len(METRICS)))
-        )
+        name: Archive(name, t + gap * np.arange(60), np.random.default_rng(0).random((60, len(METRICS))))
         for name, gap in (("pi", 0.0), ("torn", 600.0))
     }
     monkeypatch.setattr(ingest_pcp, "_find", lambda name: name)
     monkeypatch.setattr(ingest_pcp, "read_archive", lambda _tool, path, _every: archives[path])
-    windows = read_pcp(
-        ["pi", "torn"], PcpCut(window_samples=8, stride_samples=2, episode_windows=4)
-    )
-    assert [(one.episode, one.host, one.samples) for one in windows.empty] == [
-        ("torn-1", "torn", 60)
-    ]
+    windows = read_pcp(["pi", "torn"], PcpCut(window_samples=8, stride_samples=2, episode_windows=4))
+    assert [(one.episode, one.host, one.samples) for one in windows.empty] == [("torn-1", "torn", 60)]
 
 
 def test_the_same_pcp_archive_twice_is_refused(tmp_path, capsys, monkeypatch):

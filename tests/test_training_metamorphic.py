@@ -51,9 +51,7 @@ def plain_table(signal=1.0, seed=0):
     """Six recordings of each host; the attack lifts x a little, and z is noise."""
     rows = recordings(HOSTS, 6, seed=seed)
     lifted = pl.col("x") + signal * (pl.col("label") == "attack").cast(pl.Float64)
-    again = (
-        pl.col("host") + "/" + (pl.col("episode").rank("dense").over("host") - 1).cast(pl.String)
-    )
+    again = pl.col("host") + "/" + (pl.col("episode").rank("dense").over("host") - 1).cast(pl.String)
     return rows.with_columns(x=lifted, z=pl.Series(noise(rows.height, seed + 50)), episode=again)
 
 
@@ -144,9 +142,7 @@ def test_what_would_mislead_is_refused_whatever_stands_beside_it(tmp_path_factor
 def _of_recordings(rows, label):
     """Each recording with one label: ``label`` has as many as there are recordings."""
     ids = rows["episode"].unique(maintain_order=True).to_list()
-    return rows.with_columns(
-        label=pl.col("episode").replace_strict(dict(zip(ids, label, strict=True)))
-    )
+    return rows.with_columns(label=pl.col("episode").replace_strict(dict(zip(ids, label, strict=True))))
 
 
 def _dealt(seed):
@@ -206,9 +202,7 @@ def fleet(root, change=None, *, each=6):
             }
             if place == each:
                 fields |= {"labels": [(0.0, "idle")], "phases": {"idle": "benign"}}
-            folder = telemetry_builders.write_episode(
-                root, **(change(fields) if change else fields)
-            )
+            folder = telemetry_builders.write_episode(root, **(change(fields) if change else fields))
             if change and "pack" in change.__name__:
                 episode.pack(folder, folder.with_name(f"{folder.name}.tar.zst"))
                 shutil.rmtree(folder)
@@ -272,12 +266,8 @@ def recorded(tmp_path_factory):
 
 
 @drawn(2)
-@given(
-    names=st.lists(st.sampled_from(sorted(SAME_RECORDINGS)), min_size=2, max_size=4, unique=True)
-)
-def test_recordings_that_only_look_different_give_the_same_report(
-    tmp_path_factory, recorded, names
-):
+@given(names=st.lists(st.sampled_from(sorted(SAME_RECORDINGS)), min_size=2, max_size=4, unique=True))
+def test_recordings_that_only_look_different_give_the_same_report(tmp_path_factory, recorded, names):
     def change(fields):
         for name in sorted(names, key=list(SAME_RECORDINGS).index):
             fields = SAME_RECORDINGS[name](fields)
@@ -297,10 +287,7 @@ def _of_ape(**changed):
 
 
 def _other_unit(fields):
-    return [
-        msgspec.structs.replace(c, unit="KiB") if c.name == "memory_used" else c
-        for c in fields["channels"]
-    ]
+    return [msgspec.structs.replace(c, unit="KiB") if c.name == "memory_used" else c for c in fields["channels"]]
 
 
 QUARANTINED = {
@@ -318,9 +305,7 @@ _PART = {"t": _FIRST["t"][:120], "values": _FIRST["values"][40:], "duration_s": 
 @pytest.mark.parametrize("name", QUARANTINED)
 @drawn(1)
 @given(beside=st.sampled_from(["other hosts", "other phases", "channels in another order"]))
-def test_recordings_that_would_mislead_are_quarantined_whatever_stands_beside(
-    tmp_path_factory, name, beside
-):
+def test_recordings_that_would_mislead_are_quarantined_whatever_stands_beside(tmp_path_factory, name, beside):
     odd, says = QUARANTINED[name]
     folder = tmp_path_factory.mktemp("odd")
     fleet(folder / "episodes", lambda f: SAME_RECORDINGS[beside](odd(f)), each=3)
@@ -353,9 +338,7 @@ def scores(checkpoint, data):
     side = score.sides(judged)
     table = score.table(judged, side)
     host = table["host"].str.extract("(ape|bat|cat|dog)")
-    rows = zip(
-        host, table["t_start"] % 1e6, table["side"], table["score"], table["alarm"], strict=True
-    )
+    rows = zip(host, table["t_start"] % 1e6, table["side"], table["score"], table["alarm"], strict=True)
     return sorted(rows), score.remarks(judged, side)
 
 
@@ -365,9 +348,7 @@ NAMES_TOO = [c for c in NEAR if c.touches in ("episode", "host")]
 
 @drawn(10)
 @given(changed=several([*SCHEMA_KEPT, *NAMES_TOO], least=2))
-def test_a_model_says_the_same_of_the_same_samples_under_other_names(
-    tmp_path_factory, model, changed
-):
+def test_a_model_says_the_same_of_the_same_samples_under_other_names(tmp_path_factory, model, changed):
     change, options = changed
     folder = tmp_path_factory.mktemp("scored")
     code, said = read(folder, change(plain_table()), options)
@@ -395,9 +376,7 @@ def test_scores_raise_the_alarms_of_the_report_and_none_at_the_threshold_itself(
     report = json.loads((model.parents[1] / "reports" / "gbt_oracle_train.json").read_text())
     test = table.filter(pl.col("side") == "test")
     for name, rows in (("fpr", test.filter("benign")), ("tpr", test.filter(~pl.col("benign")))):
-        assert rows["alarm"].mean() == pytest.approx(
-            report["metrics"]["test"][name]["value"], abs=1e-6
-        )
+        assert rows["alarm"].mean() == pytest.approx(report["metrics"]["test"][name]["value"], abs=1e-6)
 
 
 OUTSIDE = {
@@ -410,9 +389,7 @@ OUTSIDE = {
 
 @drawn(8)
 @given(name=st.sampled_from(sorted(OUTSIDE)), host=st.sampled_from(HOSTS))
-def test_samples_unlike_those_of_the_training_are_said_of_their_host_alone(
-    tmp_path_factory, model, name, host
-):
+def test_samples_unlike_those_of_the_training_are_said_of_their_host_alone(tmp_path_factory, model, name, host):
     folder = tmp_path_factory.mktemp("unlike")
     changed = pl.when(pl.col("host") == host).then(OUTSIDE[name]).otherwise("x")
     assert read(folder, plain_table().with_columns(x=changed))[0] == 0
@@ -496,9 +473,7 @@ def _figures_of(found, classes, threshold):
         operating_point=point,
         n_resamples=200,
     )
-    return made.metrics, [
-        {k: v for k, v in host.items() if k != "one_class"} for host in made.per_host.values()
-    ]
+    return made.metrics, [{k: v for k, v in host.items() if k != "one_class"} for host in made.per_host.values()]
 
 
 @drawn(12)
@@ -555,9 +530,7 @@ QUICK = {
 def test_a_model_learns_and_calibrates_on_its_own_sides_alone(tmp_path, model, family):
     """The test side changes nothing but the figures; the calibration side moves the threshold alone."""
     judged = score.judge(model, model.parents[1] / "data")
-    on_side = dict(
-        zip(judged.inputs.episode_id.tolist(), score.sides(judged).tolist(), strict=True)
-    )
+    on_side = dict(zip(judged.inputs.episode_id.tolist(), score.sides(judged).tolist(), strict=True))
     documents, weights, reports = {}, {}, {}
     for side in ("none", "test", "cal"):
         rows = plain_table().with_columns(

@@ -66,8 +66,7 @@ def report(*, classes=BINARY, strength=2.0, proba=True, target=0.05, host="lab-c
             "lof": {"kind": "anomaly", "note": "no benign training windows to learn from"},
         },
         "history": [
-            {"epoch": n, "train_loss": 1 / n, "val_loss": 1.2 / n, "val_metric": 1 - 0.5 / n}
-            for n in range(1, 12)
+            {"epoch": n, "train_loss": 1 / n, "val_loss": 1.2 / n, "val_metric": 1 - 0.5 / n} for n in range(1, 12)
         ],
         "run_key": {"digest": "0" * 64, "threads": 1},
         "quarantined": [],
@@ -91,8 +90,7 @@ def with_metric(made, name, value, ci95, host=None):
 def test_report_has_the_fields_that_were_promised():
     made = report()
     fields = (
-        "schema_version model mode split metrics operating_point per_host baselines history "
-        "run_key quarantined verdict"
+        "schema_version model mode split metrics operating_point per_host baselines history run_key quarantined verdict"
     )
     assert set(fields.split()) <= set(made)
     assert made["schema_version"] == 1
@@ -243,9 +241,7 @@ def test_page_in_a_browser_fits_a_phone(tmp_path):
     if not CHROMIUM.exists():
         pytest.skip("needs Chromium at /usr/bin/chromium")
     _, page = write_report(report(host="a-host-with-a-rather-long-name"), tmp_path, "one")
-    flags = (
-        "--no-sandbox --disable-gpu --no-first-run --disable-background-networking --disable-sync"
-    )
+    flags = "--no-sandbox --disable-gpu --no-first-run --disable-background-networking --disable-sync"
     with sync_api.sync_playwright() as tools:
         browser = tools.chromium.launch(executable_path=str(CHROMIUM), args=flags.split())
         seen = browser.new_page(viewport={"width": 360, "height": 740})

@@ -159,10 +159,7 @@ def test_sides_have_about_the_shares_asked_for_on_every_host_and_class():
 def test_seed_changes_the_split_and_the_order_of_train_hosts_does_not():
     data = windows()
     first = make_split(**data, recipe="host", train_hosts=["a", "b"], seed=1)
-    assert (
-        first.fingerprint
-        != make_split(**data, recipe="host", train_hosts=["a", "b"], seed=2).fingerprint
-    )
+    assert first.fingerprint != make_split(**data, recipe="host", train_hosts=["a", "b"], seed=2).fingerprint
     turned = make_split(**data, recipe="host", train_hosts=["b", "a", "a"], seed=1)
     assert turned.fingerprint == first.fingerprint
     assert turned.to_dict() == first.to_dict()

@@ -72,9 +72,7 @@ def of_before(path: Path, folder: Path, *, names: list[str]) -> checkpoint.Check
     fields.pop("benign", None)
     fields["label_map"] = document["label_map"] = {name: k for k, name in enumerate(names)}
     fields["target"] = "malicious"
-    written = checkpoint.write(
-        folder, {k: v for k, v in document.items() if k != "sidecar"}, found.sidecar, ".pt"
-    )
+    written = checkpoint.write(folder, {k: v for k, v in document.items() if k != "sidecar"}, found.sidecar, ".pt")
     return checkpoint.read(written)
 
 
@@ -115,9 +113,7 @@ def copied(trained: tuple[Path, Path], folder: Path) -> tuple[Path, dict]:
     return folder / path.name, document
 
 
-def test_a_changed_sidecar_is_refused_before_it_is_read(
-    trained: tuple[Path, Path], tmp_path: Path
-) -> None:
+def test_a_changed_sidecar_is_refused_before_it_is_read(trained: tuple[Path, Path], tmp_path: Path) -> None:
     path, _ = copied(trained, tmp_path)
     sidecar = tmp_path / "mlp_oracle.pt"
     content = bytearray(sidecar.read_bytes())
@@ -134,9 +130,7 @@ def test_a_changed_sidecar_is_refused_before_it_is_read(
 
 
 @pytest.mark.parametrize("name", ["../mlp_oracle.pt", "/etc/passwd", "", ".."])
-def test_a_sidecar_lies_beside_its_checkpoint_or_nowhere(
-    trained: tuple[Path, Path], name: str, tmp_path: Path
-) -> None:
+def test_a_sidecar_lies_beside_its_checkpoint_or_nowhere(trained: tuple[Path, Path], name: str, tmp_path: Path) -> None:
     path, document = copied(trained, tmp_path)
     document["sidecar"]["file"] = name
     path.write_text(json.dumps(document))

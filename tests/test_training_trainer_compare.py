@@ -42,9 +42,7 @@ def test_the_gap_is_that_of_the_two_reports(trained: tuple[Path, Path, Path]) ->
     assert found["episodes"] == reported[0]["split"]["n"]["test"]["episodes"]
 
 
-def test_a_model_is_no_better_than_itself(
-    trained: tuple[Path, Path, Path], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_model_is_no_better_than_itself(trained: tuple[Path, Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
     data, oracle, _ = trained
     assert command.main([str(oracle), str(oracle), str(data)]) == Exit.DONE
     assert capsys.readouterr().out.endswith("Both are one and the same model.\n")
@@ -74,9 +72,7 @@ def test_data_that_were_split_otherwise_are_refused(
     assert "may have seen some of these windows" in capsys.readouterr().err
 
 
-def test_models_judged_on_different_episodes_are_refused(
-    trained: tuple[Path, Path, Path], tmp_path: Path
-) -> None:
+def test_models_judged_on_different_episodes_are_refused(trained: tuple[Path, Path, Path], tmp_path: Path) -> None:
     data, oracle, _ = trained
     unseen = ("--split-recipe", "host", "--train-hosts", "alpha")
     other = arguments("gbt", data, tmp_path, *SHORT["gbt"], *unseen)
@@ -99,21 +95,15 @@ def test_what_the_interval_lets_one_say(ci95: list[float] | None, words: str) ->
     assert words in command._conclusion(gap, ["first", "second"])
 
 
-def test_modes_that_see_the_same_are_said_to(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_modes_that_see_the_same_are_said_to(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     data = make_data(tmp_path / "data", oracle=0)
     for mode in ("oracle", "realistic"):
         assert run(arguments("gbt", data, tmp_path, *SHORT["gbt"], mode=mode)).code == Exit.DONE
-    both = [
-        str(tmp_path / "artifacts" / f"gbt_{mode}.ckpt.json") for mode in ("oracle", "realistic")
-    ]
+    both = [str(tmp_path / "artifacts" / f"gbt_{mode}.ckpt.json") for mode in ("oracle", "realistic")]
     assert command.main([*both, str(data)]) == Exit.DONE
     assert "the gap says nothing about what oracle channels are worth" in capsys.readouterr().out
     report = json.loads((tmp_path / "reports" / "gbt_oracle_train.json").read_text())
-    assert any(
-        "No channel of these data is for the oracle mode alone" in n for n in report["notes"]
-    )
+    assert any("No channel of these data is for the oracle mode alone" in n for n in report["notes"])
     report = json.loads((tmp_path / "reports" / "gbt_realistic_train.json").read_text())
     assert report["notes"] == []
 

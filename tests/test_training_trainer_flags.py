@@ -67,14 +67,10 @@ def test_a_default_is_a_permitted_value(model: str, hyper: flags.Hyper) -> None:
 
 
 @given(
-    st.sampled_from(
-        [hyper for _, hyper in EVERY if hyper.kind in (flags.Kind.INT, flags.Kind.FLOAT)]
-    ),
+    st.sampled_from([hyper for _, hyper in EVERY if hyper.kind in (flags.Kind.INT, flags.Kind.FLOAT)]),
     st.floats() | st.integers(-(10**6), 10**6).map(float),
 )
-def test_a_number_is_taken_exactly_when_the_description_permits_it(
-    hyper: flags.Hyper, value: float
-) -> None:
+def test_a_number_is_taken_exactly_when_the_description_permits_it(hyper: flags.Hyper, value: float) -> None:
     told = hyper.describe()
     text = str(int(value)) if value == value // 1 and abs(value) < 1e15 else repr(value)
     whole = "." not in text and "e" not in text and "n" not in text
@@ -164,9 +160,7 @@ def test_the_trainer_of_ones_own_keeps_the_contract(tmp_path: Path) -> None:
     data = make_data(tmp_path / "data")
     argv = command_line("centroid", data, tmp_path, "--shrink", "0.2", "--schema")
     argv.append(str(data / "feature_schema_v1.json"))
-    done = subprocess.run(
-        [sys.executable, str(script), *argv], capture_output=True, check=True, text=True
-    )
+    done = subprocess.run([sys.executable, str(script), *argv], capture_output=True, check=True, text=True)
     assert json.loads(done.stdout.splitlines()[-1])["event"] == "epoch"
     made = json.loads((tmp_path / "artifacts" / "centroid_oracle.json").read_text())
     assert made["accuracy"] > 0.6

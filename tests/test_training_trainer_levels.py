@@ -70,9 +70,7 @@ def test_the_data_set_carries_the_baselines_apart(data: Path) -> None:
 
 def test_changed_baselines_are_refused(tmp_path: Path) -> None:
     folder = make_data(tmp_path, baseline=True) / "tensor_window_v1"
-    pl.read_parquet(folder / "baseline.parquet").reverse().write_parquet(
-        folder / "baseline.parquet"
-    )
+    pl.read_parquet(folder / "baseline.parquet").reverse().write_parquet(folder / "baseline.parquet")
     with pytest.raises(DataError, match="baselines"):
         load_processed(None, folder, None, "oracle")
 

@@ -40,9 +40,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("model", flags.MODELS)
-def test_a_family_learns_repeats_and_reads_itself_back(
-    model: str, data: Path, tmp_path: Path
-) -> None:
+def test_a_family_learns_repeats_and_reads_itself_back(model: str, data: Path, tmp_path: Path) -> None:
     first = run(arguments(model, data, tmp_path / "a", *SHORT[model]))
     again = run(arguments(model, data, tmp_path / "b", *SHORT[model]))
     assert first.code == again.code == Exit.DONE, first.sentence
@@ -61,9 +59,7 @@ def test_a_family_learns_repeats_and_reads_itself_back(
 
 
 @pytest.mark.parametrize("model", flags.MODELS)
-def test_an_interrupted_run_ends_like_one_that_never_stopped(
-    model: str, data: Path, tmp_path: Path
-) -> None:
+def test_an_interrupted_run_ends_like_one_that_never_stopped(model: str, data: Path, tmp_path: Path) -> None:
     assert run(arguments(model, data, tmp_path / "a", *SHORT[model])).code == Exit.DONE
     for points in chain((1, 3, 8, 24, 31), repeat(10**6)):
         ended = run(arguments(model, data, tmp_path / "b", *SHORT[model]), stop=StopAfter(points))
@@ -83,12 +79,8 @@ def test_a_state_of_another_run_is_not_taken_up(data: Path, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("model", OVER_TIME)
-@pytest.mark.parametrize(
-    ("channels", "samples", "classes", "batch"), [(1, 16, 2, 1), (64, 50, 5, 3), (64, 2000, 2, 2)]
-)
-def test_networks_take_every_permitted_shape(
-    model: str, channels: int, samples: int, classes: int, batch: int
-) -> None:
+@pytest.mark.parametrize(("channels", "samples", "classes", "batch"), [(1, 16, 2, 1), (64, 50, 5, 3), (64, 2000, 2, 2)])
+def test_networks_take_every_permitted_shape(model: str, channels: int, samples: int, classes: int, batch: int) -> None:
     hyper = {hyper.key: hyper.default for hyper in flags.MODELS[model]}
     body = build(model, (channels, samples), classes, hyper).body.train()
     logits = body(torch.randn(batch, channels, samples))
@@ -107,9 +99,7 @@ def test_networks_take_every_permitted_shape(
         ("mlp", ("--members", "1", "--layers", "1", "--batch-size", "1")),
     ],
 )
-def test_permitted_hyperparameters_never_clash(
-    model: str, more: tuple[str, ...], data: Path, tmp_path: Path
-) -> None:
+def test_permitted_hyperparameters_never_clash(model: str, more: tuple[str, ...], data: Path, tmp_path: Path) -> None:
     ended = run(arguments(model, data, tmp_path, *SHORT[model], *more, mode="realistic"))
     assert ended.code == Exit.DONE, ended.sentence
 
@@ -172,9 +162,7 @@ def test_the_line_is_the_same_chunk_by_chunk(monkeypatch: pytest.MonkeyPatch) ->
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(2, 4), st.floats(0.05, 20))
-def test_the_best_temperature_is_found_without_trying_all(
-    seed: int, classes: int, scale: float
-) -> None:
+def test_the_best_temperature_is_found_without_trying_all(seed: int, classes: int, scale: float) -> None:
     rng = np.random.default_rng(seed)
     y = rng.integers(0, classes, 60)
     logits = (rng.normal(size=(60, classes)) + np.eye(classes)[y]) * scale
@@ -319,9 +307,7 @@ def test_a_line_has_a_margin_for_classes_that_no_window_showed(shown: list[int])
 @pytest.mark.parametrize("model", ["gbt", "mlp"])
 def test_a_class_that_no_training_window_shows_ends_no_run(model: str, tmp_path: Path) -> None:
     names = ["benign", "grind", "miner"]
-    data = make_data(
-        tmp_path / "data", classes=3, episodes=36, names=names, only_on={"miner": "gamma"}
-    )
+    data = make_data(tmp_path / "data", classes=3, episodes=36, names=names, only_on={"miner": "gamma"})
     asked = ("--split-recipe", "host", "--train-hosts", "alpha", "--train-hosts", "beta")
     ended = run(arguments(model, data, tmp_path, *SHORT[model], *asked))
     assert ended.code == Exit.DONE, ended.sentence

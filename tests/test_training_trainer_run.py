@@ -37,13 +37,9 @@ def finish(argv: list[str], folder: Path, hash_seed: str) -> subprocess.Complete
 
 
 @pytest.mark.parametrize("model", ["gbt", "mlp"])
-def test_equal_runs_in_unlike_processes_give_equal_bytes(
-    model: str, data: Path, tmp_path: Path
-) -> None:
+def test_equal_runs_in_unlike_processes_give_equal_bytes(model: str, data: Path, tmp_path: Path) -> None:
     for seed, name in enumerate(("here", "a/longer way/there")):
-        ended = finish(
-            command(model, data, tmp_path / name, *SHORT[model]), tmp_path / name, str(seed)
-        )
+        ended = finish(command(model, data, tmp_path / name, *SHORT[model]), tmp_path / name, str(seed))
         assert ended.returncode == Exit.DONE, ended.stderr
         assert json.loads(ended.stdout.splitlines()[-1])["event"] == "done"
     made = files(tmp_path / "here")
@@ -57,9 +53,7 @@ def test_equal_runs_in_unlike_processes_give_equal_bytes(
     }
 
 
-def test_the_self_supervised_trainer_needs_no_more_than_the_tensors(
-    data: Path, tmp_path: Path
-) -> None:
+def test_the_self_supervised_trainer_needs_no_more_than_the_tensors(data: Path, tmp_path: Path) -> None:
     argv = [
         *("--mode", "realistic", "--validation", str(data / "validation_v1.parquet")),
         *("--tensors", str(data / "tensor_window_v1"), "--seed", "4"),
@@ -79,9 +73,7 @@ def test_the_self_supervised_trainer_needs_no_more_than_the_tensors(
 @pytest.mark.skipif(sys.platform == "win32", reason="SIGTERM cannot be caught on Windows")
 def test_sigterm_ends_with_75_and_the_same_command_goes_on(data: Path, tmp_path: Path) -> None:
     more = ("--epochs", "60", "--patience", "60", "--batch-size", "16")
-    process = subprocess.Popen(
-        command("mlp", data, tmp_path / "b", *more), stdout=subprocess.PIPE, text=True
-    )
+    process = subprocess.Popen(command("mlp", data, tmp_path / "b", *more), stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     for line in process.stdout:
         if json.loads(line)["event"] == "epoch":
@@ -149,9 +141,7 @@ def test_permuted_labels_teach_nothing(model: str, tmp_path: Path) -> None:
     for seed in range(6):
         out = tmp_path / str(seed)
         data = make_data(out / "data", episodes=60, signal=0.0, seed=seed)
-        ended = run(
-            arguments(model, data, out, *brief, "--seed", str(seed), "--n-resamples", "1000")
-        )
+        ended = run(arguments(model, data, out, *brief, "--seed", str(seed), "--n-resamples", "1000"))
         assert ended.code == Exit.DONE
         report = json.loads((out / "reports" / f"{model}_oracle_train.json").read_text())
         auroc = report["metrics"]["test"]["auroc"]

@@ -45,10 +45,7 @@ def write(
     """A processed data set of these windows; the last channel is the laboratory's."""
     start = np.zeros(len(X)) if t_start is None else t_start
     ids = episode.astype(str)
-    specs = [
-        ChannelSpec(name=n, unit="1", kind="gauge", modes=(*MODES[: 2 if n != "lab" else 1],))
-        for n in names
-    ]
+    specs = [ChannelSpec(name=n, unit="1", kind="gauge", modes=(*MODES[: 2 if n != "lab" else 1],)) for n in names]
     write_processed(
         folder,
         WindowSet(
@@ -57,9 +54,7 @@ def write(
             host=np.full(len(X), "h") if host is None else host,
             t_start=start,
             t_end=start + X.shape[2] / hz,
-            label=np.array(["benign", "malicious"])[
-                (np.arange(len(X)) % 2) if label is None else label
-            ],
+            label=np.array(["benign", "malicious"])[(np.arange(len(X)) % 2) if label is None else label],
         ),
         channels=specs,
         sample_hz=hz,
@@ -70,8 +65,7 @@ def write(
         normaliser=more.pop("normaliser", {"kind": "none"}),
         **more,
         validation_rows=[
-            {"episode_id": one, "baseline": False, "ok": True, "reasons": []}
-            for one in sorted(set(ids.tolist()))
+            {"episode_id": one, "baseline": False, "ok": True, "reasons": []} for one in sorted(set(ids.tolist()))
         ],
     )
     return folder
@@ -179,17 +173,13 @@ def of_before(checkpoint: Path, folder: Path) -> Path:
     document = json.loads(checkpoint.read_text())
     del document["seen"], document["ranges"]
     folder.mkdir()
-    (folder / "gbt_oracle.xgb.json").write_bytes(
-        checkpoint.with_name("gbt_oracle.xgb.json").read_bytes()
-    )
+    (folder / "gbt_oracle.xgb.json").write_bytes(checkpoint.with_name("gbt_oracle.xgb.json").read_bytes())
     path = folder / checkpoint.name
     path.write_text(json.dumps(document))
     return path
 
 
-def scored(
-    checkpoint: Path, data: Path, capsys: pytest.CaptureFixture[str]
-) -> tuple[pl.DataFrame, str]:
+def scored(checkpoint: Path, data: Path, capsys: pytest.CaptureFixture[str]) -> tuple[pl.DataFrame, str]:
     """The rows, and what was said beside them."""
     assert scoring.main([str(checkpoint), str(data), "--format", "json"]) == Exit.DONE
     said = capsys.readouterr()
@@ -377,9 +367,7 @@ def test_a_rate_that_nobody_said_and_hosts_without_a_baseline_are_noted(
     assert "a has no baseline" not in said
 
 
-def test_what_is_kept_of_windows_is_small_sorted_and_bounded(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_what_is_kept_of_windows_is_small_sorted_and_bounded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     found = inputs_of(write(tmp_path / "d", noise(), np.arange(80) // 4))
     split = split_inputs(found, recipe="sample", train_hosts=(), seed=0, supervised=False)
     kept = seen.keep(found, split)
@@ -459,9 +447,7 @@ def test_nothing_is_concluded_where_a_checkpoint_does_not_know(
     assert "is better, and" not in said
 
 
-def test_data_of_which_everything_was_seen_are_refused(
-    trained: tuple[Path, Path], tmp_path: Path
-) -> None:
+def test_data_of_which_everything_was_seen_are_refused(trained: tuple[Path, Path], tmp_path: Path) -> None:
     data, checkpoint = trained
     rows = scoring.score(checkpoint, data)
     learnt = (rows["side"] == "train").to_numpy()
@@ -488,9 +474,7 @@ def test_the_validation_table_of_another_data_set_is_refused(tmp_path: Path) -> 
     table = pl.read_parquet(data / "validation_v1.parquet")
     torn = pl.concat([table, table.head(1)]).with_row_index()
     torn = torn.with_columns(
-        episode_id=pl.when(pl.col("index") == table.height)
-        .then(pl.lit("torn"))
-        .otherwise("episode_id"),
+        episode_id=pl.when(pl.col("index") == table.height).then(pl.lit("torn")).otherwise("episode_id"),
         ok=pl.col("index") != table.height,
     )
     torn.drop("index").write_parquet(other / "validation_v1.parquet")
@@ -526,8 +510,6 @@ def test_a_run_whose_data_changed_says_that_it_starts_afresh(tmp_path: Path) -> 
     ended = run(arguments("gbt", other, tmp_path, *SHORT["gbt"], "--seed", "4"))
     assert ended.code == Exit.DONE
     said = [event["reason"] for event in ended.events if event["event"] == "afresh"]
-    assert said == [
-        "a run that was interrupted here cannot go on: the data, what was asked for changed since"
-    ]
+    assert said == ["a run that was interrupted here cannot go on: the data, what was asked for changed since"]
     again = run(arguments("gbt", other, tmp_path, *SHORT["gbt"]))
     assert not [event for event in again.events if event["event"] == "afresh"]

@@ -218,9 +218,7 @@ def test_where_a_test_stands_follows_from_its_rows(recipe, ahead, seed):
         split=split,
         sides=sides,
         classes=BINARY,
-        evaluation=evaluate(
-            scored(split.test), classes=BINARY, operating_point=point, n_resamples=200
-        ),
+        evaluation=evaluate(scored(split.test), classes=BINARY, operating_point=point, n_resamples=200),
         operating_point=point,
         baselines={},
         history=[],
@@ -313,9 +311,7 @@ def test_a_perfect_model_on_few_episodes_is_not_called_chance():
 def test_where_nothing_could_be_told_from_chance_the_model_is_not_blamed():
     made = changed(auroc=(1.0, [0.29, 1.0]))
     made["metrics"]["test"]["auroc"]["chance"] = {"p": 0.05, "ways": 20, "counted": True}
-    assert verdict.verdict(made).startswith(
-        "Too few episodes to tell any model from chance (AUROC 1.00"
-    )
+    assert verdict.verdict(made).startswith("Too few episodes to tell any model from chance (AUROC 1.00")
     assert verdict.level(made) == "caution"
 
 
@@ -415,9 +411,7 @@ def test_without_a_clock_there_is_no_number_a_day():
         "ci95": None,
         "reason": "the data do not say",
     }
-    assert "How many alarms a day that is cannot be said: the data do not say." in verdict.verdict(
-        made
-    )
+    assert "How many alarms a day that is cannot be said: the data do not say." in verdict.verdict(made)
     nameless = quiet_report()
     nameless["split"] |= {"unseen_hosts": [], "seen_hosts": ["unknown"]}
     assert "false alarms on this test." in verdict.verdict(nameless)
@@ -438,12 +432,7 @@ def test_recordings_side_by_side_all_decide():
     one = windows(clock, ["a"] * 30)
     three = windows(np.tile(clock, 3), np.repeat(["a", "b", "c"], 30))
     assert pace(one) == Pace(1.0, "host")
-    assert (
-        pace(
-            windows(np.tile(clock + 0.25, 2) + np.repeat([0, 0.5], 30), np.repeat(["a", "b"], 30))
-        ).every_s
-        < 0.52
-    )
+    assert pace(windows(np.tile(clock + 0.25, 2) + np.repeat([0, 0.5], 30), np.repeat(["a", "b"], 30))).every_s < 0.52
     assert pace(three).of == "host"
     assert pace(three).every_s == pytest.approx(1 / 3)
 
@@ -478,9 +467,7 @@ def test_few_episodes_are_not_blamed_for_an_interval_that_nobody_asked_for(reaso
         "chance": {"counted": False, "p": 0.001, "ways": 5000},
     } | ({"reason": reason} if reason else {})
     said = verdict.verdict(made)
-    assert ("as good), but no interval was asked for (0 resamples)." in said) is (
-        reason is not None
-    )
+    assert ("as good), but no interval was asked for (0 resamples)." in said) is (reason is not None)
     assert ("on too few episodes to say by how much" in said) is (reason is None)
 
 
@@ -504,8 +491,6 @@ def test_calibration_on_as_few_episodes_as_a_promise_needs_carries_no_warning():
     scores = np.linspace(0, 1, 19)
     enough = Scored.build(y=[0] * 19, score=scores, episode=np.arange(19), host=["h"] * 19)
     assert operating_point(enough, 0.05, classes=BINARY).warning is None
-    twice = Scored.build(
-        y=[0] * 36, score=np.linspace(0, 1, 36), episode=np.arange(36) // 2, host=["h"] * 36
-    )
+    twice = Scored.build(y=[0] * 36, score=np.linspace(0, 1, 36), episode=np.arange(36) // 2, host=["h"] * 36)
     warned = operating_point(twice, 0.05, classes=BINARY).warning
     assert warned == "calibrated on 18 episodes; 19 would be needed to hold a target of 5 %"

@@ -85,11 +85,7 @@ def two_networks() -> Iterator[tuple[str, str, str]]:
             f"link add veth0 netns {here} type veth peer name veth0 netns {there}",
             f"-n {here} addr add 10.213.{number}.1/24 dev veth0",
             f"-n {there} addr add 10.213.{number}.2/24 dev veth0",
-            *(
-                f"-n {name} link set {link} up"
-                for name in (here, there)
-                for link in ("lo", "veth0")
-            ),
+            *(f"-n {name} link set {link} up" for name in (here, there) for link in ("lo", "veth0")),
         ):
             if (done := sh("ip", *command.split())).returncode != 0:
                 raise Impossible(f"ip {command}: {done.stderr.strip()}")
@@ -138,9 +134,7 @@ class Receiver:
             command += [f"--{flag}", str(folder / name)]
         self.log = folder / "receiver.log"
         with self.log.open("wb") as log:
-            self.process = subprocess.Popen(
-                command, cwd=ROOT, env=self.environment, stdout=log, stderr=log
-            )
+            self.process = subprocess.Popen(command, cwd=ROOT, env=self.environment, stdout=log, stderr=log)
 
     def jobs(self, *argv: str) -> str:
         """A command of cis490-jobs; what it printed."""
@@ -209,12 +203,7 @@ class Newcomer:
 
 def _command(pid: str) -> str:
     with contextlib.suppress(OSError):
-        return (
-            Path(f"/proc/{pid}/cmdline")
-            .read_bytes()
-            .replace(b"\0", b" ")
-            .decode("utf-8", "replace")
-        )
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode("utf-8", "replace")
     return ""
 
 
@@ -245,9 +234,7 @@ def run(say: Callable[[str], object] = lambda _said: None) -> dict[str, Any]:
     return told
 
 
-def _works_and_is_put_out(
-    receiver: Receiver, newcomer: Newcomer, say: Callable[[str], object]
-) -> Mapping[str, Any]:
+def _works_and_is_put_out(receiver: Receiver, newcomer: Newcomer, say: Callable[[str], object]) -> Mapping[str, Any]:
     trained_s = until("gbt is trained", lambda: receiver.status("gbt") == "completed")
     say(f"trained a model with data it did not have: {trained_s:.1f} s after joining")
     until(
@@ -301,11 +288,7 @@ def main() -> int:
     except Impossible as error:
         print(f"cannot be tried here: {error}", file=sys.stderr)
         return 77
-    print(
-        json.dumps(
-            {name: value for name, value in told.items() if name not in ("log", "pasted")}, indent=1
-        )
-    )
+    print(json.dumps({name: value for name, value in told.items() if name not in ("log", "pasted")}, indent=1))
     return 0 if told["trainer_gone_s"] <= STOPS_S else 1
 
 

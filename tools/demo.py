@@ -196,9 +196,7 @@ class Demo:
             if seen.get(job["job_id"]) != state:
                 seen[job["job_id"]] = state
                 if job["status"] != "pending":
-                    self.console.print(
-                        f"  {one_line(job['name'])}: {one_line(state)}", highlight=False
-                    )
+                    self.console.print(f"  {one_line(job['name'])}: {one_line(state)}", highlight=False)
 
     # ── the end ─────────────────────────────────────────────────────────────────────────────
 
@@ -234,9 +232,7 @@ class Demo:
             highlight=False,
         )
         expected = {job["job_id"] for job in jobs if not self._meant_to_fail(job)}
-        return expected == set(reports) and all(
-            job["status"] == "failed" for job in jobs if self._meant_to_fail(job)
-        )
+        return expected == set(reports) and all(job["status"] == "failed" for job in jobs if self._meant_to_fail(job))
 
     @staticmethod
     def _meant_to_fail(job: Json) -> bool:
@@ -247,9 +243,7 @@ class Demo:
         failed = [job for job in jobs if job["status"] != "completed"]
         if failed:
             self.console.print("\n[bold]$ cis490-jobs status[/]", highlight=False)
-            status = self._start(
-                "status", ["training.fleet.cli", "status", "--receiver-url", self.url]
-            )
+            status = self._start("status", ["training.fleet.cli", "status", "--receiver-url", self.url])
             self._wait_for(status)
             said = printable_lines(_read(self.folder / "status.log"))
             self.console.print(Text("\n".join(said)))
@@ -351,9 +345,7 @@ def _interruptible() -> Iterator[None]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
-    parser.add_argument(
-        "--with-failure", action="store_true", help="add a job that fails on purpose"
-    )
+    parser.add_argument("--with-failure", action="store_true", help="add a job that fails on purpose")
     args = parser.parse_args()
     console = Console(highlight=False, soft_wrap=not sys.stdout.isatty())
     demo = Demo(console, with_failure=args.with_failure)
@@ -364,9 +356,7 @@ def main() -> int:
         console.print(f"[red]The demo stopped:[/] {one_line(str(error))}")
         return 1
     except (ClientError, BundleRefused) as error:
-        console.print(
-            f"[red]The demo stopped:[/] {one_line(str(error))}; see {_short(demo.folder)}/*.log"
-        )
+        console.print(f"[red]The demo stopped:[/] {one_line(str(error))}; see {_short(demo.folder)}/*.log")
         return 1
     except KeyboardInterrupt:
         console.print("\nInterrupted; everything that was started is being stopped.")

@@ -77,9 +77,7 @@ def audit() -> None:
             f"known vulnerabilities in {listed}; raise the versions in constraints.txt, then `make lock`"
         )
     if unknown == asked:
-        print(
-            "known vulnerabilities: NOT CHECKED, the advisory service cannot be reached from here"
-        )
+        print("known vulnerabilities: NOT CHECKED, the advisory service cannot be reached from here")
     else:
         missing = f"; not known to the service: {', '.join(sorted(unknown))}" if unknown else ""
         print(f"known vulnerabilities: none in {len(asked - unknown)} packages{missing}")
@@ -117,9 +115,7 @@ def _run(*command: str) -> None:
     program = TOOLS / command[0]
     if not program.exists():
         raise ToolFailedError(f"{command[0]} is missing; run `make setup`")
-    done = subprocess.run(
-        [str(program), *command[1:]], cwd=ROOT, capture_output=True, text=True, check=False
-    )
+    done = subprocess.run([str(program), *command[1:]], cwd=ROOT, capture_output=True, text=True, check=False)
     if done.returncode:
         last = (done.stderr.strip() or done.stdout.strip()).splitlines()[-1:]
         raise ToolFailedError(f"{command[0]} failed: {' '.join(last)}")

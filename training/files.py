@@ -98,9 +98,7 @@ class LocalFs:
 
     _mode = _PRIVATE_FILE
 
-    def __init__(
-        self, sleep: Callable[[float], object] = time.sleep, *, mode: int = _PRIVATE_FILE
-    ) -> None:
+    def __init__(self, sleep: Callable[[float], object] = time.sleep, *, mode: int = _PRIVATE_FILE) -> None:
         """``mode``: the permissions of new files, less what the umask takes."""
         self._sleep, self._mode = sleep, mode
 
@@ -139,9 +137,7 @@ class LocalFs:
     def append(self, path: Path, data: bytes) -> None:
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | _BINARY, _PRIVATE_FILE)
         try:
-            written = os.write(
-                handle, data
-            )  # one call: a reader never sees half of two lines mixed
+            written = os.write(handle, data)  # one call: a reader never sees half of two lines mixed
             if written != len(data):
                 raise OSError(f"only {written} of {len(data)} bytes reached {path}")
             os.fsync(handle)

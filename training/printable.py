@@ -33,10 +33,7 @@ def printable(text: object) -> str:
     plain = str(text)
     if plain.isprintable() and (plain.isascii() or _UNSEEN.isdisjoint(plain)):
         return plain  # as nearly all text, at a tenth of the price
-    return "".join(
-        c if c.isprintable() and c not in _UNSEEN else c.encode("unicode_escape").decode()
-        for c in plain
-    )
+    return "".join(c if c.isprintable() and c not in _UNSEEN else c.encode("unicode_escape").decode() for c in plain)
 
 
 def one_line(text: object, chars_max: int = 300) -> str:

@@ -22,9 +22,7 @@ def loads(text: str | bytes) -> Any:
 
 
 _CANONICAL = {  # made once: a plan of thousands of jobs is encoded at every reload
-    ascii_only: json.JSONEncoder(
-        sort_keys=True, separators=(",", ":"), ensure_ascii=ascii_only, allow_nan=False
-    )
+    ascii_only: json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=ascii_only, allow_nan=False)
     for ascii_only in (False, True)
 }
 

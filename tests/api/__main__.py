@@ -49,9 +49,7 @@ def written(path: Path, document: dict[str, Any]) -> None:
 
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.api", description=__doc__)
-    parser.add_argument(
-        "--calls", type=int, default=10_000, help="at least: a round, 1,550 or so, is not cut short"
-    )
+    parser.add_argument("--calls", type=int, default=10_000, help="at least: a round, 1,550 or so, is not cut short")
     parser.add_argument("--minutes", type=float, default=1e6, help="begin no round after so long")
     parser.add_argument("--target", choices=[*Target], default=Target.APP)
     parser.add_argument("--seed", type=int, default=0, help="of the first round")
@@ -94,9 +92,7 @@ def main(argv: list[str] | None = None) -> int:
     print()
     for failure in total.failures:
         print(failure)
-    print(
-        f"{total.calls} calls, {server_errors(total)} server errors, {len(total.failures)} failures"
-    )
+    print(f"{total.calls} calls, {server_errors(total)} server errors, {len(total.failures)} failures")
     return 1 if total.failures else 0
 
 

@@ -79,11 +79,7 @@ def receiver(folder: Path, kind: Target) -> Iterator[tuple[Receiver, Listing]]:
     before, endpoints.WAIT_S_MAX = endpoints.WAIT_S_MAX, 0.0
     jobs = [a_job(name) for name in JOBS]
     try:
-        with (
-            SecureReceiver(folder, jobs)
-            if kind is Target.TLS
-            else Receiver(folder, jobs, host="testserver") as found
-        ):
+        with SecureReceiver(folder, jobs) if kind is Target.TLS else Receiver(folder, jobs, host="testserver") as found:
             if found.hub.authority is None:
                 security = Security(folder / "tls", ["localhost"], SystemClock())
                 found.hub.authority = security.authority
@@ -215,9 +211,7 @@ def run(
         schema = load(configuration(target, folder, examples, seed), target, kind)
         aim = Aim(target, pushed, lambda: _push(target, folder), _claims(target))
         schema.hook("map_case")(lambda context, case: aim.case(context, case))
-        schema.hook("after_call")(
-            lambda context, case, response: aim.answered(context, case, response)
-        )
+        schema.hook("after_call")(lambda context, case, response: aim.answered(context, case, response))
         for event in from_schema(schema).execute():
             if isinstance(event, events.ScenarioFinished):
                 _note(event.recorder, result)
@@ -267,9 +261,7 @@ class Aim:
                 brought = self._brought if case.path.endswith("/complete") else None
                 self._claimed(case, *(brought or newest), whole=whole)
         if parameters and not wrong and n % 3 and not case.path.endswith("/remove"):
-            parameters.update(
-                {name: self._pushed[name] for name in self._pushed if name in parameters}
-            )
+            parameters.update({name: self._pushed[name] for name in self._pushed if name in parameters})
         if isinstance(case.body, dict) and n % 2:
             self._body(case.body, n)
         return case
@@ -318,9 +310,7 @@ def _is_no_fault(check: Any, case: Any) -> bool:
     """The library takes an absent body for a wrong one where there need be none."""
     absent = type(case.body).__name__ == "NotSet"
     return (
-        check.name == "negative_data_rejection"
-        and absent
-        and not any(each.is_required for each in case.operation.body)
+        check.name == "negative_data_rejection" and absent and not any(each.is_required for each in case.operation.body)
     )
 
 

@@ -33,9 +33,7 @@ USERADDS_OWN = (".pwd.lock", "subuid", "subgid")  # what useradd and userdel tou
 
 
 def run(*argv: object) -> dict[str, Any]:
-    done = subprocess.run(
-        [str(part) for part in argv], capture_output=True, text=True, cwd=CHECKOUT
-    )
+    done = subprocess.run([str(part) for part in argv], capture_output=True, text=True, cwd=CHECKOUT)
     return {"code": done.returncode, "out": done.stdout, "err": done.stderr}
 
 
@@ -130,9 +128,7 @@ def go(told: dict[str, Any]) -> None:
     told["nobody"] = run_as_nobody(*line)
     told["nobody_uninstall"] = run_as_nobody(SCRIPT, "uninstall")
     told["after_dry"] = sorted(contents().items() ^ with_receiver.items())
-    told["first"] = run(
-        SCRIPT, "--receiver-url", URL, "--host-id", "newcomer", "--flags=--poll-s 1"
-    )
+    told["first"] = run(SCRIPT, "--receiver-url", URL, "--host-id", "newcomer", "--flags=--poll-s 1")
     told["worker"] = wait_for_worker()
     calls = Path("/run/stub-systemd/calls")
     told["calls"] = calls.read_text().splitlines()
@@ -154,12 +150,8 @@ def go(told: dict[str, Any]) -> None:
         ^ {k: v for k, v in with_receiver.items() if "/var/lib/cis490/" not in k}.items()
     )
     joins(told)
-    told["uninstall_receiver"] = run(
-        PYTHON, "-m", "training.fleet.install", "receiver", "--uninstall"
-    )
-    told["left"] = sorted(
-        set(contents("/var/lib/cis490/", "/etc/passwd", "/etc/group", "shadow")) - set(before)
-    )
+    told["uninstall_receiver"] = run(PYTHON, "-m", "training.fleet.install", "receiver", "--uninstall")
+    told["left"] = sorted(set(contents("/var/lib/cis490/", "/etc/passwd", "/etc/group", "shadow")) - set(before))
 
 
 if __name__ == "__main__":

@@ -15,9 +15,7 @@ WORKER = "cis490-trainer-worker.service"
 
 
 def main() -> None:
-    done = subprocess.run(
-        ["sh", "-c", sys.argv[1]], capture_output=True, text=True, cwd="/opt/cis490"
-    )
+    done = subprocess.run(["sh", "-c", sys.argv[1]], capture_output=True, text=True, cwd="/opt/cis490")
     print(json.dumps({"code": done.returncode, "out": done.stdout, "err": done.stderr}), flush=True)
     for _asked in sys.stdin:
         log = LOGS / f"{WORKER}.log"

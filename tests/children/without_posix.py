@@ -29,12 +29,8 @@ POSIX_OS = """fork forkpty killpg setsid getsid getpgid setpgid getpgrp setpgrp 
   sync posix_fallocate posix_fadvise posix_spawn posix_spawnp sendfile O_CLOEXEC O_NOFOLLOW O_DIRECTORY O_NONBLOCK
   O_SYNC O_DSYNC O_NOCTTY O_PATH O_TMPFILE memfd_create pidfd_open eventfd getxattr setxattr pipe2 copy_file_range
   splice chroot"""
-POSIX_TIME = (
-    "clock_gettime clock_settime clock_getres CLOCK_BOOTTIME CLOCK_MONOTONIC CLOCK_REALTIME tzset"
-)
-POSIX_SIGNAL = (
-    "pthread_sigmask pthread_kill sigwait sigpending setitimer getitimer alarm pause siginterrupt"
-)
+POSIX_TIME = "clock_gettime clock_settime clock_getres CLOCK_BOOTTIME CLOCK_MONOTONIC CLOCK_REALTIME tzset"
+POSIX_SIGNAL = "pthread_sigmask pthread_kill sigwait sigpending setitimer getitimer alarm pause siginterrupt"
 
 
 def ours() -> list[str]:

@@ -27,9 +27,7 @@ class PowerCut(BaseException):
 class Inode:
     data: bytearray = field(default_factory=bytearray)
     synced: bytes = b""
-    unsynced: list[tuple[int, bytes | None]] = field(
-        default_factory=list
-    )  # (where, what | None: cut)
+    unsynced: list[tuple[int, bytes | None]] = field(default_factory=list)  # (where, what | None: cut)
     modified_at: float = 0.0
     lost: bool = False  # a sync failed: what was written is in memory only, for good
 
@@ -220,9 +218,7 @@ class MemoryFs:
         self._file(path).data[0] ^= 1
 
     @staticmethod
-    def _apply(
-        folders: dict[Path, Folder], folder: Path, name: str, inode: Inode | None, there: bool
-    ) -> None:
+    def _apply(folders: dict[Path, Folder], folder: Path, name: str, inode: Inode | None, there: bool) -> None:
         entries = folders.setdefault(folder, {})
         if there:
             entries[name] = inode

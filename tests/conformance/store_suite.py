@@ -30,9 +30,7 @@ def sha(body: bytes) -> str:
     return hashlib.sha256(body).hexdigest()
 
 
-def upload(
-    store: ArtifactStore, body: bytes = BODY, claim: str = CLAIM, *, model: str = "gbt"
-) -> Artifact:
+def upload(store: ArtifactStore, body: bytes = BODY, claim: str = CLAIM, *, model: str = "gbt") -> Artifact:
     part = store.open_part(claim, sha(body))
     try:
         part.write(body)
@@ -243,9 +241,7 @@ def check_hostile_names_never_reach_the_disk(store: ArtifactStore) -> None:
         with pytest.raises(BadName):
             store.open_part(claim, SHA)
         with pytest.raises(BadName):
-            store.write_provenance(
-                Artifact(SHA, "gbt", "oracle", 1), job_id=claim, attempt=1, record={}
-            )
+            store.write_provenance(Artifact(SHA, "gbt", "oracle", 1), job_id=claim, attempt=1, record={})
     for digest in ["x", SHA.upper(), SHA + "0", f"../{SHA}"]:
         with pytest.raises(BadName):
             store.open_part(CLAIM, digest)

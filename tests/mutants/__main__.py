@@ -29,18 +29,12 @@ EXCUSED = Path(__file__).with_name("excused.toml")
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m tests.mutants", description=__doc__, allow_abbrev=False
-    )
+    parser = argparse.ArgumentParser(prog="python -m tests.mutants", description=__doc__, allow_abbrev=False)
     parser.add_argument("--count", type=int, default=450, help="mutants drawn (default: 450)")
     parser.add_argument("--seed", type=int, default=1, help="of the draw")
-    parser.add_argument(
-        "--area", action="append", choices=list(AREAS), help="only this one; may be repeated"
-    )
+    parser.add_argument("--area", action="append", choices=list(AREAS), help="only this one; may be repeated")
     parser.add_argument("--jobs", type=int, default=2, help="mutants at a time (default: 2)")
-    parser.add_argument(
-        "--map", type=Path, default=ROOT / "build" / "mutants-map", help="the map's folder"
-    )
+    parser.add_argument("--map", type=Path, default=ROOT / "build" / "mutants-map", help="the map's folder")
     parser.add_argument("--remap", action="store_true", help="make the map anew")
     parser.add_argument("--out", type=Path, help="the record (JSON)")
     parser.add_argument(
@@ -48,12 +42,8 @@ def _parser() -> argparse.ArgumentParser:
         type=Path,
         help="those alone that this record calls unseen and that are still planted",
     )
-    parser.add_argument(
-        "--resume", action="store_true", help="go on with those that the record in --out lacks"
-    )
-    parser.add_argument(
-        "--list", action="store_true", help="print the draw and its tests; run nothing"
-    )
+    parser.add_argument("--resume", action="store_true", help="go on with those that the record in --out lacks")
+    parser.add_argument("--list", action="store_true", help="print the draw and its tests; run nothing")
     return parser
 
 
@@ -76,9 +66,7 @@ def main() -> int:
         chosen = [each for each in drawn if each[1].key not in record["mutants"]]
     if options.list:
         for area, mutant in chosen:
-            print(
-                f"{area}: {mutant.path}:{mutant.line}: {mutant.key} ({len(nearest(mutant, known, {}))} tests)"
-            )
+            print(f"{area}: {mutant.path}:{mutant.line}: {mutant.key} ({len(nearest(mutant, known, {}))} tests)")
         return 0
     excused = tomllib.loads(EXCUSED.read_text(encoding="utf-8"))
     what = "again" if options.again else "run"

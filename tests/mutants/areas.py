@@ -54,11 +54,7 @@ def files_of(area: str) -> list[str]:
         place = (ROOT / "training" / "fleet" / name).resolve()
         modules = sorted(place.glob("*.py")) if place.is_dir() else [place]
         found += [each.relative_to(ROOT).as_posix() for each in modules if each.exists()]
-    return [
-        path
-        for path in dict.fromkeys(found)
-        if path not in before and not path.endswith("__init__.py")
-    ]
+    return [path for path in dict.fromkeys(found) if path not in before and not path.endswith("__init__.py")]
 
 
 def tests() -> list[str]:

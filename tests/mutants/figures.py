@@ -46,9 +46,7 @@ def lines(record: Mapping[str, Any], excused: Collection[str]) -> Iterator[str]:
     for area, row in rows.items():
         of = sum(record["of"].values()) if area == "all" else record["of"][area]
         unseen = row.drawn - row.seen - row.excused - row.gone
-        yield (
-            f"| {area} | {of:,} | {row.drawn} | {row.first} | {row.seen} | {row.excused} | {row.gone} | {unseen} |"
-        )
+        yield (f"| {area} | {of:,} | {row.drawn} | {row.first} | {row.seen} | {row.excused} | {row.gone} | {unseen} |")
     total, run = rows["all"], record["run"]
     yield ""
     yield (

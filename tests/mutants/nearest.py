@@ -30,9 +30,7 @@ def pytest_configure(config: pytest.Config) -> None:
     from training.fleet.database.sqlite import SqliteDatabase
 
     own = f"{os.environ.get('PYTEST_XDIST_WORKER', 'main')}-{os.getpid()}"
-    cover = coverage.Coverage(
-        data_file=None, include=["training/fleet/*", "training/files.py"], config_file=False
-    )
+    cover = coverage.Coverage(data_file=None, include=["training/fleet/*", "training/files.py"], config_file=False)
     statements: dict[str, set[str]] = defaultdict(set)
     _STATE.update(cover=cover, own=own, statements=statements, seconds={}, test="")
     for name in ("all", "one", "run"):

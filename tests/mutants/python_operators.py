@@ -106,9 +106,7 @@ def _is_words(node: ast.AST) -> bool:
     if isinstance(node, ast.Expr):
         if isinstance(node.value, ast.Constant):
             return True
-        return isinstance(node.value, ast.Call) and (
-            _root(node.value.func) in SILENT or _method(node.value) in SAID
-        )
+        return isinstance(node.value, ast.Call) and (_root(node.value.func) in SILENT or _method(node.value) in SAID)
     if isinstance(node, ast.If):
         test = ast.unparse(node.test)
         return "TYPE_CHECKING" in test or "__main__" in test
@@ -128,8 +126,7 @@ def _method(call: ast.Call) -> str:
 def _is_text(node: ast.AST) -> bool:
     """Recognise text that is put together: with another sign it is no program at all."""
     return any(
-        isinstance(each, ast.JoinedStr)
-        or (isinstance(each, ast.Constant) and isinstance(each.value, str | bytes))
+        isinstance(each, ast.JoinedStr) or (isinstance(each, ast.Constant) and isinstance(each.value, str | bytes))
         for each in ast.walk(node)
     )
 
@@ -168,9 +165,7 @@ def _changes(node: ast.AST, places: Places) -> Iterator[Change]:
 
 
 def _statement_changes(node: ast.AST, places: Places) -> Iterator[Change]:
-    if isinstance(node, ast.If) and isinstance(
-        node.body[-1], ast.Raise | ast.Return | ast.Continue
-    ):
+    if isinstance(node, ast.If) and isinstance(node.body[-1], ast.Raise | ast.Return | ast.Continue):
         yield "guard never holds", node.test, node.test, "False"
     elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Call | ast.Await):
         yield "call skipped", node, node, "pass"
@@ -193,9 +188,7 @@ def _statement_changes(node: ast.AST, places: Places) -> Iterator[Change]:
 
 def _swaps(body: list[ast.stmt], places: Places) -> Iterator[Change]:
     for one, two in pairwise(body):
-        if all(
-            isinstance(each, ast.Expr) and isinstance(each.value, ast.Call) for each in (one, two)
-        ):
+        if all(isinstance(each, ast.Expr) and isinstance(each.value, ast.Call) for each in (one, two)):
             if _is_words(one) or _is_words(two) or _only_collect(one, two):
                 continue
             between = places.text[places.end(one) : places.start(two)]

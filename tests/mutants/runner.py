@@ -151,9 +151,7 @@ def _words(mutant: Mutant) -> set[str]:
     return {*named.lower().strip("_").split("_"), folder} - {"fleet", "work", "sql"}
 
 
-def judge(
-    mutant: Mutant, asked: list[str], root: Path, seconds: dict[str, float]
-) -> dict[str, Any]:
+def judge(mutant: Mutant, asked: list[str], root: Path, seconds: dict[str, float]) -> dict[str, Any]:
     """Run the tests over the planted mutant. ``seen`` tells the first test that failed, ``why`` its last words."""
     if not asked:
         return {"seen": None, "why": "no test of the map reaches it", "asked": 0, "seconds": 0.0}
@@ -195,15 +193,9 @@ def _first_failure(asked: list[str], root: Path, limit_s: float) -> tuple[str | 
     return f"(exit {done.returncode})", ""
 
 
-def run(
-    chosen: list[tuple[str, Mutant]], known: Map, jobs: int
-) -> Iterator[tuple[str, Mutant, dict[str, Any]]]:
+def run(chosen: list[tuple[str, Mutant]], known: Map, jobs: int) -> Iterator[tuple[str, Mutant, dict[str, Any]]]:
     """Judge each mutant, ``jobs`` at a time; they come as they end."""
-    texts = {
-        path: (ROOT / path).read_text(encoding="utf-8")
-        for path in known.lines
-        if (ROOT / path).exists()
-    }
+    texts = {path: (ROOT / path).read_text(encoding="utf-8") for path in known.lines if (ROOT / path).exists()}
     done: SimpleQueue[tuple[str, Mutant, dict[str, Any]]] = SimpleQueue()
     with copies(jobs) as free, ThreadPoolExecutor(jobs) as pool:
 

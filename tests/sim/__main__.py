@@ -15,13 +15,9 @@ from sim.run import run_seed
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m tests.sim", description=__doc__, allow_abbrev=False
-    )
+    parser = argparse.ArgumentParser(prog="python -m tests.sim", description=__doc__, allow_abbrev=False)
     what = parser.add_mutually_exclusive_group()
-    what.add_argument(
-        "--seed", type=int, help="replay this fleet and print what happened, byte for byte the same"
-    )
+    what.add_argument("--seed", type=int, help="replay this fleet and print what happened, byte for byte the same")
     what.add_argument("--seeds", type=int, default=200, help="run so many fleets (default: 200)")
     what.add_argument(
         "--bugs",
@@ -41,9 +37,7 @@ def _replay(seed: int, *, as_json: bool) -> int:
         print(json.dumps(found))
     else:
         print("\n".join(verdict.lines))
-        print(
-            f"\nseed {seed}: {verdict.violation or 'no promise was broken'}; trace {verdict.trace_hash}"
-        )
+        print(f"\nseed {seed}: {verdict.violation or 'no promise was broken'}; trace {verdict.trace_hash}")
     return 0 if verdict.violation is None else 1
 
 
@@ -71,9 +65,7 @@ def _bugs(first: int, *, as_json: bool) -> int:
     found: dict[str, int | None] = {}
     for bug in (bug for bug in BUGS if not bug.seen_by):  # the others are seen by a test
         with bug.planted():
-            seen = (
-                seed for seed in range(first, first + 500) if run_seed(seed).violation is not None
-            )
+            seen = (seed for seed in range(first, first + 500) if run_seed(seed).violation is not None)
             found[bug.name] = next(seen, None)
         if not as_json:
             print(f"{bug.name:<60} {found[bug.name]}", flush=True)

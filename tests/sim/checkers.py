@@ -51,9 +51,7 @@ class OneLiveAttempt(Checker):
                 f"job {job_id[:8]} is {facts.status} with {live} live",
             )
             if live:
-                self.demand(
-                    facts.claim_id in seen.after.live, f"job {job_id[:8]} names another claim"
-                )
+                self.demand(facts.claim_id in seen.after.live, f"job {job_id[:8]} names another claim")
 
 
 class EventsTellEverything(Checker):
@@ -71,17 +69,13 @@ class EventsTellEverything(Checker):
             known = self._status.get(event.job_id)
             marks = event.transition in _MARKS and known is not None
             sources, target = ((known,), known) if marks else _TABLE[event.transition]
-            self.demand(
-                event.source == known, f"{event.transition} from {event.source}, was {known}"
-            )
+            self.demand(event.source == known, f"{event.transition} from {event.source}, was {known}")
             self.demand(known in sources, f"{event.transition} from {known}")
             self.demand(event.target == target, f"{event.transition} to {event.target}")
             self._status[event.job_id] = event.target
         if seen.after.jobs is not seen.before.jobs:
             found = {job_id: facts.status for job_id, facts in seen.after.jobs.items()}
-            self.demand(
-                found == self._status, f"the events of {seen.call.name} do not yield the table"
-            )
+            self.demand(found == self._status, f"the events of {seen.call.name} do not yield the table")
 
 
 class NothingVanishes(Checker):
@@ -94,18 +88,14 @@ class NothingVanishes(Checker):
     def at_end(self, witness: Witness) -> None:
         grants = dict(witness.rows("SELECT job_id, count(*) FROM attempts GROUP BY job_id"))
         for job_id, facts in witness.now.jobs.items():
-            self.demand(
-                facts.attempt == grants.get(job_id, 0), f"attempts of {job_id[:8]} vanished"
-            )
+            self.demand(facts.attempt == grants.get(job_id, 0), f"attempts of {job_id[:8]} vanished")
 
 
 class AttemptsIncrease(Checker):
     """Every grant has the next number of its job; nothing else moves the number."""
 
     def see(self, seen: Observation) -> None:
-        granted = Counter(
-            event.job_id for event in seen.events if event.transition in ("claim", "deliver")
-        )
+        granted = Counter(event.job_id for event in seen.events if event.transition in ("claim", "deliver"))
         for job_id in seen.changed():
             before, after = seen.before.jobs.get(job_id), seen.after.jobs[job_id]
             number = 0 if before is None else before.attempt
@@ -182,8 +172,7 @@ class OnlyTheOwnerActs(Checker):
         return (
             lost is not None
             and facts.status == "pending"
-            and (lost.job_id, lost.attempt, lost.generation)
-            == (facts.job_id, facts.attempt, facts.generation)
+            and (lost.job_id, lost.attempt, lost.generation) == (facts.job_id, facts.attempt, facts.generation)
         )
 
     @staticmethod
@@ -217,13 +206,9 @@ class CompletedForGood(Checker):
                 f"job {job_id[:8]} is {after.status} with artifact {after.artifact_id}",
             )
             if before is not None and before.status == "completed":
-                requeued = any(
-                    e.job_id == job_id and e.transition == "requeue" for e in seen.events
-                )
+                requeued = any(e.job_id == job_id and e.transition == "requeue" for e in seen.events)
                 same = (before.artifact_id, before.attempt) == (after.artifact_id, after.attempt)
-                self.demand(
-                    requeued or (same and after.status == "completed"), "a completed job changed"
-                )
+                self.demand(requeued or (same and after.status == "completed"), "a completed job changed")
 
     def at_end(self, witness: Witness) -> None:
         store = witness.receiver.store
@@ -237,17 +222,13 @@ class CompletedForGood(Checker):
             self.demand(model is not None, f"artifact of {job_id[:8]} #{attempt} has no row")
             found = store.verify(artifact, model=model, mode=mode)
             body = b"".join(witness.receiver.disk.read(store.root / found.path))
-            self.demand(
-                body.startswith(job_id.encode()), f"{job_id[:8]} has another job's artifact"
-            )
+            self.demand(body.startswith(job_id.encode()), f"{job_id[:8]} has another job's artifact")
             numbers = {record["attempt"] for record in store.provenance(found)}
             self.demand(attempt in numbers, f"artifact of {job_id[:8]} #{attempt} lacks provenance")
         for job_id, facts in witness.now.jobs.items():
             if facts.status == "completed":
                 artifact = by_job.get((job_id, facts.attempt))
-                self.demand(
-                    artifact == facts.artifact_id, f"{job_id[:8]} completed by nobody's artifact"
-                )
+                self.demand(artifact == facts.artifact_id, f"{job_id[:8]} completed by nobody's artifact")
 
 
 class BudgetsHold(Checker):
@@ -267,8 +248,7 @@ class BudgetsHold(Checker):
 
     def _job(self, witness: Witness, job: Facts) -> None:
         ends = witness.rows(
-            "SELECT end_reason, exit_code, pardoned FROM attempts WHERE job_id = ? AND generation = ? "
-            "ORDER BY attempt",
+            "SELECT end_reason, exit_code, pardoned FROM attempts WHERE job_id = ? AND generation = ? ORDER BY attempt",
             job.job_id,
             job.generation,
         )
@@ -279,12 +259,8 @@ class BudgetsHold(Checker):
         losses = reasons["host_lost"] + reasons["upload_failed"] + reasons["spawn_failed"]
         name = job.job_id[:8]
         self.demand(job.grants == grants, f"{name} counts {job.grants} grants, had {grants}")
-        self.demand(
-            job.trainer_failures == failures, f"{name}: {job.trainer_failures} of {failures}"
-        )
-        self.demand(
-            job.host_losses == losses, f"{name} counts {job.host_losses} losses, had {losses}"
-        )
+        self.demand(job.trainer_failures == failures, f"{name}: {job.trainer_failures} of {failures}")
+        self.demand(job.host_losses == losses, f"{name} counts {job.host_losses} losses, had {losses}")
         policy = self._policy
         spent = (
             failures >= policy.max_attempts
@@ -424,9 +400,7 @@ def _promise(call: Call, body: dict[str, Any]) -> Promise | None:
         sql = "SELECT 1 FROM attempts WHERE claim_id = ? AND ended_at IS NOT NULL"
         return Promise("a failure", sql, (call.message.claim_id,))
     by_hand = call.request is not None and "X-By-Hand" in call.request.headers
-    if (
-        call.name not in _PROMISES or by_hand
-    ):  # what is uploaded by hand is nobody's before `deliver`
+    if call.name not in _PROMISES or by_hand:  # what is uploaded by hand is nobody's before `deliver`
         return None
     what, sql, names = _PROMISES[call.name]
     params = tuple(body.get(name) for name in names)
@@ -442,6 +416,4 @@ class ProgressNeverBack(Checker):
         for claim, live in seen.after.live.items():
             before = seen.before.live.get(claim)
             if before is not None:
-                self.demand(
-                    live.seq >= before.seq, f"{claim[:8]} went from {before.seq} to {live.seq}"
-                )
+                self.demand(live.seq >= before.seq, f"{claim[:8]} went from {before.seq} to {live.seq}")

@@ -107,9 +107,7 @@ class Coordinator:
         self.fuse = Fuse()
         self.disk = SimDisk(self.fuse)
         self.database = SimDatabase(self.fuse)
-        self.fired: Counter[str] = (
-            Counter()
-        )  # rows of the transition table, over all runs of the program
+        self.fired: Counter[str] = Counter()  # rows of the transition table, over all runs of the program
         self.up = False
         self.asleep = False
         self._watcher = watcher
@@ -142,9 +140,7 @@ class Coordinator:
 
     def _prepare(self) -> None:
         self.disk.now = self.clock.now()
-        self.queue = JobQueue(
-            "", database=self.database, clock=self.clock, policy=self.policy, new_claim_id=self._id
-        )
+        self.queue = JobQueue("", database=self.database, clock=self.clock, policy=self.policy, new_claim_id=self._id)
         self.store = ArtifactStore(ROOT, self.disk, reserve_bytes=1)
         repaired = self._repaired()
         self._watcher.restarted(self)

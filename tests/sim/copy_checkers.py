@@ -52,8 +52,6 @@ class CopiesAreTold(Checker):
         succeeded.add(last)
 
     def at_end(self, witness: Witness) -> None:
-        asking = (
-            "SELECT DISTINCT host FROM attempts WHERE pardoned = 1 AND end_reason = 'host_lost'"
-        )
+        asking = "SELECT DISTINCT host FROM attempts WHERE pardoned = 1 AND end_reason = 'host_lost'"
         pardoned = {row[0] for row in witness.rows(asking)}
         self.demand(pardoned <= self.world.copied, "a loss was pardoned where there was no copy")

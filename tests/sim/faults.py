@@ -77,9 +77,7 @@ class Weather:
     stall: float = 0.0
     flip: float = 0.0
     partitions_per_h: float = 0.0
-    strangers_per_h: float = (
-        0.0  # how often somebody else sits at the receiver's address for a while
-    )
+    strangers_per_h: float = 0.0  # how often somebody else sits at the receiver's address for a while
     receiver_crashes_per_h: float = 0.0
     power_cut: float = 0.0  # share of the crashes
     receiver_sleeps_per_h: float = 0.0

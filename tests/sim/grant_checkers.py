@@ -48,9 +48,7 @@ class OneInstallation(Checker):
     def __init__(self, world: World, policy: Policy) -> None:
         super().__init__(world)
         self._lease_s = policy.stale_after_s
-        self._last: dict[
-            str, tuple[str, float]
-        ] = {}  # host → the installation heard last, and when
+        self._last: dict[str, tuple[str, float]] = {}  # host → the installation heard last, and when
 
     def see(self, seen: Observation) -> None:
         request = seen.call.message
@@ -68,9 +66,7 @@ class OneInstallation(Checker):
             self.demand(not others, f"the last session of {host} still holds a job")
             silent_s = seen.at - heard_at
             over = known == instance or silent_s >= self._lease_s - 1.0
-            self.demand(
-                over, f"a second installation of {host} was given work after {silent_s:.0f} s"
-            )
+            self.demand(over, f"a second installation of {host} was given work after {silent_s:.0f} s")
         self._last[host] = (instance, seen.at)
 
 
@@ -101,9 +97,7 @@ class GrantsFit(Checker):
     def _grant(self, seen: Observation, event: Event) -> None:
         request = seen.call.message
         spec = seen.before.jobs[event.job_id].wants()
-        obstacle = misfit(
-            spec, request.host_id, request.capability, self._hosts.get(request.host_id, {})
-        )
+        obstacle = misfit(spec, request.host_id, request.capability, self._hosts.get(request.host_id, {}))
         self.demand(obstacle is None, f"granted to a host that does not fit: {obstacle}")
         cores = request.capability.get("cpu_cores", 0)
         held = sum(live.host == request.host_id for live in seen.after.live.values())
@@ -143,9 +137,7 @@ class GrantsFit(Checker):
             other.avoid_host != request.host_id or (other.avoid_until or 0.0) <= now
         )
         fits = misfit(spec, request.host_id, request.capability, declared) is None
-        self.demand(
-            not (free and fits), f"job {other.job_id[:8]} of higher priority was passed over"
-        )
+        self.demand(not (free and fits), f"job {other.job_id[:8]} of higher priority was passed over")
 
 
 def has_cuda(spec: dict[str, Any], capability: dict[str, Any]) -> bool:
@@ -153,9 +145,7 @@ def has_cuda(spec: dict[str, Any], capability: dict[str, Any]) -> bool:
     return bool(capability.get("cuda_available")) and vram >= spec.get("min_vram_gib", 0.0)
 
 
-def misfit(
-    spec: dict[str, Any], host: str, capability: dict[str, Any], declared: dict[str, Any]
-) -> str | None:
+def misfit(spec: dict[str, Any], host: str, capability: dict[str, Any], declared: dict[str, Any]) -> str | None:
     """Say a second time, in the plainest words, which host may run which job."""
     if host in spec.get("denied_hosts", []):
         return "denied host"

@@ -74,9 +74,7 @@ class SickHostsAreTakenOut(WorkerChecker):
         death = Death(live.claim_id, live.job_id, live.generation, message.reason)
         known = (message.record or {}).get("train_s") is not None
         if not known and message.reason != "spawn_failed":
-            self._believe(
-                host
-            )  # its worker began anew meanwhile: the receiver guesses how long it ran
+            self._believe(host)  # its worker began anew meanwhile: the receiver guesses how long it ran
             return
         if not self._at_once(message):
             if self._ran_long(message):
@@ -178,9 +176,7 @@ class SuspectsAreTrue(WorkerChecker):
             len(hosts) >= enough > 0,
             f"{event.job_id[:8]} was failed as a suspect after crashes of {sorted(hosts)}",
         )
-        self.demand(
-            sum(host in ended_by for host in hosts) >= enough, f"{ended_by!r} names other hosts"
-        )
+        self.demand(sum(host in ended_by for host in hosts) >= enough, f"{ended_by!r} names other hosts")
         self.world.tally["jobs failed as suspects"] += 1
 
 

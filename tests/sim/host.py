@@ -43,9 +43,7 @@ class StateDirectory:
     instance_id: str
     sessions: int = 0
     saved: t.Saved = field(default_factory=t.Saved)
-    aside: dict[str, tuple[t.Delivery, bytes]] = field(
-        default_factory=dict
-    )  # claim → finished work
+    aside: dict[str, tuple[t.Delivery, bytes]] = field(default_factory=dict)  # claim → finished work
     folder: Path = field(default_factory=Path)  # what trainers print and how they end; the outbox
 
     def move_in(self, folder: Path) -> None:
@@ -149,9 +147,7 @@ class Host:
         self._calls = self._new_calls()
         self._parked: list[Callable[[], None]] = []
         self._wake: Timer | None = None
-        self.after_end: Callable[[Host], None] = lambda _: (
-            None
-        )  # the program ended, by itself or not
+        self.after_end: Callable[[Host], None] = lambda _: None  # the program ended, by itself or not
 
     # ── life ────────────────────────────────────────────────────────────────────────────────
 
@@ -339,9 +335,7 @@ class Host:
         )
 
     def _spawn(self, assignment: t.Assignment) -> None:
-        fate = Fate.draw(
-            self._chance, self._weather, self._habits.work_s(assignment.job_id), calm=self.calm
-        )
+        fate = Fate.draw(self._chance, self._weather, self._habits.work_s(assignment.job_id), calm=self.calm)
         if self.sick is not None:
             self.world.fault(Fault.SICK_HOST, self.machine, assignment.job_id[:8])
         fate = self._habits.illness.strike(fate, assignment.job_id, self.capability, self.sick)
@@ -428,14 +422,10 @@ class Host:
             do(self.trainer)
 
     def pack(self, assignment: t.Assignment) -> None:
-        if self._chance.random() < (
-            0 if self.calm else self._weather.exits.get(Fault.PACK_FAILS, 0)
-        ):
+        if self._chance.random() < (0 if self.calm else self._weather.exits.get(Fault.PACK_FAILS, 0)):
             self.world.fault(Fault.PACK_FAILS, self.machine, assignment.job_id[:8])
             failure = Failure(EndReason.TRAINER_FAILED, "it exited 0 and left no checkpoint", 0)
-            self._soon(
-                0.5, lambda: self.take(t.PackFailed(claim_id=assignment.claim_id, failure=failure))
-            )
+            self._soon(0.5, lambda: self.take(t.PackFailed(claim_id=assignment.claim_id, failure=failure)))
             return
         run = "" if self._habits.same_bytes else assignment.claim_id
         body = f"{assignment.job_id} {run}".encode().ljust(512, b".")
@@ -444,11 +434,7 @@ class Host:
         def packed() -> None:
             path.write_bytes(body)
             sha256 = hashlib.sha256(body).hexdigest()
-            self.take(
-                t.Packed(
-                    claim_id=assignment.claim_id, path=str(path), sha256=sha256, size=len(body)
-                )
-            )
+            self.take(t.Packed(claim_id=assignment.claim_id, path=str(path), sha256=sha256, size=len(body)))
 
         self._soon(self._chance.choice([0.1, 1.0, 60.0]), packed)
 

@@ -61,17 +61,13 @@ class Illness:
         seldom = chance.choice([0.0, 1.0, 4.0])
         return cls(poison, appetite, often / hours, seldom / hours), policy
 
-    def strike(
-        self, fate: Fate, job_id: str, capability: dict[str, Any], sick: Fault | None
-    ) -> Fate:
+    def strike(self, fate: Fate, job_id: str, capability: dict[str, Any], sick: Fault | None) -> Fate:
         """Decide the fate of a trainer of this job on a machine of this kind, which may be sick."""
         if sick is not None:
             return replace(fate, work_s=SICK_S, ending=sick, hangs=False)
         if job_id in self.appetite:
             fault, gib = self.appetite[job_id]
-            if has(fault, capability) <= gib and (
-                fault is Fault.OUT_OF_RAM or has(fault, capability)
-            ):
+            if has(fault, capability) <= gib and (fault is Fault.OUT_OF_RAM or has(fault, capability)):
                 return replace(fate, ending=fault, hangs=False)
         return fate
 

@@ -43,9 +43,7 @@ Done = Callable[[Outcome], None]
 class Connection:
     """The receiver's end of one request: whether anybody is still there, and where the answer goes."""
 
-    def __init__(
-        self, sender: str, answer: Callable[[Response], None], reset: Callable[[], None]
-    ) -> None:
+    def __init__(self, sender: str, answer: Callable[[Response], None], reset: Callable[[], None]) -> None:
         self.sender = sender  # for the timeline
         self.answer = answer
         self.reset = reset  # the receiver died, or hung up

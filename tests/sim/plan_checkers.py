@@ -26,12 +26,8 @@ class PlanIsTakenOver(Checker):
         if seen.call.name != "reload" or seen.error is not None:
             return
         file = {job["job_id"]: job for job in self._witness.receiver.jobs}
-        rows = self._witness.rows(
-            "SELECT job_id, name, spec, priority FROM jobs WHERE in_manifest = 1"
-        )
-        self.demand(
-            {row[0] for row in rows} == file.keys(), "the plan holds other jobs than the file"
-        )
+        rows = self._witness.rows("SELECT job_id, name, spec, priority FROM jobs WHERE in_manifest = 1")
+        self.demand({row[0] for row in rows} == file.keys(), "the plan holds other jobs than the file")
         self.demand(len({row[1] for row in rows}) == len(rows), "two jobs of the plan share a name")
         for job_id, name, spec, priority in rows:
             said = file[job_id]

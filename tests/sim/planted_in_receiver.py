@@ -20,17 +20,14 @@ RECEIVER_BUGS = (
         seed=2,
         also=Mutant("", Service.upload_ticket, "raise ended(attempt)", "pass"),
     ),
-    Mutant(
-        "a dead claim's heartbeat counts", Service.heartbeat, "raise ended(attempt)", "pass", seed=2
-    ),
+    Mutant("a dead claim's heartbeat counts", Service.heartbeat, "raise ended(attempt)", "pass", seed=2),
     Mutant("accept any fail", Service.fail, "if not attempt.live:", "if False:", seed=22),
     Mutant("accept any upload", Service.upload_ticket, "raise ended(attempt)", "pass", seed=2),
     Mutant(
         "the heartbeat of a claim renews every job of its host",
         "beat_job",
         "WHERE job_id = :job_id AND claim_id = :claim_id",
-        "WHERE (job_id = :job_id AND claim_id = :claim_id) OR (status IN ('claimed', 'running')"
-        " AND job_id > :job_id)",
+        "WHERE (job_id = :job_id AND claim_id = :claim_id) OR (status IN ('claimed', 'running') AND job_id > :job_id)",
         seed=1,
     ),
     Mutant(
@@ -67,9 +64,7 @@ RECEIVER_BUGS = (
         "and True",
         seed=13,
     ),
-    Mutant(
-        "adopt from any state", policy.may_adopt, "job.status is JobStatus.PENDING", "True", seed=2
-    ),
+    Mutant("adopt from any state", policy.may_adopt, "job.status is JobStatus.PENDING", "True", seed=2),
     # ── granting ────────────────────────────────────────────────────────────────────────────
     Mutant(
         "reuse the attempt's number",
@@ -169,9 +164,7 @@ RECEIVER_BUGS = (
         "if False:",
         seen_by="test_fleet_service:test_a_host_of_two_cores_holds_two_jobs_and_is_told_why_not_three",
     ),
-    Mutant(
-        "no grace for prefer_cuda", policy.hold, "if needs.prefer_cuda and", "if False and", seed=4
-    ),
+    Mutant("no grace for prefer_cuda", policy.hold, "if needs.prefer_cuda and", "if False and", seed=4),
     Mutant("low priority first", policy.rank, "return (-priority,", "return (priority,", seed=2),
     Mutant("no back-off", Chooser._head, "if wait_s <= 0:", "if True:", seed=4),
     # ── ends and budgets ────────────────────────────────────────────────────────────────────
@@ -339,9 +332,7 @@ RECEIVER_BUGS = (
         "if False:",
         seen_by="test_fleet_service:test_nothing_is_promised_by_a_clock_that_stepped_a_moment_ago",
     ),
-    Mutant(
-        "leases never end", Service.tick, "if watch.may_sweep else 0", "if False else 0", seed=4
-    ),
+    Mutant("leases never end", Service.tick, "if watch.may_sweep else 0", "if False else 0", seed=4),
     Mutant(
         "sweep without observed time",
         Service.tick,
@@ -349,9 +340,7 @@ RECEIVER_BUGS = (
         "if True else 0",
         seed=1,
     ),
-    Mutant(
-        "sweep at once after a start", Watch.begin, "boot + policy.stale_after_s", "boot", seed=0
-    ),
+    Mutant("sweep at once after a start", Watch.begin, "boot + policy.stale_after_s", "boot", seed=0),
     Mutant("sweep at once after a sleep", Watch.look, "if stepped or slept", "if stepped", seed=0),
     Mutant(
         "sweep at once after a step of the clock",

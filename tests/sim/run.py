@@ -120,9 +120,7 @@ class Simulation:
         self.network.door = self.receiver
         self._bundles = bundles
         self._machines = {machine.name: machine for machine in scenario.machines}
-        self.hosts = [
-            self._host(machine, number) for number, machine in enumerate(scenario.machines)
-        ]
+        self.hosts = [self._host(machine, number) for number, machine in enumerate(scenario.machines)]
         self.storm = Storm(
             self.world,
             scenario,
@@ -193,9 +191,7 @@ class Simulation:
         disk = None
         if is_shared(self.world.seed):  # the first two are on one machine
             disk = WorkerDisk(self._bundles / f"machine-{max(1, number)}", machine.name)
-        return self._make(
-            machine.name, machine.name, machine.capability, StateDirectory(instance), disk
-        )
+        return self._make(machine.name, machine.name, machine.capability, StateDirectory(instance), disk)
 
     def _clone(self, model: Host, directory: StateDirectory) -> Host:
         """On a machine of its own, and its folders are as simple as most fleets'."""
@@ -276,18 +272,14 @@ class Simulation:
         pause = policy.backoff_max_s + policy.retry_elsewhere_grace_s + policy.prefer_cuda_grace_s
         tries = policy.max_attempts + 4  # some of them on a host that is taken out for it
         lease = 6 * policy.stale_after_s
-        longer = self.silence[
-            0
-        ].off_s  # a hold may have been stamped by a clock that nobody saw step
+        longer = self.silence[0].off_s  # a hold may have been stamped by a clock that nobody saw step
         return tries * (work + (pause + 120) * len(scenario.work_s)) + lease + longer
 
     def _judge(self) -> None:
         jobs = self.witness.now.jobs
         fitting = set(self._fitting())
         for job_id, facts in jobs.items():
-            if facts.status in ("claimed", "running") or (
-                facts.status == "pending" and job_id in fitting
-            ):
+            if facts.status in ("claimed", "running") or (facts.status == "pending" and job_id in fitting):
                 raise Violation(
                     f"seed {self.world.seed}: job {job_id[:8]} is still {facts.status} "
                     f"{self._patience_s():.0f} s after the last fault"
@@ -335,9 +327,7 @@ def run_seed(
         except Violation as found:
             violation = str(found)
         except Exception as error:
-            violation = (
-                f"seed {seed}, at {simulation.world.now:.3f} s: {type(error).__name__}: {error}"
-            )
+            violation = f"seed {seed}, at {simulation.world.now:.3f} s: {type(error).__name__}: {error}"
             simulation.world.say("world", f"‼ {violation}")
             if keep_lines:
                 raise

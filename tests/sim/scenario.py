@@ -134,9 +134,7 @@ def _settings(chance: random.Random, policy: Policy) -> Settings:
     return Settings(
         heartbeat_s=lease_s * chance.choice([0.1, 0.2, 0.33, 2.0]),
         poll_s=lease_s * chance.choice([0.03, 0.1, 0.3]),
-        wait_s=min(30.0, lease_s * chance.choice([0.0, 0.05, 0.5]))
-        if lease_s <= WAITS_UP_TO_S
-        else 0.0,
+        wait_s=min(30.0, lease_s * chance.choice([0.0, 0.05, 0.5])) if lease_s <= WAITS_UP_TO_S else 0.0,
         on_silence=chance.choice([OnSilence.CONTINUE, OnSilence.PAUSE]),
         silence_share=chance.choice([0.5, 0.8, 0.9]),
         grace_s=chance.choice([1.0, 10.0]),

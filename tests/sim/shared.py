@@ -72,9 +72,7 @@ class WorkerDisk:
         for folder in (folders.out, folders.reports):
             os.utime(folder, (now, now))
 
-    def discard(
-        self, assignment: Assignment, outbox: Outbox, now: float, *, job_over: bool, delivered: bool
-    ) -> None:
+    def discard(self, assignment: Assignment, outbox: Outbox, now: float, *, job_over: bool, delivered: bool) -> None:
         """Tidy up after an attempt as the worker does, which prunes older ones."""
         with contextlib.suppress(FileNotFoundError):  # by its time an attempt without a folder goes
             os.utime(self.folders(assignment).log, (now, now))

@@ -62,9 +62,7 @@ class Process:
     call: Call
     steps: Endpoint
     wants_piece: bool = False
-    pieces: list[bytes | BodyCut | None] = field(
-        default_factory=list
-    )  # that came before they were wanted
+    pieces: list[bytes | BodyCut | None] = field(default_factory=list)  # that came before they were wanted
     waits: Timer | None = None
     wake: Callable[[], None] | None = None
     gone: bool = False

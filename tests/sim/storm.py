@@ -99,9 +99,7 @@ class Storm:
             self._world.after(moment, self._start_another)
         self._world.at(self._scenario.stormy_s, self.end)
 
-    def _strike(
-        self, per_h: float, blow: Callable[[], None], chance: random.Random | None = None
-    ) -> None:
+    def _strike(self, per_h: float, blow: Callable[[], None], chance: random.Random | None = None) -> None:
         if per_h <= 0:
             return
         drawn = chance or self._chance
@@ -186,9 +184,7 @@ class Storm:
         if power:
             self._world.fault(Fault.POWER_CUT, "receiver")
         self._receiver.crash(power=power)
-        self._world.after(
-            self._lasts(2 * self._scenario.policy.stale_after_s), self._start_receiver
-        )
+        self._world.after(self._lasts(2 * self._scenario.policy.stale_after_s), self._start_receiver)
 
     def _start_receiver(self) -> None:
         if not self._receiver.up:
@@ -206,9 +202,7 @@ class Storm:
             self._receiver.sleep(seconds)
 
     def _step_clock(self) -> None:
-        step_s = self._chance.choice(
-            [-DAY_S, DAY_S, -60.0, 60.0, 3 * self._scenario.policy.stale_after_s]
-        )
+        step_s = self._chance.choice([-DAY_S, DAY_S, -60.0, 60.0, 3 * self._scenario.policy.stale_after_s])
         self._world.fault(Fault.CLOCK_STEP, "receiver", f"{step_s:+.0f} s")
         self._receiver.clock.step_s += step_s
         self._stepped(step_s)
@@ -232,11 +226,7 @@ class Storm:
 
     def _host_ended(self, host: Host) -> None:
         """Its service manager, or its owner, starts it again."""
-        most = (
-            30.0
-            if self.calm
-            else self._chance.choice([10.0, 2 * self._scenario.policy.stale_after_s])
-        )
+        most = 30.0 if self.calm else self._chance.choice([10.0, 2 * self._scenario.policy.stale_after_s])
         self._world.after(1.0 + self._chance.random() * most, lambda: self._start_host(host))
 
     def _start_host(self, host: Host) -> None:
@@ -261,9 +251,7 @@ class Storm:
         host = self._chance.choice(self._hosts)
         if not host.asleep:
             lease_s = self._scenario.policy.stale_after_s
-            seconds = self._lasts(
-                self._chance.choice([120.0, 1.5 * lease_s, 20 * lease_s, 3 * DAY_S])
-            )
+            seconds = self._lasts(self._chance.choice([120.0, 1.5 * lease_s, 20 * lease_s, 3 * DAY_S]))
             self._world.fault(Fault.WORKER_SLEEP, host.machine, f"{seconds:.0f} s")
             host.sleep(seconds)
 

@@ -25,9 +25,7 @@ def drawn(chance: random.Random) -> tuple[str, Stranger]:
     number = chance.randrange(len(_STATUSES) + 3)
     if number >= len(_STATUSES):
         return "another database", another_database
-    return f"a page with {_STATUSES[number]}", lambda _: Response(
-        _STATUSES[number], _PAGE, b"<html>"
-    )
+    return f"a page with {_STATUSES[number]}", lambda _: Response(_STATUSES[number], _PAGE, b"<html>")
 
 
 def another_database(request: Request) -> Response:

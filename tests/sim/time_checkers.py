@@ -62,9 +62,7 @@ class SweptAfterObservedSilence(Silence):
         enough = self.policy.stale_after_s - 0.01
         for claim in sorted(seen.before.live.keys() - seen.after.live.keys()):
             silent_s, watched_s = seen.at - self.heard[claim], seen.at - self.watched_since
-            self.demand(
-                silent_s >= enough - self.unseen_s, f"swept after {silent_s:.1f} s of silence"
-            )
+            self.demand(silent_s >= enough - self.unseen_s, f"swept after {silent_s:.1f} s of silence")
             self.demand(watched_s >= enough, f"swept after watching for {watched_s:.1f} s")
 
 
@@ -79,9 +77,7 @@ class LostHostsAreNoticed(Silence):
         most = 2 * self.policy.stale_after_s + 5 * self.policy.sweep_period_s + 10
         for claim in sorted(seen.after.live):
             silent_s = seen.at - max(self.heard[claim], self.watched_since)
-            self.demand(
-                silent_s <= most, f"claim {claim[:8]} lives after {silent_s:.0f} s of silence"
-            )
+            self.demand(silent_s <= most, f"claim {claim[:8]} lives after {silent_s:.0f} s of silence")
 
 
 class LeasesAreTrue(Checker):

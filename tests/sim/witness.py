@@ -216,9 +216,7 @@ class Witness:
             known = {job_id: _timeless(facts) for job_id, facts in known.items()}
             jobs = {job_id: _timeless(facts) for job_id, facts in jobs.items()}
         if jobs != known or found.live != self.now.live:
-            raise Violation(
-                f"seed {self.world.seed}: a start found other tables than were committed"
-            )
+            raise Violation(f"seed {self.world.seed}: a start found other tables than were committed")
         self.now = self._staged = found
 
     # ── looking ─────────────────────────────────────────────────────────────────────────────

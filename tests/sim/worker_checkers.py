@@ -109,10 +109,9 @@ class ToldToStop(WorkerChecker):
         work = host.state.work
         if trainer is None or work is None or trainer.assignment is not work.assignment:
             return
-        told = (
-            isinstance(event, t.Refused)
-            and event.slug in (Slug.LEASE_SUPERSEDED, Slug.JOB_CANCELLED)
-        ) or (isinstance(event, t.BeatAnswered) and event.order is Order.STOP)
+        told = (isinstance(event, t.Refused) and event.slug in (Slug.LEASE_SUPERSEDED, Slug.JOB_CANCELLED)) or (
+            isinstance(event, t.BeatAnswered) and event.order is Order.STOP
+        )
         if told and event.call in (work.beat_call, host.state.call):
             self.world.after(SLACK_S, lambda: self._look(host, trainer))
 
@@ -170,9 +169,7 @@ class FinishedIsDelivered(WorkerChecker):
                 self._open[key] = "packed"
         if work is None or work.delivery is None or work.failure is not None:
             return
-        self.demand(
-            saved == work.delivery, f"{host.machine} would forget its finished work in a crash"
-        )
+        self.demand(saved == work.delivery, f"{host.machine} would forget its finished work in a crash")
         answer = isinstance(event, t.Completed | t.Refused | t.DeliveryBroken | t.BeatAnswered)
         if answer and event.call in (host.state.call, work.beat_call):
             beat = event.call == work.beat_call
@@ -230,11 +227,7 @@ class OnlyTheGranterIsBelieved(WorkerChecker):
     def answered(self, call: Call, answer: Response, witness: Witness) -> None:
         if call.request is None:
             return
-        body = (
-            json.loads(call.request.body)
-            if call.request.method == "POST" and call.request.body
-            else {}
-        )
+        body = json.loads(call.request.body) if call.request.method == "POST" and call.request.body else {}
         claim = body.get("claim_id") or call.request.headers.get("X-Claim-Id") or ""
         if answer.status != 200 or b'"stop"' in answer.body:
             self._refused.add(claim)
@@ -246,12 +239,8 @@ class OnlyTheGranterIsBelieved(WorkerChecker):
         if work is None or getattr(event, "call", None) not in (host.state.call, work.beat_call):
             return
         claim = work.assignment.claim_id
-        if isinstance(event, t.Refused) or (
-            isinstance(event, t.BeatAnswered) and event.order is Order.STOP
-        ):
-            self.demand(
-                claim in self._refused, f"{host.machine} took a stranger's word on {claim[:8]}"
-            )
+        if isinstance(event, t.Refused) or (isinstance(event, t.BeatAnswered) and event.order is Order.STOP):
+            self.demand(claim in self._refused, f"{host.machine} took a stranger's word on {claim[:8]}")
         elif isinstance(event, t.Completed | t.FailTaken):
             self.demand(claim in self._taken, f"{host.machine} was thanked by a stranger")
 
@@ -266,9 +255,7 @@ class AsksTheSameAgain(WorkerChecker):
     def event(self, host: Host, event: t.Event) -> None:
         asked = self._asked.pop(host.session_id, None)
         if asked is not None:
-            self.demand(
-                host.state.request_id == asked, f"{host.machine} dropped a request unanswered"
-            )
+            self.demand(host.state.request_id == asked, f"{host.machine} dropped a request unanswered")
         if isinstance(event, t.NotAnswered) and event.call == host.state.call:
             self._asked[host.session_id] = host.state.request_id
 
@@ -329,20 +316,14 @@ class LogsAreWhole(WorkerChecker):
         )
         for claim, first, count, text in witness.rows(sql):
             lines = stored.setdefault(claim, [])
-            self.demand(
-                first == len(lines), f"output of {claim[:8]}: line {first} follows {len(lines)}"
-            )
+            self.demand(first == len(lines), f"output of {claim[:8]}: line {first} follows {len(lines)}")
             lines += text.split("\n")
-            self.demand(
-                len(lines) == first + count, f"output of {claim[:8]}: a piece is miscounted"
-            )
+            self.demand(len(lines) == first + count, f"output of {claim[:8]}: a piece is miscounted")
         for claim, printed in self._printed.items():
             found, host = stored.get(claim, []), self._machine[claim]
             if claim in self._broken:  # two trainers' lines under one name
                 continue
-            self.demand(
-                found == printed[: len(found)], f"output of {claim[:8]} is not what was printed"
-            )
+            self.demand(found == printed[: len(found)], f"output of {claim[:8]} is not what was printed")
             brought = host.gone or not host.up or claim in self._in_hand(host)
             self.demand(
                 brought or len(found) == len(printed),

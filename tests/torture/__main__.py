@@ -8,22 +8,16 @@ import sys
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(
-    0, str(Path(__file__).resolve().parents[1])
-)  # one name for these modules: `torture`
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # one name for these modules: `torture`
 
 from torture.parts import PARTS
 from torture.runner import run_part
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m tests.torture", description=__doc__, allow_abbrev=False
-    )
+    parser = argparse.ArgumentParser(prog="python -m tests.torture", description=__doc__, allow_abbrev=False)
     names = [part.name for part in PARTS]
-    parser.add_argument(
-        "--part", action="append", choices=names, help="only this one; may be repeated"
-    )
+    parser.add_argument("--part", action="append", choices=names, help="only this one; may be repeated")
     size = parser.add_mutually_exclusive_group()
     size.add_argument("--full", action="store_true", default=True, help="hours (default)")
     size.add_argument("--quick", dest="full", action="store_false", help="minutes")
@@ -34,9 +28,7 @@ def _parser() -> argparse.ArgumentParser:
         default=Path("torture.json"),
         help="the record; parts are added to what it holds",
     )
-    parser.add_argument(
-        "--resume", action="store_true", help="go on with what the record lacks of each part"
-    )
+    parser.add_argument("--resume", action="store_true", help="go on with what the record lacks of each part")
     return parser
 
 
@@ -54,9 +46,7 @@ def main() -> int:
             options.out.write_text(json.dumps(record, indent=1, sort_keys=True) + "\n")
         found = record.get(part.name, {"counts": {}, "seconds": 0, "broken": []})
         bad |= bool(found["broken"])
-        print(
-            f"{part.name}: {found['counts']} in {found['seconds']} s, {len(found['broken'])} broken"
-        )
+        print(f"{part.name}: {found['counts']} in {found['seconds']} s, {len(found['broken'])} broken")
     return int(bad)
 
 

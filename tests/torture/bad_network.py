@@ -29,10 +29,7 @@ def strikes(kind: str, full: bool) -> list[Strike]:
         "half the body",
         "all but a byte",
     ]
-    found += [
-        Strike(kind, "cut", where, answer=True)
-        for where in (answered if full else ["half the body"])
-    ]
+    found += [Strike(kind, "cut", where, answer=True) for where in (answered if full else ["half the body"])]
     found.append(Strike(kind, "double"))
     if full:
         found += [Strike(kind, "slow"), Strike(kind, "hang", "the header")]

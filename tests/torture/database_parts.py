@@ -76,9 +76,7 @@ def check_life(seed: int, states: int = STATES) -> Counter[str]:
     return counts
 
 
-def _recover(
-    folder: Path, state: dict[str, bytes], wanted: set[str] | None, seed: int, number: int
-) -> None:
+def _recover(folder: Path, state: dict[str, bytes], wanted: set[str] | None, seed: int, number: int) -> None:
     """The standard library's SQLite opens what was found: sound, and with all that was acknowledged, or one more."""
     folder.mkdir(exist_ok=True)
     for old in folder.iterdir():

@@ -78,9 +78,7 @@ def _run(disk: str, place: str) -> Counter[str]:
     with Fleet(timeout_s=3.0, folder=Path(tempfile.mkdtemp())) as fleet:
         folder = fleet.folder / where
         folder.mkdir(parents=True)
-        subprocess.run(
-            ["mount", "-t", "tmpfs", "-o", f"size={mib}m", "none", str(folder)], check=True
-        )
+        subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={mib}m", "none", str(folder)], check=True)
         fleet.start_receiver()
         name = fleet.add(behave="well", bytes="300000")
         worker = fleet.start_worker(crash=f"{place}:1:STOP")

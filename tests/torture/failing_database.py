@@ -37,9 +37,7 @@ class Case:
 
     def __str__(self) -> str:
         kind = "full" if self.full else "broken"
-        return (
-            f"{self.request}, operation {self.n}, {kind} {'for ever' if self.for_ever else 'once'}"
-        )
+        return f"{self.request}, operation {self.n}, {kind} {'for ever' if self.for_ever else 'once'}"
 
 
 class Bench:
@@ -125,9 +123,7 @@ def check(bench: Bench, case: Case) -> bool:
     return True
 
 
-def _fail_in(
-    case: Case, disk: WatchedDisk, seed: int, path: Path, bench: Bench
-) -> tuple[bool, str, Path]:
+def _fail_in(case: Case, disk: WatchedDisk, seed: int, path: Path, bench: Bench) -> tuple[bool, str, Path]:
     """Fail once; return if it was acknowledged, what the database holds, and where it goes on."""
     arm = disk.failing.arm
     if case.request in ("create", "start"):

@@ -143,9 +143,7 @@ class Fleet:
 
     # ── processes ───────────────────────────────────────────────────────────────────────────
 
-    def start(
-        self, program: str, *flags: str, log: str, crash: str = ""
-    ) -> subprocess.Popen[bytes]:
+    def start(self, program: str, *flags: str, log: str, crash: str = "") -> subprocess.Popen[bytes]:
         environment = {
             **os.environ,
             "CIS490_OPERATOR_TOKEN": TOKEN,
@@ -185,9 +183,7 @@ class Fleet:
     def _connect(self, url: str, port: int) -> None:
         self._transport.close()
         self.url, self.port, self._transport = url, port, HttpTransport(url)
-        self.client = FleetClient(
-            url, operator_token=TOKEN, tries=1, transport=self._transport, timeout_s=20.0
-        )
+        self.client = FleetClient(url, operator_token=TOKEN, tries=1, transport=self._transport, timeout_s=20.0)
 
     def start_worker(
         self, name: str = "host", crash: str = "", url: str = "", state: str = ""
@@ -237,11 +233,7 @@ class Fleet:
                 and _parent_folder(pid) == str(self.folder))]  # fmt: skip
 
     def launchers_of(self, worker: subprocess.Popen[bytes]) -> list[int]:
-        return [
-            pid
-            for pid, words in processes()
-            if "launcher.py" in words and _parent(pid) == worker.pid
-        ]
+        return [pid for pid, words in processes() if "launcher.py" in words and _parent(pid) == worker.pid]
 
     def log(self, name: str) -> str:
         return (self.folder / f"{name}.log").read_text(errors="replace")
@@ -252,9 +244,7 @@ def processes() -> Iterator[tuple[int, str]]:
     for folder in Path("/proc").iterdir():
         if folder.name.isdigit():
             with contextlib.suppress(OSError):
-                words = (
-                    (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-                )
+                words = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
                 state = (folder / "stat").read_text().rpartition(")")[2].split()[0]
                 if words and state not in "ZX":
                     yield int(folder.name), words

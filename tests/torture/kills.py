@@ -90,9 +90,7 @@ class Killing:
     def _fresh_database_dies(self) -> None:
         """Killed while its tables are made, in a folder that has none yet."""
         with Fleet() as other:
-            process = other.start_receiver(
-                f"database.schema:{self.chance.randint(1, 12)}", wait=False
-            )
+            process = other.start_receiver(f"database.schema:{self.chance.randint(1, 12)}", wait=False)
             assert process.wait(60) == -signal.SIGKILL, "it did not die in the making of its tables"
             other.start_receiver()
             assert other.counts()["pending"] == 0
@@ -131,8 +129,7 @@ class Killing:
                     self.todo["worker"].append(victim.place)
             else:
                 raise AssertionError(
-                    f"{name} ended with {over}, to die at {victim.place or 'no place'}: "
-                    f"{self.fleet.log(name)[-1500:]}"
+                    f"{name} ended with {over}, to die at {victim.place or 'no place'}: {self.fleet.log(name)[-1500:]}"
                 )
             if name == "receiver":
                 self._receiver()

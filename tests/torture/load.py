@@ -64,9 +64,7 @@ def slow_clients(count: int, to_the_end: bool) -> Counter[str]:
             over.set()
             thread.join()
         assert not errors, f"the good client was not served: {errors[:3]}"
-        assert cut == count, (
-            f"{count - cut} of {count} slow clients were still there after {CUT_WITHIN_S} s"
-        )
+        assert cut == count, f"{count - cut} of {count} slow clients were still there after {CUT_WITHIN_S} s"
     return Counter(slow_clients=cut, good_claims=len(times), claim_p99_ms_max=p99_ms(times))
 
 
@@ -136,9 +134,7 @@ class Crowd:
         for seq in range(1, 4):
             nap(0.2)
             client.heartbeat(job_id, claim_id=grant.claim_id, seq=seq, progress={"epoch": seq})
-        client.upload_artifact(
-            job_id, str(self.bundle), claim_id=grant.claim_id, sha256=self.sha256
-        )
+        client.upload_artifact(job_id, str(self.bundle), claim_id=grant.claim_id, sha256=self.sha256)
         with self.lock:
             del self.held[job_id]
         client.complete(job_id, artifact_id=self.sha256, claim_id=grant.claim_id)
@@ -150,9 +146,7 @@ def many_workers(count: int, seconds: float) -> Counter[str]:
     """So many for so long: no error, no job held by two, and the 99th percentile of a claim."""
     with Fleet() as fleet:
         for _ in range(3 * count):
-            fleet.jobs.append(
-                {"name": f"job-{len(fleet.jobs)}", "seed": len(fleet.jobs), "hyper": {}}
-            )
+            fleet.jobs.append({"name": f"job-{len(fleet.jobs)}", "seed": len(fleet.jobs), "hyper": {}})
         fleet.start_receiver()
         crowd = Crowd(fleet, fleet.folder, seconds)
         threads = [threading.Thread(target=crowd.work, args=(f"host-{n}",)) for n in range(count)]
@@ -161,6 +155,4 @@ def many_workers(count: int, seconds: float) -> Counter[str]:
         for thread in threads:
             thread.join()
         assert not crowd.broken, json.dumps(crowd.broken[:5])
-    return crowd.counts + Counter(
-        workers=count, claims=len(crowd.claims), claim_p99_ms_max=p99_ms(crowd.claims)
-    )
+    return crowd.counts + Counter(workers=count, claims=len(crowd.claims), claim_p99_ms_max=p99_ms(crowd.claims))

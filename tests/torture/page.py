@@ -34,9 +34,7 @@ def table(record: Mapping[str, Any]) -> str:
         size = "" if run["full"] else " (quick)"
         size += "" if done == of else f" ({done} of {of} tasks)"
         took = f"{run['seconds'] / 60:.1f} min at load {run['load']}"
-        lines.append(
-            f"| {part.name}{size} | {len(run['broken'])} | {figures} | {took} | {run['commit']} |"
-        )
+        lines.append(f"| {part.name}{size} | {len(run['broken'])} | {figures} | {took} | {run['commit']} |")
     machines = sorted({f"{run['machine']}, Python {run['python']}" for run in record.values()})
     return "\n".join([*lines, "", f"Machine: {'; '.join(machines) or 'none yet'}."])
 

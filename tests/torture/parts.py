@@ -32,11 +32,7 @@ class Part:
 def _powercut_db(full: bool) -> list[Task]:
     from torture.database_parts import check_life
 
-    return (
-        [Task(check_life, (seed, 12)) for seed in range(110)]
-        if full
-        else [Task(check_life, (0, 3))]
-    )
+    return [Task(check_life, (seed, 12)) for seed in range(110)] if full else [Task(check_life, (0, 3))]
 
 
 def _powercut_store(full: bool) -> list[Task]:
@@ -170,9 +166,7 @@ PARTS = (
         _nth_failure,
     ),
     Part("kill", "whoever is killed, wherever: no job is lost, none ends twice", _kill),
-    Part(
-        "network", "wherever a connection is cut, held, doubled or slowed: one completion", _network
-    ),
+    Part("network", "wherever a connection is cut, held, doubled or slowed: one completion", _network),
     Part("disk-full", "a full disk costs time, no restart and nothing acknowledged", _disk_full),
     Part(
         "suspended",

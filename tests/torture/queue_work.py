@@ -58,9 +58,7 @@ class FleetWork:
     def send(self, *calls: Callable[[], Any]) -> list[Future[Any]]:
         """Hand calls to the writer together and wait for all answers. Refusals are answers too."""
         group: list[Future[Any]] = []
-        self.writer.submit(
-            lambda: group.extend(self.writer.submit(call) for call in calls)
-        ).result()
+        self.writer.submit(lambda: group.extend(self.writer.submit(call) for call in calls)).result()
         for future in group:
             try:
                 future.result()
@@ -98,9 +96,7 @@ class FleetWork:
         self.beats += 1
         job, claim = self._live()
         lines = some_lines(f"line {self.beats}", "…" * 20, first=2 * self.beats)
-        return self.service.heartbeat(
-            job, a_beat(claim, seq=self.beats, progress={"epoch": self.beats}, log=lines)
-        )
+        return self.service.heartbeat(job, a_beat(claim, seq=self.beats, progress={"epoch": self.beats}, log=lines))
 
     def deliver(self) -> Any:
         job, claim = self._live()
@@ -159,9 +155,7 @@ class FleetWork:
 def content(connection: Any) -> str:
     """A digest of everything a database holds but its own name, whichever library opened it."""
     digest = hashlib.sha256()
-    names = connection.execute(
-        "SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name"
-    ).fetchall()
+    names = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name").fetchall()
     for row in names:
         if row[0] == "identity":  # drawn anew by each that is made
             continue

@@ -147,9 +147,7 @@ class _Connection:
             rows = [_Row(zip(names, values, strict=True)) for values in cursor]
             return _Result(rows, self._connection.changes())
 
-    def create_function(
-        self, name: str, narg: int, func: Callable[..., Any], *, deterministic: bool
-    ) -> None:
+    def create_function(self, name: str, narg: int, func: Callable[..., Any], *, deterministic: bool) -> None:
         self._connection.create_scalar_function(name, func, narg, deterministic=deterministic)
 
     def close(self) -> None:
@@ -164,9 +162,7 @@ def _as_sqlite3() -> Iterator[None]:
         yield
     except apsw.Error as error:
         code = getattr(error, "extendedresult", 0) or getattr(error, "result", 0)
-        name = apsw.mapping_extended_result_codes.get(code) or apsw.mapping_result_codes.get(
-            code & 0xFF, ""
-        )
+        name = apsw.mapping_extended_result_codes.get(code) or apsw.mapping_result_codes.get(code & 0xFF, "")
         integrity = isinstance(error, apsw.ConstraintError)
         kind = sqlite3.IntegrityError if integrity else sqlite3.OperationalError
         translated = kind(str(error))

@@ -101,9 +101,7 @@ class Relay:
         self._sockets.append(server)
         return server
 
-    def _exchange(
-        self, client: socket.socket, server: socket.socket, request: bytes, strike: Strike | None
-    ) -> bool:
+    def _exchange(self, client: socket.socket, server: socket.socket, request: bytes, strike: Strike | None) -> bool:
         """One request and its answer; False when the connection is no more."""
         if strike is not None and not strike.answer and strike.how in ("cut", "hang"):
             server.sendall(request[: _upto(request, strike.where)])

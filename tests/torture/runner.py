@@ -37,9 +37,7 @@ def _results(part: Part, tasks: list[tuple[int, Task]], jobs: int) -> Iterator[F
         yield from pool.imap_unordered(_run, tasks)
 
 
-def run_part(
-    part: Part, *, full: bool, jobs: int, before: Mapping[str, Any] | None = None
-) -> Iterator[dict[str, Any]]:
+def run_part(part: Part, *, full: bool, jobs: int, before: Mapping[str, Any] | None = None) -> Iterator[dict[str, Any]]:
     """Run one part, or what ``before`` (its record so far) lacks; the record after each task."""
     tasks = part.tasks(full)
     record = _begun(part, full, len(tasks), before)

@@ -79,9 +79,7 @@ def _acknowledged(connection: sqlite3.Connection, witness: Path) -> Iterator[str
         return
     for text in witness.read_text().splitlines():
         said = json.loads(text)
-        attempt = connection.execute(
-            "SELECT * FROM attempts WHERE claim_id = ?", (said["claim_id"],)
-        ).fetchone()
+        attempt = connection.execute("SELECT * FROM attempts WHERE claim_id = ?", (said["claim_id"],)).fetchone()
         if attempt is None or (attempt["job_id"], attempt["host"]) != (
             said["job_id"],
             said["host"],
@@ -113,9 +111,7 @@ def _stored(connection: sqlite3.Connection, models: Path) -> Iterator[str]:
             yield f"row without bundle: {row['artifact_id']}"
         elif hashlib.sha256(bundle.read_bytes()).hexdigest() != row["artifact_id"]:
             yield f"the bundle {row['artifact_id']} is damaged"
-    for row in connection.execute(
-        "SELECT * FROM attempts WHERE end_reason = 'completed'"
-    ).fetchall():
+    for row in connection.execute("SELECT * FROM attempts WHERE end_reason = 'completed'").fetchall():
         name = f"{row['job_id']}-{row['attempt']}.json"
         found = list(models.glob(f"*/{row['artifact_id']}/provenance/{name}"))
         if len(found) != 1 or json.loads(found[0].read_bytes())["claim_id"] != row["claim_id"]:
@@ -141,9 +137,7 @@ def _output(connection: sqlite3.Connection, fleet: Fleet, whole: bool) -> Iterat
         if not whole or row["end_reason"] != "completed":
             wanted = [mark for mark in wanted if mark in set(found)]
         if found != wanted:
-            is_there, not_there = next(
-                pair for pair in zip_longest(found, wanted) if pair[0] != pair[1]
-            )
+            is_there, not_there = next(pair for pair in zip_longest(found, wanted) if pair[0] != pair[1])
             told = f"{len(found)} lines, of {len(wanted)}: {is_there} instead of {not_there}"
             yield f"the output of attempt {row['attempt']} of {row['name']} has {told}"
 

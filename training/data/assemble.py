@@ -38,23 +38,17 @@ def _meta(extracted: Extract) -> Meta:
     return extracted.verdict.meta
 
 
-def choose_channels(
-    good: Sequence[Extract], like: FeatureSchema | None
-) -> tuple[tuple[ChannelSpec, ...], list[str]]:
+def choose_channels(good: Sequence[Extract], like: FeatureSchema | None) -> tuple[tuple[ChannelSpec, ...], list[str]]:
     """The channels that every good episode has, in the order of the channel table; and the names left out."""
     common = set.intersection(*({c.name for c in _meta(e).channels} for e in good))
     everything = {c.name: c for e in good for c in _meta(e).channels}
     if like is not None:
         missing = [name for name in like.channel_names if name not in common]
         if missing:
-            raise DataError(
-                f"The schema asks for the channel {missing[0]}, which not every episode here has."
-            )
+            raise DataError(f"The schema asks for the channel {missing[0]}, which not every episode here has.")
         return like.channels, sorted(set(everything) - set(like.channel_names))
     if not common:
-        raise DataError(
-            "The episodes have no channel in common: recordings of different views do not mix."
-        )
+        raise DataError("The episodes have no channel in common: recordings of different views do not mix.")
     table = list(CHANNELS)
     ordered = sorted(common, key=lambda n: (table.index(n) if n in CHANNELS else len(table), n))
     specs = []
@@ -78,9 +72,7 @@ def _values(extracted: Extract, channels: Sequence[ChannelSpec]) -> np.ndarray:
     """The episode's compressed grid (G, C), with the data set's channels in its order."""
     assert extracted.grid is not None
     places = {c.name: i for i, c in enumerate(_meta(extracted).channels)}
-    return normalise.compress(
-        extracted.grid.values[:, [places[c.name] for c in channels]], channels
-    )
+    return normalise.compress(extracted.grid.values[:, [places[c.name] for c in channels]], channels)
 
 
 def measure_baselines(
@@ -89,9 +81,7 @@ def measure_baselines(
     recordings: dict[str, list[np.ndarray]] = defaultdict(list)
     for extracted in good:
         if _meta(extracted).baseline and extracted.grid is not None:
-            recordings[_meta(extracted).host].append(
-                _values(extracted, channels)[~extracted.grid.holes]
-            )
+            recordings[_meta(extracted).host].append(_values(extracted, channels)[~extracted.grid.holes])
     return normalise.measure(recordings, channels, sample_hz)
 
 
@@ -142,8 +132,7 @@ def _spans(
 ) -> list[tuple[float, float, str | None]]:
     phases = _meta(extracted).phases
     classes: list[str | None] = [
-        BASELINE if of_baselines else (phases[p] if options.target == "malicious" else p)
-        for p in extracted.label_phase
+        BASELINE if of_baselines else (phases[p] if options.target == "malicious" else p) for p in extracted.label_phase
     ]
     return class_spans(extracted.label_t, classes, extracted.end_s)
 
@@ -181,9 +170,7 @@ def cut_windows(
     """
     window, stride = round(options.window_s * sample_hz), round(options.stride_s * sample_hz)
     if window < 4 or stride < 1:
-        raise DataError(
-            f"At {sample_hz:g} Hz, {options.window_s:g} s is too short for a window (or its stride)."
-        )
+        raise DataError(f"At {sample_hz:g} Hz, {options.window_s:g} s is too short for a window (or its stride).")
     parts: list[np.ndarray] = []
     rows: list[tuple[str, str, float, float, str]] = []
     counts: Counter[str] = Counter()
@@ -196,14 +183,10 @@ def cut_windows(
         for place in plan_windows(grid, spans, window, stride):
             parts.append(values[place.row : place.row + window].T)
             start = meta.started_at + grid.start_s + place.row / sample_hz
-            rows.append(
-                (meta.episode_id, meta.host, start, start + window / sample_hz, place.label)
-            )
+            rows.append((meta.episode_id, meta.host, start, start + window / sample_hz, place.label))
             counts[meta.episode_id] += 1
     if not parts:
-        raise DataError(
-            f"No episode is long enough for a window of {options.window_s:g} s with a single label."
-        )
+        raise DataError(f"No episode is long enough for a window of {options.window_s:g} s with a single label.")
     episode, host, start_s, end_s, label = zip(*rows, strict=True)
     return (
         WindowSet(

@@ -85,9 +85,7 @@ class Summary:
     understood: Understood
 
 
-def build(
-    episodes: Path, out_dir: Path, options: Options, progress: Progress = lambda _done, _of: None
-) -> Summary:
+def build(episodes: Path, out_dir: Path, options: Options, progress: Progress = lambda _done, _of: None) -> Summary:
     """Build the data set. Raises DataError, with one sentence, when nothing usable would come of it, and FolderBusy."""
     try:
         paths = find_episodes(episodes)
@@ -101,9 +99,7 @@ def _build(paths: Sequence[Path], out_dir: Path, options: Options, progress: Pro
     clock = SystemClock()
     begun = clock.monotonic()
     found = _gather(paths, out_dir / MEMORY_FOLDER, options.jobs, progress)
-    found, sample_hz = _one_rate(
-        _together(found, options.like), paths, out_dir / MEMORY_FOLDER, options.like
-    )
+    found, sample_hz = _one_rate(_together(found, options.like), paths, out_dir / MEMORY_FOLDER, options.like)
     good = [e for e in found if e.verdict.ok and e.grid is not None]
     if all(_is_baseline(e) for e in good):
         raise DataError(_nothing_good(found))
@@ -164,16 +160,12 @@ def _build(paths: Sequence[Path], out_dir: Path, options: Options, progress: Pro
         baseline=quiet,
         understood=understood,
     )
-    (out_dir / BASELINES_FILE).write_bytes(
-        msgspec.json.format(msgspec.json.encode(baselines), indent=1) + b"\n"
-    )
+    (out_dir / BASELINES_FILE).write_bytes(msgspec.json.format(msgspec.json.encode(baselines), indent=1) + b"\n")
     hosts = dict(sorted(Counter(windows.host.tolist()).items()))
     return Summary(
         episodes=len(found),
         baselines=sum(bool(e.verdict.meta and e.verdict.meta.baseline) for e in found),
-        quarantined={
-            e.verdict.episode_id: list(e.verdict.reasons) for e in found if not e.verdict.ok
-        },
+        quarantined={e.verdict.episode_id: list(e.verdict.reasons) for e in found if not e.verdict.ok},
         windows=len(windows.X),
         benign=list(benign),
         labels={name: int((windows.label == name).sum()) for name in labels},
@@ -389,9 +381,7 @@ def _options(args: argparse.Namespace) -> Options:
             jobs=args.jobs,
             like=like,
         )
-    return Options(
-        window_s=args.window_s, stride_s=args.stride_s, target=args.target, jobs=args.jobs
-    )
+    return Options(window_s=args.window_s, stride_s=args.stride_s, target=args.target, jobs=args.jobs)
 
 
 def _progress(*, quiet: bool) -> Progress:
@@ -421,9 +411,7 @@ def describe(summary: Summary) -> str:
     for episode, reasons in summary.quarantined.items():
         lines.append(f"quarantined {episode}: {' '.join(reasons)}")
     if summary.hosts_without_baseline:
-        lines.append(
-            "without a baseline of their own: " + ", ".join(summary.hosts_without_baseline)
-        )
+        lines.append("without a baseline of their own: " + ", ".join(summary.hosts_without_baseline))
     if any(n == 0 for n in summary.labels.values()):
         lines.append("warning: a class has no windows; a detector cannot be trained on this alone")
     lines.append(f"{summary.out_dir}, schema {summary.schema_hash[:12]}, {summary.seconds:.1f} s")
@@ -443,26 +431,14 @@ def _parser() -> argparse.ArgumentParser:
             raise argparse.ArgumentTypeError(f"{text} is not between 1 and 1024")
         return value
 
-    parser = argparse.ArgumentParser(
-        prog="training.data.build", description=__doc__.split("\n")[0], allow_abbrev=False
-    )
-    parser.add_argument(
-        "episodes", type=Path, help="folder of episodes (folders or .tar.zst files)"
-    )
+    parser = argparse.ArgumentParser(prog="training.data.build", description=__doc__.split("\n")[0], allow_abbrev=False)
+    parser.add_argument("episodes", type=Path, help="folder of episodes (folders or .tar.zst files)")
     parser.add_argument("--out-dir", type=Path, default=Path("data/processed"))
-    parser.add_argument(
-        "--window-s", type=seconds, default=4.0, help="length of a window (default 4)"
-    )
-    parser.add_argument(
-        "--stride-s", type=seconds, default=2.0, help="from window to window (default 2)"
-    )
+    parser.add_argument("--window-s", type=seconds, default=4.0, help="length of a window (default 4)")
+    parser.add_argument("--stride-s", type=seconds, default=2.0, help="from window to window (default 2)")
     parser.add_argument("--target", choices=TARGETS, default="malicious", help="what the label is")
-    parser.add_argument(
-        "--jobs", type=jobs, default=os.cpu_count() or 1, help="processes (default: all cores)"
-    )
-    parser.add_argument(
-        "--like", type=Path, help="a feature_schema_v1.json that the result must have"
-    )
+    parser.add_argument("--jobs", type=jobs, default=os.cpu_count() or 1, help="processes (default: all cores)")
+    parser.add_argument("--like", type=Path, help="a feature_schema_v1.json that the result must have")
     parser.add_argument("--json", action="store_true", help="print the summary as JSON")
     return parser
 

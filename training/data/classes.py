@@ -27,9 +27,7 @@ class Benign:
     why: str
 
 
-def choose_benign(
-    classes: Sequence[str], said: Sequence[str] = (), *, none: bool = False
-) -> Benign:
+def choose_benign(classes: Sequence[str], said: Sequence[str] = (), *, none: bool = False) -> Benign:
     """Choose the benign ones of ``classes``.
 
     ``said`` is what --benign names, ``none`` is --no-benign. Raises DataError.
@@ -38,9 +36,7 @@ def choose_benign(
         raise DataError("--benign and --no-benign contradict each other: give one of them.")
     if none:
         if BENIGN in classes:
-            raise DataError(
-                f"--no-benign contradicts the class {BENIGN!r}: rename that class, or leave the flag out."
-            )
+            raise DataError(f"--no-benign contradicts the class {BENIGN!r}: rename that class, or leave the flag out.")
         return Benign(names=(), why="--no-benign: classes are told apart, nothing raises an alarm")
     unknown = [name for name in said if name not in classes]
     if unknown:
@@ -68,11 +64,7 @@ def listed(classes: Sequence[str]) -> str:
 
 def _quoting(classes: Sequence[str]) -> str:
     odd = next((name for name in classes if "," in name), None)
-    return (
-        ""
-        if odd is None
-        else f" (a name that holds a comma in double quotes: --benign '\"{odd}\"')"
-    )
+    return "" if odd is None else f" (a name that holds a comma in double quotes: --benign '\"{odd}\"')"
 
 
 def stated(benign: Sequence[str]) -> tuple[str, ...]:
@@ -91,9 +83,7 @@ def benign_of(schema: FeatureSchema) -> tuple[str, ...]:
     """
     odd = [name for name in schema.benign if name not in schema.label_map]
     if odd:
-        raise DataError(
-            f"The schema calls {odd[0]!r} benign, which is none of its classes: build the data set again."
-        )
+        raise DataError(f"The schema calls {odd[0]!r} benign, which is none of its classes: build the data set again.")
     if schema.benign or schema.target == NO_ALARM:
         return schema.benign
     if BENIGN in schema.label_map:

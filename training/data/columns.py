@@ -130,9 +130,7 @@ def check_rounding(columns: Iterable[tuple[str, NDArray[Any]]], host: NDArray[np
             )
 
 
-def _within(
-    values: NDArray[np.float64], known: NDArray[np.bool_], group: NDArray[np.intp]
-) -> float:
+def _within(values: NDArray[np.float64], known: NDArray[np.bool_], group: NDArray[np.intp]) -> float:
     """Standard deviation inside the groups, whose own levels are no signal."""
     counts = np.bincount(group, known.sum(axis=1))
     sums = np.bincount(group, np.where(known, values, 0.0).sum(axis=1))
@@ -166,9 +164,7 @@ def suspects(
 ) -> Suspects:
     """Collect what is suspicious in the channels of windows X (N, C, T)."""
     found: dict[str, list[str]] = {kind: [] for kind in Suspects.__dataclass_fields__}
-    of_class, of_host, recording = (
-        np.unique(column, return_inverse=True)[1] for column in (label, host, episode)
-    )
+    of_class, of_host, recording = (np.unique(column, return_inverse=True)[1] for column in (label, host, episode))
     several = recording.max() + 1 < len(X)  # windows a recording
     order = np.lexsort((t_start, recording))
     follows = recording[order][1:] == recording[order][:-1]
@@ -206,9 +202,7 @@ def _each_its_own(values: NDArray[np.float64] | None) -> bool:
     return values is not None and np.unique(values).size == values.size > 1
 
 
-def _course(
-    values: NDArray[np.float32], follows: NDArray[np.bool_], recording: NDArray[np.intp]
-) -> str | None:
+def _course(values: NDArray[np.float32], follows: NDArray[np.bool_], recording: NDArray[np.intp]) -> str | None:
     """Of windows (N, T) in the order of recordings and time: "totals", "reset", "remainders", or nothing of these.
 
     ``follows``: the next window is of the same recording.
@@ -238,9 +232,7 @@ def _course(
     return "reset" if (after - low <= BOTTOM_LATER * (before - low)).all() else None
 
 
-def unlike_levels(
-    X: NDArray[np.float32], host: NDArray[np.str_], channels: Sequence[str]
-) -> list[str]:
+def unlike_levels(X: NDArray[np.float32], host: NDArray[np.str_], channels: Sequence[str]) -> list[str]:
     """Name channels whose values on one host are all of another size than on each other host: another unit?
 
     ``X`` is (N, C, T). Compared are the sizes of what is not zero, without the outermost twentieths.
@@ -310,9 +302,7 @@ def judge(found: Suspects, wanted: Wanted) -> list[str]:
     if found.constant:
         notes.append(f"Channels that never change: {listed(found.constant)}.")
     if found.of_hosts:
-        notes.append(
-            f"Channels with one value a host, which name the host and no more: {listed(found.of_hosts)}."
-        )
+        notes.append(f"Channels with one value a host, which name the host and no more: {listed(found.of_hosts)}.")
     if found.of_recordings:
         notes.append(f"Channels with one value a recording: {listed(found.of_recordings)}: ids?")
     return notes

@@ -199,29 +199,21 @@ def remove_leftovers_of_build(out_dir: Path) -> None:
 def _check(windows: WindowSet, channels: Sequence[ChannelSpec], label_names: Sequence[str]) -> None:
     X = windows.X
     if X.ndim != 3 or 0 in X.shape:
-        raise DataError(
-            f"There are no windows to write: the array's shape is {X.shape}, expected (N, C, T)."
-        )
+        raise DataError(f"There are no windows to write: the array's shape is {X.shape}, expected (N, C, T).")
     if X.shape[1] != len(channels):
         raise DataError(f"The windows have {X.shape[1]} channels, but {len(channels)} are named.")
     names = [c.name for c in channels]
     if len(set(names)) != len(names):
-        raise DataError(
-            f"A channel's name occurs twice: {next(n for n in names if names.count(n) > 1)}."
-        )
+        raise DataError(f"A channel's name occurs twice: {next(n for n in names if names.count(n) > 1)}.")
     for name in ("episode", "host", "t_start", "t_end", "label"):
         if len(getattr(windows, name)) != len(X):
-            raise DataError(
-                f"There are {len(X)} windows, but {len(getattr(windows, name))} values of {name}."
-            )
+            raise DataError(f"There are {len(X)} windows, but {len(getattr(windows, name))} values of {name}.")
     unknown = sorted(set(np.unique(windows.label).tolist()) - set(label_names))
     if unknown:
         raise DataError(f"The label {unknown[0]!r} is in no label map.")
     for start in range(0, len(X), 4096):
         if not np.isfinite(X[start : start + 4096]).all():
-            raise DataError(
-                "A window holds a value that is not a finite number: leave it out or fill it by a rule."
-            )
+            raise DataError("A window holds a value that is not a finite number: leave it out or fill it by a rule.")
 
 
 def _check_benign(benign: Sequence[str], label_names: Sequence[str], target: str) -> None:
@@ -278,9 +270,7 @@ class Dataset:
     baseline: NDArray[np.float32]
     baseline_host: NDArray[np.str_]
     kinship: Kinship
-    validation_digest: (
-        str | None
-    )  # of its validation table; None where an earlier version made the data set
+    validation_digest: str | None  # of its validation table; None where an earlier version made the data set
 
     def __len__(self) -> int:
         return len(self.y)
@@ -368,14 +358,10 @@ def _read_features(path: Path, manifest: Manifest, index: pl.DataFrame) -> NDArr
     try:
         table = pl.read_parquet(path)
     except (OSError, pl.exceptions.PolarsError) as error:
-        raise DataError(
-            f"The feature table {path} cannot be read ({str(error).splitlines()[0]})."
-        ) from None
+        raise DataError(f"The feature table {path} cannot be read ({str(error).splitlines()[0]}).") from None
     wanted = [*INDEX_COLUMNS, *manifest.schema.feature_names]
     if table.columns != wanted:
-        raise DataError(
-            f"The columns of {path} are not those of the feature schema: build the data set again."
-        )
+        raise DataError(f"The columns of {path} are not those of the feature schema: build the data set again.")
     if not table["window_id"].equals(index["window_id"]):
         raise DataError(f"{path} and the tensors hold different windows: build the data set again.")
     table = table.select(wanted[len(INDEX_COLUMNS) :])
@@ -384,13 +370,9 @@ def _read_features(path: Path, manifest: Manifest, index: pl.DataFrame) -> NDArr
     F = table.to_numpy(order="c").astype(np.float32, copy=False) if numbers else None
     del table
     if F is None or not np.isfinite(F).all():
-        raise DataError(
-            f"{path} holds a value that is not a finite number: build the data set again."
-        )
+        raise DataError(f"{path} holds a value that is not a finite number: build the data set again.")
     if tensor_files.array_sha256(F) != manifest.features_sha256:
-        raise DataError(
-            f"{path} does not belong to the tensors beside it: build the data set again."
-        )
+        raise DataError(f"{path} does not belong to the tensors beside it: build the data set again.")
     return F
 
 
@@ -410,9 +392,7 @@ def load_validation(path: Path) -> Validation:
     try:
         table = pl.read_parquet(path)
     except (OSError, pl.exceptions.PolarsError) as error:
-        raise DataError(
-            f"The validation table {path} cannot be read ({str(error).splitlines()[0]})."
-        ) from None
+        raise DataError(f"The validation table {path} cannot be read ({str(error).splitlines()[0]}).") from None
     for column in ("episode_id", "baseline", "ok", "reasons"):
         if table.schema.get(column) != VALIDATION_SCHEMA[column]:
             raise DataError(

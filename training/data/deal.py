@@ -41,9 +41,7 @@ def _rarest_class(has_class: NDArray[np.bool_]) -> IntArray:
     return np.asarray(ranked.argmin(axis=1), dtype=np.int64)
 
 
-def _fill_empty_parts(
-    part: IntArray, goal: NDArray[np.float64], has_class: NDArray[np.bool_]
-) -> None:
+def _fill_empty_parts(part: IntArray, goal: NDArray[np.float64], has_class: NDArray[np.bool_]) -> None:
     """Move single episodes, in place: the largest part gets every class, then each other part what can be spared."""
     largest = int(goal.argmax())
     for carries in has_class.T:

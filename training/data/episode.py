@@ -111,9 +111,7 @@ def find_episodes(root: Path) -> list[Path]:
         if path.name.endswith(PACKED_SUFFIX):
             found.setdefault(path.name.removesuffix(PACKED_SUFFIX), path)
     if not found:
-        raise EpisodeError(
-            f"{root} holds no episode: expected folders with a {META}, or *{PACKED_SUFFIX} files."
-        )
+        raise EpisodeError(f"{root} holds no episode: expected folders with a {META}, or *{PACKED_SUFFIX} files.")
     return [found[name] for name in sorted(found)]
 
 
@@ -126,16 +124,12 @@ def _holds_meta(folder: Path) -> bool:
     return True
 
 
-def write_folder(
-    folder: Path, meta: Meta, t: np.ndarray, values: np.ndarray, labels: list[tuple[float, str]]
-) -> None:
+def write_folder(folder: Path, meta: Meta, t: np.ndarray, values: np.ndarray, labels: list[tuple[float, str]]) -> None:
     """Write the three files; ``values`` is (S, C) in the order of ``meta.channels``."""
     folder.mkdir(parents=True, exist_ok=True)
     columns = {c.name: values[:, i].astype(np.float64) for i, c in enumerate(meta.channels)}
     frame = pl.DataFrame({"t": t.astype(np.float64), **columns})
-    frame.write_parquet(
-        folder / TELEMETRY, compression="zstd", compression_level=15, statistics=False
-    )
+    frame.write_parquet(folder / TELEMETRY, compression="zstd", compression_level=15, statistics=False)
     rows = pl.DataFrame(
         {"t": [float(at) for at, _ in labels], "phase": [phase for _, phase in labels]},
         schema={"t": pl.Float64, "phase": pl.String},
@@ -238,9 +232,7 @@ def parse(members: dict[str, bytes]) -> Episode:
         frame = pl.read_parquet(io.BytesIO(members[TELEMETRY]))
         labels = pl.read_parquet(io.BytesIO(members[LABELS]))
     except (pl.exceptions.PolarsError, OSError) as error:
-        raise EpisodeError(
-            f"a Parquet file cannot be read ({str(error).splitlines()[0]})"
-        ) from None
+        raise EpisodeError(f"a Parquet file cannot be read ({str(error).splitlines()[0]})") from None
     declared = [c.name for c in meta.channels]
     _require_columns(frame, ["t", *declared], TELEMETRY)
     _require_columns(labels, ["t", "phase"], LABELS)

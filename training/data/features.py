@@ -77,9 +77,7 @@ def _unit(unit: str, statistic: str) -> str:
     return f"{unit}/s" if statistic == "slope" else unit
 
 
-def extract(
-    X: NDArray[np.float32], channels: tuple[ChannelSpec, ...], sample_hz: float
-) -> NDArray[np.float32]:
+def extract(X: NDArray[np.float32], channels: tuple[ChannelSpec, ...], sample_hz: float) -> NDArray[np.float32]:
     """Features of windows ``X`` (N, C, T), in chunks so that memory stays bounded: float32 (N, F).
 
     Raises ValueError when a value is not finite.
@@ -88,9 +86,7 @@ def extract(
     assert width == len(channels), "a channel a row of each window"
     assert samples >= 4, "shorter windows have no shape"
     names = [c.name for c in channels]
-    pairs = [
-        (names.index(a.name), names.index(b.name)) for a, b in combinations(correlated(channels), 2)
-    ]
+    pairs = [(names.index(a.name), names.index(b.name)) for a, b in combinations(correlated(channels), 2)]
     result = np.empty((count, width * len(STATISTICS) + len(pairs)), dtype=np.float32)
     step = max(1, CHUNK_VALUES // (width * samples))
     for start in range(0, count, step):

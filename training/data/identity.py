@@ -48,9 +48,7 @@ class Kinship:
     equal: tuple[Pair, ...]  # whose windows are copies of which recording's, of any host
     sharing: int  # windows that share samples with another recording
     overlapping: int  # windows that overlap in time with another recording of their host
-    strangers: (
-        tuple[str, str, str, str] | None
-    )  # episode, host, episode, host: the same samples on two hosts
+    strangers: tuple[str, str, str, str] | None  # episode, host, episode, host: the same samples on two hosts
     notes: tuple[str, ...]  # one sentence each, for whoever reads the numbers
 
 
@@ -94,8 +92,7 @@ def sketch_of_recording(values: NDArray[Any], names: Sequence[str]) -> tuple[int
 def _sample_digests(X: NDArray[np.float32], names: Sequence[str]) -> Digests:
     """(N, T) digests of each sample, all channels together; read in chunks, as ``X`` may be larger than memory."""
     salts = [
-        np.frombuffer(hashlib.sha256(name.encode()).digest()[:8], dtype="<u8")[0].astype(np.uint64)
-        for name in names
+        np.frombuffer(hashlib.sha256(name.encode()).digest()[:8], dtype="<u8")[0].astype(np.uint64) for name in names
     ]
     total = np.zeros((len(X), X.shape[2]), dtype=np.uint64)
     step = max(1, CHUNK_VALUES // max(1, X.shape[1] * X.shape[2]))
@@ -222,9 +219,7 @@ def of_two_hosts(strangers: tuple[str, str, str, str]) -> str:
     )
 
 
-def _equal_windows(
-    X: NDArray[np.float32], whole: Digests, of: IntArray, chance: _Chance
-) -> Counter[tuple[int, int]]:
+def _equal_windows(X: NDArray[np.float32], whole: Digests, of: IntArray, chance: _Chance) -> Counter[tuple[int, int]]:
     """Count the telling windows that two recordings share, by their numbers; each is compared with its first one."""
     order = np.lexsort((of, whole))
     same = np.r_[False, whole[order][1:] == whole[order][:-1]]
@@ -288,9 +283,7 @@ class _Chance:
         self._needed = log2(max(count, 1)) + log2(max(count * samples, 1)) + SPARE_BITS
         self._usual: list[tuple[_Frequencies, _Frequencies]] | None = None
 
-    def excluded(
-        self, X: NDArray[np.float32], rows: IntArray, start: int, length: int
-    ) -> dict[int, bool]:
+    def excluded(self, X: NDArray[np.float32], rows: IntArray, start: int, length: int) -> dict[int, bool]:
         """By row: are these ``length`` samples more than chance would repeat? In the most telling channel."""
         if not rows.size:
             return {}

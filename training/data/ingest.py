@@ -95,9 +95,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(json.dumps(found, allow_nan=False))
     else:
         print("\n".join(understood.lines()))
-        print(
-            f"{'written':11} {windows.X.shape[0]:,} windows, {args.out_dir}, schema {schema.hash()[:12]}"
-        )
+        print(f"{'written':11} {windows.X.shape[0]:,} windows, {args.out_dir}, schema {schema.hash()[:12]}")
     return 0
 
 
@@ -107,26 +105,18 @@ def _parser() -> argparse.ArgumentParser:
         description="Bring windows that you already have into a data set that trainers read.",
         allow_abbrev=False,
     )
-    parser.add_argument(
-        "file", nargs="?", type=Path, help="windows or samples: .npz, .csv, .parquet"
-    )
+    parser.add_argument("file", nargs="?", type=Path, help="windows or samples: .npz, .csv, .parquet")
     parser.add_argument("--pcp", action="append", type=Path, default=[], metavar="ARCHIVE",
                         help="archive of Performance Co-Pilot instead of a file; may be repeated")  # fmt: skip
     parser.add_argument("--out-dir", type=Path, default=Path("data/processed"))
     parser.add_argument("--hz", type=_positive, help="sampling rate (default: from t, else 1)")
-    parser.add_argument(
-        "--window-s", type=_positive, help="length of the windows to cut, in seconds"
-    )
-    parser.add_argument(
-        "--stride-s", type=_positive, help="step between them (default: half of it)"
-    )
+    parser.add_argument("--window-s", type=_positive, help="length of the windows to cut, in seconds")
+    parser.add_argument("--stride-s", type=_positive, help="step between them (default: half of it)")
     parser.add_argument("--labels", type=_names, default=(), metavar="NAME,NAME",
                         help="names of the classes, in the order of their numbers")  # fmt: skip
     parser.add_argument("--benign", type=_names, default=(), metavar="NAME,NAME",
                         help="the classes that raise no alarm (default: the one with a usual word for it)")  # fmt: skip
-    parser.add_argument(
-        "--no-benign", action="store_true", help="no class is benign: tell them apart"
-    )
+    parser.add_argument("--no-benign", action="store_true", help="no class is benign: tell them apart")
     parser.add_argument("--oracle", type=_names, default=(), metavar="CHANNEL,CHANNEL",
                         help="columns that the realistic mode must not see")  # fmt: skip
     parser.add_argument("--ignore", type=_names, default=(), metavar="NAME,NAME",
@@ -250,9 +240,7 @@ def _judged(windows: Ingested, wanted: Wanted) -> Ingested:
         t_start=windows.t_start,
     )
     notes = judge(found, wanted)
-    copies = telling(
-        windows.X, names, label=windows.label, host=windows.host, benign=windows.benign.names
-    )
+    copies = telling(windows.X, names, label=windows.label, host=windows.host, benign=windows.benign.names)
     notes += judge_copies(copies, wanted.level)
     said = {*wanted.level, *copies.levels}
     if windows.timing is Timing.SECONDS:
@@ -272,9 +260,7 @@ def _judged(windows: Ingested, wanted: Wanted) -> Ingested:
 
 def _notes_on_still(windows: Ingested, names: Sequence[str], wanted: Wanted) -> list[str]:
     """Collect the notes on values that stand still where measured ones move."""
-    repeated = one_sided_values(
-        windows.X, names, label=windows.label, host=windows.host, benign=windows.benign.names
-    )
+    repeated = one_sided_values(windows.X, names, label=windows.label, host=windows.host, benign=windows.benign.names)
     return [
         *notes_on_values([one for one in repeated if one.channel not in wanted.level]),
         *notes_on_padding(windows.X, windows.label),

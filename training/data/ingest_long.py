@@ -68,9 +68,7 @@ def read_long(path: Path, cut: Cut, *, said: Said, wanted: Wanted) -> Ingested:
     table = table.drop(wanted.ignore)  # a column with a meaning, too: then it has none
     label_column = next((name for name in LABEL_COLUMNS if name in table.columns), None)
     if label_column is None:
-        raise DataError(
-            f"{path} has no column {' or '.join(LABEL_COLUMNS)}: its columns are {listed(table.columns)}."
-        )
+        raise DataError(f"{path} has no column {' or '.join(LABEL_COLUMNS)}: its columns are {listed(table.columns)}.")
     table, unlabelled = only_labelled(table, label_column, said.unlabelled)
     check_numbers(path, table, names)
     rows = read_rows(path, table, label_column, names, cut, said, wanted)
@@ -144,9 +142,7 @@ def _given_windows(rows: Rows, window: NDArray[np.str_], cut: Cut) -> _Windows:
         )
     samples = int(counts[0])
     if rows.t is None:
-        apart = np.flatnonzero(
-            np.diff(order.reshape(-1, samples), axis=1).max(axis=1, initial=1) != 1
-        )
+        apart = np.flatnonzero(np.diff(order.reshape(-1, samples), axis=1).max(axis=1, initial=1) != 1)
         if apart.size:
             row = int(first[apart[0]])
             raise DataError(
@@ -160,9 +156,7 @@ def _given_windows(rows: Rows, window: NDArray[np.str_], cut: Cut) -> _Windows:
         raise DataError(
             f"{rows.path} has a window with more than one label: {str(window[row])!r} of {name_of(rows, row)}."
         )
-    episode = unite(
-        rows.host[first], window[first] if rows.episode is None else rows.episode[first]
-    )
+    episode = unite(rows.host[first], window[first] if rows.episode is None else rows.episode[first])
     timing, why, hz = Timing.SECONDS, "--hz", cut.hz or 1.0
     if rows.t is None:
         timing, why = (Timing.SECONDS, "--hz") if cut.hz else (Timing.NONE, "neither t nor --hz")
@@ -182,15 +176,11 @@ def _given_windows(rows: Rows, window: NDArray[np.str_], cut: Cut) -> _Windows:
                 f"{rows.path} has columns 'window' and 't': leave --stride-s out, by t it is {usual_step:g} s."
             )
         stride_s = usual_step
-    X = np.ascontiguousarray(
-        rows.values[order].reshape(-1, samples, rows.values.shape[1]).transpose(0, 2, 1)
-    )
+    X = np.ascontiguousarray(rows.values[order].reshape(-1, samples, rows.values.shape[1]).transpose(0, 2, 1))
     return _Windows(X, first, episode, t_start, hz, stride_s, timing, why)
 
 
-def _check_inside(
-    rows: Rows, window: NDArray[np.str_], places: NDArray[np.int64], hz: float
-) -> None:
+def _check_inside(rows: Rows, window: NDArray[np.str_], places: NDArray[np.int64], hz: float) -> None:
     """Refuse a window whose rows are not the samples of one stretch. Raises DataError."""
     assert rows.t is not None
     steps = np.diff(rows.t[places], axis=1)

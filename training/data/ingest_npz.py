@@ -49,9 +49,7 @@ ROLES = {
 KEYS = tuple(ROLES)
 
 
-def read_npz(
-    path: Path, *, hz: float | None, t_unit: str | None, said: Said, wanted: Wanted
-) -> Ingested:
+def read_npz(path: Path, *, hz: float | None, t_unit: str | None, said: Said, wanted: Wanted) -> Ingested:
     """Read the archive. ``hz`` is the sampling rate of X, None where nobody said it. Raises DataError."""
     found = _load(path)
     for key in ("X", "y"):
@@ -60,14 +58,10 @@ def read_npz(
     X = found["X"]
     if X.ndim != 3 or 0 in X.shape or X.dtype.kind not in "fiub":
         raise DataError(
-            f"X must hold numbers in the shape (windows, channels, samples), "
-            f"but it is {X.dtype} {X.shape}."
+            f"X must hold numbers in the shape (windows, channels, samples), but it is {X.dtype} {X.shape}."
         )
     n, n_channels, samples = X.shape
-    columns = {
-        key: _column(found, key, n_channels if key in ("channel", "oracle") else n)
-        for key in KEYS[1:]
-    }
+    columns = {key: _column(found, key, n_channels if key in ("channel", "oracle") else n) for key in KEYS[1:]}
     y, left_out = _required(found["y"], n), [f"channel {name}: --ignore" for name in wanted.ignore]
     if said.unlabelled:
         keep = labelled(y, said.unlabelled)
@@ -92,11 +86,7 @@ def read_npz(
     episode = own_episodes(_as_float32(X), names)
     if columns["episode"] is not None:
         episode = unite(host, tidy(columns["episode"].astype(str), "episode"))
-    hidden = (
-        np.zeros(n_channels, dtype=bool)
-        if columns["oracle"] is None
-        else _booleans(columns["oracle"])
-    )
+    hidden = np.zeros(n_channels, dtype=bool) if columns["oracle"] is None else _booleans(columns["oracle"])
     X, names, hidden, notes = _chosen(X, names, hidden, hz, wanted, str(path))
     check_rounding(((name, X[:, number]) for number, name in enumerate(names)), host)
     roles = dict(ROLES)
@@ -206,9 +196,7 @@ def _booleans(values: NDArray[Any]) -> NDArray[np.bool_]:
     words = [str(value).strip().casefold() for value in values.astype(str).tolist()]
     odd = [word for word in words if word not in ("true", "false", "1", "0")]
     if odd:
-        raise DataError(
-            f"The array 'oracle' holds {odd[0]!r}: each value must be true or false, or 1 or 0."
-        )
+        raise DataError(f"The array 'oracle' holds {odd[0]!r}: each value must be true or false, or 1 or 0.")
     return np.array([word in ("true", "1") for word in words])
 
 

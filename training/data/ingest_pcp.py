@@ -129,8 +129,7 @@ def read_pcp(archives: Sequence[Path], cut: PcpCut) -> Ingested:
     ]
     if not any(w.t_start.size for w in windows):
         raise DataError(
-            f"No archive has {cut.window_samples} samples in a row behind its baseline: "
-            "choose a shorter --every-s."
+            f"No archive has {cut.window_samples} samples in a row behind its baseline: choose a shorter --every-s."
         )
     notes = []
     if len(kept) < len(METRICS):
@@ -160,9 +159,7 @@ def read_pcp(archives: Sequence[Path], cut: PcpCut) -> Ingested:
     )
 
 
-def _empty(
-    recorded: Sequence[Archive], windows: Sequence[_Windows], cut: PcpCut
-) -> tuple[Empty, ...]:
+def _empty(recorded: Sequence[Archive], windows: Sequence[_Windows], cut: PcpCut) -> tuple[Empty, ...]:
     why = f"it has no {cut.window_samples} samples in a row behind its baseline"
     return tuple(
         Empty(
@@ -232,9 +229,7 @@ def read_archive(pmrep: str, path: Path, every_s: float) -> Archive:
         "6",
     ]
     # Old archives call some gauges counters: asked for raw, they are levels whatever they are called.
-    wanted = [
-        name + (",,,,raw" if kind is Kind.GAUGE else "") for name, (_, kind) in METRICS.items()
-    ]
+    wanted = [name + (",,,,raw" if kind is Kind.GAUGE else "") for name, (_, kind) in METRICS.items()]
     command = [pmrep, "-a", str(path), "-t", f"{every_s:g}s", "-o", "csv", *options, *wanted]
     table = _parse(_run(command, path), path)
     columns = [_metric(table, name) for name in METRICS]
@@ -263,9 +258,7 @@ def _of_day(line: str) -> float:
 def _run(command: Sequence[str], path: Path) -> str:
     # pmrep runs under the first python3 on the path, which must be the system's: it has PCP's module.
     environment = dict(os.environ, TZ="UTC", LC_ALL="C.UTF-8")
-    environment["PATH"] = os.pathsep.join(
-        [str(Path(command[0]).parent), environment.get("PATH", "")]
-    )
+    environment["PATH"] = os.pathsep.join([str(Path(command[0]).parent), environment.get("PATH", "")])
     try:
         done = subprocess.run(
             command,
@@ -331,14 +324,10 @@ def _divide(archive: Archive, channels: Sequence[ChannelSpec], cut: PcpCut) -> _
     complete = np.flatnonzero(np.isfinite(values).all(axis=1))
     n_baseline = int(cut.baseline_share * complete.size)
     if n_baseline < cut.window_samples:
-        raise DataError(
-            f"{archive.host} has {complete.size} complete samples: too few for a baseline and windows."
-        )
+        raise DataError(f"{archive.host} has {complete.size} complete samples: too few for a baseline and windows.")
     compressed = normalise.compress(values[complete].astype(np.float32), channels)
     t = archive.t[complete]
-    return _Stretch(
-        compressed[:n_baseline], compressed[n_baseline:], t[:n_baseline], t[n_baseline:]
-    )
+    return _Stretch(compressed[:n_baseline], compressed[n_baseline:], t[:n_baseline], t[n_baseline:])
 
 
 def _baseline_windows(

@@ -87,16 +87,12 @@ def read_table(path: Path) -> pl.DataFrame:
 def _check_separator(path: Path, header: bytes) -> None:
     """Refuse what a spreadsheet writes in other countries, or as "Unicode text". Raises DataError."""
     if header.startswith((b"\xff\xfe", b"\xfe\xff")):
-        raise DataError(
-            f"{path} is UTF-16 text: write it as UTF-8, with commas between the columns."
-        )
+        raise DataError(f"{path} is UTF-16 text: write it as UTF-8, with commas between the columns.")
     if header.startswith(b"#"):
         raise DataError(f"{path} begins with a remark (#): its first line must name the columns.")
     for sign, name in ((b";", "semicolons"), (b"\t", "tabs")):
         if sign in header and b"," not in header:
-            raise DataError(
-                f"{path} has {name} between its columns: write it with commas, and points in its numbers."
-            )
+            raise DataError(f"{path} has {name} between its columns: write it with commas, and points in its numbers.")
 
 
 def check_numbers(path: Path, table: pl.DataFrame, names: Sequence[str]) -> None:
@@ -197,9 +193,7 @@ def _labels(table: pl.DataFrame, column: str) -> NDArray[Any]:
     return values if values.dtype.kind in "fiub" else values.astype(str)
 
 
-def only_labelled(
-    table: pl.DataFrame, column: str, unlabelled: Sequence[str]
-) -> tuple[pl.DataFrame, list[str]]:
+def only_labelled(table: pl.DataFrame, column: str, unlabelled: Sequence[str]) -> tuple[pl.DataFrame, list[str]]:
     """The rows whose label names a class, and what is to be said of the others. Raises DataError."""
     if not unlabelled:
         return table, []
@@ -227,9 +221,7 @@ def codes(*columns: NDArray[np.str_]) -> NDArray[np.int64]:
     return code
 
 
-def rates(
-    total: NDArray[np.float64], t: NDArray[np.float64], group: NDArray[np.int64]
-) -> NDArray[np.float64]:
+def rates(total: NDArray[np.float64], t: NDArray[np.float64], group: NDArray[np.int64]) -> NDArray[np.float64]:
     """A running total as its growth by the second; a total that falls was reset, which counts as no growth.
 
     A group's first row has nothing to grow from and takes the rate of the second.
@@ -273,9 +265,7 @@ def check_recordings(rows: Rows, group: NDArray[np.int64], what: str) -> None:
         spans = sorted((part.min(), part.max()) for part in np.split(t, falls))
         if any(b[0] < a[1] for a, b in pairwise(spans)):
             row = int(members[falls[0]])
-            raise DataError(
-                f"The times of {name_of(rows, row)} begin anew at row {row + 1} and overlap: {what}"
-            )
+            raise DataError(f"The times of {name_of(rows, row)} begin anew at row {row + 1} and overlap: {what}")
 
 
 def check_interleaved(rows: Rows, group: NDArray[np.int64]) -> None:
@@ -289,9 +279,7 @@ def check_interleaved(rows: Rows, group: NDArray[np.int64]) -> None:
     order = np.lexsort((rows.t, group))
     for members in np.split(order, np.flatnonzero(np.diff(group[order])) + 1):
         some = members[:INTERLEAVED_ROWS]
-        if some.size >= INTERLEAVED_MIN and (
-            _steps_alternate(rows.t[some]) or _values_alternate(rows.values[some])
-        ):
+        if some.size >= INTERLEAVED_MIN and (_steps_alternate(rows.t[some]) or _values_alternate(rows.values[some])):
             raise DataError(
                 f"The rows of {name_of(rows, int(some[0]))} jump to and fro between two courses: two recordings, one "
                 "between the samples of the other? Add a column 'episode' that says whose each row is (one name for "

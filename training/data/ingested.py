@@ -220,9 +220,7 @@ def unite(host: NDArray[np.str_], episode: NDArray[np.str_]) -> NDArray[np.str_]
         return episode
     known = [(str(h), str(e)) for h, e in pairs.T]
     names = [f"{h}/{e}" for h, e in known]
-    if len(set(names)) < len(
-        names
-    ):  # a + b/c and a/b + c: a host without a slash makes them two again
+    if len(set(names)) < len(names):  # a + b/c and a/b + c: a host without a slash makes them two again
         names = [f"{h.replace('%', '%25').replace('/', '%2F')}/{e}" for h, e in known]
     return np.array(names)[place.reshape(-1)]
 
@@ -264,13 +262,9 @@ def without_missing(windows: Ingested, *, drop: bool) -> Ingested:
 def write(windows: Ingested, out_dir: Path) -> tuple[FeatureSchema, Understood]:
     """Write the processed data set, and say what it was understood to be. Raises DataError."""
     if windows.X.ndim != 3 or 0 in windows.X.shape:
-        raise DataError(
-            f"X must be (windows, channels, samples), but its shape is {windows.X.shape}."
-        )
+        raise DataError(f"X must be (windows, channels, samples), but its shape is {windows.X.shape}.")
     if windows.X.shape[2] < SAMPLES_MIN:
-        raise DataError(
-            f"The windows have {windows.X.shape[2]} samples; at least {SAMPLES_MIN} are needed."
-        )
+        raise DataError(f"The windows have {windows.X.shape[2]} samples; at least {SAMPLES_MIN} are needed.")
     binary = windows.label_names == (BENIGN, MALICIOUS) and windows.benign.names == (BENIGN,)
     target = "malicious" if binary else "phase"
     if not windows.benign.names:

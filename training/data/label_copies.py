@@ -52,9 +52,7 @@ def telling(
     of_host = np.unique(host, return_inverse=True)[1]
     both = _has_two(alarm[of_class].astype(np.int64) if two else of_class, of_host)
     apart = not both.any()  # each host has one class: of levels its own says nothing
-    hosts = _drawn(
-        of_class, np.zeros_like(of_host) if apart else of_host, [True] if apart else both.tolist()
-    )
+    hosts = _drawn(of_class, np.zeros_like(of_host) if apart else of_host, [True] if apart else both.tolist())
     by_class = [of_class[rows] for rows in hosts]
     by_alarm = [alarm[of].astype(np.int64) for of in by_class] if two else []
     states: list[str] = []
@@ -109,9 +107,7 @@ def _has_two(of_class: Ints, of_host: Ints) -> NDArray[np.bool_]:
     return first < last
 
 
-def _threshold_tells(
-    samples: Sequence[NDArray[np.float32]], alarm: Sequence[Ints], slack: float
-) -> bool:
+def _threshold_tells(samples: Sequence[NDArray[np.float32]], alarm: Sequence[Ints], slack: float) -> bool:
     """One threshold tells the classes on every host that has both, the same way round."""
     way = None
     for values, raised in zip(samples, alarm, strict=True):
@@ -162,12 +158,8 @@ def judge_copies(found: Telling, level: Sequence[str]) -> list[str]:
     return notes_on_copies([name for name in found.levels if name not in level])
 
 
-def notes_on_copies(
-    names: Sequence[str], mend: str = "--ignore NAME; --level NAME if it is measured"
-) -> list[str]:
+def notes_on_copies(names: Sequence[str], mend: str = "--ignore NAME; --level NAME if it is measured") -> list[str]:
     """A sentence on channels of which one alone tells the classes; ``mend`` is what leaves it out."""
     if not names:
         return []
-    return [
-        f"One channel alone tells the classes on every host: {listed(names)}: a copy of the label? ({mend})."
-    ]
+    return [f"One channel alone tells the classes on every host: {listed(names)}: a copy of the label? ({mend})."]

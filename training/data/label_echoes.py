@@ -17,9 +17,7 @@ from training.data.classes import listed
 Floats = NDArray[np.float64]
 
 FOLLOWS = 0.97  # correlation inside recordings
-CHANGES_MIN = (
-    4  # of the label, in all recordings that are looked at: a single ramp resembles many things
-)
+CHANGES_MIN = 4  # of the label, in all recordings that are looked at: a single ramp resembles many things
 RECORDINGS_MAX = 8
 SAMPLES_MAX = 8192  # of a recording
 SMOOTHED = (0, 0.5, 1, 2, 4)  # over so many windows
@@ -69,9 +67,7 @@ def echoes(
     return [name for name, one in zip(names, alike.tolist(), strict=True) if one >= FOLLOWS]
 
 
-def _recordings_of_both(
-    episode: NDArray[np.str_], alarm: NDArray[np.bool_]
-) -> Iterable[NDArray[np.int64]]:
+def _recordings_of_both(episode: NDArray[np.str_], alarm: NDArray[np.bool_]) -> Iterable[NDArray[np.int64]]:
     """The rows of the longest recordings that have windows of either side."""
     _, of, counts = np.unique(episode, return_inverse=True, return_counts=True)
     raised = np.bincount(of, alarm)
@@ -91,12 +87,8 @@ def _copies(raised: Floats, samples: int) -> Iterable[Floats]:
             yield mean[np.clip(place - round(by * samples), 0, raised.size - 1)]
 
 
-def notes_on_echoes(
-    names: Sequence[str], mend: str = "--ignore NAME; --level NAME if it is measured"
-) -> list[str]:
+def notes_on_echoes(names: Sequence[str], mend: str = "--ignore NAME; --level NAME if it is measured") -> list[str]:
     """A sentence on channels that follow the label; ``mend`` is what leaves them out."""
     if not names:
         return []
-    return [
-        f"Following the label, smoothed or moved by up to two windows: {listed(names)}: made from it? ({mend})."
-    ]
+    return [f"Following the label, smoothed or moved by up to two windows: {listed(names)}: made from it? ({mend})."]

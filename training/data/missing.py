@@ -91,9 +91,7 @@ def stand_in(channel: str, column: NDArray[Any]) -> StandIn | None:
 
 def judge_stand_ins(columns: Iterable[tuple[str, NDArray[Any]]], level: Sequence[str]) -> list[str]:
     """Notes on the channels; raises DataError for a value that is surely no measurement and was not said to be one."""
-    found = [
-        one for name, column in columns if name not in level and (one := stand_in(name, column))
-    ]
+    found = [one for name, column in columns if name not in level and (one := stand_in(name, column))]
     sure = [one for one in found if one.sure]
     if sure:
         first = sure[0]
@@ -118,9 +116,7 @@ class Missing(NamedTuple):
     value: float
 
 
-def say_missing(
-    said: Sequence[Missing], names: Sequence[str], columns: Sequence[NDArray[Any]]
-) -> list[str]:
+def say_missing(said: Sequence[Missing], names: Sequence[str], columns: Sequence[NDArray[Any]]) -> list[str]:
     """Make what was said to be missing NaN, in place, and count it. Raises DataError for what is not there."""
     counts = dict.fromkeys(names, 0)
     for one in said:
@@ -155,9 +151,7 @@ def labelled(y: NDArray[Any], unlabelled: Sequence[str]) -> NDArray[np.bool_]:
         else:
             here = np.char.strip(y.astype(str)) == word
         if not here.any():
-            raise DataError(
-                f"--unlabelled says {word}, which no label is: leave it out, or mend it."
-            )
+            raise DataError(f"--unlabelled says {word}, which no label is: leave it out, or mend it.")
         keep &= ~here
     if not keep.any():
         raise DataError("--unlabelled leaves no label at all: nothing is left.")

@@ -78,9 +78,7 @@ def compress(values: Array, channels: Sequence[ChannelSpec]) -> Array:
     return result
 
 
-def measure(
-    recordings: Mapping[str, Sequence[Array]], channels: Sequence[ChannelSpec], sample_hz: float
-) -> Baselines:
+def measure(recordings: Mapping[str, Sequence[Array]], channels: Sequence[ChannelSpec], sample_hz: float) -> Baselines:
     """Baselines from each host's compressed baseline rows (each (G, C); holes already left out)."""
     hosts = {}
     for host in sorted(recordings):

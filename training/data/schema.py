@@ -125,9 +125,7 @@ def require_same(expected: FeatureSchema, found: FeatureSchema) -> None:
         return
     lacking = [c.name for c in expected.channels if c.name not in {o.name for o in found.channels}]
     if lacking:
-        raise SchemaMismatch(
-            f"The data were made under another schema: they lack the channels {', '.join(lacking)}."
-        )
+        raise SchemaMismatch(f"The data were made under another schema: they lack the channels {', '.join(lacking)}.")
     known, own = expected.label_map, found.label_map
     if own != known and set(own) <= set(known):
         names = ",".join(sorted(known, key=known.__getitem__))
@@ -136,9 +134,7 @@ def require_same(expected: FeatureSchema, found: FeatureSchema) -> None:
             f"own are to be ingested with --labels {names}."
         )
     where, want, have = first_difference(msgspec.to_builtins(expected), msgspec.to_builtins(found))
-    raise SchemaMismatch(
-        f"The data were made under another schema: {where} is {have!r} where {want!r} is expected."
-    )
+    raise SchemaMismatch(f"The data were made under another schema: {where} is {have!r} where {want!r} is expected.")
 
 
 def first_difference(expected: Any, found: Any, path: str = "") -> tuple[str, Any, Any]:
@@ -147,9 +143,7 @@ def first_difference(expected: Any, found: Any, path: str = "") -> tuple[str, An
         for key in [*expected, *(k for k in found if k not in expected)]:
             if expected.get(key, "(absent)") != found.get(key, "(absent)"):
                 below = f"{path}.{key}" if path else str(key)
-                return first_difference(
-                    expected.get(key, "(absent)"), found.get(key, "(absent)"), below
-                )
+                return first_difference(expected.get(key, "(absent)"), found.get(key, "(absent)"), below)
     if isinstance(expected, list | tuple) and isinstance(found, list | tuple):
         for i in range(max(len(expected), len(found))):
             a = expected[i] if i < len(expected) else "(absent)"

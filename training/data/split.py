@@ -24,9 +24,7 @@ from training.data.spelling import alike_hosts
 IntArray = NDArray[np.int64]
 
 VAL_FRACTION = 0.15  # of the training side's episodes, for early stopping
-CAL_FRACTION = (
-    0.25  # for the threshold: 19 benign episodes are wanted at 5 %, and most data sets are small
-)
+CAL_FRACTION = 0.25  # for the threshold: 19 benign episodes are wanted at 5 %, and most data sets are small
 TEST_FRACTION = 0.30  # of all episodes, under `time` and `sample`
 MIN_TRAIN_SIDE_EPISODES = 3  # one each to train, to stop early and to calibrate
 
@@ -79,10 +77,7 @@ class Split:
             "train_hosts": list(self.train_hosts),
             "seed": self.seed,
             "fingerprint": self.fingerprint,
-            "n": {
-                side: {"windows": count.windows, "episodes": count.episodes}
-                for side, count in self.n.items()
-            },
+            "n": {side: {"windows": count.windows, "episodes": count.episodes} for side, count in self.n.items()},
             "notes": list(self.notes),
         }
 
@@ -141,9 +136,7 @@ def make_split(
     if chosen is Recipe.TIME and t_end is not None:
         keep = _without_overlap(episodes, in_test, starts, np.asarray(t_end, dtype=np.float64))
         if not keep.all():
-            notes.append(
-                f"{int((~keep).sum())} training windows that overlap the test in time were purged"
-            )
+            notes.append(f"{int((~keep).sum())} training windows that overlap the test in time were purged")
     if chosen is Recipe.HOST:
         notes += [
             f"The train host {ours!r} and the test host {other!r} look like one machine: if they are, the test is of "
@@ -158,9 +151,7 @@ def make_split(
     return split
 
 
-def _gather(
-    episode: NDArray[Any], host: NDArray[Any], t_start: NDArray[np.float64], y: IntArray
-) -> _Episodes:
+def _gather(episode: NDArray[Any], host: NDArray[Any], t_start: NDArray[np.float64], y: IntArray) -> _Episodes:
     if not episode.shape == host.shape == t_start.shape == y.shape or y.ndim != 1:
         raise SplitError("episode, host, t_start and y must have one value for each window")
     if y.size == 0:
@@ -193,8 +184,7 @@ def _choose_test(
         return _test_by_host(episodes, train_hosts)
     if train_hosts:
         raise SplitError(
-            f"train_hosts has no effect under the split recipe {recipe.value!r}: "
-            "remove it, or use the recipe 'host'"
+            f"train_hosts has no effect under the split recipe {recipe.value!r}: remove it, or use the recipe 'host'"
         )
     if recipe is Recipe.TIME:
         return _test_by_time(episodes, test_fraction)

@@ -77,9 +77,7 @@ def one_sided_values(
     return [found[name] for name in names if name in found]
 
 
-def _sides(
-    label: NDArray[np.str_], among: Bools, benign: Sequence[str]
-) -> Iterator[tuple[Ints, Ints, str, str]]:
+def _sides(label: NDArray[np.str_], among: Bools, benign: Sequence[str]) -> Iterator[tuple[Ints, Ints, str, str]]:
     """The rows of one side and of the other, with their names: benign and not, then each class and the others."""
     classes = np.unique(label[among]).tolist()
     good = [name for name in classes if name in benign]
@@ -145,9 +143,7 @@ def notes_on_padding(X: NDArray[np.float32], label: NDArray[np.str_]) -> list[st
     What is still by nature is so at either end; windows that are still as a whole say nothing.
     """
     classes = np.unique(label).tolist()
-    ends = {
-        name: _still_ends(X[_few(np.flatnonzero(label == name), X.shape[2])]) for name in classes
-    }
+    ends = {name: _still_ends(X[_few(np.flatnonzero(label == name), X.shape[2])]) for name in classes}
     notes = []
     for name in classes:
         for place, what in ((1, "end"), (0, "begin")):

@@ -53,9 +53,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     schema: FeatureSchema
     baseline_shape: tuple[int, int, int] | None = None
     baseline_sha256: tuple[str, str] | None = None  # of the windows, of their index
-    validation_digest: str | None = (
-        None  # of the validation table; None: written by an earlier version
-    )
+    validation_digest: str | None = None  # of the validation table; None: written by an earlier version
 
 
 def place_tensors(
@@ -68,9 +66,7 @@ def place_tensors(
     folder.mkdir(parents=True, exist_ok=True)
     (folder / MANIFEST).unlink(missing_ok=True)
     shape = (X.shape[0], len(order), X.shape[2])
-    placed: NDArray[np.float32] = np.lib.format.open_memmap(
-        folder / name, mode="w+", dtype=np.float32, shape=shape
-    )
+    placed: NDArray[np.float32] = np.lib.format.open_memmap(folder / name, mode="w+", dtype=np.float32, shape=shape)
     for start in range(0, len(X), CHUNK_ROWS):
         placed[start : start + CHUNK_ROWS] = X[start : start + CHUNK_ROWS, order]
     return placed
@@ -95,11 +91,7 @@ def write_manifest(
     else:
         baseline[1].write_parquet(folder / BASELINE_INDEX, compression="zstd", statistics=False)
         quiet = (array_sha256(baseline[0]), index_sha256(baseline[1]))
-    modes = {
-        str(m): schema.for_mode(m).hash()
-        for m in Mode
-        if any(m in c.modes for c in schema.channels)
-    }
+    modes = {str(m): schema.for_mode(m).hash() for m in Mode if any(m in c.modes for c in schema.channels)}
     parts = (schema.hash(), array_sha256(X), index_sha256(index), features_sha256)
     manifest = Manifest(
         manifest_version=1,
@@ -130,9 +122,7 @@ def read_manifest(folder: Path) -> Manifest:
             f"There are no window tensors in {folder}: build them with python -m training.data.build EPISODES."
         ) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise DataError(
-            f"{path} is not a tensor manifest ({error}): build the data set again."
-        ) from None
+        raise DataError(f"{path} is not a tensor manifest ({error}): build the data set again.") from None
 
 
 def open_tensors(folder: Path, manifest: Manifest, *, verify: bool = True) -> NDArray[np.float32]:
@@ -143,13 +133,9 @@ def open_tensors(folder: Path, manifest: Manifest, *, verify: bool = True) -> ND
     except (OSError, ValueError, EOFError) as error:
         raise DataError(f"{path} cannot be read ({error}): build the data set again.") from None
     if X.shape != manifest.shape or X.dtype != np.float32:
-        raise DataError(
-            f"{path} holds {X.dtype} {X.shape} where float32 {manifest.shape} is expected."
-        )
+        raise DataError(f"{path} holds {X.dtype} {X.shape} where float32 {manifest.shape} is expected.")
     if verify and array_sha256(X) != manifest.tensor_sha256:
-        raise DataError(
-            f"{path} is damaged: its SHA-256 is not the manifest's. Build the data set again."
-        )
+        raise DataError(f"{path} is damaged: its SHA-256 is not the manifest's. Build the data set again.")
     result: NDArray[np.float32] = X
     return result
 
@@ -160,19 +146,13 @@ def read_index(folder: Path, manifest: Manifest) -> pl.DataFrame:
     try:
         index = pl.read_parquet(path)
     except (OSError, pl.exceptions.PolarsError) as error:
-        raise DataError(
-            f"{path} cannot be read ({_first_line(error)}): build the data set again."
-        ) from None
+        raise DataError(f"{path} cannot be read ({_first_line(error)}): build the data set again.") from None
     if not _is_index(index) or index_sha256(index) != manifest.index_sha256:
-        raise DataError(
-            f"{path} is not the index that the manifest describes: build the data set again."
-        )
+        raise DataError(f"{path} is not the index that the manifest describes: build the data set again.")
     return index
 
 
-def read_baseline(
-    folder: Path, manifest: Manifest
-) -> tuple[NDArray[np.float32], pl.DataFrame] | None:
+def read_baseline(folder: Path, manifest: Manifest) -> tuple[NDArray[np.float32], pl.DataFrame] | None:
     """Windows and index of the baseline recordings, or None where there are none. Raises DataError."""
     if manifest.baseline_sha256 is None:
         return None
@@ -184,9 +164,7 @@ def read_baseline(
             f"The baselines in {folder} cannot be read ({_first_line(error)}): build the data set again."
         ) from None
     if not _is_index(index) or (array_sha256(X), index_sha256(index)) != manifest.baseline_sha256:
-        raise DataError(
-            f"The baselines in {folder} are not those of the manifest: build the data set again."
-        )
+        raise DataError(f"The baselines in {folder} are not those of the manifest: build the data set again.")
     return X, index
 
 

@@ -50,13 +50,9 @@ def from_column(column: pl.Series, unit: str | None, where: str) -> tuple[Floats
             try:
                 column = column.str.to_datetime(time_zone="UTC")
             except pl.exceptions.PolarsError:
-                raise DataError(
-                    f"The column 't' of {where} holds values that are no dates."
-                ) from None
+                raise DataError(f"The column 't' of {where} holds values that are no dates.") from None
         else:
-            raise DataError(
-                f"The column 't' of {where} must hold seconds, or dates such as 2026-11-20 07:29:03."
-            )
+            raise DataError(f"The column 't' of {where} must hold seconds, or dates such as 2026-11-20 07:29:03.")
     if column.dtype == pl.Date:
         column = column.cast(pl.Datetime("us"))
     if isinstance(column.dtype, pl.Datetime | pl.Duration):
@@ -171,9 +167,7 @@ def check_unlike_hosts(steps: Mapping[str, float]) -> None:
         )
 
 
-def usual_steps(
-    t: Floats, group: NDArray[Any], names: Sequence[str], *, least: int = STEPS_MIN
-) -> dict[str, float]:
+def usual_steps(t: Floats, group: NDArray[Any], names: Sequence[str], *, least: int = STEPS_MIN) -> dict[str, float]:
     """The median step of each group's sorted times, by name, where there are enough steps to tell.
 
     ``group`` has a number into ``names`` for each time.

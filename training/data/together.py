@@ -27,9 +27,7 @@ def judge_together(verdicts: Sequence[Verdict], like: FeatureSchema | None = Non
     judged = _without_copies(verdicts)
     usual = {} if like is None else {c.name: _of_schema(c) for c in like.channels}
     where = "elsewhere" if like is None else "in the schema"
-    judged = _odd_ones_out(
-        judged, _declarations, usual, f"Its channel {{}} is {{}}; {where} it is {{}}."
-    )
+    judged = _odd_ones_out(judged, _declarations, usual, f"Its channel {{}} is {{}}; {where} it is {{}}.")
     judged = _odd_ones_out(judged, _phases, {}, "Its phase {!r} is {}; elsewhere it is {}.")
     return list(_odd_channels(judged))
 
@@ -51,11 +49,7 @@ def _without_copies(verdicts: Sequence[Verdict]) -> list[Verdict]:
                 reason = _copy_of(first, verdict)
             elif shared:
                 other, count = min(shared.items(), key=lambda item: (-item[1], item[0]))
-                first = next(
-                    known[one]
-                    for one in verdict.sketch
-                    if one in known and known[one].episode_id == other
-                )
+                first = next(known[one] for one in verdict.sketch if one in known and known[one].episode_id == other)
                 reason = _part_of(first, verdict, count)
             if reason is None:
                 for one in verdict.sketch:

@@ -81,9 +81,7 @@ class Understood(msgspec.Struct, frozen=True, kw_only=True):
 
     def _recordings(self) -> str:
         parts = [f"{self.recordings:,}"]
-        parts += [
-            f"{n:,} of them without a window: {why}" for why, n in self.without_window.items()
-        ]
+        parts += [f"{n:,} of them without a window: {why}" for why, n in self.without_window.items()]
         if self.baselines:
             parts.append(f"{self.baselines:,} baselines beside them")
         if self.quarantined:
@@ -120,9 +118,7 @@ def read(validation: Path) -> Understood | None:
         text = pl.read_parquet_metadata(validation).get(KEY)
         return None if text is None else msgspec.json.decode(text, type=Understood)
     except (OSError, pl.exceptions.PolarsError, msgspec.DecodeError) as error:
-        raise DataError(
-            f"The validation table {validation} cannot be read ({str(error).splitlines()[0]})."
-        ) from None
+        raise DataError(f"The validation table {validation} cannot be read ({str(error).splitlines()[0]}).") from None
 
 
 def metadata(understood: Understood | None) -> dict[str, str]:

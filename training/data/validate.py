@@ -51,9 +51,7 @@ class Verdict:
     nan_share: float = 0.0
     label_coverage: float = 0.0
     undeclared: tuple[str, ...] = ()  # columns that are no channels
-    doubtful: tuple[
-        str, ...
-    ] = ()  # channels that repeat a value which may say that nothing was measured
+    doubtful: tuple[str, ...] = ()  # channels that repeat a value which may say that nothing was measured
 
     @property
     def ok(self) -> bool:
@@ -116,9 +114,7 @@ def judge(episode: Episode, name: str) -> Verdict:
         nan_share=_nan_share(episode),
         label_coverage=_label_coverage(episode),
         undeclared=episode.undeclared,
-        doubtful=tuple(
-            f"{one.channel} ({one.value:.10g})" for one in _found(episode) if not one.sure
-        ),
+        doubtful=tuple(f"{one.channel} ({one.value:.10g})" for one in _found(episode) if not one.sure),
     )
 
 
@@ -180,10 +176,7 @@ def _values(episode: Episode) -> Iterator[str]:
     for i in np.flatnonzero(missing):
         yield f"Its channel {episode.meta.channels[i].name} holds no value at all."
     with np.errstate(invalid="ignore"):
-        if (
-            not missing.any()
-            and (np.nanmax(episode.values, axis=0) == np.nanmin(episode.values, axis=0)).all()
-        ):
+        if not missing.any() and (np.nanmax(episode.values, axis=0) == np.nanmin(episode.values, axis=0)).all():
             yield "Nothing in it ever changes: the recorder was not looking at anything."
 
 

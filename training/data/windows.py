@@ -80,9 +80,7 @@ def _holes(edges: Floats, t: Floats, limit_s: float) -> Bools:
     return holes
 
 
-def class_spans(
-    label_t: Floats, classes: list[str | None], end_s: float
-) -> list[tuple[float, float, str | None]]:
+def class_spans(label_t: Floats, classes: list[str | None], end_s: float) -> list[tuple[float, float, str | None]]:
     """Stretches of one class, in time order: (from, to, class); phases of equal class that follow each other are one.
 
     ``None`` is time that no class is known for.
@@ -107,9 +105,7 @@ class Placed:
     label: str
 
 
-def plan_windows(
-    grid: Grid, spans: list[tuple[float, float, str | None]], window: int, stride: int
-) -> list[Placed]:
+def plan_windows(grid: Grid, spans: list[tuple[float, float, str | None]], window: int, stride: int) -> list[Placed]:
     """Every allowed window of ``window`` rows, ``stride`` rows apart, in time order."""
     step = 1.0 / grid.sample_hz
     slack = step / 2  # labels and grid run on the same clock, but not on the same ticks

@@ -68,9 +68,7 @@ def join(wish: Wish, clock: Clock, connect: Connect = connect) -> str:
     with closing(connect(wish.url, pinned(authority))) as receiver:
         answer = receiver.post_json("/v1/join", body)
     if _certificate(answer.get("ca")) != authority:
-        raise JoinError(
-            "the receiver answered with another authority than it showed; do not trust it"
-        )
+        raise JoinError("the receiver answered with another authority than it showed; do not trust it")
     credentials.store(answer, key, wish.url, clock.now(), authority)
     _try(wish, credentials, connect)
     days = round(float(answer["valid_s"]) / 86_400)
@@ -130,9 +128,7 @@ def _certificate(pem: object) -> str:
     except ValueError:
         plain = ""
     if not plain or plain.split() != str(pem).split():
-        raise JoinError(
-            "the receiver's answer holds no certificate, or more than one; is it another version?"
-        )
+        raise JoinError("the receiver's answer holds no certificate, or more than one; is it another version?")
     return plain
 
 
@@ -157,9 +153,7 @@ def _wish(args: argparse.Namespace) -> Wish:
             "choose one with --host-id"
         )
     if not Address.of(args.receiver_url).secure:
-        raise ValueError(
-            f"{args.receiver_url!r} is not an https address; paste the whole line that enroll printed"
-        )
+        raise ValueError(f"{args.receiver_url!r} is not an https address; paste the whole line that enroll printed")
     role = Role.OPERATOR if args.operator else Role.HOST
     return Wish(
         args.receiver_url,
@@ -179,9 +173,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--receiver-url", required=True, metavar="URL", help="as printed; https")
     parser.add_argument("--host-id", metavar="NAME", help="the name the code is for")
-    parser.add_argument(
-        "--operator", action="store_true", help="join as an operator, not as a host"
-    )
+    parser.add_argument("--operator", action="store_true", help="join as an operator, not as a host")
     parser.add_argument("--code", required=True, help="as printed; good once, for 15 minutes")
     parser.add_argument("--fingerprint", required=True, help="as printed: sha256:…")
     parser.add_argument(

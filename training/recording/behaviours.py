@@ -51,16 +51,12 @@ class Behaviour:
 BEHAVIOURS: dict[str, Behaviour] = {}
 
 
-def behaviour(
-    summary: str, *, malicious: bool = False, paced: bool = True
-) -> Callable[[Steps], Steps]:
+def behaviour(summary: str, *, malicious: bool = False, paced: bool = True) -> Callable[[Steps], Steps]:
     """Enter a generator function into the list of behaviours under its own name."""
 
     def enter(steps: Steps) -> Steps:
         name = steps.__name__
-        BEHAVIOURS[name] = Behaviour(
-            name=name, malicious=malicious, summary=summary, steps=steps, paced=paced
-        )
+        BEHAVIOURS[name] = Behaviour(name=name, malicious=malicious, summary=summary, steps=steps, paced=paced)
         return steps
 
     return enter

@@ -26,17 +26,13 @@ from training.recording.words import WORDS
 
 @behaviour("byte-compile Python sources with short-lived compiler processes")
 def compile_code(ctx: Context) -> Iterator[None]:
-    sources = [
-        p for p in Path(os.__file__).parent.glob("*.py") if 4_000 < p.stat().st_size < 80_000
-    ]
+    sources = [p for p in Path(os.__file__).parent.glob("*.py") if 4_000 < p.stat().st_size < 80_000]
     build = ctx.scratch / "build"
     build.mkdir(exist_ok=True)
     while True:
         for source in ctx.rng.sample(sources, k=min(ctx.rng.randint(1, 4), len(sources))):
             shutil.copyfile(source, build / source.name)
-        subprocess.run(
-            [sys.executable, "-I", "-S", "-m", "compileall", "-qf", str(build)], check=False
-        )
+        subprocess.run([sys.executable, "-I", "-S", "-m", "compileall", "-qf", str(build)], check=False)
         yield
         for product in build.iterdir():
             shutil.rmtree(product) if product.is_dir() else product.unlink()
@@ -66,9 +62,7 @@ def database(ctx: Context) -> Iterator[None]:
     db = sqlite3.connect(ctx.scratch / "work.db", isolation_level=None)
     db.execute("PRAGMA journal_mode=WAL")
     db.execute("PRAGMA synchronous=FULL")
-    db.execute(
-        "CREATE TABLE IF NOT EXISTS item (id INTEGER PRIMARY KEY, word TEXT, n REAL, body TEXT)"
-    )
+    db.execute("CREATE TABLE IF NOT EXISTS item (id INTEGER PRIMARY KEY, word TEXT, n REAL, body TEXT)")
     db.execute("CREATE INDEX IF NOT EXISTS item_word ON item (word)")
     rows = max(1, int(ctx.between(5, 120)))
     while True:
@@ -83,9 +77,7 @@ def database(ctx: Context) -> Iterator[None]:
         db.execute("COMMIT")
         yield
         for word in ctx.rng.choices(WORDS, k=ctx.rng.randint(1, 6)):
-            db.execute(
-                "SELECT count(*), avg(n), max(length(body)) FROM item WHERE word = ?", (word,)
-            ).fetchone()
+            db.execute("SELECT count(*), avg(n), max(length(body)) FROM item WHERE word = ?", (word,)).fetchone()
         if ctx.rng.random() < 0.02:
             db.execute("DELETE FROM item WHERE id % 3 = 0")
         yield
@@ -125,9 +117,7 @@ def log_processing(ctx: Context) -> Iterator[None]:
         with log.open("a") as file:
             for _ in range(ctx.rng.randint(100, 600)):
                 words = " ".join(ctx.rng.choices(WORDS, k=8))
-                file.write(
-                    f"level={ctx.rng.choice(WORDS)} user={ctx.rng.randrange(999)} took=12ms {words}\n"
-                )
+                file.write(f"level={ctx.rng.choice(WORDS)} user={ctx.rng.randrange(999)} took=12ms {words}\n")
         yield
         counts: Counter[tuple[str, str]] = Counter()
         with log.open() as file:
@@ -142,9 +132,7 @@ def log_processing(ctx: Context) -> Iterator[None]:
         yield
 
 
-@behaviour(
-    "back files up: read, hash, pack into an archive, send the archive to a store on loopback"
-)
+@behaviour("back files up: read, hash, pack into an archive, send the archive to a store on loopback")
 def backup(ctx: Context) -> Iterator[None]:
     sends = ctx.rng.random() < 0.5
     while True:
@@ -175,9 +163,7 @@ def archive(ctx: Context) -> Iterator[None]:
                 squeeze = zlib.compressobj(ctx.rng.choice((1, 6)))
                 for start in range(0, len(data), 64 * 1024):
                     squeeze.compress(data[start : start + 64 * 1024])
-                    file.write(
-                        data[start : start + 64 * 1024]
-                    )  # kept whole: there must be work left
+                    file.write(data[start : start + 64 * 1024])  # kept whole: there must be work left
                     yield
             if ctx.rng.random() < 0.4:
                 forget(packed)

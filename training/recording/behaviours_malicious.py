@@ -75,23 +75,17 @@ def bulk_encrypt(ctx: Context) -> Iterator[None]:
             if ctx.rng.random() < 0.4:
                 forget(locked)
             path.unlink()
-            (path.parent / "NOTE.txt").write_text(
-                "Only a recording: nothing of yours was touched.\n"
-            )
+            (path.parent / "NOTE.txt").write_text("Only a recording: nothing of yours was touched.\n")
             yield
 
 
 def _cipher(data: bytes, key: bytes, number: int, start: int) -> bytes:
     """A stream cipher from SHAKE-256: enough to make the work and the bytes look right."""
-    stream = hashlib.shake_256(key + number.to_bytes(4, "big") + start.to_bytes(8, "big")).digest(
-        len(data)
-    )
+    stream = hashlib.shake_256(key + number.to_bytes(4, "big") + start.to_bytes(8, "big")).digest(len(data))
     return (int.from_bytes(data, "big") ^ int.from_bytes(stream, "big")).to_bytes(len(data), "big")
 
 
-@behaviour(
-    "read files in bulk and send them out (to a sink on loopback)", malicious=True, paced=False
-)
+@behaviour("read files in bulk and send them out (to a sink on loopback)", malicious=True, paced=False)
 def bulk_send(ctx: Context) -> Iterator[None]:
     squeeze = ctx.rng.random() < 0.5
     chunk = int(2 ** ctx.rng.uniform(13, 17))
@@ -109,9 +103,7 @@ def bulk_send(ctx: Context) -> Iterator[None]:
 
 @behaviour("sweep this host's own ports for open ones", malicious=True, paced=False)
 def connect_sweep(ctx: Context) -> Iterator[None]:
-    rate = 2 ** ctx.between(
-        3, 8.5
-    )  # knocks a second; the slow ones hide among ordinary connections
+    rate = 2 ** ctx.between(3, 8.5)  # knocks a second; the slow ones hide among ordinary connections
     batch = max(1, int(rate / 20))
     while True:
         for _ in range(batch):
@@ -120,9 +112,7 @@ def connect_sweep(ctx: Context) -> Iterator[None]:
         yield
 
 
-@behaviour(
-    "call home (on loopback) at intervals, take an order, carry it out", malicious=True, paced=False
-)
+@behaviour("call home (on loopback) at intervals, take an order, carry it out", malicious=True, paced=False)
 def beacon(ctx: Context) -> Iterator[None]:
     period = 1.0 / ctx.between(0.6, 6.0)
     jitter, by_name = ctx.rng.uniform(0.05, 0.5), ctx.rng.random() < 0.4

@@ -72,9 +72,7 @@ def own_cgroup() -> Cgroup | None:
         below = path.lstrip("/")
         if not controllers and v2_mount is not None:
             v2 = _existing(v2_mount, below)
-        v1.update(
-            (c, _existing(v1_mounts[c], below)) for c in controllers.split(",") if c in v1_mounts
-        )
+        v1.update((c, _existing(v1_mounts[c], below)) for c in controllers.split(",") if c in v1_mounts)
     group = Cgroup(v1=v1, v2=v2)
     has_v1 = "cpu" in v1 and (v1["cpu"] / "cpu.cfs_quota_us").exists()
     has_v2 = v2 is not None and (v2 / "memory.current").exists()
@@ -125,14 +123,10 @@ def create(name: str, limits: Limits, device: str) -> Cgroup:
             f"A container named {name} could not be made ({error.strerror}: {error.filename}): run as root on a "
             "Linux machine, or record this machine itself with python -m training.data.record."
         ) from None
-    raise CgroupError(
-        "No control groups are mounted here: recording several hosts at once needs Linux."
-    )
+    raise CgroupError("No control groups are mounted here: recording several hosts at once needs Linux.")
 
 
-def _create_v1(
-    name: str, limits: Limits, device: str, v1_mounts: dict[str, Path], v2_mount: Path | None
-) -> Cgroup:
+def _create_v1(name: str, limits: Limits, device: str, v1_mounts: dict[str, Path], v2_mount: Path | None) -> Cgroup:
     group = Cgroup(
         v1={c: v1_mounts[c] / name for c in V1_CONTROLLERS},
         v2=None if v2_mount is None else v2_mount / name,
@@ -235,9 +229,7 @@ def _disk(group: Cgroup) -> dict[str, float | None]:
         read_b, write_b = _blkio_sum(read_text(folder / "blkio.throttle.io_service_bytes"))
         read_n, write_n = _blkio_sum(read_text(folder / "blkio.throttle.io_serviced"))
     elif group.v2 is not None and (group.v2 / "io.stat").exists():
-        fields = [
-            f for line in read_text(group.v2 / "io.stat").splitlines() for f in line.split()[1:]
-        ]
+        fields = [f for line in read_text(group.v2 / "io.stat").splitlines() for f in line.split()[1:]]
         sums = dict.fromkeys(("rbytes", "wbytes", "rios", "wios"), 0.0)
         for key, _, value in (f.partition("=") for f in fields):
             if key in sums:

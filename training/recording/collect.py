@@ -117,8 +117,7 @@ class MachineCollector:
             "memory_dirty": meminfo.get("Dirty"),
             "memory_writeback": meminfo.get("Writeback"),
             **{
-                f"pressure_{n}": proc.pressure_s(proc.read_text(f"/proc/pressure/{n}"))
-                for n in ("cpu", "io", "memory")
+                f"pressure_{n}": proc.pressure_s(proc.read_text(f"/proc/pressure/{n}")) for n in ("cpu", "io", "memory")
             },
         }
         loadavg = proc.read_text("/proc/loadavg").split()

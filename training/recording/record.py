@@ -147,12 +147,8 @@ def _listen(
 
 def write(out: Path, order: Order, view: View, tape: Tape, clock: Clock) -> Path:
     """Turn a tape into an episode folder. Channels that were never measured are left out."""
-    channels = [
-        c for c in CHANNELS.values() if any(s.get(c.name) is not None for s in tape.samples)
-    ]
-    values = np.array(
-        [[_float(s.get(c.name)) for c in channels] for s in tape.samples], dtype=np.float64
-    )
+    channels = [c for c in CHANNELS.values() if any(s.get(c.name) is not None for s in tape.samples)]
+    values = np.array([[_float(s.get(c.name)) for c in channels] for s in tape.samples], dtype=np.float64)
     for i, channel in enumerate(channels):
         if channel.kind is Kind.COUNTER:
             # Counters start at zero here: their absolute value tells uptime, which is no business of a detector.
@@ -169,16 +165,10 @@ def write(out: Path, order: Order, view: View, tape: Tape, clock: Clock) -> Path
         code_version=code_version(),
         view=str(view),
         channels=[
-            episode.ChannelInfo(
-                name=c.name, unit=c.unit, kind=str(c.kind), modes=[str(m) for m in c.modes]
-            )
+            episode.ChannelInfo(name=c.name, unit=c.unit, kind=str(c.kind), modes=[str(m) for m in c.modes])
             for c in channels
         ],
-        phases={
-            name: label
-            for name, label in phase_labels().items()
-            if name in {p for _, p in tape.labels}
-        },
+        phases={name: label for name, label in phase_labels().items() if name in {p for _, p in tape.labels}},
         notes=order.notes,
     )
     folder = out / meta.episode_id
@@ -218,9 +208,7 @@ def choose_collector(view: str) -> Collector:
     """``auto`` takes a container's accounts when this process lives in a limited one. Raises RecordError."""
     group = cgroups.own_cgroup() if view != View.MACHINE else None
     if group is None and view == View.CONTAINER:
-        raise RecordError(
-            "This process lives in no control group of its own: record with --view machine."
-        )
+        raise RecordError("This process lives in no control group of its own: record with --view machine.")
     if group is None or (view != View.CONTAINER and not cgroups.is_bounded(group)):
         return MachineCollector()
     return ContainerCollector(group)
@@ -277,9 +265,7 @@ def _record_here(args: argparse.Namespace) -> Path:
                 flush=True,
             )
 
-    with tempfile.TemporaryDirectory(
-        prefix="cis490-record-", ignore_cleanup_errors=True
-    ) as scratch:
+    with tempfile.TemporaryDirectory(prefix="cis490-record-", ignore_cleanup_errors=True) as scratch:
         folder = record(
             order,
             choose_collector(args.view),
@@ -309,23 +295,13 @@ def _parser() -> argparse.ArgumentParser:
         default=platform.node() or "host",
         help="name to record under (default: this host)",
     )
-    parser.add_argument(
-        "--duration-s", type=float, default=60.0, help="length of the episode (default 60)"
-    )
+    parser.add_argument("--duration-s", type=float, default=60.0, help="length of the episode (default 60)")
     parser.add_argument("--hz", type=float, default=8.0, help="samples a second (default 8)")
-    parser.add_argument(
-        "--out", type=Path, default=Path("data/episodes"), help="folder for episodes"
-    )
-    parser.add_argument(
-        "--baseline", action="store_true", help="mark as a baseline of this host's ordinary work"
-    )
+    parser.add_argument("--out", type=Path, default=Path("data/episodes"), help="folder for episodes")
+    parser.add_argument("--baseline", action="store_true", help="mark as a baseline of this host's ordinary work")
     parser.add_argument("--view", choices=["auto", *map(str, View)], default="auto")
-    parser.add_argument(
-        "--seed", type=int, default=None, help="seed of the phases (default: random)"
-    )
-    parser.add_argument(
-        "--pack", action="store_true", help="pack the episode into one .tar.zst file"
-    )
+    parser.add_argument("--seed", type=int, default=None, help="seed of the phases (default: random)")
+    parser.add_argument("--pack", action="store_true", help="pack the episode into one .tar.zst file")
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
     return parser
 

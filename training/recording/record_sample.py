@@ -49,9 +49,7 @@ class Box:
 
     name: str
     limits: cgroups.Limits
-    background: tuple[
-        tuple[str, float, float], ...
-    ]  # behaviour, lowest and highest intensity of an episode
+    background: tuple[tuple[str, float, float], ...]  # behaviour, lowest and highest intensity of an episode
     ordinary: tuple[str, ...]
 
 
@@ -107,9 +105,7 @@ def own_network() -> None:
     """Move this process into a network namespace of its own, with nothing but loopback in it."""
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.unshare(CLONE_NEWNET) != 0:
-        raise RecordError(
-            f"No network namespace could be made ({os.strerror(ctypes.get_errno())}): run as root."
-        )
+        raise RecordError(f"No network namespace could be made ({os.strerror(ctypes.get_errno())}): run as root.")
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
         import fcntl  # Linux only, like everything in this function
 
@@ -130,9 +126,7 @@ def record_box(box: Box, out: Path, settings: Settings) -> None:
     """Record all episodes of one host, one after the other; a line for each on standard output."""
     own_network()
     order = takes(box, settings.seed, settings.short)
-    with tempfile.TemporaryDirectory(
-        prefix=f"cis490-{box.name}-", dir=out, ignore_cleanup_errors=True
-    ) as scratch:
+    with tempfile.TemporaryDirectory(prefix=f"cis490-{box.name}-", dir=out, ignore_cleanup_errors=True) as scratch:
         group = cgroups.create(f"cis490-{box.name}", box.limits, cgroups.device_of(Path(scratch)))
         try:
             for number, (scenario, baseline) in enumerate(order, start=1):
@@ -174,9 +168,7 @@ def _patiently(
         try:
             order = _order(box, scenario, baseline, random.Random(f"{name}:{attempt}"), settings)
             stage = Stage(scratch / "work", group)
-            return record(
-                order, ContainerCollector(group), stage, scratch / "episodes", clock=SystemClock()
-            )
+            return record(order, ContainerCollector(group), stage, scratch / "episodes", clock=SystemClock())
         except RecordError as error:
             if attempt == TRIES - 1:
                 raise
@@ -185,9 +177,7 @@ def _patiently(
     raise AssertionError("the last attempt returns or raises")
 
 
-def _order(
-    box: Box, scenario: str, baseline: bool, rng: random.Random, settings: Settings
-) -> Order:
+def _order(box: Box, scenario: str, baseline: bool, rng: random.Random, settings: Settings) -> Order:
     background = tuple(
         Phase(
             start_s=0.0,
@@ -232,9 +222,7 @@ def main(argv: list[str] | None = None) -> int:
     try:
         if args.box:
             box = next(b for b in BOXES if b.name == args.box)
-            settings = Settings(
-                seed=args.seed, duration_s=args.duration_s, hz=args.hz, short=args.short
-            )
+            settings = Settings(seed=args.seed, duration_s=args.duration_s, hz=args.hz, short=args.short)
             record_box(box, args.out, settings)
             return 0
         return _all_boxes(args)
@@ -263,9 +251,7 @@ def _all_boxes(args: argparse.Namespace) -> int:
     flags = [str(word) for option in shared.items() for word in option]
     flags += ["--short"] if args.short else []
     children = [
-        subprocess.Popen(
-            [sys.executable, "-m", "training.data.record_sample", "--box", box.name, *flags]
-        )
+        subprocess.Popen([sys.executable, "-m", "training.data.record_sample", "--box", box.name, *flags])
         for box in BOXES
     ]
     try:
@@ -312,9 +298,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--seed", type=int, default=490)
     parser.add_argument("--duration-s", type=float, default=42.0)
     parser.add_argument("--hz", type=float, default=8.0)
-    parser.add_argument(
-        "--short", action="store_true", help="one take of each scenario, to try it out"
-    )
+    parser.add_argument("--short", action="store_true", help="one take of each scenario, to try it out")
     parser.add_argument("--box", choices=[b.name for b in BOXES], help=argparse.SUPPRESS)
     return parser
 

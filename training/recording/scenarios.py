@@ -47,10 +47,7 @@ class Scenario:
 
 SCENARIOS: dict[str, Scenario] = {
     IDLE: Scenario(name=IDLE, malicious=False, summary="nothing beyond what the host does anyway"),
-    **{
-        b.name: Scenario(name=b.name, malicious=b.malicious, summary=b.summary)
-        for b in BEHAVIOURS.values()
-    },
+    **{b.name: Scenario(name=b.name, malicious=b.malicious, summary=b.summary) for b in BEHAVIOURS.values()},
     ORDINARY: Scenario(
         name=ORDINARY,
         malicious=False,
@@ -68,9 +65,7 @@ def phase_labels() -> dict[str, str]:
     return {IDLE: "benign", **labels}
 
 
-def plan(
-    scenario: str, duration_s: float, rng: random.Random, *, ordinary: tuple[str, ...] = ()
-) -> tuple[Phase, ...]:
+def plan(scenario: str, duration_s: float, rng: random.Random, *, ordinary: tuple[str, ...] = ()) -> tuple[Phase, ...]:
     """The phases of one episode, in time order, the first at 0.
 
     ``ordinary`` names the behaviours that this host's everyday work consists of (default: all benign ones).
@@ -148,9 +143,7 @@ def _attack(name: str, duration_s: float, rng: random.Random) -> tuple[Phase, ..
     return tuple(phases)
 
 
-def _everyday(
-    duration_s: float, rng: random.Random, behaviours: tuple[str, ...]
-) -> tuple[Phase, ...]:
+def _everyday(duration_s: float, rng: random.Random, behaviours: tuple[str, ...]) -> tuple[Phase, ...]:
     """Light work in turns, with idling between."""
     phases, at = [_idle(0.0)], duration_s * rng.uniform(0.02, 0.1)
     while at < duration_s * 0.95:

@@ -88,9 +88,7 @@ class Stage:
             if (code := running.process.poll()) is not None:
                 running.stderr.seek(0)
                 last = running.stderr.read().decode(errors="replace").strip().rpartition("\n")[2]
-                raise RecordError(
-                    f"The behaviour {running.name} ended by itself (exit {code}): {last or 'silently'}."
-                )
+                raise RecordError(f"The behaviour {running.name} ended by itself (exit {code}): {last or 'silently'}.")
 
     def clear_front(self) -> None:
         """Kill what runs in front, without waiting: the next sample is due. ``close`` reaps."""

@@ -74,13 +74,9 @@ def dress(rng: random.Random) -> bytearray:
 
 def main(argv: list[str] | None = None) -> int:
     replace_unprintable()
-    parser = argparse.ArgumentParser(
-        prog="training.data.workloads", description=__doc__, allow_abbrev=False
-    )
+    parser = argparse.ArgumentParser(prog="training.data.workloads", description=__doc__, allow_abbrev=False)
     parser.add_argument("behaviour", choices=sorted(BEHAVIOURS))
-    parser.add_argument(
-        "--scratch", type=Path, required=True, help="a folder to work in; it is filled when empty"
-    )
+    parser.add_argument("--scratch", type=Path, required=True, help="a folder to work in; it is filled when empty")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--intensity", type=float, default=0.5)
     parser.add_argument("--duration-s", type=float, default=3600.0)

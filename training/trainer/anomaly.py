@@ -80,9 +80,7 @@ class Distances(nn.Module):
         standard = self._standardise(vectors.double())
         turned = standard @ self.whiten.double()
         knn = torch.cdist(turned, white).topk(self.neighbours, largest=False).values.mean(dim=1)
-        near, who = torch.cdist(standard, self.references.double()).topk(
-            self.neighbours, largest=False
-        )
+        near, who = torch.cdist(standard, self.references.double()).topk(self.neighbours, largest=False)
         density = 1 / (torch.maximum(near, self.reach[who]).mean(dim=1) + EPSILON)
         lof = self.density[who].mean(dim=1) / density
         return torch.stack((knn, lof, turned.norm(dim=1)), dim=1)

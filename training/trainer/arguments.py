@@ -102,9 +102,7 @@ def _parser(program: str, models: Sequence[str], model: str | None) -> _Parser:
         help="the family to train",
     )
     _add_contract(parser, full=not single)
-    parser.add_argument(
-        "--describe", action="store_true", help="print every hyperparameter as JSON"
-    )
+    parser.add_argument("--describe", action="store_true", help="print every hyperparameter as JSON")
     group = parser.add_argument_group(f"hyperparameters of {model}" if model else "hyperparameters")
     for hyper in MODELS[model] if model else ():
         group.add_argument(

@@ -31,9 +31,7 @@ IntArray = NDArray[np.int64]
 MAX_FIT_ROWS = 20_000  # of the logistic regression
 MAX_ANOMALY_ROWS = 5_000  # of the others: neighbours are searched by brute force
 MAX_JUDGED_ROWS = 20_000
-CLIP = (
-    10.0  # standard deviations: a channel that was constant in training must not drown the others
-)
+CLIP = 10.0  # standard deviations: a channel that was constant in training must not drown the others
 STRENGTHS = (
     0.01,
     0.1,
@@ -118,9 +116,7 @@ def run_baselines(
             results[name] = {"kind": "anomaly", "note": "no benign training windows to learn from"}
             continue
         score = method(normal, seed)
-        results[name] = judge(
-            "anomaly", test.with_score(score(data.test)), cal.with_score(score(data.cal))
-        )
+        results[name] = judge("anomaly", test.with_score(score(data.test)), cal.with_score(score(data.cal)))
     return results
 
 

@@ -212,9 +212,7 @@ class StateFile:
 
     EVERY_S = 60.0
 
-    def __init__(
-        self, path: Path, run_key: str, clock: Clock, *, facts: Mapping[str, Any] | None = None
-    ) -> None:
+    def __init__(self, path: Path, run_key: str, clock: Clock, *, facts: Mapping[str, Any] | None = None) -> None:
         self._path = path
         self._facts = dict(facts or {})
         self._run_key = run_key

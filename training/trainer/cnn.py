@@ -15,9 +15,7 @@ MOST_STEPS = 128  # longer windows are first shortened to about this many steps
 class Cnn(nn.Module):
     """Windows (B, C, T) → logits (1, B, K)."""
 
-    def __init__(
-        self, channels: int, samples: int, classes: int, hyper: Mapping[str, Value]
-    ) -> None:
+    def __init__(self, channels: int, samples: int, classes: int, hyper: Mapping[str, Value]) -> None:
         super().__init__()
         hidden, layers, kernel = (int(hyper[key]) for key in ("hidden", "layers", "kernel"))
         stride = steps_of(samples, MOST_STEPS)
@@ -25,13 +23,9 @@ class Cnn(nn.Module):
         # Wide in the middle, narrow at both ends.
         widths = [hidden * (2 if 0 < layer < layers - 1 else 1) for layer in range(layers)]
         inputs = [hidden if stride > 1 else channels, *widths]
-        self.convolutions = nn.Sequential(
-            *(_convolution(a, b, kernel) for a, b in zip(inputs, widths, strict=False))
-        )
+        self.convolutions = nn.Sequential(*(_convolution(a, b, kernel) for a, b in zip(inputs, widths, strict=False)))
         self.pool = MeanMax()
-        self.head = nn.Sequential(
-            nn.Dropout(float(hyper["dropout"])), nn.Linear(2 * widths[-1], classes)
-        )
+        self.head = nn.Sequential(nn.Dropout(float(hyper["dropout"])), nn.Linear(2 * widths[-1], classes))
 
     def forward(self, x: Tensor) -> Tensor:
         pooled = self.pool(self.convolutions(self.shorten(x)))

@@ -108,8 +108,7 @@ def compare(
     except ValueError as error:
         raise BadData(f"{error}") from None
     judged = [
-        evaluate(one, classes=classes, operating_point=None, n_resamples=n_resamples, seed=seed)
-        for one in scored
+        evaluate(one, classes=classes, operating_point=None, n_resamples=n_resamples, seed=seed) for one in scored
     ]
     return {
         "models": [
@@ -133,11 +132,7 @@ def compare(
 
 def _same_channels(a: Judged, b: Judged) -> bool:
     """Two modes that see the same: the data set has no channel for the oracle alone."""
-    return (
-        a.document["mode"] != b.document["mode"]
-        and a.inputs.hides_nothing
-        and b.inputs.hides_nothing
-    )
+    return a.document["mode"] != b.document["mode"] and a.inputs.hides_nothing and b.inputs.hides_nothing
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,9 +194,7 @@ def _unseen_by_content(a: Judged, b: Judged) -> _JudgedOn:
     used = np.isin(recording, recording[used])
     rows = np.flatnonzero(~used)
     if not rows.size:
-        raise BadData(
-            "one of the two models has learnt from every recording here: nothing is left to judge them on"
-        )
+        raise BadData("one of the two models has learnt from every recording here: nothing is left to judge them on")
     return _JudgedOn(rows, int(used.sum()), tuple(unknown))
 
 
@@ -210,10 +203,7 @@ def _in_words(found: dict[str, Any]) -> str:
 
     names = [f"{one['model']} {one['mode']}" for one in found["models"]]
     wide = max(len("gap"), *map(len, names))
-    lines = [
-        f"{name:{wide}}  AUROC {show(one['auroc'])}"
-        for name, one in zip(names, found["models"], strict=True)
-    ]
+    lines = [f"{name:{wide}}  AUROC {show(one['auroc'])}" for name, one in zip(names, found["models"], strict=True)]
     lines.append(f"{'gap':{wide}}        {gap(found['gap'])}")
     lines.append(
         f"{found['windows']:,} windows of {found['episodes']} episodes"
@@ -221,9 +211,7 @@ def _in_words(found: dict[str, Any]) -> str:
     )
     lines += found["notes"]
     if found["left_out"]:
-        lines.append(
-            f"{found['left_out']:,} windows were left out: one of the two has seen part of their recordings."
-        )
+        lines.append(f"{found['left_out']:,} windows were left out: one of the two has seen part of their recordings.")
     if found["unknown"]:
         lines.append(
             f"Which is better cannot be said: {' and '.join(found['unknown'])} may have been trained on these "
@@ -244,9 +232,7 @@ def _conclusion(gap: dict[str, Any], names: Sequence[str]) -> str:
     return f"{names[0] if low > 0 else names[1]} is better, and not by the draw of episodes alone."
 
 
-def paired_gap(
-    a: Scored, b: Scored, *, classes: Classes, n_resamples: int = 1000, seed: int = 0
-) -> dict[str, Any]:
+def paired_gap(a: Scored, b: Scored, *, classes: Classes, n_resamples: int = 1000, seed: int = 0) -> dict[str, Any]:
     """AUROC of ``a`` minus that of ``b``, as {value, ci95}: oracle minus realistic, or a rival minus the model.
 
     Both are resampled with the same episodes, so what makes an episode easy or hard for both cancels out: the

@@ -57,14 +57,8 @@ class Hyper:
         if self.choices is not None:
             return "one of " + ", ".join(self.choices)
         noun = "a whole number" if self.kind is Kind.INT else "a number"
-        low = (
-            None if self.low is None else f"{'above' if self.low_open else 'at least'} {self.low:g}"
-        )
-        high = (
-            None
-            if self.high is None
-            else f"{'below' if self.high_open else 'at most'} {self.high:g}"
-        )
+        low = None if self.low is None else f"{'above' if self.low_open else 'at least'} {self.low:g}"
+        high = None if self.high is None else f"{'below' if self.high_open else 'at most'} {self.high:g}"
         bounds = " and ".join(part for part in (low, high) if part)
         return f"{noun} {bounds}".strip()
 
@@ -131,9 +125,7 @@ def _weight(key: str, default: float, help: str) -> Hyper:  # noqa: A002
 
 
 def _rate(default: float, high: float, help: str) -> Hyper:  # noqa: A002
-    return Hyper(
-        key="lr", kind=Kind.FLOAT, default=default, low=0, high=high, low_open=True, help=help
-    )
+    return Hyper(key="lr", kind=Kind.FLOAT, default=default, low=0, high=high, low_open=True, help=help)
 
 
 def _fraction(key: str, default: float, help: str, *, low_open: bool = False) -> Hyper:  # noqa: A002
@@ -167,9 +159,7 @@ def _common(patience: int) -> tuple[Hyper, ...]:
     return (_TARGET_FPR, _int("patience", patience, 1, None, unit))
 
 
-def _torch(
-    *, epochs: int, batch: int, lr: float, decay: float, dropout: float, patience: int
-) -> tuple[Hyper, ...]:
+def _torch(*, epochs: int, batch: int, lr: float, decay: float, dropout: float, patience: int) -> tuple[Hyper, ...]:
     """The flags that every network takes; the defaults are chosen per family (see docs/trainer-contract.md)."""
     return (
         *_common(patience),
@@ -259,10 +249,7 @@ RUN_MODELS = tuple(model for model in MODELS if model not in SSL_MODELS)
 
 def describe(program: str, models: Sequence[str]) -> dict[str, Any]:
     """Return the answer to ``--describe``: every model's hyperparameters, and a digest to compare hosts by."""
-    described = {
-        model: {"hyper": {hyper.key: hyper.describe() for hyper in MODELS[model]}}
-        for model in models
-    }
+    described = {model: {"hyper": {hyper.key: hyper.describe() for hyper in MODELS[model]}} for model in models}
     canonical = strict_json.canonical(described)
     return {
         "describe_version": DESCRIBE_VERSION,

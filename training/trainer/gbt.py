@@ -305,12 +305,8 @@ def _parameters(task: Task) -> dict[str, Any]:
     }
 
 
-def _latest(
-    booster: xgboost.Booster, train: Binned, judge: Judge | None
-) -> dict[str, float | int | None]:
-    loss = log_loss(
-        train.truth, softmax(_logits(booster, train.matrix, train.shown)), train.weights
-    )
+def _latest(booster: xgboost.Booster, train: Binned, judge: Judge | None) -> dict[str, float | int | None]:
+    loss = log_loss(train.truth, softmax(_logits(booster, train.matrix, train.shown)), train.weights)
     if judge is None:
         return {"train_loss": loss, "val_loss": None, "val_metric": None}
     logits = _logits(booster, judge.matrix)
@@ -326,9 +322,7 @@ def _matrix(values: NDArray[np.float32], linear: Linear | None, threads: int) ->
     return xgboost.DMatrix(values, base_margin=margin, nthread=threads)
 
 
-def _logits(
-    booster: xgboost.Booster, matrix: xgboost.DMatrix, places: IntArray | None = None
-) -> FloatArray:
+def _logits(booster: xgboost.Booster, matrix: xgboost.DMatrix, places: IntArray | None = None) -> FloatArray:
     """(n, K), whatever the number of classes, of all windows or of some places."""
     raw = np.asarray(booster.predict(matrix, output_margin=True))
     raw = (raw if places is None else raw[places]).astype(np.float64)
@@ -341,9 +335,7 @@ def _best(history: History) -> int:
     return 1 + int(np.argmin(losses)) if losses else 0
 
 
-def _booster(
-    task: Task, cache: list[xgboost.DMatrix], model: str | None, number: int
-) -> xgboost.Booster:
+def _booster(task: Task, cache: list[xgboost.DMatrix], model: str | None, number: int) -> xgboost.Booster:
     """A booster with a seed of its own that goes on from ``model``."""
     parameters = _parameters(task) | {"seed": task.seed * 100_003 + number}
     booster = xgboost.Booster(parameters, cache)

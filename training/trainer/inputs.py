@@ -48,9 +48,7 @@ class Inputs:
     window_digests: NDArray[np.uint64]  # (N,) of the samples that the mode may see
     validation_digest: str | None
     quarantined: tuple[Mapping[str, Any], ...]
-    understood: (
-        Understood | None
-    )  # None for data sets of before it was kept, and where no validation table was read
+    understood: Understood | None  # None for data sets of before it was kept, and where no validation table was read
     baseline: NDArray[np.float32]  # like ``X``, of the hosts' baseline recordings
     baseline_features: NDArray[np.float32]
     baseline_host: NDArray[np.str_]
@@ -95,8 +93,7 @@ def read_inputs(args: TrainerArgs, *, takes: Takes) -> Inputs:
             "build the data set again"
         )
     quarantined = tuple(
-        {"episode_id": episode, "reasons": list(reasons)}
-        for episode, reasons in sorted(validation.quarantined.items())
+        {"episode_id": episode, "reasons": list(reasons)} for episode, reasons in sorted(validation.quarantined.items())
     )
     return from_dataset(data, takes=takes, quarantined=quarantined, understood=found)
 
@@ -157,9 +154,7 @@ def from_dataset(
     )
 
 
-def split_inputs(
-    inputs: Inputs, *, recipe: str, train_hosts: Sequence[str], seed: int, supervised: bool
-) -> Split:
+def split_inputs(inputs: Inputs, *, recipe: str, train_hosts: Sequence[str], seed: int, supervised: bool) -> Split:
     """Split the windows into four sides, the same for equal data and arguments. Raises ``BadData``.
 
     No recording is on two sides, nor is what it shares with another.

@@ -55,9 +55,7 @@ class Levels:
         return cls(known, float(np.median(usual)) if usual else None)
 
     @classmethod
-    def elsewhere(
-        cls, score: FloatArray, host: NDArray[np.str_], recorded: Mapping[str, Any]
-    ) -> Levels:
+    def elsewhere(cls, score: FloatArray, host: NDArray[np.str_], recorded: Mapping[str, Any]) -> Levels:
         """On other data: the hosts' own levels there, and the usual one that was ``recorded`` in training."""
         return cls(_known(score, host), recorded["usual"])
 
@@ -66,9 +64,7 @@ class Levels:
         if self.usual is None:
             return score
         level = {name: self.known.get(name, self.usual) for name in set(host.tolist())}
-        return np.asarray(
-            score - np.array([level[name] for name in host.tolist()], dtype=np.float64)
-        )
+        return np.asarray(score - np.array([level[name] for name in host.tolist()], dtype=np.float64))
 
     def notes(self, host: NDArray[np.str_]) -> list[str]:
         """Collect the sentences that a reader of the numbers must know."""

@@ -52,9 +52,7 @@ class Linear:
         return cls(**{name: np.asarray(value) for name, value in json.loads(text).items()})
 
 
-def fit_linear(
-    X: NDArray[np.float32], y: NDArray[np.int64], weights: Vector, classes: int
-) -> Linear:
+def fit_linear(X: NDArray[np.float32], y: NDArray[np.int64], weights: Vector, classes: int) -> Linear:
     """Logistic regression on robustly scaled features; ``weights`` (n,) are those of the windows.
 
     Of more than two ``classes`` some may have no window: their margins are there, and rule them out.

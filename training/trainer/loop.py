@@ -130,9 +130,7 @@ def _diverged(epoch: int, spec: LoopSpec) -> str:
 def _optimizer(net: nn.Module, spec: LoopSpec) -> torch.optim.AdamW:
     """Weight decay pulls matrices only: a bias or a scale of a norm has no reason to be small."""
     learnt = [parameter for parameter in net.parameters() if parameter.requires_grad]
-    matrices = [
-        parameter for parameter in learnt if getattr(parameter, "decays", parameter.ndim > 1)
-    ]
+    matrices = [parameter for parameter in learnt if getattr(parameter, "decays", parameter.ndim > 1)]
     chosen = {id(parameter) for parameter in matrices}
     others = [parameter for parameter in learnt if id(parameter) not in chosen]
     groups = [
@@ -165,9 +163,7 @@ def _copy(net: nn.Module) -> dict[str, Tensor]:
     return {name: value.detach().clone() for name, value in net.state_dict().items()}
 
 
-def _pack(
-    net: nn.Module, optimizer: torch.optim.Optimizer, best: dict[str, Tensor], memory: Memory
-) -> bytes:
+def _pack(net: nn.Module, optimizer: torch.optim.Optimizer, best: dict[str, Tensor], memory: Memory) -> bytes:
     random = {"cpu": torch.get_rng_state()}
     if torch.cuda.is_available():
         random["cuda"] = torch.cuda.get_rng_state()
@@ -183,9 +179,7 @@ def _pack(
     return buffer.getvalue()
 
 
-def _unpack(
-    saved: bytes, net: nn.Module, optimizer: torch.optim.Optimizer
-) -> tuple[Memory, dict[str, Tensor]]:
+def _unpack(saved: bytes, net: nn.Module, optimizer: torch.optim.Optimizer) -> tuple[Memory, dict[str, Tensor]]:
     state: dict[str, Any] = torch.load(io.BytesIO(saved), weights_only=True)
     net.load_state_dict(state["net"])
     optimizer.load_state_dict(state["optimizer"])

@@ -33,9 +33,7 @@ def build(model: str, shape: tuple[int, ...], classes: int, hyper: Mapping[str, 
     return Net(RobustAsinh(channels), nn.Sequential(Perturb(float(hyper["perturb"])), body))
 
 
-def _over_time(
-    model: str, channels: int, samples: int, classes: int, hyper: Mapping[str, Value]
-) -> nn.Module:
+def _over_time(model: str, channels: int, samples: int, classes: int, hyper: Mapping[str, Value]) -> nn.Module:
     match model:
         case "cnn":
             return Cnn(channels, samples, classes, hyper)

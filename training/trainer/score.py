@@ -100,13 +100,9 @@ def judge(checkpoint: Path, data: Path, *, threads: int = 1) -> Judged:
 
     found = read(checkpoint)
     if found.model not in MODELS:
-        raise BadData(
-            f"{checkpoint} was made by {found.model!r}, which is not one of these trainers"
-        )
+        raise BadData(f"{checkpoint} was made by {found.model!r}, which is not one of these trainers")
     try:
-        loaded = load_processed(
-            data / FEATURES_FILE, data / TENSORS_FOLDER, data / SCHEMA_FILE, found.mode
-        )
+        loaded = load_processed(data / FEATURES_FILE, data / TENSORS_FOLDER, data / SCHEMA_FILE, found.mode)
     except DataError as error:
         raise BadData(str(error)) from None
     require_schema(found, loaded.schema)
@@ -128,9 +124,7 @@ def judge(checkpoint: Path, data: Path, *, threads: int = 1) -> Judged:
         raise BadData(f"{checkpoint} holds no weights of {found.model} ({cause})") from None
     outputs = fitted.predict(inputs.X, np.arange(len(loaded)), features=inputs.features)
     if outputs.proba is not None and outputs.proba.shape[1] != len(labels):
-        raise BadData(
-            f"{checkpoint} names {len(labels)} classes and knows {outputs.proba.shape[1]}"
-        )
+        raise BadData(f"{checkpoint} names {len(labels)} classes and knows {outputs.proba.shape[1]}")
     said, recorded = outputs.score, document.get("levels")
     notes: list[str] = []
     if said is not None and recorded is not None:

@@ -28,9 +28,7 @@ MOST_WINDOWS = 4_000_000  # beyond, a checkpoint would be larger than what is re
 MARKS = 8  # at most as many in a window, before those that neighbours share are counted once
 MOST_MARKS = 1 << 20
 NEW = "new"  # the side of a window that is on none
-WITHOUT = (
-    "its checkpoint does not keep which windows it has seen: it was made by an earlier version"
-)
+WITHOUT = "its checkpoint does not keep which windows it has seen: it was made by an earlier version"
 TOO_MANY = f"a checkpoint keeps the digests of at most {MOST_WINDOWS:,} windows, and it saw more"
 
 Digests = NDArray[np.uint64]
@@ -78,9 +76,7 @@ def keep(inputs: Inputs, split: Split) -> Seen:
     marks = marks_of(inputs.tensors, inputs.channel_names, every, telling=True)
     return Seen(
         sides={side: _packed(digests[split.side(side)]) for side in Side},
-        marks={
-            side: _packed(marks.digest[np.isin(marks.window, split.side(side))]) for side in Side
-        },
+        marks={side: _packed(marks.digest[np.isin(marks.window, split.side(side))]) for side in Side},
         every=every,
     )
 

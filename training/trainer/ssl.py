@@ -126,8 +126,7 @@ class Detector(nn.Module):
 GROUPS: Mapping[str, tuple[int, ...]] = {
     "every": tuple(range(len(Detector.names))),
     **{
-        kind: tuple(k for k, name in enumerate(Detector.names) if name.endswith(f"_{kind}"))
-        for kind in Distances.names
+        kind: tuple(k for k, name in enumerate(Detector.names) if name.endswith(f"_{kind}")) for kind in Distances.names
     },
 }
 
@@ -149,9 +148,7 @@ class Anomaly:
     device: torch.device
     history: History
 
-    def predict(
-        self, X: NDArray[np.float32], rows: IntArray, *, features: NDArray[np.float32]
-    ) -> Outputs:
+    def predict(self, X: NDArray[np.float32], rows: IntArray, *, features: NDArray[np.float32]) -> Outputs:
         self.detector.eval()
         if rows.size == 0:
             return Outputs(score=np.zeros(0))
@@ -246,9 +243,7 @@ def _pretrain(task: Task, body: MaskedModel, train: Windows, val: Windows) -> Hi
     )
 
 
-def _judge(
-    detector: Detector, val: Given, strange: Given
-) -> tuple[tuple[int, ...], dict[str, Any]]:
+def _judge(detector: Detector, val: Given, strange: Given) -> tuple[tuple[int, ...], dict[str, Any]]:
     """AUROC of scores and groups on labelled windows of the training side that nothing was fitted on."""
     if len(strange.windows) == 0:
         why = f"no malicious-like window to judge by: the scores called {USUAL}, combined"
@@ -265,9 +260,7 @@ def _judge(
     return members, {"why": why, "auroc": {**alone, **{f"all {k}": v for k, v in together.items()}}}
 
 
-def choose(
-    alone: Mapping[str, float], together: Mapping[str, float]
-) -> tuple[tuple[int, ...], str]:
+def choose(alone: Mapping[str, float], together: Mapping[str, float]) -> tuple[tuple[int, ...], str]:
     """Choose the scores to combine: the default group, unless another, or a plain method alone, is clearly better.
 
     Single scores of the network are no candidates: the best of many on a few windows is mostly luck.

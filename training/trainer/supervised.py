@@ -135,9 +135,7 @@ def _train(
     def loss_of(rows: Tensor) -> Tensor:
         logits = net.body(train.take(rows))  # (M, B, K)
         truth = labels[rows.to(device)].expand(logits.shape[0], -1)
-        return functional.cross_entropy(
-            logits.flatten(0, 1), truth.flatten(), weight=weight, label_smoothing=smoothing
-        )
+        return functional.cross_entropy(logits.flatten(0, 1), truth.flatten(), weight=weight, label_smoothing=smoothing)
 
     validate = None
     if val is not None:

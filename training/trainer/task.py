@@ -61,9 +61,7 @@ class Fitted(Protocol):
     @property
     def history(self) -> History: ...
 
-    def predict(
-        self, X: NDArray[np.float32], rows: IntArray, *, features: NDArray[np.float32]
-    ) -> Outputs:
+    def predict(self, X: NDArray[np.float32], rows: IntArray, *, features: NDArray[np.float32]) -> Outputs:
         """Outputs for ``rows`` of ``X``, in their order; ``features`` (N, F) are of the same windows."""
         ...
 

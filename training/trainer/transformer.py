@@ -56,9 +56,7 @@ class Encoder(nn.Module):
         self.position = nn.Parameter(torch.randn(1, self.length, width) * 0.02)
         self.unseen = nn.Parameter(torch.randn(width) * 0.02)
         self.position.decays = False  # type: ignore[attr-defined]
-        self.blocks = nn.ModuleList(
-            Block(width, int(hyper["heads"]), dropout) for _ in range(int(hyper["layers"]))
-        )
+        self.blocks = nn.ModuleList(Block(width, int(hyper["heads"]), dropout) for _ in range(int(hyper["layers"])))
         self.norm = nn.LayerNorm(width)
 
     def forward(self, x: Tensor, hidden: Tensor | None = None) -> Tensor:
@@ -74,9 +72,7 @@ class Encoder(nn.Module):
 class Transformer(nn.Module):
     """Windows (B, C, T) → logits (1, B, K)."""
 
-    def __init__(
-        self, channels: int, samples: int, classes: int, hyper: Mapping[str, Value]
-    ) -> None:
+    def __init__(self, channels: int, samples: int, classes: int, hyper: Mapping[str, Value]) -> None:
         super().__init__()
         self.encoder = Encoder(channels, samples, hyper)
         self.pool = MeanMax()

@@ -195,17 +195,14 @@ class CudaProbe:
 
     def _ask(self) -> TorchFacts:
         try:
-            return _parse(
-                strict_json.loads(self._run([str(self._python), "-c", PROBE]).splitlines()[-1])
-            )
+            return _parse(strict_json.loads(self._run([str(self._python), "-c", PROBE]).splitlines()[-1]))
         except (OSError, ValueError, IndexError, KeyError, TypeError, subprocess.SubprocessError):
             return TorchFacts()
 
 
 def _parse(answer: Any) -> TorchFacts:
     devices = tuple(
-        TorchDevice(str(d["uuid"]), str(d["name"]), int(d["total"]), int(d["free"]))
-        for d in answer["devices"]
+        TorchDevice(str(d["uuid"]), str(d["name"]), int(d["total"]), int(d["free"])) for d in answer["devices"]
     )
     version = answer["torch"]
     return TorchFacts(version if version is None else str(version), devices)
@@ -214,9 +211,7 @@ def _parse(answer: Any) -> TorchFacts:
 def _run(command: Sequence[str]) -> str:
     """Standard output of ``command``; a crash inside CUDA ends only the child."""
     environment = {
-        name: value
-        for name, value in os.environ.items()
-        if not any(word in name.upper() for word in _SECRET_WORDS)
+        name: value for name, value in os.environ.items() if not any(word in name.upper() for word in _SECRET_WORDS)
     }
     done = subprocess.run(
         command,
@@ -269,9 +264,7 @@ def _write_cache(path: Path | None, key: Mapping[str, Any], facts: TorchFacts) -
     """Best effort: an answer that cannot be kept is asked for again at the next start."""
     if path is None:
         return
-    devices = [
-        {"uuid": d.uuid, "name": d.name, "total": d.total, "free": d.free} for d in facts.devices
-    ]
+    devices = [{"uuid": d.uuid, "name": d.name, "total": d.total, "free": d.free} for d in facts.devices]
     text = json.dumps({"key": key, "facts": {"torch": facts.version, "devices": devices}}, indent=1)
     part = path.with_name(f"{path.name}.{os.getpid()}.part")
     try:

@@ -91,9 +91,7 @@ class HyperFlag:
         if self.choices is not None:
             return "one of " + ", ".join(f'"{choice}"' for choice in self.choices)
         if self.type is FlagType.STR:
-            return (
-                f"a text of 1 to {TEXT_CHARS_MAX} printable characters that does not begin with -"
-            )
+            return f"a text of 1 to {TEXT_CHARS_MAX} printable characters that does not begin with -"
         noun = "a whole number" if self.type is FlagType.INT else "a number"
         bounds = []
         if self.min is not None:
@@ -170,9 +168,7 @@ class ProcessDescriber:
 def _source_stamp() -> object:
     """Changes when the trainers' sources do, as after an update of the checkout under a running receiver."""
     files = sorted((ROOT / "training" / "trainer").glob("*.py"))
-    return tuple(
-        (file.name, stat.st_mtime_ns, stat.st_size) for file in files for stat in [file.stat()]
-    )
+    return tuple((file.name, stat.st_mtime_ns, stat.st_size) for file in files for stat in [file.stat()])
 
 
 def _run(command: Sequence[str], stopped: threading.Event) -> bytes:
@@ -187,9 +183,7 @@ def _run(command: Sequence[str], stopped: threading.Event) -> bytes:
     with tempfile.TemporaryDirectory(prefix="cis490-describe-") as folder:
         output, errors = Path(folder, "output"), Path(folder, "errors")
         environment[STATE_VARIABLE] = folder  # by which what has lost its launcher is found
-        spec = CommandSpec(
-            argv, ROOT, environment, output, errors=errors, file_bytes=FLOOD_BYTES_MAX
-        )
+        spec = CommandSpec(argv, ROOT, environment, output, errors=errors, file_bytes=FLOOD_BYTES_MAX)
         runner = LocalRunner(Path(folder))
         try:
             code = _code(runner.start(spec), spec, name, stopped)
@@ -212,18 +206,12 @@ def _code(process: LocalProcess, spec: CommandSpec, name: str, stopped: threadin
         ended = process.wait(LOOK_S)
         for file, where in ((spec.output, ""), (spec.errors, " on standard error")):
             if file is not None and _size(file) > DESCRIPTION_BYTES_MAX:
-                raise DescribeError(
-                    f"`{name}` printed more than 1 MiB{where}; a description is one JSON object"
-                )
+                raise DescribeError(f"`{name}` printed more than 1 MiB{where}; a description is one JSON object")
         if ended is not None:
             if ended.kind is EndKind.LOST:
-                raise DescribeError(
-                    f"`{name}` was lost sight of: it, or somebody, ended its launcher"
-                )
+                raise DescribeError(f"`{name}` was lost sight of: it, or somebody, ended its launcher")
             if ended.left:
-                logger.warning(
-                    "%d processes that `%s` started cannot be ended", ended.left, printable(name)
-                )
+                logger.warning("%d processes that `%s` started cannot be ended", ended.left, printable(name))
             return ended.code if ended.code is not None else -(ended.signal or 0)
         if stopped.is_set():
             raise DescribeError(f"`{name}` was stopped with the program that asked it")
@@ -263,9 +251,7 @@ def parse_description(text: str | bytes) -> Description:
     except KeyError as error:
         raise DescribeError(f"the description lacks the key {error}") from None
     except (ValueError, TypeError, AttributeError, RecursionError):
-        raise DescribeError(
-            "the description is not JSON of the form that --describe prints"
-        ) from None
+        raise DescribeError("the description is not JSON of the form that --describe prints") from None
 
 
 def _flag(key: str, entry: Mapping[str, Any]) -> HyperFlag:

@@ -81,9 +81,7 @@ class Capability:
             return False, "require_cuda but no CUDA device available"
         if require_cuda and self.best_vram_gib() < min_vram_gib:
             best = self.best_vram_gib()
-            return False, (
-                f"require_cuda but largest free VRAM {best:.1f} GiB < {min_vram_gib:.1f} GiB needed"
-            )
+            return False, (f"require_cuda but largest free VRAM {best:.1f} GiB < {min_vram_gib:.1f} GiB needed")
         if self.ram_available_gib < min_ram_gib:
             return (
                 False,
@@ -111,20 +109,14 @@ def detect(
     total, available = _attempt(lambda: _memory_bytes(limits), (0, 0))
     root = Path(repo_root) if repo_root is not None else ROOT
     return Capability(
-        hostname=hostname_override
-        or os.environ.get(HOST_ID_VARIABLE)
-        or platform.node()
-        or "localhost",
+        hostname=hostname_override or os.environ.get(HOST_ID_VARIABLE) or platform.node() or "localhost",
         os=platform.system(),
         arch=platform.machine(),
         cpu_cores=_attempt(lambda: _cores(limits), 0),
         ram_total_gib=_gib(total),
         ram_available_gib=_gib(available),
         cuda_available=bool(torch.devices),
-        cuda_devices=tuple(
-            CudaDevice(device.name, _gib(device.total), _gib(device.free))
-            for device in torch.devices
-        ),
+        cuda_devices=tuple(CudaDevice(device.name, _gib(device.total), _gib(device.free)) for device in torch.devices),
         torch_version=torch.version,
         python_version=platform.python_version(),
         training_commit=_attempt(lambda: checkout_commit(root), None),
@@ -208,15 +200,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         prog="python -m training.fleet.capability",
         description="Print what this host can do, as JSON.",
     )
-    parser.add_argument(
-        "--host-id", help=f"name of this host (default ${HOST_ID_VARIABLE} or the node name)"
-    )
+    parser.add_argument("--host-id", help=f"name of this host (default ${HOST_ID_VARIABLE} or the node name)")
     parser.add_argument("--repo-root", type=Path, help="the checkout whose commit is reported")
     parser.add_argument("--venv-python", type=Path, help="the interpreter that starts trainers")
     args = parser.parse_args(argv)
-    found = detect(
-        hostname_override=args.host_id, repo_root=args.repo_root, venv_python=args.venv_python
-    )
+    found = detect(hostname_override=args.host_id, repo_root=args.repo_root, venv_python=args.venv_python)
     say(json.dumps(found.to_dict(), indent=2))
     return 0
 

@@ -28,14 +28,10 @@ def jobs(ctx: typer.Context, incomplete: str) -> list[str]:
 
 def hosts(ctx: typer.Context, incomplete: str) -> list[str]:
     """Names of hosts that begin so."""
-    return _names(
-        ctx, incomplete, lambda client: [each["hostname"] for each in client.workers()["workers"]]
-    )
+    return _names(ctx, incomplete, lambda client: [each["hostname"] for each in client.workers()["workers"]])
 
 
-def _names(
-    ctx: typer.Context, incomplete: str, ask: Callable[[FleetClient], list[str]]
-) -> list[str]:
+def _names(ctx: typer.Context, incomplete: str, ask: Callable[[FleetClient], list[str]]) -> list[str]:
     root = ctx.find_root()
     world = root.obj if isinstance(root.obj, World) else World()
     if world.connect is connect:

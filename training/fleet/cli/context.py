@@ -63,9 +63,7 @@ def connect(url: str, token: str | None, *, patience_s: float | None = None) -> 
 def find_credentials(environ: Mapping[str, str]) -> Credentials | None:
     """Find the credentials that join left for this person; on the receiver's own host, its authority."""
     named = environ.get(TLS_VARIABLE)
-    home = Path(
-        environ.get("HOME") or environ.get("USERPROFILE") or "~", ".config", "cis490", "tls"
-    )
+    home = Path(environ.get("HOME") or environ.get("USERPROFILE") or "~", ".config", "cis490", "tls")
     folders = [Path(named)] if named else [home, RECEIVERS_TLS_DIR]
     if not named and _is_ours(TRIED_OUT_TLS_DIR):
         folders.append(TRIED_OUT_TLS_DIR)

@@ -27,9 +27,7 @@ app = typer.Typer(help="Data sets that workers fetch.", rich_markup_mode=None)
 def push_dataset(
     ctx: typer.Context,
     folder: Annotated[str, typer.Argument(metavar="FOLDER", help="As `build` makes it.")],
-    name: Annotated[
-        str | None, typer.Option("--name", help="What plans call it; default the folder's name.")
-    ] = None,
+    name: Annotated[str | None, typer.Option("--name", help="What plans call it; default the folder's name.")] = None,
     receiver_url: Url = None,
     as_json: AsJson = False,
 ) -> int:
@@ -57,9 +55,7 @@ def push_dataset(
         f"{called} is data set {listing.dataset_id[:12]}: {size(listing.size)} "
         f"in {counted(len(listing.files), 'files')}, {size(sent)} of which travelled"
     )
-    world.show(
-        as_json, {**view, "sent": sent}, lambda: "\n".join([line, *moved_lines(view, called)])
-    )
+    world.show(as_json, {**view, "sent": sent}, lambda: "\n".join([line, *moved_lines(view, called)]))
     if not any(file.path == VALIDATION_FILE for file in listing.files):
         world.complain(
             f"there is no {VALIDATION_FILE} in it, so only trainers of your own can use it; "
@@ -79,9 +75,7 @@ def moved_lines(view: Json, name: str) -> list[str]:
         lines.append(f"{name} was {was} when the plan was read, and is not any more")
     if anew:
         jobs = counted(anew, "jobs")
-        lines.append(
-            f"the plan names {name}: the next reload makes {jobs} anew, trained on this one"
-        )
+        lines.append(f"the plan names {name}: the next reload makes {jobs} anew, trained on this one")
     if waiting:
         jobs = counted(waiting, "jobs")
         lines.append(
@@ -103,9 +97,7 @@ def list_datasets(ctx: typer.Context, receiver_url: Url = None, as_json: AsJson 
 @app.command("remove")
 def remove_dataset(
     ctx: typer.Context,
-    dataset: Annotated[
-        str, typer.Argument(metavar="DATASET", help="Its name, its id, or a prefix.")
-    ],
+    dataset: Annotated[str, typer.Argument(metavar="DATASET", help="Its name, its id, or a prefix.")],
     receiver_url: Url = None,
     as_json: AsJson = False,
 ) -> int:

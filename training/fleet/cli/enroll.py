@@ -34,9 +34,7 @@ Url = Annotated[str | None, typer.Option(help="As for all commands.")]
 AsJson = Annotated[bool, typer.Option("--json", help="For machines.")]
 
 INSTALL = "sudo scripts/install-training-worker.sh"
-INSTALL_WINDOWS = (
-    "powershell -ExecutionPolicy Bypass -File scripts\\install-training-worker-windows.ps1"
-)
+INSTALL_WINDOWS = "powershell -ExecutionPolicy Bypass -File scripts\\install-training-worker-windows.ps1"
 
 CODE_PATTERN = r"^[0-9a-f]{16,128}$"
 
@@ -56,9 +54,7 @@ def enroll(
     name: Name,
     operator: Operator = False,
     windows: Annotated[bool, typer.Option("--windows", help="Print it for PowerShell.")] = False,
-    url: Annotated[
-        str | None, typer.Option("--url", help="How the new machine reaches the receiver.")
-    ] = None,
+    url: Annotated[str | None, typer.Option("--url", help="How the new machine reaches the receiver.")] = None,
     receiver_url: Url = None,
     as_json: AsJson = False,
 ) -> int:
@@ -195,9 +191,7 @@ def revoke_token(
 ) -> int:
     """Take the oldest valid token of a name back, or all of them."""
     world: World = ctx.obj
-    answer = world.client(receiver_url).post_json(
-        "/v1/tokens/revoke", {"name": name, "every": every}
-    )
+    answer = world.client(receiver_url).post_json("/v1/tokens/revoke", {"name": name, "every": every})
     line = f"{answer['revoked']} tokens of {printable(answer['name'])} are void"
     world.show(as_json, answer, lambda: line)
     return DONE

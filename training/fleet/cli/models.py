@@ -152,9 +152,7 @@ def unpack(
         shutil.rmtree(staging, ignore_errors=True)
 
 
-def _refuse_to_mix(
-    target: Path, allowed: Collection[str], found: list[Unpacked], *, shared: bool
-) -> None:
+def _refuse_to_mix(target: Path, allowed: Collection[str], found: list[Unpacked], *, shared: bool) -> None:
     """Raise BundleRefused unless what is in the folder stays what it is, and nobody takes it for part of this model."""
     remedy = "name another folder with --out, or replace it with --force"
     mine = {member.name: member for member in found}

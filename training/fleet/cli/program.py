@@ -109,9 +109,7 @@ def common(
     ctx: typer.Context,
     receiver_url: Url = None,
     as_json: AsJson = False,
-    _: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Say which.")
-    ] = False,
+    _: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Say which.")] = False,
 ) -> None:
     """Look at the training fleet, and act on it.
 
@@ -164,10 +162,7 @@ def _status(client: FleetClient) -> tuple[cli_views.Json, cli_views.Json]:
             for view in client.jobs(status=wanted)["jobs"]
         ]
     data = cli_status.status_data(jobs, page["counts"], page.get("now"), whole=whole)
-    told = {
-        key: health.get(key) or {}
-        for key in ("quarantined", "refused", "missing_datasets", "never_asked")
-    }
+    told = {key: health.get(key) or {} for key in ("quarantined", "refused", "missing_datasets", "never_asked")}
     lists = {"unlike": page.get("unlike") or [], "plan_notes": health.get("plan_notes") or []}
     return {**data, **told, **lists}, health
 
@@ -176,9 +171,7 @@ def _status(client: FleetClient) -> tuple[cli_views.Json, cli_views.Json]:
 def list_jobs(
     ctx: typer.Context,
     wanted: Annotated[Status | None, typer.Option("--status", help="Only these.")] = None,
-    every: Annotated[
-        bool, typer.Option("--all", help="Also what is over and left the plan.")
-    ] = False,
+    every: Annotated[bool, typer.Option("--all", help="Also what is over and left the plan.")] = False,
     receiver_url: Url = None,
     as_json: AsJson = False,
 ) -> int:
@@ -220,9 +213,7 @@ def workers(ctx: typer.Context, receiver_url: Url = None, as_json: AsJson = Fals
 def cancel(
     ctx: typer.Context,
     jobs: Annotated[list[str] | None, JOBS] = None,
-    removed: Annotated[
-        bool, typer.Option("--removed", help="Those that the plan no longer names.")
-    ] = False,
+    removed: Annotated[bool, typer.Option("--removed", help="Those that the plan no longer names.")] = False,
     receiver_url: Url = None,
     as_json: AsJson = False,
 ) -> int:
@@ -237,9 +228,7 @@ def cancel(
         unplanned = (each for each in everything if not each["in_manifest"])
         gone = [each["job_id"] for each in unplanned if each["status"] in TAKEN_OUT]
         if not refs + gone:
-            world.complain(
-                "nothing to cancel: the plan names every job that is not finished or failed"
-            )
+            world.complain("nothing to cancel: the plan names every job that is not finished or failed")
 
     def call(client: FleetClient, ref: str) -> Any:
         return client.cancel(ref, as_removed=ref in gone)
@@ -251,9 +240,7 @@ def cancel(
 def requeue(
     ctx: typer.Context,
     jobs: Annotated[list[str] | None, JOBS] = None,
-    failed: Annotated[
-        bool, typer.Option("--failed", help="All of the plan that have failed.")
-    ] = False,
+    failed: Annotated[bool, typer.Option("--failed", help="All of the plan that have failed.")] = False,
     receiver_url: Url = None,
     as_json: AsJson = False,
 ) -> int:
@@ -400,12 +387,8 @@ def logs(
 def get(
     ctx: typer.Context,
     job: Annotated[str | None, JOB] = None,
-    every: Annotated[
-        bool, typer.Option("--all", help="Every completed one of the plan, a folder each.")
-    ] = False,
-    attempt: Annotated[
-        int | None, typer.Option(help="What this one left, before a requeue too.", min=1)
-    ] = None,
+    every: Annotated[bool, typer.Option("--all", help="Every completed one of the plan, a folder each.")] = False,
+    attempt: Annotated[int | None, typer.Option(help="What this one left, before a requeue too.", min=1)] = None,
     out: Annotated[Path | None, typer.Option(help="Folder; default MODEL_MODE-ID.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace files that differ.")] = False,
     receiver_url: Url = None,
@@ -459,9 +442,7 @@ def _get(
     own = Path(f"{spec['model']}_{spec['mode']}-{view['job_id'][:12]}{number}").name
     folder = (out or Path()) / own if parent else out or Path(own)
     with meter(world, "fetching") as progress:
-        artifact_id, files = fetch_model(
-            client, detail, folder, progress, attempt=attempt, force=force
-        )
+        artifact_id, files = fetch_model(client, detail, folder, progress, attempt=attempt, force=force)
     shape = {
         "job_id": view["job_id"],
         "name": view["name"],

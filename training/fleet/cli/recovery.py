@@ -24,12 +24,8 @@ from training.printable import counted, printable
 
 # Not looked at by the parser: who may not read them is told who may.
 StateDir = Annotated[Path, typer.Option(metavar="FOLDER", help="The receiver's.", readable=False)]
-Db = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="If it lies elsewhere.", readable=False)
-]
-ModelsDir = Annotated[
-    Path | None, typer.Option(metavar="FOLDER", help="If it lies elsewhere.", readable=False)
-]
+Db = Annotated[Path | None, typer.Option(metavar="FILE", help="If it lies elsewhere.", readable=False)]
+ModelsDir = Annotated[Path | None, typer.Option(metavar="FOLDER", help="If it lies elsewhere.", readable=False)]
 AsJson = Annotated[bool, typer.Option("--json", help="For machines.")]
 _STYLES = {Level.FAULT: "bold red", Level.WARNING: "yellow", Level.NOTE: "dim"}
 
@@ -46,9 +42,7 @@ def doctor(
     db: Db = None,
     models_dir: ModelsDir = None,
     deep: Annotated[bool, typer.Option("--deep", help="Read every stored byte, too.")] = False,
-    policy: Annotated[
-        list[str] | None, typer.Option(metavar="KEY=VALUE", help="As the receiver has them.")
-    ] = None,
+    policy: Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE", help="As the receiver has them.")] = None,
     as_json: AsJson = False,
 ) -> int:
     """Is every promise kept? Looks at database and store on the receiver's machine and changes nothing."""
@@ -76,9 +70,7 @@ def backup(
     state_dir: StateDir = DEFAULT,
     db: Db = None,
     models_dir: ModelsDir = None,
-    with_keys: Annotated[
-        bool, typer.Option("--with-keys", help="The authority, too: keep it locked away.")
-    ] = False,
+    with_keys: Annotated[bool, typer.Option("--with-keys", help="The authority, too: keep it locked away.")] = False,
     deep: Annotated[bool, typer.Option("--deep", help="Hash what both have already, too.")] = False,
     keep: Annotated[int, typer.Option(help="So many databases; bundles stay.", min=1)] = 10,
     as_json: AsJson = False,
@@ -110,9 +102,7 @@ def backup(
         "only_in_backup": made.mended,
         "datasets": data.sets,
     }
-    lines = [
-        state.typed(f"lost: {each}; `cis490-jobs doctor --deep` says what to do") for each in lost
-    ]
+    lines = [state.typed(f"lost: {each}; `cis490-jobs doctor --deep` says what to do") for each in lost]
     lines += [
         state.typed(
             f"good here and not in the store: {each}; with the receiver stopped, "
@@ -139,9 +129,7 @@ def restore(
     db: Db = None,
     models_dir: ModelsDir = None,
     snapshot: Annotated[str | None, typer.Option(help="Which; default the newest.")] = None,
-    force: Annotated[
-        bool, typer.Option("--force", help="Keep a database that is there beside.")
-    ] = False,
+    force: Annotated[bool, typer.Option("--force", help="Keep a database that is there beside.")] = False,
     with_keys: Annotated[bool, typer.Option("--with-keys", help="The authority, too.")] = False,
     as_json: AsJson = False,
 ) -> int:
@@ -185,12 +173,8 @@ def rebuild(
     state_dir: StateDir = DEFAULT,
     db: Db = None,
     models_dir: ModelsDir = None,
-    manifest: Annotated[
-        Path, typer.Option(metavar="FILE", help="The plan, for jobs that are not done.")
-    ] = MANIFEST,
-    force: Annotated[
-        bool, typer.Option("--force", help="Keep a database that is there beside.")
-    ] = False,
+    manifest: Annotated[Path, typer.Option(metavar="FILE", help="The plan, for jobs that are not done.")] = MANIFEST,
+    force: Annotated[bool, typer.Option("--force", help="Keep a database that is there beside.")] = False,
     as_json: AsJson = False,
 ) -> int:
     """Make the database anew from the store and the manifest alone; the receiver must be stopped."""
@@ -217,9 +201,7 @@ def rebuild(
     lines += [f"not recoverable: {each}" for each in FORGOTTEN]
     if done.aside is not None:
         lines.append(f"the database that was there is {done.aside}")
-    lines.append(
-        f"rebuilt: {counted(len(done.completed), 'jobs')} completed, {done.pending} to train"
-    )
+    lines.append(f"rebuilt: {counted(len(done.completed), 'jobs')} completed, {done.pending} to train")
     world.show(as_json, shape, lambda: Group(printable_text(lines), render(report, deep=False)))
     return DONE if report.healthy else REFUSED
 
@@ -271,6 +253,4 @@ def meter(world: World) -> Iterator[Callable[[str, int, int], object]]:
     shown = world.err.isatty()
     with Progress(*columns, console=console, transient=True, disable=not shown) as bar:
         task = bar.add_task("", total=None)
-        yield lambda what, done, whole: bar.update(
-            task, description=what, completed=done, total=whole or None
-        )
+        yield lambda what, done, whole: bar.update(task, description=what, completed=done, total=whole or None)

@@ -166,16 +166,11 @@ class Lines:
 
     def add_row(self, *cells: tuple[object, str]) -> None:
         """Add remote values, each with its style; they are made safe to show here."""
-        self._rows.append(
-            [("" if value is None else one_line(value, 60), style) for value, style in cells]
-        )
+        self._rows.append([("" if value is None else one_line(value, 60), style) for value, style in cells])
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Segment]:
         heading = [(column, "bold") for column in self._columns]
-        widths = [
-            max(cell_len(row[n][0]) for row in [heading, *self._rows])
-            for n in range(len(self._columns))
-        ]
+        widths = [max(cell_len(row[n][0]) for row in [heading, *self._rows]) for n in range(len(self._columns))]
         rule = [("─" * (width + 2), "") for width in widths]
         for row in [heading, rule, *self._rows]:
             for (text, style), width, right in zip(row, widths, self._right, strict=True):
@@ -387,9 +382,7 @@ def render_reload(answer: Json) -> str:
     """Render what a reload changed: the counts in one line, then each edit with when it holds."""
     now, edits = answer.get("now"), answer.get("edits") or []
     saved = ago(answer.get("saved_at"), now)
-    file = (
-        f"{answer['file']}, saved {saved or 'at an unknown time'}: " if answer.get("file") else ""
-    )
+    file = f"{answer['file']}, saved {saved or 'at an unknown time'}: " if answer.get("file") else ""
     said = [("inserted", "new"), ("updated", "changed"), ("unchanged", "unchanged")]
     line = ", ".join(f"{answer.get(key) or 0} {word}" for key, word in said)
     line += f", {answer.get('removed') or 0} removed"

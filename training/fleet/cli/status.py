@@ -35,9 +35,7 @@ def status_data(views: Iterable[Json], counts: Json, now: float | None, *, whole
     """The shape behind ``status``, for people and for ``--json``."""
     jobs = list(views)
     failed = [view for view in jobs if view.get("status") == "failed"]
-    cancelled = [
-        view for view in jobs if view.get("status") == "cancelled" and view.get("in_manifest", True)
-    ]
+    cancelled = [view for view in jobs if view.get("status") == "cancelled" and view.get("in_manifest", True)]
     kept = [view for view in jobs if view.get("status") == "pending" and view.get("held_by")]
     stuck = [view for view in jobs if view.get("status") == "pending" and view.get("obstacle")]
     return {
@@ -79,12 +77,8 @@ def render_status(data: Json, health: Json) -> RenderableType:
     parts += _named("Failed", data["failed"], "error", "bold red")
     parts += _cancelled(data["cancelled_in_plan"], data["now"])
     told = [{"name": each["name"], "held": held(each, data["now"])} for each in data["held"]]
-    parts += _named(
-        "Held until `cis490-jobs unhold`", _grouped(told, "held"), "held", "bold yellow"
-    )
-    parts += _named(
-        "Cannot run anywhere", _grouped(data["cannot_run"], "obstacle"), "obstacle", "bold yellow"
-    )
+    parts += _named("Held until `cis490-jobs unhold`", _grouped(told, "held"), "held", "bold yellow")
+    parts += _named("Cannot run anywhere", _grouped(data["cannot_run"], "obstacle"), "obstacle", "bold yellow")
     parts += [
         cell(sentence, "bold yellow", chars_max=1000)
         for sentence in [*(data.get("unlike") or []), *(data.get("plan_notes") or [])]
@@ -126,9 +120,7 @@ def _names(names: Sequence[str]) -> str:
 def _counts(counts: Json) -> Text:
     total = sum(int(number(n) or 0) for n in counts.values())
     said = [f"{int(number(counts.get(s)) or 0)} {s}" for s in STATUSES if counts.get(s)]
-    return Text(
-        f"{counted(total, 'jobs')}: {', '.join(said)}" if said else "no jobs yet", style="bold"
-    )
+    return Text(f"{counted(total, 'jobs')}: {', '.join(said)}" if said else "no jobs yet", style="bold")
 
 
 def _status_table(data: Json) -> RenderableType:

@@ -31,9 +31,7 @@ class Address:
             raise ValueError(
                 "a receiver's address has no user and no password in it; it looks like http://10.100.0.1:8445"
             )
-        raise ValueError(
-            f"{text!r} is not a receiver's address; it looks like http://10.100.0.1:8445"
-        )
+        raise ValueError(f"{text!r} is not a receiver's address; it looks like http://10.100.0.1:8445")
 
     @property
     def private(self) -> bool:

@@ -101,9 +101,7 @@ def bundle_size(caller: Caller, path: str) -> int:
     return int(caller.send("HEAD", path).headers.get("content-length", 0))
 
 
-def _fetch_once(
-    caller: Caller, path: str, target: Path, unfinished: Path, progress: Progress | None
-) -> Fetched:
+def _fetch_once(caller: Caller, path: str, target: Path, unfinished: Path, progress: Progress | None) -> Fetched:
     expected, digest, done = 0, hashlib.sha256(), 0
     with contextlib.suppress(Refused):  # without a body HEAD cannot say why; GET does
         expected = bundle_size(caller, path)

@@ -306,9 +306,7 @@ class FleetClient:
         caller = self._about(job_id)
         receipt = typed(
             Receipt,
-            self._post(
-                _job(job_id, "complete"), body, timeout_s=SLOW_S, tries=tries, caller=caller
-            ),
+            self._post(_job(job_id, "complete"), body, timeout_s=SLOW_S, tries=tries, caller=caller),
         )
         self._forget(job_id)
         return receipt
@@ -399,9 +397,7 @@ class FleetClient:
     # -- operator and onlookers ---------------------------------------------------------------------------------
     # These answer with the JSON objects of docs/protocol.md as they are; REF is a job's name, id or unique prefix.
 
-    def jobs(
-        self, *, status: str | None = None, after: int = 0, limit: int = 1000
-    ) -> dict[str, Any]:
+    def jobs(self, *, status: str | None = None, after: int = 0, limit: int = 1000) -> dict[str, Any]:
         """One page of jobs (``JobsReply``); ``next_after`` leads to the next."""
         query = {"status": status, "after": after, "limit": limit}
         return self._get("/v1/jobs", query)
@@ -527,9 +523,7 @@ class FleetClient:
         caller: Caller | None = None,
     ) -> dict[str, Any]:
         content, by = b"" if body is None else strict_json.dumps(body), caller or self._caller
-        return json_object(
-            by.again(lambda: by.send("POST", path, body=content, timeout_s=timeout_s), tries)
-        )
+        return json_object(by.again(lambda: by.send("POST", path, body=content, timeout_s=timeout_s), tries))
 
 
 def _job(ref: str, verb: str = "") -> str:
@@ -556,7 +550,5 @@ def _log(lines: Sequence[str], first: int) -> dict[str, Any] | None:
 def _token(token: str) -> str:
     """The token as a header may carry it: its UTF-8 bytes, each as one character."""
     if not token.strip().isprintable():
-        raise ValueError(
-            "the operator token has a line break or a control character in it; set it anew"
-        )
+        raise ValueError("the operator token has a line break or a control character in it; set it anew")
     return token.strip().encode().decode("latin-1")

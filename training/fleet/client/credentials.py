@@ -68,9 +68,7 @@ class Credentials:
         except FileNotFoundError:
             return None
         except (OSError, ValueError, KeyError, TypeError):
-            raise CredentialsError(
-                f"{self.folder / 'identity.json'} is damaged; enroll this machine anew"
-            ) from None
+            raise CredentialsError(f"{self.folder / 'identity.json'} is damaged; enroll this machine anew") from None
 
     def context(self) -> ssl.SSLContext:
         """Verifies the receiver by its own authority and nobody else's; TLS 1.3 only. Raises CredentialsError."""

@@ -55,17 +55,13 @@ class DatasetCalls:
 
     def datasets(self) -> dict[str, Any]:
         """List the datasets (``DatasetsReply``)."""
-        return json_object(
-            self._caller.again(lambda: self._caller.send("GET", "/v1/datasets"), None)
-        )
+        return json_object(self._caller.again(lambda: self._caller.send("GET", "/v1/datasets"), None))
 
     def announce(self, listing: Listing, *, tries: int | None = None) -> dict[str, Any]:
         """Bring the listing (``DatasetDraftReply``)."""
         return self._put(_set(listing.dataset_id), listing.document, tries)
 
-    def bring(
-        self, dataset_id: str, pieces: Sequence[tuple[str, bytes]], *, tries: int | None = None
-    ) -> None:
+    def bring(self, dataset_id: str, pieces: Sequence[tuple[str, bytes]], *, tries: int | None = None) -> None:
         """Bring pieces (SHA-256, bytes) of an announced data set; several of them in one request."""
         if len(pieces) > 1 and self._takes_many:
             try:
@@ -83,9 +79,7 @@ class DatasetCalls:
         """Return where the chunks of a published file begin; nothing from an older receiver, which does not know."""
         query = f"{_set(dataset_id)}/chunks?path={quote(path)}"
         try:
-            answer = self._caller.again(
-                lambda: self._caller.send("GET", query, timeout_s=SLOW_S), tries
-            )
+            answer = self._caller.again(lambda: self._caller.send("GET", query, timeout_s=SLOW_S), tries)
             found = json_object(answer)["chunks"]
             return known(placed((str(each["sha256"]), int(each["length"])) for each in found))
         except (Refused, LookupError, TypeError, ValueError):
@@ -100,9 +94,7 @@ class DatasetCalls:
             return 0
         return len(body)
 
-    def publish(
-        self, dataset_id: str, name: str | None, hosts: Sequence[str] = ()
-    ) -> dict[str, Any]:
+    def publish(self, dataset_id: str, name: str | None, hosts: Sequence[str] = ()) -> dict[str, Any]:
         """Let it be fetched (``DatasetView``). ``hosts``: that it was recorded on."""
         return self._post(f"{_set(dataset_id)}/publish", {"name": name, "hosts": list(hosts)})
 
@@ -120,9 +112,7 @@ class DatasetCalls:
         try:
             return parse(document)
         except BadListing as error:
-            raise Damaged(
-                f"the receiver's data set {dataset_id[:12]} cannot be used: {error}"
-            ) from error
+            raise Damaged(f"the receiver's data set {dataset_id[:12]} cannot be used: {error}") from error
 
     def piece(self, dataset_id: str, sha256: str, *, tries: int | None = None) -> bytes:
         """A piece, verified; Damaged when the bytes are others."""
@@ -139,24 +129,18 @@ class DatasetCalls:
 
         return self._caller.again(once, tries)
 
-    def _put(
-        self, path: str, body: bytes, tries: int | None, *, answers: bool = True
-    ) -> dict[str, Any]:
+    def _put(self, path: str, body: bytes, tries: int | None, *, answers: bool = True) -> dict[str, Any]:
         headers = {"Content-Length": str(len(body)), "Content-Type": "application/octet-stream"}
 
         def once() -> dict[str, Any]:
-            answer = self._caller.send(
-                "PUT", path, body=io.BytesIO(body), headers=headers, timeout_s=SLOW_S
-            )
+            answer = self._caller.send("PUT", path, body=io.BytesIO(body), headers=headers, timeout_s=SLOW_S)
             return json_object(answer) if answers else {}
 
         return self._caller.again(once, tries)
 
     def _post(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
         content = strict_json.dumps(body)
-        answer = self._caller.again(
-            lambda: self._caller.send("POST", path, body=content, timeout_s=SLOW_S), None
-        )
+        answer = self._caller.again(lambda: self._caller.send("POST", path, body=content, timeout_s=SLOW_S), None)
         return json_object(answer)
 
 

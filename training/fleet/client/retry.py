@@ -76,9 +76,7 @@ class Caller:
         if isinstance(body, bytes):
             sent["Content-Type"] = "application/json"
         try:
-            answer = self._transport.request(
-                method, path, sent, body, timeout_s or self.timeout_s, sink
-            )
+            answer = self._transport.request(method, path, sent, body, timeout_s or self.timeout_s, sink)
         except TransportError as error:
             raise Unreachable(f"cannot reach the receiver at {self._base_url}: {error}") from error
         who = strangers.stranger(answer, self.granted_by)

@@ -89,9 +89,7 @@ class _Deadline:
     def _cut(self) -> None:
         self.words = f"no whole answer within {self._seconds:.0f} s"
         if self._sock is not None:
-            with contextlib.suppress(
-                OSError
-            ):  # below TLS, which must not be touched while it is read
+            with contextlib.suppress(OSError):  # below TLS, which must not be touched while it is read
                 socket.socket.shutdown(self._sock, socket.SHUT_RDWR)
 
 
@@ -112,9 +110,7 @@ class HttpTransport:
         self._answer_s = answer_s
         self._at = Address.of(base_url)
         # Without a context nobody is trusted: the system's authorities know nothing of a receiver's own.
-        self._tls = (
-            ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT) if self._at.secure and tls is None else tls
-        )
+        self._tls = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT) if self._at.secure and tls is None else tls
         self._idle: list[http.client.HTTPConnection] = []
         self._lock = threading.Lock()
 
@@ -154,9 +150,7 @@ class HttpTransport:
         except _FAILURES as error:
             connection.close()
             raise TransportError(deadline.words or _words(error)) from error
-        except (
-            BaseException
-        ):  # the sink failed, or the program is stopping: the rest spoils the connection
+        except BaseException:  # the sink failed, or the program is stopping: the rest spoils the connection
             connection.close()
             raise
         if answer.will_close:
@@ -200,9 +194,7 @@ class HttpTransport:
                 if connection.sock is None:
                     connection.connect()
                 deadline.watch(connection)
-                return connection, _exchange(
-                    connection, method, self._at.prefix + path, headers, body
-                )
+                return connection, _exchange(connection, method, self._at.prefix + path, headers, body)
             except _HUNG_UP as error:
                 connection.close()
                 if idle is None and not self._at.secure and not deadline.words:
@@ -235,9 +227,7 @@ class HttpTransport:
                 blocksize=BLOCK_BYTES,
                 context=self._tls,
             )
-        return http.client.HTTPConnection(
-            self._at.host, self._at.port, timeout=timeout_s, blocksize=BLOCK_BYTES
-        )
+        return http.client.HTTPConnection(self._at.host, self._at.port, timeout=timeout_s, blocksize=BLOCK_BYTES)
 
 
 def _exchange(

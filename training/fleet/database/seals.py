@@ -33,9 +33,7 @@ class Connection(Protocol):
 
     def execute(self, sql: str, /) -> Any: ...
 
-    def create_function(
-        self, name: str, narg: int, func: Callable[..., Any], /, *, deterministic: bool
-    ) -> None: ...
+    def create_function(self, name: str, narg: int, func: Callable[..., Any], /, *, deterministic: bool) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +50,7 @@ class Sealed:
 
 def seal(columns: Sequence[tuple[str, Any]], values: Sequence[Any]) -> int:
     """The checksum of a row: 64 bits of a SHA-256 over the columns that do not hold their default."""
-    said = [
-        (name, value)
-        for (name, default), value in zip(columns, values, strict=True)
-        if value != default
-    ]
+    said = [(name, value) for (name, default), value in zip(columns, values, strict=True) if value != default]
     found = hashlib.sha256(ascii(said).encode()).digest()
     return int.from_bytes(found[:8], "big", signed=True)
 
@@ -94,11 +88,7 @@ def look(connection: Connection) -> Iterator[Sealed]:
 def _columns(connection: Connection, table: str) -> list[tuple[str, Any, bool]]:
     """Name, default and whether it is part of the key of each column but the checksum, sorted."""
     rows = connection.execute(f"PRAGMA table_info({table})").fetchall()
-    return sorted(
-        (row["name"], _DEFAULTS[row["dflt_value"]], row["pk"] > 0)
-        for row in rows
-        if row["name"] != "seal"
-    )
+    return sorted((row["name"], _DEFAULTS[row["dflt_value"]], row["pk"] > 0) for row in rows if row["name"] != "seal")
 
 
 def _filled(connection: Connection, statement: str, table: str) -> str:
@@ -117,7 +107,5 @@ def _filled(connection: Connection, statement: str, table: str) -> str:
 
 @cache
 def _templates() -> Mapping[str, str]:
-    text = (files("training.fleet.database") / "sql" / "seals_sqlite.sql").read_text(
-        encoding="utf-8"
-    )
+    text = (files("training.fleet.database") / "sql" / "seals_sqlite.sql").read_text(encoding="utf-8")
     return dict(named(text))

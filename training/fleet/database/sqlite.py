@@ -37,9 +37,7 @@ _SCHEMA = "schema_sqlite.sql"
 class SqliteDatabase:
     """One connection, used by one thread at a time."""
 
-    def __init__(
-        self, path: str | Path, *, synchronous: str = "FULL", read_only: bool = False
-    ) -> None:
+    def __init__(self, path: str | Path, *, synchronous: str = "FULL", read_only: bool = False) -> None:
         """Open or create the file; ``read_only`` changes nothing, and is good beside a running receiver.
 
         Raises DatabaseError in one sentence: not a database, of a newer version, unreadable, a library too old.
@@ -81,12 +79,8 @@ class SqliteDatabase:
         remedy = f"name another file with --db, or bring it back with {_WAYS_BACK}"
         if os.path.exists(self.path) and not os.access(self.path, os.R_OK):  # noqa: PTH110 - a URI, too
             remedy = "run this as the receiver's user or root"
-        elif (folder := Path(self.path).absolute().parent).is_dir() and not os.access(
-            folder, os.W_OK
-        ):
-            remedy = (
-                f"whoever runs this must be able to write in {folder}: is it mounted read-only?"
-            )
+        elif (folder := Path(self.path).absolute().parent).is_dir() and not os.access(folder, os.W_OK):
+            remedy = f"whoever runs this must be able to write in {folder}: is it mounted read-only?"
         return DatabaseError(f"cannot use the database {self.path}: {error}; {remedy}")
 
     def _prepare(self, synchronous: str) -> None:
@@ -128,9 +122,7 @@ class SqliteDatabase:
                 "use the program that wrote it, or restore a backup"
             )
         if version == 0 and tables > 0:
-            raise DatabaseError(
-                f"the database {self.path} belongs to another program; name another file with --db"
-            )
+            raise DatabaseError(f"the database {self.path} belongs to another program; name another file with --db")
 
     def _migrate(self) -> None:
         """Make the tables, or bring an older file's up to date; whole or not at all."""
@@ -224,10 +216,7 @@ class SqliteDatabase:
         except sqlite3.Error as error:
             return [str(error)]
         found = [page for page in pages if page != "ok"]
-        return found + [
-            f"row {row[1]} of {row[0]} names a row of {row[2]} that does not exist"
-            for row in orphans
-        ]
+        return found + [f"row {row[1]} of {row[0]} names a row of {row[2]} that does not exist" for row in orphans]
 
     def foreign(self) -> list[str]:
         """List where the tables are not those of this program, as SQLite sees their columns and indexes."""
@@ -360,9 +349,7 @@ def _make_private(path: str) -> None:
 def _read_only_uri(path: str | Path) -> str:
     """Without a log beside it nobody has the file open, and "immutable" keeps SQLite from making one."""
     wal = Path(f"{path}-wal")
-    return (
-        f"{Path(path).absolute().as_uri()}?{'mode=ro' if wal.exists() else 'mode=ro&immutable=1'}"
-    )
+    return f"{Path(path).absolute().as_uri()}?{'mode=ro' if wal.exists() else 'mode=ro&immutable=1'}"
 
 
 def _shape(connection: sqlite3.Connection) -> set[str]:
@@ -406,13 +393,10 @@ def _run_script(connection: sqlite3.Connection, script: str) -> None:
 def _translated(error: sqlite3.Error, path: str) -> DatabaseError:
     name = getattr(error, "sqlite_errorname", "") or ""
     if name.startswith("SQLITE_FULL"):
-        return DatabaseFull(
-            f"the disk of {path} is full; free some space, nothing acknowledged was lost"
-        )
+        return DatabaseFull(f"the disk of {path} is full; free some space, nothing acknowledged was lost")
     if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
         return DatabaseLost(
-            f"the database {path} is damaged ({name}: {error}); "
-            f"stop the receiver and bring it back with {_WAYS_BACK}"
+            f"the database {path} is damaged ({name}: {error}); stop the receiver and bring it back with {_WAYS_BACK}"
         )
     if name.startswith("SQLITE_IOERR"):
         return DatabaseLost(f"the database {path} failed ({name}: {error}); restart to recover")

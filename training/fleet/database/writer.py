@@ -91,14 +91,10 @@ class Writer:
 
     GROUP_MAX = 64  # calls in one transaction: the first waits for the work of the others
 
-    def __init__(
-        self, database: Database, on_lost: Callable[[DatabaseLost], None] | None = None
-    ) -> None:
+    def __init__(self, database: Database, on_lost: Callable[[DatabaseLost], None] | None = None) -> None:
         self._database = database
         self._on_lost = on_lost
-        self._inbox: queue.SimpleQueue[tuple[Callable[[], Any], Future[Any]] | None] = (
-            queue.SimpleQueue()
-        )
+        self._inbox: queue.SimpleQueue[tuple[Callable[[], Any], Future[Any]] | None] = queue.SimpleQueue()
         self._closed = False
         self._door = threading.Lock()  # nothing may be put behind the mark that ends the thread
         self._thread = threading.Thread(target=self._loop, name="database-writer", daemon=True)
@@ -166,9 +162,7 @@ class Writer:
             else:
                 future.set_exception(error)
 
-    def _one(
-        self, call: Callable[[], Any], future: Future[Any]
-    ) -> tuple[Future[Any], Any, BaseException | None]:
+    def _one(self, call: Callable[[], Any], future: Future[Any]) -> tuple[Future[Any], Any, BaseException | None]:
         try:
             with self._database.transaction():
                 return future, call(), None

@@ -89,9 +89,7 @@ def _uninstall(args: argparse.Namespace, site: Site) -> int:
         _must_have_delivered(site.at(_saved(system)))
     on_linux = system is System.LINUX
     print(f"Removing the training {role}")
-    steps = (
-        install_linux.uninstall(role, image=site.image) if on_linux else install_windows.uninstall()
-    )
+    steps = install_linux.uninstall(role, image=site.image) if on_linux else install_windows.uninstall()
     perform(steps, site, _tell, dry_run=args.dry_run)
     if args.dry_run:
         print("Nothing was changed: this was a dry run.")
@@ -139,10 +137,7 @@ def _wish_of(args: argparse.Namespace, site: Site) -> Wish:
         checkout=args.checkout or ROOT,
         python=args.python or Path(os.path.abspath(sys.executable)),  # noqa: PTH100 - links are to stay
         receiver_url=args.receiver_url or before.get("receiver_url", ""),
-        host_id=args.host_id
-        or before.get("host_id")
-        or os.environ.get("FLEET_HOST_ID")
-        or platform.node(),
+        host_id=args.host_id or before.get("host_id") or os.environ.get("FLEET_HOST_ID") or platform.node(),
         flags=before.get("flags", "") if args.flags is None else args.flags,
         flags_are_new=args.flags is not None,
         code=args.code,
@@ -247,14 +242,10 @@ def _parser() -> argparse.ArgumentParser:
         "--flags",
         help="further flags of the service's program, in one argument: --flags='--on-silence pause'",
     )
-    parser.add_argument(
-        "--dataset", metavar="NAME", help="fetch this data set at once; else the first job does"
-    )
+    parser.add_argument("--dataset", metavar="NAME", help="fetch this data set at once; else the first job does")
     parser.add_argument("--dry-run", action="store_true", help="show every step and do none")
     parser.add_argument("--uninstall", action="store_true", help="take it away again")
-    parser.add_argument(
-        "--force", action="store_true", help="uninstall although finished work was not delivered"
-    )
+    parser.add_argument("--force", action="store_true", help="uninstall although finished work was not delivered")
     parser.add_argument(
         "--image",
         type=_absolute,
@@ -262,9 +253,7 @@ def _parser() -> argparse.ArgumentParser:
         help="fill the image of a machine in DIR; start nothing",
     )
     here = System.WINDOWS if sys.platform == "win32" else System.LINUX
-    parser.add_argument(
-        "--system", choices=[str(each) for each in System], default=here, help=argparse.SUPPRESS
-    )
+    parser.add_argument("--system", choices=[str(each) for each in System], default=here, help=argparse.SUPPRESS)
     for flag in ("--checkout", "--python"):  # the image's own, when they differ from this one's
         parser.add_argument(flag, type=PurePath, help=argparse.SUPPRESS)
     return parser

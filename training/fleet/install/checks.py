@@ -22,9 +22,7 @@ PLAIN_PATH = re.compile(r"[A-Za-z0-9/._+-]+")  # what needs no quoting in a unit
 HIDDEN = tuple(PurePosixPath(path) for path in ("/home", "/root", "/run/user", "/tmp", "/var/tmp"))  # noqa: S108
 PRIVATE = PureWindowsPath("C:/Users")
 # What lies elsewhere on a disk of Windows inherits that every user may change it.
-GUARDED = tuple(
-    PureWindowsPath(path) for path in ("C:/Program Files", "C:/Program Files (x86)", "C:/Windows")
-)
+GUARDED = tuple(PureWindowsPath(path) for path in ("C:/Program Files", "C:/Program Files (x86)", "C:/Windows"))
 
 Check = Callable[[Wish, Facts], Iterator[Finding]]
 
@@ -41,24 +39,16 @@ def refused(findings: Sequence[Finding]) -> bool:
 def words_of_wish(wish: Wish, _facts: Facts) -> Iterator[Finding]:
     if wish.role is Role.WORKER and not re.fullmatch(PLAIN_URL_PATTERN, wish.receiver_url):
         shown = repr(wish.receiver_url) if wish.receiver_url else "no address"
-        yield _refuse(
-            f"{shown} was given as the receiver's; it looks like --receiver-url https://pi.lan:8445"
-        )
-    if wish.role is Role.WORKER and (
-        not re.fullmatch(HOST_ID_PATTERN, wish.host_id) or wish.host_id == "localhost"
-    ):
+        yield _refuse(f"{shown} was given as the receiver's; it looks like --receiver-url https://pi.lan:8445")
+    if wish.role is Role.WORKER and (not re.fullmatch(HOST_ID_PATTERN, wish.host_id) or wish.host_id == "localhost"):
         yield _refuse(
             f"{wish.host_id!r} cannot be this host's name in the fleet: 1 to 64 letters, digits, dots, dashes and "
             "underscores, and not localhost; choose one with --host-id"
         )
     if (wish.code is None) != (wish.fingerprint is None):
-        yield _refuse(
-            "--code and --fingerprint belong together; paste the whole line that enroll printed"
-        )
+        yield _refuse("--code and --fingerprint belong together; paste the whole line that enroll printed")
     if wish.joins and wish.image:
-        yield _refuse(
-            "a host joins from itself, not from an image: leave --code away, and run the line there"
-        )
+        yield _refuse("a host joins from itself, not from an image: leave --code away, and run the line there")
     if wish.joins and urlsplit(wish.receiver_url).scheme != "https":
         yield _refuse("joining needs an encrypted receiver: the address begins with https://")
 
@@ -76,9 +66,7 @@ def privileges(wish: Wish, facts: Facts) -> Iterator[Finding]:
 def python(wish: Wish, facts: Facts) -> Iterator[Finding]:
     have = ".".join(map(str, facts.python))
     if facts.python < PYTHON_MIN:
-        yield _refuse(
-            f"Python {have} is too old, 3.11 is needed: make the virtual environment with a newer one"
-        )
+        yield _refuse(f"Python {have} is too old, 3.11 is needed: make the virtual environment with a newer one")
     else:
         yield _ok(f"Python {have}")
     pip = f"{wish.python} -m pip install -c constraints.txt -e"
@@ -95,24 +83,18 @@ def python(wish: Wish, facts: Facts) -> Iterator[Finding]:
 
 def places(wish: Wish, facts: Facts) -> Iterator[Finding]:
     if not facts.checkout_complete:
-        yield _refuse(
-            f"{wish.checkout} is not the whole checkout: clone it again and run the script in there"
-        )
+        yield _refuse(f"{wish.checkout} is not the whole checkout: clone it again and run the script in there")
         return
     if wish.system is System.WINDOWS:
         yield from _places_on_windows(wish, facts)
         return
     for path in (wish.checkout, wish.python):
         if not PLAIN_PATH.fullmatch(str(path)):
-            yield _refuse(
-                f"{path} has characters that a service file cannot name; clone into /opt/cis490"
-            )
+            yield _refuse(f"{path} has characters that a service file cannot name; clone into /opt/cis490")
     if wish.image:
         return
     if _below(wish.checkout, HIDDEN):
-        yield _refuse(
-            f"the service cannot see {wish.checkout}; clone into /opt/cis490, make .venv there, and repeat"
-        )
+        yield _refuse(f"the service cannot see {wish.checkout}; clone into /opt/cis490, make .venv there, and repeat")
     elif _below(facts.interpreter, HIDDEN):
         yield _refuse(
             f"the service cannot see {facts.interpreter}, the Python behind the virtual environment; "

@@ -44,9 +44,7 @@ def settings_file(role: Role) -> PurePosixPath:
     return ETC / f"{role}.env"
 
 
-def prepare(
-    wish: Wish, unit: str, *, example: str = "", token: str = "", image: PurePath | None = None
-) -> list[Step]:
+def prepare(wish: Wish, unit: str, *, example: str = "", token: str = "", image: PurePath | None = None) -> list[Step]:
     """All but starting it. ``unit`` is the text of etc/'s unit file, ``example`` that of the example manifest."""
     state = STATE[wish.role]
     steps: list[Step] = []
@@ -63,9 +61,7 @@ def prepare(
     if image is not None:
         link = UNITS / "multi-user.target.wants" / service(wish.role)
         argv = ["systemctl", f"--root={image}", "enable", service(wish.role)]
-        steps.append(
-            Command("have it started at boot", argv, unless=["test", "-L", f"{image}{link}"])
-        )
+        steps.append(Command("have it started at boot", argv, unless=["test", "-L", f"{image}{link}"]))
     return steps
 
 
@@ -101,9 +97,7 @@ def uninstall(role: Role, *, image: PurePath | None = None) -> list[Step]:
         Remove(unit),
     ]
     if image is None:
-        steps.append(
-            Command("have systemd read its units", ["systemctl", "daemon-reload"], changes=False)
-        )
+        steps.append(Command("have systemd read its units", ["systemctl", "daemon-reload"], changes=False))
     steps.append(Remove(SYSUSERS / f"{user(role)}.conf"))
     steps.append(Remove(settings_file(role)))
     if role is Role.WORKER:

@@ -41,9 +41,7 @@ class Ran:
 class Machine(Protocol):
     """The machine as steps use it beyond files; tests inject their own."""
 
-    def run(
-        self, argv: Sequence[str], *, cwd: PurePath | None = None, user: str | None = None
-    ) -> Ran:
+    def run(self, argv: Sequence[str], *, cwd: PurePath | None = None, user: str | None = None) -> Ran:
         """Run a command to its end, as ``user`` where that can be chosen; code 127 when there is no such command."""
         ...
 
@@ -99,9 +97,7 @@ class MakeUser:
         return site.machine.run(["getent", "passwd", self.name]).code == 0
 
     def do(self, site: Site) -> None:
-        there = [
-            name for name in self.groups if site.machine.run(["getent", "group", name]).code == 0
-        ]
+        there = [name for name in self.groups if site.machine.run(["getent", "group", name]).code == 0]
         argv = [
             "useradd",
             "--system",
@@ -339,9 +335,7 @@ class RemoveUser:
         _must(site.machine.run(["userdel", self.name]), self.says)
 
 
-def perform(
-    steps: Sequence[Step], site: Site, tell: Callable[[str, str], None], *, dry_run: bool = False
-) -> bool:
+def perform(steps: Sequence[Step], site: Site, tell: Callable[[str, str], None], *, dry_run: bool = False) -> bool:
     """Do what is not done yet, one step after the other, telling of each; whether anything was (or would be) changed.
 
     Raises InstallError at the first step that cannot be done.
@@ -368,6 +362,4 @@ def perform(
 
 def _must(ran: Ran, says: str, remedy: str = "") -> None:
     if ran.code != 0:
-        raise InstallError(
-            f"could not {says}: {ran.last_words()}" + (f"; {remedy}" if remedy else "")
-        )
+        raise InstallError(f"could not {says}: {ran.last_words()}" + (f"; {remedy}" if remedy else ""))

@@ -44,9 +44,7 @@ NVIDIA = "0x10de"
 class LocalMachine:
     """This machine."""
 
-    def run(
-        self, argv: Sequence[str], *, cwd: PurePath | None = None, user: str | None = None
-    ) -> Ran:
+    def run(self, argv: Sequence[str], *, cwd: PurePath | None = None, user: str | None = None) -> Ran:
         """As root a command can be run as another user: with that user's groups and home, without our environment."""
         options: dict[str, Any] = {"env": {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}}
         if user is not None and is_administrator() and sys.platform != "win32":
@@ -180,9 +178,7 @@ def ask(receiver_url: str, clock: Clock) -> ReceiverSeen:
         transport = HttpTransport(receiver_url, tls=stranger)
     except (OSError, ValueError) as error:
         return ReceiverSeen(trouble=_trouble(receiver_url, error))
-    path = (
-        "/v1/authority" if url.scheme == "https" else "/v1/jobs?limit=1"
-    )  # what strangers may see
+    path = "/v1/authority" if url.scheme == "https" else "/v1/jobs?limit=1"  # what strangers may see
     here = clock.now()
     try:
         answer = transport.request("GET", path, {}, None, ASK_TIMEOUT_S)
@@ -190,15 +186,11 @@ def ask(receiver_url: str, clock: Clock) -> ReceiverSeen:
     except TransportError as error:
         return ReceiverSeen(trouble=f"{receiver_url} does not answer as a receiver does: {error}")
     except (ValueError, AttributeError):
-        return ReceiverSeen(
-            trouble=f"{receiver_url} answers, but is no receiver; check the address"
-        )
+        return ReceiverSeen(trouble=f"{receiver_url} answers, but is no receiver; check the address")
     finally:
         transport.close()
     if answer.status == 404:
-        return ReceiverSeen(
-            trouble=f"{receiver_url} answers, but is no receiver; check the address"
-        )
+        return ReceiverSeen(trouble=f"{receiver_url} answers, but is no receiver; check the address")
     theirs = float(now) if isinstance(now, int | float) else None
     return ReceiverSeen(now=theirs, here=(here + clock.now()) / 2)
 
@@ -255,9 +247,7 @@ def _has_long_paths() -> bool:
         return True
     winreg: Any = importlib.import_module("winreg")
     try:
-        with winreg.OpenKey(
-            winreg.HKEY_LOCAL_MACHINE, r"SYSTEM\CurrentControlSet\Control\FileSystem"
-        ) as key:
+        with winreg.OpenKey(winreg.HKEY_LOCAL_MACHINE, r"SYSTEM\CurrentControlSet\Control\FileSystem") as key:
             return bool(winreg.QueryValueEx(key, "LongPathsEnabled")[0])
     except OSError:
         return False

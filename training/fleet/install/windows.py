@@ -130,9 +130,7 @@ def closing(folder: PurePath, rights: dict[str, str]) -> list[Step]:
     between ``/reset`` and ``/inheritance:r`` those may enter whom its parent lets in.
     """
     icacls, everything = ["icacls", str(folder)], ["/T", "/L", "/Q"]  # /L: no link is followed
-    granted = [
-        part for sid, right in rights.items() for part in ("/grant:r", f"*{sid}:(OI)(CI){right}")
-    ]
+    granted = [part for sid, right in rights.items() for part in ("/grant:r", f"*{sid}:(OI)(CI){right}")]
     readers = "everybody else may only read" if USERS in rights else "the service may only read"
     return [
         NoLink(folder),
@@ -156,14 +154,10 @@ def is_closed(folder: PurePath, rights: dict[str, str]) -> list[str]:
 
     It asks .NET: what icacls prints is in the machine's language, and does not name the owner.
     """
-    entries = "|".join(
-        rf"\(A;OICI;{_MASK[right]};;;{_ABBREVIATED[sid]}\)" for sid, right in rights.items()
-    )
+    entries = "|".join(rf"\(A;OICI;{_MASK[right]};;;{_ABBREVIATED[sid]}\)" for sid, right in rights.items())
     pattern = rf"^O:BAD:P(AI)?({entries}){{{len(rights)}}}$"
     path = _QUOTES.sub(r"\1\1", str(folder))
-    asking = (
-        f"[IO.Directory]::GetAccessControl('{path}').GetSecurityDescriptorSddlForm('Owner,Access')"
-    )
+    asking = f"[IO.Directory]::GetAccessControl('{path}').GetSecurityDescriptorSddlForm('Owner,Access')"
     script = f"if ({asking} -cmatch '{pattern}') {{ 'closed' }}"
     return ["powershell", "-NoProfile", "-NonInteractive", "-Command", script]
 
@@ -221,9 +215,7 @@ def task_xml(wish: Wish) -> str:
 
 
 def _end() -> Step:
-    return Command(
-        f"stop the task {TASK}", ["schtasks", "/End", "/TN", TASK], unless=_no_task(), changes=False
-    )
+    return Command(f"stop the task {TASK}", ["schtasks", "/End", "/TN", TASK], unless=_no_task(), changes=False)
 
 
 def _no_task() -> list[str]:

@@ -58,9 +58,7 @@ def worker_arguments(settings: dict[str, Any]) -> list[str]:
 def log_to(path: Path) -> logging.Handler:
     """Send everything that is logged or printed to ``path``. Raises OSError."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    handler = logging.handlers.RotatingFileHandler(
-        path, maxBytes=LOG_BYTES, backupCount=LOGS_KEPT, encoding="utf-8"
-    )
+    handler = logging.handlers.RotatingFileHandler(path, maxBytes=LOG_BYTES, backupCount=LOGS_KEPT, encoding="utf-8")
     handler.setFormatter(logging.Formatter(FORMAT))
     root = logging.getLogger()
     root.addHandler(handler)
@@ -72,9 +70,7 @@ def log_to(path: Path) -> logging.Handler:
 def main(argv: Sequence[str] | None = None) -> int:
     """The worker's exit code; 2 when the settings cannot be used."""
     replace_unprintable()
-    parser = argparse.ArgumentParser(
-        prog="python -m training.fleet.install.windows_task", allow_abbrev=False
-    )
+    parser = argparse.ArgumentParser(prog="python -m training.fleet.install.windows_task", allow_abbrev=False)
     parser.add_argument("--settings", type=Path, required=True, help="what the installer wrote")
     args = parser.parse_args(argv)
     try:
@@ -91,9 +87,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except SystemExit as error:  # the parser did not like a flag and has said so
         return error.code if isinstance(error.code, int) else 2
     except Exception:
-        log.exception(
-            "the worker ended by a mistake of its own; it is started again in five minutes"
-        )
+        log.exception("the worker ended by a mistake of its own; it is started again in five minutes")
         return 1
 
 

@@ -27,9 +27,7 @@ def capability_words(output: str) -> str:
         many = "core" if found["cpu_cores"] == 1 else "cores"
         words = f"{found['cpu_cores']} {many}, {float(str(found['ram_total_gib'])):.1f} GiB RAM"
         if found["cuda_available"] and isinstance(devices := found["cuda_devices"], list):
-            return words + "".join(
-                f", {each['name']} with {each['vram_total_gib']:.1f} GiB" for each in devices
-            )
+            return words + "".join(f", {each['name']} with {each['vram_total_gib']:.1f} GiB" for each in devices)
         torch = found["torch_version"]
         return f"{words}, no GPU that torch can use" if torch else f"{words}, no torch"
     except (ValueError, KeyError, TypeError):

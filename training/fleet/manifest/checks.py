@@ -46,17 +46,13 @@ SECONDS_MAX = 1e8  # three years
 _DIGITS = re.compile(r"[0-9a-f]{6,64}")  # a job's id, or enough of one to name it
 _MODEL_NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,63}")
 _HYPER_KEY = re.compile(r"[a-z][a-z0-9_]{0,63}")
-_OUTPUT = re.compile(
-    r"(?:\{model\}|\{mode\}|[A-Za-z0-9])(?:\{model\}|\{mode\}|[A-Za-z0-9._-]){0,127}"
-)
+_OUTPUT = re.compile(r"(?:\{model\}|\{mode\}|[A-Za-z0-9])(?:\{model\}|\{mode\}|[A-Za-z0-9._-]){0,127}")
 
 _host_name = matching(
     re.compile(HOST_ID_PATTERN),
     "a host's name (a letter or digit, then up to 63 letters, digits, dots, dashes or underscores)",
 )
-_model_name = matching(
-    _MODEL_NAME, "a name of 1 to 64 small letters, digits, dots, dashes or underscores"
-)
+_model_name = matching(_MODEL_NAME, "a name of 1 to 64 small letters, digits, dots, dashes or underscores")
 _output = matching(_OUTPUT, "a file's name without folders; {model} and {mode} are filled in")
 _host_names = list_of(_host_name)
 _priority = whole(-PRIORITY_MAX, PRIORITY_MAX)
@@ -219,9 +215,7 @@ def _env(table: Table) -> dict[str, str]:
     return checked
 
 
-def check_jobs(
-    root: Table, defaults: Defaults, trainers: Trainers, dataset: Kind[str]
-) -> list[JobSpec]:
+def check_jobs(root: Table, defaults: Defaults, trainers: Trainers, dataset: Kind[str]) -> list[JobSpec]:
     """``[[jobs]]``. Those with a problem are left out of the comparison of ids."""
     sound: list[JobSpec] = []
     names: set[str] = set()
@@ -307,9 +301,7 @@ def _split(table: Table, defaults: Defaults) -> tuple[str, tuple[str, ...]]:
     inherited = "" if defaults.split_recipe is None else defaults.split_recipe.value
     recipe = table.take("split_recipe", _recipe, inherited)
     own: tuple[str, ...] = table.take("train_hosts", _host_names, ())
-    if (
-        not recipe or len(table.problems) > before
-    ):  # reported, and nothing can be said of the two together
+    if not recipe or len(table.problems) > before:  # reported, and nothing can be said of the two together
         return recipe, own
     if recipe != Recipe.HOST:
         if own:
@@ -380,9 +372,7 @@ def _unchecked(key: str, value: object) -> tuple[str, str] | None:
 def _table(value: Any) -> dict[str, Any]:
     if isinstance(value, dict):
         return value
-    raise WrongValueError(
-        f"must be a table, not {shown(value)}", "write key = value pairs below its header"
-    )
+    raise WrongValueError(f"must be a table, not {shown(value)}", "write key = value pairs below its header")
 
 
 def check_plan(

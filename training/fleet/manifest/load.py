@@ -96,9 +96,7 @@ def read_manifest(path: Path) -> str:
         raise ManifestError(_located([error.problem], path, "")) from None
 
 
-def parse_manifest(
-    source: str, *, path: Path, describer: Describer, datasets: Catalogue | None = None
-) -> Manifest:
+def parse_manifest(source: str, *, path: Path, describer: Describer, datasets: Catalogue | None = None) -> Manifest:
     """The plan in ``source``, which is reported as ``path``."""
     problems: list[Problem] = []
     try:
@@ -124,9 +122,7 @@ def parse_manifest(
     if problems:
         raise ManifestError(_located(problems, path, source))
     said = "jobs" in document.values
-    return Manifest(
-        name, SCHEMA_VERSION, defaults, hosts, tuple(jobs), own, digests, names_jobs=said
-    )
+    return Manifest(name, SCHEMA_VERSION, defaults, hosts, tuple(jobs), own, digests, names_jobs=said)
 
 
 def _builtin_flags(describer: Describer) -> tuple[Flags, dict[str, str]]:
@@ -214,15 +210,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _table(plan: Manifest) -> str:
     rows = [("job", "model", "mode", "priority", "id")]
-    rows += [
-        (j.name, j.model, j.mode, str(j.priority), j.job_id[:12] if _is_known(j) else "?")
-        for j in plan.jobs
-    ]
+    rows += [(j.name, j.model, j.mode, str(j.priority), j.job_id[:12] if _is_known(j) else "?") for j in plan.jobs]
     widths = [max(len(row[column]) for row in rows) for column in range(5)]
-    lines = [
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-        for row in rows
-    ]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
     if not all(map(_is_known, plan.jobs)):
         lines.append("?: depends on what the receiver has under the data set's name")
     size = f"{counted(len(plan.jobs), 'jobs')}, {counted(len(plan.hosts), 'hosts')}"

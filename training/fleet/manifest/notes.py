@@ -14,9 +14,7 @@ from training.fleet.manifest.types import JobSpec, Manifest
 _HOSTS_LISTED = 8  # of a data set, in a sentence
 
 
-def notes(
-    plan: Manifest, recorded: Mapping[str, Sequence[str]] = MappingProxyType({})
-) -> list[str]:
+def notes(plan: Manifest, recorded: Mapping[str, Sequence[str]] = MappingProxyType({})) -> list[str]:
     """A sentence for each thing that the operator should look at again.
 
     ``recorded``: data set → the hosts that it was recorded on, where that is known.
@@ -41,9 +39,7 @@ def _not_recorded(jobs: Iterable[JobSpec], recorded: Mapping[str, Sequence[str]]
                 continue
             said.add((job.dataset, name))
             near = closest(name, hosts)
-            listed = ", ".join(hosts[:_HOSTS_LISTED]) + (
-                ", …" if len(hosts) > _HOSTS_LISTED else ""
-            )
+            listed = ", ".join(hosts[:_HOSTS_LISTED]) + (", …" if len(hosts) > _HOSTS_LISTED else "")
             yield (
                 f'train_hosts of job "{job.name}" names "{name}", which its data set has not; it has {listed}'
                 + (f"; did you mean {near}?" if near else "")
@@ -58,9 +54,7 @@ def _written_twice(jobs: Iterable[JobSpec]) -> Iterable[str]:
         rest = (job.model, job.mode, job.split_recipe, job.train_hosts, job.seed, job.dataset)
         twin = first.setdefault((*rest, json.dumps(plain, sort_keys=True)), job)
         if twin is not job:
-            key = next(
-                key for key in sorted(job.hyper) if not _same(job.hyper[key], twin.hyper[key])
-            )
+            key = next(key for key in sorted(job.hyper) if not _same(job.hyper[key], twin.hyper[key]))
             yield (
                 f'jobs "{twin.name}" and "{job.name}" differ only in how hyper.{key} is written '
                 f"({_shown(twin.hyper[key])} and {_shown(job.hyper[key])}), and both are trained; write it alike, or "

@@ -94,9 +94,7 @@ class Table:
                 self.report((key, name), f"must be a table, not {shown(entry)}", f"write {header}")
         return found
 
-    def report(
-        self, at: KeyPath, message: str, suggestion: str = "", *, missing: bool = False
-    ) -> None:
+    def report(self, at: KeyPath, message: str, suggestion: str = "", *, missing: bool = False) -> None:
         path = (*self.path, *at)
         self.problems.append(Problem(path, message, suggestion, missing=missing))
 
@@ -168,8 +166,7 @@ def text(chars_max: int, *, empty: bool = False) -> Kind[str]:
             return value
         least = 0 if empty else 1
         raise WrongValueError(
-            f"must be {least} to {chars_max} printable characters without blanks around them, "
-            f"not {shown(value)}"
+            f"must be {least} to {chars_max} printable characters without blanks around them, not {shown(value)}"
         )
 
     return kind
@@ -192,9 +189,7 @@ def one_of(options: Iterable[str], what: str) -> Kind[str]:
         if isinstance(value, str) and value in known:
             return value
         if isinstance(value, str):
-            raise WrongValueError(
-                f"there is no {what} `{printable(value)[:80]}`", nearest(value, known)
-            )
+            raise WrongValueError(f"there is no {what} `{printable(value)[:80]}`", nearest(value, known))
         raise WrongValueError(f"must be a {what}, not {shown(value)}", "known: " + ", ".join(known))
 
     return kind

@@ -61,15 +61,11 @@ def read_source(path: Path) -> str:
             raw = file.read(BYTES_MAX + 1)
     except OSError as error:
         reason = error.strerror or str(error)
-        raise UnreadableError(
-            f"cannot be read: {reason}", "check the path and its permissions"
-        ) from None
+        raise UnreadableError(f"cannot be read: {reason}", "check the path and its permissions") from None
     except ValueError:  # a NUL in the name
         raise UnreadableError("cannot be read: this is not a path") from None
     if len(raw) > BYTES_MAX:
-        raise UnreadableError(
-            f"is larger than {BYTES_MAX // 1024} KiB", "split the plan in several"
-        )
+        raise UnreadableError(f"is larger than {BYTES_MAX // 1024} KiB", "split the plan in several")
     try:
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:

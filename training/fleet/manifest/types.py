@@ -55,9 +55,7 @@ class TrainerSpec:
     name: str
     command: tuple[str, ...]
     outputs: tuple[str, ...] = ()
-    describe: tuple[
-        str, ...
-    ] = ()  # the command that prints its flags; empty: hyper keys go unchecked
+    describe: tuple[str, ...] = ()  # the command that prints its flags; empty: hyper keys go unchecked
     env: Mapping[str, str] = field(default_factory=dict)  # wherever it runs
 
     def to_dict(self) -> dict[str, Any]:

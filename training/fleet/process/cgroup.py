@@ -123,11 +123,7 @@ def _memory(folder: Path) -> Iterator[tuple[int, int]]:
         if limit is None or limit >= _UNLIMITED_BYTES:
             continue
         used = _number(_text(folder / used_file)) or 0
-        cache = dict(
-            pair
-            for line in _text(folder / "memory.stat").splitlines()
-            if len(pair := line.split()) == 2
-        )
+        cache = dict(pair for line in _text(folder / "memory.stat").splitlines() if len(pair := line.split()) == 2)
         kept = max(used - (_number(cache.get(cache_key, "")) or 0), 0)
         yield limit, max(limit - kept, 0)
 

@@ -30,9 +30,7 @@ else:
     from training.fleet.process import posix as system
 
 START_WAIT_S = 30.0  # a launcher on an overloaded machine or a sleeping disk may take a while
-KILL_WAIT_S = (
-    5.0  # how long a killed group may take to be reported before we stop believing in the launcher
-)
+KILL_WAIT_S = 5.0  # how long a killed group may take to be reported before we stop believing in the launcher
 
 # In a trainer's environment: where it may keep what a later attempt can go on from. Also marks the process as ours.
 STATE_VARIABLE = "CIS490_STATE_DIR"
@@ -102,9 +100,7 @@ class Runner(Protocol):
 class LocalProcess:
     """A trainer under one of our launchers. Safe to use from several threads."""
 
-    def __init__(
-        self, launcher: Launcher, folder: str | None = None, group: Path | None = None
-    ) -> None:
+    def __init__(self, launcher: Launcher, folder: str | None = None, group: Path | None = None) -> None:
         """``folder``: what its environment calls ``STATE_VARIABLE``; ``group``: its control group's folder."""
         self._launcher = launcher
         self._folder = folder

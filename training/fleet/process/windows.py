@@ -104,9 +104,7 @@ def cage(process: subprocess.Popen[bytes]) -> object:
     handle = process._handle  # type: ignore[attr-defined]  # noqa: SLF001 - Popen has no public name for it
     if not (
         job
-        and kernel32.SetInformationJobObject(
-            job, EXTENDED_LIMIT_INFORMATION, ctypes.byref(limits), size
-        )
+        and kernel32.SetInformationJobObject(job, EXTENDED_LIMIT_INFORMATION, ctypes.byref(limits), size)
         and kernel32.AssignProcessToJobObject(job, int(handle))
     ):
         error = ctypes.WinError(ctypes.get_last_error())  # type: ignore[attr-defined]

@@ -24,9 +24,7 @@ from training.fleet.scheduling.job import (
     check_transition,
 )
 
-GAP = (
-    "[… {} lines of output are missing: the worker could not keep them until they were asked for …]"
-)
+GAP = "[… {} lines of output are missing: the worker could not keep them until they were asked for …]"
 LOG_LINES_KEPT = 5000  # of one attempt; older output is on the worker's disk
 
 
@@ -106,9 +104,7 @@ class Ledger:
 
     # ── what they delivered ─────────────────────────────────────────────────────────────────
 
-    def add_artifact(
-        self, attempt: Attempt, artifact_id: str, model: str, mode: str, size: int
-    ) -> bool:
+    def add_artifact(self, attempt: Attempt, artifact_id: str, model: str, mode: str, size: int) -> bool:
         """A bundle that this attempt delivered is in the store. False when that is known already."""
         added = self.db.run(
             "add_artifact",
@@ -124,9 +120,7 @@ class Ledger:
 
     def artifact_of(self, attempt: Attempt, artifact_id: str) -> Row | None:
         """The delivery of this bundle by this attempt, if there was one."""
-        return self.db.one(
-            "artifact_of", job_id=attempt.job_id, attempt=attempt.attempt, artifact_id=artifact_id
-        )
+        return self.db.one("artifact_of", job_id=attempt.job_id, attempt=attempt.attempt, artifact_id=artifact_id)
 
     def artifacts_of(self, attempt: Attempt) -> set[str]:
         """The bundles that this attempt delivered."""

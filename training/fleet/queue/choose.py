@@ -72,9 +72,7 @@ class Chooser:
             gates.setdefault(row["class_id"], []).append((row["avoid_host"], row["until"]))
         return gates
 
-    def _head(
-        self, class_id: int, gate: str, hold_s: float, now: float
-    ) -> tuple[Head | None, float | None]:
+    def _head(self, class_id: int, gate: str, hold_s: float, now: float) -> tuple[Head | None, float | None]:
         """The best job of a class and gate that has been claimable for ``hold_s``, or how long until one is.
 
         Within a priority the oldest comes first, so if that one must wait, so must all others of its priority.
@@ -126,9 +124,7 @@ def eligible(
     misfit = rules.fits(needs, host)
     if misfit is not None:
         return False, misfit
-    held = rules.hold(
-        needs, host, rules.NOBODY_ELSE, Policy(prefer_cuda_grace_s=prefer_cuda_grace_s)
-    )
+    held = rules.hold(needs, host, rules.NOBODY_ELSE, Policy(prefer_cuda_grace_s=prefer_cuda_grace_s))
     if job_age_s < held.seconds:
         return False, f"{held.reason}, {held.seconds - job_age_s:.0f} s more"
     return True, "ok"

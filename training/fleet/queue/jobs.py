@@ -142,9 +142,7 @@ class JobQueue(Healing):
 
     def plan_jobs(self) -> PlanJobs:
         """Return what :meth:`sync` left: by an equal digest, the same jobs would change nothing."""
-        jobs = sorted(
-            (row["job_id"], row["name"], row["spec"]) for row in self.db.all("plan_texts")
-        )
+        jobs = sorted((row["job_id"], row["name"], row["spec"]) for row in self.db.all("plan_texts"))
         texts = [text for job in jobs for text in job]
         all_of_it = "\0".join([str(len(self.db.all("unclassed"))), *texts])  # none has a NUL
         return PlanJobs(len(jobs), hashlib.sha256(all_of_it.encode("utf-8", "replace")).hexdigest())
@@ -198,15 +196,11 @@ class JobQueue(Healing):
             outcome = self.grant(host, Claimant(), NOBODY_ELSE, policy=policy)
         return outcome.job if isinstance(outcome, Grant) else None
 
-    def grant(
-        self, host: Host, claimant: Claimant, fleet: Fleet, *, policy: Policy | None = None
-    ) -> Grant | NoJob:
+    def grant(self, host: Host, claimant: Claimant, fleet: Fleet, *, policy: Policy | None = None) -> Grant | NoJob:
         """Decide for this host and write the grant. The caller has noted the host."""
         with self.db.transaction():
             chosen = self._chooser.choose(host, fleet, policy or self.policy, self.clock.now())
-            return (
-                chosen if isinstance(chosen, NoJob) else self._write_grant(chosen, host, claimant)
-            )
+            return chosen if isinstance(chosen, NoJob) else self._write_grant(chosen, host, claimant)
 
     def _write_grant(
         self,
@@ -250,17 +244,13 @@ class JobQueue(Healing):
             self.beat(job, attempt, seq=attempt.seq + 1)
             return True
 
-    def beat(
-        self, job: Job, attempt: Attempt, *, seq: int, progress: Mapping[str, Any] | None = None
-    ) -> None:
+    def beat(self, job: Job, attempt: Attempt, *, seq: int, progress: Mapping[str, Any] | None = None) -> None:
         """Renew the lease of a live attempt, and keep how long it was heard training.
 
         A ``seq`` not above the last one does not move progress back.
         """
         with self.db.transaction():
-            changed = self.db.run(
-                "beat_job", job_id=job.job_id, claim_id=attempt.claim_id, now=self.clock.now()
-            )
+            changed = self.db.run("beat_job", job_id=job.job_id, claim_id=attempt.claim_id, now=self.clock.now())
             assert changed == 1, "only a live attempt beats"
             text = None if progress is None else json.dumps(dict(progress))
             heard = {"claim_id": attempt.claim_id, "heard_s": attempt.heard_s}
@@ -288,9 +278,7 @@ class JobQueue(Healing):
             self.accept(held, self._live(held), artifact_id)
             return True
 
-    def accept(
-        self, job: Job, attempt: Attempt, artifact_id: str, record: Mapping[str, Any] | None = None
-    ) -> None:
+    def accept(self, job: Job, attempt: Attempt, artifact_id: str, record: Mapping[str, Any] | None = None) -> None:
         """Complete ``job`` by the artifact of its live attempt."""
         params = {
             "job_id": job.job_id,
@@ -304,16 +292,12 @@ class JobQueue(Healing):
             self._end(attempt, EndReason.COMPLETED, artifact_id=artifact_id, record=record)
             self._move("complete", job, JobStatus.COMPLETED, attempt)
 
-    def adopt(
-        self, job: Job, attempt: Attempt, artifact_id: str, record: Mapping[str, Any] | None = None
-    ) -> None:
+    def adopt(self, job: Job, attempt: Attempt, artifact_id: str, record: Mapping[str, Any] | None = None) -> None:
         """Complete ``job`` by its last attempt, though that had been given up (policy.may_adopt)."""
         now = self.clock.now()
         params = {"artifact_id": artifact_id, "now": now}
         with self.db.transaction():
-            self.db.run(
-                "adopt_job", job_id=job.job_id, attempt=attempt.attempt, host=attempt.host, **params
-            )
+            self.db.run("adopt_job", job_id=job.job_id, attempt=attempt.attempt, host=attempt.host, **params)
             self.db.run(
                 "adopt_attempt",
                 claim_id=attempt.claim_id,
@@ -371,17 +355,13 @@ class JobQueue(Healing):
             assert alive is not None
             return self._require(job.job_id), alive
 
-    def fail(
-        self, job_id: str, hostname: str, *, error: str = "", exit_code: int | None = None
-    ) -> bool:
+    def fail(self, job_id: str, hostname: str, *, error: str = "", exit_code: int | None = None) -> bool:
         """The bare form: the holder's trainer failed; ``False`` when ``hostname`` holds no live attempt."""
         with self.db.transaction():
             job = self._held_by(job_id, hostname)
             if job is None:
                 return False
-            self.settle(
-                job, self._live(job), EndReason.TRAINER_FAILED, error=error, exit_code=exit_code
-            )
+            self.settle(job, self._live(job), EndReason.TRAINER_FAILED, error=error, exit_code=exit_code)
             return True
 
     def settle(
@@ -436,9 +416,7 @@ class JobQueue(Healing):
         until = job.heartbeat_at if until_heard else self.clock.now()
         return None if until is None or job.claimed_at is None else until - job.claimed_at
 
-    def _write_settlement(
-        self, job: Job, attempt: Attempt, settled: rules.Settlement, error: str | None
-    ) -> None:
+    def _write_settlement(self, job: Job, attempt: Attempt, settled: rules.Settlement, error: str | None) -> None:
         failed = settled.status is JobStatus.FAILED
         changed = self.db.run(
             "settle_job",
@@ -468,9 +446,7 @@ class JobQueue(Healing):
         ended_by = f"{by}: {CANCELLED_AS_REMOVED if as_removed else CANCELLED}"
         with self.db.transaction():
             job = self.get(job_id)
-            if job is None or not self.db.run(
-                "cancel_job", job_id=job_id, ended_by=ended_by, now=self.clock.now()
-            ):
+            if job is None or not self.db.run("cancel_job", job_id=job_id, ended_by=ended_by, now=self.clock.now()):
                 return False
             attempt = self._live(job) if job.status in LIVE else None
             if attempt is not None:
@@ -517,9 +493,7 @@ class JobQueue(Healing):
 
     # ── time ────────────────────────────────────────────────────────────────────────────────
 
-    def sweep_stale(
-        self, *, stale_after_s: float | None = None, max_attempts: int | None = None
-    ) -> int:
+    def sweep_stale(self, *, stale_after_s: float | None = None, max_attempts: int | None = None) -> int:
         """End every attempt that was not heard for ``stale_after_s``; returns how many were swept.
 
         Their jobs go back to pending, claimable at once; or to failed when a budget is used up: with

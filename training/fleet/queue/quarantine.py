@@ -48,9 +48,7 @@ class Healing(Ledger):
         assert attempt is not None
         assert attempt.end_reason is not None
         lived_s = attempt.lived_s or 0.0
-        weight = health.weigh(
-            attempt.end_reason, lived_s, attempt.out_of_memory, self.policy, attempt.exit_code
-        )
+        weight = health.weigh(attempt.end_reason, lived_s, attempt.out_of_memory, self.policy, attempt.exit_code)
         if weight is Weight.WELL:
             self.db.run("forget_deaths", host=attempt.host)
         if weight is not Weight.AGAINST:
@@ -95,9 +93,7 @@ class Healing(Ledger):
         """These ends were nobody's fault: a machine and a copy of it took the jobs from each other."""
         known = [attempt for claim_id in claims if (attempt := self.attempt(claim_id)) is not None]
         self._pardon(
-            attempt.claim_id
-            for attempt in known
-            if attempt.end_reason is EndReason.HOST_LOST and not attempt.pardoned
+            attempt.claim_id for attempt in known if attempt.end_reason is EndReason.HOST_LOST and not attempt.pardoned
         )
 
     def _pardon(self, claims: Iterable[str]) -> None:

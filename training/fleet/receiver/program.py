@@ -117,9 +117,7 @@ def serve(args: argparse.Namespace) -> int:
         audit = AuditLog(queue.db, clock)
         shelf = DatasetShelf(args.datasets_dir or args.models_dir.with_name("datasets"))
         describer = ProcessDescriber()
-        reloader = Reloader(
-            args.manifest, service, writer, describer, audit, shelf, kept_beside(args.db)
-        )
+        reloader = Reloader(args.manifest, service, writer, describer, audit, shelf, kept_beside(args.db))
         _load(reloader)
         settings = Settings(
             operator_token=os.environ.get(TOKEN_VARIABLE) or None,
@@ -149,9 +147,7 @@ def serve(args: argparse.Namespace) -> int:
     return 1 if lost else 0
 
 
-def _open_database(
-    path: Path, policy: Policy, stack: contextlib.ExitStack
-) -> tuple[JobQueue, Database]:
+def _open_database(path: Path, policy: Policy, stack: contextlib.ExitStack) -> tuple[JobQueue, Database]:
     """The writer's queue and the reader's own connection. One process owns the file at a time."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -161,13 +157,9 @@ def _open_database(
         reader = SqliteDatabase(path)
         stack.callback(reader.close)
     except LockedError as error:
-        raise StartError(
-            f"another receiver uses the database {path} ({error.holder}); stop that one first"
-        ) from None
+        raise StartError(f"another receiver uses the database {path} ({error.holder}); stop that one first") from None
     except OSError as error:
-        raise StartError(
-            f"cannot use the database {path}: {error.strerror}; choose another place with --db"
-        ) from error
+        raise StartError(f"cannot use the database {path}: {error.strerror}; choose another place with --db") from error
     except DatabaseError as error:
         raise StartError(str(error)) from error
     return queue, reader
@@ -179,9 +171,7 @@ def _open_store(root: Path, stack: contextlib.ExitStack) -> ArtifactStore:
         stack.enter_context(exclusive(store_lock(root)))
         return store
     except LockedError as error:
-        raise StartError(
-            f"another receiver uses the store {root} ({error.holder}); stop that one first"
-        ) from None
+        raise StartError(f"another receiver uses the store {root} ({error.holder}); stop that one first") from None
     except OSError as error:
         raise StartError(
             f"cannot lock the store {root}: {error.strerror}; choose another place with --models-dir"
@@ -313,9 +303,7 @@ def _parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (%(default)s)")
-    parser.add_argument(
-        "--port", type=_port, default=8445, help="port; 0 takes a free one (%(default)s)"
-    )
+    parser.add_argument("--port", type=_port, default=8445, help="port; 0 takes a free one (%(default)s)")
     for flag, default, words in (
         ("--manifest", "/etc/cis490/training_manifest.toml", "the operator's plan"),
         ("--db", "/var/lib/cis490/training_jobs.db", "the job queue"),

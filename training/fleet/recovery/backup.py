@@ -108,9 +108,7 @@ def read_contents(folder: Path, name: str) -> Contents:
     try:
         contents = msgspec.json.decode(path.read_bytes(), type=Contents)
     except OSError as error:
-        raise RecoveryError(
-            f"cannot read {path}: {error.strerror}; choose another with --snapshot"
-        ) from None
+        raise RecoveryError(f"cannot read {path}: {error.strerror}; choose another with --snapshot") from None
     except (msgspec.DecodeError, UnicodeDecodeError):
         raise RecoveryError(f"{path} is damaged; choose another with --snapshot") from None
     if contents.format != FORMAT:
@@ -162,13 +160,9 @@ class Backup:
         mark = self.folder / MARK
         if self.fs.size(mark) is not None:
             return
-        begun = self.fs.names(
-            self.folder / SNAPSHOTS
-        )  # none of the first, which may have been cut off here
+        begun = self.fs.names(self.folder / SNAPSHOTS)  # none of the first, which may have been cut off here
         if begun or set(self.fs.names(self.folder)) - {SNAPSHOTS, mark.name + PART}:
-            raise RecoveryError(
-                f"{self.folder} is not empty and holds no backups; choose a folder of its own"
-            )
+            raise RecoveryError(f"{self.folder} is not empty and holds no backups; choose a folder of its own")
         new = [each for each in (self.folder, *self.folder.parents) if not each.exists()]
         self.fs.mkdir(self.folder / SNAPSHOTS)
         write_file(self.fs, mark, msgspec.json.encode({"format": FORMAT}) + b"\n")
@@ -176,9 +170,7 @@ class Backup:
         for each in new or [self.folder]:
             self.fs.sync_folder(each.parent)
 
-    def _make(
-        self, state: State, clock: Clock, with_keys: bool, deep: bool, progress: Progress
-    ) -> Made:
+    def _make(self, state: State, clock: Clock, with_keys: bool, deep: bool, progress: Progress) -> Made:
         now = clock.now()
         name = self._name(stamp(now))
         unfinished = self.folder / SNAPSHOTS / (name + PART)

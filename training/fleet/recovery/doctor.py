@@ -135,9 +135,7 @@ def set_aside(database: Database) -> Iterator[Finding]:
             )
 
 
-def _database(
-    report: Report, state: State, policy: Policy, now: float, progress: Progress
-) -> Known | None:
+def _database(report: Report, state: State, policy: Policy, now: float, progress: Progress) -> Known | None:
     """Check the tables and return what they say; None when nothing can be read of them."""
     if strange_root(state.db):
         return None
@@ -166,14 +164,9 @@ def _unusable(error: DatabaseError) -> Finding:
     return Finding("database", problem, remedy) if problem else Finding("database", remedy, BACKUP)
 
 
-def _rows(
-    report: Report, database: SqliteDatabase, policy: Policy, now: float, progress: Progress
-) -> Known | None:
+def _rows(report: Report, database: SqliteDatabase, policy: Policy, now: float, progress: Progress) -> Known | None:
     progress("database", 0, 1)
-    report.add(
-        Finding("database", f"the database is damaged: {each}", BACKUP)
-        for each in database.damage()
-    )
+    report.add(Finding("database", f"the database is damaged: {each}", BACKUP) for each in database.damage())
 
     foreign = database.foreign()
     if foreign:

@@ -46,11 +46,7 @@ def room(free: int, where: Path) -> Iterator[Finding]:
     """Below the watermark nothing is granted and nothing taken in."""
     if free < 2 * RESERVE_BYTES:
         low = free < RESERVE_BYTES
-        what = (
-            "no job is granted and no bundle taken in"
-            if low
-            else "below half of that no job is granted"
-        )
+        what = "no job is granted and no bundle taken in" if low else "below half of that no job is granted"
         yield Finding(
             "room",
             f"{free // _MIB} MiB are free at {where}: {what}",
@@ -92,9 +88,7 @@ def clock(newest: float, now: float) -> Iterator[Finding]:
 def authority(folder: Path, now: float) -> Iterator[Finding]:
     """The receiver's own certificate and its authority; nothing without a TLS folder."""
     names = ("ca.key", "ca.pem", "server.json")
-    there = {
-        name for name in names if (folder / name).exists() and not (folder / name).is_symlink()
-    }
+    there = {name for name in names if (folder / name).exists() and not (folder / name).is_symlink()}
     if not there:
         return
     missing = [name for name in ("ca.key", "ca.pem") if name not in there]
@@ -179,6 +173,4 @@ def tokens(rows: Iterable[Row], now: float) -> Iterator[Finding]:
 
 
 def _days(seconds: float) -> str:
-    return (
-        f"{seconds / _DAY_S:.0f} days" if abs(seconds) >= 2 * _DAY_S else f"{seconds / 3600:.0f} h"
-    )
+    return f"{seconds / _DAY_S:.0f} days" if abs(seconds) >= 2 * _DAY_S else f"{seconds / 3600:.0f} h"

@@ -28,9 +28,7 @@ LOST = (
     "if a backup in FOLDER has it, `cis490-jobs backup FOLDER` and, with the receiver stopped, `cis490-jobs restore "
     "FOLDER --force` bring it back and forget nothing; without one, `cis490-jobs requeue {name}` trains it again"
 )
-DENIED = (
-    "run the doctor as the receiver's user or root; if it cannot be read then, look at the disk"
-)
+DENIED = "run the doctor as the receiver's user or root; if it cannot be read then, look at the disk"
 _INDEX_REMEDY = "restart the receiver, which writes the index anew from the database"
 
 
@@ -236,9 +234,7 @@ class Store:
             lines.pop()
         found = set(lines)
         missing = [
-            line
-            for line, stored_at in expected.items()
-            if line not in found and stored_at < self.now - _IN_FLIGHT_S
+            line for line, stored_at in expected.items() if line not in found and stored_at < self.now - _IN_FLIGHT_S
         ]
         if missing:
             what = f"{INDEX} lacks {len(missing)} of {len(expected)} artifacts"

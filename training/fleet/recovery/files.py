@@ -26,9 +26,7 @@ def plainly(doing: str, comfort: str) -> Iterator[None]:
         yield
     except OSError as error:
         where = f" {error.filename}" if error.filename else ""
-        raise RecoveryError(
-            f"{doing} failed:{where} {error.strerror or error}; {comfort}"
-        ) from error
+        raise RecoveryError(f"{doing} failed:{where} {error.strerror or error}; {comfort}") from error
 
 
 def copy_file(
@@ -47,9 +45,7 @@ def copy_file(
 
     fs.mkdir(target.parent)
     temporary = target.with_name(target.name + PART)
-    wanted = replace_whole(
-        fs, temporary, target, read(), lambda: sha256 in (None, digest.hexdigest())
-    )
+    wanted = replace_whole(fs, temporary, target, read(), lambda: sha256 in (None, digest.hexdigest()))
     return digest.hexdigest() if wanted else None
 
 

@@ -71,16 +71,11 @@ class Report:
                 rest[each.check] = rest.get(each.check, 0) + 1
         for check, count in rest.items():
             last = next(each for each in reversed(self.findings) if each.check == check)
-            self.findings.append(
-                Finding(check, f"there are {count} more of this kind", last.remedy, last.level)
-            )
+            self.findings.append(Finding(check, f"there are {count} more of this kind", last.remedy, last.level))
 
     def worded(self, words: Callable[[str], str]) -> Report:
         """The same, its sentences passed through ``words``."""
-        findings = [
-            replace(each, problem=words(each.problem), remedy=words(each.remedy))
-            for each in self.findings
-        ]
+        findings = [replace(each, problem=words(each.problem), remedy=words(each.remedy)) for each in self.findings]
         return Report(findings, self.looked_at, self.grown)
 
     @property

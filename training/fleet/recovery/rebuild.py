@@ -54,9 +54,7 @@ def planned(manifest: Path, state: State) -> list[dict[str, Any]]:
     """The manifest's jobs, but those whose data set nobody knows; RecoveryError when it has a mistake."""
     try:
         known = DatasetShelf(state.datasets).catalogue()
-        return load_plan(
-            manifest, default_describer(), References(known.ids, known.names, starting=True)
-        )[0]
+        return load_plan(manifest, default_describer(), References(known.ids, known.names, starting=True))[0]
     except ManifestError as error:
         raise RecoveryError(f"{error}; name the plan with --manifest") from None
 

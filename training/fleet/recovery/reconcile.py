@@ -247,9 +247,7 @@ class Recovery(JobQueue):
 
     def _deliver(self, job: Job, attempt: Attempt, delivery: Delivery) -> None:
         artifact, said = delivery.artifact, delivery.said
-        self.add_artifact(
-            attempt, artifact.artifact_id, artifact.model, artifact.mode, artifact.size
-        )
+        self.add_artifact(attempt, artifact.artifact_id, artifact.model, artifact.mode, artifact.size)
         settle = self.accept if attempt.live else self.adopt
         settle(job, attempt, artifact.artifact_id, said.record)
 

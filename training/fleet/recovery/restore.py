@@ -89,9 +89,7 @@ class Restore:
         self._reader = reader_of(self.folder, owner_of(self.state.db))
         self._from = reading(self._reader, self.fs)
 
-    def run(
-        self, *, snapshot: str | None = None, force: bool = False, with_keys: bool = False
-    ) -> Restored:
+    def run(self, *, snapshot: str | None = None, force: bool = False, with_keys: bool = False) -> Restored:
         """Raises RecoveryError, and then the database that was there is the one that is there.
 
         Only when it says that the data sets were not copied is the backup's in place: they come last, since without
@@ -119,9 +117,7 @@ class Restore:
             if with_keys:
                 self._keys(done)
             shelved = DatasetShelf(self.folder / DATASETS, self._from)
-            done.datasets = copy_datasets(
-                shelved, DatasetShelf(self.state.datasets, self.fs), self.progress
-            )
+            done.datasets = copy_datasets(shelved, DatasetShelf(self.state.datasets, self.fs), self.progress)
         return done
 
     def _begin(self, snapshot: str | None, force: bool) -> Restored:
@@ -132,18 +128,13 @@ class Restore:
             raise RecoveryError(f"no backup in {self.folder} was ever finished")
         name = names[-1] if snapshot is None else snapshot
         if name not in names:
-            raise RecoveryError(
-                f"there is no backup called {name}; there are {', '.join(names[-5:])}"
-            )
+            raise RecoveryError(f"there is no backup called {name}; there are {', '.join(names[-5:])}")
         if self.state.db.exists() and not force:
             raise RecoveryError(
                 f"there is a database at {self.state.db} already; --force keeps it beside under another name"
             )
         contents = read_contents(self.folder, name)
-        if (
-            file_sha256(self.fs, self.folder / SNAPSHOTS / name / DATABASE)
-            != contents.database_sha256
-        ):
+        if file_sha256(self.fs, self.folder / SNAPSHOTS / name / DATABASE) != contents.database_sha256:
             older = names[: names.index(name)]
             hint = f"--snapshot {older[-1]} is the one before" if older else "there is no older one"
             raise RecoveryError(f"the database in the backup {name} is damaged; {hint}")
@@ -181,15 +172,10 @@ class Restore:
         source, target = self.folder / STORE / file.path, self.state.models / file.path
         if holds(self.fs, target, file.size, file.sha256):
             done.kept += 1
-        elif (
-            self._from.size(source) is not None
-            and self._copy(source, target, sha256=file.sha256) is not None
-        ):
+        elif self._from.size(source) is not None and self._copy(source, target, sha256=file.sha256) is not None:
             done.brought += 1
         else:
-            done.lost.append(
-                f"bundle {file.sha256[:12]} of job {file.job} is damaged or gone in the backup, too"
-            )
+            done.lost.append(f"bundle {file.sha256[:12]} of job {file.job} is damaged or gone in the backup, too")
 
     def _sidecars(self, file: StoredFile, done: Restored) -> None:
         """Bring the provenance that is not there, or is damaged there."""
@@ -241,13 +227,9 @@ class Restore:
 
     def _check_keys(self, done: Restored, force: bool) -> None:
         if not done.contents.keys:
-            raise RecoveryError(
-                f"the backup {done.snapshot} holds no keys; it was made without --with-keys"
-            )
+            raise RecoveryError(f"the backup {done.snapshot} holds no keys; it was made without --with-keys")
         if self._other_keys(done.snapshot) and not force:
-            raise RecoveryError(
-                f"{self.state.tls} holds another authority; --force keeps it beside under another name"
-            )
+            raise RecoveryError(f"{self.state.tls} holds another authority; --force keeps it beside under another name")
 
     def _other_keys(self, name: str) -> list[str]:
         """Files of the authority that are there and not the backup's."""
@@ -256,8 +238,7 @@ class Restore:
             each
             for each in KEY_FILES
             if self.fs.size(self.state.tls / each) is not None
-            and file_sha256(self.fs, self.state.tls / each)
-            != file_sha256(self._from, source / each)
+            and file_sha256(self.fs, self.state.tls / each) != file_sha256(self._from, source / each)
         ]
 
     def _keys(self, done: Restored) -> None:
@@ -273,9 +254,7 @@ class Restore:
         done.keys = True
 
 
-def take_back(
-    queue: Recovery, found: Iterable[Delivery | Unusable]
-) -> tuple[list[str], list[Unusable]]:
+def take_back(queue: Recovery, found: Iterable[Delivery | Unusable]) -> tuple[list[str], list[Unusable]]:
     """Complete every job that the store can vouch for and the database does not know to be completed."""
     everything = list(found)
     sound = in_order(each for each in everything if isinstance(each, Delivery))

@@ -20,9 +20,7 @@ _HISTORY = "kept for ever: it is the history"
 def grown_files(state: State) -> Iterator[Grown]:
     """List what takes room on the disk; links are not followed."""
     uploads = state.models / INCOMING
-    yield _files(
-        "uploads on their way", uploads, "a week after the last byte, or the end of the attempt"
-    )
+    yield _files("uploads on their way", uploads, "a week after the last byte, or the end of the attempt")
     yield _files("models", state.models, "none: each accepted model is kept", without=uploads)
     yield _files("data sets", state.datasets, "none", "cis490-jobs dataset remove NAME")
     name = state.db.name
@@ -43,9 +41,7 @@ def grown_rows(row: Mapping[str, Any]) -> Iterator[Grown]:
     yield Grown("hosts", row["hosts"], None, "one a name that ever asked for work")
 
 
-def _files(
-    what: str, root: Path, bound: str, verb: str = "", *, without: Path | None = None
-) -> Grown:
+def _files(what: str, root: Path, bound: str, verb: str = "", *, without: Path | None = None) -> Grown:
     found = () if strange_root(root) else walk(root)
     paths = (Path(each.path) for each in found)
     return measured(what, [each for each in paths if without not in each.parents], bound, verb)

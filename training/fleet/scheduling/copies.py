@@ -52,9 +52,7 @@ class Line:
     heard: dict[str, float] = field(default_factory=dict)  # session → when last
     alive: set[str] = field(default_factory=set)  # who is known to have lived since the round began
     copied: bool = False
-    taken: list[tuple[str, str]] = field(
-        default_factory=list
-    )  # session, claim: ended when another took over
+    taken: list[tuple[str, str]] = field(default_factory=list)  # session, claim: ended when another took over
 
     def ask(
         self,
@@ -73,11 +71,7 @@ class Line:
         """
         seen = session in self.heard
         self._hear(session, now)
-        silent = {
-            each
-            for each, at in self.heard.items()
-            if may_be_silent and each != session and now - at >= lease_s
-        }
+        silent = {each for each, at in self.heard.items() if may_be_silent and each != session and now - at >= lease_s}
         others = set(self.heard) - {session} - silent
         if echo == self.round:
             self.alive.add(session)

@@ -97,9 +97,7 @@ def leaving(job: Job, names: Container[str]) -> Edit:
 _HOST: Table = {"priority": 0}  # what a host has that no table names
 
 
-def host_edits(
-    before: Mapping[str, Table], after: Mapping[str, Table], held: Mapping[str, list[str]]
-) -> list[Edit]:
+def host_edits(before: Mapping[str, Table], after: Mapping[str, Table], held: Mapping[str, list[str]]) -> list[Edit]:
     """List the edits of hosts. ``held`` says which jobs train where; hosts compare without case."""
     found, trains = [], {host.casefold(): jobs for host, jobs in held.items()}
     for name in sorted(before.keys() | after.keys()):

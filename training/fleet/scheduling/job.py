@@ -93,9 +93,7 @@ class Transition:
     cause: str
 
 
-def _row(
-    name: str, sources: Iterable[JobStatus | None], target: JobStatus, cause: str
-) -> Transition:
+def _row(name: str, sources: Iterable[JobStatus | None], target: JobStatus, cause: str) -> Transition:
     return Transition(name, frozenset(sources), target, cause)
 
 
@@ -325,9 +323,7 @@ class Attempt:
     crashed: bool = False  # its host said that it crashed with this attempt in hand
     pardoned: bool = False  # it counts against no budget: the host was to blame
     trained: Trained = field(default_factory=Trained)  # what its model was trained on
-    granted: dict[str, Any] | None = (
-        None  # the job dict of the grant; None: of before this was kept
-    )
+    granted: dict[str, Any] | None = None  # the job dict of the grant; None: of before this was kept
 
     @property
     def live(self) -> bool:
@@ -389,9 +385,7 @@ class Job:
         """The job as it was granted to ``attempt``, whatever the plan says by now; as it is when that is not known."""
         if attempt.granted is None:
             return self
-        return replace(
-            self, spec=attempt.granted, name=str(attempt.granted.get("name") or self.job_id)
-        )
+        return replace(self, spec=attempt.granted, name=str(attempt.granted.get("name") or self.job_id))
 
     @property
     def model(self) -> str:

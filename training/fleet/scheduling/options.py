@@ -31,9 +31,7 @@ def setting(text: str) -> tuple[str, float]:
         number = math.nan
     if not least <= number <= MONTH_S:
         kind = "whole number" if kinds[key] is int else "number"
-        raise argparse.ArgumentTypeError(
-            f"{key} must be a {kind} from {least:g} to {MONTH_S:.0f}, not {value!r}"
-        )
+        raise argparse.ArgumentTypeError(f"{key} must be a {kind} from {least:g} to {MONTH_S:.0f}, not {value!r}")
     return key, number
 
 

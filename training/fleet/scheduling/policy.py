@@ -377,9 +377,7 @@ class Watch:
         stepped = abs(step) > policy.clock_step_s
         slept = boot - self.boot > 3 * policy.sweep_period_s
         quiet_until = boot + policy.stale_after_s if stepped or slept else self.quiet_until
-        return replace(
-            self, wall=wall, boot=boot, quiet_until=quiet_until, step_s=step if stepped else 0.0
-        )
+        return replace(self, wall=wall, boot=boot, quiet_until=quiet_until, step_s=step if stepped else 0.0)
 
     def step_until(self, wall: float, boot: float) -> float:
         """Return how far the wall clock has stepped since the last look."""

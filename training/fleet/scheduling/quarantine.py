@@ -153,9 +153,7 @@ def pardon(job: Job, died: Sequence[Attempt], last: Attempt | None, policy: Poli
 # ── a job that crashes hosts ────────────────────────────────────────────────────────────────
 
 
-def suspect_job(
-    attempts: Iterable[Attempt], last_seen: Mapping[str, float], now: float, policy: Policy
-) -> str | None:
+def suspect_job(attempts: Iterable[Attempt], last_seen: Mapping[str, float], now: float, policy: Policy) -> str | None:
     """Return why a job with these attempts (of one generation) is not tried on a further host.
 
     A host counts when it crashed with the job in hand, as its worker itself said afterwards, or was never heard again.
@@ -184,9 +182,7 @@ def suspect_job(
 # ── memory ──────────────────────────────────────────────────────────────────────────────────
 
 
-_HIDDEN_GIB = (
-    0.1  # of a GPU that the plan hides (`cuda = false`) and the trainer found all the same
-)
+_HIDDEN_GIB = 0.1  # of a GPU that the plan hides (`cuda = false`) and the trainer found all the same
 
 
 def wants_more(needs: Needs, ran_out_of: str, there: Host) -> Needs:
@@ -202,11 +198,7 @@ def hopeless(needs: Needs, ran_out_of: str, there: Host, hosts: Iterable[Host]) 
     for host in hosts:
         if fits_for_good(needs, host) is None and (host.cuda or not needs.require_cuda):
             return None
-    kind, had = (
-        ("GPU memory", there.vram_total_gib)
-        if ran_out_of == VRAM
-        else ("memory", there.ram_total_gib)
-    )
+    kind, had = ("GPU memory", there.vram_total_gib) if ran_out_of == VRAM else ("memory", there.ram_total_gib)
     return (
         f"out_of_memory: it ran out of {kind} on {there.name} ({had:.1f} GiB in all), and no known host that may run "
         "it has more; make the job smaller, or bring a larger host and requeue it"

@@ -22,18 +22,14 @@ def index_rows(database: Database) -> Iterator[IndexRow]:
             yield _index_row(row)
 
 
-def first_delivery(
-    database: Database, artifact_id: str, *, job_id: str, attempt: int
-) -> IndexRow | None:
+def first_delivery(database: Database, artifact_id: str, *, job_id: str, attempt: int) -> IndexRow | None:
     """The index row of an artifact, if this attempt was the first to deliver it."""
     row = database.one("artifact", artifact_id=artifact_id)
     first = row is not None and (row["job_id"], row["attempt"]) == (job_id, attempt)
     return _index_row(row) if first and row is not None else None
 
 
-def provenance_of(
-    job: Job, attempt: Attempt, record: dict[str, Any] | None, *, now: float
-) -> dict[str, Any]:
+def provenance_of(job: Job, attempt: Attempt, record: dict[str, Any] | None, *, now: float) -> dict[str, Any]:
     """Return how an attempt came to its bundle: enough to rebuild the job's row from the store alone.
 
     ``granted`` is false where nobody knows the grant: ``spec`` is then what the plan says at the delivery.

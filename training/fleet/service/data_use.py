@@ -20,9 +20,7 @@ class NameMoved:
     """The consequences when a name of the plan comes to stand for another data set."""
 
     jobs_anew: int = 0  # that the next reload makes, because data is part of what a job is
-    jobs_waiting: int = (
-        0  # of those that they replace: not finished, and trained on the old data all the same
-    )
+    jobs_waiting: int = 0  # of those that they replace: not finished, and trained on the old data all the same
 
 
 def name_moved(service: Service, name: str | None, dataset_id: str) -> NameMoved:

@@ -147,9 +147,7 @@ class Delivery:
                 yield from self._made_its_own(ticket, artifact)
         else:
             artifact = yield from self._taken(said, ticket)
-        return UploadReply(
-            artifact_id=artifact.artifact_id, job_id=ticket.job_id, size=artifact.size
-        )
+        return UploadReply(artifact_id=artifact.artifact_id, job_id=ticket.job_id, size=artifact.size)
 
     def _leave(self, said: Announced, sha256: str | None) -> Decide:
         """Ask leave for this bundle: before the body, and at its end, when its digest is known for certain."""
@@ -169,9 +167,7 @@ class Delivery:
         part: Part = yield from self._opened(said, ticket)
         yield Body(part)
         sha256: str = yield Disk(lambda: part.seal(sha256=said.sha256, size=said.size))
-        with self._alone(
-            ticket.claim_id
-        ):  # from the count of the attempt's bundles to its next one
+        with self._alone(ticket.claim_id):  # from the count of the attempt's bundles to its next one
             try:
                 yield self._leave(said, sha256)
             except Refusal:
@@ -235,9 +231,7 @@ class Delivery:
             claim_id, record = attempt.claim_id, request.record
             yield from self._proven(claim_id, job, attempt, request.artifact_id, record)
             crashpoint("receiver.provenance")
-        answer: CompleteReply = yield Decide(
-            lambda: self._service.complete(job_id, request), "complete"
-        )
+        answer: CompleteReply = yield Decide(lambda: self._service.complete(job_id, request), "complete")
         logger.info("job %s: completed by %s", job_id[:12], answer.artifact_id[:12])
         return answer
 

@@ -29,9 +29,7 @@ CRASHED_CLAIMS_MAX = 16  # that one claim may name
 def check_id(name: str, value: str | None) -> None:
     """Refuse what cannot be an id by its member's name; one that is not there is none."""
     if value is not None and not re.fullmatch(ID_PATTERN, value):
-        raise Refusal(
-            Slug.BAD_REQUEST, f"$.{name}: 1 to 128 letters, digits, dots, dashes, underscores"
-        )
+        raise Refusal(Slug.BAD_REQUEST, f"$.{name}: 1 to 128 letters, digits, dots, dashes, underscores")
 
 
 def check_claim(request: ClaimRequest) -> None:
@@ -39,8 +37,7 @@ def check_claim(request: ClaimRequest) -> None:
     if not re.fullmatch(HOST_ID_PATTERN, request.host_id):
         raise Refusal(
             Slug.BAD_REQUEST,
-            "$.host_id: a host id has 1 to 64 letters, digits, dots, dashes and underscores; "
-            "choose one with --host-id",
+            "$.host_id: a host id has 1 to 64 letters, digits, dots, dashes and underscores; choose one with --host-id",
         )
     for name in ("instance_id", "session_id", "request_id"):
         check_id(name, getattr(request, name))
@@ -150,13 +147,9 @@ def the_one_meant(ref: str, found: list[tuple[str, str]]) -> str:
     if len(exact) == 1 or len(found) == 1:
         return (exact or [found[0][0]])[0]
     if not ref:
-        raise Refusal(
-            Slug.UNKNOWN_JOB, "name a job: its name, its id, or a unique prefix of the id"
-        )
+        raise Refusal(Slug.UNKNOWN_JOB, "name a job: its name, its id, or a unique prefix of the id")
     if not found:
-        raise Refusal(
-            Slug.UNKNOWN_JOB, f"no job is called {ref[:80]!r}; `cis490-jobs list` shows them all"
-        )
+        raise Refusal(Slug.UNKNOWN_JOB, f"no job is called {ref[:80]!r}; `cis490-jobs list` shows them all")
     names = ", ".join(f"{name} ({job_id[:12]})" for job_id, name in found[:5])
     raise Refusal(Slug.UNKNOWN_JOB, f"{ref[:80]!r} may mean {names}; use a longer prefix of the id")
 
@@ -204,9 +197,7 @@ def refuse_another(attempt: Attempt, artifact_id: str) -> None:
 def ended(attempt: Attempt) -> Refusal:
     """Make the refusal for a caller whose attempt is over."""
     if attempt.end_reason is EndReason.CANCELLED:
-        return Refusal(
-            Slug.JOB_CANCELLED, "the job was cancelled; stop the trainer and drop the work"
-        )
+        return Refusal(Slug.JOB_CANCELLED, "the job was cancelled; stop the trainer and drop the work")
     reason = "" if attempt.end_reason is None else f" ({attempt.end_reason})"
     return Refusal(
         Slug.LEASE_SUPERSEDED,

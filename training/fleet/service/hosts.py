@@ -150,8 +150,7 @@ class Roster:
     def shift(self, step_s: float, latest: float) -> None:
         """The clock stepped, and what it stamped moves along."""
         self.known = {
-            name: replace(known, last_seen=min(known.last_seen + step_s, latest))
-            for name, known in self.known.items()
+            name: replace(known, last_seen=min(known.last_seen + step_s, latest)) for name, known in self.known.items()
         }
 
     def host(self, known: KnownHost) -> Host:
@@ -176,16 +175,10 @@ class Roster:
         }
         waiting = tuple(host for name, host in alive.items() if name in self._waiting)
         asked = list(self.known.values())
-        known = [
-            self.host(each)
-            for each in asked
-            if each.last_seen >= known_since and each.name not in without
-        ]
+        known = [self.host(each) for each in asked if each.last_seen >= known_since and each.name not in without]
         names = {each.name.lower() for each in asked}
         unseen = [
-            Host.of(name, _AT_BEST, declared)
-            for name, declared in self.plan.hosts.items()
-            if name.lower() not in names
+            Host.of(name, _AT_BEST, declared) for name, declared in self.plan.hosts.items() if name.lower() not in names
         ]
         return Fleet(tuple(alive.values()), waiting, (*known, *unseen))
 

@@ -54,11 +54,7 @@ def origin(
 def _sources() -> list[str]:
     """Return the stamps of this program's files: another version may understand a plan otherwise."""
     files = sorted((ROOT / "training").rglob("*.py"))
-    return [
-        f"{file.relative_to(ROOT)} {stat.st_mtime_ns} {stat.st_size}"
-        for file in files
-        for stat in [file.stat()]
-    ]
+    return [f"{file.relative_to(ROOT)} {stat.st_mtime_ns} {stat.st_size}" for file in files for stat in [file.stat()]]
 
 
 def keep(file: Path, made_from: str, plan: Plan) -> None:

@@ -14,9 +14,7 @@ from training.fleet.wire.messages import Refusal, Slug
 def readable(service: Service, ref: str, host_id: str | None) -> str:
     """The id of the job that ``ref`` names, for one who may look: a proven host sees the jobs it has worked on."""
     job_id = service.resolve(ref)
-    if host_id is not None and all(
-        attempt.host != host_id for attempt in service.queue.attempts(job_id)
-    ):
+    if host_id is not None and all(attempt.host != host_id for attempt in service.queue.attempts(job_id)):
         raise Refusal(Slug.NOT_YOURS, f"host {host_id} never worked on this job")
     return job_id
 

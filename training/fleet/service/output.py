@@ -24,9 +24,7 @@ def keep_lines(ledger: Ledger, attempt: Attempt, log: LogLines | None) -> int:
     return ledger.append_log(attempt, max(0, log.first), lines)
 
 
-def keep_last_words(
-    ledger: Ledger, attempt: Attempt, request: CompleteRequest | FailRequest
-) -> None:
+def keep_last_words(ledger: Ledger, attempt: Attempt, request: CompleteRequest | FailRequest) -> None:
     """Store the output that comes with a report; also when the same report comes again."""
     keep_lines(ledger, attempt, request.log)
     if request.progress is not None:

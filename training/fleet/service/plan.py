@@ -75,9 +75,7 @@ class Reloader:
             raise Refusal(Slug.UNAVAILABLE, str(error)) from error
         except ManifestError as error:
             mistakes = [mistake.to_dict() for mistake in error.mistakes]
-            raise Refusal(
-                Slug.BAD_MANIFEST, f"the manifest was not taken: {error}", mistakes=mistakes
-            ) from None
+            raise Refusal(Slug.BAD_MANIFEST, f"the manifest was not taken: {error}", mistakes=mistakes) from None
         counts = self.writer.submit(lambda: self._apply(jobs, plan, here, who)).result()
         moved = references.moved()
         if self.kept is not None and not moved:  # of what has moved every start shall speak
@@ -129,9 +127,7 @@ class Reloader:
             return self.path.stat().st_mtime
         return None
 
-    def _apply(
-        self, jobs: list[dict[str, Any]], plan: Plan, here: frozenset[str] | None, who: str
-    ) -> ReloadReply:
+    def _apply(self, jobs: list[dict[str, Any]], plan: Plan, here: frozenset[str] | None, who: str) -> ReloadReply:
         if here is not None:
             self.service.datasets_here(here)
         counts = self.service.reload(jobs, plan)
@@ -160,10 +156,7 @@ def load_plan(
     for job in there:
         own = manifest.trainers.get(job.model)
         jobs.append(job.to_dict() | ({} if own is None else {"trainer": own.to_dict()}))
-    models = {
-        program: frozenset(describer(describe_command(program)).models)
-        for program in manifest.flag_digests
-    }
+    models = {program: frozenset(describer(describe_command(program)).models) for program in manifest.flag_digests}
     hosts = {name: host.to_dict() for name, host in manifest.hosts.items()}
     own_trainers = {name: trainer.to_dict() for name, trainer in manifest.trainers.items()}
     digests = dict(manifest.flag_digests)

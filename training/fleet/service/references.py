@@ -42,9 +42,7 @@ class References(Catalogue):
     def moved(self) -> dict[str, str]:
         """References that mean another data set here than is remembered → its id."""
         here = {name: self.names.get(name, known) for name, known in self.found.items()}
-        return {
-            name: dataset_id for name, dataset_id in here.items() if dataset_id != self.found[name]
-        }
+        return {name: dataset_id for name, dataset_id in here.items() if dataset_id != self.found[name]}
 
 
 def unknown(resolved: str | None) -> str | None:

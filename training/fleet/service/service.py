@@ -160,9 +160,7 @@ class Service:
         """The other hosts, as the decision wants them; those that are taken out (``out``) do not count."""
         without = frozenset(out) if but is None else frozenset((but, *out))
         known_since = self._clock.now() - self.policy.gone_s
-        return self.roster.fleet(
-            heard_since=self._alive_since(), known_since=known_since, without=without
-        )
+        return self.roster.fleet(heard_since=self._alive_since(), known_since=known_since, without=without)
 
     def release(self, name: str, by: str) -> ReleaseReply:
         """Give a host work again that was taken out for what died there."""
@@ -186,16 +184,12 @@ class Service:
             return held_back
         if before is not None:
             return self._repeat_after_a_crash(before, request)
-        claimant = Claimant(
-            request.instance_id, request.session_id, request.slot, request.request_id
-        )
+        claimant = Claimant(request.instance_id, request.session_id, request.slot, request.request_id)
         self._note(request, claimant)
         self._end_older_sessions(request)
         self._guard_slot(request)
         if not self._shelf.has_room():
-            return ClaimReply(
-                reason="the receiver's disk is low; free some space there", retry_after_s=60.0
-            )
+            return ClaimReply(reason="the receiver's disk is low; free some space there", retry_after_s=60.0)
         out = self.queue.checked_in(request.host_id, request.capability)
         if request.host_id in out:
             reason = out[request.host_id].sentence()
@@ -305,9 +299,7 @@ class Service:
         since_s = self._clock.monotonic() - known.conflict_at
         return known.conflict if since_s < self.policy.stale_after_s else None
 
-    def _guard_session(
-        self, request: ClaimRequest, known: KnownHost, watch: Watch
-    ) -> ClaimReply | None:
+    def _guard_session(self, request: ClaimRequest, known: KnownHost, watch: Watch) -> ClaimReply | None:
         assert request.session_id is not None
         line = self._line(request, known)
         copied = line.copied
@@ -410,15 +402,10 @@ class Service:
         if request.session_id is None or request.instance_id is None:
             return
         for attempt in self.queue.live_attempts(request.host_id):
-            if (
-                attempt.instance_id == request.instance_id
-                and attempt.session_id != request.session_id
-            ):
+            if attempt.instance_id == request.instance_id and attempt.session_id != request.session_id:
                 error = f"the worker on {request.host_id} began anew without this job"
                 self._lines[request.host_id][1].lose(attempt.session_id, attempt.claim_id)
-                self.queue.settle(
-                    self._job(attempt.job_id), attempt, EndReason.HOST_LOST, error=error
-                )
+                self.queue.settle(self._job(attempt.job_id), attempt, EndReason.HOST_LOST, error=error)
         if request.crashed_claims:
             last_seen = {known.name: known.last_seen for known in self.known_hosts()}
             for claim_id in request.crashed_claims[:CRASHED_CLAIMS_MAX]:
@@ -546,9 +533,7 @@ class Service:
                 f"what was trained is not what job {job.name} asks for; fail the attempt instead",
             )
         row = self.queue.artifact_of(attempt, request.artifact_id)
-        stored = row is not None and self._shelf.find(
-            request.artifact_id, model=job.model, mode=job.mode
-        )
+        stored = row is not None and self._shelf.find(request.artifact_id, model=job.model, mode=job.mode)
         if not stored:
             raise Refusal(
                 Slug.NO_ARTIFACT,
@@ -606,24 +591,16 @@ class Service:
         if by_hand and not self._stands(claim_id):
             job = self._waiting(job_id, claim_id or "", host_id or "")
             own = _by_hand(claim_id or "", job)  # parts of claims that ended are cleared away
-            return UploadTicket(
-                job.job_id, job.attempt + 1, own, job.model, job.mode, host_id or "", by_hand=True
-            )
+            return UploadTicket(job.job_id, job.attempt + 1, own, job.model, job.mode, host_id or "", by_hand=True)
         job, attempt = self._claimed(job_id, claim_id, host_id, or_completed=True)
-        if not (
-            attempt.live
-            or rules.may_adopt(job, attempt)
-            or attempt.end_reason is EndReason.COMPLETED
-        ):
+        if not (attempt.live or rules.may_adopt(job, attempt) or attempt.end_reason is EndReason.COMPLETED):
             raise ended(attempt)
         job = job.granted(attempt)
         if attempt.live:
             self.queue.train_no_more(attempt)
         if sha256 is not None:
             self._check_wanted(attempt, sha256)
-        return UploadTicket(
-            job.job_id, attempt.attempt, attempt.claim_id, job.model, job.mode, attempt.host
-        )
+        return UploadTicket(job.job_id, attempt.attempt, attempt.claim_id, job.model, job.mode, attempt.host)
 
     def _check_wanted(self, attempt: Attempt, sha256: str) -> None:
         if attempt.end_reason is EndReason.COMPLETED:
@@ -644,9 +621,7 @@ class Service:
             attempt = self.queue.attempt(claim_id)
             if attempt is None:
                 continue
-            may_come = attempt.host not in put_out and rules.may_adopt(
-                self._job(attempt.job_id), attempt
-            )
+            may_come = attempt.host not in put_out and rules.may_adopt(self._job(attempt.job_id), attempt)
             if not (attempt.live or may_come):
                 over.add(claim_id)
         return over
@@ -659,9 +634,7 @@ class Service:
     def _stands(self, claim_id: str | None) -> bool:
         """Return True when the claim itself still permits the upload, so that nothing is delivered by hand."""
         attempt = None if claim_id is None else self.queue.attempt(claim_id)
-        return attempt is not None and (
-            attempt.live or rules.may_adopt(self._job(attempt.job_id), attempt)
-        )
+        return attempt is not None and (attempt.live or rules.may_adopt(self._job(attempt.job_id), attempt))
 
     def upload_done(self, ticket: UploadTicket, artifact_id: str, size: int) -> bool:
         """The bundle is durable in the store: make it the attempt's, if the claim still stands.
@@ -691,9 +664,7 @@ class Service:
             return None
         job = self._waiting(job_id, request.claim_id, request.host_id)
         if request.spec_hash != spec_hash(job.spec):
-            raise Refusal(
-                Slug.SPEC_MISMATCH, f"what was trained is not what job {job.name} asks for"
-            )
+            raise Refusal(Slug.SPEC_MISMATCH, f"what was trained is not what job {job.name} asks for")
         now, number = self._clock.now(), job.attempt + 1
         trained_under = self.queue.attempt(request.claim_id)
         return job, Attempt(
@@ -720,9 +691,7 @@ class Service:
             job, again = found
             place = (again.attempt, again.generation)
             if made is None or (made.attempt, made.generation) != place:
-                raise Refusal(
-                    Slug.WRONG_STATE, f"job {job.name} has gone on meanwhile; deliver once more"
-                )
+                raise Refusal(Slug.WRONG_STATE, f"job {job.name} has gone on meanwhile; deliver once more")
             if not self._shelf.find(request.artifact_id, model=job.model, mode=job.mode):
                 raise Refusal(
                     Slug.NO_ARTIFACT,
@@ -756,14 +725,10 @@ class Service:
             if (attempt.job_id, attempt.host) == (job_id, host_id):
                 return job
             raise Refusal(Slug.LEASE_SUPERSEDED, f"that claim was not host {host_id}'s on this job")
-        known = self.roster.known.get(
-            host_id
-        )  # an older copy of the database may not know the claim
+        known = self.roster.known.get(host_id)  # an older copy of the database may not know the claim
         no = rules.fits_for_good(job.needs, self.host_of(known)) if known else "nobody knows it yet"
         if no is not None:
-            raise Refusal(
-                Slug.WRONG_STATE, f"host {host_id} could not be given job {job.name}: {no}"
-            )
+            raise Refusal(Slug.WRONG_STATE, f"host {host_id} could not be given job {job.name}: {no}")
         return job
 
     # ── the operator ────────────────────────────────────────────────────────────────────────
@@ -781,16 +746,10 @@ class Service:
         job_id = self.resolve_to_change(ref)
         job = self._job(job_id)
         if as_removed and job.in_manifest:
-            raise Refusal(
-                Slug.WRONG_STATE, f"job {job.name} is in the plan; cancel it by its name or its id"
-            )
+            raise Refusal(Slug.WRONG_STATE, f"job {job.name} is in the plan; cancel it by its name or its id")
         if not self.queue.cancel(job_id, by=by, as_removed=as_removed):
             failed = job.status is JobStatus.FAILED
-            why = (
-                "; take it out of the plan and reload first"
-                if failed
-                else "; there is nothing to cancel"
-            )
+            why = "; take it out of the plan and reload first" if failed else "; there is nothing to cancel"
             raise Refusal(Slug.WRONG_STATE, f"job {job.name} is {job.status} already{why}")
         return self._moved(ref, job_id)
 
@@ -856,9 +815,7 @@ class Service:
         """Return what the plan says without being wrong, and hardly means."""
         notes = list(self.plan.notes)
         notes += [f"host {name}: {said}" for name, said in self.roster.never_asked().items()]
-        return notes + [
-            f"data set {name}: {said}" for name, said in self.missing_datasets().items()
-        ]
+        return notes + [f"data set {name}: {said}" for name, said in self.missing_datasets().items()]
 
     def datasets_here(self, here: frozenset[str]) -> None:
         """These data sets can be given to hosts from now on, and no others: jobs that need another one wait."""
@@ -916,20 +873,14 @@ class Service:
         job = self._job(job_id)
         if claim_id is None:
             wanted = LIVE | {JobStatus.COMPLETED} if or_completed else LIVE
-            number = (
-                job.attempt
-                if host_id and job.worker_hostname == host_id and job.status in wanted
-                else None
-            )
+            number = job.attempt if host_id and job.worker_hostname == host_id and job.status in wanted else None
             found = [each for each in self.queue.attempts(job_id) if each.attempt == number]
             attempt = found[0] if found else None
         else:
             attempt = self.queue.attempt(claim_id)
         if attempt is None or attempt.job_id != job_id or host_id not in (None, attempt.host):
             if job.status is JobStatus.CANCELLED:
-                raise Refusal(
-                    Slug.JOB_CANCELLED, f"job {job.name} was cancelled; stop and drop the work"
-                )
+                raise Refusal(Slug.JOB_CANCELLED, f"job {job.name} was cancelled; stop and drop the work")
             raise Refusal(
                 Slug.LEASE_SUPERSEDED,
                 f"the caller holds no live claim on job {job.name}; drop the work",

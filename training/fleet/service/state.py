@@ -32,9 +32,7 @@ class State:
     models: Path
     tls: Path
     given: tuple[str, ...] = field(default=(), compare=False)  # the flags that said so
-    plan: tuple[str, ...] = field(
-        default=(), compare=False
-    )  # the same, for commands that read the plan
+    plan: tuple[str, ...] = field(default=(), compare=False)  # the same, for commands that read the plan
 
     @classmethod
     def of(

@@ -70,9 +70,7 @@ class Views:
         told = {known.name: self._service.refused(known) for known in self._service.known_hosts()}
         return {host: sentence for host, sentence in told.items() if sentence is not None}
 
-    def jobs(
-        self, *, status: str | None = None, after: int = 0, limit: int = PAGE_MAX
-    ) -> JobsReply:
+    def jobs(self, *, status: str | None = None, after: int = 0, limit: int = PAGE_MAX) -> JobsReply:
         """A page of jobs in order of arrival. ``next_after`` is null on the last one."""
         if status is not None and status not in set(JobStatus):
             raise Refusal(Slug.BAD_REQUEST, f"status: expected one of {', '.join(JobStatus)}")
@@ -97,8 +95,7 @@ class Views:
         if kinds is None or max(kinds["data"], kinds["code"]) <= 1:
             return []
         return unlike(
-            Model(row["name"], json.loads(row["spec"]), trained_of(row))
-            for row in self._db.all("trained_on")
+            Model(row["name"], json.loads(row["spec"]), trained_of(row)) for row in self._db.all("trained_on")
         )
 
     def job(self, job_id: str) -> JobDetail:
@@ -143,9 +140,7 @@ class Views:
         """Output lines of an attempt (the last one unless told) from line ``after`` on."""
         row = self._row(job_id)
         number = row["attempt"] if attempt is None else attempt
-        chunks = self._db.all(
-            "log", job_id=job_id, attempt=number, after=after, most=LOG_PAGE_CHUNKS
-        )
+        chunks = self._db.all("log", job_id=job_id, attempt=number, after=after, most=LOG_PAGE_CHUNKS)
         lines: list[str] = []
         first = after
         for chunk in chunks:
@@ -156,9 +151,7 @@ class Views:
             lines += texts[skip:]
         live = JobStatus(row["status"]) in LIVE and number == row["attempt"]
         last = chunks[-1]["first"] + chunks[-1]["count"] if chunks else after
-        return LogReply(
-            job_id=job_id, attempt=number, first=first, lines=lines, next=last, live=live
-        )
+        return LogReply(job_id=job_id, attempt=number, first=first, lines=lines, next=last, live=live)
 
     def workers(self, *, after: str = "", limit: int = WORKERS_PAGE) -> WorkersReply:
         """A page of hosts by name, those behind ``after``. ``next_after`` is null on the last one."""
@@ -198,10 +191,7 @@ class Views:
             quarantines(self._db),
             jobs_by_host(self._db.all("live_jobs_by_host")),
         )
-        hosts = [
-            self._verdict(job, host, out, held, unheard_s)
-            for host, unheard_s in self._unheard().items()
-        ]
+        hosts = [self._verdict(job, host, out, held, unheard_s) for host, unheard_s in self._unheard().items()]
         wanted = {*self._service.plan.hosts, *job.needs.allowed_hosts, *job.needs.denied_hosts}
         hosts += [
             HostVerdict(host=name, fits=False, reason=said)
@@ -238,9 +228,7 @@ class Views:
         """Every known host, with how long it was not heard when that is longer than a lease."""
         now = self._clock.now()
         return {
-            self._service.host_of(known): None
-            if self._service.alive(known)
-            else now - known.last_seen
+            self._service.host_of(known): None if self._service.alive(known) else now - known.last_seen
             for known in self._service.known_hosts()
         }
 
@@ -310,9 +298,7 @@ class Views:
         full = rules.is_full(host, len(held.get(host.name, ())))
         if full is not None:
             return HostVerdict(host=host.name, fits=True, reason=full)
-        wait_s, reason = _waits(
-            needs, job, host, self._service.fleet(but=host.name, out=out), self._policy, now
-        )
+        wait_s, reason = _waits(needs, job, host, self._service.fleet(but=host.name, out=out), self._policy, now)
         return HostVerdict(host=host.name, fits=True, reason=reason, wait_s=wait_s)
 
     def _held(self, job: Job) -> str:
@@ -336,9 +322,7 @@ class Views:
         return "it waits: " + "; ".join(f"{each.host}: {each.reason}" for each in fitting)
 
 
-def _waits(
-    needs: Needs, job: Job, host: Host, fleet: Fleet, policy: Policy, now: float
-) -> tuple[float | None, str]:
+def _waits(needs: Needs, job: Job, host: Host, fleet: Fleet, policy: Policy, now: float) -> tuple[float | None, str]:
     """Return what this fitting host waits for before it may take the job, with the seconds left."""
     held = rules.hold(needs, host, fleet, policy)
     left = job.claimable_at + held.seconds - now
@@ -359,9 +343,7 @@ class Outlook:
     waits_for: str | None = None  # who could is silent
 
 
-def _outlook(
-    needs: Needs, hosts: Mapping[Host, float | None], out: Mapping[str, Quarantine]
-) -> Outlook:
+def _outlook(needs: Needs, hosts: Mapping[Host, float | None], out: Mapping[str, Quarantine]) -> Outlook:
     if not hosts:
         return Outlook("no worker has asked for work yet; start one")
     reasons, silent = [], []

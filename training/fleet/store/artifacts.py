@@ -72,9 +72,7 @@ class ArtifactStore:
     further block of one.
     """
 
-    def __init__(
-        self, root: Path, fs: Fs | None = None, *, reserve_bytes: int = RESERVE_BYTES
-    ) -> None:
+    def __init__(self, root: Path, fs: Fs | None = None, *, reserve_bytes: int = RESERVE_BYTES) -> None:
         self.root = root
         self._fs: Fs = LocalFs() if fs is None else fs
         self._room = Room(root, self._fs, reserve_bytes)
@@ -198,9 +196,7 @@ class ArtifactStore:
         """Re-hash an artifact's bytes; raises NotStored, or Damaged when they are not what its name says."""
         artifact = self.find(artifact_id, model=model, mode=mode)
         if artifact is None:
-            raise NotStored(
-                f"no artifact {artifact_id} is stored for {model} {mode}; upload it first"
-            )
+            raise NotStored(f"no artifact {artifact_id} is stored for {model} {mode}; upload it first")
         with disk_errors("reading an artifact"):
             digest = file_sha256(self._fs, self.root / artifact.path)
         if digest != artifact_id:
@@ -244,9 +240,7 @@ class ArtifactStore:
 
     # -- provenance ---------------------------------------------------------------------------------------------
 
-    def write_provenance(
-        self, artifact: Artifact, *, job_id: str, attempt: int, record: Mapping[str, Any]
-    ) -> Path:
+    def write_provenance(self, artifact: Artifact, *, job_id: str, attempt: int, record: Mapping[str, Any]) -> Path:
         """Lay down, durably, how an attempt came to this bundle. Belongs before the commit that accepts it.
 
         Writing the same attempt again replaces its file, so a repeated request is harmless.

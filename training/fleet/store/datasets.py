@@ -84,9 +84,7 @@ class Draft:
 class DatasetShelf:
     """A folder of data sets. One process owns it at a time; ``reserve_bytes`` of disk stay free."""
 
-    def __init__(
-        self, root: Path, fs: Fs | None = None, *, reserve_bytes: int = RESERVE_BYTES
-    ) -> None:
+    def __init__(self, root: Path, fs: Fs | None = None, *, reserve_bytes: int = RESERVE_BYTES) -> None:
         self.root = root
         self._fs: Fs = LocalFs() if fs is None else fs
         self._reserve_bytes = reserve_bytes
@@ -197,9 +195,7 @@ class DatasetShelf:
                 made += self.read(patch.like, patch.path, part.offset, part.length)
         self.put(dataset_id, [(sha256, b"".join(made))])
 
-    def publish(
-        self, dataset_id: str, name: str | None, now: float, hosts: Sequence[str] = ()
-    ) -> Shelved:
+    def publish(self, dataset_id: str, name: str | None, now: float, hosts: Sequence[str] = ()) -> Shelved:
         """Make an announced data set one that can be fetched, and let ``name`` stand for it. May be repeated.
 
         Raises NoDataset, PiecesMissing, BadName.
@@ -213,9 +209,7 @@ class DatasetShelf:
                 self._check_name(name, dataset_id)
             listing = self._announced(dataset_id)
             if missing := self._missing(listing):
-                raise PiecesMissing(
-                    f"{len(missing)} of {len(listing.lengths)} pieces have not arrived; push again"
-                )
+                raise PiecesMissing(f"{len(missing)} of {len(listing.lengths)} pieces have not arrived; push again")
             self._make_durable(listing)
             if self._fs.size(self._path("sets", dataset_id)) is None:
                 sizes = listing.size, len(listing.files), len(listing.lengths)
@@ -270,9 +264,7 @@ class DatasetShelf:
             if known.names.get(name) != dataset_id:
                 raise NoDataset(f"data set {dataset_id[:12]} is not called {name[:80]!r}")
             if list(known.names.values()).count(dataset_id) == 1:
-                raise OnlyName(
-                    f"{name} is the only name of data set {dataset_id[:12]}: remove that"
-                )
+                raise OnlyName(f"{name} is the only name of data set {dataset_id[:12]}: remove that")
             self._fs.unlink(self.root / "names" / name)
             self._fs.sync_folder(self.root / "names")
             return self._shelved(dataset_id, self.catalogue())
@@ -322,9 +314,7 @@ class DatasetShelf:
         path = self._path(folder, dataset_id)
         with self._lock, disk_errors("reading a listing"):
             if self._fs.size(path) is None:
-                raise NoDataset(
-                    f"there is no data set {dataset_id[:12]}; `cis490-jobs dataset list` shows all"
-                )
+                raise NoDataset(f"there is no data set {dataset_id[:12]}; `cis490-jobs dataset list` shows all")
             if dataset_id not in self._parsed:
                 document = b"".join(self._fs.read(path))
                 if hashlib.sha256(document).hexdigest() != dataset_id:
@@ -339,9 +329,7 @@ class DatasetShelf:
 
     def _missing(self, listing: Listing) -> tuple[str, ...]:
         return tuple(
-            sha256
-            for sha256, length in listing.lengths.items()
-            if self._fs.size(self._piece(sha256)) != length
+            sha256 for sha256, length in listing.lengths.items() if self._fs.size(self._piece(sha256)) != length
         )
 
     def _referenced(self) -> Counter[str]:

@@ -33,9 +33,7 @@ from training.fleet.store.reserve import Room
 _CLAIM = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 PART_SUFFIX = ".part"
-_UPLOAD = re.compile(
-    r".+-(?:[0-9a-f]{64}|undeclared)\.part"
-)  # other files pass through the folder, too
+_UPLOAD = re.compile(r".+-(?:[0-9a-f]{64}|undeclared)\.part")  # other files pass through the folder, too
 SHARE = 4  # a host's unfinished uploads together take one part in so many of what is free at most
 PARTS_MAX = 3  # of one claim: a bundle that was made anew may have other bytes than the one before
 
@@ -111,13 +109,9 @@ class Part:
             if size is not None and self.offset < size:
                 raise Incomplete(self.offset, size)
             digest = self._hash.hexdigest()
-            if (sha256 is not None and digest != sha256) or (
-                size is not None and self.offset > size
-            ):
+            if (sha256 is not None and digest != sha256) or (size is not None and self.offset > size):
                 self._throw_away()
-                raise WrongDigest(
-                    f"{self.offset} bytes with SHA-256 {digest} arrived, announced was {sha256}"
-                )
+                raise WrongDigest(f"{self.offset} bytes with SHA-256 {digest} arrived, announced was {sha256}")
             self._sealed = True
             return digest
 

@@ -10,9 +10,7 @@ def lock_of(database: Path) -> Path:
     """The lock of a database, whatever links led to it. OSError for one with a second name of its own."""
     real = database.resolve()
     if real.is_file() and real.stat().st_nlink > 1:
-        words = (
-            "has a second name (a hard link), under which another could open it: remove one of them"
-        )
+        words = "has a second name (a hard link), under which another could open it: remove one of them"
         raise OSError(errno.EMLINK, words, str(real))
     return real.with_name(f"{real.name}.lock")
 

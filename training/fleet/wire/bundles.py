@@ -49,9 +49,7 @@ def complaint(sizes: Mapping[str, int], packed_bytes: int = 0) -> str | None:
     return None
 
 
-def sidecar_complaint(
-    name: str, content: bytes, files: Mapping[str, tuple[int, str]]
-) -> str | None:
+def sidecar_complaint(name: str, content: bytes, files: Mapping[str, tuple[int, str]]) -> str | None:
     """Say what is wrong with a checkpoint's entry for its sidecar, where it has one.
 
     ``files``: name to size and SHA-256.

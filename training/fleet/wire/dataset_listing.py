@@ -138,9 +138,7 @@ def check_size(files: int, size: int) -> None:
     if not 1 <= files <= FILES_MAX:
         raise BadListing(f"a data set has 1 to {FILES_MAX:,} files, not {files:,}")
     if size > BYTES_MAX:
-        raise BadListing(
-            f"a data set has at most {BYTES_MAX // 1024**3} GiB, not {size / 1024**3:.1f}"
-        )
+        raise BadListing(f"a data set has at most {BYTES_MAX // 1024**3} GiB, not {size / 1024**3:.1f}")
 
 
 def together(things: Iterable[T], length: Callable[[T], int]) -> Iterator[list[T]]:
@@ -158,9 +156,7 @@ def together(things: Iterable[T], length: Callable[[T], int]) -> Iterator[list[T
 
 def batch(pieces: Iterable[tuple[str, bytes]]) -> bytes:
     """Small pieces as one body: of each its SHA-256 (32 bytes), its length (4, big-endian), its bytes."""
-    return b"".join(
-        bytes.fromhex(sha256) + len(data).to_bytes(4, "big") + data for sha256, data in pieces
-    )
+    return b"".join(bytes.fromhex(sha256) + len(data).to_bytes(4, "big") + data for sha256, data in pieces)
 
 
 def batched(body: bytes) -> list[tuple[str, bytes]]:
@@ -170,9 +166,7 @@ def batched(body: bytes) -> list[tuple[str, bytes]]:
         begin = at + BATCH_HEAD_BYTES
         at = begin + int.from_bytes(body[begin - 4 : begin], "big")
         if begin > len(body) or at > len(body) or len(found) == BATCH_PIECES:
-            raise BadListing(
-                f"the body must hold at most {BATCH_PIECES} pieces, each behind its digest and its length"
-            )
+            raise BadListing(f"the body must hold at most {BATCH_PIECES} pieces, each behind its digest and its length")
         found.append((body[begin - BATCH_HEAD_BYTES : begin - 4].hex(), body[begin:at]))
     return found
 
@@ -214,9 +208,7 @@ def _file(entry: Any) -> File:
         raise BadListing("a file's path must be text")
     if type(size) is not int or not 0 <= size <= BYTES_MAX:
         raise BadListing(f"the size of {path[:80]!r} must be a number from 0 to {BYTES_MAX}")
-    whole = isinstance(pieces, list) and all(
-        isinstance(sha256, str) and ID.fullmatch(sha256) for sha256 in pieces
-    )
+    whole = isinstance(pieces, list) and all(isinstance(sha256, str) and ID.fullmatch(sha256) for sha256 in pieces)
     if not whole or len(pieces) != -(-size // PIECE_BYTES):
         raise BadListing(f"the pieces of {path[:80]!r} must be SHA-256 digests that cover its size")
     return File(path, size, tuple(pieces))

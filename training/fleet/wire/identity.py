@@ -123,7 +123,5 @@ def parse_fingerprint(text: str) -> str:
     """The 64 digits of ``sha256:…`` as an operator pastes them; ValueError in one sentence."""
     digits = text.strip().lower().removeprefix(FINGERPRINT_PREFIX).replace(":", "")
     if not _FINGERPRINT.fullmatch(digits):
-        raise ValueError(
-            f"{text[:80]!r} is not a fingerprint; it looks like sha256: and 64 hexadecimal digits"
-        )
+        raise ValueError(f"{text[:80]!r} is not a fingerprint; it looks like sha256: and 64 hexadecimal digits")
     return digits

@@ -474,9 +474,7 @@ class DatasetPublishReply(DatasetView, frozen=True, kw_only=True):
 
     was: str | None = None  # the data set that the name stood for, when that was another
     jobs_anew: int = 0  # of the plan, that the next reload makes because the name moved
-    jobs_waiting: int = (
-        0  # of those that they replace: not finished, and trained on the old data all the same
-    )
+    jobs_waiting: int = 0  # of those that they replace: not finished, and trained on the old data all the same
 
 
 class DatasetsReply(Wire, frozen=True, kw_only=True):
@@ -507,9 +505,7 @@ class DatasetChunksReply(Wire, frozen=True, kw_only=True):
 class DatasetPublishRequest(Wire, frozen=True, kw_only=True):
     name: Annotated[str, Meta(extra_json_schema={"pattern": DATASET_NAME_PATTERN})] | None = None
     # that it was recorded on, when that is known: a plan whose `train_hosts` are others is noticed
-    hosts: Annotated[list[Annotated[str, Meta(max_length=128)]], Meta(max_length=256)] = field(
-        default_factory=list
-    )
+    hosts: Annotated[list[Annotated[str, Meta(max_length=128)]], Meta(max_length=256)] = field(default_factory=list)
 
 
 class DatasetUnnameRequest(Wire, frozen=True, kw_only=True):

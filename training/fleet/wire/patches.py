@@ -53,9 +53,7 @@ class Patch:
     def body(self) -> bytes:
         """As it travels: a JSON line, then the data."""
         parts = [[part.length, part.offset] for part in self.parts]
-        line = json.dumps(
-            {"like": self.like, "parts": parts, "path": self.path}, separators=(",", ":")
-        )
+        line = json.dumps({"like": self.like, "parts": parts, "path": self.path}, separators=(",", ":"))
         return line.encode() + b"\n" + self.data
 
 
@@ -100,9 +98,7 @@ def known(found: Iterable[Chunk]) -> dict[str, int]:
     return begins
 
 
-def parts_of(
-    first: int, length: int, new: Sequence[Chunk], known: Mapping[str, int]
-) -> tuple[Part, ...]:
+def parts_of(first: int, length: int, new: Sequence[Chunk], known: Mapping[str, int]) -> tuple[Part, ...]:
     """The piece of ``length`` bytes at ``first`` of a file whose chunks are ``new``, by what is known of them.
 
     Looks only at the chunks that the piece meets, however many the file has.
@@ -147,7 +143,5 @@ def read_patch(body: bytes) -> Patch:
     except (ValueError, LookupError, TypeError, RecursionError):
         sound = False
     if not sound:
-        raise BadListing(
-            "the body must be a JSON line that says the parts of one piece, then the bytes of those sent"
-        )
+        raise BadListing("the body must be a JSON line that says the parts of one piece, then the bytes of those sent")
     return patch

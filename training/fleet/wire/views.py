@@ -79,9 +79,7 @@ class JobsReply(Wire, frozen=True, kw_only=True):
     counts: dict[str, int]  # by status, of the whole queue
     now: float
     next_after: int | None = None  # pass as ?after= for the next page
-    unlike: list[
-        str
-    ] = []  # on the first page: what differs among the plan's completed jobs, in words
+    unlike: list[str] = []  # on the first page: what differs among the plan's completed jobs, in words
 
 
 class JobDetail(Wire, frozen=True, kw_only=True):
@@ -129,9 +127,7 @@ class WorkerView(Wire, frozen=True, kw_only=True):
     conflict: str | None  # a second installation with this id, when there is one
     obstacle: str | None  # e.g. its trainers' flags differ from the manifest's
     quarantine: str | None = None  # why it gets no jobs, and what ends that
-    set_aside: list[
-        str
-    ] = []  # finished work that lies there, refused; `--deliver JOB` on that machine brings it
+    set_aside: list[str] = []  # finished work that lies there, refused; `--deliver JOB` on that machine brings it
 
 
 class WorkersReply(Wire, frozen=True, kw_only=True):
@@ -148,9 +144,7 @@ class HealthReply(Wire, frozen=True, kw_only=True):
     detail: str | None = None
     quarantined: dict[str, str] = {}  # host → why it gets no jobs, and what ends that
     refused: dict[str, str] = {}  # host → who else asks in its name, and what lets that one in
-    missing_datasets: dict[
-        str, str
-    ] = {}  # data set of the plan that is not here → what that holds up
+    missing_datasets: dict[str, str] = {}  # data set of the plan that is not here → what that holds up
     never_asked: dict[str, str] = {}  # host that the plan names → where, and whom it may mean
     plan_notes: list[str] = []  # what the plan says and hardly means, the first of it
     look_again_s: float = LOOK_AGAIN_S  # a host asks so often whether it may stay

@@ -283,9 +283,7 @@ class Attempt:
         if isinstance(error, BadSpecError | BadDataError):
             code = Exit.BAD_ARGUMENTS if isinstance(error, BadSpecError) else Exit.BAD_DATA
             failure = Failure(EndReason.TRAINER_FAILED, str(error), exit_code=code)
-        elif isinstance(
-            error, NotGiven
-        ):  # speaks against the receiver's copy, not against this host
+        elif isinstance(error, NotGiven):  # speaks against the receiver's copy, not against this host
             failure = Failure(EndReason.UPLOAD_FAILED, str(error))
         else:
             failure = Failure(EndReason.SPAWN_FAILED, _in_words(error))
@@ -342,9 +340,7 @@ class Attempt:
 
         broken = isinstance(error, BundleError)
         reason = EndReason.TRAINER_FAILED if broken else EndReason.UPLOAD_FAILED
-        words = (
-            _in_words(error) if broken else f"the bundle could not be packed: {_in_words(error)}"
-        )
+        words = _in_words(error) if broken else f"the bundle could not be packed: {_in_words(error)}"
         failure = Failure(reason, words, exit_code=0)
         self._post(t.PackFailed(claim_id=self.assignment.claim_id, failure=failure))
 

@@ -104,9 +104,7 @@ def pack(
 
 def _refuse(complaint: str | None) -> None:
     if complaint is not None:
-        raise BundleError(
-            f"what the trainer left makes no bundle that could be fetched: {complaint}"
-        )
+        raise BundleError(f"what the trainer left makes no bundle that could be fetched: {complaint}")
 
 
 def _size(path: Path) -> int:

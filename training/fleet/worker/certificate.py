@@ -100,9 +100,7 @@ class Standing:
             if isinstance(error, Refused) and error.slug == Slug.CERTIFICATE_REVOKED:
                 raise
             self._renew_at = now + RENEW_AGAIN_S
-            log.warning(
-                "the certificate, two thirds of its life old, is not renewed yet: %s", error
-            )
+            log.warning("the certificate, two thirds of its life old, is not renewed yet: %s", error)
             return
         if renewed:
             self._transport.close()

@@ -56,9 +56,7 @@ from training.streams import replace_unprintable
 
 log = logging.getLogger("training.fleet.worker")
 
-LOOK_AROUND_S = (
-    5.0  # at least so often the loop looks whether the machine slept while it holds a job …
-)
+LOOK_AROUND_S = 5.0  # at least so often the loop looks whether the machine slept while it holds a job …
 IDLE_S = 60.0  # … and while it does not
 SLEPT_S = 5.0  # two clocks, one of which stands still in sleep, differ by more: we slept
 BEAT_TIMEOUT_S = 10.0
@@ -134,9 +132,7 @@ class TrainerWorker:
             persist=self._persist,
             set_aside=self._keep,
             wake_at=self._wake,
-            say=lambda said: log.log(
-                logging.WARNING if said.warning else logging.INFO, "%s", said.text
-            ),
+            say=lambda said: log.log(logging.WARNING if said.warning else logging.INFO, "%s", said.text),
             leave=self._leave,
         )
 
@@ -149,9 +145,7 @@ class TrainerWorker:
         url = self._options.receiver_url
         log.info("host %s asks %s for work", self._options.host_id, url)
         if not Address.of(url).private:
-            log.warning(
-                "whoever answers at %s decides what runs here; join over https instead", url
-            )
+            log.warning("whoever answers at %s decides what runs here; join over https instead", url)
         asleep_s = self._asleep_s()
         if self._standing is not None:
             self._standing.start()
@@ -312,11 +306,7 @@ def doctor(options: Options) -> int:
         if each.count:
             print(printable(each.sentence))
     complaint = SelfTest(options.own_places, options.state_dir, SystemClock())()
-    print(
-        "this host is well"
-        if complaint is None
-        else f"this host gets no work: {printable(complaint)}"
-    )
+    print("this host is well" if complaint is None else f"this host gets no work: {printable(complaint)}")
     return 0 if complaint is None else 1
 
 
@@ -325,9 +315,7 @@ def deliver(options: Options, ref: str) -> int:
     aside = SetAside(options.aside)
     found = aside.named(ref)
     if len(found) != 1:
-        known = ", ".join(
-            f"{one.folder.name} ({one.delivery.assignment.name})" for one in found or aside.kept()
-        )
+        known = ", ".join(f"{one.folder.name} ({one.delivery.assignment.name})" for one in found or aside.kept())
         print(
             f"{PROGRAM}: {_not_one(ref, options.aside, known, several=len(found) > 1)}",
             file=sys.stderr,

@@ -160,9 +160,7 @@ class DatasetCache:
         near = self._near(dataset_id, listing)
         done, here = 0, _empty_files(folder, listing)
         there = sum(place.length for place in here)
-        log.info(
-            "fetching data set %s: %d of %d bytes are here", dataset_id[:12], there, listing.size
-        )
+        log.info("fetching data set %s: %d of %d bytes are here", dataset_id[:12], there, listing.size)
         for place in listing.places():
             order.check()
             if place not in here:
@@ -196,9 +194,7 @@ class DatasetCache:
             try:
                 return call()
             except Refused as error:
-                raise NotGiven(
-                    f"the receiver does not give the data set: {error.detail}"
-                ) from error
+                raise NotGiven(f"the receiver does not give the data set: {error.detail}") from error
             except Damaged as error:
                 damaged += 1
                 if damaged >= DAMAGED_MAX:
@@ -284,9 +280,7 @@ class DatasetCache:
 
     def _ids(self, kind: str) -> list[str]:
         try:
-            return sorted(
-                each.name for each in (self.folder / kind).iterdir() if ID.fullmatch(each.name)
-            )
+            return sorted(each.name for each in (self.folder / kind).iterdir() if ID.fullmatch(each.name))
         except OSError:
             return []
 

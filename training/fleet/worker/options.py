@@ -137,9 +137,7 @@ def seconds(text: str) -> float:
 
 def devices(text: str) -> str:
     """Parse a value for CUDA_VISIBLE_DEVICES: numbers, or ids that begin with GPU- or MIG-."""
-    if not re.fullmatch(
-        r"(\d{1,3}|(GPU|MIG)-[0-9A-Za-z-]+)(,(\d{1,3}|(GPU|MIG)-[0-9A-Za-z-]+))*", text
-    ):
+    if not re.fullmatch(r"(\d{1,3}|(GPU|MIG)-[0-9A-Za-z-]+)(,(\d{1,3}|(GPU|MIG)-[0-9A-Za-z-]+))*", text):
         raise argparse.ArgumentTypeError(
             f"{text!r} names no GPUs: numbers of nvidia-smi with commas between, such as 1 or 0,1"
         )
@@ -224,15 +222,11 @@ def options_of(args: argparse.Namespace) -> Options:
         raise ValueError(f"--repo-root {root} is not a folder; name the checkout")
     python = args.venv_python if args.venv_python.is_absolute() else root / args.venv_python
     if not python.exists():
-        raise ValueError(
-            f"--venv-python {python} does not exist; make the virtual environment first"
-        )
+        raise ValueError(f"--venv-python {python} does not exist; make the virtual environment first")
     inputs = Inputs(python, root / args.validation, root / args.summary, root / args.tensors)
     artifacts = root / args.artifacts_dir
     if not _is_text(artifacts):
-        raise ValueError(
-            f"{str(artifacts)!r} is no text in UTF-8, so that no note could name it; use another folder"
-        )
+        raise ValueError(f"{str(artifacts)!r} is no text in UTF-8, so that no note could name it; use another folder")
     host_id = args.host_id or os.environ.get("FLEET_HOST_ID") or platform.node()
     if not re.fullmatch(HOST_ID_PATTERN, host_id):
         raise ValueError(

@@ -47,9 +47,7 @@ class _Spool:
     total: int = 0  # lines so far …
     written: int = 0  # … and those before the first that the disk did not take
     position: int = 0  # bytes of the source that they came from
-    firsts: list[int] = field(
-        default_factory=list
-    )  # one for each file: the number of its first line
+    firsts: list[int] = field(default_factory=list)  # one for each file: the number of its first line
     full: bool = True  # the last file takes no more
     unwritten: list[str] = field(default_factory=list)  # the last lines, while the disk takes none
 
@@ -64,9 +62,7 @@ class Outbox:
 
     # ── while a trainer runs ────────────────────────────────────────────────────────────────
 
-    def append(
-        self, owner: Assignment, source: Path, lines: Sequence[str], position: int = 0
-    ) -> None:
+    def append(self, owner: Assignment, source: Path, lines: Sequence[str], position: int = 0) -> None:
         """Put lines down. A disk that takes none is tried again with the next ones; until then memory holds them."""
         if not lines:
             return
@@ -268,9 +264,7 @@ class Outbox:
 
     def _drop_oldest(self) -> None:
         for claim_id in list(self._spools)[:-ATTEMPTS_KEPT]:
-            log.warning(
-                "the output of %s is not kept any longer", self._spools[claim_id].owner.name
-            )
+            log.warning("the output of %s is not kept any longer", self._spools[claim_id].owner.name)
             self.forget(claim_id)
 
 

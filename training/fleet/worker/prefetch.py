@@ -67,9 +67,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     replace_unprintable()
     args = _parser().parse_args(argv)
     try:
-        tls = (
-            Credentials(args.tls_dir).context() if args.receiver_url.startswith("https:") else None
-        )
+        tls = Credentials(args.tls_dir).context() if args.receiver_url.startswith("https:") else None
         client = FleetClient(args.receiver_url, args.host_id, tls=tls, tries=3, timeout_s=15.0)
     except (CredentialsError, ValueError) as error:
         return _say(error, USAGE)
@@ -101,12 +99,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--receiver-url", required=True, metavar="URL", help="the coordinator")
     parser.add_argument("--host-id", metavar="NAME", help="name of this host")
     parser.add_argument("--cache-dir", type=Path, required=True, metavar="DIR", help="the worker's")
-    parser.add_argument(
-        "--cache-gib", type=float, default=20.0, metavar="GIB", help="(%(default)s)"
-    )
-    parser.add_argument(
-        "--tls-dir", type=Path, default=Path("tls"), metavar="DIR", help="as join made it"
-    )
+    parser.add_argument("--cache-gib", type=float, default=20.0, metavar="GIB", help="(%(default)s)")
+    parser.add_argument("--tls-dir", type=Path, default=Path("tls"), metavar="DIR", help="as join made it")
     parser.add_argument(
         "--within-s",
         type=float,

@@ -81,11 +81,7 @@ class SetAside:
         return exact or [
             one
             for one in kept
-            if ref
-            and (
-                one.delivery.assignment.name == ref
-                or one.delivery.assignment.job_id.startswith(ref)
-            )
+            if ref and (one.delivery.assignment.name == ref or one.delivery.assignment.job_id.startswith(ref))
         ]
 
     @staticmethod

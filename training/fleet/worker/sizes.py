@@ -45,10 +45,6 @@ def grown(options: Options) -> Iterator[Grown]:
     )
 
 
-def _below(
-    what: str, root: Path, bound: str, verb: str = "", *, without: Path | None = None
-) -> Grown:
+def _below(what: str, root: Path, bound: str, verb: str = "", *, without: Path | None = None) -> Grown:
     paths = (Path(each.path) for each in walk(root))
-    return measured(
-        f"{what} {root}:", (each for each in paths if without not in each.parents), bound, verb
-    )
+    return measured(f"{what} {root}:", (each for each in paths if without not in each.parents), bound, verb)

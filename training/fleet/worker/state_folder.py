@@ -33,9 +33,7 @@ class StateError(Exception):
 class StateFolder:
     """The worker's own small folder. Only one worker may use it at a time."""
 
-    def __init__(
-        self, folder: Path, others: Mapping[str, Path] | None = None, host_id: str | None = None
-    ) -> None:
+    def __init__(self, folder: Path, others: Mapping[str, Path] | None = None, host_id: str | None = None) -> None:
         """Raises StateError when it cannot be written, another worker uses it, or another host's finished work waits.
 
         ``others`` are further folders that are this worker's alone as long as it runs, by the flags that name them.

@@ -41,9 +41,7 @@ class Inputs:
         return self.summary.parent / SCHEMA_FILE
 
 
-def trainer_command(
-    spec: Mapping[str, Any], inputs: Inputs, *, out_dir: Path, reports_dir: Path
-) -> list[str]:
+def trainer_command(spec: Mapping[str, Any], inputs: Inputs, *, out_dir: Path, reports_dir: Path) -> list[str]:
     """Arguments, never a shell line. Raises BadSpecError in one sentence."""
     model, mode = names(spec)
     own = spec.get("trainer")

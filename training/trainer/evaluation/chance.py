@@ -21,9 +21,7 @@ from training.trainer.evaluation.intervals import FloatArray, IntArray
 
 MOST_COUNTED = 20_000  # ways to deal the labels that are all counted through
 DRAWN = 4_999  # where there are more
-MOST_CELLS = (
-    20_000_000  # episodes times different courses times classes; beyond, the interval has to do
-)
+MOST_CELLS = 20_000_000  # episodes times different courses times classes; beyond, the interval has to do
 SIDE = 0.025  # the half of 5 % that one side of a 95 % interval leaves
 _AT_ONCE = 1 << 20  # cells of (ways, episodes) worked on at a time
 
@@ -69,9 +67,7 @@ def chance_test(
     if n_kinds < 2 or first.size * n_kinds * len(classes) > MOST_CELLS:
         return None
     ranks = [rankdata(score[order]) for score in scores]
-    tables = [
-        _tables(rank, k, courses, first, length) for rank, k in zip(ranks, classes, strict=True)
-    ]
+    tables = [_tables(rank, k, courses, first, length) for rank, k in zip(ranks, classes, strict=True)]
     seen = _statistic(tables, courses.of_episode[None], y.size)[0]
     if not np.isfinite(seen):
         return None
@@ -107,9 +103,7 @@ def _courses(y: IntArray, first: IntArray, length: IntArray) -> _Courses:
 Tables = tuple[FloatArray, FloatArray]
 
 
-def _tables(
-    rank: FloatArray, k: int, courses: _Courses, first: IntArray, length: IntArray
-) -> Tables:
+def _tables(rank: FloatArray, k: int, courses: _Courses, first: IntArray, length: IntArray) -> Tables:
     """(E, courses): the sum of ranks, and the number, of the windows of class ``k`` if the episode had that course."""
     sums = np.empty((first.size, len(courses.labels)))
     counts = np.empty_like(sums)

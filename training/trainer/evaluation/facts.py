@@ -108,9 +108,7 @@ class Facts:
 
     @property
     def named(self) -> bool:
-        return all(
-            self._metrics[name]["value"] is not None for name in ("accuracy", "balanced_accuracy")
-        )
+        return all(self._metrics[name]["value"] is not None for name in ("accuracy", "balanced_accuracy"))
 
     # -- alarms --------------------------------------------------------------------------------------------------------
 
@@ -239,9 +237,7 @@ class Facts:
         sure = {
             name: self.above(rate["value"])
             for name, rate in known.items()
-            if self.threshold is not None
-            and rate["ci95"] is not None
-            and rate["ci95"][0] > self.target_fpr
+            if self.threshold is not None and rate["ci95"] is not None and rate["ci95"][0] > self.target_fpr
         }
         if len(known) < 2 or not sure:
             return None
@@ -260,11 +256,7 @@ class Facts:
     def blind(self) -> tuple[str, Metric] | None:
         """The host on which surely less is caught than on another, and less than half of what is caught in all."""
         rates = {name: found["tpr"] for name, found in self._report["per_host"].items()}
-        sure = {
-            name: rate
-            for name, rate in rates.items()
-            if rate["value"] is not None and rate["ci95"] is not None
-        }
+        sure = {name: rate for name, rate in rates.items() if rate["value"] is not None and rate["ci95"] is not None}
         if self.tpr["value"] is None or not sure:
             return None
         most = max(rate["ci95"][0] for rate in sure.values())

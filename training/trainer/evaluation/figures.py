@@ -191,15 +191,11 @@ def _line(x1: float, y1: float, x2: float, y2: float, css: str) -> Markup:
 
 
 def _dot(x: float, y: float, colour: str, radius: float = 3.5) -> Markup:
-    return Markup('<circle class="dot {}" cx="{}" cy="{}" r="{}"/>').format(
-        colour, _unit(x), _unit(y), _unit(radius)
-    )
+    return Markup('<circle class="dot {}" cx="{}" cy="{}" r="{}"/>').format(colour, _unit(x), _unit(y), _unit(radius))
 
 
 def _text(x: float, y: float, text: str, css: str) -> Markup:
-    return Markup('<text class="{}" x="{}" y="{}">{}</text>').format(
-        css, _unit(x), _unit(y), escape(text)
-    )
+    return Markup('<text class="{}" x="{}" y="{}">{}</text>').format(css, _unit(x), _unit(y), escape(text))
 
 
 def _unit(value: float) -> str:

@@ -24,9 +24,7 @@ Measure = Callable[[Weights], Mapping[str, FloatArray]]
 
 CONFIDENCE = 0.95
 MAX_CLUSTERS = 20_000  # more say nothing more about the spread, and cost
-_CHUNK_CELLS = (
-    1 << 18
-)  # cells of (resamples, windows) worked on at a time: they should stay in the cache
+_CHUNK_CELLS = 1 << 18  # cells of (resamples, windows) worked on at a time: they should stay in the cache
 _MIN_VALID = 0.5  # an interval needs at least this part of the resamples to have a value
 
 
@@ -63,10 +61,7 @@ def bootstrap(
             for name, sample in measure(weights).items():
                 chunks[name].append(sample)
     empty = np.empty(0)
-    return {
-        name: Estimate(value, np.concatenate([empty, *chunks[name]]))
-        for name, value in values.items()
-    }
+    return {name: Estimate(value, np.concatenate([empty, *chunks[name]])) for name, value in values.items()}
 
 
 def draw_weights(n_episodes: int, n_windows: int, n_resamples: int, seed: int) -> Iterator[Weights]:
@@ -122,9 +117,7 @@ class RankMeasure:
                 result[self._auprc] = self._average_precision(up, below, n_up, n_down)
         return result
 
-    def _average_precision(
-        self, up: Weights, below: Weights, n_up: FloatArray, n_down: FloatArray
-    ) -> FloatArray:
+    def _average_precision(self, up: Weights, below: Weights, n_up: FloatArray, n_down: FloatArray) -> FloatArray:
         """Mean over the positives of the precision at their own score."""
         hits = n_up[:, None] - np.take(_cumulated(up), self._ups_below, axis=1)
         alarms = hits + (n_down[:, None] - below)
@@ -154,9 +147,7 @@ def why_no_interval(n_resamples: int) -> str | None:
     return None
 
 
-def percentile_interval(
-    estimate: Estimate, n_support: int, *, bounded: bool = True
-) -> tuple[float, float] | None:
+def percentile_interval(estimate: Estimate, n_support: int, *, bounded: bool = True) -> tuple[float, float] | None:
     """The 95 % interval, or None when the data cannot tell.
 
     ``n_support`` is the number of episodes that carry the estimate (the smaller class, for a rank measure). Percentiles
@@ -176,10 +167,6 @@ def percentile_interval(
         return max(-1.0, estimate.value - 2 * slack), min(1.0, estimate.value + 2 * slack)
     if bounded and agreed and estimate.value in (0.0, 1.0):
         return (0.0, slack) if estimate.value == 0.0 else (1.0 - slack, 1.0)
-    tail = float(
-        stats.norm.sf(
-            sqrt(n_support / (n_support - 1)) * stats.t.isf((1 - CONFIDENCE) / 2, n_support - 1)
-        )
-    )
+    tail = float(stats.norm.sf(sqrt(n_support / (n_support - 1)) * stats.t.isf((1 - CONFIDENCE) / 2, n_support - 1)))
     low, high = np.quantile(valid, [tail, 1 - tail])
     return float(low), float(high)

@@ -149,9 +149,7 @@ class _Judge:
             measures.append(CatchMeasure(scored.score, malicious, episode, supported))
         if scored.proba is not None:
             predicted = self.classes.likeliest(scored.proba)
-            measures.append(
-                ProbabilityMeasure(scored.y, scored.proba, predicted, episode, n_clusters)
-            )
+            measures.append(ProbabilityMeasure(scored.y, scored.proba, predicted, episode, n_clusters))
         estimates = bootstrap(
             measures,
             n_episodes=n_clusters,
@@ -160,10 +158,7 @@ class _Judge:
             seed=self.seed,
         )
         support = support_of(scored, self.classes)
-        found = {
-            name: shown(estimate, support.get(name, n_clusters))
-            for name, estimate in estimates.items()
-        }
+        found = {name: shown(estimate, support.get(name, n_clusters)) for name, estimate in estimates.items()}
         if alarms is not None:
             found |= {name: shown_rate(*counts) for name, counts in alarms.counts().items()}
         found |= self._alerts(scored, found)
@@ -190,9 +185,7 @@ class _Judge:
             found = chance_test([s for s, _ in pairs], [k for _, k in pairs], truth, scored.episode)
             metric["chance"] = None if found is None else found.to_dict()
 
-    def _class_measure(
-        self, scored: Scored, episode: IntArray, n_episodes: int
-    ) -> ClassMeasure | None:
+    def _class_measure(self, scored: Scored, episode: IntArray, n_episodes: int) -> ClassMeasure | None:
         """Predicted classes are the likeliest ones; an anomaly score predicts benign or malicious by its threshold."""
         if scored.proba is not None:
             predicted = self.classes.likeliest(scored.proba)
@@ -222,9 +215,7 @@ class _Judge:
             }
         }
 
-    def _with_reasons(
-        self, found: dict[str, dict[str, Any]], scored: Scored
-    ) -> dict[str, dict[str, Any]]:
+    def _with_reasons(self, found: dict[str, dict[str, Any]], scored: Scored) -> dict[str, dict[str, Any]]:
         one_class = self.counts(scored)["one_class"]
         n_benign = self._distinct(scored)
         words = self.classes.words()
@@ -259,8 +250,7 @@ class _Judge:
             expected[name] = alone if self.classes.benign else "no class is benign"
             if self.classes.benign and n_benign * rate < 1:
                 expected[name] = (
-                    f"{n_benign} benign windows cannot show a rate of {100 * rate:g} %: "
-                    f"{round(1 / rate):,} are needed"
+                    f"{n_benign} benign windows cannot show a rate of {100 * rate:g} %: {round(1 / rate):,} are needed"
                 )
         complete = {}
         for name, reason in expected.items():
@@ -278,10 +268,7 @@ class _Judge:
 
     def curves(self, scored: Scored) -> dict[str, Any]:
         if by_class(scored, self.classes) and scored.proba is not None:
-            pairs = [
-                (name, scored.proba[:, k], scored.y == k)
-                for k, name in enumerate(self.classes.names)
-            ]
+            pairs = [(name, scored.proba[:, k], scored.y == k) for k, name in enumerate(self.classes.names)]
         else:
             pairs = [(self.classes.kinds()[1], scored.score, ~self.classes.quiet(scored.y))]
         return {
@@ -297,9 +284,7 @@ class _Judge:
         if self.classes.benign:
             claimed = self.classes.alarm_score(scored.proba)
             return curves.reliability(claimed, ~self.classes.quiet(scored.y))
-        return curves.reliability(
-            scored.proba.max(axis=1), self.classes.likeliest(scored.proba) == scored.y
-        )
+        return curves.reliability(scored.proba.max(axis=1), self.classes.likeliest(scored.proba) == scored.y)
 
 
 def _renamed(measure: Measure, name: str) -> Measure:
@@ -330,9 +315,7 @@ def by_class(scored: Scored, classes: Classes) -> bool:
     return scored.proba is not None and (len(classes) > 2 or not classes.benign)
 
 
-def rankings(
-    scored: Scored, classes: Classes, among: Collection[int] | None = None
-) -> list[tuple[FloatArray, int]]:
+def rankings(scored: Scored, classes: Classes, among: Collection[int] | None = None) -> list[tuple[FloatArray, int]]:
     """The scores whose AUROC is asked, each with the class that it should rank highest: alarms, or class by class.
 
     Without benign classes an anomaly score ranks nothing.
@@ -344,15 +327,11 @@ def rankings(
     return [(scored.proba[:, k], k) for k in there]
 
 
-def rank_measure(
-    scored: Scored, classes: Classes, episode: IntArray, among: Collection[int] | None = None
-) -> Measure:
+def rank_measure(scored: Scored, classes: Classes, episode: IntArray, among: Collection[int] | None = None) -> Measure:
     """AUROC and AUPRC; with many classes their mean over those that are there and, if given, ``among`` these."""
     if not by_class(scored, classes):
         return RankMeasure(scored.score, ~classes.quiet(scored.y), episode)
-    ranks = [
-        RankMeasure(score, scored.y == k, episode) for score, k in rankings(scored, classes, among)
-    ]
+    ranks = [RankMeasure(score, scored.y == k, episode) for score, k in rankings(scored, classes, among)]
 
     def measure(weights: Weights) -> dict[str, FloatArray]:
         answers = [rank(weights) for rank in ranks]

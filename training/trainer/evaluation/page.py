@@ -134,9 +134,7 @@ def gap(metric: Mapping[str, Any]) -> str:
     """A difference with its sign: ``+0.021 (−0.012 to +0.055)``."""
     if metric["value"] is None:
         return "–"
-    value, *bounds = (
-        f"{v:+.3f}".replace("-", "−") for v in (metric["value"], *(metric["ci95"] or ()))
-    )
+    value, *bounds = (f"{v:+.3f}".replace("-", "−") for v in (metric["value"], *(metric["ci95"] or ())))
     return f"{value} ({bounds[0]} to {bounds[1]})" if bounds else value
 
 
@@ -250,9 +248,7 @@ def _calibration_figure(curves: Mapping[str, Any]) -> dict[str, Any] | None:
         y_label="share observed",
         guide=[(0, 0), (1, 1)],
     )
-    note = (
-        "On the dashed line a probability means what it says; below it the model claims too much."
-    )
+    note = "On the dashed line a probability means what it says; below it the model claims too much."
     return _figure("Calibration", note, svg)
 
 
@@ -292,9 +288,7 @@ def _history_figure(
         x=(0.0, float(max(2, len(history)))),
         y=nice_range(values, floor=0.0),
     )
-    note = (
-        f"{len(history)} epochs; the weights kept are those of the best one on the validation side."
-    )
+    note = f"{len(history)} epochs; the weights kept are those of the best one on the validation side."
     return _figure(title, note, svg)
 
 

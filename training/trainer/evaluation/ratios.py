@@ -85,9 +85,7 @@ class AlarmMeasure:
         self._has_alarms = alarm is not None
         raised = np.zeros_like(malicious) if alarm is None else alarm
         columns = [malicious, ~malicious, malicious & raised, ~malicious & raised]
-        self._table = episode_sums(
-            np.stack(columns, axis=1).astype(np.float64), episode, n_episodes
-        )
+        self._table = episode_sums(np.stack(columns, axis=1).astype(np.float64), episode, n_episodes)
 
     def counts(self) -> dict[str, tuple[FloatArray, FloatArray]]:
         """Of each rate the alarms and the windows (E,) by episode."""

@@ -47,11 +47,7 @@ class Sides:
     def never_trained(self) -> list[str]:
         """Classes that the test holds and no window showed that a model learns from or stops by."""
         learnt = (self.classes[Side.TRAIN], self.classes[Side.VAL])
-        return [
-            name
-            for name, n in self.classes[Side.TEST].items()
-            if n and not any(side[name] for side in learnt)
-        ]
+        return [name for name, n in self.classes[Side.TEST].items() if n and not any(side[name] for side in learnt)]
 
     def notes(self) -> list[str]:
         """One sentence for each thing that a reader of the numbers must know."""
@@ -94,9 +90,7 @@ def sides_of(split: Split, host: NDArray[np.str_], y: IntArray, classes: Classes
     return Sides(split.recipe.value, hosts, counts)
 
 
-def place_notes(
-    episode: NDArray[np.str_], t_start: NDArray[np.float64], y: IntArray, classes: Classes
-) -> list[str]:
+def place_notes(episode: NDArray[np.str_], t_start: NDArray[np.float64], y: IntArray, classes: Classes) -> list[str]:
     """A sentence where it tells benign windows from others how late in its recording one comes.
 
     A detector may then have learnt the drift of a channel, and no figure of the report would show it.
@@ -110,9 +104,7 @@ def place_notes(
     place[order] = np.arange(y.size) - np.repeat(np.cumsum(counts) - counts, counts)
     place /= np.maximum(counts[of] - 1, 1)
     below = np.sort(place[quiet])
-    wins = np.searchsorted(below, place[~quiet], "left") + np.searchsorted(
-        below, place[~quiet], "right"
-    )
+    wins = np.searchsorted(below, place[~quiet], "left") + np.searchsorted(below, place[~quiet], "right")
     auroc = float(wins.mean()) / (2 * below.size)
     if max(auroc, 1 - auroc) < TELLING:
         return []

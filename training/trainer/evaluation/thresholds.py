@@ -54,9 +54,7 @@ def operating_point(cal: Scored, target_fpr: float, *, classes: Classes) -> Oper
     allowed = _allowed_alarms(n, target_fpr)
     if allowed < 1:
         needed = _needed(target_fpr)
-        reason = (
-            f"{n} benign calibration windows; a target of {100 * target_fpr:g} % needs {needed}"
-        )
+        reason = f"{n} benign calibration windows; a target of {100 * target_fpr:g} % needs {needed}"
         return OperatingPoint(target_fpr, None, n, n_episodes, None, reason=reason)
     threshold = float(np.partition(cal.score[quiet], n - allowed)[n - allowed])
     warning = None

@@ -123,8 +123,7 @@ RULES: tuple[Rule, ...] = (
         RANKING,
         "interval contains 0.5, and the exact test does not refuse chance",
         Level.POOR,
-        "Cannot be told from chance on this test (AUROC {auroc}, 95 % interval {auroc_interval}): "
-        "do not use it.",
+        "Cannot be told from chance on this test (AUROC {auroc}, 95 % interval {auroc_interval}): do not use it.",
         lambda f: f.rank["ci95"] is not None,
         ends=True,
     ),

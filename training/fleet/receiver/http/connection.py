@@ -37,9 +37,7 @@ class GuardedProtocol(HttpToolsProtocol):
         self._refused: Refusal | None = None
         self.peer = Peer(Channel.LOCAL)
         self.whose: str | None = None
-        self._answering: list[
-            Any
-        ] = []  # requests, from the end of their header to that of their answer
+        self._answering: list[Any] = []  # requests, from the end of their header to that of their answer
 
     # -- asyncio's callbacks ------------------------------------------------------------------------------------
 
@@ -86,9 +84,7 @@ class GuardedProtocol(HttpToolsProtocol):
         self._header_bytes += len(name) + len(value)
         if self._header_bytes > HEADER_BYTES_MAX:
             self._refused = _too_large()
-            raise ValueError(
-                "header too large"
-            )  # the parser stops and `send_400_response` is called
+            raise ValueError("header too large")  # the parser stops and `send_400_response` is called
 
     def on_headers_complete(self) -> None:
         self._disarm()

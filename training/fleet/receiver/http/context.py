@@ -42,9 +42,7 @@ class Settings:
     operator_token: str | None = None
     secure: bool = False  # callers must prove who they are, by a certificate or an operator's token
     host: str = "127.0.0.1"
-    names: tuple[
-        str, ...
-    ] = ()  # by which browsers may call the receiver, beside host and this machine's
+    names: tuple[str, ...] = ()  # by which browsers may call the receiver, beside host and this machine's
     public_url: str = ""  # by which new machines reach it
     # A proxy holds the connections, so that none can be cut when a host is put out.
     proxied: bool = False

@@ -207,9 +207,7 @@ async def health(hub: Hub, _request: Request) -> Response:
             never_asked=hub.service.roster.never_asked(),
             plan_notes=list(hub.service.plan.notes[:PLAN_NOTES_MAX]),
             look_again_s=LOOK_AGAIN_PROXIED_S if hub.settings.proxied else LOOK_AGAIN_S,
-            detail=None
-            if granting
-            else hub.halted or "the disk is low: free some space, until then no job is granted",
+            detail=None if granting else hub.halted or "the disk is low: free some space, until then no job is granted",
         )
     )
 
@@ -250,9 +248,7 @@ async def unhold(hub: Hub, request: Request) -> Response:
     return await _moved(hub, request, Act.UNHOLD, lambda ref: hub.service.unhold(ref, by=by))
 
 
-async def _moved(
-    hub: Hub, request: Request, act: Act, move: Callable[[str], MovedReply]
-) -> Response:
+async def _moved(hub: Hub, request: Request, act: Act, move: Callable[[str], MovedReply]) -> Response:
     ref, who = request.path_params["job_id"], acting(hub, request)
 
     def decide() -> MovedReply:
@@ -301,9 +297,7 @@ async def audit(hub: Hub, request: Request) -> Response:
 # -- around every endpoint --------------------------------------------------------------------------------------
 
 
-def _route(
-    path: str, rows: Mapping[str, Route], functions: Mapping[str, Endpoint]
-) -> routing.Route:
+def _route(path: str, rows: Mapping[str, Route], functions: Mapping[str, Endpoint]) -> routing.Route:
     """Put the endpoints of a path behind the door: nothing is read of a request before its row let it in."""
     found = {method: (row.access, functions[row.name]) for method, row in rows.items()}
 

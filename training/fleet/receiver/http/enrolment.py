@@ -236,9 +236,7 @@ async def _issue(hub: Hub, own: Authority, csr: str, role: Role, name: str) -> I
         raise Refusal(slug, str(error)) from None
 
 
-async def _enter(
-    hub: Hub, request: Request, certified: Certified, code: str | None, asked: bytes, who: str
-) -> None:
+async def _enter(hub: Hub, request: Request, certified: Certified, code: str | None, asked: bytes, who: str) -> None:
     def decide() -> tuple[list[Certified], Apply]:
         gone, apply = hub.door.registry.admit(certified, code, asked)
         hub.audit.write(
@@ -287,7 +285,5 @@ def _role(text: str) -> Role:
 
 def _name(text: str) -> str:
     if not re.fullmatch(HOST_ID_PATTERN, text):
-        raise Refusal(
-            Slug.BAD_REQUEST, "$.name: 1 to 64 letters, digits, dots, dashes and underscores"
-        )
+        raise Refusal(Slug.BAD_REQUEST, "$.name: 1 to 64 letters, digits, dots, dashes and underscores")
     return text

@@ -104,9 +104,7 @@ def _listen_for_proxy(path: Path) -> socket.socket:
         listener.listen(1024)
     except OSError as error:
         listener.close()
-        raise StartError(
-            f"cannot listen on {path}: {error.strerror}; choose another --proxy-socket"
-        ) from error
+        raise StartError(f"cannot listen on {path}: {error.strerror}; choose another --proxy-socket") from error
     return listener
 
 

@@ -34,9 +34,7 @@ _SHA256 = _STRING | {"pattern": "^ *[0-9A-Fa-f]{64} *$"}
 _NUMBER = {"type": "integer", "minimum": 0, "maximum": 10**15 - 1}
 _BYTES = {"type": "integer", "minimum": 0, "maximum": wire.ARTIFACT_BYTES_MAX}
 _STATUS = {"enum": [*JobStatus], "type": "string"}
-_GONE = (
-    "true: only because the plan no longer names the job; it waits again when a plan names it again"
-)
+_GONE = "true: only because the plan no longer names the job; it waits again when a plan names it again"
 _IN_PATH = (
     ("job_id", _TEXT, "its id; for onlookers and operators also its name or a unique prefix"),
     ("host_id", _TEXT, "the host's id"),
@@ -91,9 +89,7 @@ def document() -> Json:
     for route in ROUTES:
         kinds |= {kind for kind in (route.request, route.reply) if kind not in (None, dict)}
     ordered = sorted(kinds, key=lambda kind: kind.__name__)
-    _, components = msgspec.json.schema_components(
-        ordered, ref_template="#/components/schemas/{name}"
-    )
+    _, components = msgspec.json.schema_components(ordered, ref_template="#/components/schemas/{name}")
     paths: dict[str, Json] = {}
     shared: dict[str, Json] = {}
     for route in ROUTES:
@@ -184,9 +180,7 @@ def _link(operation: str) -> Json:
 
 def _refusal(method: str, status: int, slugs: list[str]) -> Json:
     text = {"type": "string"}
-    headers = _DATABASE | {
-        wire.HEADER_PROBLEM: {"required": True, "schema": text | {"enum": slugs}}
-    }
+    headers = _DATABASE | {wire.HEADER_PROBLEM: {"required": True, "schema": text | {"enum": slugs}}}
     if status in (408, 429, 503, 507):
         needed = status != 429  # after wrong tokens, no asking again helps before a person does
         headers["Retry-After"] = {"required": needed, "schema": text | {"pattern": "^[0-9]+$"}}

@@ -43,9 +43,7 @@ def check(method: str, headers: Mapping[str, str], names: Collection[str]) -> No
     origin = headers.get("Origin")
     same = origin is None or _is_own_page(origin, host, own)
     if not same or headers.get("Sec-Fetch-Site", "none").lower() not in _OWN_SITES:
-        raise Refusal(
-            Slug.ORIGIN_REFUSED, "a web page of another origin may not call this receiver"
-        )
+        raise Refusal(Slug.ORIGIN_REFUSED, "a web page of another origin may not call this receiver")
 
 
 def _is_ours(host: str, own: Collection[str]) -> bool:

@@ -114,9 +114,7 @@ class Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """As uvicorn does for sockets that are open already, with a deadline for handshakes, and for a proxy's too."""
         loop = asyncio.get_running_loop()
-        self.server_state.default_headers = (
-            self.config.encoded_headers
-        )  # uvicorn's own loop is not ours
+        self.server_state.default_headers = self.config.encoded_headers  # uvicorn's own loop is not ours
 
         def protocol() -> asyncio.Protocol:
             return self.config.http_protocol_class(  # type: ignore[call-arg]

@@ -35,9 +35,7 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 async def probe(hub: Hub, request: Request) -> Response:
     """``HEAD`` by a worker: may it upload, and from which byte on? Without a claim it asks as ``GET`` does."""
-    if not any(
-        each in request.headers for each in (HEADER_CLAIM_ID, HEADER_HOST_ID, HEADER_SHA256)
-    ):
+    if not any(each in request.headers for each in (HEADER_CLAIM_ID, HEADER_HOST_ID, HEADER_SHA256)):
         return await model(hub, request)
     offset = await carry_out(hub, request, hub.delivery.probe(_announced(request)))
     return Response(headers={HEADER_OFFSET: str(offset)})

@@ -28,9 +28,7 @@ from training.fleet.wire.identity import (
 from training.fleet.wire.messages import HEADER_OPERATOR_TOKEN, Refusal, Slug
 from training.fleet.wire.routes import Access
 
-HEADER_FINGERPRINT = (
-    "X-Client-Fingerprint"  # set by the proxy; on other connections it means nothing
-)
+HEADER_FINGERPRINT = "X-Client-Fingerprint"  # set by the proxy; on other connections it means nothing
 FAILURES_MAX = 5
 FAILURES_S = 60.0
 UNGUESSABLE_CHARS = 24  # a right token of so many is let in whoever else errs at the same address
@@ -161,16 +159,12 @@ class Door:
                     f"the certificate does not name one host or operator by one URI; {_again()}",
                 )
         if known is None:
-            raise Refusal(
-                Slug.CERTIFICATE_UNKNOWN, f"the receiver does not know this certificate; {_again()}"
-            )
+            raise Refusal(Slug.CERTIFICATE_UNKNOWN, f"the receiver does not know this certificate; {_again()}")
         if known.revoked_at is not None:
             raise _revoked(known.role, known.name)
         if self.clock.now() >= known.expires_at:
             again = _again(enrolling(known.role, known.name))
-            raise Refusal(
-                Slug.CERTIFICATE_EXPIRED, f"{known.name}'s certificate has expired; {again}"
-            )
+            raise Refusal(Slug.CERTIFICATE_EXPIRED, f"{known.name}'s certificate has expired; {again}")
         if known.role is Role.OPERATOR:
             return Principal(Method.CERTIFICATE, operator=known.name, shown=(known.fingerprint,))
         return Principal(Method.CERTIFICATE, host_id=known.name, shown=(known.fingerprint,))

@@ -100,9 +100,7 @@ class Authority:
 
         key = _new_key()
         alternatives = x509.SubjectAlternativeName([_name(each) for each in names])
-        issued = self._sign(
-            key.public_key(), names[0], alternatives, ExtendedKeyUsageOID.SERVER_AUTH, SERVER_DAYS
-        )
+        issued = self._sign(key.public_key(), names[0], alternatives, ExtendedKeyUsageOID.SERVER_AUTH, SERVER_DAYS)
         # First, so that a crash between the two files below is found at the next start.
         (self.folder / "server.json").unlink(missing_ok=True)
         write_private(self.folder / "server.key", _key_pem(key))
@@ -153,9 +151,7 @@ class Authority:
         # Never beyond the authority's own end, or chains would break while certificates look valid.
         ends = min(now + days * DAY_S, own.not_valid_after_utc.timestamp())
         if ends <= now:
-            raise AuthorityError(
-                f"the authority in {self.folder} has expired; move it away and enroll every host anew"
-            )
+            raise AuthorityError(f"the authority in {self.folder} has expired; move it away and enroll every host anew")
         certificate = (
             _builder(common_name, own.subject, now, ends)
             .public_key(key)
@@ -181,14 +177,10 @@ class Authority:
         path = self.folder / "ca.key"
         try:
             if os.name == "posix" and path.stat().st_mode & 0o077:
-                raise AuthorityError(
-                    f"others may read the authority's key {path}; run chmod 600 on it"
-                )
+                raise AuthorityError(f"others may read the authority's key {path}; run chmod 600 on it")
             key = load_pem_private_key(path.read_bytes(), None)
         except OSError as error:
-            raise AuthorityError(
-                f"cannot read the authority's key {path}: {error.strerror}"
-            ) from None
+            raise AuthorityError(f"cannot read the authority's key {path}: {error.strerror}") from None
         except (ValueError, TypeError):
             raise AuthorityError(f"{path} is damaged; restore it from a backup") from None
         if not isinstance(key, ec.EllipticCurvePrivateKey):
@@ -218,18 +210,14 @@ def _make_authority(folder: Path, now: float) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         write_private(folder / "ca.key", _key_pem(key))
-        write_private(
-            folder / "ca.pem", certificate.public_bytes(Encoding.PEM)
-        )  # last: it says "ready"
+        write_private(folder / "ca.pem", certificate.public_bytes(Encoding.PEM))  # last: it says "ready"
     except OSError as error:
         raise AuthorityError(
             f"cannot make an authority in {folder}: {error.strerror}; choose another folder with --tls-dir"
         ) from None
 
 
-def _builder(
-    common_name: str | None, issuer: x509.Name, now: float, ends: float
-) -> x509.CertificateBuilder:
+def _builder(common_name: str | None, issuer: x509.Name, now: float, ends: float) -> x509.CertificateBuilder:
     from cryptography import x509
 
     subject = issuer

@@ -15,9 +15,7 @@ _CALLERS_MAX = 10_000
 class Quota:
     """A bucket of tokens for each caller: a request takes one, time brings them back."""
 
-    def __init__(
-        self, clock: Clock, *, rate_per_s: float = RATE_PER_S, burst: float = BURST
-    ) -> None:
+    def __init__(self, clock: Clock, *, rate_per_s: float = RATE_PER_S, burst: float = BURST) -> None:
         self._clock = clock
         self._rate_per_s, self._burst = rate_per_s, burst
         self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()  # tokens, and when

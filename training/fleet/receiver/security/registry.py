@@ -66,9 +66,7 @@ class Registry:
     def __init__(self, database: Database, clock: Clock) -> None:
         self._db = database
         self._clock = clock
-        self._certificates = {
-            row["fingerprint"]: _certified(row) for row in database.all("certificates")
-        }
+        self._certificates = {row["fingerprint"]: _certified(row) for row in database.all("certificates")}
         self._tokens = {row["token_sha256"]: _token(row) for row in database.all("tokens")}
 
     # -- reads, from any thread ---------------------------------------------------------------------------------
@@ -78,9 +76,7 @@ class Registry:
 
     def certificates(self) -> list[Certified]:
         """All that are known, by name and age."""
-        return sorted(
-            self._certificates.values(), key=lambda each: (each.role, each.name, each.issued_at)
-        )
+        return sorted(self._certificates.values(), key=lambda each: (each.role, each.name, each.issued_at))
 
     def revoked(self, fingerprint: str) -> bool:
         """Return True when this certificate was revoked."""
@@ -158,9 +154,7 @@ class Registry:
 
     # -- certificates -------------------------------------------------------------------------------------------
 
-    def admit(
-        self, certified: Certified, code_sha256: str | None, request: bytes
-    ) -> tuple[list[Certified], Apply]:
+    def admit(self, certified: Certified, code_sha256: str | None, request: bytes) -> tuple[list[Certified], Apply]:
         """Enter a certificate, using up the code it was asked for with (None: a renewal); and those that it revokes.
 
         Who joins anew replaces what had the name. A renewal does not, for its answer may be lost; nor does the same
@@ -179,9 +173,7 @@ class Registry:
             if invitation is not None and invitation["used_by"] is None:
                 standing = self._standing(certified.role, certified.name, now)
                 gone = [replace(each, revoked_at=now) for each in standing]
-            used = self._db.run(
-                "use_invitation", code_sha256=code_sha256, used_by=_digest(request), now=now
-            )
+            used = self._db.run("use_invitation", code_sha256=code_sha256, used_by=_digest(request), now=now)
             if not used:
                 raise Refusal(Slug.JOIN_REFUSED, "the code was used at the same moment; ask anew")
         if gone:
@@ -209,11 +201,7 @@ class Registry:
 
     def _standing(self, role: Role, name: str, now: float) -> list[Certified]:
         rows = self._db.all("certificates_of", role=role, name=name)
-        return [
-            each
-            for each in map(_certified, rows)
-            if each.revoked_at is None and now < each.expires_at
-        ]
+        return [each for each in map(_certified, rows) if each.revoked_at is None and now < each.expires_at]
 
     def revoke(self, role: Role, name: str) -> tuple[list[Certified], Apply]:
         """Take back every certificate and open code of this name; Refusal when there is none."""
@@ -275,9 +263,7 @@ class Registry:
             self._db.run("revoke_token", token_sha256=each.secret_sha256.hex(), now=now)
 
         def apply() -> None:
-            self._tokens.update(
-                {each.secret_sha256.hex(): replace(each, revoked_at=now) for each in gone}
-            )
+            self._tokens.update({each.secret_sha256.hex(): replace(each, revoked_at=now) for each in gone})
 
         return len(gone), apply
 

@@ -22,9 +22,7 @@ LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
 class Security:
     """A receiver's authority and the TLS context it serves with. Raises AuthorityError."""
 
-    def __init__(
-        self, folder: Path, names: Sequence[str], clock: Clock, *, for_proxy: bool = False
-    ) -> None:
+    def __init__(self, folder: Path, names: Sequence[str], clock: Clock, *, for_proxy: bool = False) -> None:
         """``names``: the addresses the receiver is reached by, the most public one first."""
         self.authority = Authority.open(folder, clock)
         self.names = tuple(dict.fromkeys([*names, *LOOPBACK_NAMES]))

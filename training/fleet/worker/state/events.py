@@ -35,20 +35,14 @@ class Settings:
     on_silence: OnSilence = OnSilence.CONTINUE
     silence_share: float = 0.8  # of the lease, without a confirmed renewal
     grace_s: float = 10.0  # between the polite signal and the kill
-    kill_s: float = (
-        8.0  # between the kill and giving up on hearing of the end; more than supervise.KILL_WAIT_S
-    )
+    kill_s: float = 8.0  # between the kill and giving up on hearing of the end; more than supervise.KILL_WAIT_S
     leave_s: float = 25.0  # between the first signal and the exit, whatever happens
     beat_lost_s: float = 60.0  # a heartbeat unanswered for so long is repeated
     retry_first_s: float = 1.0
     retry_max_s: float = 60.0
     faults_max: int = 5  # refused uploads of one bundle before the attempt is given up
-    accept_database: str | None = (
-        None  # has taken the place of the one that granted what is undelivered
-    )
-    max_silence_s: float = (
-        1800.0  # a trainer that neither says nor computes anything for so long hangs; 0: for ever
-    )
+    accept_database: str | None = None  # has taken the place of the one that granted what is undelivered
+    max_silence_s: float = 1800.0  # a trainer that neither says nor computes anything for so long hangs; 0: for ever
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,9 +55,7 @@ class Assignment:
     attempt: int = 1
     database_id: str | None = None  # that granted it: nobody else's word on it counts
     spec: Mapping[str, Any] = field(default_factory=dict)
-    env: Mapping[str, str] = field(
-        default_factory=dict
-    )  # what the plan says of this host's variables
+    env: Mapping[str, str] = field(default_factory=dict)  # what the plan says of this host's variables
 
     @property
     def model(self) -> str:
@@ -105,9 +97,7 @@ class Saved:
     """The facts that survive a killed worker: the claim it sent, or the job it held, or how that ended."""
 
     request_id: str | None = None
-    crashed: tuple[
-        str, ...
-    ] = ()  # claims that were lost with a session, as long as the receiver was not told
+    crashed: tuple[str, ...] = ()  # claims that were lost with a session, as long as the receiver was not told
     held: Assignment | None = None
     delivery: Delivery | None = None
     report: Report | None = None

@@ -29,15 +29,11 @@ def interval_s(turn: Turn, lease_s: float) -> float:
 def catch_up(turn: Turn) -> None:
     """Send the heartbeat that is due; pause a trainer whose lease is nearly over, if the fleet wants that."""
     if is_due(silence_at(turn), turn.now):
-        turn.say(
-            "the receiver is silent and the lease nearly over: the trainer pauses", warning=True
-        )
+        turn.say("the receiver is silent and the lease nearly over: the trainer pauses", warning=True)
         turn.set_work(paused=True)
         turn.do(t.PauseTrainer(claim_id=turn.work.assignment.claim_id))
     work = turn.work
-    if work.beat_call is not None and is_due(
-        work.beat_sent_at + turn.settings.beat_lost_s, turn.now
-    ):
+    if work.beat_call is not None and is_due(work.beat_sent_at + turn.settings.beat_lost_s, turn.now):
         turn.set_work(beat_call=None)
     if turn.work.beat_call is None and is_due(work.beat_at, turn.now):
         _send(turn)
@@ -89,9 +85,7 @@ def answered(turn: Turn, answer: t.BeatAnswered | t.Refused | t.NotAnswered) -> 
         turn.set(echo=answer.echo or turn.state.echo)
     match answer:
         case t.BeatAnswered(order=Order.STOP):
-            turn.drop(
-                "the receiver ended this attempt: its job was cancelled, or it ran for far too long"
-            )
+            turn.drop("the receiver ended this attempt: its job was cancelled, or it ran for far too long")
         case t.BeatAnswered():
             _renewed(turn, answer)
         case t.NotAnswered():

@@ -68,11 +68,7 @@ def judge(ended: Ended, lines: Sequence[str], complaint: str | None = None) -> F
     words = _essence(lines, complaint)
     lacking = _lacking(ended, [words, *lines[-LAST_LINES:]])
     memory = _memory_words(ended, lacking)
-    text = (
-        f"{ended.describe()}{memory}: {words}"
-        if words
-        else f"{ended.describe()}{memory}, and it printed nothing"
-    )
+    text = f"{ended.describe()}{memory}: {words}" if words else f"{ended.describe()}{memory}, and it printed nothing"
     code = ended.code if ended.signal is None else 128 + ended.signal
     more = [line for line in lines if _adds_to(text, words, line)]
     return Failure(EndReason.TRAINER_FAILED, error_text(text, more), code, lacking)
@@ -101,9 +97,7 @@ _ERROR_LINE = re.compile(
     r"\s*([\w.]*(Error|Exception|Interrupt|Exit)\b|(fatal |runtime )?error\b|panic\b)",
     re.IGNORECASE,
 )
-_ADVICE = re.compile(
-    r"^\s|^Traceback |^During handling|^The above exception|warnings?\.warn|Warning:"
-)
+_ADVICE = re.compile(r"^\s|^Traceback |^During handling|^The above exception|warnings?\.warn|Warning:")
 
 
 def _essence(lines: Sequence[str], complaint: str | None) -> str:
@@ -170,9 +164,7 @@ def taken(line: str) -> tuple[dict[str, Any] | None, str]:
     fields = {
         key: field
         for key, field in value.items()
-        if field is None
-        or isinstance(field, bool | str)
-        or (isinstance(field, int | float) and abs(field) < 1e300)
+        if field is None or isinstance(field, bool | str) or (isinstance(field, int | float) and abs(field) < 1e300)
     }
     room, kept = PROGRESS_BYTES_MAX, set[str]()
     for key in sorted(fields, key=lambda key: key not in PROGRESS_FIRST):

@@ -13,11 +13,7 @@ from training.fleet.worker.state.state import NOT_LET_IN, Turn, is_due
 
 def catch_up(turn: Turn) -> None:
     """Send what is due."""
-    if (
-        turn.state.backlog
-        and turn.state.output_call is None
-        and is_due(turn.state.output_at, turn.now)
-    ):
+    if turn.state.backlog and turn.state.output_call is None and is_due(turn.state.output_at, turn.now):
         oldest = turn.state.backlog[0]
         call = turn.new_call()
         turn.set(output_call=call)
@@ -39,9 +35,7 @@ def answered(turn: Turn, answer: t.OutputTaken | t.Refused | t.NotAnswered) -> N
         case t.OutputTaken() if answer.log_next > oldest.first:
             on = replace(oldest, first=answer.log_next)
             turn.set(backlog=(on, *turn.state.backlog[1:]), output_at=turn.now, output_tries=0)
-        case t.Refused() if (
-            answer.slug not in NOT_LET_IN
-        ):  # by an old receiver, say, which takes none
+        case t.Refused() if answer.slug not in NOT_LET_IN:  # by an old receiver, say, which takes none
             turn.say(f"the output of {oldest.name} is not wanted: {answer.detail}")
             _next(turn)
         case _:

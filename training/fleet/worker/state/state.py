@@ -52,9 +52,7 @@ class Phase(StrEnum):
 WITH_TRAINER = frozenset({Phase.STARTING, Phase.RUNNING, Phase.STOPPING})
 DELIVERING = frozenset({Phase.UPLOADING, Phase.COMPLETING})
 REPORTING = DELIVERING | {Phase.FAILING}
-FINISHED = DELIVERING | {
-    Phase.PACKING
-}  # what was trained may be adopted, whatever becomes of the lease
+FINISHED = DELIVERING | {Phase.PACKING}  # what was trained may be adopted, whatever becomes of the lease
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -195,9 +193,7 @@ class Turn:
 
     # ── moves ───────────────────────────────────────────────────────────────────────────────
 
-    def take_on(
-        self, assignment: t.Assignment, *, renewed_at: float, lease_s: float, beat_at: float
-    ) -> None:
+    def take_on(self, assignment: t.Assignment, *, renewed_at: float, lease_s: float, beat_at: float) -> None:
         """From now on this is the job in hand."""
         work = Work(
             assignment=assignment,

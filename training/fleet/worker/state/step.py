@@ -67,9 +67,7 @@ from training.fleet.worker.state.state import (
 __all__ = ["Chance", "Phase", "State", "Work", "step"]
 
 Granted = TypeVar("Granted", t.Assignment, t.Backlog)
-UNKNOWN_LEASE_S = (
-    600.0  # of a delivery that an earlier session left; the first heartbeat brings the truth
-)
+UNKNOWN_LEASE_S = 600.0  # of a delivery that an earlier session left; the first heartbeat brings the truth
 CRASHES_TOLD = 10
 BEATS_A_SESSION = 1_000_000  # more than a year of them
 
@@ -98,9 +96,7 @@ def _without_overtaken(actions: list[t.Action]) -> Iterator[t.Action]:
     """Leave out what would be written only to be written over in the same step."""
     for number, action in enumerate(actions):
         if isinstance(action, t.Persist):
-            later = (
-                other for other in actions[number + 1 :] if not isinstance(other, t.Discard | t.Say)
-            )
+            later = (other for other in actions[number + 1 :] if not isinstance(other, t.Discard | t.Say))
             if isinstance(next(later, None), t.Persist):
                 continue
         yield action
@@ -131,9 +127,7 @@ def _take(turn: Turn, event: t.Event) -> None:
                 worker_trainer.news(turn, event)
         case t.BeatAnswered() | t.Refused() | t.NotAnswered() if _is_beat(turn, event.call):
             worker_beats.answered(turn, event)
-        case t.OutputTaken() | t.Refused() | t.NotAnswered() if (
-            event.call == turn.state.output_call
-        ):
+        case t.OutputTaken() | t.Refused() | t.NotAnswered() if event.call == turn.state.output_call:
             worker_backlog.answered(turn, event)
         case t.OutputTaken():
             pass  # too late
@@ -201,8 +195,7 @@ def _accepting(saved: t.Saved, database_id: str | None) -> t.Saved:
     return replace(
         saved,
         held=held and _now_for(held, database_id),
-        delivery=delivery
-        and replace(delivery, assignment=_now_for(delivery.assignment, database_id)),
+        delivery=delivery and replace(delivery, assignment=_now_for(delivery.assignment, database_id)),
         report=report and replace(report, assignment=_now_for(report.assignment, database_id)),
     )
 

@@ -15,12 +15,8 @@ News = (
 )  # fmt: skip
 
 MEASURE_S = 10.0
-STEP_MAX_S = (
-    60.0  # of what lies between two looks at a trainer counts so much: the host may have slept
-)
-CPU_SHARE = (
-    0.001  # of its limit on silence; a trainer that computes less than that in it computes nothing
-)
+STEP_MAX_S = 60.0  # of what lies between two looks at a trainer counts so much: the host may have slept
+CPU_SHARE = 0.001  # of its limit on silence; a trainer that computes less than that in it computes nothing
 
 
 def news(turn: Turn, event: News) -> None:
@@ -67,9 +63,7 @@ def _spawned(turn: Turn) -> None:
         turn.kill()
         return
     turn.set_work(beat_at=turn.now)
-    if (
-        turn.work.progress is not None
-    ):  # of the data on its way, which is over; a silent trainer says nothing newer
+    if turn.work.progress is not None:  # of the data on its way, which is over; a silent trainer says nothing newer
         turn.set_work(progress={"event": "training"})
     if turn.state.signals:
         turn.stop()
@@ -90,9 +84,7 @@ def _printed(turn: Turn, lines: tuple[str, ...]) -> None:
 def _measured(turn: Turn, cpu_s: float) -> None:
     """Add what was seen since the last look, and see whether it is too much. A pause is nobody's silence."""
     work = turn.work
-    step_s = min(
-        turn.now - (turn.now if work.measured_at is None else work.measured_at), STEP_MAX_S
-    )
+    step_s = min(turn.now - (turn.now if work.measured_at is None else work.measured_at), STEP_MAX_S)
     most_run_s = limit_s(work.assignment, "max_run_s", 0.0)
     most_quiet_s = limit_s(work.assignment, "max_silence_s", turn.settings.max_silence_s)
     turn.set_work(measured_at=turn.now)
@@ -152,9 +144,7 @@ def heed(turn: Turn, lines: tuple[str, ...]) -> None:
     turn.set_work(
         progress=progress,
         complaint=complaint,
-        last_words=tuple(
-            line[:LOG_LINE_CHARS_MAX] for line in (work.last_words + lines)[-LAST_WORDS:]
-        ),
+        last_words=tuple(line[:LOG_LINE_CHARS_MAX] for line in (work.last_words + lines)[-LAST_WORDS:]),
     )
 
 
