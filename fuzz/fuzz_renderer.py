@@ -17,7 +17,7 @@ import typer.main
 
 from fuzz.checks import shows_nothing_unseen
 from training.fleet.cli import program
-from training.fleet.cli.context import DEFAULT_URL, URL_VARIABLE, World
+from training.fleet.cli.context import DEFAULT_URL, URL_VARIABLE, CommandContext
 from training.fleet.client.client import FleetClient
 from training.fleet.client.transport import Response
 
@@ -106,14 +106,14 @@ def one_input(data: bytes) -> None:
     status = 404 if "detail" in good and "title" in good else 200
     answer = Response(status, {"content-type": "application/json"}, body)
     out, err = io.StringIO(), io.StringIO()
-    world = World(
+    world = CommandContext(
         connect=lambda url, token: FleetClient(url, operator_token=token, transport=_Answers(answer), tries=1),
         out=out,
         err=err,
         environ={URL_VARIABLE: DEFAULT_URL},
         sleep=_never,
     )
-    program.main([*argv], world=world)
+    program.main([*argv], context=world)
     shows_nothing_unseen(out.getvalue())
     shows_nothing_unseen(err.getvalue())
 

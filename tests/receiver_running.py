@@ -19,7 +19,7 @@ from training.fleet.client.client import FleetClient
 from training.fleet.database.sqlite import SqliteDatabase
 from training.fleet.database.writer import Writer
 from training.fleet.queue.jobs import JobQueue
-from training.fleet.receiver.http.context import Hub, Settings, WaitingRoom
+from training.fleet.receiver.http.context import Context, Settings, WaitingRoom
 from training.fleet.receiver.http.server import Server, configuration
 from training.fleet.receiver.program import create_app
 from training.fleet.receiver.security.tls import Security
@@ -29,7 +29,7 @@ from training.fleet.scheduling.policy import Policy
 from training.fleet.service.service import Plan, Service
 from training.fleet.service.state import State
 from training.fleet.store.artifacts import ArtifactStore
-from training.fleet.store.datasets import DatasetShelf
+from training.fleet.store.datasets import DatasetStore
 from training.fleet.wire.messages import ReloadReply
 
 TOKEN = "sesame, öffne dich"
@@ -95,9 +95,9 @@ class Receiver:
             clock=clock,
             authority=security.authority if security else None,
             reload=self._reload,
-            datasets=DatasetShelf(folder / "datasets", self.disk),
+            datasets=DatasetStore(folder / "datasets", self.disk),
         )
-        self.hub: Hub = app.state.hub
+        self.hub: Context = app.state.context
         self.room = self.hub.room = WatchedRoom()
         self.server = Server(configuration(app), self.hub, security)
         self.listener = socket.create_server(("127.0.0.1", 0))

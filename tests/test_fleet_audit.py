@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from receiver_running import Receiver, running
 
-from training.fleet.cli.context import World
+from training.fleet.cli.context import CommandContext
 from training.fleet.cli.program import main
 from training.fleet.client.client import FleetClient, Refused
 from training.fleet.database import sqlite
@@ -74,7 +74,7 @@ def test_no_statement_of_ours_changes_or_removes_a_row() -> None:
 def test_only_operators_read_it(tmp_path: Path) -> None:
     with running(tmp_path) as receiver, pytest.raises(Refused) as refused:
         receiver.client(token=None).get_json("/v1/audit")
-    assert refused.value.slug == "operator_token"
+    assert refused.value.problem_type == "operator_token"
 
 
 def chain(tmp_path: Path, count: int) -> list[AuditEntry]:
@@ -126,8 +126,8 @@ def said(receiver: Receiver, *words: str) -> tuple[int, str, str]:
         return receiver.client()
 
     environ = {"CIS490_OPERATOR_TOKEN": "open sesame"}
-    world = World(connect=connect, out=out, err=err, environ=environ)
-    code = main([*words], world=world)
+    world = CommandContext(connect=connect, out=out, err=err, environ=environ)
+    code = main([*words], context=world)
     return code, out.getvalue(), err.getvalue()
 
 

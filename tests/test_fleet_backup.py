@@ -39,7 +39,7 @@ from torture.scenes import backing_up
 from training.clock import SystemClock
 from training.files import LocalFs
 from training.fleet.cli import program
-from training.fleet.cli.context import World
+from training.fleet.cli.context import CommandContext
 from training.fleet.client.client import Superseded
 from training.fleet.database.sqlite import SCHEMA_VERSION
 from training.fleet.receiver.security.authority import Authority
@@ -597,7 +597,7 @@ def test_a_restore_cut_off_at_any_step_leaves_the_old_state_or_the_new(
 
 def run(*words: str) -> tuple[int, str, str]:
     out, err = io.StringIO(), io.StringIO()
-    code = program.main(list(words), world=World(out=out, err=err, environ={}))
+    code = program.main(list(words), context=CommandContext(out=out, err=err, environ={}))
     return code, out.getvalue(), err.getvalue()
 
 

@@ -132,7 +132,7 @@ def slug_of(receiver: Proxied, pem: bytes | None, **headers: str) -> str:
     try:
         client.claim(a_capability())
     except Refused as refusal:
-        return str(refusal.slug)
+        return str(refusal.problem_type)
     return ""
 
 
@@ -160,7 +160,7 @@ def test_a_spoofed_header_does_not_go_through(receiver: Proxied, name: str) -> N
 
 def test_a_revoked_certificate_is_refused_behind_the_proxy_too(receiver: Proxied) -> None:
     pem, _ = receiver.admitted("old")
-    registry = receiver.hub.door.registry
+    registry = receiver.hub.authenticator.registry
     _, apply = receiver.writer.submit(lambda: registry.revoke(Role.HOST, "old")).result()
     apply()
     assert slug_of(receiver, pem) == "certificate_revoked"
@@ -185,7 +185,7 @@ def test_a_worker_that_was_put_out_learns_it_within_seconds(receiver: Proxied, t
     assert looks.look()
     assert looks._quiet_s == LOOK_AGAIN_PROXIED_S
     looks.start()
-    registry = receiver.hub.door.registry
+    registry = receiver.hub.authenticator.registry
     _, apply = receiver.writer.submit(lambda: registry.revoke(Role.HOST, "pi")).result()
     apply()
     assert out.wait(20)
@@ -211,8 +211,8 @@ def test_failures_are_counted_by_the_clients_address_not_the_proxys(receiver: Pr
     client._caller._headers = {"X-Operator-Token": "guess", "X-Forwarded-For": "10.9.9.9"}
     with pytest.raises(Refused):
         client.reload()
-    assert "10.9.9.9" not in receiver.hub.door.limit._failures
-    assert "127.0.0.1" in receiver.hub.door.limit._failures
+    assert "10.9.9.9" not in receiver.hub.authenticator.limit._failures
+    assert "127.0.0.1" in receiver.hub.authenticator.limit._failures
 
 
 def test_without_the_line_that_replaces_it_the_spoof_would_work(caddy: str, tmp_path: Path) -> None:
@@ -291,18 +291,18 @@ def operate(receiver: Proxied, path: str, **body: object) -> dict[str, Any]:
 
 def half_said(receiver: Proxied, path: str, body: dict[str, Any], **who: Any) -> tuple[Wire, bytes]:
     """A request that has passed the door, and the half of its body that is still to come."""
-    door, passed = receiver.hub.door, threading.Event()
-    admit, content = door.admit, json.dumps(body).encode()
+    authenticator, passed = receiver.hub.authenticator, threading.Event()
+    admit, content = authenticator.admit, json.dumps(body).encode()
 
     def watched(*args: Any) -> None:
         admit(*args)
         passed.set()
 
-    door.admit = watched  # type: ignore[method-assign]
+    authenticator.admit = watched  # type: ignore[method-assign]
     wire = opened(receiver)
     wire.request("POST", path, content[:5], **{"Content_Length": len(content), **who})
     assert passed.wait(20)
-    door.admit = admit  # type: ignore[method-assign]
+    authenticator.admit = admit  # type: ignore[method-assign]
     return wire, content[5:]
 
 
@@ -382,7 +382,7 @@ def test_a_token_that_was_taken_back_while_its_holder_spoke_makes_no_other(
     with wire:
         operate(socket_only, "/v1/tokens/revoke", name="ci", every=True)
         assert wire.send(rest).problem() == (403, "operator_token")
-    assert [each.name for each in socket_only.hub.door.registry.tokens()] == ["ci"]
+    assert [each.name for each in socket_only.hub.authenticator.registry.tokens()] == ["ci"]
 
 
 def test_a_claim_that_waits_behind_the_proxy_is_not_granted_to_whom_was_put_out(

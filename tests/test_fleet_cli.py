@@ -29,7 +29,7 @@ from training.fleet.cli import program
 from training.fleet.cli import program as cli
 from training.fleet.cli import render as cli_views
 from training.fleet.cli import status as cli_status
-from training.fleet.cli.context import CannotError, World, meter
+from training.fleet.cli.context import CannotError, CommandContext, meter
 from training.fleet.cli.models import BundleRefused, allowed_names, unpack
 from training.fleet.client.client import FleetClient
 from training.fleet.client.transport import Response, TransportError
@@ -189,7 +189,7 @@ class Session:
         self.receiver = receiver
         self.urls: list[str] = []
         self.slept: list[float] = []
-        self.world = World(connect=self._connect, environ=environ, sleep=self._sleep, out=io.StringIO())
+        self.world = CommandContext(connect=self._connect, environ=environ, sleep=self._sleep, out=io.StringIO())
 
     def _connect(self, url: str, token: str | None) -> FleetClient:
         self.urls.append(url)
@@ -202,7 +202,7 @@ class Session:
 
     def __call__(self, *argv: str) -> int:
         self.world = replace(self.world, out=io.StringIO(), err=io.StringIO())
-        return program.main(argv, world=self.world)
+        return program.main(argv, context=self.world)
 
     @property
     def out(self) -> str:
@@ -348,7 +348,7 @@ def test_watching_draws_again_until_it_is_interrupted(run):
 def test_watching_on_a_terminal_redraws_in_place(run):
     screen = Terminal()
     run.slept.clear()
-    assert program.main(["status", "--watch"], world=replace(run.world, out=screen)) == 130
+    assert program.main(["status", "--watch"], context=replace(run.world, out=screen)) == 130
     assert screen.getvalue().count("4 jobs:") >= 4
     assert "\x1b[" in screen.getvalue()
 
@@ -1078,14 +1078,14 @@ def test_the_shell_waits_two_seconds_for_a_receiver_that_says_nothing(monkeypatc
         raise CannotError("nobody there")
 
     monkeypatch.setattr(cli_complete, "connect", dial)
-    context = typer.Context(typer.main.get_command(cli.app), obj=World(connect=dial))
+    context = typer.Context(typer.main.get_command(cli.app), obj=CommandContext(connect=dial))
     assert cli_complete.hosts(context, "") == []
     assert asked == [{"patience_s": 2.0}]
 
 
 def test_progress_without_a_terminal_is_a_line_now_and_then():
     now, err = [0.0], io.StringIO()
-    world = World(err=err, monotonic=lambda: now[0])
+    world = CommandContext(err=err, monotonic=lambda: now[0])
     with meter(world, "sending") as progress:
         for second in range(26):
             now[0] = float(second)
@@ -1330,7 +1330,7 @@ def test_markup_is_shown_and_not_obeyed(run):
 )
 def test_no_answer_of_odd_types_is_a_traceback(odd):
     job = view("x", "running") | odd
-    console = World(out=io.StringIO()).console()
+    console = CommandContext(out=io.StringIO()).console()
     data = cli_status.status_data([job], {}, None, whole=True)
     console.print(cli_status.render_status(data, {}))
     console.print(cli_views.render_list([job]))
@@ -1364,8 +1364,8 @@ def test_an_unreachable_receiver_is_exit_code_75(run):
     ],
 )
 def test_wrong_usage_is_exit_code_2_and_one_sentence(argv, begins):
-    world = World(out=io.StringIO(), err=io.StringIO(), environ={})
-    assert program.main(argv, world=world) == 2
+    world = CommandContext(out=io.StringIO(), err=io.StringIO(), environ={})
+    assert program.main(argv, context=world) == 2
     said = world.err.getvalue()  # type: ignore[attr-defined]
     assert said.startswith(f"cis490-jobs: {begins}")
     assert said.count("\n") == 1

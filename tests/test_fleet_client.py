@@ -57,9 +57,9 @@ def ok(body: Mapping[str, Any], **headers: str) -> Response:
     return Response(200, headers, json.dumps(body).encode())
 
 
-def problem(slug: messages.Slug, **headers: str) -> Response:
-    body = {"type": slug.value, "title": "T", "status": slug.status, "detail": f"about {slug}"}
-    return Response(slug.status, headers, json.dumps(body).encode())
+def problem(problem_type: messages.ProblemType, **headers: str) -> Response:
+    body = {"type": problem_type.value, "title": "T", "status": problem_type.status, "detail": f"about {problem_type}"}
+    return Response(problem_type.status, headers, json.dumps(body).encode())
 
 
 class Script:
@@ -126,7 +126,7 @@ def test_the_longest_message_of_a_worker_is_not_too_long() -> None:
 
 
 @pytest.mark.parametrize(
-    ("status", "slug", "meaning"),
+    ("status", "problem_type", "meaning"),
     [
         (200, "", Verdict.OK),
         (206, "", Verdict.OK),
@@ -152,17 +152,17 @@ def test_the_longest_message_of_a_worker_is_not_too_long() -> None:
         (302, "", Verdict.FINAL),
     ],
 )
-def test_retry_table(status: int, slug: str, meaning: Verdict) -> None:
-    assert verdict(status, slug) is meaning
+def test_retry_table(status: int, problem_type: str, meaning: Verdict) -> None:
+    assert verdict(status, problem_type) is meaning
 
 
-@pytest.mark.parametrize("slug", messages.Slug)
-def test_every_slug_of_the_wire_has_its_error(slug: messages.Slug) -> None:
-    client, _ = client_of(Script(problem(slug)), tries=1)
+@pytest.mark.parametrize("problem_type", messages.ProblemType)
+def test_every_slug_of_the_wire_has_its_error(problem_type: messages.ProblemType) -> None:
+    client, _ = client_of(Script(problem(problem_type)), tries=1)
     with pytest.raises(client_answers.Answered) as caught:
         client.health()
-    assert (caught.value.slug, caught.value.status) == (slug.value, slug.status)
-    assert caught.value.detail == f"about {slug}"
+    assert (caught.value.problem_type, caught.value.status) == (problem_type.value, problem_type.status)
+    assert caught.value.detail == f"about {problem_type}"
 
 
 @given(failures=st.integers(1, 10_000), chance=st.floats(0, 1, exclude_max=True))
@@ -178,14 +178,14 @@ def test_backoff_doubles_up_to_its_cap() -> None:
 
 
 def test_it_tries_again_while_that_can_help() -> None:
-    script = Script(TransportError("cut"), problem(messages.Slug.INTERNAL), ok({"status": "ok"}))
+    script = Script(TransportError("cut"), problem(messages.ProblemType.INTERNAL), ok({"status": "ok"}))
     client, slept = client_of(script)
     assert client.health() == {"status": "ok"}
     assert slept == [0.5, 1.0]
 
 
 def test_retry_after_is_honoured() -> None:
-    later = problem(messages.Slug.DISK_FULL, **{"retry-after": "30"})
+    later = problem(messages.ProblemType.DISK_FULL, **{"retry-after": "30"})
     client, slept = client_of(Script(later, ok({"status": "ok"})))
     client.health()
     assert slept == [30.5]
@@ -207,15 +207,15 @@ def test_for_ever_means_for_ever() -> None:
 
 
 @pytest.mark.parametrize(
-    ("slug", "kind"),
+    ("problem_type", "kind"),
     [
-        (messages.Slug.LEASE_SUPERSEDED, Superseded),
-        (messages.Slug.JOB_CANCELLED, Cancelled),
-        (messages.Slug.UNKNOWN_JOB, Refused),
+        (messages.ProblemType.LEASE_SUPERSEDED, Superseded),
+        (messages.ProblemType.JOB_CANCELLED, Cancelled),
+        (messages.ProblemType.UNKNOWN_JOB, Refused),
     ],
 )
-def test_a_refusal_is_final(slug: messages.Slug, kind: type[Refused]) -> None:
-    client, slept = client_of(Script(problem(slug)))
+def test_a_refusal_is_final(problem_type: messages.ProblemType, kind: type[Refused]) -> None:
+    client, slept = client_of(Script(problem(problem_type)))
     with pytest.raises(kind):
         client.heartbeat("job")
     assert slept == []
@@ -395,14 +395,14 @@ def test_getting_further_renews_the_patience(bundle: Path) -> None:
 
 
 def test_an_offset_that_moved_is_asked_for_again(bundle: Path) -> None:
-    script = Script(at(900), problem(messages.Slug.OFFSET_MISMATCH), at(700), STORED)
+    script = Script(at(900), problem(messages.ProblemType.OFFSET_MISMATCH), at(700), STORED)
     client, _ = client_of(script)
     assert client.upload_artifact("j", bundle) == "stored"
     assert script.sent[3][2]["Upload-Offset"] == "700"
 
 
 def test_bytes_that_arrive_wrong_are_sent_anew_but_not_for_ever(bundle: Path) -> None:
-    wrong = problem(messages.Slug.WRONG_DIGEST)
+    wrong = problem(messages.ProblemType.WRONG_DIGEST)
     client, _ = client_of(Script(at(10), wrong, at(0), STORED))
     assert client.upload_artifact("j", bundle) == "stored"
     client, _ = client_of(Script(*[at(0), wrong] * 3), tries=None)
@@ -432,7 +432,7 @@ def test_a_dead_claim_costs_no_byte_and_is_named(
     client, _ = client_of(script)
     with pytest.raises(kind) as refused:
         client.upload_artifact("j", bundle)
-    assert refused.value.slug == ("lease_superseded" if kind is Superseded else "job_cancelled")
+    assert refused.value.problem_type == ("lease_superseded" if kind is Superseded else "job_cancelled")
     assert [sent[0] for sent in script.sent] == ["HEAD"]
 
 

@@ -23,8 +23,8 @@ from training.fleet.wire.messages import (
     ClaimRequest,
     HeartbeatRequest,
     OutputRequest,
+    ProblemType,
     Refusal,
-    Slug,
 )
 
 LEASE_S = 600.0
@@ -68,7 +68,7 @@ class Worker:
             self.claim_id, self.job_id, self.seq = reply.claim_id, str(reply.job_id), 0
         return reply
 
-    def beat(self) -> bool:
+    def heartbeat(self) -> bool:
         """Return True when the job is still this worker's."""
         self.seq += 1
         request = HeartbeatRequest(
@@ -122,7 +122,7 @@ def note(service: Service) -> str | None:
 def refused(worker: Worker) -> str:
     with pytest.raises(Refusal) as refusal:
         worker.ask()
-    assert refusal.value.slug is Slug.HOST_ID_CONFLICT
+    assert refusal.value.problem_type is ProblemType.HOST_ID_CONFLICT
     return refusal.value.detail
 
 
@@ -131,14 +131,14 @@ def test_a_copy_is_noticed_within_two_claims_of_each(service: Service, counts: t
     machine, copy = Worker(service, counts[0], "aa"), Worker(service, counts[1], "bb")
     first = machine.ask()
     assert first.job_id is not None
-    assert machine.beat()
+    assert machine.heartbeat()
     for _ in range(2):  # each claims twice at most; whoever has a job trains
         for worker in (copy, machine):
-            if not (worker.claim_id and worker.beat()):
+            if not (worker.claim_id and worker.heartbeat()):
                 worker.claim_id = ""
                 worker.ask()
     assert "--new-identity" in (note(service) or "")
-    working = [each for each in (machine, copy) if each.claim_id and each.beat()]
+    working = [each for each in (machine, copy) if each.claim_id and each.heartbeat()]
     assert len(working) == 1  # what is in hand is finished
     for worker in (machine, copy):
         if worker not in working:
@@ -168,8 +168,8 @@ def two_with_one_request() -> None:
     machine, copy = Worker(service, 6, "aa"), Worker(service, 6, "bb")
     assert machine.ask(request_id="r").claim_id == copy.ask(request_id="r").claim_id
     try:
-        assert copy.beat()
-        assert not machine.beat()
+        assert copy.heartbeat()
+        assert not machine.heartbeat()
     finally:
         queue.close()
 
@@ -181,11 +181,11 @@ def test_two_copies_that_found_the_same_request_on_their_disks_do_not_share_its_
 def test_a_request_whose_answer_arrived_is_not_answered_to_a_copy(service: Service) -> None:
     machine, copy = Worker(service, 6, "aa"), Worker(service, 6, "bb")
     machine.ask(request_id="r")
-    machine.beat()
+    machine.heartbeat()
     with pytest.raises(Refusal) as refusal:
         copy.ask(request_id="r")
-    assert refusal.value.slug is Slug.LEASE_SUPERSEDED
-    assert machine.beat()
+    assert refusal.value.problem_type is ProblemType.LEASE_SUPERSEDED
+    assert machine.heartbeat()
 
 
 def test_losses_of_copies_count_against_no_job(service: Service, queue: JobQueue) -> None:
@@ -193,7 +193,7 @@ def test_losses_of_copies_count_against_no_job(service: Service, queue: JobQueue
     job_id = str(machine.ask().job_id)
     copy.ask()
     assert [each.host_losses for each in (queue.get(job_id),) if each] == [1]
-    copy.beat()
+    copy.heartbeat()
     machine.ask()
     machine.ask()
     job = queue.get(job_id)
@@ -210,8 +210,8 @@ def test_a_heartbeat_that_shows_the_copy_gives_the_losses_back(service: Service,
     machine.ask()
     machine.ask()
     assert [each.host_losses for each in (queue.get(job_id),) if each] == [1]
-    assert copy.beat()
-    assert copy.beat()
+    assert copy.heartbeat()
+    assert copy.heartbeat()
     assert [each.host_losses for each in (queue.get(job_id),) if each] == [0]
 
 
@@ -237,7 +237,7 @@ def test_a_worker_restarted_quickly_is_no_copy(service: Service, queue: JobQueue
     for count in range(6, 10):
         worker = Worker(service, count, f"{count}", old=old)
         assert worker.ask().job_id is not None
-        assert worker.beat()
+        assert worker.heartbeat()
     assert note(service) is None
     assert queue.counts()[JobStatus.RUNNING] == 1
 
@@ -256,7 +256,7 @@ def test_a_late_claim_of_the_session_before_changes_nothing(service: Service) ->
             echo=before.echo,
         )
         assert service.claim(late).job_id is None
-    assert now.beat()
+    assert now.heartbeat()
     assert note(service) is None
 
 
@@ -268,7 +268,7 @@ def test_a_machine_restored_from_a_backup_goes_on_when_its_past_is_silent(servic
     assert note(service) is None
     pass_time(service, clock)
     assert restored.ask().job_id is not None
-    assert restored.beat()
+    assert restored.heartbeat()
 
 
 def test_a_late_claim_takes_nothing_over_however_silent_the_present_session_is(
@@ -282,13 +282,13 @@ def test_a_late_claim_takes_nothing_over_however_silent_the_present_session_is(
     old = Worker(service, 5, "cc", old=True)
     with pytest.raises(Refusal) as refused:
         old.ask()
-    assert refused.value.slug is Slug.LEASE_SUPERSEDED
+    assert refused.value.problem_type is ProblemType.LEASE_SUPERSEDED
 
 
 def test_a_restored_machine_that_brings_what_its_past_left_is_no_copy(service: Service) -> None:
     past = Worker(service, 9, "aa")
     past.ask()
-    past.beat()
+    past.heartbeat()
     restored = Worker(service, 5, "bb")
     restored.ask()
     service.output(past.job_id, OutputRequest(host_id="pi", claim_id=past.claim_id))
@@ -302,14 +302,14 @@ def test_a_machine_restored_to_its_last_count_goes_on_at_once(service: Service) 
     Worker(service, 6, "aa").ask()
     restored = Worker(service, 6, "bb")
     assert restored.ask().job_id is not None
-    assert restored.beat()
+    assert restored.heartbeat()
     assert note(service) is None
 
 
 def test_the_machine_goes_on_when_its_copy_has_been_silent_for_a_lease(service: Service, clock: FakeClock) -> None:
     machine, copy = Worker(service, 6, "aa"), Worker(service, 6, "bb")
     for worker in (machine, copy, machine, copy, machine):
-        if worker.claim_id and worker.beat():
+        if worker.claim_id and worker.heartbeat():
             continue
         worker.claim_id = ""
         worker.ask()
@@ -344,7 +344,7 @@ def test_sessions_that_follow_each_other_are_never_copies(chance: random.Random,
                 if who == session and chance.random() < 0.7:
                     echo = line.round
             if chance.random() < 0.3:
-                line.beat(*chance.choice([(session, echo), *late]), now)
+                line.heartbeat(*chance.choice([(session, echo), *late]), now)
 
 
 @given(st.lists(st.booleans(), min_size=12, max_size=40), st.integers(1, 9), st.integers(1, 9))
@@ -389,7 +389,7 @@ def test_who_was_heard_before_a_claim_after_a_restart_was_not_silent(
     present.service = anew = Service(queue, Always())
     for _ in range(7):
         pass_time(anew, clock, 100)
-        assert present.beat()
+        assert present.heartbeat()
     restored = Worker(anew, 5, "bb")
     assert restored.ask().ask_again
     assert restored.ask().ask_again

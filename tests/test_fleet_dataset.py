@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from receiver_running import Receiver, Wire, running
 from systems import make_link
 
-from training.fleet.cli.context import World
+from training.fleet.cli.context import CommandContext
 from training.fleet.cli.program import main
 from training.fleet.client import datasets as client_datasets
 from training.fleet.client.client import ClientError, FleetClient, Refused, Unavailable
@@ -28,7 +28,7 @@ from training.fleet.client.datasets import FolderError, push, read_folder
 from training.fleet.client.transport import HttpTransport, TransportError
 from training.fleet.recovery.datasets import copy_datasets
 from training.fleet.service.hosts import Plan
-from training.fleet.store.datasets import DatasetShelf
+from training.fleet.store.datasets import DatasetStore
 from training.fleet.store.errors import StoreError
 from training.fleet.wire.dataset_listing import (
     FILES_MAX,
@@ -385,13 +385,13 @@ def test_a_piece_with_a_flipped_bit_is_refused(receiver: Receiver, folder: Path)
     for wrong in (b"short", block("z")):
         with pytest.raises(Refused) as refused:
             calls.bring(listing.dataset_id, [(sha256, wrong)])
-        assert refused.value.slug == "wrong_digest"
+        assert refused.value.problem_type == "wrong_digest"
     with pytest.raises(Refused) as refused:
         calls.bring(listing.dataset_id, [("0" * 64, b"not part of it")])
-    assert refused.value.slug == "unknown_dataset"
+    assert refused.value.problem_type == "unknown_dataset"
     with pytest.raises(Refused) as refused:
         calls.publish(listing.dataset_id, "processed")
-    assert refused.value.slug == "incomplete_dataset"
+    assert refused.value.problem_type == "incomplete_dataset"
     assert calls.datasets()["datasets"] == []
 
 
@@ -412,7 +412,7 @@ def test_pieces_that_rot_on_the_receiver_are_refused_and_mended_by_a_push(receiv
     path.write_bytes(rotten)
     with pytest.raises(Refused) as refused:
         client.datasets.piece(dataset_id, sha256)
-    assert refused.value.slug == "incomplete_dataset"
+    assert refused.value.problem_type == "incomplete_dataset"
     assert pushed(client, folder) == (dataset_id, PIECE_BYTES)
     assert hashlib.sha256(client.datasets.piece(dataset_id, sha256)).hexdigest() == sha256
 
@@ -421,7 +421,7 @@ def test_a_full_disk_takes_no_data_set(receiver: Receiver, folder: Path) -> None
     receiver.disk.free = 256 * 1024**2 + 2 * PIECE_BYTES
     with pytest.raises(Unavailable) as refused:
         receiver.client().datasets.announce(read_folder(folder, QUIET))
-    assert (refused.value.status, refused.value.slug) == (507, "disk_full")
+    assert (refused.value.status, refused.value.problem_type) == (507, "disk_full")
     receiver.disk.free = 10**12
     assert pushed(receiver.client(), folder)[1] == PIECE_BYTES * 3.75
 
@@ -453,7 +453,7 @@ def test_only_operators_push(receiver: Receiver, folder: Path) -> None:
     ):
         with pytest.raises(Refused) as refused:
             call()
-        assert refused.value.slug == "operator_token"
+        assert refused.value.problem_type == "operator_token"
 
 
 def test_odd_ids_are_refused_and_reach_no_file(receiver: Receiver) -> None:
@@ -461,7 +461,7 @@ def test_odd_ids_are_refused_and_reach_no_file(receiver: Receiver) -> None:
     for odd in ("0" * 64, "..", "%2e%2e%2fjobs.db", "A" * 64, "x"):
         with pytest.raises(Refused) as refused:
             calls.listing(odd)
-        assert refused.value.slug in ("unknown_dataset", "bad_request", "not_found")
+        assert refused.value.problem_type in ("unknown_dataset", "bad_request", "not_found")
 
 
 def test_a_data_set_that_the_plan_names_is_not_removed(receiver: Receiver, folder: Path) -> None:
@@ -472,7 +472,7 @@ def test_a_data_set_that_the_plan_names_is_not_removed(receiver: Receiver, folde
     planned(receiver, Plan(datasets={dataset_id: frozenset()}))
     with pytest.raises(Refused) as refused:
         client.datasets.remove(dataset_id)
-    assert refused.value.slug == "wrong_state"
+    assert refused.value.problem_type == "wrong_state"
     assert client.datasets.remove(other)["freed"] == len(b"not any more")
     assert [row["dataset_id"] for row in client.datasets.datasets()["datasets"]] == [dataset_id]
     planned(receiver, Plan())
@@ -481,16 +481,16 @@ def test_a_data_set_that_the_plan_names_is_not_removed(receiver: Receiver, folde
 
 
 def test_the_sweep_takes_what_nobody_lists(receiver: Receiver, folder: Path) -> None:
-    calls, shelf = receiver.client().datasets, receiver.hub.datasets
-    assert shelf is not None
+    calls, dataset_store = receiver.client().datasets, receiver.hub.datasets
+    assert dataset_store is not None
     dataset_id, _ = pushed(receiver.client(), folder)
     a_folder(folder, more=block("m"))
     draft = read_folder(folder, QUIET)
     calls.announce(draft)
     calls.bring(draft.dataset_id, [(draft.files[1].pieces[0], block("m"))])
-    assert shelf.sweep(0.0) == 0, "a push that is under way is left alone"
-    assert shelf.sweep(1e12) == 2, "the draft, and the piece that it alone lists"
-    shelf.publish(dataset_id, "still-whole", 0.0)
+    assert dataset_store.sweep(0.0) == 0, "a push that is under way is left alone"
+    assert dataset_store.sweep(1e12) == 2, "the draft, and the piece that it alone lists"
+    dataset_store.publish(dataset_id, "still-whole", 0.0)
 
 
 # -- a disk that fails, and power that goes ---------------------------------------------------------------------
@@ -501,31 +501,31 @@ CONTENT = {cut("x", [content]).pieces[0]: content for content in SMALL.values()}
 ROOT = Path("/datasets")
 
 
-def push_to(shelf: DatasetShelf, acknowledged: set[str]) -> None:
+def push_to(dataset_store: DatasetStore, acknowledged: set[str]) -> None:
     """A whole push, noting what the receiver would have acknowledged."""
-    missing = shelf.begin(LISTING.dataset_id, LISTING.document).missing
+    missing = dataset_store.begin(LISTING.dataset_id, LISTING.document).missing
     for group in (missing[:1], missing[1:]):  # one alone, the others in one request
         if group:
-            shelf.put(LISTING.dataset_id, [(sha256, CONTENT[sha256]) for sha256 in group])
+            dataset_store.put(LISTING.dataset_id, [(sha256, CONTENT[sha256]) for sha256 in group])
             acknowledged.update(group)
-    shelf.publish(LISTING.dataset_id, "small", 7.0)
+    dataset_store.publish(LISTING.dataset_id, "small", 7.0)
     acknowledged.add("published")
 
 
 def check_whole(fs: MemoryFs) -> None:
-    shelf = DatasetShelf(ROOT, fs)
-    shelf.sweep(1e12)
-    (shelved,) = shelf.sets()
+    dataset_store = DatasetStore(ROOT, fs)
+    dataset_store.sweep(1e12)
+    (shelved,) = dataset_store.sets()
     assert (shelved.names, shelved.about.pushed_at) == (("small",), 7.0)
-    assert shelf.listing(LISTING.dataset_id) == LISTING.document
+    assert dataset_store.listing(LISTING.dataset_id) == LISTING.document
     for sha256, content in CONTENT.items():
-        assert shelf.piece(LISTING.dataset_id, sha256) == content
-    assert shelf.sweep(1e12) == 0, "nothing that came back, or was put aside, is left"
+        assert dataset_store.piece(LISTING.dataset_id, sha256) == content
+    assert dataset_store.sweep(1e12) == 0, "nothing that came back, or was put aside, is left"
 
 
 def operations() -> int:
     fs = MemoryFs()
-    push_to(DatasetShelf(ROOT, fs), set())
+    push_to(DatasetStore(ROOT, fs), set())
     return fs.operations
 
 
@@ -535,15 +535,15 @@ def test_what_was_acknowledged_survives_a_power_cut_anywhere(seed: int) -> None:
         fs, acknowledged = MemoryFs(), set[str]()
         fs.fail_at, fs.failure = n, PowerCut()
         with pytest.raises(PowerCut):
-            push_to(DatasetShelf(ROOT, fs), acknowledged)
+            push_to(DatasetStore(ROOT, fs), acknowledged)
         fs = fs.after_power_cut(random.Random(seed * 1000 + n))
-        shelf = DatasetShelf(ROOT, fs)
+        dataset_store = DatasetStore(ROOT, fs)
         if "published" in acknowledged:
             check_whole(fs)
-        assert shelf.catalogue().names.keys() <= {"small"}
-        missing = set(shelf.begin(LISTING.dataset_id, LISTING.document).missing)
+        assert dataset_store.catalogue().names.keys() <= {"small"}
+        missing = set(dataset_store.begin(LISTING.dataset_id, LISTING.document).missing)
         assert not missing & acknowledged, "what was acknowledged does not travel again"
-        push_to(shelf, set())
+        push_to(dataset_store, set())
         check_whole(fs)
 
 
@@ -558,14 +558,14 @@ def test_what_a_killed_receiver_left_undone_is_done_before_it_is_acknowledged(
             fs, acknowledged = MemoryFs(), set[str]()
             fs.fail_at, fs.failure = n, first
             with contextlib.suppress(PowerCut, StoreError):
-                push_to(DatasetShelf(ROOT, fs), set())
+                push_to(DatasetStore(ROOT, fs), set())
             fs.fail_at, fs.failure = m, PowerCut()
             with contextlib.suppress(PowerCut):
-                push_to(DatasetShelf(ROOT, fs), acknowledged)
+                push_to(DatasetStore(ROOT, fs), acknowledged)
             fs = fs.after_power_cut(chance)
             if "published" in acknowledged:
                 check_whole(fs)
-            push_to(DatasetShelf(ROOT, fs), set())
+            push_to(DatasetStore(ROOT, fs), set())
             check_whole(fs)
 
 
@@ -576,9 +576,9 @@ def test_a_disk_that_fails_anywhere_loses_nothing(error: int, for_ever: bool) ->
         fs = MemoryFs()
         fs.fail_at, fs.for_ever, fs.failure = n, for_ever, OSError(error, os.strerror(error))
         with pytest.raises(StoreError):
-            push_to(DatasetShelf(ROOT, fs), set())
+            push_to(DatasetStore(ROOT, fs), set())
         fs.heal()
-        push_to(DatasetShelf(ROOT, fs), set())
+        push_to(DatasetStore(ROOT, fs), set())
         check_whole(fs)
 
 
@@ -587,13 +587,13 @@ def test_a_disk_that_fails_anywhere_loses_nothing(error: int, for_ever: bool) ->
 
 def run(receiver: Receiver, *argv: str) -> tuple[int, str, str]:
     out, err = io.StringIO(), io.StringIO()
-    world = World(
+    world = CommandContext(
         connect=lambda url, token: receiver.client(token=token),
         out=out,
         err=err,
         environ={"CIS490_OPERATOR_TOKEN": "plain"},
     )
-    code = main(["--receiver-url", receiver.url, *argv], world=world)
+    code = main(["--receiver-url", receiver.url, *argv], context=world)
     return code, out.getvalue(), err.getvalue()
 
 
@@ -644,7 +644,7 @@ def test_a_backup_holds_the_data_sets_and_a_restore_brings_them_back(
 ) -> None:
     dataset_id, _ = pushed(receiver.client(), folder)
     folders = (receiver.folder / "datasets", tmp_path / "backup", tmp_path / "new")
-    here, aside, new = map(DatasetShelf, folders)
+    here, aside, new = map(DatasetStore, folders)
     whole = PIECE_BYTES * 3.75
     assert copy_datasets(here, aside, lambda *_: None).bytes_copied == whole
     assert copy_datasets(here, aside, lambda *_: None).bytes_copied == 0
@@ -660,7 +660,7 @@ def test_a_rotten_piece_does_not_reach_a_backup(receiver: Receiver, folder: Path
     sha256 = next(iter(read_folder(folder, QUIET).lengths))
     path = receiver.folder / "datasets" / "pieces" / sha256[:2] / sha256
     path.write_bytes(b"rot" + path.read_bytes()[3:])
-    here, aside = DatasetShelf(receiver.folder / "datasets"), DatasetShelf(tmp_path / "backup")
+    here, aside = DatasetStore(receiver.folder / "datasets"), DatasetStore(tmp_path / "backup")
     done = copy_datasets(here, aside, lambda *_: None)
     assert done.sets == 0
     assert "was damaged" in done.lost[0]

@@ -14,7 +14,7 @@ from test_fleet_end_to_end import Fleet, until
 from torture.scenes import fetching
 from trainer_builders import make_data
 
-from training.fleet.cli.context import World
+from training.fleet.cli.context import CommandContext
 from training.fleet.cli.program import main
 from training.fleet.client.datasets import push, read_folder
 
@@ -52,8 +52,8 @@ def fleet(tmp_path: Path) -> Iterator[Fleet]:
 
 def cis490_jobs(fleet: Fleet, *argv: str) -> tuple[int, str]:
     out = io.StringIO()
-    world = World(connect=lambda url, token: fleet.client, out=out, err=out, environ={})
-    return main([*argv], world=world), out.getvalue()
+    world = CommandContext(connect=lambda url, token: fleet.client, out=out, err=out, environ={})
+    return main([*argv], context=world), out.getvalue()
 
 
 def test_a_worker_without_data_trains_on_what_was_pushed(fleet: Fleet, tmp_path: Path) -> None:

@@ -22,8 +22,8 @@ from training.fleet.client.client import Refused, Unreachable
 from training.fleet.client.datasets import read_folder
 from training.fleet.install import linux as install_linux
 from training.fleet.install import windows as install_windows
+from training.fleet.install.types import InstallRequest, System
 from training.fleet.install.types import Role as InstallRole
-from training.fleet.install.types import System, Wish
 from training.fleet.scheduling.job import EndReason, Needs
 from training.fleet.service.hosts import Plan
 from training.fleet.service.membership import check_fetch
@@ -88,7 +88,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def shelf() -> Shelf:
+def dataset_store() -> Shelf:
     return Shelf()
 
 
@@ -111,127 +111,131 @@ def wish() -> Order:
     return Order(QUIET)
 
 
-def test_a_data_set_is_fetched_once_and_is_what_was_pushed(cache: DatasetCache, shelf: Shelf, folder: Path) -> None:
-    dataset_id, told = shelf.add(folder), []
-    there = cache.provide(dataset_id, shelf, Order(lambda *how: told.append(how)))
+def test_a_data_set_is_fetched_once_and_is_what_was_pushed(
+    cache: DatasetCache, dataset_store: Shelf, folder: Path
+) -> None:
+    dataset_id, told = dataset_store.add(folder), []
+    there = cache.provide(dataset_id, dataset_store, Order(lambda *how: told.append(how)))
     assert files(there) == files(folder)
-    assert len(shelf.pieces_sent) == 5
+    assert len(dataset_store.pieces_sent) == 5
     assert told[-1] == (PIECE_BYTES * 3.75, PIECE_BYTES * 3.75)
-    assert cache.provide(dataset_id, shelf, wish()) == there
-    assert len(shelf.pieces_sent) == 5
+    assert cache.provide(dataset_id, dataset_store, wish()) == there
+    assert len(dataset_store.pieces_sent) == 5
 
 
 @pytest.mark.parametrize("at", range(6))
-def test_a_fetch_that_broke_off_goes_on(tmp_path: Path, shelf: Shelf, folder: Path, at: int) -> None:
-    dataset_id = shelf.add(folder)
-    shelf.trouble = [None] * at + [MemoryError("the worker is killed")]
+def test_a_fetch_that_broke_off_goes_on(tmp_path: Path, dataset_store: Shelf, folder: Path, at: int) -> None:
+    dataset_id = dataset_store.add(folder)
+    dataset_store.trouble = [None] * at + [MemoryError("the worker is killed")]
     cache = a_cache(tmp_path)
     with pytest.raises(MemoryError):
-        cache.provide(dataset_id, shelf, wish())
+        cache.provide(dataset_id, dataset_store, wish())
     assert not (tmp_path / "cache/sets" / dataset_id).exists(), "nothing half is ever found"
     cache.close()
     cache = a_cache(tmp_path)
-    assert files(cache.provide(dataset_id, shelf, wish())) == files(folder)
-    assert len(shelf.pieces_sent) == 5, "no piece travelled twice"
+    assert files(cache.provide(dataset_id, dataset_store, wish())) == files(folder)
+    assert len(dataset_store.pieces_sent) == 5, "no piece travelled twice"
     cache.close()
 
 
 def test_a_new_version_costs_its_changed_pieces_alone(
-    cache: DatasetCache, shelf: Shelf, folder: Path, tmp_path: Path
+    cache: DatasetCache, dataset_store: Shelf, folder: Path, tmp_path: Path
 ) -> None:
-    cache.provide(shelf.add(folder), shelf, wish())
+    cache.provide(dataset_store.add(folder), dataset_store, wish())
     second = a_folder(tmp_path / "second", x=block("z", 0.1))
     for name, content in files(folder).items():
         (second / name).parent.mkdir(exist_ok=True)
         (second / name).write_bytes(content)
-    shelf.pieces_sent.clear()
-    assert files(cache.provide(shelf.add(second), shelf, wish())) == files(second)
-    assert len(shelf.pieces_sent) == 1
+    dataset_store.pieces_sent.clear()
+    assert files(cache.provide(dataset_store.add(second), dataset_store, wish())) == files(second)
+    assert len(dataset_store.pieces_sent) == 1
 
 
-def test_a_receiver_that_is_away_is_waited_for(cache: DatasetCache, shelf: Shelf, folder: Path) -> None:
-    shelf.trouble = [Unreachable("away")] * 50 + [
+def test_a_receiver_that_is_away_is_waited_for(cache: DatasetCache, dataset_store: Shelf, folder: Path) -> None:
+    dataset_store.trouble = [Unreachable("away")] * 50 + [
         None,
         Unreachable("away"),
         Damaged("a flipped bit"),
     ]
-    dataset_id = shelf.add(folder)
-    assert files(cache.provide(dataset_id, shelf, wish())) == files(folder)
+    dataset_id = dataset_store.add(folder)
+    assert files(cache.provide(dataset_id, dataset_store, wish())) == files(folder)
 
 
 def test_what_keeps_arriving_damaged_or_is_refused_ends_the_fetch(
-    cache: DatasetCache, shelf: Shelf, folder: Path
+    cache: DatasetCache, dataset_store: Shelf, folder: Path
 ) -> None:
-    dataset_id = shelf.add(folder)
-    shelf.trouble = [None] + [Damaged("piece arrived damaged")] * 5
+    dataset_id = dataset_store.add(folder)
+    dataset_store.trouble = [None] + [Damaged("piece arrived damaged")] * 5
     with pytest.raises(NotGiven, match="5 times in a row"):
-        cache.provide(dataset_id, shelf, wish())
-    shelf.trouble = [Refused(403, "not_yours", "no job of this host trains on it", {})]
+        cache.provide(dataset_id, dataset_store, wish())
+    dataset_store.trouble = [Refused(403, "not_yours", "no job of this host trains on it", {})]
     with pytest.raises(NotGiven, match="no job of this host"):
-        cache.provide(dataset_id, shelf, wish())
+        cache.provide(dataset_id, dataset_store, wish())
     with pytest.raises(FetchError, match="not the id"):
-        cache.provide("../../etc", shelf, wish())
+        cache.provide("../../etc", dataset_store, wish())
 
 
-def test_a_fetch_ends_when_nobody_wants_it_any_more(cache: DatasetCache, shelf: Shelf, folder: Path) -> None:
+def test_a_fetch_ends_when_nobody_wants_it_any_more(cache: DatasetCache, dataset_store: Shelf, folder: Path) -> None:
     stopped = threading.Event()
     order = Order(lambda done, whole: stopped.set(), stopped)
     with pytest.raises(Stopped):
-        cache.provide(shelf.add(folder), shelf, order)
-    assert len(shelf.pieces_sent) == 1
+        cache.provide(dataset_store.add(folder), dataset_store, order)
+    assert len(dataset_store.pieces_sent) == 1
 
 
-def test_what_was_changed_on_the_host_is_mended(cache: DatasetCache, shelf: Shelf, folder: Path) -> None:
-    dataset_id = shelf.add(folder)
-    there = cache.provide(dataset_id, shelf, wish())
+def test_what_was_changed_on_the_host_is_mended(cache: DatasetCache, dataset_store: Shelf, folder: Path) -> None:
+    dataset_id = dataset_store.add(folder)
+    there = cache.provide(dataset_id, dataset_store, wish())
     content = bytearray((there / "summary.parquet").read_bytes())
     content[PIECE_BYTES + 1] ^= 1
     (there / "summary.parquet").write_bytes(content + b"and more")
     (there / "tensors/t.npy").unlink()
-    shelf.pieces_sent.clear()
-    assert files(cache.provide(dataset_id, shelf, wish())) == files(folder)
-    assert len(shelf.pieces_sent) == 3, "the flipped one, and the two of the file that was gone"
+    dataset_store.pieces_sent.clear()
+    assert files(cache.provide(dataset_id, dataset_store, wish())) == files(folder)
+    assert len(dataset_store.pieces_sent) == 3, "the flipped one, and the two of the file that was gone"
 
 
-def test_what_was_used_longest_ago_goes_first(tmp_path: Path, shelf: Shelf) -> None:
-    ids = [shelf.add(a_folder(tmp_path / name, f=block(name, 2))) for name in "abc"]
+def test_what_was_used_longest_ago_goes_first(tmp_path: Path, dataset_store: Shelf) -> None:
+    ids = [dataset_store.add(a_folder(tmp_path / name, f=block(name, 2))) for name in "abc"]
     cache = a_cache(tmp_path, bytes_max=5 * PIECE_BYTES)
     for dataset_id in (ids[0], ids[1], ids[0], ids[2]):
-        cache.provide(dataset_id, shelf, wish())
+        cache.provide(dataset_id, dataset_store, wish())
     kept = {path.name for path in (tmp_path / "cache/sets").iterdir()}
     assert kept == {ids[0], ids[2]}
     cache.close()
 
 
-def test_a_cache_and_a_disk_that_are_too_small_say_so(tmp_path: Path, shelf: Shelf, folder: Path) -> None:
-    dataset_id = shelf.add(folder)
+def test_a_cache_and_a_disk_that_are_too_small_say_so(tmp_path: Path, dataset_store: Shelf, folder: Path) -> None:
+    dataset_id = dataset_store.add(folder)
     cache = a_cache(tmp_path, bytes_max=PIECE_BYTES)
     with pytest.raises(FetchError, match="raise --cache-gib"):
-        cache.provide(dataset_id, shelf, wish())
+        cache.provide(dataset_id, dataset_store, wish())
     cache.close()
     cache = a_cache(tmp_path, free=256 * 1024**2 + PIECE_BYTES)
     with pytest.raises(FetchError, match="no room"):
-        cache.provide(dataset_id, shelf, wish())
+        cache.provide(dataset_id, dataset_store, wish())
     cache.close()
 
 
-def test_one_worker_at_a_time_uses_a_cache(tmp_path: Path, cache: DatasetCache, shelf: Shelf, folder: Path) -> None:
+def test_one_worker_at_a_time_uses_a_cache(
+    tmp_path: Path, cache: DatasetCache, dataset_store: Shelf, folder: Path
+) -> None:
     (tmp_path / "cache").mkdir()
     with exclusive(tmp_path / "cache" / "lock"), pytest.raises(FetchError, match="--cache-dir"):
-        cache.provide(shelf.add(folder), shelf, wish())
-    cache.provide(shelf.add(folder), shelf, wish())
+        cache.provide(dataset_store.add(folder), dataset_store, wish())
+    cache.provide(dataset_store.add(folder), dataset_store, wish())
 
 
 def test_no_file_of_a_data_set_goes_through_a_link(
-    tmp_path: Path, cache: DatasetCache, shelf: Shelf, folder: Path
+    tmp_path: Path, cache: DatasetCache, dataset_store: Shelf, folder: Path
 ) -> None:
-    dataset_id = shelf.add(folder)
+    dataset_id = dataset_store.add(folder)
     (tmp_path / "elsewhere").mkdir()
     way = tmp_path / "cache/fetching" / dataset_id
     way.mkdir(parents=True)
     make_link(way / "tensors", tmp_path / "elsewhere")
     with pytest.raises(FetchError, match="in the way"):
-        cache.provide(dataset_id, shelf, wish())
+        cache.provide(dataset_id, dataset_store, wish())
     assert list((tmp_path / "elsewhere").iterdir()) == []
 
 
@@ -254,9 +258,9 @@ def test_a_bit_that_flips_on_the_way_is_noticed_and_fetched_again(
     receiver: Receiver, folder: Path, cache: DatasetCache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     dataset_id, _ = pushed(receiver.client(), folder)
-    shelf = receiver.hub.datasets
-    assert shelf is not None
-    sound, calls = shelf.piece, []
+    dataset_store = receiver.hub.datasets
+    assert dataset_store is not None
+    sound, calls = dataset_store.piece, []
 
     def sometimes(*which: str) -> bytes:
         calls.append(which)
@@ -264,7 +268,7 @@ def test_a_bit_that_flips_on_the_way_is_noticed_and_fetched_again(
         data[0] ^= len(calls) % 2
         return bytes(data)
 
-    monkeypatch.setattr(shelf, "piece", sometimes)
+    monkeypatch.setattr(dataset_store, "piece", sometimes)
     there = cache.provide(dataset_id, receiver.client(token=None).datasets, wish())
     assert files(there) == files(folder)
     assert len(calls) == 10
@@ -291,7 +295,7 @@ def test_a_host_may_fetch_what_it_may_train_on_and_nothing_else(receiver: Receiv
             check_fetch(receiver.service, dataset_id, host)
 
         refusal = receiver.writer.submit(ask).exception()
-        assert refusal is None or (isinstance(refusal, Refusal) and refusal.slug == "not_yours")
+        assert refusal is None or (isinstance(refusal, Refusal) and refusal.problem_type == "not_yours")
         return refusal is None
 
     assert may("pi", "d" * 64), "it holds a job that names it, though the plan does not any more"
@@ -314,10 +318,10 @@ def test_over_tls_a_host_shows_who_it_is_to_fetch(folder: Path, tmp_path: Path) 
             "operator_token": lambda: calls.announce(listing),
             "no_certificate": lambda: receiver.showing(None).datasets.piece(dataset_id, first),
         }
-        for slug, call in refused.items():
+        for problem_type, call in refused.items():
             with pytest.raises(Refused) as refusal:
                 call()
-            assert refusal.value.slug == slug
+            assert refusal.value.problem_type == problem_type
         planned(receiver, Plan(datasets={dataset_id: frozenset({Needs(model="gbt")})}))
         assert calls.listing(dataset_id) == listing
         assert len(calls.piece(dataset_id, first)) == listing.lengths[first]
@@ -444,16 +448,16 @@ def test_a_host_can_fetch_before_any_job_asks(
     assert "there is no data set `nothing`" in capsys.readouterr().err
 
 
-def test_what_takes_too_long_is_left_to_the_worker(shelf: Shelf, folder: Path, tmp_path: Path) -> None:
-    dataset_id = shelf.add(folder)
-    shelf.trouble = [Unreachable("away")] * 1_000_000
-    said = dataset_fetch.fetch(shelf, dataset_id, tmp_path / "cache", GIB, 0.05)
+def test_what_takes_too_long_is_left_to_the_worker(dataset_store: Shelf, folder: Path, tmp_path: Path) -> None:
+    dataset_id = dataset_store.add(folder)
+    dataset_store.trouble = [Unreachable("away")] * 1_000_000
+    said = dataset_fetch.fetch(dataset_store, dataset_id, tmp_path / "cache", GIB, 0.05)
     assert said.endswith("the worker fetches the rest")
 
 
 @pytest.mark.parametrize("system", [System.LINUX, System.WINDOWS])
 def test_an_installation_fetches_to_where_the_worker_looks(system: System) -> None:
-    wish = Wish(
+    wish = InstallRequest(
         role=InstallRole.WORKER,
         system=system,
         checkout=PurePosixPath("/opt/cis490"),
@@ -503,9 +507,9 @@ def test_heartbeats_go_on_during_a_fetch_and_say_how_far_it_is() -> None:
         worker.take(t.Fetching(claim_id="c", done=minute, size=100))
         worker.now = minute * 60.0
         worker.take(t.Tick())
-        beat = worker.last(t.SendBeat)
+        beat = worker.last(t.SendHeartbeat)
         assert beat.progress == {"event": "fetch", "bytes": minute, "bytes_total": 100}
-        worker.take(t.BeatAnswered(call=beat.call, lease_s=600.0))
+        worker.take(t.HeartbeatAnswered(call=beat.call, lease_s=600.0))
     assert worker.state.phase is Phase.STARTING
 
 
@@ -515,7 +519,7 @@ def test_a_trainer_that_says_nothing_is_not_shown_as_fetching_its_data() -> None
     worker.take(t.Spawned(claim_id="c"))
     worker.now = 60.0
     worker.take(t.Tick())
-    assert worker.last(t.SendBeat).progress == {"event": "training"}
+    assert worker.last(t.SendHeartbeat).progress == {"event": "training"}
 
 
 def test_a_signal_breaks_a_fetch_off_and_hands_the_job_back() -> None:
@@ -531,7 +535,7 @@ def test_a_lost_claim_breaks_a_fetch_off_and_is_dropped() -> None:
     worker = Worker()
     worker.now = 60.0
     worker.take(t.Tick())
-    worker.take(t.Refused(call=worker.last(t.SendBeat).call, slug="lease_superseded"))
+    worker.take(t.Refused(call=worker.last(t.SendHeartbeat).call, problem_type="lease_superseded"))
     assert worker.did(t.StopTrainer)
     worker.take(t.SpawnFailed(claim_id="c", failure=Failure(EndReason.SPAWN_FAILED, "")))
     assert worker.state.work is None

@@ -34,7 +34,7 @@ from recovery_builders import (
 
 from training.clock import SystemClock
 from training.fleet.cli import program
-from training.fleet.cli.context import World
+from training.fleet.cli.context import CommandContext
 from training.fleet.database.sqlite import SCHEMA_VERSION, SqliteDatabase
 from training.fleet.database.writer import DatabaseLost
 from training.fleet.queue.jobs import JobQueue
@@ -254,9 +254,9 @@ def test_remedies_act_on_the_state_that_was_looked_at(tmp_path: Path) -> None:
 
 def test_commands_say_their_remedies_with_the_flags_that_they_were_given(tmp_path: Path) -> None:
     out, err = io.StringIO(), io.StringIO()
-    world = World(out=out, err=err, environ={})
+    world = CommandContext(out=out, err=err, environ={})
     argv = ["doctor", "--db", str(tmp_path / "my.db"), "--models-dir", str(tmp_path)]
-    assert program.main(argv, world=world) == 1
+    assert program.main(argv, context=world) == 1
     said = " ".join((out.getvalue() + err.getvalue()).split())
     commands = re.findall("`(cis490-jobs (?:restore|rebuild|backup)[^`]*)`", said)
     assert commands
@@ -612,7 +612,7 @@ def test_the_authority(tmp_path: Path) -> None:
 def doctor(state: State, *more: str) -> tuple[int, str, str]:
     out, err = io.StringIO(), io.StringIO()
     where = ["--db", str(state.db), "--models-dir", str(state.models)]
-    code = program.main(["doctor", *where, *more], world=World(out=out, err=err, environ={}))
+    code = program.main(["doctor", *where, *more], context=CommandContext(out=out, err=err, environ={}))
     return code, out.getvalue(), err.getvalue()
 
 
@@ -649,7 +649,7 @@ def test_the_command_takes_the_receivers_figures(state: State) -> None:
 
 def test_the_command_finds_the_state_in_its_folder(sound: State, tmp_path: Path) -> None:
     out, err = io.StringIO(), io.StringIO()
-    world = World(out=out, err=err, environ={})
-    assert program.main(["doctor", "--state-dir", str(tmp_path / "none")], world=world) == 1
+    world = CommandContext(out=out, err=err, environ={})
+    assert program.main(["doctor", "--state-dir", str(tmp_path / "none")], context=world) == 1
     assert str(tmp_path / "none" / "training_jobs.db") in out.getvalue().replace("\n", "")
     assert not (tmp_path / "none").exists()

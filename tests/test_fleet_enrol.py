@@ -20,7 +20,7 @@ from tls_world import SecureReceiver, Signer, secure
 from training.clock import SystemClock
 from training.fleet import join
 from training.fleet.cli import program
-from training.fleet.cli.context import CannotError, World, connect, find_credentials, usual_url
+from training.fleet.cli.context import CannotError, CommandContext, connect, find_credentials, usual_url
 from training.fleet.cli.enroll import command
 from training.fleet.client.client import Answered, FleetClient, Refused
 from training.fleet.client.credentials import Credentials, new_request
@@ -37,7 +37,7 @@ SESAME = "open-sesame"
 @pytest.fixture
 def receiver(tmp_path: Path) -> Iterator[SecureReceiver]:
     with secure(tmp_path / "receiver", a_job("one"), a_job("two")) as receiver:
-        receiver.hub.door.operator_token = SESAME  # plain letters, as an environment variable holds them
+        receiver.hub.authenticator.operator_token = SESAME  # plain letters, as an environment variable holds them
         yield receiver
 
 
@@ -55,13 +55,13 @@ class Person:
 
     def jobs(self, *argv: str, token: str | None = SESAME, pem: bytes | None = None) -> int:
         self.out, self.err = io.StringIO(), io.StringIO()
-        world = World(
+        world = CommandContext(
             connect=lambda _url, given: self.receiver.showing(pem, given),
             out=self.out,
             err=self.err,
             environ={} if token is None else {"CIS490_OPERATOR_TOKEN": token},
         )
-        return program.main([*argv], world=world)
+        return program.main([*argv], context=world)
 
     def line(self, *argv: str) -> list[str]:
         """The printed line, split as a shell does; without the program."""
@@ -116,7 +116,7 @@ def test_the_answer_to_a_join_may_be_lost(receiver: SecureReceiver, person: Pers
     assert first["ca"] == second["ca"]
     with pytest.raises(Refused) as refused:
         receiver.showing(None).post_json("/v1/join", body | {"csr": new_request("pi")[1]})
-    assert refused.value.slug == "join_refused"
+    assert refused.value.problem_type == "join_refused"
 
 
 def test_who_joins_anew_replaces_who_had_the_name_and_a_renewal_does_not(
@@ -140,10 +140,10 @@ def test_who_joins_anew_replaces_who_had_the_name_and_a_renewal_does_not(
     second = joined()
     with pytest.raises(Refused) as refused:
         receiver.showing(first).claim(a_capability())
-    assert refused.value.slug == "certificate_revoked"
+    assert refused.value.problem_type == "certificate_revoked"
     receiver.showing(second).claim(a_capability())
     receiver.showing(other, name="desktop").claim(a_capability())
-    valid = [each for each in receiver.hub.door.registry.certificates() if not each.revoked_at]
+    valid = [each for each in receiver.hub.authenticator.registry.certificates() if not each.revoked_at]
     assert [each.name for each in valid] == ["desktop", "pi", "pi", "pi"]
 
 
@@ -213,7 +213,7 @@ def test_no_code_travels_before_the_fingerprint_is_proven(
             return {}
 
     meant = hashlib.sha256(ssl.PEM_cert_to_DER_cert(known["meant"])).hexdigest()
-    wish = join.Wish(receiver.url, Role.HOST, "pi", "secret", meant, tmp_path / "pi")
+    wish = join.JoinRequest(receiver.url, Role.HOST, "pi", "secret", meant, tmp_path / "pi")
     with pytest.raises(join.JoinError):
         join.join(wish, receiver.clock, lambda _url, _tls: Impostor())  # type: ignore[arg-type,return-value]
     assert asked == ["/v1/authority"]
@@ -227,7 +227,7 @@ def test_a_code_cannot_be_guessed_quickly(receiver: SecureReceiver) -> None:
     for _ in range(6):
         with pytest.raises(Answered) as refused:
             receiver.showing(None).post_json("/v1/join", body)
-        slugs.append(refused.value.slug)
+        slugs.append(refused.value.problem_type)
     assert slugs == ["join_refused"] * 5 + ["too_many_failures"]
 
 
@@ -237,7 +237,7 @@ def test_a_request_that_is_none_uses_no_code(receiver: SecureReceiver, person: P
     body = {"name": "pi", "code": words["--code"], "csr": csr}
     with pytest.raises(Refused) as refused:
         receiver.showing(None).post_json("/v1/join", body)
-    assert refused.value.slug == "bad_request"
+    assert refused.value.problem_type == "bad_request"
     receiver.showing(None).post_json("/v1/join", body | {"csr": new_request("pi")[1]})
 
 
@@ -248,7 +248,7 @@ def test_what_the_request_says_of_itself_is_not_taken(receiver: SecureReceiver, 
     client = receiver.showing(key + answer["certificate"].encode(), name="root")
     with pytest.raises(Refused) as refused:
         client.claim(a_capability())
-    assert refused.value.slug == "host_mismatch"
+    assert refused.value.problem_type == "host_mismatch"
 
 
 def test_the_receiver_of_the_first_steps_is_found_in_its_own_folder(
@@ -351,8 +351,8 @@ def test_no_line_is_printed_that_would_not_join(person: Person) -> None:
 
 def test_who_has_not_joined_is_told_how(person: Person, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CIS490_TLS_DIR", str(tmp_path / "nothing"))
-    world = World(out=io.StringIO(), err=(err := io.StringIO()), environ={})
-    assert program.main(["status", "--receiver-url", person.receiver.url], world=world) == 75
+    world = CommandContext(out=io.StringIO(), err=(err := io.StringIO()), environ={})
+    assert program.main(["status", "--receiver-url", person.receiver.url], context=world) == 75
     assert "has not joined" in err.getvalue()
     assert f"`cis490-jobs enroll --receiver-url {person.receiver.url}` there" in err.getvalue()
 
@@ -377,7 +377,7 @@ def test_wrong_tokens_are_counted_and_then_not_looked_at(receiver: SecureReceive
     for guess in [*"abcde", SESAME]:
         with pytest.raises(Answered) as refused:
             receiver.showing(None, guess).cancel("one")
-        slugs.append(refused.value.slug)
+        slugs.append(refused.value.problem_type)
     assert slugs == ["operator_token"] * 5 + ["too_many_failures"]
     receiver.clock.advance(61)
     assert receiver.showing(None, SESAME).cancel("one").status == "cancelled"
@@ -392,7 +392,7 @@ def test_a_right_token_that_nobody_can_guess_is_not_shut_out_by_wrong_ones(
     for _ in range(6):
         with pytest.raises(Answered) as refused:
             receiver.showing(None, wrong).cancel("one")
-        slugs.append(refused.value.slug)
+        slugs.append(refused.value.problem_type)
     assert slugs == ["operator_token"] * 5 + ["too_many_failures"]
     assert receiver.showing(None, token).cancel("one").status == "cancelled"
 
@@ -401,7 +401,7 @@ def test_an_invitation_says_that_a_known_name_differs_by_case_only(
     receiver: SecureReceiver,
 ) -> None:
     operator = receiver.showing(None, SESAME)
-    receiver.service.roster.put(KnownHost("Desk", {}, 1.0, 1.0))
+    receiver.service.host_registry.put(KnownHost("Desk", {}, 1.0, 1.0))
     note = operator.post_json("/v1/invitations", {"name": "desk"})["note"]
     assert note.startswith("host Desk is known, and desk differs from it by case only")
     for name in ("Desk", "pi"):
@@ -420,7 +420,7 @@ def test_a_receiver_without_tls_has_nothing_to_join(tmp_path: Path) -> None:
         ):
             with pytest.raises(Refused) as refused:
                 call()
-            assert refused.value.slug == "no_authority"
+            assert refused.value.problem_type == "no_authority"
 
 
 # -- the worker -------------------------------------------------------------------------------------------------
@@ -462,7 +462,7 @@ def test_renewed_at_two_thirds_of_its_life(receiver: SecureReceiver, member: Cre
         assert looked.look()
         assert events == ["renewed"]
         assert (member.folder / "client.pem").read_bytes() != pem
-        assert len(receiver.hub.door.registry.certificates()) == 2
+        assert len(receiver.hub.authenticator.registry.certificates()) == 2
         assert looked.look()
         assert events == ["renewed"]
     finally:

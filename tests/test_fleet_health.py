@@ -29,10 +29,10 @@ from training.fleet.queue.quarantine import quarantines
 from training.fleet.scheduling import quarantine
 from training.fleet.scheduling.job import EndReason, JobStatus
 from training.fleet.scheduling.policy import LOSS_BUDGET, TRAINER_BUDGET, Policy, fits
-from training.fleet.scheduling.quarantine import Death, Weight, sick, suspect_job, weigh
+from training.fleet.scheduling.quarantine import Death, Weight, assess, sick, suspect_job
 from training.fleet.service.service import Plan, Service
 from training.fleet.service.views import Views
-from training.fleet.wire.messages import ClaimReply, Refusal, Slug
+from training.fleet.wire.messages import ClaimReply, ProblemType, Refusal
 
 R = EndReason
 POLICY = Policy()
@@ -61,7 +61,7 @@ NOW = 5_000.0
     ],
 )
 def test_what_an_end_says_of_its_host(reason: EndReason, lived_s: float, memory: str | None, weight: Weight) -> None:
-    assert weigh(reason, lived_s, memory, POLICY) is weight
+    assert assess(reason, lived_s, memory, POLICY) is weight
 
 
 def a_death(job: str, reason: EndReason = R.TRAINER_FAILED, *, before: bool = False) -> Death:
@@ -115,7 +115,7 @@ def test_a_pardon_gives_back_what_was_paid_and_no_more(
         ended_by="trainer: exit code 65 (bad data) is never retried",
     )
     last = attempts[-1] if last_died else an_attempt(claim_id="other", attempt=99)
-    given_back = quarantine.pardon(job, attempts, last, POLICY)
+    given_back = quarantine.refund(job, attempts, last, POLICY)
     assert (given_back.trainer_failures, given_back.host_losses) == (other_failures, other_losses)
     used_up = other_failures >= POLICY.max_attempts or other_losses >= POLICY.max_host_losses
     assert given_back.waits == (last_died and not used_up)
@@ -128,9 +128,9 @@ def test_a_job_whose_budget_is_given_back_waits_again_though_it_failed_elsewhere
     died = [an_attempt(end_reason=R.TRAINER_FAILED)]
     elsewhere = an_attempt(claim_id="other", attempt=3, end_reason=R.TRAINER_FAILED)
     job = a_row(JobStatus.FAILED, trainer_failures=3, ended_by=f"{budget} 3 of 3 times")
-    assert quarantine.pardon(job, died, elsewhere, POLICY).waits
+    assert quarantine.refund(job, died, elsewhere, POLICY).waits
     granted = a_row(JobStatus.FAILED, trainer_failures=3, grants=200, ended_by=f"{budget} 3 of 3")
-    assert not quarantine.pardon(granted, died, elsewhere, POLICY).waits, "max_grants stands"
+    assert not quarantine.refund(granted, died, elsewhere, POLICY).waits, "max_grants stands"
 
 
 def a_loss(host: str, *, crashed: bool = True, lived_s: float | None = 10.0, **facts: Any) -> Any:
@@ -208,8 +208,8 @@ class Fleet:
 
     def begin(self) -> None:
         self.queue = JobQueue(self.path, clock=self.clock, policy=self.policy)
-        self.shelf = FakeShelf()
-        self.service = Service(self.queue, self.shelf)
+        self.dataset_store = FakeShelf()
+        self.service = Service(self.queue, self.dataset_store)
 
     def ask(self, host: str = "pi", **fields: Any) -> ClaimReply:
         return self.service.claim(a_worker_claim(host, **fields))
@@ -292,8 +292,8 @@ def test_what_works_between_breaks_the_row(fleet: Fleet) -> None:
     fleet.die()
     reply = fleet.ask()
     assert reply.job_id is not None
-    fleet.shelf.put("a" * 64, model="gbt", mode="realistic")
-    ticket = fleet.service.upload_ticket(reply.job_id, reply.claim_id, "pi")
+    fleet.dataset_store.put("a" * 64, model="gbt", mode="realistic")
+    ticket = fleet.service.upload_permission(reply.job_id, reply.claim_id, "pi")
     fleet.service.upload_done(ticket, "a" * 64, 1)
     fleet.service.complete(reply.job_id, a_completion(reply.claim_id))
     fleet.die()
@@ -350,7 +350,7 @@ def test_what_died_before_is_given_back_and_the_last_word_stands(fleet: Fleet) -
     fleet.clock.advance(86_400)
     last = fleet.ask("desk")
     fleet.service.fail("id-one", a_failure(last.claim_id, host_id="desk", exit_code=65))
-    fleet.queue.forgive([died.claim_id])
+    fleet.queue.refund([died.claim_id])
     assert fleet.job("one").status == "failed"
 
 
@@ -363,7 +363,7 @@ def test_a_loss_is_given_back_once(fleet: Fleet) -> None:
         assert attempt.job_id == "id-one"
         fleet.queue.settle(fleet.job("one"), attempt, R.HOST_LOST)
     for _ in range(2):
-        fleet.queue.forgive(claims[:1])
+        fleet.queue.refund(claims[:1])
         assert fleet.job("one").host_losses == 2
 
 
@@ -374,10 +374,10 @@ def test_a_release_lets_it_in_and_is_on_record(fleet: Fleet) -> None:
     assert fleet.ask().job_id is not None
     with pytest.raises(Refusal, match="not quarantined") as refused:
         fleet.service.release("pi", "operator eve")
-    assert refused.value.slug is Slug.WRONG_STATE
+    assert refused.value.problem_type is ProblemType.WRONG_STATE
     with pytest.raises(Refusal, match="no host is called") as refused:
         fleet.service.release("nobody", "operator eve")
-    assert refused.value.slug is Slug.UNKNOWN_NAME
+    assert refused.value.problem_type is ProblemType.UNKNOWN_NAME
     rows = fleet.queue._conn.execute("SELECT * FROM quarantines").fetchall()
     assert [(row["host"], row["cause"], row["ended_by"]) for row in rows] == [("pi", "deaths", "operator eve")]
 
@@ -420,7 +420,7 @@ def test_a_host_that_complains_of_itself_is_let_in_when_it_is_well(fleet: Fleet)
     )
     with pytest.raises(Refusal, match="let in by itself") as refused:
         fleet.service.release("pi", "operator")
-    assert refused.value.slug is Slug.WRONG_STATE
+    assert refused.value.problem_type is ProblemType.WRONG_STATE
     assert fleet.ask(capability=a_capability(healthy=True)).job_id is not None
     assert fleet.out() == {}
 
@@ -614,7 +614,7 @@ def test_deaths_without_a_word_take_a_host_out_as_well(fleet: Fleet) -> None:
         job = fleet.queue.get(attempt.job_id)
         assert job is not None
         fleet.queue.settle(job, attempt, R.TRAINER_FAILED)
-        fleet.queue.weigh(attempt.claim_id)
+        fleet.queue.assess(attempt.claim_id)
     assert "pi" in fleet.out()
 
 

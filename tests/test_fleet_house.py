@@ -180,13 +180,13 @@ def page(name: str) -> str:
 
 def test_the_protocol_page_names_every_address_and_every_refusal() -> None:
     text = page("protocol.md")
-    from training.fleet.wire.messages import Slug
+    from training.fleet.wire.messages import ProblemType
     from training.fleet.wire.routes import ROUTES
 
     methods = {f"{row.method} {re.sub(r'{[^}]+}', '{id}', row.path)}" for row in ROUTES if row.method != "HEAD"}
     text = re.sub(r"\{\w+\}", "{id}", text)
     assert sorted(each for each in methods if each not in text) == []
-    assert sorted(slug for slug in Slug if f"`{slug}`" not in text) == []
+    assert sorted(problem_type for problem_type in ProblemType if f"`{problem_type}`" not in text) == []
 
 
 def test_the_protocol_page_speaks_of_every_status_and_end() -> None:

@@ -14,7 +14,7 @@ from starlette.requests import Request
 
 from training.fleet.queue.jobs import JobQueue
 from training.fleet.receiver.security.access import acting_host, check
-from training.fleet.receiver.security.authentication import FAILURES_MAX, Door, FailureLimit
+from training.fleet.receiver.security.authentication import FAILURES_MAX, Authenticator, FailureLimit
 from training.fleet.receiver.security.registry import CODE_LIFE_S, DAY_S, Certified, Registry
 from training.fleet.wire.identity import (
     LOCAL,
@@ -29,17 +29,17 @@ from training.fleet.wire.identity import (
     proxied,
     urn,
 )
-from training.fleet.wire.messages import Refusal, Slug
+from training.fleet.wire.messages import ProblemType, Refusal
 from training.fleet.wire.routes import Access
 
 NAMES = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", fullmatch=True)
 FINGERPRINT = "ab" * 32
 
 
-def refused(slug: Slug, call: object) -> str:
+def refused(problem_type: ProblemType, call: object) -> str:
     with pytest.raises(Refusal) as refusal:
         call()  # type: ignore[operator]
-    assert refusal.value.slug is slug
+    assert refusal.value.problem_type is problem_type
     return refusal.value.detail
 
 
@@ -137,7 +137,7 @@ def test_a_proven_host_acts_for_itself_alone(name: str, said: str | None) -> Non
     if said in (None, name):
         assert acting_host(proven, said) == name
     else:
-        refused(Slug.HOST_MISMATCH, lambda: acting_host(proven, said))
+        refused(ProblemType.HOST_MISMATCH, lambda: acting_host(proven, said))
     assert acting_host(LOCAL, said) == said
     assert acting_host(OPERATOR, said) == said
 
@@ -151,10 +151,10 @@ def test_five_failures_a_minute_and_address() -> None:
     for _ in range(FAILURES_MAX):
         limit.check("10.0.0.1")
         limit.failed("10.0.0.1")
-    refused(Slug.TOO_MANY_FAILURES, lambda: limit.check("10.0.0.1"))
+    refused(ProblemType.TOO_MANY_FAILURES, lambda: limit.check("10.0.0.1"))
     limit.check("10.0.0.2")
     clock.advance(59)
-    refused(Slug.TOO_MANY_FAILURES, lambda: limit.check("10.0.0.1"))
+    refused(ProblemType.TOO_MANY_FAILURES, lambda: limit.check("10.0.0.1"))
     clock.advance(2)
     limit.check("10.0.0.1")
 
@@ -201,23 +201,23 @@ def test_a_code_is_good_once_for_its_name_and_for_15_minutes(registry: Registry,
         (Role.HOST, "desktop", code),
         (Role.OPERATOR, "pi", code),
     ):
-        refused(Slug.JOIN_REFUSED, lambda r=role, n=name, g=guess: registry.check_code(r, n, g, b""))
+        refused(ProblemType.JOIN_REFUSED, lambda r=role, n=name, g=guess: registry.check_code(r, n, g, b""))
     clock.advance(CODE_LIFE_S - 1)
     digest = registry.check_code(Role.HOST, "pi", code, b"csr")
     made = Certified("1" * 64, Role.HOST, "pi", clock.now(), clock.now() + 1)
     registry.admit(made, digest, b"csr")[1]()
     assert registry.check_code(Role.HOST, "pi", code, b"csr") == digest  # its answer was lost
-    said = refused(Slug.JOIN_REFUSED, lambda: registry.check_code(Role.HOST, "pi", code, b"another"))
+    said = refused(ProblemType.JOIN_REFUSED, lambda: registry.check_code(Role.HOST, "pi", code, b"another"))
     assert "used already" in said
     clock.advance(2)
-    said = refused(Slug.JOIN_REFUSED, lambda: registry.check_code(Role.HOST, "pi", code, b"csr"))
+    said = refused(ProblemType.JOIN_REFUSED, lambda: registry.check_code(Role.HOST, "pi", code, b"csr"))
     assert "too old" in said
 
 
 def test_a_new_code_voids_the_one_before(registry: Registry, clock: FakeClock) -> None:
     first, second = (registry.invite(Role.HOST, "pi").code for _ in range(2))
     assert registry.invite(Role.HOST, "other").expires_at == clock.now() + CODE_LIFE_S
-    refused(Slug.JOIN_REFUSED, lambda: registry.check_code(Role.HOST, "pi", first, b""))
+    refused(ProblemType.JOIN_REFUSED, lambda: registry.check_code(Role.HOST, "pi", first, b""))
     registry.check_code(Role.HOST, "pi", second, b"")
 
 
@@ -227,7 +227,7 @@ def test_two_who_use_a_code_at_the_same_moment(registry: Registry, clock: FakeCl
     registry.check_code(Role.HOST, "pi", code, b"two")
     made = Certified("1" * 64, Role.HOST, "pi", clock.now(), clock.now() + 1)
     registry.admit(made, digest, b"one")
-    refused(Slug.JOIN_REFUSED, lambda: registry.admit(made, digest, b"two"))
+    refused(ProblemType.JOIN_REFUSED, lambda: registry.admit(made, digest, b"two"))
 
 
 def test_nothing_secret_is_stored(registry: Registry, queue: JobQueue) -> None:
@@ -251,8 +251,8 @@ def test_a_revocation_outlives_a_renewal_at_the_same_moment(registry: Registry, 
     assert registry.revoked("1" * 64)
     assert registry.revoked("2" * 64)
     late = Certified("3" * 64, Role.HOST, "pi", clock.now(), clock.now() + 30 * DAY_S)
-    refused(Slug.CERTIFICATE_REVOKED, lambda: registry.admit(late, None, b"csr"))
-    refused(Slug.UNKNOWN_NAME, lambda: registry.revoke(Role.HOST, "pi"))
+    refused(ProblemType.CERTIFICATE_REVOKED, lambda: registry.admit(late, None, b"csr"))
+    refused(ProblemType.UNKNOWN_NAME, lambda: registry.revoke(Role.HOST, "pi"))
 
 
 def test_a_revocation_voids_used_codes_too(registry: Registry, clock: FakeClock) -> None:
@@ -262,7 +262,7 @@ def test_a_revocation_voids_used_codes_too(registry: Registry, clock: FakeClock)
     registry.admit(Certified("1" * 64, Role.HOST, "pi", clock.now(), clock.now() + DAY_S), digest, b"csr")[1]()
     assert registry.check_code(Role.HOST, "pi", code, b"csr") == digest
     registry.revoke(Role.HOST, "pi")[1]()
-    refused(Slug.JOIN_REFUSED, lambda: registry.check_code(Role.HOST, "pi", code, b"csr"))
+    refused(ProblemType.JOIN_REFUSED, lambda: registry.check_code(Role.HOST, "pi", code, b"csr"))
 
 
 def test_who_joins_anew_revokes_what_had_the_name_for_good(
@@ -285,8 +285,8 @@ def test_who_puts_an_operator_out_voids_what_he_may_have_made_for_later(registry
     made = registry.invite(Role.OPERATOR, "ada").code
     registry.check_code(Role.HOST, "pi", code, b"csr")
     registry.revoke(Role.OPERATOR, "ada")[1]()
-    refused(Slug.JOIN_REFUSED, lambda: registry.check_code(Role.HOST, "pi", code, b"csr"))
-    refused(Slug.JOIN_REFUSED, lambda: registry.check_code(Role.OPERATOR, "ada", made, b"csr"))
+    refused(ProblemType.JOIN_REFUSED, lambda: registry.check_code(Role.HOST, "pi", code, b"csr"))
+    refused(ProblemType.JOIN_REFUSED, lambda: registry.check_code(Role.OPERATOR, "ada", made, b"csr"))
 
 
 def test_what_was_taken_back_is_known_from_the_moment_it_is_written(registry: Registry, clock: FakeClock) -> None:
@@ -309,7 +309,7 @@ def test_a_revocation_voids_open_codes(registry: Registry) -> None:
     code = registry.invite(Role.HOST, "pi").code
     gone, _ = registry.revoke(Role.HOST, "pi")
     assert gone == []
-    refused(Slug.JOIN_REFUSED, lambda: registry.check_code(Role.HOST, "pi", code, b""))
+    refused(ProblemType.JOIN_REFUSED, lambda: registry.check_code(Role.HOST, "pi", code, b""))
 
 
 def _name(registry: Registry, secret: str) -> str | None:
@@ -335,7 +335,7 @@ def test_a_name_may_have_two_tokens_and_the_older_goes_first(registry: Registry,
 
     first, second = add(), add()
     assert {_name(registry, first), _name(registry, second)} == {"ada"}
-    refused(Slug.WRONG_STATE, add)
+    refused(ProblemType.WRONG_STATE, add)
     count, apply = registry.revoke_token("ada")
     apply()
     assert count == 1
@@ -344,7 +344,7 @@ def test_a_name_may_have_two_tokens_and_the_older_goes_first(registry: Registry,
     add()
     clock.advance(30 * DAY_S)
     assert _name(registry, second) is None
-    refused(Slug.UNKNOWN_NAME, lambda: registry.revoke_token("ada"))
+    refused(ProblemType.UNKNOWN_NAME, lambda: registry.revoke_token("ada"))
 
 
 @given(st.binary())
@@ -360,8 +360,8 @@ def test_no_bytes_are_a_token_by_chance(secret: bytes) -> None:
 
 
 def test_callers_without_a_name_are_limited_by_their_address(queue: JobQueue) -> None:
-    door = Door(Registry(queue.db, FakeClock()), FakeClock(), secure=True)
+    authenticator = Authenticator(Registry(queue.db, FakeClock()), FakeClock(), secure=True)
     for host in ("192.0.2.1", "192.0.2.2", "192.0.2.1"):
         scope = {"type": "http", "headers": [], "client": (host, 1), "state": {}}
-        door.admit(Request(scope), Access.JOINING)
-    assert list(door.quota._buckets) == ["192.0.2.2", "192.0.2.1"]
+        authenticator.admit(Request(scope), Access.JOINING)
+    assert list(authenticator.quota._buckets) == ["192.0.2.2", "192.0.2.1"]

@@ -38,7 +38,7 @@ from training.fleet.install import windows as install_windows
 from training.fleet.install import windows_task
 from training.fleet.install.checks import judge, refused
 from training.fleet.install.steps import InstallError, Ran, Site, perform
-from training.fleet.install.types import Facts, Level, ReceiverSeen, Role, System, Wish
+from training.fleet.install.types import Facts, InstallRequest, Level, ReceiverSeen, Role, System
 from training.fleet.install.worker import capability_words, undelivered
 from training.fleet.worker import options as worker_options
 
@@ -55,7 +55,7 @@ FINE = Facts(
     administrator=True,
     service_manager=True,
 )
-WISH = Wish(
+WISH = InstallRequest(
     role=Role.WORKER,
     system=System.LINUX,
     checkout=PurePosixPath("/opt/cis490"),
@@ -131,19 +131,19 @@ class Recorder:
         pass
 
 
-def words(wish: Wish = WISH, facts: Facts = FINE, level: Level = Level.REFUSED) -> list[str]:
-    return [finding.words for finding in judge(wish, facts) if finding.level is level]
+def words(wanted: InstallRequest = WISH, facts: Facts = FINE, level: Level = Level.REFUSED) -> list[str]:
+    return [finding.words for finding in judge(wanted, facts) if finding.level is level]
 
 
 # -- looking and judging ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("wish", "facts"),
+    ("wanted", "facts"),
     [(WISH, FINE), (ON_WINDOWS, FINE_ON_WINDOWS), (replace(WISH, **JOINING), FINE)],
 )
-def test_a_good_machine_is_not_refused(wish: Wish, facts: Facts) -> None:
-    assert words(wish, facts) == words(wish, facts, Level.WARNING) == []
+def test_a_good_machine_is_not_refused(wanted: InstallRequest, facts: Facts) -> None:
+    assert words(wanted, facts) == words(wanted, facts, Level.WARNING) == []
 
 
 @pytest.mark.parametrize("url", ["https://[::1", "https://[pi.lan:8445]:1", "https://pi.lan:84450"])
@@ -180,16 +180,16 @@ REFUSALS: list[tuple[dict[str, Any], dict[str, Any], str]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("wish", "facts", "said"), REFUSALS)
-def test_what_will_not_do_is_refused_in_one_sentence(wish: dict[str, Any], facts: dict[str, Any], said: str) -> None:
-    found = words(replace(WISH, **wish), replace(FINE, **facts))
+@pytest.mark.parametrize(("wanted", "facts", "said"), REFUSALS)
+def test_what_will_not_do_is_refused_in_one_sentence(wanted: dict[str, Any], facts: dict[str, Any], said: str) -> None:
+    found = words(replace(WISH, **wanted), replace(FINE, **facts))
     assert [each for each in found if said in each] == found, "nothing else is complained of"
     assert len(found) == 1
     assert "\n" not in found[0]
 
 
 @pytest.mark.parametrize(
-    ("wish", "facts", "said"),
+    ("wanted", "facts", "said"),
     [
         (
             {},
@@ -202,8 +202,8 @@ def test_what_will_not_do_is_refused_in_one_sentence(wish: dict[str, Any], facts
         ({}, {"service_manager": False}, "schtasks.exe"),
     ],
 )
-def test_what_will_not_do_on_windows(wish: dict[str, Any], facts: dict[str, Any], said: str) -> None:
-    (found,) = words(replace(ON_WINDOWS, **wish), replace(FINE_ON_WINDOWS, **facts))
+def test_what_will_not_do_on_windows(wanted: dict[str, Any], facts: dict[str, Any], said: str) -> None:
+    (found,) = words(replace(ON_WINDOWS, **wanted), replace(FINE_ON_WINDOWS, **facts))
     assert said in found
 
 
@@ -291,18 +291,20 @@ def unit(role: Role = Role.WORKER) -> str:
     return (ROOT / "etc" / install_linux.service(role)).read_text("utf-8")
 
 
-def do(wish: Wish, machine: Recorder, folder: Path, dry_run: bool = False) -> tuple[bool, list[tuple[str, str]]]:
+def do(
+    wanted: InstallRequest, machine: Recorder, folder: Path, dry_run: bool = False
+) -> tuple[bool, list[tuple[str, str]]]:
     """Prepare and start, as install does; whether anything changed, and what was told."""
     told: list[tuple[str, str]] = []
     site = Site(machine, folder)
     tell = lambda kind, said: told.append((kind, said))  # noqa: E731
-    if wish.system is System.LINUX:
-        steps = install_linux.prepare(wish, unit(wish.role), example="plan", token="t" * 64)
+    if wanted.system is System.LINUX:
+        steps = install_linux.prepare(wanted, unit(wanted.role), example="plan", token="t" * 64)
     else:
-        steps = install_windows.prepare(wish)
+        steps = install_windows.prepare(wanted)
     changed = perform(steps, site, tell, dry_run=dry_run)
-    on_linux = wish.system is System.LINUX
-    last = install_linux.start(wish, changed=changed) if on_linux else install_windows.start(changed=changed)
+    on_linux = wanted.system is System.LINUX
+    last = install_linux.start(wanted, changed=changed) if on_linux else install_windows.start(changed=changed)
     perform(last, site, tell, dry_run=dry_run)
     return changed, told
 
@@ -390,14 +392,14 @@ def test_a_step_that_fails_ends_it_with_its_reason(tmp_path: Path) -> None:
 
 
 def test_a_receiver_keeps_what_is_the_operators(tmp_path: Path) -> None:
-    machine, wish = Recorder(), replace(WISH, role=Role.RECEIVER)
-    do(wish, machine, tmp_path)
+    machine, wanted = Recorder(), replace(WISH, role=Role.RECEIVER)
+    do(wanted, machine, tmp_path)
     settings, plan = (tmp_path / "etc/cis490" / name for name in ("receiver.env", "training_manifest.toml"))
     assert not open_to_others(settings)
     assert f"CIS490_OPERATOR_TOKEN={'t' * 64}\n" in settings.read_text()
     plan.write_text("mine")
     settings.write_text("CIS490_OPERATOR_TOKEN=mine\nCIS490_RECEIVER_FLAGS=--tls\n")
-    assert not do(wish, machine, tmp_path)[0]
+    assert not do(wanted, machine, tmp_path)[0]
     assert plan.read_text() == "mine"
     said = install_linux.earlier(Role.RECEIVER, settings.read_text())
     assert said == {"flags": "--tls", "token": "mine"}

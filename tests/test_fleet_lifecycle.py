@@ -18,7 +18,7 @@ from training.fleet.scheduling.job import FINAL, LIVE, TRANSITIONS, EndReason, J
 from training.fleet.scheduling.policy import Policy
 from training.fleet.service.membership import readable
 from training.fleet.service.service import Plan, Service
-from training.fleet.wire.messages import ClaimReply, DeliverRequest, Refusal, Slug
+from training.fleet.wire.messages import ClaimReply, DeliverRequest, ProblemType, Refusal
 
 A, B = "a" * 64, "b" * 64
 S, R = JobStatus, EndReason
@@ -28,10 +28,10 @@ class World:
     """A service over a queue in memory, a shelf and a clock; one job called ``one`` unless told otherwise."""
 
     def __init__(self, jobs: tuple[str, ...] = ("one",), policy: Policy | None = None) -> None:
-        self.clock, self.shelf = FakeClock(), FakeShelf()
+        self.clock, self.dataset_store = FakeClock(), FakeShelf()
         self.policy = policy or Policy()
         self.queue = JobQueue(":memory:", clock=self.clock, policy=self.policy, new_claim_id=Counting())
-        self.service = Service(self.queue, self.shelf)
+        self.service = Service(self.queue, self.dataset_store)
         self.reload(jobs)
 
     def reload(self, jobs: tuple[str, ...]) -> None:
@@ -43,8 +43,8 @@ class World:
 
     def deliver(self, claim_id: str, artifact: str = A, job: str = "id-one") -> str:
         """Upload and complete, as a worker does."""
-        ticket = self.service.upload_ticket(job, claim_id, None)
-        self.shelf.put(artifact, model=ticket.model, mode=ticket.mode)
+        ticket = self.service.upload_permission(job, claim_id, None)
+        self.dataset_store.put(artifact, model=ticket.model, mode=ticket.mode)
         self.service.upload_done(ticket, artifact, 10)
         return self.service.complete(job, a_completion(claim_id, artifact)).status
 
@@ -115,7 +115,7 @@ def delivered_by_hand(world: World) -> None:
     request = DeliverRequest(host_id="pi", claim_id=claim_id, artifact_id=A, spec_hash=spec_hash(job.spec))
     found = world.service.deliverable("id-one", request)
     assert found is not None
-    world.shelf.put(A, model=job.model, mode=job.mode)
+    world.dataset_store.put(A, model=job.model, mode=job.mode)
     world.service.deliver("id-one", request, found[1], 10)
 
 
@@ -287,13 +287,13 @@ class FleetMachine(RuleBasedStateMachine):
         before = self.asked.get((host, request))
         own = before is not None and before.session == session
         if session < self.sessions[host] and not own:
-            assert self.try_claim(host, session, request) is Slug.LEASE_SUPERSEDED
+            assert self.try_claim(host, session, request) is ProblemType.LEASE_SUPERSEDED
         elif before is not None:
             self.sessions[host] = max(session, self.sessions[host])
-            answered: str | Slug = before.claim_id if before.ended is None else self.gone(before)
+            answered: str | ProblemType = before.claim_id if before.ended is None else self.gone(before)
             if not own and before.ended is None:
                 if self.jobs[before.job].status is S.RUNNING:  # its answer had arrived
-                    answered = Slug.LEASE_SUPERSEDED
+                    answered = ProblemType.LEASE_SUPERSEDED
                 else:
                     before.session = session
             assert self.try_claim(host, session, request) == answered
@@ -307,14 +307,14 @@ class FleetMachine(RuleBasedStateMachine):
                 [each for each in self.jobs.values() if self.ready(each)],
             )
             answer = self.try_claim(host, session, request)
-            assert answer is Slug.SLOT_BUSY if busy else (answer is None) == (not ready)
+            assert answer is ProblemType.SLOT_BUSY if busy else (answer is None) == (not ready)
 
-    def try_claim(self, host: str, session: int, request: str) -> str | Slug | None:
+    def try_claim(self, host: str, session: int, request: str) -> str | ProblemType | None:
         """The claim id that was answered, None for "no job", or the slug of the refusal."""
         try:
             reply = self.world.claim(host, session=session, request_id=request)
         except Refusal as refusal:
-            return refusal.slug
+            return refusal.problem_type
         if reply.job_id is not None and not reply.repeated:
             self.granted(reply, host, session, request)
         return reply.claim_id
@@ -337,11 +337,11 @@ class FleetMachine(RuleBasedStateMachine):
     @rule(host=st.sampled_from(HOSTS))
     def clone(self, host: str) -> None:
         if any(each.host == host for each in self.claims):
-            known = self.world.service.roster.known[host]
+            known = self.world.service.host_registry.known[host]
             if self.now - known.last_seen <= RULES.stale_after_s:
                 with pytest.raises(Refusal) as refused:
                     self.world.claim(host, instance_id="another", session_id="z", request_id="z")
-                assert refused.value.slug is Slug.HOST_ID_CONFLICT
+                assert refused.value.problem_type is ProblemType.HOST_ID_CONFLICT
 
     @precondition(lambda self: self.claims)
     @rule(data=st.data())
@@ -373,7 +373,7 @@ class FleetMachine(RuleBasedStateMachine):
             assert answer == "completed"
         elif claim.ended is R.COMPLETED:
             same = artifact == claim.artifact
-            assert answer == ("completed" if same else Slug.RESULT_CONFLICT)
+            assert answer == ("completed" if same else ProblemType.RESULT_CONFLICT)
         else:
             assert answer is self.gone(claim)
 
@@ -406,7 +406,7 @@ class FleetMachine(RuleBasedStateMachine):
             job.status, job.claimable_at, job.artifact = S.PENDING, self.now, None
             job.generation, job.grants, job.failures, job.losses = job.generation + 1, 0, 0, 0
         elif job.status in FINAL:
-            assert self.answer(lambda: self.world.service.cancel(name).status) is Slug.WRONG_STATE
+            assert self.answer(lambda: self.world.service.cancel(name).status) is ProblemType.WRONG_STATE
         else:
             assert self.world.service.cancel(name).status == "cancelled"
             self.close(job, R.CANCELLED)
@@ -442,8 +442,8 @@ class FleetMachine(RuleBasedStateMachine):
         last = (claim.number, claim.generation) == (job.attempts, job.generation)
         return claim.ended is R.HOST_LOST and job.status is S.PENDING and last
 
-    def gone(self, claim: MClaim) -> Slug:
-        return Slug.JOB_CANCELLED if claim.ended is R.CANCELLED else Slug.LEASE_SUPERSEDED
+    def gone(self, claim: MClaim) -> ProblemType:
+        return ProblemType.JOB_CANCELLED if claim.ended is R.CANCELLED else ProblemType.LEASE_SUPERSEDED
 
     def close(self, job: MJob, reason: EndReason) -> None:
         if job.live is not None:
@@ -460,11 +460,11 @@ class FleetMachine(RuleBasedStateMachine):
         pause = 10 if cost is not None and reason is not R.HOST_LOST else 0
         job.claimable_at = self.now + pause
 
-    def answer(self, call: Callable[[], str]) -> str | Slug:
+    def answer(self, call: Callable[[], str]) -> str | ProblemType:
         try:
             return call()
         except Refusal as refusal:
-            return refusal.slug
+            return refusal.problem_type
 
     # ── what must hold after every step ─────────────────────────────────────────────────────
 

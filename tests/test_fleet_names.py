@@ -25,7 +25,7 @@ from training.fleet.service.plan import Reloader, load_plan
 from training.fleet.service.references import References
 from training.fleet.service.service import Plan, Service
 from training.fleet.wire.dataset_listing import Catalogue
-from training.fleet.wire.messages import Refusal, Slug
+from training.fleet.wire.messages import ProblemType, Refusal
 
 # ── jobs ────────────────────────────────────────────────────────────────────────────────────
 
@@ -123,7 +123,7 @@ def test_a_plan_means_a_host_in_whatever_case_it_writes_it(plan: str, host: str)
     service.claim(a_worker_claim(host))
     (known,) = service.known_hosts()
     assert service.host_of(known).deny_jobs == {"gbt"}
-    assert service.roster.never_asked() == {}
+    assert service.host_registry.never_asked() == {}
 
 
 def test_a_second_host_whose_name_differs_by_case_only_is_refused() -> None:
@@ -131,7 +131,7 @@ def test_a_second_host_whose_name_differs_by_case_only_is_refused() -> None:
     service.claim(a_worker_claim("w1"))
     with pytest.raises(Refusal, match="host w1 is known here") as refused:
         service.claim(a_worker_claim("W1"))
-    assert refused.value.slug is Slug.HOST_ID_CONFLICT
+    assert refused.value.problem_type is ProblemType.HOST_ID_CONFLICT
     (known,) = service.known_hosts()
     assert known.name == "w1"
     assert "a worker asks as W1: " in (service.refused(known) or "")
@@ -297,18 +297,18 @@ def test_a_start_names_what_its_references_have_come_to_mean() -> None:
 
 
 def test_a_start_alone_makes_no_job_anew(tmp_path: Path) -> None:
-    path, shelf = tmp_path / "plan.toml", FakeDatasets({"processed": OLD})
+    path, dataset_store = tmp_path / "plan.toml", FakeDatasets({"processed": OLD})
     path.write_text(HEAD + job('dataset = "processed"'))
     service = a_service()
     audit = AuditLog(service.queue.db, service.queue.clock)
-    read = Reloader(path, service, AtOnce(), TableDescriber(), audit, shelf)  # type: ignore[arg-type]
+    read = Reloader(path, service, AtOnce(), TableDescriber(), audit, dataset_store)  # type: ignore[arg-type]
     assert read("ada").inserted == 1
-    shelf.names["processed"] = NEW
+    dataset_store.names["processed"] = NEW
     started = read("the receiver at its start", starting=True)
     assert (started.inserted, started.removed) == (0, 0)
     assert service.plan.dataset_names == {"processed": OLD}
     assert (read("ada").inserted, service.plan.dataset_names["processed"]) == (1, NEW)
-    shelf.names["processed"] = OLD
-    shelf.ids.remove(NEW)
+    dataset_store.names["processed"] = OLD
+    dataset_store.ids.remove(NEW)
     assert read("at its start", starting=True).inserted == 0
     assert service.plan.dataset_names == {"processed": NEW}, "its jobs wait for it to be pushed"

@@ -433,8 +433,8 @@ def test_a_host_gets_only_so_many_certificates_a_day(tmp_path: Path) -> None:
         assert all(renewed() for _ in range(A_DAY_MAX - 1))
         with pytest.raises(Unavailable, match="within a day") as caught:
             renewed()
-        assert caught.value.slug == "slow_down"
-        assert len(receiver.hub.door.registry.certificates()) == A_DAY_MAX
+        assert caught.value.problem_type == "slow_down"
+        assert len(receiver.hub.authenticator.registry.certificates()) == A_DAY_MAX
         desktop = receiver.showing(receiver.admitted("desktop")[0])
         assert desktop.post_json("/v1/renew", {"csr": new_request("desktop")[1]})
         receiver.clock.advance(DAY_S)

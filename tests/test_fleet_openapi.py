@@ -17,7 +17,7 @@ from training.fleet.scheduling.job import REPORTABLE
 from training.fleet.service.views import Views
 from training.fleet.wire import messages
 from training.fleet.wire.identity import Role
-from training.fleet.wire.messages import Slug
+from training.fleet.wire.messages import ProblemType
 from training.fleet.wire.routes import ROUTES, refusals
 
 KEPT = Path(__file__).parents[1] / "docs" / "openapi.json"
@@ -48,8 +48,8 @@ def test_what_is_served_is_the_table_and_nothing_else() -> None:
 
 
 def test_every_kind_of_refusal_is_documented_somewhere() -> None:
-    found = {slug for row in ROUTES for slug in refusals(row)}
-    assert set(Slug) - found == {Slug.METHOD_NOT_ALLOWED}  # is an answer to what is not documented
+    found = {problem_type for row in ROUTES for problem_type in refusals(row)}
+    assert set(ProblemType) - found == {ProblemType.METHOD_NOT_ALLOWED}  # is an answer to what is not documented
 
 
 def test_what_the_document_says_of_values_is_what_is_checked() -> None:
@@ -137,7 +137,7 @@ def test_the_calls_see_a_bug_and_an_answer_that_is_not_documented(
     def broken(*_args: object, **how: Any) -> Any:
         if how.get("after"):
             raise ZeroDivisionError
-        raise messages.Refusal(Slug.SPEC_MISMATCH, "never said of this address")
+        raise messages.Refusal(ProblemType.SPEC_MISMATCH, "never said of this address")
 
     monkeypatch.setattr(Views, "jobs", broken)
     said = "\n".join(run(tmp_path, 1, seed=1).failures)

@@ -29,7 +29,7 @@ from training.fleet.wire.messages import (
     HeartbeatRequest,
     LogLines,
     OutputRequest,
-    Slug,
+    ProblemType,
 )
 from training.fleet.worker.outbox import (
     ATTEMPTS_KEPT,
@@ -404,7 +404,7 @@ def test_output_is_taken_from_its_own_host_alone(receiver: Receiver) -> None:
     ):
         log = LogLines(lines=["x"])
         request = OutputRequest(host_id=host, claim_id=claim, log=log)
-        refused(Slug.LEASE_SUPERSEDED, lambda: receiver.service.output(job_id, request))  # noqa: B023
+        refused(ProblemType.LEASE_SUPERSEDED, lambda: receiver.service.output(job_id, request))  # noqa: B023
     assert stored(receiver) == []
 
 

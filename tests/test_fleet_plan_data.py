@@ -24,7 +24,7 @@ from training.fleet.service.plan import Reloader
 from training.fleet.service.references import References, unknown
 from training.fleet.service.service import Service
 from training.fleet.service.views import Views
-from training.fleet.store.datasets import BadName, DatasetShelf
+from training.fleet.store.datasets import BadName, DatasetStore
 from training.fleet.wire.dataset_listing import Catalogue, Listing, UnknownDataset, cut
 from training.fleet.wire.messages import Refusal, ReloadReply
 
@@ -52,21 +52,21 @@ class Fleet:
 
     def push(self, content: bytes, name: str = "processed", hosts: Sequence[str] = ()) -> str:
         listing = Listing((cut("data", [content]),))
-        self.shelf.begin(listing.dataset_id, listing.document)
+        self.dataset_store.begin(listing.dataset_id, listing.document)
         for piece in listing.lengths:
-            self.shelf.put(listing.dataset_id, [(piece, content)])
-        self.shelf.publish(listing.dataset_id, name, 0.0, hosts)
-        self.service.datasets_here(self.shelf.catalogue().ids)
+            self.dataset_store.put(listing.dataset_id, [(piece, content)])
+        self.dataset_store.publish(listing.dataset_id, name, 0.0, hosts)
+        self.service.datasets_here(self.dataset_store.catalogue().ids)
         return listing.dataset_id
 
     def start(self, datasets: str = "datasets") -> ReloadReply:
-        self.shelf = DatasetShelf(self.folder / datasets, reserve_bytes=0)
+        self.dataset_store = DatasetStore(self.folder / datasets, reserve_bytes=0)
         self.service = Service(self.queue, FakeShelf())
         self.views = Views(self.queue.db, self.service)
         audit = AuditLog(self.queue.db, self.clock)
         describer = TableDescriber()
         kept = self.folder / "plan.kept"
-        self._reload = Reloader(self.plan, self.service, self.writer, describer, audit, self.shelf, kept)
+        self._reload = Reloader(self.plan, self.service, self.writer, describer, audit, self.dataset_store, kept)
         return self._reload("the receiver at its start", starting=True)
 
     def reload(self) -> ReloadReply:
@@ -169,8 +169,8 @@ def test_a_requeued_job_whose_data_set_was_removed_waits_for_it_instead_of_faili
     fleet.plan.write_text("schema_version = 1\n")
     fleet.reload()
     check_unused(fleet.service, dataset_id)
-    fleet.shelf.remove(dataset_id)
-    fleet.service.datasets_here(fleet.shelf.catalogue().ids)
+    fleet.dataset_store.remove(dataset_id)
+    fleet.service.datasets_here(fleet.dataset_store.catalogue().ids)
     fleet.service.requeue(job.name)
     assert fleet.service.claim(a_worker_claim("pi")).job_id is None
     assert "is not here" in (fleet.views.jobs().jobs[0].obstacle or "")
@@ -215,7 +215,7 @@ def test_a_data_set_is_not_called_as_another_ones_id_begins(fleet: Fleet) -> Non
         with pytest.raises(BadName, match=r"it is the id of .*, or how it begins; choose another"):
             fleet.push(b"other", name)
     fleet.push(b"other", "20261122")
-    assert fleet.shelf.catalogue().resolve(dataset_id[:6]) == dataset_id
+    assert fleet.dataset_store.catalogue().resolve(dataset_id[:6]) == dataset_id
 
 
 def test_jobs_of_before_learn_which_data_set_they_need(fleet: Fleet) -> None:

@@ -40,9 +40,9 @@ class Receiver:
     """A service over a queue in memory."""
 
     def __init__(self) -> None:
-        self.clock, self.shelf = FakeClock(), FakeShelf()
+        self.clock, self.dataset_store = FakeClock(), FakeShelf()
         self.queue = JobQueue(":memory:", clock=self.clock, new_claim_id=Counting())
-        self.service = Service(self.queue, self.shelf)
+        self.service = Service(self.queue, self.dataset_store)
         self.views = Views(self.queue.db, self.service)
 
     def plan(self, *jobs: dict[str, Any], **plan: Any) -> Any:
@@ -62,8 +62,8 @@ class Receiver:
         return reply.claim_id
 
     def deliver(self, claim_id: str, name: str = "one", artifact: str = A, **words: Any) -> None:
-        ticket = self.service.upload_ticket(f"id-{name}", claim_id, None)
-        self.shelf.put(artifact, model=ticket.model, mode=ticket.mode)
+        ticket = self.service.upload_permission(f"id-{name}", claim_id, None)
+        self.dataset_store.put(artifact, model=ticket.model, mode=ticket.mode)
         self.service.upload_done(ticket, artifact, 10)
         self.service.complete(f"id-{name}", a_completion(claim_id, artifact, **words))
 
@@ -219,7 +219,7 @@ def test_a_table_that_says_what_holds_without_it_is_no_edit(receiver: Receiver) 
 def test_the_first_plan_after_a_start_is_no_edit_of_hosts(receiver: Receiver) -> None:
     plan = {"hosts": {"pi": {"priority": 1}}, "trainers": {"own": OWN}}
     assert receiver.plan(a_job("one"), **plan).edits == []
-    receiver.service = Service(receiver.queue, receiver.shelf)
+    receiver.service = Service(receiver.queue, receiver.dataset_store)
     assert receiver.plan(a_job("one"), **plan).edits == []
 
 

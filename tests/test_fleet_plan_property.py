@@ -48,7 +48,7 @@ class Edited(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.clock, self.shelf = FakeClock(), FakeShelf()
+        self.clock, self.dataset_store = FakeClock(), FakeShelf()
         # Hosts are believed here: whoever fails everything goes on being asked.
         policy = Policy(backoff_s=0.0, retry_elsewhere_grace_s=0.0, host_priority_grace_s=0.0)
         self.queue = JobQueue(":memory:", clock=self.clock, new_claim_id=Counting(), policy=policy)
@@ -66,7 +66,7 @@ class Edited(RuleBasedStateMachine):
 
     @rule()
     def start(self) -> None:
-        self.service = Service(self.queue, self.shelf)
+        self.service = Service(self.queue, self.dataset_store)
         self.reload()
 
     @rule()
@@ -164,8 +164,8 @@ class Edited(RuleBasedStateMachine):
         if not attempt.live:
             return
         if well:
-            ticket = self.service.upload_ticket(job_id, claim_id, host)
-            self.shelf.put(A, model=ticket.model, mode=ticket.mode)
+            ticket = self.service.upload_permission(job_id, claim_id, host)
+            self.dataset_store.put(A, model=ticket.model, mode=ticket.mode)
             self.service.upload_done(ticket, A, 10)
             self.service.complete(job_id, a_completion(claim_id, A))
         else:

@@ -328,7 +328,7 @@ def test_an_attempt_that_ended_writes_nothing_into_its_job(queue: JobQueue, cloc
     assert isinstance(new, Grant)
     clock.advance(5)
     with pytest.raises(AssertionError, match="only a live attempt"):
-        queue.beat(new.job, old.attempt, seq=1)
+        queue.renew(new.job, old.attempt, seq=1)
     with pytest.raises(AssertionError, match="only a live attempt"):
         queue.settle(new.job, old.attempt, EndReason.HOST_LOST)
     with pytest.raises(AssertionError, match="only a live attempt"):

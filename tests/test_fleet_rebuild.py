@@ -30,7 +30,7 @@ from recovery_builders import (
 
 from training.clock import SystemClock
 from training.fleet.cli import program
-from training.fleet.cli.context import World
+from training.fleet.cli.context import CommandContext
 from training.fleet.receiver import program as receiver
 from training.fleet.recovery.backup import Backup
 from training.fleet.recovery.rebuild import Rebuilt, rebuild
@@ -341,18 +341,18 @@ def test_the_command(state: State, tmp_path: Path) -> None:
     lose_database(state)
     where = ["--db", str(state.db), "--models-dir", str(state.models), "--manifest", str(manifest)]
     out, err = io.StringIO(), io.StringIO()
-    code = program.main(["rebuild", *where], world=World(out=out, err=err, environ={}))
+    code = program.main(["rebuild", *where], context=CommandContext(out=out, err=err, environ={}))
     assert (code, err.getvalue()) == (0, "")
     said = out.getvalue()
     assert "rebuilt: 3 jobs completed, 1 to train" in said
     assert "completed, though no longer in the manifest: done-twice" in said
     assert "not recoverable: cancelled and held jobs, and requeues" in said
     assert "all promises are kept" in said
-    again = program.main(["rebuild", *where], world=World(out=out, err=err, environ={}))
+    again = program.main(["rebuild", *where], context=CommandContext(out=out, err=err, environ={}))
     assert again == 1
     assert "--force" in err.getvalue()
     change(state, "UPDATE jobs SET priority = 3")
     manifest.write_text(MANIFEST.replace("gbt", "gbd"), encoding="utf-8")
     err = io.StringIO()
-    assert program.main(["rebuild", *where, "--force"], world=World(out=out, err=err, environ={})) == 1
+    assert program.main(["rebuild", *where, "--force"], context=CommandContext(out=out, err=err, environ={})) == 1
     assert "--manifest" in err.getvalue()

@@ -154,7 +154,7 @@ def test_repeated_answers_are_the_same(receiver: Receiver, bundle: Path) -> None
     assert len(receiver.index()) == 1
     with pytest.raises(Refused) as caught:
         client.complete(JOB, artifact_id="f" * 64, claim_id=claim)
-    assert caught.value.slug == "result_conflict"
+    assert caught.value.problem_type == "result_conflict"
 
 
 def test_equal_bundles_of_two_attempts_are_stored_once(tmp_path: Path, bundle: Path) -> None:
@@ -196,18 +196,18 @@ def test_only_what_is_stored_and_sound_completes(receiver: Receiver, bundle: Pat
     claimed(client)
     with pytest.raises(Refused) as caught:
         client.complete(JOB, artifact_id=SHA)
-    assert caught.value.slug == "no_artifact"
+    assert caught.value.problem_type == "no_artifact"
     client.upload_artifact(JOB, bundle)
     with pytest.raises(Refused) as caught:
         client.complete(JOB, artifact_id=SHA, spec_hash="0" * 64)
-    assert caught.value.slug == "spec_mismatch"
+    assert caught.value.problem_type == "spec_mismatch"
 
     (stored,) = (tmp_path / "models" / "gbt_realistic").glob("*/bundle.tar.zst")
     assert not (stored.parent / "provenance").exists()
     stored.write_bytes(b"rotten" + BODY[6:])
     with pytest.raises(Refused) as caught:
         client.complete(JOB, artifact_id=SHA)
-    assert caught.value.slug == "no_artifact"
+    assert caught.value.problem_type == "no_artifact"
     assert receiver.status("gbt-realistic") == "running"
     assert client.upload_artifact(JOB, bundle) == SHA  # puts the rotten bytes aside
     assert stored.read_bytes() == BODY
@@ -242,7 +242,9 @@ def test_what_nobody_may_finish_uploading_gives_its_room_back(receiver: Receiver
         client.fail(JOB, reason="upload_failed", error="no room")
         tick(receiver)
         receiver.writer.submit(revoked_before_the_start).result()
-        receiver.hub.door.registry = receiver.writer.submit(lambda: Registry(receiver.queue.db, SystemClock())).result()
+        receiver.hub.authenticator.registry = receiver.writer.submit(
+            lambda: Registry(receiver.queue.db, SystemClock())
+        ).result()
     else:
         client.requeue(JOB)
         claimed(receiver.client("other"))
@@ -528,7 +530,7 @@ OPERATOR = [f"/v1/job/{JOB}/cancel", f"/v1/job/{JOB}/requeue", "/v1/manifest/rel
 
 @pytest.mark.parametrize("path", OPERATOR)
 def test_operators_calls_need_the_token(idle: Receiver, path: str) -> None:
-    idle.hub.door.limit = FailureLimit(FakeClock())  # a new minute
+    idle.hub.authenticator.limit = FailureLimit(FakeClock())  # a new minute
     with Wire(idle) as wire:
         assert wire.request("POST", path).problem() == (403, "operator_token")
         for wrong in ("sesam", TOKEN + "x", "öffne", "\xff\xfe"):
@@ -553,7 +555,7 @@ def test_cancel_requeue_reload(receiver: Receiver) -> None:
     assert client.heartbeat(grant.job_id).action == "stop"
     with pytest.raises(Refused) as caught:
         client.cancel("gbt-realistic")
-    assert caught.value.slug == "wrong_state"
+    assert caught.value.problem_type == "wrong_state"
     assert client.requeue(JOB[:10]).status == "pending"
     counts = {"inserted": 0, "updated": 0, "unchanged": 1, "removed": 0}
     answer = client.reload()
@@ -573,7 +575,7 @@ def test_web_pages_of_others_may_not_act(idle: Receiver, origin: str) -> None:
 
 
 def test_a_page_whose_name_was_pointed_here_may_not_act(idle: Receiver) -> None:
-    idle.hub.door.limit = FailureLimit(FakeClock())
+    idle.hub.authenticator.limit = FailureLimit(FakeClock())
     with Wire(idle) as wire:
         wire.request("POST", OPERATOR[0], Host="evil.example", Origin="http://evil.example")
         assert wire.problem() == (421, "misdirected")
@@ -743,11 +745,11 @@ def test_no_route_that_changes_anything_serves_anyone() -> None:
 def test_every_refusal_is_a_problem_document() -> None:
     from training.fleet.receiver.http.problems import body_of, headers_of
 
-    for slug in messages.Slug:
-        refusal = messages.Refusal(slug, "one sentence", more=1)
+    for problem_type in messages.ProblemType:
+        refusal = messages.Refusal(problem_type, "one sentence", more=1)
         found = msgspec.json.decode(body_of(refusal))
-        assert (found["type"], found["status"], found["more"]) == (slug, slug.status, 1)
-        assert headers_of(refusal)["X-Problem"] == slug
+        assert (found["type"], found["status"], found["more"]) == (problem_type, problem_type.status, 1)
+        assert headers_of(refusal)["X-Problem"] == problem_type
 
 
 PAGE = Path(__file__).parent.parent / "docs" / "protocol.md"

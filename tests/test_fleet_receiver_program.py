@@ -87,7 +87,7 @@ def test_beyond_loopback_it_speaks_tls_and_knows_its_clients(plan: Path, flags: 
         client = FleetClient(url, "pi", tls=Credentials(folder).context(), tries=1)
         with pytest.raises(Refused) as caught:
             client.claim(a_capability())
-        assert caught.value.slug == "no_certificate"
+        assert caught.value.problem_type == "no_certificate"
         client.close()
     assert (folder / "ca.key").stat().st_mode & 0o777 == 0o600
 
@@ -207,7 +207,7 @@ def test_start_reload_stop(plan: Path) -> None:
         plan.write_text("jobs = 7")
         with pytest.raises(Refused) as caught:
             client.reload()
-        assert caught.value.slug == "bad_manifest"
+        assert caught.value.problem_type == "bad_manifest"
         assert all(mistake["message"] for mistake in caught.value.extra["mistakes"])
         process.send_signal(signal.SIGHUP)
         wait_for_line(process, r"(reload: the manifest was not taken)")

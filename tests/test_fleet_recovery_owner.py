@@ -23,7 +23,7 @@ from training.fleet.recovery.files import give_to_owner
 from training.fleet.recovery.rebuild import Rebuilt, rebuild
 from training.fleet.recovery.restore import Restore, Restored
 from training.fleet.service.state import RecoveryError, State
-from training.fleet.store.datasets import DatasetShelf
+from training.fleet.store.datasets import DatasetStore
 from training.fleet.wire.dataset_listing import Listing, cut
 from training.locking import exclusive
 
@@ -36,7 +36,7 @@ as_root = pytest.mark.skipif(os.name != "posix" or os.geteuid() != 0, reason="on
 def sound(tmp_path_factory: pytest.TempPathFactory) -> State:
     state = a_state(tmp_path_factory.mktemp("sound") / "state")
     Authority.open(state.tls, FakeClock())
-    push(DatasetShelf(state.datasets), b"window,value")
+    push(DatasetStore(state.datasets), b"window,value")
     return state
 
 
@@ -81,11 +81,11 @@ def untouched(system: Path) -> Iterator[None]:
     assert os.geteuid() == os.getegid() == 0
 
 
-def push(shelf: DatasetShelf, content: bytes) -> None:
+def push(dataset_store: DatasetStore, content: bytes) -> None:
     listing = Listing((cut("a.csv", [content]),))
-    shelf.begin(listing.dataset_id, listing.document)
-    shelf.put(listing.dataset_id, [(listing.files[0].pieces[0], content)])
-    shelf.publish(listing.dataset_id, "processed", 0.0)
+    dataset_store.begin(listing.dataset_id, listing.document)
+    dataset_store.put(listing.dataset_id, [(listing.files[0].pieces[0], content)])
+    dataset_store.publish(listing.dataset_id, "processed", 0.0)
 
 
 def give(folder: Path, user: int = USER) -> None:
@@ -255,7 +255,7 @@ def test_data_sets_are_brought_back_as_the_user(state: State, sound: State, tmp_
     rotten.write_bytes(sound_bytes)
     assert restore(tmp_path / "backup", state).datasets.sets == 1
     assert uids(state.db.parent) == {USER}
-    assert [each.names for each in DatasetShelf(state.datasets).sets()] == [("processed",)]
+    assert [each.names for each in DatasetStore(state.datasets).sets()] == [("processed",)]
 
 
 @as_root

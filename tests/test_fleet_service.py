@@ -33,9 +33,9 @@ from training.fleet.wire.messages import (
     ClaimReply,
     ClaimRequest,
     LogLines,
+    ProblemType,
     Refusal,
     SetAsideWork,
-    Slug,
 )
 
 A, B = "a" * 64, "b" * 64
@@ -47,13 +47,13 @@ class Receiver:
     """A service with its queue in memory, a clock and a shelf; holds two jobs, ``one`` before ``two``."""
 
     def __init__(self) -> None:
-        self.clock, self.shelf = FakeClock(), FakeShelf()
+        self.clock, self.dataset_store = FakeClock(), FakeShelf()
         self.queue = JobQueue(":memory:", clock=self.clock, new_claim_id=Counting())
-        self.service = Service(self.queue, self.shelf)
+        self.service = Service(self.queue, self.dataset_store)
         self.service.reload([a_job("one", priority=90), a_job("two")], Plan())
 
     def restart(self) -> None:
-        self.service = Service(self.queue, self.shelf, self.service.plan)
+        self.service = Service(self.queue, self.dataset_store, self.service.plan)
 
     def claim(self, request: ClaimRequest) -> ClaimReply:
         return self.service.claim(request)
@@ -69,9 +69,9 @@ class Receiver:
         return job.status
 
     def deliver(self, claim_id: str | None, artifact: str = A, name: str = "one", **who: Any) -> None:
-        ticket = self.service.upload_ticket(f"id-{name}", claim_id, who.get("host_id"))
-        self.shelf.put(artifact, model=ticket.model, mode=ticket.mode)
-        self.service.upload_done(ticket, artifact, 10)
+        permission = self.service.upload_permission(f"id-{name}", claim_id, who.get("host_id"))
+        self.dataset_store.put(artifact, model=permission.model, mode=permission.mode)
+        self.service.upload_done(permission, artifact, 10)
         self.service.complete(f"id-{name}", a_completion(claim_id, artifact, **who))
 
     def watch(self, seconds: float) -> int:
@@ -90,11 +90,11 @@ def receiver() -> Iterator[Receiver]:
     made.queue.close()
 
 
-def refused(slug: Slug, call: Callable[[], object]) -> str:
+def refused(problem_type: ProblemType, call: Callable[[], object]) -> str:
     """The sentence of the refusal, which must be of this kind."""
     with pytest.raises(Refusal) as caught:
         call()
-    assert caught.value.slug is slug, caught.value.detail
+    assert caught.value.problem_type is problem_type, caught.value.detail
     return caught.value.detail
 
 
@@ -114,7 +114,7 @@ def test_what_a_host_says_of_itself_is_bounded(receiver: Receiver, member: str) 
     said = {**a_capability()} if member == "capability" else {}
     receiver.claim(a_worker_claim("pi", **{member: said | {"note": "x" * 7_000}}))
     claim = a_worker_claim("laptop", **{member: said | {"note": "x" * 8_192}})
-    why = refused(Slug.BAD_REQUEST, lambda: receiver.claim(claim))
+    why = refused(ProblemType.BAD_REQUEST, lambda: receiver.claim(claim))
     assert why.startswith(f"$.{member}: at most 8 KiB as JSON")
     assert [known.name for known in receiver.service.known_hosts()] == ["pi"]
 
@@ -170,7 +170,7 @@ def test_a_lost_attempt_does_not_come_back_to_a_host_that_is_full(receiver: Rece
     receiver.service.reload([a_job("one"), a_job("two", priority=99)], Plan())
     receiver.granted(slot=1, capability=one_core)
     beat = a_beat(lost)
-    refused(Slug.LEASE_SUPERSEDED, lambda: receiver.service.heartbeat("id-one", beat))
+    refused(ProblemType.LEASE_SUPERSEDED, lambda: receiver.service.heartbeat("id-one", beat))
     assert receiver.status("one") == "pending"
 
 
@@ -184,12 +184,12 @@ def test_no_job_comes_with_the_reason(receiver: Receiver) -> None:
 
 
 def test_a_full_disk_grants_nothing_and_loses_nobody(receiver: Receiver) -> None:
-    receiver.shelf.room = False
+    receiver.dataset_store.room = False
     reply = receiver.claim(a_worker_claim())
     assert reply.job_id is None
     assert "disk" in (reply.reason or "")
     assert [known.name for known in receiver.service.known_hosts()] == ["pi"]
-    receiver.shelf.room = True
+    receiver.dataset_store.room = True
     receiver.granted()
 
 
@@ -214,13 +214,13 @@ def test_a_request_whose_attempt_has_ended_is_not_answered_with_a_dead_claim(
 ) -> None:
     claim_id = receiver.granted(request_id="r1")
     receiver.service.fail("id-one", a_failure(claim_id))
-    said = refused(Slug.LEASE_SUPERSEDED, lambda: receiver.granted(request_id="r1"))
+    said = refused(ProblemType.LEASE_SUPERSEDED, lambda: receiver.granted(request_id="r1"))
     assert "trainer_failed" in said
     receiver.clock.advance(100)
     other = receiver.granted("desktop")
     receiver.service.heartbeat("id-one", a_beat(other))
     crashed = a_worker_claim(request_id="r1", session=2)
-    said = refused(Slug.LEASE_SUPERSEDED, lambda: receiver.claim(crashed))
+    said = refused(ProblemType.LEASE_SUPERSEDED, lambda: receiver.claim(crashed))
     assert "trainer_failed" in said, "how its own attempt ended, though another runs"
     receiver.service.cancel("two")
     assert receiver.queue.counts()["claimed"] == 0
@@ -228,14 +228,14 @@ def test_a_request_whose_attempt_has_ended_is_not_answered_with_a_dead_claim(
 
 @pytest.mark.parametrize("host_id", ["", "a b", "../pi", "x" * 65, "-pi", "pi\n", "пи"])
 def test_an_invalid_host_id_is_refused(receiver: Receiver, host_id: str) -> None:
-    assert "--host-id" in refused(Slug.BAD_REQUEST, lambda: receiver.claim(a_claim(host_id)))
+    assert "--host-id" in refused(ProblemType.BAD_REQUEST, lambda: receiver.claim(a_claim(host_id)))
     assert receiver.service.known_hosts() == []
 
 
 @pytest.mark.parametrize("field", ["instance_id", "session_id", "request_id"])
 def test_invalid_ids_are_refused(receiver: Receiver, field: str) -> None:
     request = a_worker_claim(**{field: "../../etc"})
-    assert f"$.{field}" in refused(Slug.BAD_REQUEST, lambda: receiver.claim(request))
+    assert f"$.{field}" in refused(ProblemType.BAD_REQUEST, lambda: receiver.claim(request))
 
 
 @pytest.mark.parametrize(
@@ -254,7 +254,7 @@ def test_invalid_ids_are_refused(receiver: Receiver, field: str) -> None:
 def test_a_capability_without_sense_is_refused_and_harms_nobody_else(
     receiver: Receiver, capability: dict[str, Any]
 ) -> None:
-    said = refused(Slug.BAD_REQUEST, lambda: receiver.claim(a_claim("odd", capability=capability)))
+    said = refused(ProblemType.BAD_REQUEST, lambda: receiver.claim(a_claim("odd", capability=capability)))
     assert said.startswith("$.capability")
     assert receiver.service.known_hosts() == []
     receiver.granted("pi")
@@ -265,7 +265,7 @@ def test_a_capability_without_sense_is_refused_and_harms_nobody_else(
 
 def test_a_slot_holds_one_job_and_other_slots_are_free(receiver: Receiver) -> None:
     receiver.granted()
-    said = refused(Slug.SLOT_BUSY, lambda: receiver.granted())
+    said = refused(ProblemType.SLOT_BUSY, lambda: receiver.granted())
     assert "id-one" in said
     receiver.granted(slot=1)
     assert receiver.queue.counts()["claimed"] == 2
@@ -296,11 +296,11 @@ def test_a_new_session_leaves_other_hosts_alone(receiver: Receiver) -> None:
 
 def test_an_older_session_may_not_claim_any_more(receiver: Receiver) -> None:
     receiver.claim(a_worker_claim(session=10))
-    said = refused(Slug.LEASE_SUPERSEDED, lambda: receiver.granted(session=9))
+    said = refused(ProblemType.LEASE_SUPERSEDED, lambda: receiver.granted(session=9))
     assert "newer session" in said
     assert receiver.status("one") == "claimed", "the newer one's claim stands"
     receiver.restart()
-    refused(Slug.LEASE_SUPERSEDED, lambda: receiver.granted(session=9))
+    refused(ProblemType.LEASE_SUPERSEDED, lambda: receiver.granted(session=9))
 
 
 @pytest.mark.parametrize(
@@ -316,7 +316,7 @@ def test_only_session_ids_that_sort_are_compared(receiver: Receiver, newer: str,
     receiver.granted(session_id=newer)
     again = a_worker_claim(session_id=older)
     if ordered:
-        refused(Slug.LEASE_SUPERSEDED, lambda: receiver.claim(again))
+        refused(ProblemType.LEASE_SUPERSEDED, lambda: receiver.claim(again))
     else:
         assert receiver.claim(again).attempt == 2
 
@@ -326,7 +326,7 @@ def test_a_clone_is_refused_and_shown_until_the_first_is_silent_for_a_lease(
 ) -> None:
     receiver.granted()
     clone = a_worker_claim(instance_id="clone-of-pi", session_id="0000000001-ffff")
-    assert "--host-id" in refused(Slug.HOST_ID_CONFLICT, lambda: receiver.claim(clone))
+    assert "--host-id" in refused(ProblemType.HOST_ID_CONFLICT, lambda: receiver.claim(clone))
     (known,) = receiver.service.known_hosts()
     assert "clone-of" in (receiver.service.refused(known) or "")
     assert known.instance_id == "instance-of-pi"
@@ -341,7 +341,7 @@ def test_a_refused_installation_is_named_while_it_asks_and_no_longer(receiver: R
     claim_id = receiver.granted()
     for host_id in ("pi", "PI"):
         clone = a_worker_claim(host_id=host_id, instance_id="clone-of-pi")
-        refused(Slug.HOST_ID_CONFLICT, lambda clone=clone: receiver.claim(clone))
+        refused(ProblemType.HOST_ID_CONFLICT, lambda clone=clone: receiver.claim(clone))
         (known,) = receiver.service.known_hosts()
         assert "--host-id" in (receiver.service.refused(known) or "")
     for _ in range(2):
@@ -356,13 +356,13 @@ def test_every_message_shows_that_a_host_lives(receiver: Receiver) -> None:
     receiver.clock.advance(500)
     receiver.service.heartbeat("id-one", a_beat(claim_id))
     receiver.clock.advance(500)
-    refused(Slug.HOST_ID_CONFLICT, lambda: receiver.granted(instance_id="clone"))
+    refused(ProblemType.HOST_ID_CONFLICT, lambda: receiver.granted(instance_id="clone"))
 
 
 def test_hosts_are_remembered_over_a_restart(receiver: Receiver) -> None:
     receiver.granted()
     receiver.restart()
-    refused(Slug.HOST_ID_CONFLICT, lambda: receiver.granted(instance_id="clone"))
+    refused(ProblemType.HOST_ID_CONFLICT, lambda: receiver.granted(instance_id="clone"))
 
 
 @pytest.mark.parametrize("how", ["down", "on another time, and then down", "asleep"])
@@ -376,7 +376,7 @@ def test_what_the_receiver_did_not_watch_lets_no_other_installation_in(receiver:
         receiver.clock.advance(POLICY.stale_after_s + 10)
     if how != "asleep":
         receiver.restart()
-    refused(Slug.HOST_ID_CONFLICT, lambda: receiver.granted(instance_id="clone"))
+    refused(ProblemType.HOST_ID_CONFLICT, lambda: receiver.granted(instance_id="clone"))
     receiver.watch(POLICY.stale_after_s + 10)
     receiver.granted(instance_id="clone")
 
@@ -478,9 +478,9 @@ def test_cancel_reaches_the_worker_at_its_next_beat_and_is_never_undone(
     claim_id = receiver.granted()
     receiver.service.cancel("one")
     assert receiver.service.heartbeat("id-one", a_beat(claim_id)).action == "stop"
-    refused(Slug.JOB_CANCELLED, lambda: receiver.service.fail("id-one", a_failure(claim_id)))
-    refused(Slug.JOB_CANCELLED, lambda: receiver.service.upload_ticket("id-one", claim_id, None))
-    refused(Slug.JOB_CANCELLED, lambda: receiver.service.complete("id-one", a_completion(claim_id)))
+    refused(ProblemType.JOB_CANCELLED, lambda: receiver.service.fail("id-one", a_failure(claim_id)))
+    refused(ProblemType.JOB_CANCELLED, lambda: receiver.service.upload_permission("id-one", claim_id, None))
+    refused(ProblemType.JOB_CANCELLED, lambda: receiver.service.complete("id-one", a_completion(claim_id)))
     assert receiver.status() == "cancelled"
 
 
@@ -491,7 +491,7 @@ def test_the_same_complete_gives_the_same_receipt_and_another_artifact_conflicts
     receiver.deliver(claim_id)
     again = receiver.service.complete("id-one", a_completion(claim_id))
     assert (again.status, again.artifact_id, again.attempt) == ("completed", A, 1)
-    refused(Slug.RESULT_CONFLICT, lambda: receiver.service.complete("id-one", a_completion(claim_id, B)))
+    refused(ProblemType.RESULT_CONFLICT, lambda: receiver.service.complete("id-one", a_completion(claim_id, B)))
     receiver.service.requeue("one")
     assert receiver.service.complete("id-one", a_completion(claim_id)).artifact_id == A
     assert receiver.status() == "pending", "the receipt is of the past; the requeue stands"
@@ -499,23 +499,23 @@ def test_the_same_complete_gives_the_same_receipt_and_another_artifact_conflicts
 
 def test_only_an_artifact_that_this_attempt_delivered_completes(receiver: Receiver) -> None:
     mine, other = receiver.granted("pi"), receiver.granted("desktop")
-    refused(Slug.NO_ARTIFACT, lambda: receiver.service.complete("id-one", a_completion(mine)))
-    receiver.shelf.put(A, model="gbt", mode="realistic")
-    refused(Slug.NO_ARTIFACT, lambda: receiver.service.complete("id-one", a_completion(mine)))
+    refused(ProblemType.NO_ARTIFACT, lambda: receiver.service.complete("id-one", a_completion(mine)))
+    receiver.dataset_store.put(A, model="gbt", mode="realistic")
+    refused(ProblemType.NO_ARTIFACT, lambda: receiver.service.complete("id-one", a_completion(mine)))
     receiver.deliver(other, A, "two")
-    refused(Slug.NO_ARTIFACT, lambda: receiver.service.complete("id-one", a_completion(mine)))
+    refused(ProblemType.NO_ARTIFACT, lambda: receiver.service.complete("id-one", a_completion(mine)))
     receiver.deliver(mine, A)
-    receiver.shelf.bundles.clear()
+    receiver.dataset_store.bundles.clear()
     assert receiver.status() == "completed"
 
 
 def test_what_was_trained_must_be_what_the_job_asks_for(receiver: Receiver) -> None:
     claim_id = receiver.granted()
-    ticket = receiver.service.upload_ticket("id-one", claim_id, None)
-    receiver.shelf.put(A, model=ticket.model, mode=ticket.mode)
-    receiver.service.upload_done(ticket, A, 10)
+    permission = receiver.service.upload_permission("id-one", claim_id, None)
+    receiver.dataset_store.put(A, model=permission.model, mode=permission.mode)
+    receiver.service.upload_done(permission, A, 10)
     wrong = a_completion(claim_id, spec_hash=spec_hash(a_job("one", seed=8)))
-    refused(Slug.SPEC_MISMATCH, lambda: receiver.service.complete("id-one", wrong))
+    refused(ProblemType.SPEC_MISMATCH, lambda: receiver.service.complete("id-one", wrong))
     right = a_completion(claim_id, spec_hash=spec_hash(a_job("any name", priority=1)))
     assert receiver.service.complete("id-one", right).status == "completed"
 
@@ -550,21 +550,21 @@ def test_the_old_form_of_a_hand_back_is_understood(receiver: Receiver, said: str
 def test_a_worker_may_not_report_what_only_the_receiver_concludes(receiver: Receiver, reason: str) -> None:
     claim_id = receiver.granted()
     failure = a_failure(claim_id, reason=reason)
-    assert "trainer_failed" in refused(Slug.BAD_REQUEST, lambda: receiver.service.fail("id-one", failure))
+    assert "trainer_failed" in refused(ProblemType.BAD_REQUEST, lambda: receiver.service.fail("id-one", failure))
 
 
 def test_without_a_claim_id_the_holder_is_served_and_nobody_else(receiver: Receiver) -> None:
     receiver.claim(a_claim("pi"))
     for host_id in ("desktop", None):
         refused(
-            Slug.LEASE_SUPERSEDED,
+            ProblemType.LEASE_SUPERSEDED,
             lambda host_id=host_id: receiver.service.heartbeat("id-one", a_beat(host_id=host_id)),
         )
     assert receiver.service.heartbeat("id-one", a_beat(host_id="pi")).action == "continue"
     receiver.deliver(None, host_id="pi")
     assert receiver.service.complete("id-one", a_completion(host_id="pi")).artifact_id == A
     refused(
-        Slug.LEASE_SUPERSEDED,
+        ProblemType.LEASE_SUPERSEDED,
         lambda: receiver.service.complete("id-one", a_completion(host_id="desktop")),
     )
 
@@ -576,8 +576,8 @@ def test_a_claim_id_opens_its_own_job_from_its_own_host_only(receiver: Receiver)
         ("id-one", a_beat(claim_id, host_id="desktop")),
         ("id-one", a_beat("never given")),
     ):
-        refused(Slug.LEASE_SUPERSEDED, lambda j=job_id, r=request: receiver.service.heartbeat(j, r))
-    refused(Slug.UNKNOWN_JOB, lambda: receiver.service.heartbeat("nothing", a_beat(claim_id)))
+        refused(ProblemType.LEASE_SUPERSEDED, lambda j=job_id, r=request: receiver.service.heartbeat(j, r))
+    refused(ProblemType.UNKNOWN_JOB, lambda: receiver.service.heartbeat("nothing", a_beat(claim_id)))
 
 
 # ── late messages ───────────────────────────────────────────────────────────────────────────
@@ -603,7 +603,7 @@ def test_a_late_complete_is_adopted(receiver: Receiver) -> None:
 def test_a_late_complete_is_refused_once_somebody_else_has_the_job(receiver: Receiver) -> None:
     claim_id = lose(receiver)
     receiver.granted("desktop")
-    refused(Slug.LEASE_SUPERSEDED, lambda: receiver.deliver(claim_id))
+    refused(ProblemType.LEASE_SUPERSEDED, lambda: receiver.deliver(claim_id))
     assert receiver.status() == "claimed"
 
 
@@ -612,14 +612,14 @@ def test_a_late_message_does_not_undo_the_operators_word(receiver: Receiver, wor
     claim_id = lose(receiver)
     getattr(receiver.service, word)("one")
     before = receiver.status()
-    refused(Slug.LEASE_SUPERSEDED, lambda: receiver.deliver(claim_id))
-    refused(Slug.LEASE_SUPERSEDED, lambda: receiver.service.heartbeat("id-one", a_beat(claim_id)))
+    refused(ProblemType.LEASE_SUPERSEDED, lambda: receiver.deliver(claim_id))
+    refused(ProblemType.LEASE_SUPERSEDED, lambda: receiver.service.heartbeat("id-one", a_beat(claim_id)))
     assert receiver.status() == before
 
 
 def test_a_late_fail_is_refused(receiver: Receiver) -> None:
     claim_id = lose(receiver)
-    refused(Slug.LEASE_SUPERSEDED, lambda: receiver.service.fail("id-one", a_failure(claim_id)))
+    refused(ProblemType.LEASE_SUPERSEDED, lambda: receiver.service.fail("id-one", a_failure(claim_id)))
     assert receiver.queue.get("id-one").trainer_failures == 0  # type: ignore[union-attr]
 
 
@@ -657,7 +657,7 @@ def test_the_receiver_ends_what_its_worker_lets_run_far_beyond_the_limit(limited
     job = limited.queue.get("id-one")
     assert job is not None
     assert job.trainer_failures == 1
-    refused(Slug.LEASE_SUPERSEDED, lambda: limited.service.heartbeat("id-one", a_beat(claim)))
+    refused(ProblemType.LEASE_SUPERSEDED, lambda: limited.service.heartbeat("id-one", a_beat(claim)))
 
 
 def test_a_restart_of_the_receiver_begins_no_new_count(limited: Receiver) -> None:
@@ -690,7 +690,7 @@ def test_fetching_data_and_delivering_do_not_count(limited: Receiver) -> None:
     fetch = {"event": "fetch", "bytes": 1, "bytes_total": 2}
     assert not beating(limited, claim, 5 * 3600, progress=fetch)
     assert not beating(limited, claim, 3600, progress={"event": "training"})
-    limited.service.upload_ticket("id-one", claim, None)
+    limited.service.upload_permission("id-one", claim, None)
     limited.restart()
     assert not beating(limited, claim, 5 * 3600, progress={"event": "training"})
     assert limited.status() == "running"
@@ -705,7 +705,7 @@ def test_a_late_heartbeat_readopts_and_gives_the_loss_back_three_times(receiver:
         assert job is not None
         assert (job.status, job.host_losses, job.attempt) == ("running", 0, 1)
         assert receiver.watch(POLICY.stale_after_s + 20) == 1
-    refused(Slug.LEASE_SUPERSEDED, lambda: receiver.service.heartbeat("id-one", a_beat(claim_id)))
+    refused(ProblemType.LEASE_SUPERSEDED, lambda: receiver.service.heartbeat("id-one", a_beat(claim_id)))
     receiver.deliver(claim_id)
     assert receiver.status() == "completed", "finished work is taken all the same"
 
@@ -717,7 +717,7 @@ def test_a_late_heartbeat_of_a_host_that_went_on_to_another_job_takes_nothing_ba
     receiver.service.reload([a_job("one"), a_job("two", priority=90)], Plan())
     receiver.granted()
     assert receiver.status("two") == "claimed"
-    refused(Slug.LEASE_SUPERSEDED, lambda: receiver.service.heartbeat("id-one", a_beat(claim_id)))
+    refused(ProblemType.LEASE_SUPERSEDED, lambda: receiver.service.heartbeat("id-one", a_beat(claim_id)))
     assert receiver.status() == "pending"
 
 
@@ -819,15 +819,15 @@ def test_a_job_is_named_by_its_name_its_id_or_a_unique_prefix(receiver: Receiver
     receiver.service.reload([a_job("gbt", job_id="abc1"), a_job("mlp", job_id="abd2")], Plan())
     found = [receiver.service.resolve(ref) for ref in ("gbt", "abc1", "abc", "mlp")]
     assert found == ["abc1", "abc1", "abc1", "abd2"]
-    assert "gbt (abc1), mlp (abd2)" in refused(Slug.UNKNOWN_JOB, lambda: receiver.service.resolve("ab"))
+    assert "gbt (abc1), mlp (abd2)" in refused(ProblemType.UNKNOWN_JOB, lambda: receiver.service.resolve("ab"))
     for ref in ("", "x", "'; DROP TABLE jobs", "\x1b[31m"):
-        said = refused(Slug.UNKNOWN_JOB, lambda ref=ref: receiver.service.resolve(ref))
+        said = refused(ProblemType.UNKNOWN_JOB, lambda ref=ref: receiver.service.resolve(ref))
         assert "\x1b" not in said
 
 
 def test_a_name_that_several_jobs_have_is_refused_with_their_ids(receiver: Receiver) -> None:
     receiver.service.reload([a_job("twin", job_id=f"{n}") for n in range(8)], Plan())
-    assert "prefix of the id" in refused(Slug.UNKNOWN_JOB, lambda: receiver.service.requeue("twin"))
+    assert "prefix of the id" in refused(ProblemType.UNKNOWN_JOB, lambda: receiver.service.requeue("twin"))
 
 
 @pytest.mark.parametrize("exit_code", [1, 65])
@@ -842,7 +842,7 @@ def test_requeue_gives_a_job_its_budgets_back(receiver: Receiver, exit_code: int
 
 def test_cancel_of_what_is_over_is_refused_with_the_state(receiver: Receiver) -> None:
     receiver.service.cancel("one")
-    said = refused(Slug.WRONG_STATE, lambda: receiver.service.cancel("one"))
+    said = refused(ProblemType.WRONG_STATE, lambda: receiver.service.cancel("one"))
     assert "cancelled already" in said
 
 
@@ -860,29 +860,29 @@ def test_a_reload_leaves_what_is_in_flight(receiver: Receiver) -> None:
 
 def test_who_delivers_is_heard(receiver: Receiver) -> None:
     claim_id = receiver.granted()
-    ticket = receiver.service.upload_ticket("id-one", claim_id, "pi")
-    assert (ticket.model, ticket.mode, ticket.attempt) == ("gbt", "realistic", 1)
+    permission = receiver.service.upload_permission("id-one", claim_id, "pi")
+    assert (permission.model, permission.mode, permission.attempt) == ("gbt", "realistic", 1)
     receiver.clock.advance(500)
-    assert receiver.service.upload_done(ticket, A, 10)
-    assert not receiver.service.upload_done(ticket, A, 10), "it has been brought"
+    assert receiver.service.upload_done(permission, A, 10)
+    assert not receiver.service.upload_done(permission, A, 10), "it has been brought"
     assert receiver.queue.get("id-one").heartbeat_at == receiver.clock.now()  # type: ignore[union-attr]
     assert receiver.status() == "running"
 
 
 def test_an_upload_whose_claim_was_lost_meanwhile_is_refused_at_its_end(receiver: Receiver) -> None:
     claim_id = receiver.granted()
-    ticket = receiver.service.upload_ticket("id-one", claim_id, None)
+    permission = receiver.service.upload_permission("id-one", claim_id, None)
     receiver.service.requeue("one")
-    refused(Slug.LEASE_SUPERSEDED, lambda: receiver.service.upload_done(ticket, A, 10))
+    refused(ProblemType.LEASE_SUPERSEDED, lambda: receiver.service.upload_done(permission, A, 10))
     assert receiver.queue.db.all("artifacts") == []
 
 
 def test_a_second_different_bundle_is_neither_taken_nor_listed(receiver: Receiver) -> None:
     claim_id = receiver.granted()
     receiver.deliver(claim_id, A)
-    ticket = receiver.service.upload_ticket("id-one", claim_id, None)
-    assert receiver.service.upload_done(ticket, A, 10) is False, "the same again is known"
-    refused(Slug.RESULT_CONFLICT, lambda: receiver.service.upload_done(ticket, B, 10))
+    permission = receiver.service.upload_permission("id-one", claim_id, None)
+    assert receiver.service.upload_done(permission, A, 10) is False, "the same again is known"
+    refused(ProblemType.RESULT_CONFLICT, lambda: receiver.service.upload_done(permission, B, 10))
     assert [row["artifact_id"] for row in receiver.queue.db.all("artifacts")] == [A]
 
 
@@ -952,7 +952,7 @@ def test_a_capability_of_other_types_is_refused_by_its_path(
     asked = ClaimRequest(host_id="pi", capability=capability)
     with pytest.raises(Refusal) as refused:
         receiver.claim(asked)
-    assert refused.value.slug is Slug.BAD_REQUEST
+    assert refused.value.problem_type is ProblemType.BAD_REQUEST
     assert f"$.capability.{path}: " in refused.value.detail
     assert receiver.service.known_hosts() == []
 
@@ -962,7 +962,7 @@ def test_a_reason_that_nobody_may_report_is_told_which_may_be(receiver: Receiver
     known = "interrupted, spawn_failed, trainer_failed, upload_failed, worker_shutdown"
     for reason in ("host_lost", "bored"):
         failure = a_failure(claim_id, reason=reason)
-        refused(Slug.BAD_REQUEST, lambda: receiver.service.fail("id-one", failure))  # noqa: B023
+        refused(ProblemType.BAD_REQUEST, lambda: receiver.service.fail("id-one", failure))  # noqa: B023
         with pytest.raises(Refusal, match=f"expected one of {known}$"):
             receiver.service.fail("id-one", failure)
     assert receiver.status("one") == "claimed"

@@ -19,21 +19,21 @@ from training.fleet.client.client import Cancelled, Refused, file_sha256
 from training.fleet.recovery.doctor import examine
 from training.fleet.recovery.rebuild import rebuild
 from training.fleet.service.state import State
-from training.fleet.wire.messages import DeliverRequest, Refusal, Slug
+from training.fleet.wire.messages import DeliverRequest, ProblemType, Refusal
 from training.fleet.worker.daemon import main
 from training.fleet.worker.set_aside import SetAside
 from training.fleet.worker.state import events as t
 
-FINAL = [Slug.LEASE_SUPERSEDED, Slug.JOB_CANCELLED, Slug.RESULT_CONFLICT, Slug.UNKNOWN_JOB]
+FINAL = [ProblemType.LEASE_SUPERSEDED, ProblemType.JOB_CANCELLED, ProblemType.RESULT_CONFLICT, ProblemType.UNKNOWN_JOB]
 
 
 # -- the worker sets it aside -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("slug", [*FINAL, Slug.TOO_LARGE])
-def test_the_final_word_on_finished_work_sets_it_aside_before_it_is_discarded(slug: Slug) -> None:
+@pytest.mark.parametrize("problem_type", [*FINAL, ProblemType.TOO_LARGE])
+def test_the_final_word_on_finished_work_sets_it_aside_before_it_is_discarded(problem_type: ProblemType) -> None:
     for worker in (Worker().uploading(), Worker().completing()):
-        worker.take(t.Refused(call=worker.call, slug=slug, detail="no"))
+        worker.take(t.Refused(call=worker.call, problem_type=problem_type, detail="no"))
         kept = worker.wanted(t.SetAside)
         assert kept.delivery.sha256 == "ab"
         assert "no" in kept.why
@@ -44,11 +44,11 @@ def test_the_final_word_on_finished_work_sets_it_aside_before_it_is_discarded(sl
 def test_so_does_an_order_to_stop_and_a_cancel_while_it_is_packed() -> None:
     worker = Worker().uploading()
     worker.take(t.Tick(), after_s=31.0)
-    worker.refuse_beat(Slug.JOB_CANCELLED)
+    worker.refuse_beat(ProblemType.JOB_CANCELLED)
     assert worker.wants(t.SetAside)
     worker = Worker().running().ended()
     worker.take(t.Tick(), after_s=31.0)
-    worker.refuse_beat(Slug.JOB_CANCELLED)
+    worker.refuse_beat(ProblemType.JOB_CANCELLED)
     worker.take(t.Packed(claim_id="claim", path="/b", sha256="ab", size=3))
     assert worker.wanted(t.SetAside).delivery.path == "/b"
     assert worker.wants(t.Discard)
@@ -59,7 +59,7 @@ def test_what_was_delivered_or_failed_is_not() -> None:
     worker.take(t.Completed(call=worker.call))
     assert not worker.wants(t.SetAside)
     worker = Worker().failing()
-    worker.take(t.Refused(call=worker.call, slug=Slug.LEASE_SUPERSEDED, detail="no"))
+    worker.take(t.Refused(call=worker.call, problem_type=ProblemType.LEASE_SUPERSEDED, detail="no"))
     assert not worker.wants(t.SetAside)
 
 
@@ -144,15 +144,15 @@ def test_what_does_not_wait_or_is_not_the_same_or_not_theirs_is_refused(tmp_path
         grant = superseded(receiver)
         pi, desk = receiver.client("pi"), receiver.client("desk")
         cases = [
-            (pi, grant.claim_id, ONE, {"spec_hash": "0" * 64}, Slug.SPEC_MISMATCH),
-            (desk, grant.claim_id, ONE, {}, Slug.LEASE_SUPERSEDED),
-            (desk, "unknown", ONE, {}, Slug.WRONG_STATE),  # nobody knows that host
-            (pi, "unknown", a_job("two", allowed_hosts=["desk"]), {}, Slug.WRONG_STATE),
+            (pi, grant.claim_id, ONE, {"spec_hash": "0" * 64}, ProblemType.SPEC_MISMATCH),
+            (desk, grant.claim_id, ONE, {}, ProblemType.LEASE_SUPERSEDED),
+            (desk, "unknown", ONE, {}, ProblemType.WRONG_STATE),  # nobody knows that host
+            (pi, "unknown", a_job("two", allowed_hosts=["desk"]), {}, ProblemType.WRONG_STATE),
         ]
-        for client, claim_id, job, other, slug in cases:
+        for client, claim_id, job, other, problem_type in cases:
             with pytest.raises(Refused) as caught:
                 by_hand(client, bundle, claim_id, job, **other)
-            assert caught.value.slug == slug
+            assert caught.value.problem_type == problem_type
         pi.cancel("one")
         with pytest.raises(Cancelled):
             by_hand(pi, bundle, grant.claim_id, ONE)
@@ -171,7 +171,7 @@ def test_what_does_not_wait_or_is_not_the_same_or_not_theirs_is_refused(tmp_path
                     "spec_hash": spec_hash(ONE),
                 },
             )
-        assert caught.value.slug == Slug.NO_ARTIFACT
+        assert caught.value.problem_type == ProblemType.NO_ARTIFACT
 
 
 def test_work_by_hand_is_refused_when_the_job_was_requeued_between_asking_and_bringing(

@@ -24,7 +24,7 @@ from training.fleet.client.client import FleetClient, Refused, Stranger, Unreach
 from training.fleet.client.strangers import stranger
 from training.fleet.client.transport import Response
 from training.fleet.scheduling.job import EndReason
-from training.fleet.wire.messages import HEADER_DATABASE, Slug
+from training.fleet.wire.messages import HEADER_DATABASE, ProblemType
 from training.fleet.worker.options import parser
 from training.fleet.worker.outbox import Outbox
 from training.fleet.worker.requests import Asker, Calls
@@ -38,8 +38,8 @@ PORTAL = {"content-type": "text/html", "location": "https://login.hotel.example/
 KINDS = [200, 302, 400, 401, 403, 404, 409, 410, 413, 429, 502, 503]
 STRANGERS = [Response(status, PORTAL, b"<html>hello</html>") for status in KINDS]
 # The worst that a stranger may say: what the receiver would.
-WORST = [problem(slug) for slug in Slug] + [
-    problem(slug, **{ID: OTHER}) for slug in (Slug.LEASE_SUPERSEDED, Slug.UNKNOWN_JOB)
+WORST = [problem(problem_type) for problem_type in ProblemType] + [
+    problem(problem_type, **{ID: OTHER}) for problem_type in (ProblemType.LEASE_SUPERSEDED, ProblemType.UNKNOWN_JOB)
 ]
 
 Call = Callable[[FleetClient, Path], Any]
@@ -78,16 +78,18 @@ def test_nor_in_the_middle_of_an_upload(answer: Response, bundle: Path) -> None:
         CALLS["upload"](client, bundle)
 
 
-@pytest.mark.parametrize("slug", [Slug.LEASE_SUPERSEDED, Slug.JOB_CANCELLED, Slug.TOO_LARGE])
-def test_the_database_that_granted_is_believed(slug: Slug) -> None:
-    client, _ = client_of(Script(problem(slug, **{ID: OURS})), tries=1)
+@pytest.mark.parametrize(
+    "problem_type", [ProblemType.LEASE_SUPERSEDED, ProblemType.JOB_CANCELLED, ProblemType.TOO_LARGE]
+)
+def test_the_database_that_granted_is_believed(problem_type: ProblemType) -> None:
+    client, _ = client_of(Script(problem(problem_type, **{ID: OURS})), tries=1)
     with pytest.raises(Refused) as caught:
         CALLS["heartbeat"](client, Path())
-    assert caught.value.slug == slug
+    assert caught.value.problem_type == problem_type
 
 
 def test_a_client_remembers_who_granted(bundle: Path) -> None:
-    client, _ = client_of(Script(ok(GRANT, **{ID: OURS}), problem(Slug.JOB_CANCELLED)), tries=1)
+    client, _ = client_of(Script(ok(GRANT, **{ID: OURS}), problem(ProblemType.JOB_CANCELLED)), tries=1)
     grant = client.claim({})
     assert grant is not None
     assert grant.database_id == OURS
@@ -106,7 +108,7 @@ def test_a_body_names_no_database(bundle: Path) -> None:
 
 
 def test_a_receiver_without_ids_is_spoken_with_as_ever() -> None:
-    client, _ = client_of(Script(ok(GRANT), problem(Slug.LEASE_SUPERSEDED)), tries=1)
+    client, _ = client_of(Script(ok(GRANT), problem(ProblemType.LEASE_SUPERSEDED)), tries=1)
     grant = client.claim({})
     assert grant is not None
     assert grant.database_id is None
@@ -115,7 +117,7 @@ def test_a_receiver_without_ids_is_spoken_with_as_ever() -> None:
 
 
 def test_one_that_got_an_id_meanwhile_is_believed_too() -> None:
-    answer = problem(Slug.LEASE_SUPERSEDED, **{ID: OTHER})
+    answer = problem(ProblemType.LEASE_SUPERSEDED, **{ID: OTHER})
     assert stranger(answer, None) is None
 
 
@@ -150,8 +152,8 @@ def test_other_services_problem_documents_are_not_ours(body: bytes) -> None:
         (Response(418), "another service on that port"),
         (Response(200, PORTAL), r"a page \(text/html\) without the id of a database"),
         (ok({}), "an answer without the id of a database"),
-        (problem(Slug.UNKNOWN_JOB, **{ID: OTHER}), f"{OTHER} answered and {OURS} granted this"),
-        (problem(Slug.UNKNOWN_JOB, **{ID: OTHER}), f"--accept-database {OTHER}"),
+        (problem(ProblemType.UNKNOWN_JOB, **{ID: OTHER}), f"{OTHER} answered and {OURS} granted this"),
+        (problem(ProblemType.UNKNOWN_JOB, **{ID: OTHER}), f"--accept-database {OTHER}"),
     ],
 )
 def test_the_sentence_says_who_answered_and_what_helps(answer: Response, words: str) -> None:
@@ -324,7 +326,7 @@ def test_while_a_stranger_answers_finished_work_waits_and_nothing_is_trained_aga
             with impostor(status) as url:
                 calls = calls_to(url, [])
                 for request in (
-                    t.SendBeat(call=1, assignment=job, seq=1, progress=None),
+                    t.SendHeartbeat(call=1, assignment=job, seq=1, progress=None),
                     t.Upload(call=2, delivery=delivery),
                     t.SendComplete(call=3, delivery=delivery),
                     t.SendOutput(call=4, backlog=t.Backlog.of(job, 1)),

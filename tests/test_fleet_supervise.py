@@ -196,7 +196,7 @@ def test_killed_launcher_takes_its_trainer_along(
     assert start("silent", 0).wait(PATIENCE_S).code == 0, "the next one gets a new launcher"  # type: ignore[union-attr]
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="a cage holds trainers there")
+@pytest.mark.skipif(sys.platform == "win32", reason="a job object holds trainers there")
 def test_a_trainer_whose_launcher_died_before_it_said_so_is_not_run_twice(
     runner: LocalRunner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -580,7 +580,7 @@ for name in sys.argv[1:]:
 
 
 class FakeWindows:
-    """The system's half as it is there: a cage instead of groups, one launcher a trainer."""
+    """The system's half as it is there: a job object instead of groups, one launcher a trainer."""
 
     LAUNCHER_IS_REUSABLE = False
     LAUNCHER_CAN_PAUSE = False
@@ -591,11 +591,11 @@ class FakeWindows:
     def popen_options(self) -> dict[str, object]:
         return {"start_new_session": True}
 
-    def cage(self, process: subprocess.Popen[bytes]) -> object:
+    def job_object(self, process: subprocess.Popen[bytes]) -> object:
         return process.pid
 
-    def open_cage(self, handle: object) -> None:
-        self.calls.append("open_cage")
+    def open_job_object(self, handle: object) -> None:
+        self.calls.append("open_job_object")
         with contextlib.suppress(ProcessLookupError):
             os.killpg(int(str(handle)), signal.SIGKILL)
 
@@ -636,10 +636,10 @@ def test_windows_way_of_one_launcher_a_trainer(
     assert process.stop(PATIENCE_S).code == 75
     assert windows.calls.count(f"pause {process.pid}") == 1
     assert f"resume {process.pid}" in windows.calls, "a suspended trainer cannot hear Ctrl-Break"
-    until(lambda: windows.calls.count("open_cage") == 2, nap)
+    until(lambda: windows.calls.count("open_job_object") == 2, nap)
 
 
-def test_windows_way_of_killing_is_the_cage(
+def test_windows_way_of_killing_is_the_job_object(
     windows: FakeWindows, start: Callable[..., LocalProcess], tmp_path: Path
 ) -> None:
     process = start("ignores_sigterm")

@@ -77,8 +77,8 @@ def address(path: str) -> str:
 
 
 def test_a_caller_that_floods_is_told_to_wait_and_nobody_else_is(closed: SecureReceiver) -> None:
-    before = closed.hub.door.quota
-    closed.hub.door.quota = Quota(FakeClock(), burst=5.0)
+    before = closed.hub.authenticator.quota
+    closed.hub.authenticator.quota = Quota(FakeClock(), burst=5.0)
     try:
         flood = closed.showing(closed.admitted("flood")[0], name="flood")
         calm = closed.showing(closed.admitted("calm")[0], name="calm")
@@ -86,13 +86,13 @@ def test_a_caller_that_floods_is_told_to_wait_and_nobody_else_is(closed: SecureR
             flood.health()
         with pytest.raises(Unavailable) as refused:
             flood.claim(a_capability())
-        assert (refused.value.slug, refused.value.status) == ("slow_down", 429)
+        assert (refused.value.problem_type, refused.value.status) == ("slow_down", 429)
         assert refused.value.retry_after_s == 1.0
         with pytest.raises(Unavailable):
             flood.heartbeat(JOB)
         calm.claim(a_capability())
     finally:
-        closed.hub.door.quota = before
+        closed.hub.authenticator.quota = before
 
 
 def test_a_quota_comes_back_with_time_and_forgets_old_callers() -> None:
@@ -540,7 +540,7 @@ def test_no_address_takes_a_large_body(idle: Receiver) -> None:
     for method, path in UNSAFE:
         if method != "POST" or POLICY[method, path] is Access.OWNER:
             continue
-        idle.hub.door.limit = FailureLimit(FakeClock())
+        idle.hub.authenticator.limit = FailureLimit(FakeClock())
         with Wire(idle) as wire:
             wire.request(method, address(path), body, X_Operator_Token=TOKEN)
             status, headers, _ = wire.answer()
@@ -572,7 +572,7 @@ def test_nested_bodies_are_refused_or_kept_and_never_a_fault(idle: Receiver, ope
     for method, path in UNSAFE:
         if method != "POST":
             continue
-        idle.hub.door.limit = FailureLimit(FakeClock())
+        idle.hub.authenticator.limit = FailureLimit(FakeClock())
         for body in (bomb, b'{"host_id": "pi", "capability": {"a": %s}}' % bomb):
             with Wire(idle) as wire:
                 wire.request(method, address(path), body[: JSON_BODY_MAX - 1])
@@ -711,7 +711,7 @@ def test_who_shows_nothing_learns_nothing(closed: SecureReceiver) -> None:
             said = answer.body
         except Refused as refusal:
             said = json.dumps([refusal.detail, refusal.extra]).encode()
-            slugs.add(refusal.slug)
+            slugs.add(refusal.problem_type)
         crawled += 1
         for secret in secrets:
             assert secret.lower() not in said.lower(), (method, path)

@@ -66,7 +66,7 @@ def answer(receiver: SecureReceiver, pem: bytes | None, **how: object) -> str:
     with pytest.raises(Refused) as refused:
         client.claim(a_capability())
     assert "Traceback" not in refused.value.detail
-    return str(refused.value.slug)
+    return str(refused.value.problem_type)
 
 
 # -- let in -----------------------------------------------------------------------------------------------------
@@ -282,7 +282,7 @@ def test_plain_http_is_not_answered(receiver: SecureReceiver) -> None:
 def test_a_wrong_token_without_a_certificate_is_refused(fresh: SecureReceiver) -> None:
     with pytest.raises(Refused) as refused:
         fresh.showing(None, "guess").jobs()
-    assert refused.value.slug == "operator_token"
+    assert refused.value.problem_type == "operator_token"
 
 
 @pytest.mark.parametrize("name", [HEADER_FINGERPRINT, "X_Client_Fingerprint", "X-Forwarded-For"])
@@ -292,7 +292,7 @@ def test_a_proxys_headers_mean_nothing_without_the_proxy(receiver: SecureReceive
     client._caller._headers = {name: fingerprint}
     with pytest.raises(Refused) as refused:
         client.claim(a_capability())
-    assert refused.value.slug == "no_certificate"
+    assert refused.value.problem_type == "no_certificate"
 
 
 # -- one host and another's claim ---------------------------------------------------------------------------------
@@ -323,7 +323,7 @@ def test_nobody_touches_anothers_claim(
     with pytest.raises(Refused) as refused:
         stranger._caller.send(method, path, body=json.dumps(sent).encode(), headers=headers)
     wanted = "host_mismatch" if said == "desktop" else "lease_superseded"
-    assert refused.value.slug == wanted
+    assert refused.value.problem_type == wanted
     assert receiver.queue.get(JOB).worker_hostname == "desktop"
     assert receiver.queue.get(JOB).status == "claimed"
 
@@ -333,13 +333,13 @@ def test_nobody_looks_into_anothers_job(two: tuple[SecureReceiver, FleetClient, 
     _, stranger, _ = two
     with pytest.raises(Refused) as refused:
         stranger.get_json(f"/v1/job/{JOB}{look}")
-    assert refused.value.slug == "not_yours"
+    assert refused.value.problem_type == "not_yours"
 
 
 def test_nobody_takes_anothers_model(two: tuple[SecureReceiver, FleetClient, str]) -> None:
     with pytest.raises(Refused) as refused:
         two[1].get_model(JOB, "nowhere")
-    assert refused.value.slug == "not_yours"
+    assert refused.value.problem_type == "not_yours"
 
 
 def test_a_host_may_not_act_as_operator(two: tuple[SecureReceiver, FleetClient, str]) -> None:
@@ -355,7 +355,7 @@ def test_a_host_may_not_act_as_operator(two: tuple[SecureReceiver, FleetClient, 
     ):
         with pytest.raises(Refused) as refused:
             act()
-        assert refused.value.slug == "operator_token"
+        assert refused.value.problem_type == "operator_token"
     assert receiver.queue.get(JOB).status == "claimed"
 
 
@@ -369,7 +369,7 @@ def test_no_address_serves_who_shows_nothing(receiver: SecureReceiver) -> None:
             continue
         with pytest.raises(Refused) as refused:
             client._caller.send(row.method, row.path.replace("{job_id}", JOB), body=b"{}")
-        assert refused.value.slug in ("no_certificate", "operator_token"), row.path
+        assert refused.value.problem_type in ("no_certificate", "operator_token"), row.path
 
 
 # -- put out ----------------------------------------------------------------------------------------------------
@@ -386,7 +386,7 @@ def test_a_revocation_holds_from_the_next_request_on(fresh: SecureReceiver) -> N
     for shown in (client, fresh.showing(pem)):
         with pytest.raises(Refused) as refused:
             shown.heartbeat(grant.job_id)
-        assert refused.value.slug == "certificate_revoked"
+        assert refused.value.problem_type == "certificate_revoked"
 
 
 def test_a_revocation_cuts_a_claim_that_waits(fresh: SecureReceiver) -> None:
@@ -420,7 +420,7 @@ def test_a_certificate_ends_on_an_open_connection_too(fresh: SecureReceiver) -> 
     fresh.clock.advance(31 * 86_400)
     with pytest.raises(Refused) as refused:
         client.health()
-    assert refused.value.slug == "certificate_expired"
+    assert refused.value.problem_type == "certificate_expired"
 
 
 def test_revocations_survive_a_restart(tmp_path: Path) -> None:
@@ -428,7 +428,7 @@ def test_revocations_survive_a_restart(tmp_path: Path) -> None:
         pem, fingerprint = receiver.admitted("pi")
         receiver.showing(None, TOKEN).post_json("/v1/revoke", {"name": "pi"})
     with secure(tmp_path, a_job("one")) as receiver:
-        assert receiver.hub.door.registry.revoked(fingerprint)
+        assert receiver.hub.authenticator.registry.revoked(fingerprint)
         assert answer(receiver, pem) == "certificate_revoked"
 
 

@@ -45,8 +45,8 @@ def completed(service: Service, name: str, record: dict[str, Any] | None) -> Non
     reply = service.claim(a_worker_claim(f"host-{name}"))
     assert reply.name == name
     artifact = name[-1] * 64
-    ticket = service.upload_ticket(str(reply.job_id), reply.claim_id, None)
-    service._shelf.put(artifact, model=ticket.model, mode=ticket.mode)  # type: ignore[attr-defined]
+    ticket = service.upload_permission(str(reply.job_id), reply.claim_id, None)
+    service._dataset_store.put(artifact, model=ticket.model, mode=ticket.mode)  # type: ignore[attr-defined]
     service.upload_done(ticket, artifact, 10)
     request = a_completion(str(reply.claim_id), artifact, record=record)
     service.complete(str(reply.job_id), request)
@@ -229,7 +229,7 @@ def test_a_worker_notes_what_it_starts_on_and_its_trainers_word_goes_before(tmp_
 
 def test_a_hidden_gpu_is_hidden_from_the_trainer_too(service: Service) -> None:
     hidden = {"cuda": False, "env": {"CUDA_VISIBLE_DEVICES": "1", "HF_HOME": "/data"}}
-    service.roster.plan = Plan(hosts={"dark": hidden, "light": {"cuda": True}})
+    service.host_registry.plan = Plan(hosts={"dark": hidden, "light": {"cuda": True}})
     plan(service, "a", "b")
     dark, light = (service.claim(a_worker_claim(name)) for name in ("dark", "light"))
     assert dark.env == {"CUDA_VISIBLE_DEVICES": "-1", "HF_HOME": "/data"}

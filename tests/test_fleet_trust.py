@@ -26,7 +26,7 @@ from training.fleet.client.credentials import Credentials, CredentialsError, new
 from training.fleet.receiver.security.authentication import (
     FAILURES_MAX,
     HEADER_FINGERPRINT,
-    Door,
+    Authenticator,
     FailureLimit,
 )
 from training.fleet.receiver.security.authority import (
@@ -38,7 +38,7 @@ from training.fleet.receiver.security.authority import (
 from training.fleet.receiver.security.registry import A_DAY_MAX, Certified, _check_pace
 from training.fleet.receiver.security.tls import Explained, Security, own_names, server_context
 from training.fleet.wire.identity import LOCAL, Channel, Method, Peer, Principal, Role
-from training.fleet.wire.messages import Refusal, Slug
+from training.fleet.wire.messages import ProblemType, Refusal
 from training.fleet.worker import certificate
 from training.fleet.worker.certificate import RENEW_AGAIN_S, Standing
 
@@ -194,13 +194,13 @@ class Renewal:
         return True
 
 
-def refusal(slug: Slug) -> Refused:
-    return Refused(403, slug, "no", {})
+def refusal(problem_type: ProblemType) -> Refused:
+    return Refused(403, problem_type, "no", {})
 
 
 @pytest.mark.parametrize(
     "error",
-    [ClientError("away"), CredentialsError("damaged"), OSError("full"), refusal(Slug.SLOW_DOWN)],
+    [ClientError("away"), CredentialsError("damaged"), OSError("full"), refusal(ProblemType.SLOW_DOWN)],
 )
 def test_a_renewal_that_fails_is_tried_again_after_a_while(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
     renewal = Renewal(monkeypatch, error)
@@ -216,7 +216,7 @@ def test_a_renewal_that_fails_is_tried_again_after_a_while(monkeypatch: pytest.M
 def test_a_renewal_that_tells_of_the_revocation_is_taken_at_its_word(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    renewal = Renewal(monkeypatch, refusal(Slug.CERTIFICATE_REVOKED))
+    renewal = Renewal(monkeypatch, refusal(ProblemType.CERTIFICATE_REVOKED))
     assert renewal.standing.look() is False
     assert renewal.said == ["no"]
 
@@ -253,9 +253,9 @@ def test_who_asks_for_certificates_too_often_is_told_when_to_ask_again() -> None
 # ── the door ────────────────────────────────────────────────────────────────────────────────
 
 
-def a_door(*, secure: bool = True, taken_back: bool = False) -> Door:
+def a_door(*, secure: bool = True, taken_back: bool = False) -> Authenticator:
     registry = SimpleNamespace(taken_back=lambda _: taken_back, taken_back_on_record=lambda _: taken_back)
-    return Door(registry, FakeClock(), secure=secure)  # type: ignore[arg-type]
+    return Authenticator(registry, FakeClock(), secure=secure)  # type: ignore[arg-type]
 
 
 def a_request(
@@ -274,43 +274,43 @@ def a_request(
     )
 
 
-def refused(slug: Slug, words: str, call: Callable[[], object]) -> None:
+def refused(problem_type: ProblemType, words: str, call: Callable[[], object]) -> None:
     with pytest.raises(Refusal, match=words) as raised:
         call()
-    assert raised.value.slug == slug
+    assert raised.value.problem_type == problem_type
 
 
 @pytest.mark.parametrize("on_record", [False, True])
 @pytest.mark.parametrize(
-    ("principal", "slug", "words"),
+    ("principal", "problem_type", "words"),
     [
         (
             Principal(Method.TOKEN, "pi", "ada", ("x",)),
-            Slug.OPERATOR_TOKEN,
+            ProblemType.OPERATOR_TOKEN,
             "the operator token was",
         ),
-        (Principal(Method.CERTIFICATE, "pi", None, ("x",)), Slug.CERTIFICATE_REVOKED, "^pi's"),
-        (Principal(Method.CERTIFICATE, None, "ada", ("x",)), Slug.CERTIFICATE_REVOKED, "^ada's"),
+        (Principal(Method.CERTIFICATE, "pi", None, ("x",)), ProblemType.CERTIFICATE_REVOKED, "^pi's"),
+        (Principal(Method.CERTIFICATE, None, "ada", ("x",)), ProblemType.CERTIFICATE_REVOKED, "^ada's"),
     ],
 )
 def test_who_was_put_out_meanwhile_is_told_of_what(
-    principal: Principal, slug: Slug, words: str, on_record: bool
+    principal: Principal, problem_type: ProblemType, words: str, on_record: bool
 ) -> None:
     request = a_request(principal=principal)
-    a_door().still(request, on_record=on_record)
-    door = a_door(taken_back=True)
-    door.still(a_request(principal=LOCAL))
-    refused(slug, words, lambda: door.still(request, on_record=on_record))
+    a_door().recheck_revocation(request, on_record=on_record)
+    authenticator = a_door(taken_back=True)
+    authenticator.recheck_revocation(a_request(principal=LOCAL))
+    refused(problem_type, words, lambda: authenticator.recheck_revocation(request, on_record=on_record))
 
 
 def test_what_is_on_record_is_asked_for_by_the_writer_alone() -> None:
     """The database has one thread; a body is looked at by the event loop, piece by piece."""
-    door = a_door()
-    del door.registry.taken_back_on_record
+    authenticator = a_door()
+    del authenticator.registry.taken_back_on_record
     request = a_request(principal=Principal(Method.TOKEN, "pi", "ada", ("x",)))
-    door.still(request)
+    authenticator.recheck_revocation(request)
     with pytest.raises(AttributeError):
-        door.still(request, on_record=True)
+        authenticator.recheck_revocation(request, on_record=True)
 
 
 def test_whom_a_connection_is_taken_for() -> None:
@@ -322,7 +322,7 @@ def test_whom_a_connection_is_taken_for() -> None:
     shown = a_request(PROXY, **{HEADER_FINGERPRINT: digest})
     assert a_door()._peer(shown) == Peer(Channel.PROXY, digest)
     for lacking in (a_request(PROXY), a_request(PROXY, **{HEADER_FINGERPRINT: "CN=pi"})):
-        refused(Slug.PROXY_IDENTITY, "no sound", lambda: a_door()._peer(lacking))  # noqa: B023
+        refused(ProblemType.PROXY_IDENTITY, "no sound", lambda: a_door()._peer(lacking))  # noqa: B023
 
 
 LOCAL_PEER, PROXY = Peer(Channel.LOCAL), Peer(Channel.PROXY)

@@ -12,7 +12,7 @@ import pytest
 from children.systemctl import command
 
 from training.fleet.install import linux as install_linux
-from training.fleet.install.types import Role, System, Wish
+from training.fleet.install.types import InstallRequest, Role, System
 from training.fleet.receiver import program
 from training.fleet.worker import options as worker_options
 
@@ -37,9 +37,9 @@ def said(text: str) -> dict[str, list[str]]:
     return found
 
 
-def wish(role: Role, **more: object) -> Wish:
+def wanted(role: Role, **more: object) -> InstallRequest:
     here = {"checkout": ROOT, "python": Path(sys.executable)}
-    return Wish(**{"role": role, "system": System.LINUX, **here, **more})  # type: ignore[arg-type]
+    return InstallRequest(**{"role": role, "system": System.LINUX, **here, **more})  # type: ignore[arg-type]
 
 
 @needs_systemd
@@ -59,7 +59,7 @@ def test_exposure_is_low(role: Role) -> None:
 @pytest.mark.parametrize("role", ROLES)
 def test_systemd_has_nothing_to_say_against_it(role: Role, tmp_path: Path) -> None:
     unit = tmp_path / install_linux.service(role)
-    unit.write_text(install_linux.rendered(text_of(role), wish(role)))
+    unit.write_text(install_linux.rendered(text_of(role), wanted(role)))
     argv = [str(ANALYZE), "verify", "--man=no", "--recursive-errors=no", str(unit)]
     done = subprocess.run(argv, capture_output=True, text=True)
     assert (done.returncode, done.stdout + done.stderr) == (0, "")
@@ -124,7 +124,7 @@ def test_services_do_not_share_a_user_or_a_folder() -> None:
 
 
 def test_a_unit_is_written_for_the_checkout_and_the_interpreter_in_use() -> None:
-    other = wish(
+    other = wanted(
         Role.WORKER,
         checkout=PurePosixPath("/opt/cis490-next"),
         python=PurePosixPath("/srv/venv/bin/python"),

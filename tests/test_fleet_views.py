@@ -18,7 +18,7 @@ from training.fleet.queue.jobs import JobQueue
 from training.fleet.scheduling.policy import Policy
 from training.fleet.service.service import Plan, Service
 from training.fleet.service.views import Views
-from training.fleet.wire.messages import JobsReply, JobView, Refusal, Slug
+from training.fleet.wire.messages import JobsReply, JobView, ProblemType, Refusal
 
 POLICY = Policy()
 
@@ -87,7 +87,7 @@ def test_a_page_of_one_status(fleet: Looking) -> None:
     assert page.now == fleet.clock.now()
     with pytest.raises(Refusal) as refused:
         fleet.views.jobs(status="lost")
-    assert refused.value.slug is Slug.BAD_REQUEST
+    assert refused.value.problem_type is ProblemType.BAD_REQUEST
     assert "pending" in refused.value.detail
 
 
@@ -125,7 +125,7 @@ def test_every_answer_can_be_sent(fleet: Looking) -> None:
 def test_an_unknown_job_is_said_to_be_one(fleet: Looking, question: str) -> None:
     with pytest.raises(Refusal) as refused:
         getattr(fleet.views, question)("no such job")
-    assert refused.value.slug is Slug.UNKNOWN_JOB
+    assert refused.value.problem_type is ProblemType.UNKNOWN_JOB
 
 
 # ── one job ─────────────────────────────────────────────────────────────────────────────────
@@ -220,7 +220,7 @@ def test_a_job_that_no_known_host_can_run_says_why_in_the_list(fleet: Looking) -
 def test_explain_notes_the_hosts_that_a_job_names_and_that_never_asked(fleet: Looking) -> None:
     fleet.plan(a_job("one", denied_hosts=["smal"]))
     fleet.claim("small")
-    fleet.service.roster.plan = Plan(named_hosts={"smal": "denied_hosts of job one", "x": "y"})
+    fleet.service.host_registry.plan = Plan(named_hosts={"smal": "denied_hosts of job one", "x": "y"})
     verdicts = fleet.verdicts()
     assert verdicts["smal"][1].endswith("never asked for work; did you mean small?")
     assert "x" not in verdicts, "another job names it"

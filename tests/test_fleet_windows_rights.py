@@ -16,7 +16,7 @@ import pytest
 
 from training.fleet.install import windows, windows_task
 from training.fleet.install.steps import InstallError, NoLink, Ran, Site, perform
-from training.fleet.install.types import Role, System, Wish
+from training.fleet.install.types import InstallRequest, Role, System
 from training.fleet.install.windows import (
     ADMINISTRATORS,
     BASE,
@@ -31,7 +31,7 @@ EVERY_USER, EVIL, ADMIN = "S-1-5-11", "S-1-5-21-666", "S-1-5-21-1000"
 TRUSTED = {SYSTEM, ADMINISTRATORS, ADMIN}
 CHECKOUT = PureWindowsPath("C:/cis490")
 PYTHON = CHECKOUT / ".venv" / "Scripts" / "python.exe"
-WISH = Wish(
+WISH = InstallRequest(
     role=Role.WORKER,
     system=System.WINDOWS,
     checkout=CHECKOUT,

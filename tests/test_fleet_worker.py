@@ -27,7 +27,7 @@ from training.fleet.process.ended import Ended, EndKind
 from training.fleet.process.supervise import CommandSpec, SpawnFailedError
 from training.fleet.scheduling.job import EndReason
 from training.fleet.wire.constants import HEADER_DATABASE
-from training.fleet.wire.messages import Slug
+from training.fleet.wire.messages import ProblemType
 from training.fleet.worker import saved_states
 from training.fleet.worker.attempt import DISK_FLOOR_BYTES, LOOK_S, MEASURE_S, Attempt, Places
 from training.fleet.worker.daemon import TrainerWorker, main
@@ -435,8 +435,8 @@ def reply(**fields: Any) -> Response:
     return Response(200, {}, json.dumps(fields).encode())
 
 
-def problem(status: int, slug: str) -> Response:
-    return Response(status, {}, json.dumps({"type": slug, "detail": f"because {slug}"}).encode())
+def problem(status: int, problem_type: str) -> Response:
+    return Response(status, {}, json.dumps({"type": problem_type, "detail": f"because {problem_type}"}).encode())
 
 
 OWN = {"command": ["python", "own.py"], "outputs": ["w"]}
@@ -713,14 +713,14 @@ def test_whatever_the_receiver_refuses_is_told_with_its_reason() -> None:
     said: Queue[t.Event] = Queue()
 
     def refuse(*_: object) -> None:
-        raise Refused(409, Slug.RESULT_CONFLICT, "no", {})
+        raise Refused(409, ProblemType.RESULT_CONFLICT, "no", {})
 
     client = SimpleNamespace(about=refuse)
     calls = Calls(client, client, {}, lambda *_: (0, ()), said.put)  # type: ignore[arg-type]
     calls.send(t.SendFail(call=7, assignment=JOB, failure=Failure(EndReason.TRAINER_FAILED, "e")))
     answer = said.get(timeout=30)
     assert isinstance(answer, t.Refused)
-    assert (answer.call, answer.slug) == (7, Slug.RESULT_CONFLICT)
+    assert (answer.call, answer.problem_type) == (7, ProblemType.RESULT_CONFLICT)
 
 
 def test_a_worker_passes_a_pause_on_and_begins_though_its_disk_does_not(

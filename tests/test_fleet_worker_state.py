@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from training.fleet.process.ended import Ended, EndKind
 from training.fleet.scheduling.job import EndReason
 from training.fleet.wire.messages import Action as Order
-from training.fleet.wire.messages import Slug
+from training.fleet.wire.messages import ProblemType
 from training.fleet.worker.state import events as t
 from training.fleet.worker.state.outcome import Failure
 from training.fleet.worker.state.step import Phase, State, step
@@ -83,12 +83,12 @@ class Worker:
     def answer_beat(self, **answer: Any) -> list[t.Action]:
         call = self.state.work.beat_call if self.state.work else None
         assert call is not None
-        return self.take(t.BeatAnswered(call=call, **answer))
+        return self.take(t.HeartbeatAnswered(call=call, **answer))
 
-    def refuse_beat(self, slug: Slug) -> list[t.Action]:
+    def refuse_beat(self, problem_type: ProblemType) -> list[t.Action]:
         assert self.state.work is not None
         assert self.state.work.beat_call is not None
-        return self.take(t.Refused(call=self.state.work.beat_call, slug=slug, detail="no"))
+        return self.take(t.Refused(call=self.state.work.beat_call, problem_type=problem_type, detail="no"))
 
     def ended(self, code: int = 0) -> Worker:
         self.take(t.TrainerEnded(claim_id="claim", ended=Ended(EndKind.EXITED, code=code)))
@@ -139,26 +139,26 @@ def test_saved_request_is_asked_again_after_a_crash() -> None:
     worker = Worker()
     worker.take(t.Begin(t.Saved(request_id="older-7")))
     assert worker.wanted(t.SendClaim).request_id == "older-7"
-    worker.take(t.Refused(call=worker.call, slug=Slug.LEASE_SUPERSEDED, detail="ended"))
+    worker.take(t.Refused(call=worker.call, problem_type=ProblemType.LEASE_SUPERSEDED, detail="ended"))
     assert worker.wanted(t.SendClaim).request_id == "s-1", "its attempt is over: a new one at once"
 
 
 def test_fresh_request_that_is_superseded_means_a_newer_session() -> None:
     worker = Worker().asking()
-    worker.take(t.Refused(call=worker.call, slug=Slug.LEASE_SUPERSEDED, detail="a newer session"))
+    worker.take(t.Refused(call=worker.call, problem_type=ProblemType.LEASE_SUPERSEDED, detail="a newer session"))
     assert worker.wanted(t.Exit) == t.Exit(code=1, sentence="a newer session")
 
 
 def test_bad_request_ends_the_worker_with_the_receivers_sentence() -> None:
     worker = Worker().asking()
-    worker.take(t.Refused(call=worker.call, slug=Slug.BAD_REQUEST, detail="$.host_id: …"))
+    worker.take(t.Refused(call=worker.call, problem_type=ProblemType.BAD_REQUEST, detail="$.host_id: …"))
     assert worker.wanted(t.Exit).code == 2
 
 
-@pytest.mark.parametrize("slug", [Slug.HOST_ID_CONFLICT, Slug.SLOT_BUSY, "something_new"])
-def test_other_refusals_are_tried_again_after_a_while(slug: str) -> None:
+@pytest.mark.parametrize("problem_type", [ProblemType.HOST_ID_CONFLICT, ProblemType.SLOT_BUSY, "something_new"])
+def test_other_refusals_are_tried_again_after_a_while(problem_type: str) -> None:
     worker = Worker().asking()
-    worker.take(t.Refused(call=worker.call, slug=slug, detail="no"))
+    worker.take(t.Refused(call=worker.call, problem_type=problem_type, detail="no"))
     assert worker.wake_at == worker.now + 60.0
     worker.wake()
     assert worker.wants(t.SendClaim)
@@ -283,7 +283,7 @@ def test_progress_and_complaint_are_read_from_the_output() -> None:
     )
     worker.take(t.Printed(claim_id="claim", lines=lines))
     worker.take(t.Tick(), after_s=30.0)
-    assert worker.wanted(t.SendBeat).progress == {"event": "epoch", "epoch": 3}
+    assert worker.wanted(t.SendHeartbeat).progress == {"event": "epoch", "epoch": 3}
     worker.ended(65)
     assert worker.wanted(t.SendFail).failure.error.startswith("exit status 65: cannot split")
 
@@ -294,11 +294,11 @@ def test_progress_and_complaint_are_read_from_the_output() -> None:
 def test_first_heartbeat_goes_out_with_the_trainer_then_regularly() -> None:
     worker = Worker().starting()
     worker.take(t.Spawned(claim_id="claim"))
-    assert worker.wanted(t.SendBeat).seq == 1
+    assert worker.wanted(t.SendHeartbeat).seq == 1
     worker.answer_beat()
     assert worker.wake_at == worker.now + 30.0
     worker.wake()
-    assert worker.wanted(t.SendBeat).seq == 2
+    assert worker.wanted(t.SendHeartbeat).seq == 2
 
 
 def test_short_lease_is_renewed_three_times_as_often() -> None:
@@ -332,13 +332,13 @@ def test_silence_pauses_at_four_fifths_of_the_lease_and_an_answer_resumes() -> N
     deadline = worker.state.work.renewed_at + 480.0
     paused_at = None
     while worker.now < deadline + 60.0 and paused_at is None:
-        if worker.wants(t.SendBeat):
-            worker.take(t.NotAnswered(call=worker.wanted(t.SendBeat).call, detail="down"))
+        if worker.wants(t.SendHeartbeat):
+            worker.take(t.NotAnswered(call=worker.wanted(t.SendHeartbeat).call, detail="down"))
         worker.wake()
         if worker.wants(t.PauseTrainer):
             paused_at = worker.now
     assert paused_at == deadline
-    while not worker.wants(t.SendBeat):
+    while not worker.wants(t.SendHeartbeat):
         worker.wake()
     worker.answer_beat()
     assert worker.wants(t.ResumeTrainer)
@@ -346,18 +346,18 @@ def test_silence_pauses_at_four_fifths_of_the_lease_and_an_answer_resumes() -> N
 
 def test_unanswered_heartbeats_are_repeated_soon_and_then_ever_more_seldom() -> None:
     worker = Worker(chance=1.0).running()
-    while not worker.wants(t.SendBeat):
+    while not worker.wants(t.SendHeartbeat):
         worker.wake()
     pauses = []
     for _ in range(8):
         at = worker.now
-        worker.take(t.NotAnswered(call=worker.wanted(t.SendBeat).call, detail="down"))
-        while not worker.wants(t.SendBeat):
+        worker.take(t.NotAnswered(call=worker.wanted(t.SendHeartbeat).call, detail="down"))
+        while not worker.wants(t.SendHeartbeat):
             worker.wake()
         pauses.append(worker.now - at)
     assert pauses[:4] == [2.0, 4.0, 8.0, 16.0]
     assert pauses[-2:] == [30.0, 30.0], "as seldom as heartbeats are sent"
-    worker.take(t.NotAnswered(call=worker.wanted(t.SendBeat).call, retry_after_s=120.0))
+    worker.take(t.NotAnswered(call=worker.wanted(t.SendHeartbeat).call, retry_after_s=120.0))
     assert worker.state.work is not None
     assert worker.state.work.beat_at == worker.now + 120.0, "or as seldom as it was asked to"
 
@@ -365,8 +365,8 @@ def test_unanswered_heartbeats_are_repeated_soon_and_then_ever_more_seldom() -> 
 def test_silence_changes_nothing_by_default() -> None:
     worker = Worker().running()
     for _ in range(100):
-        if worker.wants(t.SendBeat):
-            worker.take(t.NotAnswered(call=worker.wanted(t.SendBeat).call, detail="down"))
+        if worker.wants(t.SendHeartbeat):
+            worker.take(t.NotAnswered(call=worker.wanted(t.SendHeartbeat).call, detail="down"))
         worker.wake()
         assert not worker.wants(t.PauseTrainer)
         assert not worker.wants(t.KillTrainer)
@@ -376,22 +376,24 @@ def test_silence_changes_nothing_by_default() -> None:
 def test_sleep_beats_first_and_its_lost_answer_does_no_harm() -> None:
     worker = Worker(on_silence=t.OnSilence.PAUSE).running()
     worker.wake()
-    lost = worker.wanted(t.SendBeat).call
+    lost = worker.wanted(t.SendHeartbeat).call
     worker.take(t.Slept(3600.0), after_s=3600.0)
     assert worker.wants(t.PauseTrainer)
-    again = worker.wanted(t.SendBeat).call
+    again = worker.wanted(t.SendHeartbeat).call
     assert again != lost
-    worker.take(t.Refused(call=lost, slug=Slug.LEASE_SUPERSEDED))
+    worker.take(t.Refused(call=lost, problem_type=ProblemType.LEASE_SUPERSEDED))
     assert worker.phase is Phase.RUNNING, "an answer to a call that was given up"
     worker.answer_beat()
     assert worker.wants(t.ResumeTrainer)
 
 
-@pytest.mark.parametrize("slug", [Slug.LEASE_SUPERSEDED, Slug.JOB_CANCELLED, Slug.UNKNOWN_JOB])
-def test_lost_claim_kills_the_trainer_and_nobody_is_told(slug: Slug) -> None:
+@pytest.mark.parametrize(
+    "problem_type", [ProblemType.LEASE_SUPERSEDED, ProblemType.JOB_CANCELLED, ProblemType.UNKNOWN_JOB]
+)
+def test_lost_claim_kills_the_trainer_and_nobody_is_told(problem_type: ProblemType) -> None:
     worker = Worker().running()
     worker.wake()
-    worker.refuse_beat(slug)
+    worker.refuse_beat(problem_type)
     assert worker.wants(t.KillTrainer)
     worker.take(t.TrainerEnded(claim_id="claim", ended=Ended(EndKind.SIGNALLED, signal=9)))
     assert worker.wants(t.Discard)
@@ -419,14 +421,14 @@ def test_order_to_stop_kills_and_order_to_drain_leaves_afterwards() -> None:
 def test_cancelled_while_starting_or_packing_is_dropped_when_it_can_be() -> None:
     worker = Worker().starting(lease_s=30.0)
     worker.wake()
-    worker.refuse_beat(Slug.JOB_CANCELLED)
+    worker.refuse_beat(ProblemType.JOB_CANCELLED)
     assert not worker.wants(t.KillTrainer), "nothing runs yet"
     worker.take(t.Spawned(claim_id="claim"))
     assert worker.wants(t.KillTrainer)
-    assert not worker.wants(t.SendBeat)
+    assert not worker.wants(t.SendHeartbeat)
     worker = Worker().running().ended()
     worker.wake()
-    worker.refuse_beat(Slug.JOB_CANCELLED)
+    worker.refuse_beat(ProblemType.JOB_CANCELLED)
     worker.take(t.Packed(claim_id="claim", path="/b", sha256="ab", size=3))
     assert worker.wants(t.Discard)
 
@@ -434,7 +436,7 @@ def test_cancelled_while_starting_or_packing_is_dropped_when_it_can_be() -> None
 def test_finished_work_is_delivered_although_the_lease_is_lost() -> None:
     worker = Worker().uploading()
     worker.take(t.Tick(), after_s=31.0)
-    worker.refuse_beat(Slug.LEASE_SUPERSEDED)
+    worker.refuse_beat(ProblemType.LEASE_SUPERSEDED)
     assert worker.phase is Phase.UPLOADING
     worker.take(t.Uploaded(call=worker.call, artifact_id="ab"))
     worker.take(t.Completed(call=worker.call))
@@ -445,7 +447,7 @@ def test_cancelled_delivery_is_broken_off() -> None:
     worker = Worker().uploading()
     call = worker.call
     worker.take(t.Tick(), after_s=31.0)
-    worker.refuse_beat(Slug.JOB_CANCELLED)
+    worker.refuse_beat(ProblemType.JOB_CANCELLED)
     assert worker.wanted(t.Abort).call == call
     assert worker.wanted(t.Persist).saved == t.Saved(request_id="s-2")
 
@@ -455,11 +457,11 @@ def test_output_is_shipped_in_numbered_pieces_and_dropped_when_known() -> None:
     lines = tuple(f"line {number}" for number in range(450))
     worker.take(t.Printed(claim_id="claim", lines=lines))
     worker.wake()
-    assert worker.wanted(t.SendBeat).first == 0
+    assert worker.wanted(t.SendHeartbeat).first == 0
     worker.answer_beat(log_next=200)
     assert worker.wake_at == worker.now + 1.0, "more wait: not a whole interval"
     worker.wake()
-    assert worker.wanted(t.SendBeat).first == 200
+    assert worker.wanted(t.SendHeartbeat).first == 200
     worker.answer_beat(log_next=400)
     worker.ended(1)
     assert worker.wanted(t.SendFail).first == 400
@@ -474,10 +476,10 @@ def test_receiver_that_forgot_lines_is_sent_them_again() -> None:
     worker.wake()
     worker.answer_beat(log_next=2)
     worker.wake()
-    assert worker.wanted(t.SendBeat).first == 2
+    assert worker.wanted(t.SendHeartbeat).first == 2
     worker.answer_beat(log_next=1)
     worker.wake()
-    assert worker.wanted(t.SendBeat).first == 1
+    assert worker.wanted(t.SendHeartbeat).first == 1
 
 
 # ── reports ─────────────────────────────────────────────────────────────────────────────────
@@ -492,27 +494,29 @@ def test_reports_are_repeated_for_as_long_as_it_takes() -> None:
             assert worker.state.call is None
             while worker.state.call is None:
                 worker.wake()
-                if worker.wants(t.SendBeat):
+                if worker.wants(t.SendHeartbeat):
                     worker.answer_beat()
             assert worker.phase is phase
             assert worker.call > call
 
 
-@pytest.mark.parametrize("slug", [Slug.LEASE_SUPERSEDED, Slug.JOB_CANCELLED, Slug.RESULT_CONFLICT])
-def test_delivery_of_a_lost_claim_is_dropped(slug: Slug) -> None:
+@pytest.mark.parametrize(
+    "problem_type", [ProblemType.LEASE_SUPERSEDED, ProblemType.JOB_CANCELLED, ProblemType.RESULT_CONFLICT]
+)
+def test_delivery_of_a_lost_claim_is_dropped(problem_type: ProblemType) -> None:
     for worker in (Worker().uploading(), Worker().completing()):
-        worker.take(t.Refused(call=worker.call, slug=slug, detail="no"))
+        worker.take(t.Refused(call=worker.call, problem_type=problem_type, detail="no"))
         assert worker.wants(t.Discard)
         assert worker.wants(t.SendClaim)
 
 
 def test_missing_artifact_is_uploaded_again_a_hopeless_one_given_up() -> None:
     worker = Worker().completing()
-    worker.take(t.Refused(call=worker.call, slug=Slug.NO_ARTIFACT, detail="not there"))
+    worker.take(t.Refused(call=worker.call, problem_type=ProblemType.NO_ARTIFACT, detail="not there"))
     assert worker.phase is Phase.UPLOADING
     worker.wake()
     assert worker.wants(t.Upload)
-    worker.take(t.Refused(call=worker.call, slug=Slug.TOO_LARGE, detail="17 GiB"))
+    worker.take(t.Refused(call=worker.call, problem_type=ProblemType.TOO_LARGE, detail="17 GiB"))
     failure = worker.wanted(t.SendFail).failure
     assert failure.reason is EndReason.UPLOAD_FAILED
     assert "17 GiB" in failure.error
@@ -521,7 +525,7 @@ def test_missing_artifact_is_uploaded_again_a_hopeless_one_given_up() -> None:
 def test_upload_refused_again_and_again_is_given_up() -> None:
     worker = Worker().uploading()
     for _ in range(5):
-        worker.take(t.Refused(call=worker.call, slug=Slug.WRONG_DIGEST, detail="flipped"))
+        worker.take(t.Refused(call=worker.call, problem_type=ProblemType.WRONG_DIGEST, detail="flipped"))
         if worker.phase is Phase.UPLOADING:
             worker.wake()
     assert worker.phase is Phase.FAILING
@@ -532,7 +536,7 @@ def test_answer_to_an_earlier_call_is_too_late() -> None:
     earlier = worker.call
     worker.take(t.NotAnswered(call=earlier, detail="cut"))
     worker.wake()
-    worker.take(t.Refused(call=earlier, slug=Slug.TOO_LARGE, detail="no"))
+    worker.take(t.Refused(call=earlier, problem_type=ProblemType.TOO_LARGE, detail="no"))
     worker.take(t.Uploaded(call=earlier, artifact_id="ab"))
     assert worker.phase is Phase.UPLOADING
     assert worker.state.call is not None
@@ -546,7 +550,7 @@ def test_unreadable_bundle_is_given_up() -> None:
 
 def test_refused_failure_report_is_the_end_of_it() -> None:
     worker = Worker().failing()
-    worker.take(t.Refused(call=worker.call, slug=Slug.LEASE_SUPERSEDED, detail="swept"))
+    worker.take(t.Refused(call=worker.call, problem_type=ProblemType.LEASE_SUPERSEDED, detail="swept"))
     assert worker.wants(t.SendClaim)
 
 
@@ -555,7 +559,7 @@ def test_finished_work_of_a_session_that_died_is_delivered_before_anything_is_cl
     worker = Worker()
     worker.take(t.Begin(t.Saved(delivery=delivery)))
     assert worker.wanted(t.Upload).delivery == delivery
-    assert worker.wanted(t.SendBeat).assignment == JOB
+    assert worker.wanted(t.SendHeartbeat).assignment == JOB
     assert not worker.wants(t.SendClaim)
     worker.take(t.Uploaded(call=worker.call, artifact_id="ab"))
     worker.take(t.Completed(call=worker.call))
@@ -655,7 +659,7 @@ def test_training_that_had_ended_well_when_the_worker_was_killed_is_packed_and_d
     worker = begun(t.Saved(held=JOB), found)
     assert worker.wanted(t.Pack).assignment == JOB
     assert not worker.wants(t.SendClaim)
-    beat = worker.wanted(t.SendBeat)
+    beat = worker.wanted(t.SendHeartbeat)
     assert beat.progress == {"event": "epoch", "epoch": 9}
     assert beat.seq > 3_000_000, "newer than what any earlier session sent"
     worker.take(t.Packed(claim_id="claim", path="/b", sha256="ab", size=3))
@@ -733,14 +737,14 @@ def test_backlog_is_brought_piece_by_piece_beside_everything_else() -> None:
 
 def test_backlog_waits_for_the_receiver_and_is_dropped_by_its_final_word_alone() -> None:
     worker = begun(t.Saved(), None, OLD)
-    for refusal in (Slug.CERTIFICATE_EXPIRED, None, Slug.NO_CERTIFICATE):
+    for refusal in (ProblemType.CERTIFICATE_EXPIRED, None, ProblemType.NO_CERTIFICATE):
         call = worker.wanted(t.SendOutput).call
-        answer = t.NotAnswered(call=call) if refusal is None else t.Refused(call=call, slug=refusal)
+        answer = t.NotAnswered(call=call) if refusal is None else t.Refused(call=call, problem_type=refusal)
         worker.take(answer)
         assert worker.state.backlog == (OLD,)
         assert not worker.wants(t.SendOutput), "a pause first"
         worker.take(t.Tick(), after_s=60.0)
-    worker.take(t.Refused(call=worker.wanted(t.SendOutput).call, slug=Slug.METHOD_NOT_ALLOWED))
+    worker.take(t.Refused(call=worker.wanted(t.SendOutput).call, problem_type=ProblemType.METHOD_NOT_ALLOWED))
     assert worker.wanted(t.ForgetOutput).claim_id == "old"
 
 
@@ -767,7 +771,7 @@ def test_output_of_a_lost_attempt_is_brought_too() -> None:
     worker = Worker().running()
     worker.take(t.Printed(claim_id="claim", lines=("last words",)))
     worker.wake()
-    worker.refuse_beat(Slug.LEASE_SUPERSEDED)
+    worker.refuse_beat(ProblemType.LEASE_SUPERSEDED)
     worker.take(t.TrainerEnded(claim_id="claim", ended=Ended(EndKind.SIGNALLED, signal=9)))
     assert worker.wanted(t.SendOutput).backlog.total == 1
 
@@ -778,17 +782,19 @@ def test_output_of_a_lost_attempt_is_brought_too() -> None:
 def test_lease_that_is_lost_while_packing_drops_nothing() -> None:
     worker = Worker().running().ended()
     worker.take(t.Tick(), after_s=31.0)
-    worker.refuse_beat(Slug.LEASE_SUPERSEDED)
+    worker.refuse_beat(ProblemType.LEASE_SUPERSEDED)
     worker.take(t.Packed(claim_id="claim", path="/b", sha256="ab", size=3))
     assert worker.wants(t.Upload), "it may still be adopted"
 
 
-@pytest.mark.parametrize("slug", [Slug.CERTIFICATE_EXPIRED, Slug.NO_CERTIFICATE, Slug.WRONG_ROLE])
-def test_host_that_is_not_let_in_keeps_what_it_finished(slug: Slug) -> None:
+@pytest.mark.parametrize(
+    "problem_type", [ProblemType.CERTIFICATE_EXPIRED, ProblemType.NO_CERTIFICATE, ProblemType.WRONG_ROLE]
+)
+def test_host_that_is_not_let_in_keeps_what_it_finished(problem_type: ProblemType) -> None:
     for worker in (Worker().uploading(), Worker().completing(), Worker().failing()):
         phase = worker.phase
         for _ in range(20):
-            worker.take(t.Refused(call=worker.call, slug=slug))
+            worker.take(t.Refused(call=worker.call, problem_type=problem_type))
             assert worker.phase is phase
             assert not worker.wants(t.Discard)
             worker.take(t.Tick(), after_s=61.0)
@@ -900,13 +906,13 @@ def something(worker: Worker, rng: random.Random) -> t.Event:
         t.Tick(),
         t.Slept(rng.uniform(5.0, 1e6)),
         t.ClaimAnswered(call=call, assignment=rng.choice([None, JOB])),
-        t.BeatAnswered(call=call, order=rng.choice(list(Order)), log_next=rng.randint(0, 50)),
+        t.HeartbeatAnswered(call=call, order=rng.choice(list(Order)), log_next=rng.randint(0, 50)),
         t.Uploaded(call=call, artifact_id="ab"),
         t.Completed(call=call, log_next=rng.randint(0, 50)),
         t.FailTaken(call=call, status=rng.choice(["pending", "failed"]), log_next=rng.randint(0, 50)),
         t.OutputTaken(call=call, log_next=rng.randint(0, 50)),
         t.Measured(claim_id=claim_id, cpu_s=rng.choice([0.0, 5.0])),
-        t.Refused(call=call, slug=rng.choice([*Slug, "unheard_of"])),
+        t.Refused(call=call, problem_type=rng.choice([*ProblemType, "unheard_of"])),
         t.NotAnswered(call=call, retry_after_s=rng.choice([None, 0.0, 5.0, 300.0])),
         t.DeliveryBroken(call=call, detail="x"),
         t.Spawned(claim_id=claim_id),

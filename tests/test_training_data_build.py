@@ -233,8 +233,8 @@ def test_what_cannot_be_built_is_said_in_one_sentence(tmp_path, capsys):
 def test_a_good_baseline_hides_no_reason(tmp_path, capsys):
     """Beside a baseline, recordings of which none can be used were said to be too short."""
     out = ("--out-dir", tmp_path / "out")
-    quiet = {"phases": {"idle": "benign"}, "duration_s": 30.0, "labels": [(0.0, "idle")]}
-    made.write_episode(tmp_path / "in", number=1, baseline=True, **quiet)
+    is_benign = {"phases": {"idle": "benign"}, "duration_s": 30.0, "labels": [(0.0, "idle")]}
+    made.write_episode(tmp_path / "in", number=1, baseline=True, **is_benign)
     said = refused(capsys, tmp_path / "in", *out)
     assert "All 1 episodes are baselines" in said
     made.write_episode(tmp_path / "in", number=0, labels=[])
@@ -303,10 +303,10 @@ def test_hosts_are_measured_against_their_own_baseline(tmp_path, capsys):
 @pytest.mark.parametrize(("ordered", "has"), [(20.0, True), (15.0, False)])
 def test_the_shortest_baseline_that_can_be_recorded_is_one(tmp_path, capsys, ordered, has):
     """A baseline of the 20 s that the recorder allows lacked an eighth of a second, and the host counted as without."""
-    quiet = {"phases": {"idle": "benign"}, "labels": [(0.0, "idle")]}
+    is_benign = {"phases": {"idle": "benign"}, "labels": [(0.0, "idle")]}
     t, values = made.signal(ordered, seed=9)
     made.write_episode(tmp_path / "in", number=0)
-    made.write_episode(tmp_path / "in", number=1, baseline=True, duration_s=ordered, t=t, values=values, **quiet)
+    made.write_episode(tmp_path / "in", number=1, baseline=True, duration_s=ordered, t=t, values=values, **is_benign)
     _, found, _ = run(capsys, tmp_path / "in", "--out-dir", tmp_path / "out")
     assert found["hosts_without_baseline"] == ([] if has else ["h0"])
 

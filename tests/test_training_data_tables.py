@@ -361,8 +361,8 @@ def test_words_for_nothing_are_no_names(ingested, column, word):
 
 def test_none_is_a_usual_word_for_benign_and_no_host(ingested):
     rows = recordings("ab", 2)
-    quiet = rows.with_columns(label=pl.col("label").replace({"normal": "None"}))
-    assert ingested.taken(quiet, *CUT)["understood"]["benign"] == ["None"]
+    is_benign = rows.with_columns(label=pl.col("label").replace({"normal": "None"}))
+    assert ingested.taken(is_benign, *CUT)["understood"]["benign"] == ["None"]
     said = ingested.refused(rows.with_columns(host=pl.col("host").replace({"a": "None"})), *CUT)
     assert "A host is 'None'" in said
 
@@ -632,8 +632,8 @@ def _read(folder, name, rows, options):
     assert ingest.main(command) == 0
     data = load_processed(None, out / "tensor_window_v1", None, "oracle")
     names = {number: name for name, number in data.label_map.items()}
-    quiet = [names[y] in data.benign for y in data.y.tolist()]
-    windows = sorted(zip(data.host.tolist(), data.t_start.tolist(), quiet, map(bytes, data.tensors), strict=True))
+    is_benign = [names[y] in data.benign for y in data.y.tolist()]
+    windows = sorted(zip(data.host.tolist(), data.t_start.tolist(), is_benign, map(bytes, data.tensors), strict=True))
     divided = {frozenset(data.t_start[data.episode == one].tolist()) for one in set(data.episode.tolist())}
     schema = read_schema(out / "feature_schema_v1.json")
     return windows, divided, (schema.sample_hz, schema.window_s, schema.stride_s, schema.time)

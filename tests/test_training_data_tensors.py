@@ -256,9 +256,9 @@ def test_channels_and_classes_that_are_lacking_are_named_with_the_way_out(tmp_pa
     fewer = msgspec.structs.replace(usual, channels=usual.channels[:2])
     with pytest.raises(SchemaMismatch, match=f"lack the channels {usual.channels[2].name}\\."):
         require_same(usual, fewer)
-    quiet = msgspec.structs.replace(usual, label_map={"benign": 0})
+    is_benign = msgspec.structs.replace(usual, label_map={"benign": 0})
     with pytest.raises(SchemaMismatch, match="ingested with --labels benign,malicious"):
-        require_same(usual, quiet)
+        require_same(usual, is_benign)
 
 
 def test_differences_are_found_at_their_depth():

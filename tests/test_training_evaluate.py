@@ -418,8 +418,8 @@ def test_too_few_benign_windows_cannot_show_a_rare_event_and_copies_do_not_help(
 
 def test_a_host_of_one_class_is_reported_as_such():
     test = scored()
-    quiet = test.y == 0
-    host = np.where(quiet & (np.char.endswith(test.episode, "0")), "quiet", "other")
+    is_benign = test.y == 0
+    host = np.where(is_benign & (np.char.endswith(test.episode, "0")), "quiet", "other")
     mixed = Scored(**{f: getattr(test, f) for f in test.__slots__} | {"host": host})
     found = judged(mixed)
     quiet_host = found.per_host["quiet"]
@@ -536,9 +536,9 @@ def test_several_classes_may_be_benign():
     assert point.n_windows == np.isin(test.y, [0, 2]).sum()
     found = judged(test, two)
     alarm = test.score > point.threshold
-    quiet = np.isin(test.y, [0, 2])
-    assert found.metrics["fpr"]["value"] == pytest.approx(alarm[quiet].mean(), abs=1e-6)
-    assert found.metrics["tpr"]["value"] == pytest.approx(alarm[~quiet].mean(), abs=1e-6)
+    is_benign = np.isin(test.y, [0, 2])
+    assert found.metrics["fpr"]["value"] == pytest.approx(alarm[is_benign].mean(), abs=1e-6)
+    assert found.metrics["tpr"]["value"] == pytest.approx(alarm[~is_benign].mean(), abs=1e-6)
     assert two.words() == {
         "benign": "benign (here: idle, work)",
         "malicious": "malicious-like (here: grind, sweep)",

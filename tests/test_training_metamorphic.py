@@ -369,7 +369,7 @@ def test_a_window_alone_gets_the_score_it_gets_among_others(tmp_path, model):
 def test_scores_raise_the_alarms_of_the_report_and_none_at_the_threshold_itself(model):
     judged = score.judge(model, model.parents[1] / "data")
     table = score.table(judged, score.sides(judged))
-    table = table.with_columns(benign=pl.Series(judged.classes.quiet(judged.inputs.y)))
+    table = table.with_columns(benign=pl.Series(judged.classes.is_benign(judged.inputs.y)))
     threshold = judged.document["threshold"]["threshold"]
     at_it = table.filter(pl.col("score") == threshold)
     assert (at_it["side"].unique().to_list(), at_it["alarm"].any()) == (["cal"], False)

@@ -344,7 +344,7 @@ def test_a_rate_that_nobody_said_and_hosts_without_a_baseline_are_noted(
     X, recording = walks()
     host = np.where(recording < 20, "a", "b")
     start = np.arange(48.0)
-    quiet = WindowSet(
+    is_benign = WindowSet(
         X=X[:48].astype(np.float32)[::-1],
         episode=np.full(48, "quiet"),
         host=np.full(48, "a"),
@@ -358,7 +358,7 @@ def test_a_rate_that_nobody_said_and_hosts_without_a_baseline_are_noted(
         label=recording % 2,
         host=host,
         normaliser=rule,
-        baseline=quiet,
+        baseline=is_benign,
         time=Timing.NONE,
     )
     _, said = scored(trained_on(data, tmp_path), data, capsys)

@@ -185,7 +185,7 @@ class SecureReceiver(Receiver):
     ) -> None:
         """Put a certificate into the receiver's list, as if it had been issued there."""
         registry, certified = (
-            self.hub.door.registry,
+            self.hub.authenticator.registry,
             Certified(fingerprint, role, name, begins, ends),
         )
 

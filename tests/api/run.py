@@ -83,7 +83,7 @@ def receiver(folder: Path, kind: Target) -> Iterator[tuple[Receiver, Listing]]:
             if found.hub.authority is None:
                 security = Security(folder / "tls", ["localhost"], SystemClock())
                 found.hub.authority = security.authority
-            found.hub.door.limit, found.hub.door.quota = FailureLimit(Restless()), Quota(Restless())
+            found.hub.authenticator.limit, found.hub.authenticator.quota = FailureLimit(Restless()), Quota(Restless())
             _complete_one(found, folder)
             pushed = _push(found, folder)
             yield found, pushed

@@ -390,4 +390,4 @@ def response(result: Any) -> Response:
     if refusal is None:
         raise result
     headers = {name.lower(): value for name, value in headers_of(refusal).items()}
-    return Response(refusal.slug.status, headers, body_of(refusal))
+    return Response(refusal.problem_type.status, headers, body_of(refusal))

@@ -29,7 +29,7 @@ class CopiesAreTold(Checker):
             return
         host = request.host_id
         service = self._witness.receiver.service
-        known = service.roster.known.get(host)
+        known = service.host_registry.known.get(host)
         told = known is not None and service.copied(known) is not None
         self.demand(not told or host in self.world.copied, f"{host} was called a copy and is none")
         if told:

@@ -9,11 +9,11 @@ from training.fleet.service.service import Service
 from training.fleet.worker import requests as worker_calls
 from training.fleet.worker.outbox import Outbox
 from training.fleet.worker.state import claims as worker_claims
-from training.fleet.worker.state import heartbeats as worker_beats
+from training.fleet.worker.state import heartbeats as worker_heartbeats
 from training.fleet.worker.state import reports as worker_reports
 from training.fleet.worker.state import step
 from training.fleet.worker.state import trainer as worker_trainer
-from training.fleet.worker.state.state import Turn
+from training.fleet.worker.state.state import Transition
 
 WORKER_BUGS = (
     # ── who is believed ─────────────────────────────────────────────────────────────────────
@@ -40,7 +40,7 @@ WORKER_BUGS = (
     ),
     Mutant(
         "finished work is thrown away at the receiver's final word",
-        Turn.set_aside,
+        Transition.set_aside,
         "is not None",
         "is None",
         seen_by="test_fleet_set_aside:test_so_does_an_order_to_stop_and_a_cancel_while_it_is_packed",
@@ -63,41 +63,41 @@ WORKER_BUGS = (
     Mutant(
         "the lease counts from the grant's arrival",
         worker_claims._granted,
-        "renewed_at=turn.state.call_sent_at",
-        "renewed_at=turn.now",
+        "renewed_at=transition.state.call_sent_at",
+        "renewed_at=transition.now",
         seen_by="test_fleet_worker_state:test_claims_lease_counts_from_its_sending_too",
     ),
     Mutant(
         "the lease counts from the beat's answer",
-        worker_beats._renewed,
+        worker_heartbeats._renewed,
         "renewed_at=work.beat_sent_at",
-        "renewed_at=turn.now",
+        "renewed_at=transition.now",
         seen_by="test_fleet_worker_state:test_lease_counts_from_the_sending",
     ),
     Mutant(
         "no pause in silence",
-        worker_beats.silence_at,
-        "return turn.work.renewed_at",
-        "return None and turn.work.renewed_at",
+        worker_heartbeats.silence_at,
+        "return transition.work.renewed_at",
+        "return None and transition.work.renewed_at",
         seed=18,
     ),
     Mutant(
         "a superseded worker goes on",
-        worker_beats.answered,
-        "case t.Refused() if answer.slug in DROPS:",
+        worker_heartbeats.answered,
+        "case t.Refused() if answer.problem_type in DROPS:",
         "case t.Refused() if False:",
         seed=2,
     ),
     Mutant(
         "a stop is not obeyed",
-        worker_beats.answered,
-        "case t.BeatAnswered(order=Order.STOP):",
-        "case t.BeatAnswered(order=Order.STOP) if False:",
+        worker_heartbeats.answered,
+        "case t.HeartbeatAnswered(order=Order.STOP):",
+        "case t.HeartbeatAnswered(order=Order.STOP) if False:",
         seed=12,
     ),
     Mutant(
         "a drop leaves the trainer running",
-        Turn.drop,
+        Transition.drop,
         "if self.phase in (Phase.RUNNING, Phase.STOPPING):",
         "if False:",
         seed=2,
@@ -105,7 +105,7 @@ WORKER_BUGS = (
     Mutant(
         "finished work is not on the disk",
         worker_trainer._packed,
-        "turn.persist(t.Saved(delivery=delivery))",
+        "transition.persist(t.Saved(delivery=delivery))",
         "pass",
         seed=0,
     ),
@@ -113,7 +113,7 @@ WORKER_BUGS = (
         "a lost receipt ends the delivery",
         worker_reports.answered,
         "case t.NotAnswered():",
-        "case t.NotAnswered() if turn.phase is Phase.COMPLETING:\n            turn.finish()\n"
+        "case t.NotAnswered() if transition.phase is Phase.COMPLETING:\n            transition.finish()\n"
         "        case t.NotAnswered():",
         seed=113,
     ),
@@ -127,21 +127,22 @@ WORKER_BUGS = (
     Mutant(
         "a signal is not obeyed",
         step._signal,
-        "turn.set(leave_by=turn.now + turn.settings.leave_s)",
+        "transition.set(leave_by=transition.now + transition.settings.leave_s)",
         "pass",
         seed=1,
     ),
     Mutant(
         "a claim is asked anew after a lost answer",
         worker_claims.answered,
-        "turn.again_later(turn.settings.poll_s, answer.retry_after_s)",
-        "turn.set(request_id=None)\n            turn.again_later(turn.settings.poll_s, answer.retry_after_s)",
+        "transition.again_later(transition.settings.poll_s, answer.retry_after_s)",
+        "transition.set(request_id=None)\n            "
+        "transition.again_later(transition.settings.poll_s, answer.retry_after_s)",
         seed=0,
     ),
     # ── the outbox ──────────────────────────────────────────────────────────────────────────
     Mutant(
         "output that the end left behind is forgotten",
-        Turn.keep_output,
+        Transition.keep_output,
         "if backlog.first < backlog.total:",
         "if False:",
         seed=98,
@@ -162,14 +163,14 @@ WORKER_BUGS = (
     ),
     Mutant(
         "a lease lost while packing drops the work",
-        worker_beats.answered,
-        "case t.Refused(slug=Slug.LEASE_SUPERSEDED) if turn.phase in FINISHED:",
-        "case t.Refused(slug=Slug.LEASE_SUPERSEDED) if turn.phase == 'uploading':",
+        worker_heartbeats.answered,
+        "case t.Refused(problem_type=ProblemType.LEASE_SUPERSEDED) if transition.phase in FINISHED:",
+        "case t.Refused(problem_type=ProblemType.LEASE_SUPERSEDED) if transition.phase == 'uploading':",
         seed=23,
     ),
     Mutant(
         "how a job failed is not on the disk",
-        Turn.fail,
+        Transition.fail,
         "self.persist(t.Saved(report=report))",
         "pass",
         seed=196,

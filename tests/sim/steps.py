@@ -42,12 +42,12 @@ class News:
     until: float
 
 
-class Piece:
+class Chunk:
     """Wait for the next piece of the body."""
 
 
-PIECE = Piece()
-Effect = Commit | News | Piece
+PIECE = Chunk()
+Effect = Commit | News | Chunk
 Endpoint = Generator[Effect, Any, Any]
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from sim.network import Request
 from training.fleet.client.transport import Response
-from training.fleet.wire.messages import HEADER_DATABASE, Slug
+from training.fleet.wire.messages import HEADER_DATABASE, ProblemType
 
 Stranger = Callable[[Request], Response]
 _PAGE = {
@@ -32,8 +32,8 @@ def another_database(request: Request) -> Response:
     """A receiver that was started with a wrong --db: the plan is not there either."""
     if request.path == "/v1/job/claim":
         return Response(200, _OTHER, json.dumps({"job_id": None, "reason": "no job"}).encode())
-    slug = Slug.UNKNOWN_JOB
+    problem_type = ProblemType.UNKNOWN_JOB
     if request.method == "HEAD":
-        return Response(slug.status, {**_OTHER, "x-problem": slug.value})
-    body = {"type": slug.value, "status": slug.status, "detail": "no such job", "title": ""}
-    return Response(slug.status, _OTHER, json.dumps(body).encode())
+        return Response(problem_type.status, {**_OTHER, "x-problem": problem_type.value})
+    body = {"type": problem_type.value, "status": problem_type.status, "detail": "no such job", "title": ""}
+    return Response(problem_type.status, _OTHER, json.dumps(body).encode())

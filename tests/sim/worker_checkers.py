@@ -12,7 +12,7 @@ from sim.world import World
 from training.fleet.client.transport import Response
 from training.fleet.process.ended import Ended
 from training.fleet.wire.messages import Action as Order
-from training.fleet.wire.messages import Slug
+from training.fleet.wire.messages import ProblemType
 from training.fleet.worker.state import events as t
 from training.fleet.worker.state.trainer import STEP_MAX_S
 
@@ -22,7 +22,12 @@ if TYPE_CHECKING:
 
 SLACK_S = 5.0  # until a worker that wakes up has looked at its lease
 # The receiver's words after which finished work may be forgotten.
-_FORGET = (Slug.LEASE_SUPERSEDED, Slug.JOB_CANCELLED, Slug.RESULT_CONFLICT, Slug.UNKNOWN_JOB)
+_FORGET = (
+    ProblemType.LEASE_SUPERSEDED,
+    ProblemType.JOB_CANCELLED,
+    ProblemType.RESULT_CONFLICT,
+    ProblemType.UNKNOWN_JOB,
+)
 
 
 class WorkerChecker(Checker):
@@ -109,9 +114,10 @@ class ToldToStop(WorkerChecker):
         work = host.state.work
         if trainer is None or work is None or trainer.assignment is not work.assignment:
             return
-        told = (isinstance(event, t.Refused) and event.slug in (Slug.LEASE_SUPERSEDED, Slug.JOB_CANCELLED)) or (
-            isinstance(event, t.BeatAnswered) and event.order is Order.STOP
-        )
+        told = (
+            isinstance(event, t.Refused)
+            and event.problem_type in (ProblemType.LEASE_SUPERSEDED, ProblemType.JOB_CANCELLED)
+        ) or (isinstance(event, t.HeartbeatAnswered) and event.order is Order.STOP)
         if told and event.call in (work.beat_call, host.state.call):
             self.world.after(SLACK_S, lambda: self._look(host, trainer))
 
@@ -159,7 +165,7 @@ class FinishedIsDelivered(WorkerChecker):
     def event(self, host: Host, event: t.Event) -> None:
         work, saved = host.state.work, host.directory.saved.delivery
         self._look_at_report(host)
-        if work is not None and isinstance(event, t.PackFailed | t.BeatAnswered):
+        if work is not None and isinstance(event, t.PackFailed | t.HeartbeatAnswered):
             self._answered((host.machine, work.assignment.claim_id), event, beat=True)
         if saved is not None:
             key = (host.machine, saved.assignment.claim_id)
@@ -170,7 +176,7 @@ class FinishedIsDelivered(WorkerChecker):
         if work is None or work.delivery is None or work.failure is not None:
             return
         self.demand(saved == work.delivery, f"{host.machine} would forget its finished work in a crash")
-        answer = isinstance(event, t.Completed | t.Refused | t.DeliveryBroken | t.BeatAnswered)
+        answer = isinstance(event, t.Completed | t.Refused | t.DeliveryBroken | t.HeartbeatAnswered)
         if answer and event.call in (host.state.call, work.beat_call):
             beat = event.call == work.beat_call
             self._answered((host.machine, work.assignment.claim_id), event, beat=beat)
@@ -185,16 +191,16 @@ class FinishedIsDelivered(WorkerChecker):
         if key not in self._open:
             return
         match event:
-            case t.Completed() | t.DeliveryBroken() | t.BeatAnswered(order=Order.STOP):
+            case t.Completed() | t.DeliveryBroken() | t.HeartbeatAnswered(order=Order.STOP):
                 del self._open[key]
             case t.PackFailed():
                 del self._open[key]
-            case t.Refused(slug=Slug.LEASE_SUPERSEDED) if beat:
+            case t.Refused(problem_type=ProblemType.LEASE_SUPERSEDED) if beat:
                 pass  # the offer will be answered
-            case t.Refused() if event.slug in _FORGET:
+            case t.Refused() if event.problem_type in _FORGET:
                 del self._open[key]
             case t.Refused():
-                self._open[key] = f"refused with {event.slug}"
+                self._open[key] = f"refused with {event.problem_type}"
 
     def gone(self, machine: str) -> None:
         """Its owner took the machine away."""
@@ -212,7 +218,7 @@ class FinishedIsDelivered(WorkerChecker):
                 continue  # it will be packed then
             ended = ends[claim] is not None and ends[claim] != "host_lost"
             # A line that garbles every try is given up after some.
-            garbled = known == f"refused with {Slug.WRONG_DIGEST}"
+            garbled = known == f"refused with {ProblemType.WRONG_DIGEST}"
             self.demand(ended or garbled, f"{machine} forgot the finished {claim[:8]} ({known})")
 
 
@@ -239,7 +245,7 @@ class OnlyTheGranterIsBelieved(WorkerChecker):
         if work is None or getattr(event, "call", None) not in (host.state.call, work.beat_call):
             return
         claim = work.assignment.claim_id
-        if isinstance(event, t.Refused) or (isinstance(event, t.BeatAnswered) and event.order is Order.STOP):
+        if isinstance(event, t.Refused) or (isinstance(event, t.HeartbeatAnswered) and event.order is Order.STOP):
             self.demand(claim in self._refused, f"{host.machine} took a stranger's word on {claim[:8]}")
         elif isinstance(event, t.Completed | t.FailTaken):
             self.demand(claim in self._taken, f"{host.machine} was thanked by a stranger")

@@ -27,7 +27,7 @@ class FleetWork:
     def __init__(self, seed: int, path: str, clock: FakeClock | None = None) -> None:
         self.chance = random.Random(seed)
         self.clock = clock or FakeClock()
-        self.shelf = FakeShelf()
+        self.dataset_store = FakeShelf()
         self.jobs = [a_job(f"job-{n}", hyper={"n": n}) for n in range(3)]
         self.beats = 0
         self.sessions = 1
@@ -42,7 +42,7 @@ class FleetWork:
             policy=POLICY,
             new_claim_id=lambda: f"{self.chance.getrandbits(128):032x}",
         )
-        self.service = Service(self.queue, self.shelf)
+        self.service = Service(self.queue, self.dataset_store)
         self.writer = Writer(self.queue.db, self.lost.append)
 
     def close(self) -> None:
@@ -100,9 +100,9 @@ class FleetWork:
 
     def deliver(self) -> Any:
         job, claim = self._live()
-        ticket = self.service.upload_ticket(job, claim, None)
+        ticket = self.service.upload_permission(job, claim, None)
         artifact = self._artifact(claim)
-        self.shelf.put(artifact, model=ticket.model, mode=ticket.mode)
+        self.dataset_store.put(artifact, model=ticket.model, mode=ticket.mode)
         return self.service.upload_done(ticket, artifact, 1000)
 
     def complete(self) -> Any:
@@ -111,8 +111,8 @@ class FleetWork:
         return self.service.complete(job, a_completion(claim, self._artifact(claim)))
 
     def deliver_of(self, job: str, claim: str) -> None:
-        ticket = self.service.upload_ticket(job, claim, None)
-        self.shelf.put(self._artifact(claim), model=ticket.model, mode=ticket.mode)
+        ticket = self.service.upload_permission(job, claim, None)
+        self.dataset_store.put(self._artifact(claim), model=ticket.model, mode=ticket.mode)
         self.service.upload_done(ticket, self._artifact(claim), 1000)
 
     def fail(self) -> Any:

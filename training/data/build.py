@@ -116,7 +116,7 @@ def _build(paths: Sequence[Path], out_dir: Path, options: Options, progress: Pro
         )
     labels, benign = label_names(good, options), benign_names(good, options)
     windows, counts = cut_windows(good, channels, baselines, sample_hz, options)
-    quiet = baseline_windows(good, channels, baselines, sample_hz, options)
+    is_benign = baseline_windows(good, channels, baselines, sample_hz, options)
     rows = [e.verdict.row(counts[e.verdict.episode_id]) for e in found]
     left_out = too_short(good, sample_hz, options)
     if dropped:
@@ -157,7 +157,7 @@ def _build(paths: Sequence[Path], out_dir: Path, options: Options, progress: Pro
         benign=benign,
         normaliser=baselines.rule,
         validation_rows=rows,
-        baseline=quiet,
+        baseline=is_benign,
         understood=understood,
     )
     (out_dir / BASELINES_FILE).write_bytes(msgspec.json.format(msgspec.json.encode(baselines), indent=1) + b"\n")
@@ -347,7 +347,7 @@ def main(argv: list[str] | None = None) -> int:
     try:
         options = _options(args)
         replaced = other_data_set(args.out_dir, built=True)
-        summary = build(args.episodes, args.out_dir, options, _progress(quiet=args.json))
+        summary = build(args.episodes, args.out_dir, options, _progress(is_benign=args.json))
     except DataError as error:
         print(f"build: {error}", file=sys.stderr)
         return Exit.BAD_DATA
@@ -384,11 +384,11 @@ def _options(args: argparse.Namespace) -> Options:
     return Options(window_s=args.window_s, stride_s=args.stride_s, target=args.target, jobs=args.jobs)
 
 
-def _progress(*, quiet: bool) -> Progress:
+def _progress(*, is_benign: bool) -> Progress:
     tty = sys.stderr.isatty()
 
     def show(done: int, of: int) -> None:
-        if quiet or not of:
+        if is_benign or not of:
             return
         if tty:
             end = "\n" if done == of else ""

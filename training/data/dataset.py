@@ -165,13 +165,13 @@ def write_processed(
         statistics=False,
         row_group_size=max(GROUP_ROWS_LEAST, -(-len(table) // GROUPS_MOST)),
     )
-    folder, quiet = out_dir / TENSORS_FOLDER, None
+    folder, is_benign = out_dir / TENSORS_FOLDER, None
     if baseline is not None:
         name = tensor_files.BASELINE_TENSORS
         placed = tensor_files.place_tensors(folder, baseline.X, order, name=name)
-        quiet = (placed, _index(baseline))
+        is_benign = (placed, _index(baseline))
     features, judged = tensor_files.array_sha256(F), validation_digest(validation, understood)
-    tensor_files.write_manifest(folder, X, index, schema, features, quiet, validation_digest=judged)
+    tensor_files.write_manifest(folder, X, index, schema, features, is_benign, validation_digest=judged)
     return schema
 
 
@@ -309,9 +309,9 @@ def load_processed(
         X = everything[:, : len(reduced.channels)]
         assert whole.channel_names[: len(reduced.channels)] == reduced.channel_names
     y = index["label"].replace_strict(whole.label_map, return_dtype=pl.Int64).to_numpy()
-    quiet = tensor_files.read_baseline(tensors, manifest)
-    if quiet is None:
-        quiet = (np.zeros((0, *manifest.shape[1:]), dtype=np.float32), index.clear())
+    is_benign = tensor_files.read_baseline(tensors, manifest)
+    if is_benign is None:
+        is_benign = (np.zeros((0, *manifest.shape[1:]), dtype=np.float32), index.clear())
     episode, host = _strings(index, "episode_id"), _strings(index, "host")
     t_start, t_end = index["t_start"].to_numpy(), index["t_end"].to_numpy()
     return Dataset(
@@ -331,8 +331,8 @@ def load_processed(
         host=host,
         t_start=t_start,
         t_end=t_end,
-        baseline=quiet[0][:, : len(reduced.channels)],
-        baseline_host=_strings(quiet[1], "host"),
+        baseline=is_benign[0][:, : len(reduced.channels)],
+        baseline_host=_strings(is_benign[1], "host"),
         kinship=find_kin(
             everything,
             whole.channel_names,

@@ -42,7 +42,7 @@ class JoinError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class JoinRequest:
     """The request that the printed line makes."""
 
     url: str
@@ -57,61 +57,61 @@ def connect(url: str, tls: ssl.SSLContext) -> FleetClient:
     return FleetClient(url, tls=tls, tries=3, timeout_s=15.0)
 
 
-def join(wish: Wish, clock: Clock, connect: Connect = connect) -> str:
+def join(wanted: JoinRequest, clock: Clock, connect: Connect = connect) -> str:
     """Join, unless that is done; a sentence about it. Raises JoinError, CredentialsError, ClientError, OSError."""
-    credentials = Credentials(wish.folder)
-    if _joined(wish, credentials, connect):
-        return f"{wish.name} has joined {wish.url} before; nothing was changed"
-    authority = _authority(wish, connect)
-    key, request = new_request(wish.name)
-    body = {"name": wish.name, "role": wish.role, "code": wish.code, "csr": request}
-    with closing(connect(wish.url, pinned(authority))) as receiver:
+    credentials = Credentials(wanted.folder)
+    if _joined(wanted, credentials, connect):
+        return f"{wanted.name} has joined {wanted.url} before; nothing was changed"
+    authority = _authority(wanted, connect)
+    key, request = new_request(wanted.name)
+    body = {"name": wanted.name, "role": wanted.role, "code": wanted.code, "csr": request}
+    with closing(connect(wanted.url, pinned(authority))) as receiver:
         answer = receiver.post_json("/v1/join", body)
     if _certificate(answer.get("ca")) != authority:
         raise JoinError("the receiver answered with another authority than it showed; do not trust it")
-    credentials.store(answer, key, wish.url, clock.now(), authority)
-    _try(wish, credentials, connect)
+    credentials.store(answer, key, wanted.url, clock.now(), authority)
+    _try(wanted, credentials, connect)
     days = round(float(answer["valid_s"]) / 86_400)
     return (
-        f"{wish.name} has joined {wish.url}; its certificate is in {wish.folder}, "
+        f"{wanted.name} has joined {wanted.url}; its certificate is in {wanted.folder}, "
         f"good for {days} days and renewed by itself"
     )
 
 
-def _joined(wish: Wish, credentials: Credentials, connect: Connect) -> bool:
+def _joined(wanted: JoinRequest, credentials: Credentials, connect: Connect) -> bool:
     """Return True when the folder holds this very membership and it is still valid."""
     try:
         known = credentials.identity() if credentials.present else None
         if known is None or (known.role, known.name, known.receiver_url) != (
-            wish.role,
-            wish.name,
-            wish.url,
+            wanted.role,
+            wanted.name,
+            wanted.url,
         ):
             return False
-        if not _is_meant(_certificate(credentials.authority()), wish):
+        if not _is_meant(_certificate(credentials.authority()), wanted):
             return False
-        _try(wish, credentials, connect)
+        _try(wanted, credentials, connect)
     except (JoinError, CredentialsError, Refused, Unreachable, OSError):
         return False
     return True
 
 
-def _try(wish: Wish, credentials: Credentials, connect: Connect) -> None:
+def _try(wanted: JoinRequest, credentials: Credentials, connect: Connect) -> None:
     """Ask something with the certificate. Raises ClientError when it is not good for that."""
-    with closing(connect(wish.url, credentials.context())) as receiver:
+    with closing(connect(wanted.url, credentials.context())) as receiver:
         receiver.health()
 
 
-def _authority(wish: Wish, connect: Connect) -> str:
+def _authority(wanted: JoinRequest, connect: Connect) -> str:
     """The receiver's authority, if it is the one that the printed line means."""
     nobody = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     nobody.check_hostname = False
     nobody.verify_mode = ssl.CERT_NONE  # what comes is believed for its fingerprint alone
-    with closing(connect(wish.url, nobody)) as receiver:
+    with closing(connect(wanted.url, nobody)) as receiver:
         authority = _certificate(receiver.get_json("/v1/authority").get("ca"))
-    if not _is_meant(authority, wish):
+    if not _is_meant(authority, wanted):
         raise JoinError(
-            f"whoever answers at {wish.url} is not the receiver that printed the line: its authority has another "
+            f"whoever answers at {wanted.url} is not the receiver that printed the line: its authority has another "
             "fingerprint, and no code was sent; check the address, or print a new line"
         )
     return authority
@@ -132,9 +132,9 @@ def _certificate(pem: object) -> str:
     return plain
 
 
-def _is_meant(authority: str, wish: Wish) -> bool:
+def _is_meant(authority: str, wanted: JoinRequest) -> bool:
     digest = hashlib.sha256(ssl.PEM_cert_to_DER_cert(authority)).hexdigest()
-    return hmac.compare_digest(digest, wish.fingerprint)
+    return hmac.compare_digest(digest, wanted.fingerprint)
 
 
 def default_folder(role: Role, name: str) -> Path:
@@ -144,7 +144,7 @@ def default_folder(role: Role, name: str) -> Path:
     return ROOT / "artifacts" / ".worker" / name / "tls"
 
 
-def _wish(args: argparse.Namespace) -> Wish:
+def _request(args: argparse.Namespace) -> JoinRequest:
     """Raises ValueError in one sentence."""
     name = args.host_id or os.environ.get("FLEET_HOST_ID") or platform.node()
     if not re.fullmatch(HOST_ID_PATTERN, name):
@@ -155,7 +155,7 @@ def _wish(args: argparse.Namespace) -> Wish:
     if not Address.of(args.receiver_url).secure:
         raise ValueError(f"{args.receiver_url!r} is not an https address; paste the whole line that enroll printed")
     role = Role.OPERATOR if args.operator else Role.HOST
-    return Wish(
+    return JoinRequest(
         args.receiver_url,
         role,
         name,
@@ -189,17 +189,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     replace_unprintable()
     args = _parser().parse_args(argv)
     try:
-        wish = _wish(args)
+        wanted = _request(args)
     except ValueError as error:
         return _say(error, USAGE)
     try:
-        print(join(wish, SystemClock()))
+        print(join(wanted, SystemClock()))
     except (Unreachable, Unavailable) as error:
         return _say(error, UNREACHABLE)
     except (JoinError, CredentialsError, ClientError) as error:
         return _say(error, REFUSED)
     except OSError as error:
-        return _say(f"cannot keep the certificate in {wish.folder}: {error.strerror}", REFUSED)
+        return _say(f"cannot keep the certificate in {wanted.folder}: {error.strerror}", REFUSED)
     return DONE
 
 

@@ -109,7 +109,7 @@ def run_baselines(
         return answer
 
     results = {"logistic_regression": _supervised(data, test, cal, classes, judge)}
-    normal = data.fit[classes.quiet(data.fit_y)]
+    normal = data.fit[classes.is_benign(data.fit_y)]
     normal = normal[_thinned(np.arange(normal.shape[0]), MAX_ANOMALY_ROWS)]
     for name, method in ANOMALY_METHODS.items():
         if normal.shape[0] < 2:

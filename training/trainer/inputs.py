@@ -122,9 +122,9 @@ def from_dataset(
     features = data.features
     if features is None:
         features = extract(data.tensors, data.schema.channels, data.schema.sample_hz)
-    quiet = np.zeros((0, features.shape[1]), dtype=np.float32)
+    is_benign = np.zeros((0, features.shape[1]), dtype=np.float32)
     if len(data.baseline):
-        quiet = extract(data.baseline, data.schema.channels, data.schema.sample_hz)
+        is_benign = extract(data.baseline, data.schema.channels, data.schema.sample_hz)
     by_features = takes is Takes.FEATURES
     return Inputs(
         X=features if by_features else data.tensors,
@@ -147,8 +147,8 @@ def from_dataset(
         validation_digest=data.validation_digest,
         quarantined=quarantined,
         understood=understood,
-        baseline=quiet if by_features else data.baseline,
-        baseline_features=quiet,
+        baseline=is_benign if by_features else data.baseline,
+        baseline_features=is_benign,
         baseline_host=data.baseline_host,
         kinship=data.kinship,
     )

@@ -128,8 +128,8 @@ def judge(checkpoint: Path, data: Path, *, threads: int = 1) -> Judged:
     said, recorded = outputs.score, document.get("levels")
     notes: list[str] = []
     if said is not None and recorded is not None:
-        quiet = baseline_scores(fitted, inputs)
-        levels = Levels.elsewhere(quiet, inputs.baseline_host, recorded)
+        is_benign = baseline_scores(fitted, inputs)
+        levels = Levels.elsewhere(is_benign, inputs.baseline_host, recorded)
         said, notes = levels.applied(said, inputs.host), levels.notes(inputs.host)
     try:
         classes = Classes.of(labels, loaded.benign)

@@ -67,7 +67,7 @@ def train(args: TrainerArgs, progress: Progress, stop: Stop, clock: Clock | None
         names=inputs.names,
         y=inputs.y,
         classes=len(inputs.classes),
-        quiet=inputs.classes.quiet(inputs.y),
+        is_benign=inputs.classes.is_benign(inputs.y),
         split=split,
         hyper=args.hyper,
         seed=args.seed,
@@ -117,9 +117,9 @@ def _split(args: TrainerArgs, inputs: Inputs, *, supervised: bool) -> Split:
 
 def _levels(inputs: Inputs, task: Task, fitted: Fitted) -> Levels:
     """Measure the usual level of each host's anomaly scores."""
-    quiet = baseline_scores(fitted, inputs)
+    is_benign = baseline_scores(fitted, inputs)
     trained = sorted(set(inputs.host[task.split.train].tolist()))
-    return Levels.trained(quiet, inputs.baseline_host, on=trained)
+    return Levels.trained(is_benign, inputs.baseline_host, on=trained)
 
 
 def _judge(

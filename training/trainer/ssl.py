@@ -172,12 +172,12 @@ class Anomaly:
 
 def fit(task: Task) -> Anomaly:
     """Pre-train on the benign training windows, then fit the scores and choose among them."""
-    if not task.quiet.any():
+    if not task.is_benign.any():
         raise BadData(
             "transformer_ssl learns from benign windows, and these data have none: say which class is benign when you "
             "make the data set, or train a model that tells classes apart"
         )
-    learn, judge = (side[task.quiet[side]] for side in (task.split.train, task.split.val))
+    learn, judge = (side[task.is_benign[side]] for side in (task.split.train, task.split.val))
     if learn.size < LEAST_BENIGN or judge.size < LEAST_JUDGED:
         raise BadData(
             f"transformer_ssl needs {LEAST_BENIGN} benign windows to learn from and {LEAST_JUDGED} "
@@ -214,7 +214,7 @@ def fit(task: Task) -> Anomaly:
 def _strange(task: Task) -> IntArray:
     """Windows of the training side that are not benign; nothing was fitted on them."""
     sides = np.concatenate((task.split.train, task.split.val))
-    return spread(sides[~task.quiet[sides]], MOST_REFERENCES)
+    return spread(sides[~task.is_benign[sides]], MOST_REFERENCES)
 
 
 def _pretrain(task: Task, body: MaskedModel, train: Windows, val: Windows) -> History:

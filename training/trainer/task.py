@@ -30,7 +30,7 @@ class Task:
     names: tuple[str, ...]  # of the features, or of the channels
     y: IntArray  # (N,) class numbers
     classes: int
-    quiet: NDArray[np.bool_]  # (N,) windows of a benign class; none where no class is benign
+    is_benign: NDArray[np.bool_]  # (N,) windows of a benign class; none where no class is benign
     split: Split
     hyper: Mapping[str, Value]
     seed: int

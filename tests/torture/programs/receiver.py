@@ -19,8 +19,8 @@ policy = Policy(**{name: value for name, value in given["policy"].items() if nam
 program.policy_of = lambda _: policy  # what no operator may set: seconds for a lease
 program.ArtifactStore = partial(ArtifactStore, reserve_bytes=given["reserve_bytes"])  # type: ignore[assignment,misc]
 
-for slug, seconds in problems._RETRY_AFTER_S.items():  # half a minute is long for a test
-    problems._RETRY_AFTER_S[slug] = min(1.0, seconds)
+for problem_type, seconds in problems._RETRY_AFTER_S.items():  # half a minute is long for a test
+    problems._RETRY_AFTER_S[problem_type] = min(1.0, seconds)
 
 if __name__ == "__main__":
     sys.exit(program.main())

@@ -9,7 +9,7 @@ import msgspec
 import typer
 from rich.table import Table
 
-from training.fleet.cli.context import DONE, REFUSED, World
+from training.fleet.cli.context import DONE, REFUSED, CommandContext
 from training.fleet.client.client import FleetClient
 from training.fleet.wire.audit_chain import first_broken
 from training.fleet.wire.messages import AuditEntry
@@ -28,20 +28,20 @@ def audit(
     as_json: Annotated[bool, typer.Option("--json", help="For machines; shows all.")] = False,
 ) -> int:
     """List who did what: cancel, requeue, release, reload, data sets, joins, tokens. Exit 1 if the record is broken."""
-    world: World = ctx.obj
-    rows = _everything(world.client(receiver_url))
+    context: CommandContext = ctx.obj
+    rows = _everything(context.client(receiver_url))
     broken = first_broken(msgspec.convert(rows, list[AuditEntry]))
     head = rows[-1]["digest"] if rows else None
     answer = {"entries": rows, "head": head, "first_broken": broken}
-    world.show(as_json, answer, lambda: _table(rows[-last:]) if rows else "nothing yet")
+    context.show(as_json, answer, lambda: _table(rows[-last:]) if rows else "nothing yet")
     if broken is not None:
-        world.complain(
+        context.complain(
             f"row {broken} does not follow from the one before: somebody changed the record there or "
             "took rows out; compare with a backup of the database"
         )
         return REFUSED
-    if head is not None and not (as_json or world.as_json):
-        world.complain(f"{len(rows)} rows, each follows from the one before; the last is {head}")
+    if head is not None and not (as_json or context.as_json):
+        context.complain(f"{len(rows)} rows, each follows from the one before; the last is {head}")
     return DONE
 
 

@@ -13,7 +13,7 @@ from functools import partial
 
 import typer
 
-from training.fleet.cli.context import CannotError, World, connect
+from training.fleet.cli.context import CannotError, CommandContext, connect
 from training.fleet.client.client import ClientError, FleetClient
 
 _NAMES_MAX = 1000
@@ -33,11 +33,11 @@ def hosts(ctx: typer.Context, incomplete: str) -> list[str]:
 
 def _names(ctx: typer.Context, incomplete: str, ask: Callable[[FleetClient], list[str]]) -> list[str]:
     root = ctx.find_root()
-    world = root.obj if isinstance(root.obj, World) else World()
-    if world.connect is connect:
-        world = replace(world, connect=partial(connect, patience_s=_PATIENCE_S))
+    context = root.obj if isinstance(root.obj, CommandContext) else CommandContext()
+    if context.connect is connect:
+        context = replace(context, connect=partial(connect, patience_s=_PATIENCE_S))
     try:
-        names = ask(world.client(root.params.get("receiver_url")))
+        names = ask(context.client(root.params.get("receiver_url")))
     except (CannotError, ClientError, OSError, KeyError, TypeError):
         return []
     plain = (name for name in names if isinstance(name, str) and _PLAIN.fullmatch(name))

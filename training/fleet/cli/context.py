@@ -96,7 +96,7 @@ class CannotError(Exception):
 
 
 @dataclass(frozen=True)
-class World:
+class CommandContext:
     """The surroundings of a command: network, two streams, environment, time. Tests inject their own."""
 
     connect: Connect = connect
@@ -183,27 +183,27 @@ def _with_flags(said: RenderableType, flags: str) -> RenderableType:
 
 
 @contextmanager
-def meter(world: World, words: str) -> Iterator[Callable[[int, int], object]]:
+def meter(context: CommandContext, words: str) -> Iterator[Callable[[int, int], object]]:
     """A bar with the time left, on a terminal; elsewhere a line now and then."""
-    if not world.err.isatty():
-        yield _lines(world, words)
+    if not context.err.isatty():
+        yield _lines(context, words)
         return
     columns = (TextColumn(words), BarColumn(), DownloadColumn(), TimeRemainingColumn())
-    console = Console(file=world.err, highlight=False)
+    console = Console(file=context.err, highlight=False)
     with Progress(*columns, console=console, transient=True) as bar:
         task = bar.add_task(words, total=None)
         yield lambda done, whole: bar.update(task, completed=done, total=whole or None)
 
 
-def _lines(world: World, words: str) -> Callable[[int, int], object]:
+def _lines(context: CommandContext, words: str) -> Callable[[int, int], object]:
     """Say how far it is when a while has passed since it began, or since it was said last."""
-    said_at = world.monotonic()
+    said_at = context.monotonic()
 
     def progress(done: int, whole: int) -> None:
         nonlocal said_at
-        if world.monotonic() - said_at >= _LINE_S:
-            said_at = world.monotonic()
+        if context.monotonic() - said_at >= _LINE_S:
+            said_at = context.monotonic()
             of_all = f" of {whole / 1024**2:.0f} MiB ({done / whole:.0%})" if whole else " MiB"
-            world.complain(f"{words}: {done / 1024**2:.0f}{of_all}")
+            context.complain(f"{words}: {done / 1024**2:.0f}{of_all}")
 
     return progress

@@ -10,7 +10,7 @@ import typer
 from rich.table import Table
 
 from training.contract import VALIDATION_FILE
-from training.fleet.cli.context import DONE, REFUSED, USAGE, CannotError, World, meter
+from training.fleet.cli.context import DONE, REFUSED, USAGE, CannotError, CommandContext, meter
 from training.fleet.cli.render import Json, ago, size
 from training.fleet.client.datasets import FolderError, push, read_folder
 from training.fleet.wire.constants import DATASET_NAME_PATTERN
@@ -32,7 +32,7 @@ def push_dataset(
     as_json: AsJson = False,
 ) -> int:
     """Bring a folder to the receiver. Only what it lacks travels; a push that broke off goes on."""
-    world: World = ctx.obj
+    context: CommandContext = ctx.obj
     if not folder.strip():  # as an unset variable of the shell leaves it: not the folder one is in
         raise CannotError("name the folder, for example data/processed", USAGE)
     path = Path(folder)
@@ -43,11 +43,11 @@ def push_dataset(
             "underscores with --name",
             USAGE,
         )
-    calls = world.client(receiver_url).datasets
+    calls = context.client(receiver_url).datasets
     try:
-        with meter(world, "reading") as progress:
+        with meter(context, "reading") as progress:
             listing = read_folder(path, progress)
-        with meter(world, "sending") as progress:
+        with meter(context, "sending") as progress:
             view, sent = push(calls, path, listing, called, progress)
     except FolderError as error:
         raise CannotError(str(error)) from None
@@ -55,9 +55,9 @@ def push_dataset(
         f"{called} is data set {listing.dataset_id[:12]}: {size(listing.size)} "
         f"in {counted(len(listing.files), 'files')}, {size(sent)} of which travelled"
     )
-    world.show(as_json, {**view, "sent": sent}, lambda: "\n".join([line, *moved_lines(view, called)]))
+    context.show(as_json, {**view, "sent": sent}, lambda: "\n".join([line, *moved_lines(view, called)]))
     if not any(file.path == VALIDATION_FILE for file in listing.files):
-        world.complain(
+        context.complain(
             f"there is no {VALIDATION_FILE} in it, so only trainers of your own can use it; "
             "`python -m training.data.build` makes a folder for ours"
         )
@@ -88,9 +88,9 @@ def moved_lines(view: Json, name: str) -> list[str]:
 @app.command("list")
 def list_datasets(ctx: typer.Context, receiver_url: Url = None, as_json: AsJson = False) -> int:
     """Every data set: its names, its id, its size, its age."""
-    world: World = ctx.obj
-    answer = world.client(receiver_url).datasets.datasets()
-    world.show(as_json, answer, lambda: _table(answer))
+    context: CommandContext = ctx.obj
+    answer = context.client(receiver_url).datasets.datasets()
+    context.show(as_json, answer, lambda: _table(answer))
     return DONE
 
 
@@ -102,8 +102,8 @@ def remove_dataset(
     as_json: AsJson = False,
 ) -> int:
     """Forget a data set that no job needs; of one with several names only the name that was given."""
-    world: World = ctx.obj
-    calls = world.client(receiver_url).datasets
+    context: CommandContext = ctx.obj
+    calls = context.client(receiver_url).datasets
     rows = calls.datasets()["datasets"]
     names = {name: row["dataset_id"] for row in rows for name in row["names"]}
     try:
@@ -117,12 +117,12 @@ def remove_dataset(
             f"{printable(dataset)} names nothing any more; its files stay, {found[:12]} is also called "
             f"{printable(still)} (`cis490-jobs dataset remove {found[:12]}` removes them under every name)"
         )
-        world.show(as_json, calls.unname(found, dataset), lambda: line)
+        context.show(as_json, calls.unname(found, dataset), lambda: line)
         return DONE
     answer = calls.remove(found)
     called = ", ".join(name for name in sorted(names) if names[name] == found) or "data set"
     line = f"{printable(called)} ({found[:12]}) is gone, {size(answer['freed'])} are free"
-    world.show(as_json, answer, lambda: line)
+    context.show(as_json, answer, lambda: line)
     return DONE
 
 

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from training.fleet.cli.context import DONE, USAGE, CannotError, World
+from training.fleet.cli.context import DONE, USAGE, CannotError, CommandContext
 from training.fleet.wire.constants import HOST_ID_PATTERN, PLAIN_URL_PATTERN
 from training.fleet.wire.identity import FINGERPRINT_PREFIX, parse_fingerprint
 from training.printable import one_line, printable
@@ -59,25 +59,25 @@ def enroll(
     as_json: AsJson = False,
 ) -> int:
     """Let a host in: print one line to paste on it. Good once, for 15 minutes."""
-    world: World = ctx.obj
+    context: CommandContext = ctx.obj
     role = "operator" if operator else "host"
     if url is not None and not (url.startswith("https://") and _is_plain(url, PLAIN_URL_PATTERN)):
         raise CannotError(
             f"{url!r} joins nobody: a receiver's address begins with https://, then letters, digits and .:/_-[]",
             USAGE,
         )
-    answer = world.client(receiver_url).post_json("/v1/invitations", {"name": name, "role": role})
+    answer = context.client(receiver_url).post_json("/v1/invitations", {"name": name, "role": role})
     answer["url"] = url or answer["url"]
     line = one_line(command(answer, windows=windows), 2000)
     if answer.get("note"):
-        world.complain(answer["note"])
-    if as_json or world.as_json:
-        world.show(True, {**answer, "command": line}, lambda: line)
+        context.complain(answer["note"])
+    if as_json or context.as_json:
+        context.show(True, {**answer, "command": line}, lambda: line)
     else:
-        print(line, file=world.out)  # never folded: it is to be copied
+        print(line, file=context.out)  # never folded: it is to be copied
         minutes = round(answer["expires_in_s"] / 60)
         where = "on the new machine, in the project's folder"
-        world.complain(f"paste the line {where}; it is good once, for {minutes} minutes")
+        context.complain(f"paste the line {where}; it is good once, for {minutes} minutes")
     return DONE
 
 
@@ -135,23 +135,23 @@ def revoke(
     as_json: AsJson = False,
 ) -> int:
     """Put a host out, at once: its certificates and codes are void, and others get its jobs."""
-    world: World = ctx.obj
+    context: CommandContext = ctx.obj
     role = "operator" if operator else "host"
-    answer = world.client(receiver_url).post_json("/v1/revoke", {"name": name, "role": role})
+    answer = context.client(receiver_url).post_json("/v1/revoke", {"name": name, "role": role})
     line = (
         f"{printable(answer['name'])} is out; certificates revoked: {answer['certificates']}, "
         f"jobs given to others: {answer['jobs']}"
     )
-    world.show(as_json, answer, lambda: line)
+    context.show(as_json, answer, lambda: line)
     return DONE
 
 
 def certificates(ctx: typer.Context, receiver_url: Url = None, as_json: AsJson = False) -> int:
     """List certificates: their owners, their ends, and which are revoked."""
-    world: World = ctx.obj
-    answer = world.client(receiver_url).get_json("/v1/certificates")
+    context: CommandContext = ctx.obj
+    answer = context.client(receiver_url).get_json("/v1/certificates")
     rows = answer["certificates"]
-    world.show(as_json, answer, lambda: _table(rows, answer["now"], "role", "fingerprint"))
+    context.show(as_json, answer, lambda: _table(rows, answer["now"], "role", "fingerprint"))
     return DONE
 
 
@@ -164,20 +164,20 @@ def add_token(
     as_json: AsJson = False,
 ) -> int:
     """Make a token and print it, this once."""
-    world: World = ctx.obj
-    answer = world.client(receiver_url).post_json("/v1/tokens", {"name": name, "days": days})
-    world.show(as_json, answer, lambda: printable(answer["token"]))
-    if not (as_json or world.as_json):
-        world.complain(f"it is good until {_when(answer['expires_at'])} and is not shown again")
+    context: CommandContext = ctx.obj
+    answer = context.client(receiver_url).post_json("/v1/tokens", {"name": name, "days": days})
+    context.show(as_json, answer, lambda: printable(answer["token"]))
+    if not (as_json or context.as_json):
+        context.complain(f"it is good until {_when(answer['expires_at'])} and is not shown again")
     return DONE
 
 
 @tokens.command("list")
 def list_tokens(ctx: typer.Context, receiver_url: Url = None, as_json: AsJson = False) -> int:
     """Names and ends, never the tokens themselves."""
-    world: World = ctx.obj
-    answer = world.client(receiver_url).get_json("/v1/tokens")
-    world.show(as_json, answer, lambda: _table(answer["tokens"], answer["now"]))
+    context: CommandContext = ctx.obj
+    answer = context.client(receiver_url).get_json("/v1/tokens")
+    context.show(as_json, answer, lambda: _table(answer["tokens"], answer["now"]))
     return DONE
 
 
@@ -190,10 +190,10 @@ def revoke_token(
     as_json: AsJson = False,
 ) -> int:
     """Take the oldest valid token of a name back, or all of them."""
-    world: World = ctx.obj
-    answer = world.client(receiver_url).post_json("/v1/tokens/revoke", {"name": name, "every": every})
+    context: CommandContext = ctx.obj
+    answer = context.client(receiver_url).post_json("/v1/tokens/revoke", {"name": name, "every": every})
     line = f"{answer['revoked']} tokens of {printable(answer['name'])} are void"
-    world.show(as_json, answer, lambda: line)
+    context.show(as_json, answer, lambda: line)
     return DONE
 
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from training.fleet.cli import complete
-from training.fleet.cli.context import World
+from training.fleet.cli.context import CommandContext
 from training.printable import one_line, printable
 
 
@@ -27,11 +27,11 @@ def release(
     as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
 ) -> int:
     """Give hosts work again that were quarantined; `workers` says which, and why."""
-    world: World = ctx.obj
-    client = world.client(receiver_url)
+    context: CommandContext = ctx.obj
+    client = context.client(receiver_url)
 
     def line(host: str, answer: Mapping[str, Any]) -> str:
         why = one_line(answer.get("reason"), 300)
         return f"{printable(host)} gets work again; it had been taken out because {why}"
 
-    return world.each(hosts, "hosts", as_json, client.release, line)
+    return context.each(hosts, "hosts", as_json, client.release, line)

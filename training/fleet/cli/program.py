@@ -35,7 +35,7 @@ from training.fleet.cli.context import (
     URL_VARIABLE,
     USAGE,
     CannotError,
-    World,
+    CommandContext,
     meter,
 )
 from training.fleet.cli.models import BundleRefused, fetch_model
@@ -115,7 +115,7 @@ def common(
 
     Whatever changes something, audit, certificates and tokens need an operator's certificate or $CIS490_OPERATOR_TOKEN.
     """
-    ctx.obj = replace(ctx.obj or World(), url=receiver_url, as_json=as_json)
+    ctx.obj = replace(ctx.obj or CommandContext(), url=receiver_url, as_json=as_json)
 
 
 @app.command()
@@ -126,26 +126,26 @@ def status(
     as_json: AsJson = False,
 ) -> int:
     """Show the fleet: running jobs and their progress, failures with reasons, and jobs that cannot run."""
-    world: World = ctx.obj
-    client = world.client(receiver_url)
+    context: CommandContext = ctx.obj
+    client = context.client(receiver_url)
     if not watch:
         data, health = _status(client)
-        world.show(as_json, data, lambda: cli_status.render_status(data, health))
+        context.show(as_json, data, lambda: cli_status.render_status(data, health))
         return DONE
-    if as_json or world.as_json:
+    if as_json or context.as_json:
         raise CannotError("--watch draws for people; call status --json repeatedly instead", USAGE)
-    console = world.console()
+    console = context.console()
     if not console.is_terminal:  # into a pipe: one picture after the other
         while True:
-            console.print(world.typed(cli_status.render_status(*_status(client))), "")
-            world.sleep(_WATCH_S)
+            console.print(context.typed(cli_status.render_status(*_status(client))), "")
+            context.sleep(_WATCH_S)
     # On a screen of its own, which what a worker in the same terminal logs cannot spoil for long.
-    picture = world.typed(cli_status.render_status(*_status(client)))
+    picture = context.typed(cli_status.render_status(*_status(client)))
     try:
         with Live(picture, console=console, auto_refresh=False, screen=True) as live:
             while True:
-                world.sleep(_WATCH_S)
-                picture = world.typed(cli_status.render_status(*_status(client)))
+                context.sleep(_WATCH_S)
+                picture = context.typed(cli_status.render_status(*_status(client)))
                 live.update(picture, refresh=True)
     finally:
         console.print(picture)  # the last one stays
@@ -176,36 +176,36 @@ def list_jobs(
     as_json: AsJson = False,
 ) -> int:
     """Every job, in the order of arrival."""
-    world: World = ctx.obj
-    jobs = list(world.client(receiver_url).all_jobs(status=wanted))
-    world.show(as_json, {"jobs": jobs}, lambda: cli_views.render_list(jobs, every=every))
+    context: CommandContext = ctx.obj
+    jobs = list(context.client(receiver_url).all_jobs(status=wanted))
+    context.show(as_json, {"jobs": jobs}, lambda: cli_views.render_list(jobs, every=every))
     return DONE
 
 
 @app.command()
 def show(ctx: typer.Context, job: Job, receiver_url: Url = None, as_json: AsJson = False) -> int:
     """One job: what it asks for, and every attempt at it."""
-    world: World = ctx.obj
-    detail = world.client(receiver_url).job(job)
-    world.show(as_json, detail, lambda: cli_views.render_job(detail))
+    context: CommandContext = ctx.obj
+    detail = context.client(receiver_url).job(job)
+    context.show(as_json, detail, lambda: cli_views.render_job(detail))
     return DONE
 
 
 @app.command()
 def explain(ctx: typer.Context, job: Job, receiver_url: Url = None, as_json: AsJson = False) -> int:
     """Explain, host by host, why a job does not run."""
-    world: World = ctx.obj
-    answer = world.client(receiver_url).explain(job)
-    world.show(as_json, answer, lambda: cli_views.render_explain(answer))
+    context: CommandContext = ctx.obj
+    answer = context.client(receiver_url).explain(job)
+    context.show(as_json, answer, lambda: cli_views.render_explain(answer))
     return DONE
 
 
 @app.command()
 def workers(ctx: typer.Context, receiver_url: Url = None, as_json: AsJson = False) -> int:
     """Every host that ever asked for work."""
-    world: World = ctx.obj
-    answer = world.client(receiver_url).workers()
-    world.show(as_json, answer, lambda: cli_views.render_workers(answer))
+    context: CommandContext = ctx.obj
+    answer = context.client(receiver_url).workers()
+    context.show(as_json, answer, lambda: cli_views.render_workers(answer))
     return DONE
 
 
@@ -218,22 +218,22 @@ def cancel(
     as_json: AsJson = False,
 ) -> int:
     """Cancel jobs for good; a running trainer stops at its worker's next heartbeat."""
-    world: World = ctx.obj
+    context: CommandContext = ctx.obj
     if not (jobs or removed):
         raise CannotError(f"{NAME_A_JOB}; or all that the plan no longer names: --removed", USAGE)
     refs = list(jobs or ())
     gone: list[str] = []
     if removed:
-        everything = world.client(receiver_url).all_jobs()
+        everything = context.client(receiver_url).all_jobs()
         unplanned = (each for each in everything if not each["in_manifest"])
         gone = [each["job_id"] for each in unplanned if each["status"] in TAKEN_OUT]
         if not refs + gone:
-            world.complain("nothing to cancel: the plan names every job that is not finished or failed")
+            context.complain("nothing to cancel: the plan names every job that is not finished or failed")
 
     def call(client: FleetClient, ref: str) -> Any:
         return client.cancel(ref, as_removed=ref in gone)
 
-    return _move(world, [*refs, *gone], receiver_url, as_json, call)
+    return _move(context, [*refs, *gone], receiver_url, as_json, call)
 
 
 @app.command()
@@ -245,16 +245,16 @@ def requeue(
     as_json: AsJson = False,
 ) -> int:
     """Have jobs trained again, from whatever state; their budgets begin anew."""
-    world: World = ctx.obj
+    context: CommandContext = ctx.obj
     if not (jobs or failed):
         raise CannotError(f"{NAME_A_JOB}; or all that have failed: --failed", USAGE)
     refs = list(jobs or ())
     if failed:
-        found = world.client(receiver_url).all_jobs(status="failed")
+        found = context.client(receiver_url).all_jobs(status="failed")
         refs += [each["job_id"] for each in found if each["in_manifest"]]
         if not refs:
-            world.complain("nothing to requeue: no job of the plan has failed")
-    return _move(world, refs, receiver_url, as_json, lambda client, ref: client.requeue(ref))
+            context.complain("nothing to requeue: no job of the plan has failed")
+    return _move(context, refs, receiver_url, as_json, lambda client, ref: client.requeue(ref))
 
 
 @app.command()
@@ -288,28 +288,28 @@ def wait(
     as_json: AsJson = False,
 ) -> int:
     """Return when jobs are over. Exit code 0: all completed; 3: one failed; 4: one was cancelled."""
-    world: World = ctx.obj
+    context: CommandContext = ctx.obj
     if bool(jobs) == every:
         raise CannotError(f"{NAME_A_JOB}; or every job of the plan: --all", USAGE)
-    quiet = as_json or world.as_json
-    over = cli_wait.wait(world, world.client(receiver_url), list(jobs or ()), quiet=quiet)
+    quiet = as_json or context.as_json
+    over = cli_wait.wait(context, context.client(receiver_url), list(jobs or ()), quiet=quiet)
     if quiet:
         keys = ("job_id", "name", "status", "error", "ended_by")
         told = [{key: view.get(key) for key in keys} for view in over]
-        print(json_text({"jobs": told}), file=world.out)
+        print(json_text({"jobs": told}), file=context.out)
     return cli_wait.outcome(view["status"] for view in over)
 
 
 def _move(
-    world: World,
+    context: CommandContext,
     refs: Sequence[str],
     url: str | None,
     as_json: bool,
     call: Callable[[FleetClient, str], Any],
 ) -> int:
     """Move each job."""
-    client = world.client(url)
-    return world.each(
+    client = context.client(url)
+    return context.each(
         refs,
         "jobs",
         as_json,
@@ -321,21 +321,21 @@ def _move(
 @app.command()
 def reload(ctx: typer.Context, receiver_url: Url = None, as_json: AsJson = False) -> int:
     """Have the receiver read its manifest again; a bad one changes nothing."""
-    world: World = ctx.obj
+    context: CommandContext = ctx.obj
     try:
-        counts = world.client(receiver_url).reload()
+        counts = context.client(receiver_url).reload()
     except Refused as refusal:
         mistakes = refusal.extra.get("mistakes")
         if not isinstance(mistakes, list) or not mistakes:
             raise
-        if as_json or world.as_json:
-            print(json_text({"mistakes": mistakes}), file=world.out)
+        if as_json or context.as_json:
+            print(json_text({"mistakes": mistakes}), file=context.out)
         else:
-            world.complain("the manifest was not taken; nothing has changed")
+            context.complain("the manifest was not taken; nothing has changed")
             for mistake in mistakes:
-                print(_mistake(mistake), file=world.err)
+                print(_mistake(mistake), file=context.err)
         return REFUSED
-    world.show(as_json, counts, lambda: cli_views.render_reload(counts))
+    context.show(as_json, counts, lambda: cli_views.render_reload(counts))
     return DONE
 
 
@@ -357,9 +357,9 @@ def logs(
     as_json: AsJson = False,
 ) -> int:
     """Print the trainer's output."""
-    world: World = ctx.obj
-    client, after, lines = world.client(receiver_url), 0, []
-    machine = as_json or world.as_json
+    context: CommandContext = ctx.obj
+    client, after, lines = context.client(receiver_url), 0, []
+    machine = as_json or context.as_json
     if machine and follow:
         raise CannotError("--follow prints for people; call logs --json repeatedly instead", USAGE)
     while True:
@@ -368,18 +368,18 @@ def logs(
         for line in page["lines"]:
             lines.append(line)
             if not machine:
-                print("\n".join(printable_lines(line)), file=world.out, flush=follow)
+                print("\n".join(printable_lines(line)), file=context.out, flush=follow)
         if page["lines"] and page["next"] > after:
             after = page["next"]
         elif follow and page.get("live"):
-            world.sleep(_WATCH_S)
+            context.sleep(_WATCH_S)
         else:
             break
     if machine:
         shape = {"job_id": page["job_id"], "attempt": attempt, "live": page["live"], "lines": lines}
-        print(json_text(shape), file=world.out)
+        print(json_text(shape), file=context.out)
     elif not lines:
-        world.complain(f"job {job} has printed nothing yet")
+        context.complain(f"job {job} has printed nothing yet")
     return DONE
 
 
@@ -395,38 +395,38 @@ def get(
     as_json: AsJson = False,
 ) -> int:
     """Fetch a completed job's model, verify it, and unpack it."""
-    world: World = ctx.obj
+    context: CommandContext = ctx.obj
     if (job is not None) == every:
         raise CannotError(f"{NAME_A_JOB}; or every completed one of the plan: --all", USAGE)
     if every and attempt is not None:
         raise CannotError("--attempt is of one job; name it instead of --all", USAGE)
-    client = world.client(receiver_url)
+    client = context.client(receiver_url)
     if job is not None:
-        shape, text = _get(world, client, job, out, attempt=attempt, force=force)
-        world.show(as_json, shape, lambda: text)
+        shape, text = _get(context, client, job, out, attempt=attempt, force=force)
+        context.show(as_json, shape, lambda: text)
         return DONE
     code, shapes = DONE, []
     for view in client.all_jobs(status="completed"):
         if not view["in_manifest"]:
             continue
         try:
-            shape, text = _get(world, client, view["job_id"], out, force=force, parent=True)
+            shape, text = _get(context, client, view["job_id"], out, force=force, parent=True)
         except (BundleRefused, Refused) as refusal:
-            world.complain(f"{view['name']}: {refusal}")
+            context.complain(f"{view['name']}: {refusal}")
             code = REFUSED
             continue
         shapes.append(shape)
-        if not (as_json or world.as_json):
-            print(f"{printable(view['name'])}:\n{text}", file=world.out, flush=True)
-    if as_json or world.as_json:
-        print(json_text({"models": shapes}), file=world.out)
+        if not (as_json or context.as_json):
+            print(f"{printable(view['name'])}:\n{text}", file=context.out, flush=True)
+    if as_json or context.as_json:
+        print(json_text({"models": shapes}), file=context.out)
     elif not shapes and code == DONE:
-        world.complain("no job of the plan is completed yet")
+        context.complain("no job of the plan is completed yet")
     return code
 
 
 def _get(
-    world: World,
+    context: CommandContext,
     client: FleetClient,
     ref: str,
     out: Path | None,
@@ -441,7 +441,7 @@ def _get(
     number = "" if attempt is None else f"-{attempt}"
     own = Path(f"{spec['model']}_{spec['mode']}-{view['job_id'][:12]}{number}").name
     folder = (out or Path()) / own if parent else out or Path(own)
-    with meter(world, "fetching") as progress:
+    with meter(context, "fetching") as progress:
         artifact_id, files = fetch_model(client, detail, folder, progress, attempt=attempt, force=force)
     shape = {
         "job_id": view["job_id"],
@@ -461,10 +461,10 @@ cli_recovery.hook(app)
 app.add_typer(cli_dataset.app, name="dataset")
 
 
-def main(argv: Sequence[str] | None = None, *, world: World | None = None) -> int:
+def main(argv: Sequence[str] | None = None, *, context: CommandContext | None = None) -> int:
     """Run one command; returns the exit code. Every error is one sentence on standard error."""
-    world = world or World()
-    replace_unprintable(world.out, world.err)
+    context = context or CommandContext()
+    replace_unprintable(context.out, context.err)
     command = typer.main.get_command(app)
     try:
         given = sys.argv[1:] if argv is None else list(argv)
@@ -472,39 +472,39 @@ def main(argv: Sequence[str] | None = None, *, world: World | None = None) -> in
             given or ["--help"],
             prog_name="cis490-jobs",
             standalone_mode=False,
-            obj=world,
+            obj=context,
         )
         return code if isinstance(code, int) else DONE
     except typer.TyperException as error:  # wrong usage
         said = error.format_message().replace("Value error, ", "", 1).rstrip(".")  # a type's name
-        world.complain(f"{said}; see cis490-jobs --help")
+        context.complain(f"{said}; see cis490-jobs --help")
         return USAGE
     except Damaged as error:
-        world.complain(error)
+        context.complain(error)
         return REFUSED
     except Unreachable as error:
-        world.complain(f"{error}; is it running there? --receiver-url or ${URL_VARIABLE} names it")
+        context.complain(f"{error}; is it running there? --receiver-url or ${URL_VARIABLE} names it")
         return UNREACHABLE
     except Unavailable as error:
-        world.complain(error)
+        context.complain(error)
         return UNREACHABLE
     except CannotError as error:
-        world.complain(error)
+        context.complain(error)
         return error.code
     except (ClientError, BundleRefused) as error:
-        world.complain(error)
+        context.complain(error)
         return REFUSED
     except KeyError as error:
-        world.complain(f"the receiver's answer lacks {error}; is it another version?")
+        context.complain(f"the receiver's answer lacks {error}; is it another version?")
         return REFUSED
     except OSError as error:
         if has_seen_enough(error):
             write_no_more()
             return REFUSED
-        world.complain(f"{error.strerror or error}: {error.filename or 'standard output'}")
+        context.complain(f"{error.strerror or error}: {error.filename or 'standard output'}")
         return REFUSED
     except (AttributeError, IndexError, OverflowError, TypeError, ValueError) as error:
-        world.complain(
+        context.complain(
             f"the receiver's answer has another form than expected ({_where(error)}); is it another version?"
         )
         return REFUSED

@@ -16,7 +16,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
 from training.clock import SystemClock
-from training.fleet.cli.context import DONE, REFUSED, USAGE, CannotError, World
+from training.fleet.cli.context import DONE, REFUSED, USAGE, CannotError, CommandContext
 from training.fleet.cli.render import size
 from training.fleet.recovery.findings import Finding, Level, Report
 from training.fleet.service.state import DEFAULT, MANIFEST, RecoveryError, State
@@ -51,16 +51,16 @@ def doctor(
     )
     from training.fleet.scheduling.options import policy_of, setting
 
-    world: World = ctx.obj
+    context: CommandContext = ctx.obj
     try:
         figures = policy_of(map(setting, policy or []))
     except ArgumentTypeError as error:
         raise CannotError(str(error), USAGE) from None
     state = State.of(state_dir, db, models_dir)
-    with meter(world) as progress:
+    with meter(context) as progress:
         report = examine(state, SystemClock(), deep=deep, policy=figures, progress=progress)
     report = report.worded(state.typed)
-    world.show(as_json, report.to_dict(), lambda: render(report, deep=deep))
+    context.show(as_json, report.to_dict(), lambda: render(report, deep=deep))
     return DONE if report.healthy else REFUSED
 
 
@@ -78,9 +78,9 @@ def backup(
     """Copy database and store while the receiver works; again into the same folder copies what is new."""
     from training.fleet.recovery.backup import Backup
 
-    world: World = ctx.obj
+    context: CommandContext = ctx.obj
     state = State.of(state_dir, db, models_dir)
-    with meter(world) as progress, told(state):
+    with meter(context) as progress, told(state):
         made = Backup(folder).make(
             state,
             SystemClock(),
@@ -118,7 +118,7 @@ def backup(
         f"{made.copied} of them new ({size(made.bytes_copied)}), "
         f"{counted(data.sets, 'data sets')} ({size(data.bytes_copied)} new)"
     )
-    world.show(as_json, shape, lambda: printable_text(lines))
+    context.show(as_json, shape, lambda: printable_text(lines))
     return REFUSED if lost or made.mended else DONE
 
 
@@ -136,9 +136,9 @@ def restore(
     """Put a backup in the place of what was lost; the receiver must be stopped."""
     from training.fleet.recovery.restore import Restore
 
-    world: World = ctx.obj
+    context: CommandContext = ctx.obj
     state = State.of(state_dir, db, models_dir)
-    with meter(world) as progress, told(state):
+    with meter(context) as progress, told(state):
         done = Restore(folder, state, SystemClock(), progress=progress).run(
             snapshot=snapshot, force=force, with_keys=with_keys
         )
@@ -164,7 +164,7 @@ def restore(
         f"data sets there: {data.sets}, of which {size(data.bytes_copied)} were brought back",
         f"everything else since {made_at} is forgotten: cancel, requeue and revoke again what you had since",
     ]
-    world.show(as_json, shape, lambda: Group(printable_text(lines), render(report, deep=False)))
+    context.show(as_json, shape, lambda: Group(printable_text(lines), render(report, deep=False)))
     return REFUSED if done.lost or data.lost or not report.healthy else DONE
 
 
@@ -181,9 +181,9 @@ def rebuild(
     from training.fleet.recovery.rebuild import FORGOTTEN, planned
     from training.fleet.recovery.rebuild import rebuild as make_anew
 
-    world: World = ctx.obj
+    context: CommandContext = ctx.obj
     state = State.of(state_dir, db, models_dir, manifest)
-    with meter(world) as progress, told(state):
+    with meter(context) as progress, told(state):
         jobs = planned(manifest, state)
         done = make_anew(state, jobs, SystemClock(), force=force, progress=progress)
     report = _checked(state)
@@ -202,7 +202,7 @@ def rebuild(
     if done.aside is not None:
         lines.append(f"the database that was there is {done.aside}")
     lines.append(f"rebuilt: {counted(len(done.completed), 'jobs')} completed, {done.pending} to train")
-    world.show(as_json, shape, lambda: Group(printable_text(lines), render(report, deep=False)))
+    context.show(as_json, shape, lambda: Group(printable_text(lines), render(report, deep=False)))
     return DONE if report.healthy else REFUSED
 
 
@@ -246,11 +246,11 @@ def _line(finding: Finding) -> Text:
 
 
 @contextmanager
-def meter(world: World) -> Iterator[Callable[[str, int, int], object]]:
+def meter(context: CommandContext) -> Iterator[Callable[[str, int, int], object]]:
     """A bar with the time left, on a terminal; silence elsewhere."""
     columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
-    console = Console(file=world.err, highlight=False)
-    shown = world.err.isatty()
+    console = Console(file=context.err, highlight=False)
+    shown = context.err.isatty()
     with Progress(*columns, console=console, transient=True, disable=not shown) as bar:
         task = bar.add_task("", total=None)
         yield lambda what, done, whole: bar.update(task, description=what, completed=done, total=whole or None)

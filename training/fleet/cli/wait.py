@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from training.fleet.cli.context import DONE, World
+from training.fleet.cli.context import DONE, CommandContext
 from training.fleet.cli.render import Json
 from training.fleet.client.client import FleetClient, Unavailable, Unreachable
 from training.printable import printable
@@ -21,7 +21,7 @@ def outcome(statuses: Iterable[str]) -> int:
     return FAILED if "failed" in seen else CANCELLED if "cancelled" in seen else DONE
 
 
-def wait(world: World, client: FleetClient, refs: Sequence[str], *, quiet: bool) -> list[Json]:
+def wait(context: CommandContext, client: FleetClient, refs: Sequence[str], *, quiet: bool) -> list[Json]:
     """Look again and again until every job is over; without ``refs``, every job of the plan. Returns them.
 
     A job is looked up by its name once, and then by its id. A receiver that does not answer is waited for.
@@ -39,20 +39,20 @@ def wait(world: World, client: FleetClient, refs: Sequence[str], *, quiet: bool)
                 over.append(view)
                 if not quiet:
                     line = f"{printable(view['name'])} is {printable(view['status'])}"
-                    print(line, file=world.out, flush=True)
+                    print(line, file=context.out, flush=True)
             elif view.get("held_by") and view["status"] == "pending" and view["job_id"] not in told:
                 told.add(view["job_id"])
-                world.complain(f"{view['name']} is held by {view['held_by']}: unhold it")
+                context.complain(f"{view['name']} is held by {view['held_by']}: unhold it")
             elif view.get("obstacle") and view["job_id"] not in told:
                 told.add(view["job_id"])
-                world.complain(f"{view['name']} cannot run anywhere: {view['obstacle']}")
+                context.complain(f"{view['name']} cannot run anywhere: {view['obstacle']}")
         if not left:
             return over
-        world.sleep(_LOOK_S)
-        views = _look(world, client, list(left), told)
+        context.sleep(_LOOK_S)
+        views = _look(context, client, list(left), told)
 
 
-def _look(world: World, client: FleetClient, ids: Sequence[str], told: set[str]) -> list[Json]:
+def _look(context: CommandContext, client: FleetClient, ids: Sequence[str], told: set[str]) -> list[Json]:
     """Ask for the state of these jobs; None while the receiver does not answer, which is said once."""
     try:
         if len(ids) <= _EACH_MAX:
@@ -61,7 +61,7 @@ def _look(world: World, client: FleetClient, ids: Sequence[str], told: set[str])
             views = [view for view in client.all_jobs() if view["job_id"] in ids]
     except (Unreachable, Unavailable) as error:
         if "" not in told:
-            world.complain(f"{error}; waiting for it")
+            context.complain(f"{error}; waiting for it")
         told.add("")
         return []
     told.discard("")

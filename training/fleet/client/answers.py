@@ -21,7 +21,7 @@ from enum import StrEnum
 from typing import Any, TypeVar
 
 from training.fleet.client.transport import Response
-from training.fleet.wire.constants import HEADER_PROBLEM, Slug
+from training.fleet.wire.constants import HEADER_PROBLEM, ProblemType
 
 T = TypeVar("T")
 
@@ -45,10 +45,10 @@ class Damaged(Unreachable):
 class Answered(ClientError):  # noqa: N818
     """The receiver answered, but not with what was asked for."""
 
-    def __init__(self, status: int, slug: str, detail: str, extra: Mapping[str, Any]) -> None:
+    def __init__(self, status: int, problem_type: str, detail: str, extra: Mapping[str, Any]) -> None:
         super().__init__(detail)
         self.status = status
-        self.slug = slug  # stable; see docs/protocol.md
+        self.problem_type = problem_type  # stable; see docs/protocol.md
         self.detail = detail
         self.extra = extra  # further members of the problem document
         self.retry_after_s: float | None = extra.get("retry_after_s")
@@ -88,18 +88,18 @@ _ERRORS: Mapping[Verdict, type[Answered]] = {
     Verdict.CANCELLED: Cancelled,
 }
 # Another receiver may say it by the status, under another name.
-_SLUGS = {Verdict.SUPERSEDED: Slug.LEASE_SUPERSEDED, Verdict.CANCELLED: Slug.JOB_CANCELLED}
+_SLUGS = {Verdict.SUPERSEDED: ProblemType.LEASE_SUPERSEDED, Verdict.CANCELLED: ProblemType.JOB_CANCELLED}
 
 
-def verdict(status: int, slug: str) -> Verdict:
-    """The retry table. ``slug`` is the problem's type, empty when the answer had none."""
+def verdict(status: int, problem_type: str) -> Verdict:
+    """The retry table. ``problem_type`` is the problem's type, empty when the answer had none."""
     if 200 <= status < 300:
         return Verdict.OK
     if status >= 500 or status in _RETRIED_4XX:
         return Verdict.RETRY
-    if status == 410 or slug == Slug.JOB_CANCELLED:
+    if status == 410 or problem_type == ProblemType.JOB_CANCELLED:
         return Verdict.CANCELLED
-    if status == 409 and slug in (Slug.LEASE_SUPERSEDED, ""):
+    if status == 409 and problem_type in (ProblemType.LEASE_SUPERSEDED, ""):
         return Verdict.SUPERSEDED
     return Verdict.FINAL
 
@@ -149,7 +149,7 @@ class NoWork(_Record):
 
 
 @dataclass(frozen=True)
-class Beat(_Record):
+class Heartbeat(_Record):
     """The lease was renewed for ``lease_s`` from the sending on; ``action`` is ``continue``, ``stop`` or ``drain``."""
 
     action: str
@@ -230,12 +230,12 @@ def problem(answer: Response) -> Answered:
         found = {}
     if not isinstance(found, dict):
         found = {}
-    slug = str(found.pop("type", "") or answer.headers.get(HEADER_PROBLEM.lower(), ""))
-    detail = str(found.pop("detail", "") or f"the receiver answered {answer.status} {slug}".strip())
+    problem_type = str(found.pop("type", "") or answer.headers.get(HEADER_PROBLEM.lower(), ""))
+    detail = str(found.pop("detail", "") or f"the receiver answered {answer.status} {problem_type}".strip())
     extra = {key: value for key, value in found.items() if key not in ("title", "status")}
     try:
         extra["retry_after_s"] = max(0.0, min(300.0, float(answer.headers["retry-after"])))
     except (KeyError, ValueError):
         extra.pop("retry_after_s", None)
-    meant = verdict(answer.status, slug)
-    return _ERRORS[meant](answer.status, _SLUGS.get(meant, slug), detail, extra)
+    meant = verdict(answer.status, problem_type)
+    return _ERRORS[meant](answer.status, _SLUGS.get(meant, problem_type), detail, extra)

@@ -13,7 +13,7 @@ from training.crashpoint import crashpoint
 from training.files import settle
 from training.fleet.client.answers import Damaged, Fetched, Refused, Unreachable, json_object
 from training.fleet.client.retry import Caller
-from training.fleet.wire.constants import HEADER_OFFSET, HEADER_SHA256, Slug
+from training.fleet.wire.constants import HEADER_OFFSET, HEADER_SHA256, ProblemType
 
 SLOW_S = 300.0  # syncing and hashing gigabytes takes a small board minutes
 _CHUNK_BYTES = 1024 * 1024
@@ -68,7 +68,7 @@ class Upload:
     def may_begin_anew(self, refusal: Refused) -> bool:
         """An offset that moved is asked for again; bytes that arrived wrong are sent once more from the first."""
         self._begun_anew += 1
-        moved = refusal.slug in (Slug.OFFSET_MISMATCH, Slug.WRONG_DIGEST)
+        moved = refusal.problem_type in (ProblemType.OFFSET_MISMATCH, ProblemType.WRONG_DIGEST)
         return moved and self._begun_anew < _UPLOADS_FROM_NOTHING
 
 

@@ -35,12 +35,12 @@ from training import strict_json
 from training.fleet.client.address import Address
 from training.fleet.client.answers import (
     Answered,
-    Beat,
     Cancelled,
     ClientError,
     Damaged,
     Fetched,
     Grant,
+    Heartbeat,
     Moved,
     NoWork,
     OutputKept,
@@ -67,18 +67,18 @@ from training.fleet.wire.constants import (
     HEADER_HOST_ID,
     HEADER_OPERATOR_TOKEN,
     HEADER_SHA256,
-    Slug,
+    ProblemType,
 )
 
 __all__ = [
     "Answered",
-    "Beat",
     "Cancelled",
     "ClientError",
     "Damaged",
     "Fetched",
     "FleetClient",
     "Grant",
+    "Heartbeat",
     "Moved",
     "NoWork",
     "OutputKept",
@@ -221,7 +221,7 @@ class FleetClient:
         session_id: str | None = None,
         echo: str | None = None,
         tries: int | None = None,
-    ) -> Beat:
+    ) -> Heartbeat:
         """Renew the lease; report progress and output. Lines are numbered from ``first_line``, else go on."""
         claim = self._claim_of(job_id, claim_id)
         key = claim or job_id
@@ -238,7 +238,7 @@ class FleetClient:
             "log": _log(lines, first),
         }
         caller = self._about(job_id)
-        beat = typed(Beat, self._post(_job(job_id, "heartbeat"), body, tries=tries, caller=caller))
+        beat = typed(Heartbeat, self._post(_job(job_id, "heartbeat"), body, tries=tries, caller=caller))
         with self._lock:
             self._log_next[key] = beat.log_next
         return beat
@@ -377,7 +377,7 @@ class FleetClient:
         try:
             return ask()
         except Refused as refusal:
-            if refusal.slug != Slug.NO_ARTIFACT:
+            if refusal.problem_type != ProblemType.NO_ARTIFACT:
                 raise
         headers = {
             HEADER_CLAIM_ID: claim_id,

@@ -16,7 +16,7 @@ from training import strict_json
 from training.contract import HOSTS_FILE
 from training.fleet.client.answers import Damaged, Refused, json_object
 from training.fleet.client.retry import Caller
-from training.fleet.wire.constants import Slug
+from training.fleet.wire.constants import ProblemType
 from training.fleet.wire.dataset_listing import (
     FILES_MAX,
     PIECE_BYTES,
@@ -67,7 +67,7 @@ class DatasetCalls:
             try:
                 self._put(f"{_set(dataset_id)}/pieces", batch(pieces), tries, answers=False)
             except Refused as refusal:
-                if refusal.slug != Slug.NOT_FOUND:
+                if refusal.problem_type != ProblemType.NOT_FOUND:
                     raise
                 self._takes_many = False  # an older receiver has no such address
             else:

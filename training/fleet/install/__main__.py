@@ -25,7 +25,7 @@ from training.fleet.install import windows as install_windows
 from training.fleet.install.checks import judge, refused
 from training.fleet.install.steps import InstallError, Machine, Site, Step, perform
 from training.fleet.install.system import LocalMachine, look, notes
-from training.fleet.install.types import Facts, Level, Role, System, Wish
+from training.fleet.install.types import Facts, InstallRequest, Level, Role, System
 from training.fleet.install.worker import undelivered
 from training.printable import printable
 from training.streams import replace_unprintable
@@ -35,7 +35,7 @@ SIGNS = {
     "there": "done", "gone": "gone", "would": "would", "now": "…", "found": "→",
 }  # fmt: skip
 
-Look = Callable[[Wish, Path], Facts]
+Look = Callable[[InstallRequest, Path], Facts]
 
 
 def main(
@@ -51,9 +51,9 @@ def main(
     try:
         if args.uninstall:
             return _uninstall(args, site)
-        wish = _wish_of(args, site)
-        facts = (look_around or _look)(wish, site.at(_state(wish)))
-        return _install(wish, facts, site, dry_run=args.dry_run)
+        request = _request_of(args, site)
+        facts = (look_around or _look)(request, site.at(_state(request)))
+        return _install(request, facts, site, dry_run=args.dry_run)
     except InstallError as error:
         print(f"install: {printable(error)}", file=sys.stderr)
         return 1
@@ -62,22 +62,22 @@ def main(
         return 1
 
 
-def _install(wish: Wish, facts: Facts, site: Site, *, dry_run: bool) -> int:
-    print(f"Looking at this machine, for a training {wish.role}")
-    findings = judge(wish, facts)
+def _install(request: InstallRequest, facts: Facts, site: Site, *, dry_run: bool) -> int:
+    print(f"Looking at this machine, for a training {request.role}")
+    findings = judge(request, facts)
     for finding in findings:
         _tell(finding.level, finding.words)
     if refused(findings) and not dry_run:
         print("Nothing was changed.")
         return 1
     print("What would be done" if dry_run else "Installing")
-    changed = perform(_preparation(wish, site), site, _tell, dry_run=dry_run)
-    if not wish.image:
-        perform(_start(wish, changed=changed), site, _tell, dry_run=dry_run)
+    changed = perform(_preparation(request, site), site, _tell, dry_run=dry_run)
+    if not request.image:
+        perform(_start(request, changed=changed), site, _tell, dry_run=dry_run)
     if dry_run:
         print("Nothing was changed: this was a dry run.")
         return 1 if refused(findings) else 0
-    print(_closing_words(wish))
+    print(_closing_words(request))
     return 0
 
 
@@ -101,23 +101,23 @@ def _uninstall(args: argparse.Namespace, site: Site) -> int:
     return 0
 
 
-def _preparation(wish: Wish, site: Site) -> list[Step]:
-    if wish.system is System.WINDOWS:
-        return install_windows.prepare(wish)
-    unit = _read(ROOT / "etc" / install_linux.service(wish.role))
+def _preparation(request: InstallRequest, site: Site) -> list[Step]:
+    if request.system is System.WINDOWS:
+        return install_windows.prepare(request)
+    unit = _read(ROOT / "etc" / install_linux.service(request.role))
     example = _read(ROOT / "etc" / "training_manifest.toml.example")
-    before = _settings_before(wish.role, wish.system, site)
+    before = _settings_before(request.role, request.system, site)
     token = before.get("token") or secrets.token_hex(32)
-    return install_linux.prepare(wish, unit, example=example, token=token, image=site.image)
+    return install_linux.prepare(request, unit, example=example, token=token, image=site.image)
 
 
-def _start(wish: Wish, *, changed: bool) -> list[Step]:
-    if wish.system is System.WINDOWS:
+def _start(request: InstallRequest, *, changed: bool) -> list[Step]:
+    if request.system is System.WINDOWS:
         return install_windows.start(changed=changed)
-    return install_linux.start(wish, changed=changed)
+    return install_linux.start(request, changed=changed)
 
 
-def _wish_of(args: argparse.Namespace, site: Site) -> Wish:
+def _request_of(args: argparse.Namespace, site: Site) -> InstallRequest:
     """Read what was asked for; the rest stays as it was at the last installation."""
     role, system = Role(args.role), System(args.system)
     if role is Role.RECEIVER and system is System.WINDOWS:
@@ -131,7 +131,7 @@ def _wish_of(args: argparse.Namespace, site: Site) -> Wish:
         commit = checkout_commit(ROOT)
     except (OSError, ValueError):
         commit = None
-    wish = Wish(
+    request = InstallRequest(
         role=role,
         system=system,
         checkout=args.checkout or ROOT,
@@ -148,13 +148,13 @@ def _wish_of(args: argparse.Namespace, site: Site) -> Wish:
         dry_run=args.dry_run,
     )
     if role is not Role.WORKER:
-        return replace(wish, receiver_url="", host_id="receiver")
-    if wish.receiver_url:  # one that is missing is told among the other reasons
+        return replace(request, receiver_url="", host_id="receiver")
+    if request.receiver_url:  # one that is missing is told among the other reasons
         try:
-            Address.of(wish.receiver_url)
+            Address.of(request.receiver_url)
         except ValueError as error:
             raise InstallError(f"{error}; paste the whole line that enroll printed") from None
-    return wish
+    return request
 
 
 def _settings_before(role: Role, system: System, site: Site) -> dict[str, str]:
@@ -168,16 +168,16 @@ def _settings_before(role: Role, system: System, site: Site) -> dict[str, str]:
         return {}
 
 
-def _state(wish: Wish) -> PurePath:
-    return install_windows.BASE if wish.system is System.WINDOWS else install_linux.STATE[wish.role]
+def _state(request: InstallRequest) -> PurePath:
+    return install_windows.BASE if request.system is System.WINDOWS else install_linux.STATE[request.role]
 
 
 def _saved(system: System) -> PurePath:
     return install_windows.SAVED if system is System.WINDOWS else install_linux.SAVED
 
 
-def _look(wish: Wish, state: Path) -> Facts:
-    return look(wish, state, SystemClock())
+def _look(request: InstallRequest, state: Path) -> Facts:
+    return look(request, state, SystemClock())
 
 
 def _must_be_administrator(system: System) -> None:
@@ -209,17 +209,17 @@ def _read(path: Path) -> str:
         ) from error
 
 
-def _closing_words(wish: Wish) -> str:
-    if wish.image:
+def _closing_words(request: InstallRequest) -> str:
+    if request.image:
         return "The image is ready: the service starts when it boots."
-    if wish.system is System.WINDOWS:
+    if request.system is System.WINDOWS:
         return f"Done. Its log is {install_windows.LOG}; `cis490-jobs workers` shows this host within a minute."
-    name = install_linux.service(wish.role)
-    if wish.role is Role.WORKER:
+    name = install_linux.service(request.role)
+    if request.role is Role.WORKER:
         return f"Done. `journalctl -fu {name}` follows it; `cis490-jobs workers` shows this host within a minute."
     return (
         f"Done. Edit {install_linux.MANIFEST}, then `systemctl reload {name}`; the operator's token is in "
-        f"{install_linux.settings_file(wish.role)}."
+        f"{install_linux.settings_file(request.role)}."
     )
 
 

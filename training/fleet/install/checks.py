@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import PurePath, PurePosixPath, PureWindowsPath
 from urllib.parse import urlsplit
 
-from training.fleet.install.types import Facts, Finding, Level, Role, System, Wish
+from training.fleet.install.types import Facts, Finding, InstallRequest, Level, Role, System
 from training.fleet.wire.constants import HOST_ID_PATTERN, PLAIN_URL_PATTERN
 
 PYTHON_MIN = (3, 11)
@@ -24,94 +24,98 @@ PRIVATE = PureWindowsPath("C:/Users")
 # What lies elsewhere on a disk of Windows inherits that every user may change it.
 GUARDED = tuple(PureWindowsPath(path) for path in ("C:/Program Files", "C:/Program Files (x86)", "C:/Windows"))
 
-Check = Callable[[Wish, Facts], Iterator[Finding]]
+Check = Callable[[InstallRequest, Facts], Iterator[Finding]]
 
 
-def judge(wish: Wish, facts: Facts) -> list[Finding]:
+def judge(request: InstallRequest, facts: Facts) -> list[Finding]:
     """Every check's outcome, in the order in which a person would go through them."""
-    return [finding for check in CHECKS for finding in check(wish, facts)]
+    return [finding for check in CHECKS for finding in check(request, facts)]
 
 
 def refused(findings: Sequence[Finding]) -> bool:
     return any(finding.level is Level.REFUSED for finding in findings)
 
 
-def words_of_wish(wish: Wish, _facts: Facts) -> Iterator[Finding]:
-    if wish.role is Role.WORKER and not re.fullmatch(PLAIN_URL_PATTERN, wish.receiver_url):
-        shown = repr(wish.receiver_url) if wish.receiver_url else "no address"
+def words_of_request(request: InstallRequest, _facts: Facts) -> Iterator[Finding]:
+    if request.role is Role.WORKER and not re.fullmatch(PLAIN_URL_PATTERN, request.receiver_url):
+        shown = repr(request.receiver_url) if request.receiver_url else "no address"
         yield _refuse(f"{shown} was given as the receiver's; it looks like --receiver-url https://pi.lan:8445")
-    if wish.role is Role.WORKER and (not re.fullmatch(HOST_ID_PATTERN, wish.host_id) or wish.host_id == "localhost"):
+    if request.role is Role.WORKER and (
+        not re.fullmatch(HOST_ID_PATTERN, request.host_id) or request.host_id == "localhost"
+    ):
         yield _refuse(
-            f"{wish.host_id!r} cannot be this host's name in the fleet: 1 to 64 letters, digits, dots, dashes and "
+            f"{request.host_id!r} cannot be this host's name in the fleet: 1 to 64 letters, digits, dots, dashes and "
             "underscores, and not localhost; choose one with --host-id"
         )
-    if (wish.code is None) != (wish.fingerprint is None):
+    if (request.code is None) != (request.fingerprint is None):
         yield _refuse("--code and --fingerprint belong together; paste the whole line that enroll printed")
-    if wish.joins and wish.image:
+    if request.joins and request.image:
         yield _refuse("a host joins from itself, not from an image: leave --code away, and run the line there")
-    if wish.joins and urlsplit(wish.receiver_url).scheme != "https":
+    if request.joins and urlsplit(request.receiver_url).scheme != "https":
         yield _refuse("joining needs an encrypted receiver: the address begins with https://")
 
 
-def privileges(wish: Wish, facts: Facts) -> Iterator[Finding]:
-    if wish.image or facts.administrator:
+def privileges(request: InstallRequest, facts: Facts) -> Iterator[Finding]:
+    if request.image or facts.administrator:
         return
-    how = "with sudo" if wish.system is System.LINUX else "in PowerShell as administrator"
-    if wish.dry_run:
+    how = "with sudo" if request.system is System.LINUX else "in PowerShell as administrator"
+    if request.dry_run:
         yield _warn(f"to install, the same line is needed {how}")
     else:
         yield _refuse(f"installing a service is the administrator's; repeat the same line {how}")
 
 
-def python(wish: Wish, facts: Facts) -> Iterator[Finding]:
+def python(request: InstallRequest, facts: Facts) -> Iterator[Finding]:
     have = ".".join(map(str, facts.python))
     if facts.python < PYTHON_MIN:
         yield _refuse(f"Python {have} is too old, 3.11 is needed: make the virtual environment with a newer one")
     else:
         yield _ok(f"Python {have}")
-    pip = f"{wish.python} -m pip install -c constraints.txt -e"
+    pip = f"{request.python} -m pip install -c constraints.txt -e"
     if facts.missing:
         yield _refuse(
-            f"{_list(facts.missing)} missing in the virtual environment; install with: {pip} '.[{wish.role}]'"
+            f"{_list(facts.missing)} missing in the virtual environment; install with: {pip} '.[{request.role}]'"
         )
-    if wish.role is Role.WORKER and facts.missing_for_training:
+    if request.role is Role.WORKER and facts.missing_for_training:
         yield _warn(
             f"{_list(facts.missing_for_training)} missing, so jobs that need them will fail here; "
             f"install with: {pip} '.[worker,trainer]'"
         )
 
 
-def places(wish: Wish, facts: Facts) -> Iterator[Finding]:
+def places(request: InstallRequest, facts: Facts) -> Iterator[Finding]:
     if not facts.checkout_complete:
-        yield _refuse(f"{wish.checkout} is not the whole checkout: clone it again and run the script in there")
+        yield _refuse(f"{request.checkout} is not the whole checkout: clone it again and run the script in there")
         return
-    if wish.system is System.WINDOWS:
-        yield from _places_on_windows(wish, facts)
+    if request.system is System.WINDOWS:
+        yield from _places_on_windows(request, facts)
         return
-    for path in (wish.checkout, wish.python):
+    for path in (request.checkout, request.python):
         if not PLAIN_PATH.fullmatch(str(path)):
             yield _refuse(f"{path} has characters that a service file cannot name; clone into /opt/cis490")
-    if wish.image:
+    if request.image:
         return
-    if _below(wish.checkout, HIDDEN):
-        yield _refuse(f"the service cannot see {wish.checkout}; clone into /opt/cis490, make .venv there, and repeat")
+    if _below(request.checkout, HIDDEN):
+        yield _refuse(
+            f"the service cannot see {request.checkout}; clone into /opt/cis490, make .venv there, and repeat"
+        )
     elif _below(facts.interpreter, HIDDEN):
         yield _refuse(
             f"the service cannot see {facts.interpreter}, the Python behind the virtual environment; "
             "make .venv again with the system's (/usr/bin/python3 -m venv --clear .venv)"
         )
     else:
-        yield _ok(f"checkout in {wish.checkout}")
+        yield _ok(f"checkout in {request.checkout}")
 
 
-def _places_on_windows(wish: Wish, facts: Facts) -> Iterator[Finding]:
-    if wish.checkout == wish.checkout.parent:
+def _places_on_windows(request: InstallRequest, facts: Facts) -> Iterator[Finding]:
+    if request.checkout == request.checkout.parent:
         yield _refuse(
-            f"{wish.checkout} is a whole disk, whose rights are not ours to change; clone into C:\\cis490 and repeat"
+            f"{request.checkout} is a whole disk, whose rights are not ours to change; clone into C:\\cis490 and repeat"
         )
-    elif _below(wish.checkout, (PRIVATE,)):
+    elif _below(request.checkout, (PRIVATE,)):
         yield _refuse(
-            f"the service cannot read {wish.checkout}, which is one person's; clone into C:\\cis490 and repeat"
+            f"the service cannot read {request.checkout}, which is one person's; clone into C:\\cis490 and repeat"
         )
     elif _below(facts.interpreter, (PRIVATE,)):
         yield _refuse(
@@ -119,9 +123,9 @@ def _places_on_windows(wish: Wish, facts: Facts) -> Iterator[Finding]:
             "users, make .venv again with it, and repeat"
         )
     else:
-        yield _ok(f"checkout in {wish.checkout}")
-    for path in (wish.python, facts.interpreter):
-        if not _below(path, (wish.checkout, *GUARDED, PRIVATE)):
+        yield _ok(f"checkout in {request.checkout}")
+    for path in (request.python, facts.interpreter):
+        if not _below(path, (request.checkout, *GUARDED, PRIVATE)):
             yield _warn(
                 f"every user of this machine may be able to change {path}, which is run as administrator too; install "
                 "Python for all users in C:\\Program Files, and make .venv with it in the checkout"
@@ -133,7 +137,7 @@ def _places_on_windows(wish: Wish, facts: Facts) -> Iterator[Finding]:
         )
 
 
-def disk(_wish: Wish, facts: Facts) -> Iterator[Finding]:
+def disk(_request: InstallRequest, facts: Facts) -> Iterator[Finding]:
     have = f"{facts.free_bytes / GIB:.1f} GiB"
     if facts.free_bytes < DISK_REFUSED_BYTES:
         yield _refuse(f"only {have} of disk are free where models are kept; free at least 5 GiB")
@@ -143,19 +147,19 @@ def disk(_wish: Wish, facts: Facts) -> Iterator[Finding]:
         yield _ok(f"{have} of disk free")
 
 
-def network(wish: Wish, facts: Facts) -> Iterator[Finding]:
+def network(request: InstallRequest, facts: Facts) -> Iterator[Finding]:
     if facts.receiver is None:
         return
     if facts.receiver.trouble is not None:
         yield _refuse(facts.receiver.trouble)
         return
-    yield _ok(f"the receiver answers at {wish.receiver_url}")
+    yield _ok(f"the receiver answers at {request.receiver_url}")
     if facts.receiver.now is None:
         return
     skew_s = facts.receiver.here - facts.receiver.now
     words = f"this machine's clock is {abs(skew_s):.0f} s {'ahead of' if skew_s > 0 else 'behind'} the receiver's"
     if abs(skew_s) > SKEW_REFUSED_S:
-        set_it = "timedatectl set-ntp true" if wish.system is System.LINUX else "w32tm /resync"
+        set_it = "timedatectl set-ntp true" if request.system is System.LINUX else "w32tm /resync"
         yield _refuse(f"{words}; set it ({set_it}) and repeat")
     elif abs(skew_s) > SKEW_WARNED_S:
         yield _warn(f"{words}; let it be set by NTP")
@@ -163,8 +167,8 @@ def network(wish: Wish, facts: Facts) -> Iterator[Finding]:
         yield _ok("clock within 5 s of the receiver's")
 
 
-def gpu(wish: Wish, facts: Facts) -> Iterator[Finding]:
-    if wish.role is not Role.WORKER:
+def gpu(request: InstallRequest, facts: Facts) -> Iterator[Finding]:
+    if request.role is not Role.WORKER:
         return
     if facts.nvidia_driver is not None:
         yield _ok(f"NVIDIA driver {facts.nvidia_driver}")
@@ -177,22 +181,22 @@ def gpu(wish: Wish, facts: Facts) -> Iterator[Finding]:
         yield _ok("no NVIDIA GPU: this host trains on its CPU")
 
 
-def _as_arguments(wish: Wish) -> str:
-    return f"--receiver-url {wish.receiver_url or 'URL'} --host-id {wish.host_id}"
+def _as_arguments(request: InstallRequest) -> str:
+    return f"--receiver-url {request.receiver_url or 'URL'} --host-id {request.host_id}"
 
 
-def service_manager(wish: Wish, facts: Facts) -> Iterator[Finding]:
-    if wish.image or facts.service_manager:
+def service_manager(request: InstallRequest, facts: Facts) -> Iterator[Finding]:
+    if request.image or facts.service_manager:
         return
-    if wish.system is System.LINUX:
-        start = f"{wish.python} -m training.fleet.{wish.role}"
-        if wish.role is Role.WORKER:
-            start += f" {_as_arguments(wish)}"
-        start += f" {wish.flags}" if wish.flags else ""
-        if wish.joins:
+    if request.system is System.LINUX:
+        start = f"{request.python} -m training.fleet.{request.role}"
+        if request.role is Role.WORKER:
+            start += f" {_as_arguments(request)}"
+        start += f" {request.flags}" if request.flags else ""
+        if request.joins:
             start = (
-                f"{wish.python} -m training.fleet.join {_as_arguments(wish)} --code {wish.code} "
-                f"--fingerprint {wish.fingerprint}, and then {start}"
+                f"{request.python} -m training.fleet.join {_as_arguments(request)} --code {request.code} "
+                f"--fingerprint {request.fingerprint}, and then {start}"
             )
         yield _refuse(
             "systemd does not run here (a container?), so there is nothing to install into; "
@@ -203,7 +207,7 @@ def service_manager(wish: Wish, facts: Facts) -> Iterator[Finding]:
 
 
 CHECKS: tuple[Check, ...] = (
-    words_of_wish, privileges, service_manager, python, places, disk, gpu, network,
+    words_of_request, privileges, service_manager, python, places, disk, gpu, network,
 )  # fmt: skip
 
 

@@ -16,7 +16,7 @@ from training.fleet.install.steps import (
     Step,
     WriteFile,
 )
-from training.fleet.install.types import Role, Wish
+from training.fleet.install.types import InstallRequest, Role
 from training.fleet.install.worker import fetching, joining, trying
 
 ETC = PurePosixPath("/etc/cis490")
@@ -44,30 +44,32 @@ def settings_file(role: Role) -> PurePosixPath:
     return ETC / f"{role}.env"
 
 
-def prepare(wish: Wish, unit: str, *, example: str = "", token: str = "", image: PurePath | None = None) -> list[Step]:
+def prepare(
+    request: InstallRequest, unit: str, *, example: str = "", token: str = "", image: PurePath | None = None
+) -> list[Step]:
     """All but starting it. ``unit`` is the text of etc/'s unit file, ``example`` that of the example manifest."""
-    state = STATE[wish.role]
+    state = STATE[request.role]
     steps: list[Step] = []
     if image is None:
-        groups = ("video", "render") if wish.role is Role.WORKER else ()  # whoever may use GPUs
-        steps.append(MakeUser(user(wish.role), state, groups))
+        groups = ("video", "render") if request.role is Role.WORKER else ()  # whoever may use GPUs
+        steps.append(MakeUser(user(request.role), state, groups))
         steps.append(MakeFolder(ETC))
-        steps.append(MakeFolder(state, 0o750, user(wish.role)))
+        steps.append(MakeFolder(state, 0o750, user(request.role)))
     else:  # systemd makes user and folder when the image starts for the first time
-        line = f'u {user(wish.role)} - "CIS490 training {wish.role}" {state}\n'
-        steps.append(WriteFile(SYSUSERS / f"{user(wish.role)}.conf", line))
-    steps += _of_worker(wish) if wish.role is Role.WORKER else _of_receiver(wish, example, token)
-    steps.append(WriteFile(UNITS / service(wish.role), rendered(unit, wish)))
+        line = f'u {user(request.role)} - "CIS490 training {request.role}" {state}\n'
+        steps.append(WriteFile(SYSUSERS / f"{user(request.role)}.conf", line))
+    steps += _of_worker(request) if request.role is Role.WORKER else _of_receiver(request, example, token)
+    steps.append(WriteFile(UNITS / service(request.role), rendered(unit, request)))
     if image is not None:
-        link = UNITS / "multi-user.target.wants" / service(wish.role)
-        argv = ["systemctl", f"--root={image}", "enable", service(wish.role)]
+        link = UNITS / "multi-user.target.wants" / service(request.role)
+        argv = ["systemctl", f"--root={image}", "enable", service(request.role)]
         steps.append(Command("have it started at boot", argv, unless=["test", "-L", f"{image}{link}"]))
     return steps
 
 
-def start(wish: Wish, *, changed: bool) -> list[Step]:
+def start(request: InstallRequest, *, changed: bool) -> list[Step]:
     """Start what was prepared. A service that runs what it should is left alone."""
-    name = service(wish.role)
+    name = service(request.role)
     steps: list[Step] = []
     if changed:
         steps.append(Command("have systemd read its units", ["systemctl", "daemon-reload"]))
@@ -107,10 +109,10 @@ def uninstall(role: Role, *, image: PurePath | None = None) -> list[Step]:
     return [*steps, RemoveEmpty(ETC)]
 
 
-def rendered(unit: str, wish: Wish) -> str:
+def rendered(unit: str, request: InstallRequest) -> str:
     """A unit file for the checkout and interpreter used here. Another commit is another text, so it restarts."""
-    text = WRITTEN_FOR.sub(lambda at: str(wish.python if at[1] else wish.checkout), unit)
-    return f"{text}\n# installed from commit {wish.commit or 'unknown'}\n"
+    text = WRITTEN_FOR.sub(lambda at: str(request.python if at[1] else request.checkout), unit)
+    return f"{text}\n# installed from commit {request.commit or 'unknown'}\n"
 
 
 def earlier(role: Role, text: str) -> dict[str, str]:
@@ -126,41 +128,41 @@ def earlier(role: Role, text: str) -> dict[str, str]:
     return {ours: said[theirs] for ours, theirs in names.items() if theirs in said}
 
 
-def _of_worker(wish: Wish) -> list[Step]:
+def _of_worker(request: InstallRequest) -> list[Step]:
     role, tls = Role.WORKER, STATE[Role.WORKER] / "state" / "tls"  # where the worker looks for it
     steps: list[Step] = []
-    if not wish.image:
-        steps += joining(wish, tls, JOINED, user(role))
-        steps.append(trying(wish, user(role)))
-        steps += fetching(wish, tls, user(role))
+    if not request.image:
+        steps += joining(request, tls, JOINED, user(role))
+        steps.append(trying(request, user(role)))
+        steps += fetching(request, tls, user(role))
     text = (
         "# Settings of the training worker. After an edit: systemctl restart cis490-trainer-worker\n"
         "# An upgrade keeps these three; lines of your own (Environment=…): systemctl edit cis490-trainer-worker\n"
-        f"CIS490_RECEIVER_URL={wish.receiver_url}\n"
-        f"FLEET_HOST_ID={wish.host_id}\n"
-        f"CIS490_WORKER_FLAGS={wish.flags}\n"
+        f"CIS490_RECEIVER_URL={request.receiver_url}\n"
+        f"FLEET_HOST_ID={request.host_id}\n"
+        f"CIS490_WORKER_FLAGS={request.flags}\n"
     )
     return [*steps, WriteFile(settings_file(role), text)]
 
 
-def _of_receiver(wish: Wish, example: str, token: str) -> list[Step]:
+def _of_receiver(request: InstallRequest, example: str, token: str) -> list[Step]:
     text = (
         "# Settings of the training receiver. After an edit: systemctl restart cis490-trainer-receiver\n"
         "# With the token cis490-jobs may change something; only root can read it here.\n"
         f"CIS490_OPERATOR_TOKEN={token}\n"
-        f"CIS490_RECEIVER_FLAGS={wish.flags}\n"
+        f"CIS490_RECEIVER_FLAGS={request.flags}\n"
     )
     steps: list[Step] = [
         WriteFile(MANIFEST, example, keep=True),
-        WriteFile(settings_file(Role.RECEIVER), text, mode=0o600, keep=not wish.flags_are_new),
+        WriteFile(settings_file(Role.RECEIVER), text, mode=0o600, keep=not request.flags_are_new),
     ]
-    if not wish.image:
-        check = [str(wish.python), "-m", "training.fleet.manifest", str(MANIFEST)]
+    if not request.image:
+        check = [str(request.python), "-m", "training.fleet.manifest", str(MANIFEST)]
         steps.append(
             Command(
                 f"check the plan in {MANIFEST}",
                 check,
-                cwd=wish.checkout,
+                cwd=request.checkout,
                 user=user(Role.RECEIVER),
                 remedy=f"mend {MANIFEST} and repeat",
                 changes=False,

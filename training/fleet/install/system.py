@@ -24,7 +24,7 @@ from training import strict_json
 from training.clock import Clock
 from training.fleet.client.transport import HttpTransport, TransportError
 from training.fleet.install.steps import Ran
-from training.fleet.install.types import Facts, ReceiverSeen, Role, System, Wish
+from training.fleet.install.types import Facts, InstallRequest, ReceiverSeen, Role, System
 
 COMMAND_TIMEOUT_S = 600.0  # torch on a slow disk takes its time
 ASK_TIMEOUT_S = 10.0
@@ -136,25 +136,25 @@ def is_administrator() -> bool:
     return os.geteuid() == 0
 
 
-def look(wish: Wish, state: Path, clock: Clock) -> Facts:
+def look(wanted: InstallRequest, state: Path, clock: Clock) -> Facts:
     """Look around. ``state`` is the folder that will hold the service's data, or the nearest above it."""
-    encrypted = wish.joins or "--tls" in wish.flags or "--proxy-socket" in wish.flags
-    needed = (*NEEDED[wish.role], *(NEEDED_FOR_TLS if encrypted else ()))
-    asks = wish.role is Role.WORKER and not wish.image and urlsplit(wish.receiver_url).hostname
-    training = NEEDED_FOR_TRAINING if wish.role is Role.WORKER else ()
+    encrypted = wanted.joins or "--tls" in wanted.flags or "--proxy-socket" in wanted.flags
+    needed = (*NEEDED[wanted.role], *(NEEDED_FOR_TLS if encrypted else ()))
+    asks = wanted.role is Role.WORKER and not wanted.image and urlsplit(wanted.receiver_url).hostname
+    training = NEEDED_FOR_TRAINING if wanted.role is Role.WORKER else ()
     return Facts(
         python=sys.version_info[:2],
-        interpreter=_behind(Path(wish.python)),
+        interpreter=_behind(Path(wanted.python)),
         missing=_missing(needed),
         missing_for_training=_missing(training),
         free_bytes=_free_bytes(state),
-        receiver=ask(wish.receiver_url, clock) if asks else None,
+        receiver=ask(wanted.receiver_url, clock) if asks else None,
         nvidia_device=_has_nvidia_device(),
         nvidia_driver=_nvidia_driver(),
         administrator=is_administrator(),
-        service_manager=_has_service_manager(wish.system),
+        service_manager=_has_service_manager(wanted.system),
         checkout_complete=all(
-            Path(wish.checkout, *part.split("/")).exists()
+            Path(wanted.checkout, *part.split("/")).exists()
             for part in ("etc", "training/fleet/worker/daemon.py", "pyproject.toml")
         ),
         long_paths=_has_long_paths(),

@@ -18,7 +18,7 @@ class System(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wish:
+class InstallRequest:
     """The request of an installation. ``checkout`` and ``python`` are absolute paths of the machine itself."""
 
     role: Role

@@ -16,7 +16,7 @@ from xml.sax.saxutils import escape
 
 from training import strict_json
 from training.fleet.install.steps import Command, MakeFolder, NoLink, Remove, Step, WriteFile
-from training.fleet.install.types import Wish
+from training.fleet.install.types import InstallRequest
 from training.fleet.install.worker import fetching, joining, trying
 
 BASE = PureWindowsPath("C:/ProgramData/cis490")
@@ -95,30 +95,30 @@ _TASK = """\
 """
 
 
-def prepare(wish: Wish) -> list[Step]:
+def prepare(request: InstallRequest) -> list[Step]:
     """All but starting it."""
     settings = {
-        "receiver_url": wish.receiver_url,
-        "host_id": wish.host_id,
-        "flags": wish.flags,
+        "receiver_url": request.receiver_url,
+        "host_id": request.host_id,
+        "flags": request.flags,
         "base": str(BASE),
         "log": str(LOG),
     }
     steps: list[Step] = []
-    if wish.image:
+    if request.image:
         steps.append(MakeFolder(BASE))
     else:
-        steps += closing(wish.checkout, READABLE)
+        steps += closing(request.checkout, READABLE)
         steps += [MakeFolder(BASE), *closing(BASE, CLOSED)]
         for folder in SERVICES_OWN:
             steps += [MakeFolder(folder), NoLink(folder), _letting_write(folder)]
         # Made here, because a Python of 3.12.4 or later lets nobody else into what it makes with mode 0o700.
         steps += [MakeFolder(TLS), NoLink(TLS), NoLink(DATASETS)]
-        steps += joining(wish, TLS, JOINED, None)
-        steps.append(trying(wish, None))
-        steps += fetching(wish, TLS, None)
+        steps += joining(request, TLS, JOINED, None)
+        steps.append(trying(request, None))
+        steps += fetching(request, TLS, None)
     steps.append(WriteFile(SETTINGS, json.dumps(settings, indent=2) + "\n"))
-    steps.append(WriteFile(TASK_FILE, task_xml(wish), encoding="utf-16"))
+    steps.append(WriteFile(TASK_FILE, task_xml(request), encoding="utf-16"))
     return steps
 
 
@@ -203,14 +203,14 @@ def earlier(text: str) -> dict[str, str]:
         return {}
 
 
-def task_xml(wish: Wish) -> str:
+def task_xml(request: InstallRequest) -> str:
     """The Scheduled Task, as Task Scheduler imports it."""
     return _TASK.format(
-        commit=escape(f"commit {wish.commit or 'unknown'}"),
+        commit=escape(f"commit {request.commit or 'unknown'}"),
         user=LOCAL_SERVICE,
-        python=escape(str(wish.python)),
+        python=escape(str(request.python)),
         settings=escape(str(SETTINGS)),
-        checkout=escape(str(wish.checkout)),
+        checkout=escape(str(request.checkout)),
     )
 
 

@@ -7,7 +7,7 @@ from pathlib import PurePath
 
 from training import strict_json
 from training.fleet.install.steps import Command, Join, Step
-from training.fleet.install.types import Wish
+from training.fleet.install.types import InstallRequest
 
 FETCH_S = 60  # the worker goes on with what is there, so that no installation takes for ever
 
@@ -34,27 +34,27 @@ def capability_words(output: str) -> str:
         return "it could not be told"
 
 
-def joining(wish: Wish, folder: PurePath, mark: PurePath, as_user: str | None) -> Sequence[Step]:
+def joining(request: InstallRequest, folder: PurePath, mark: PurePath, as_user: str | None) -> Sequence[Step]:
     """The step that gets a certificate into ``folder``; none without a code."""
-    if wish.code is None or wish.fingerprint is None:
+    if request.code is None or request.fingerprint is None:
         return []
-    argv = [str(wish.python), "-m", "training.fleet.join", "--receiver-url", wish.receiver_url]
-    argv += ["--host-id", wish.host_id, "--code", wish.code, "--fingerprint", wish.fingerprint]
-    return [Join([*argv, "--tls-dir", str(folder)], wish.code, mark, wish.checkout, as_user)]
+    argv = [str(request.python), "-m", "training.fleet.join", "--receiver-url", request.receiver_url]
+    argv += ["--host-id", request.host_id, "--code", request.code, "--fingerprint", request.fingerprint]
+    return [Join([*argv, "--tls-dir", str(folder)], request.code, mark, request.checkout, as_user)]
 
 
-def fetching(wish: Wish, tls: PurePath, as_user: str | None) -> Sequence[Step]:
+def fetching(request: InstallRequest, tls: PurePath, as_user: str | None) -> Sequence[Step]:
     """The step that fetches the data set, to where the worker looks for it; none unless one was named."""
-    if wish.dataset is None:
+    if request.dataset is None:
         return []
-    argv = [str(wish.python), "-m", "training.fleet.worker.prefetch", wish.dataset]
-    argv += ["--receiver-url", wish.receiver_url, "--host-id", wish.host_id]
+    argv = [str(request.python), "-m", "training.fleet.worker.prefetch", request.dataset]
+    argv += ["--receiver-url", request.receiver_url, "--host-id", request.host_id]
     argv += ["--tls-dir", str(tls), "--cache-dir", str(tls.parent / "datasets")]
     return [
         Command(
-            f"fetch the data set {wish.dataset}, or what can be had of it in {FETCH_S} s",
+            f"fetch the data set {request.dataset}, or what can be had of it in {FETCH_S} s",
             [*argv, "--within-s", str(FETCH_S)],
-            cwd=wish.checkout,
+            cwd=request.checkout,
             user=as_user,
             changes=False,
             summary=str.strip,
@@ -62,14 +62,14 @@ def fetching(wish: Wish, tls: PurePath, as_user: str | None) -> Sequence[Step]:
     ]
 
 
-def trying(wish: Wish, as_user: str | None) -> Step:
+def trying(request: InstallRequest, as_user: str | None) -> Step:
     """See what the machine can do, in the very way in which the service will."""
-    argv = [str(wish.python), "-m", "training.fleet.capability", "--host-id", wish.host_id]
-    argv += ["--repo-root", str(wish.checkout), "--venv-python", str(wish.python)]
+    argv = [str(request.python), "-m", "training.fleet.capability", "--host-id", request.host_id]
+    argv += ["--repo-root", str(request.checkout), "--venv-python", str(request.python)]
     return Command(
         "see what this machine can do",
         argv,
-        cwd=wish.checkout,
+        cwd=request.checkout,
         user=as_user,
         remedy="can the service's user read the checkout and its .venv? (chmod -R a+rX)",
         changes=False,

@@ -73,12 +73,12 @@ def kill_descendants(pid: int) -> None:
                 process.kill()
 
 
-def cage(process: subprocess.Popen[bytes]) -> object:  # noqa: ARG001 - Windows needs it
+def job_object(process: subprocess.Popen[bytes]) -> object:  # noqa: ARG001 - Windows needs it
     """Nothing to do: the launcher's dead man's pipe holds the trainer."""
     return None
 
 
-def open_cage(handle: object) -> None:
+def open_job_object(handle: object) -> None:
     """Nothing to do."""
 
 

@@ -248,7 +248,7 @@ class Launcher:
         self._stdin: IO[bytes] = self._popen.stdin
         self._stdout: IO[bytes] = self._popen.stdout
         try:
-            self._cage = system.cage(self._popen)
+            self._job_object = system.job_object(self._popen)
         except BaseException:  # one that nothing holds must not stay behind
             self._popen.kill()
             self._popen.wait()
@@ -306,7 +306,7 @@ class Launcher:
         if self.process is not None and self.process.pid and self.process.poll() is None:
             system.kill_descendants(self._popen.pid)
             self.process.end_without_launcher()
-        self._open_cage()
+        self._open_job_object()
         self._popen.kill()
 
     def _read(self) -> None:
@@ -318,15 +318,15 @@ class Launcher:
             self.alive = False
         if self.process is not None:
             self.process.lose()
-        self._open_cage()
+        self._open_job_object()
         self._close_input()
         self._stdout.close()
 
-    def _open_cage(self) -> None:
+    def _open_job_object(self) -> None:
         with self._lock:
-            cage, self._cage = self._cage, None
-        if cage is not None:
-            system.open_cage(cage)
+            job_object, self._job_object = self._job_object, None
+        if job_object is not None:
+            system.open_job_object(job_object)
 
     def _close_input(self) -> None:
         with self._lock, contextlib.suppress(OSError, ValueError):

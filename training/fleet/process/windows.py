@@ -80,12 +80,12 @@ def group_for(owner: Path) -> Path | None:  # noqa: ARG001 - POSIX needs it
 
 
 def end_group(folder: Path | None) -> list[int]:  # noqa: ARG001 - POSIX needs it
-    """Nothing to do: opening the cage kills the members."""
+    """Nothing to do: opening the job object kills the members."""
     return []
 
 
 def kill_descendants(pid: int) -> None:
-    """Nothing to do: opening the cage kills the members."""
+    """Nothing to do: opening the job object kills the members."""
 
 
 def popen_options() -> dict[str, Any]:
@@ -94,7 +94,7 @@ def popen_options() -> dict[str, Any]:
     return {"creationflags": CREATE_NO_WINDOW | group}
 
 
-def cage(process: subprocess.Popen[bytes]) -> object:
+def job_object(process: subprocess.Popen[bytes]) -> object:
     """Put the launcher into a new job object and return the handle. Raises OSError."""
     kernel32 = _kernel32()
     job = kernel32.CreateJobObjectW(None, None)
@@ -114,7 +114,7 @@ def cage(process: subprocess.Popen[bytes]) -> object:
     return int(job)
 
 
-def open_cage(handle: object) -> None:
+def open_job_object(handle: object) -> None:
     """Kill every member of the job object and close it. Called once for a handle."""
     kernel32 = _kernel32()
     kernel32.TerminateJobObject(handle, 1)
@@ -122,7 +122,7 @@ def open_cage(handle: object) -> None:
 
 
 def kill_group(pid: int) -> None:
-    """Nothing to do: opening the cage kills the members."""
+    """Nothing to do: opening the job object kills the members."""
 
 
 def pause_tree(pid: int) -> None:

@@ -241,10 +241,10 @@ class JobQueue(Healing):
             if job is None:
                 return False
             attempt = self._live(job)
-            self.beat(job, attempt, seq=attempt.seq + 1)
+            self.renew(job, attempt, seq=attempt.seq + 1)
             return True
 
-    def beat(self, job: Job, attempt: Attempt, *, seq: int, progress: Mapping[str, Any] | None = None) -> None:
+    def renew(self, job: Job, attempt: Attempt, *, seq: int, progress: Mapping[str, Any] | None = None) -> None:
         """Renew the lease of a live attempt, and keep how long it was heard training.
 
         A ``seq`` not above the last one does not move progress back.

@@ -42,25 +42,25 @@ class Healing(Ledger):
             del out[host]
         return out
 
-    def weigh(self, claim_id: str) -> None:
+    def assess(self, claim_id: str) -> None:
         """An attempt ended: what does that say about its host? It may be taken out for it."""
         attempt = self.attempt(claim_id)
         assert attempt is not None
         assert attempt.end_reason is not None
         lived_s = attempt.lived_s or 0.0
-        weight = health.weigh(attempt.end_reason, lived_s, attempt.out_of_memory, self.policy, attempt.exit_code)
+        weight = health.assess(attempt.end_reason, lived_s, attempt.out_of_memory, self.policy, attempt.exit_code)
         if weight is Weight.WELL:
             self.db.run("forget_deaths", host=attempt.host)
         if weight is not Weight.AGAINST:
             return
         if attempt.host in quarantines(self.db):  # it held this one before
-            self._pardon([claim_id])
+            self._refund([claim_id])
             return
         self.db.run("add_death", host=attempt.host, job_id=attempt.job_id, attempt=attempt.attempt)
         deaths, claims = self._deaths(attempt.host)
         reason = health.sick(deaths, self.policy)
         if reason is not None:
-            self._pardon(claims)
+            self._refund(claims)
             self.db.run("forget_deaths", host=attempt.host)
             self.quarantine(attempt.host, Cause.DEATHS, reason)
 
@@ -89,14 +89,14 @@ class Healing(Ledger):
         ]
         return deaths, [row["claim_id"] for row in rows]
 
-    def forgive(self, claims: Iterable[str]) -> None:
+    def refund(self, claims: Iterable[str]) -> None:
         """These ends were nobody's fault: a machine and a copy of it took the jobs from each other."""
         known = [attempt for claim_id in claims if (attempt := self.attempt(claim_id)) is not None]
-        self._pardon(
+        self._refund(
             attempt.claim_id for attempt in known if attempt.end_reason is EndReason.HOST_LOST and not attempt.pardoned
         )
 
-    def _pardon(self, claims: Iterable[str]) -> None:
+    def _refund(self, claims: Iterable[str]) -> None:
         """The host was to blame for these ends: no job pays for them, and none has failed by them."""
         died: dict[str, list[Attempt]] = {}
         for claim_id in claims:
@@ -112,7 +112,7 @@ class Healing(Ledger):
 
     def _give_back(self, job: Job, died: list[Attempt]) -> None:
         last = max(self.attempts(job.job_id), key=lambda each: each.attempt)
-        given = health.pardon(job, died, last, self.policy)
+        given = health.refund(job, died, last, self.policy)
         self.db.run(
             "give_back",
             job_id=job.job_id,

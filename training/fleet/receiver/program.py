@@ -24,12 +24,12 @@ from training.fleet.capability.describe import ProcessDescriber
 from training.fleet.database.sqlite import SqliteDatabase, named_in
 from training.fleet.database.writer import Database, DatabaseError, DatabaseLost, Writer
 from training.fleet.queue.jobs import JobQueue
-from training.fleet.receiver.http.context import Hub, Settings
+from training.fleet.receiver.http.context import Context, Settings
 from training.fleet.receiver.http.endpoints import routes
 from training.fleet.receiver.http.listening import StartError, address, listener, public_url, secure
 from training.fleet.receiver.http.problems import on_http_error
 from training.fleet.receiver.http.server import CONNECTIONS_MAX, Server, configuration, note_hangups
-from training.fleet.receiver.security.authentication import Door
+from training.fleet.receiver.security.authentication import Authenticator
 from training.fleet.receiver.security.authority import Authority
 from training.fleet.receiver.security.registry import Registry
 from training.fleet.scheduling.options import page, policy_of, setting
@@ -41,7 +41,7 @@ from training.fleet.service.plan import Reloader
 from training.fleet.service.service import Service
 from training.fleet.service.state import DEFAULT, State
 from training.fleet.store.artifacts import ArtifactStore
-from training.fleet.store.datasets import DatasetShelf
+from training.fleet.store.datasets import DatasetStore
 from training.fleet.store.errors import StoreError
 from training.fleet.store.locking import lock_of, store_lock
 from training.fleet.store.mark import MARK, another_database
@@ -64,12 +64,12 @@ def create_app(
     clock: Clock | None = None,
     authority: Authority | None = None,
     reload: Callable[[str], ReloadReply] | None = None,
-    datasets: DatasetShelf | None = None,
+    datasets: DatasetStore | None = None,
 ) -> Starlette:
     """The application over ready objects; starts no timer and no thread of its own but those for file work.
 
     ``reader`` is a second connection to the database. ``reload`` checks the manifest (off the event loop) and
-    applies it through ``writer``. The application's ``state.hub`` is what its server looks after.
+    applies it through ``writer``. The application's ``state.context`` is what its server looks after.
     """
     app = Starlette(
         routes=routes(),
@@ -79,9 +79,9 @@ def create_app(
     clock, settings = clock or SystemClock(), settings or Settings()
     # On the writer's thread: the database is in its hands from now on.
     registry = writer.submit(lambda: Registry(service.queue.db, clock)).result()
-    door = Door(registry, clock, settings.operator_token, secure=settings.secure)
-    hub = Hub(service, writer, store, reader, clock, settings, door, authority, datasets, reload)
-    app.state.hub = hub
+    authenticator = Authenticator(registry, clock, settings.operator_token, secure=settings.secure)
+    context = Context(service, writer, store, reader, clock, settings, authenticator, authority, datasets, reload)
+    app.state.context = context
     return app
 
 
@@ -93,7 +93,7 @@ def serve(args: argparse.Namespace) -> int:
     clock = SystemClock()
     security = secure(args, clock)
     with contextlib.ExitStack() as stack:
-        door = stack.enter_context(listener(args))
+        authenticator = stack.enter_context(listener(args))
         store = _open_store(args.models_dir, stack)
         if _is_new(args.db):  # what is refused leaves no database behind
             _forget_nothing(args.db, store)
@@ -115,9 +115,9 @@ def serve(args: argparse.Namespace) -> int:
         writer = Writer(queue.db, on_lost)
         stack.callback(writer.close)
         audit = AuditLog(queue.db, clock)
-        shelf = DatasetShelf(args.datasets_dir or args.models_dir.with_name("datasets"))
+        dataset_store = DatasetStore(args.datasets_dir or args.models_dir.with_name("datasets"))
         describer = ProcessDescriber()
-        reloader = Reloader(args.manifest, service, writer, describer, audit, shelf, kept_beside(args.db))
+        reloader = Reloader(args.manifest, service, writer, describer, audit, dataset_store, kept_beside(args.db))
         _load(reloader)
         settings = Settings(
             operator_token=os.environ.get(TOKEN_VARIABLE) or None,
@@ -126,7 +126,7 @@ def serve(args: argparse.Namespace) -> int:
             secure=security is not None,
             proxied=args.proxy_socket is not None,
             names=security.names if security else tuple(args.public_name),
-            public_url=public_url(args, door, security),
+            public_url=public_url(args, authenticator, security),
         )
         app = create_app(
             service,
@@ -137,13 +137,13 @@ def serve(args: argparse.Namespace) -> int:
             clock=clock,
             authority=security.authority if security else None,
             reload=reloader,
-            datasets=shelf,
+            datasets=dataset_store,
         )
-        stack.callback(app.state.hub.close)
+        stack.callback(app.state.context.close)
         _repair_index(store, reader)
-        servers.append(Server(configuration(app), app.state.hub, security, describer.stop))
-        logger.info("listening on %s", address(door, security))
-        servers[0].run([door])
+        servers.append(Server(configuration(app), app.state.context, security, describer.stop))
+        logger.info("listening on %s", address(authenticator, security))
+        servers[0].run([authenticator])
     return 1 if lost else 0
 
 

@@ -43,7 +43,7 @@ from training.fleet.recovery.owner import owner_of, reading
 from training.fleet.recovery.reconcile import sidecar
 from training.fleet.service.state import DATABASE, RecoveryError, State
 from training.fleet.store.artifacts import PROVENANCE, Artifact
-from training.fleet.store.datasets import DatasetShelf
+from training.fleet.store.datasets import DatasetStore
 from training.locking import LockedError, exclusive
 
 MARK, STORE, SNAPSHOTS, CONTENTS, KEYS, DATASETS = (
@@ -152,8 +152,8 @@ class Backup:
         return made
 
     def _datasets(self, state: State, progress: Progress) -> Copied:
-        shelved = DatasetShelf(state.datasets, reading(owner_of(state.db), self.fs))
-        return copy_datasets(shelved, DatasetShelf(self.folder / DATASETS, self.fs), progress)
+        shelved = DatasetStore(state.datasets, reading(owner_of(state.db), self.fs))
+        return copy_datasets(shelved, DatasetStore(self.folder / DATASETS, self.fs), progress)
 
     def _open(self) -> None:
         """Make sure that this is a folder of backups, or may become one."""

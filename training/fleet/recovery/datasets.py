@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from training.fleet.service.state import RecoveryError
-from training.fleet.store.datasets import DatasetShelf, Shelved
-from training.fleet.store.errors import NoDataset, PiecesMissing, StoreError
+from training.fleet.store.datasets import DatasetStore, Shelved
+from training.fleet.store.errors import ChunksMissing, NoDataset, StoreError
 from training.fleet.wire.dataset_listing import parse, together
 
 Progress = Callable[[str, int, int], object]
@@ -22,7 +22,7 @@ class Copied:
     lost: list[str] = field(default_factory=list)
 
 
-def copy_datasets(source: DatasetShelf, target: DatasetShelf, progress: Progress) -> Copied:
+def copy_datasets(source: DatasetStore, target: DatasetStore, progress: Progress) -> Copied:
     """Have every data set of ``source`` in ``target``, under the names it has now. Raises RecoveryError."""
     try:
         return _copy_all(source, target, progress)
@@ -30,7 +30,7 @@ def copy_datasets(source: DatasetShelf, target: DatasetShelf, progress: Progress
         raise RecoveryError(f"the data sets were not copied: {error}") from error
 
 
-def _copy_all(source: DatasetShelf, target: DatasetShelf, progress: Progress) -> Copied:
+def _copy_all(source: DatasetStore, target: DatasetStore, progress: Progress) -> Copied:
     done = Copied()
     sets = sorted(source.sets(), key=lambda each: each.about.pushed_at)
     for number, shelved in enumerate(sets):
@@ -38,12 +38,12 @@ def _copy_all(source: DatasetShelf, target: DatasetShelf, progress: Progress) ->
         try:
             done.bytes_copied += _copy(source, target, shelved)
             done.sets += 1
-        except (NoDataset, PiecesMissing) as error:  # rotten, or removed meanwhile
+        except (NoDataset, ChunksMissing) as error:  # rotten, or removed meanwhile
             done.lost.append(f"data set {shelved.dataset_id[:12]}: {error}")
     return done
 
 
-def _copy(source: DatasetShelf, target: DatasetShelf, shelved: Shelved) -> int:
+def _copy(source: DatasetStore, target: DatasetStore, shelved: Shelved) -> int:
     dataset_id, copied = shelved.dataset_id, 0
     listing = parse(source.listing(dataset_id))
     missing = target.begin(dataset_id, listing.document).missing

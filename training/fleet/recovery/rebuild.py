@@ -25,7 +25,7 @@ from training.fleet.service.plan import load_plan
 from training.fleet.service.references import References
 from training.fleet.service.state import RecoveryError, State
 from training.fleet.store.artifacts import ArtifactStore
-from training.fleet.store.datasets import DatasetShelf
+from training.fleet.store.datasets import DatasetStore
 from training.fleet.store.errors import StoreError
 
 # What no provenance file tells.
@@ -53,7 +53,7 @@ class Rebuilt:
 def planned(manifest: Path, state: State) -> list[dict[str, Any]]:
     """The manifest's jobs, but those whose data set nobody knows; RecoveryError when it has a mistake."""
     try:
-        known = DatasetShelf(state.datasets).catalogue()
+        known = DatasetStore(state.datasets).catalogue()
         return load_plan(manifest, default_describer(), References(known.ids, known.names, starting=True))[0]
     except ManifestError as error:
         raise RecoveryError(f"{error}; name the plan with --manifest") from None

@@ -52,7 +52,7 @@ from training.fleet.recovery.reconcile import (
 from training.fleet.service.catalogue import index_rows
 from training.fleet.service.state import DATABASE, RecoveryError, State
 from training.fleet.store.artifacts import PROVENANCE, Artifact, ArtifactStore
-from training.fleet.store.datasets import DatasetShelf
+from training.fleet.store.datasets import DatasetStore
 from training.fleet.store.errors import StoreError
 from training.fleet.store.mark import another_database, read_mark
 
@@ -116,8 +116,8 @@ class Restore:
             self.fs.sync_folder(self.state.db.parent)
             if with_keys:
                 self._keys(done)
-            shelved = DatasetShelf(self.folder / DATASETS, self._from)
-            done.datasets = copy_datasets(shelved, DatasetShelf(self.state.datasets, self.fs), self.progress)
+            shelved = DatasetStore(self.folder / DATASETS, self._from)
+            done.datasets = copy_datasets(shelved, DatasetStore(self.state.datasets, self.fs), self.progress)
         return done
 
     def _begin(self, snapshot: str | None, force: bool) -> Restored:

@@ -91,7 +91,7 @@ class Line:
             self._open(new_round)
         return self._compare(Standing.EARLIER)
 
-    def beat(self, session: str | None, echo: str | None, now: float) -> None:
+    def heartbeat(self, session: str | None, echo: str | None, now: float) -> None:
         """A heartbeat of ``session`` came; it tells the same as a claim does, but takes nothing over."""
         if session is None or session not in self.heard:
             return

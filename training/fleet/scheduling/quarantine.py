@@ -76,7 +76,7 @@ class Death:
     pardoned_before: bool  # this job was believed once; if it dies again, it is not the host
 
 
-def weigh(
+def assess(
     reason: EndReason,
     lived_s: float,
     out_of_memory: str | None,
@@ -123,7 +123,7 @@ def _headline(error: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Pardon:
+class Refund:
     """The attempts that a job is given back, and whether it waits (again) afterwards."""
 
     trainer_failures: int
@@ -131,7 +131,7 @@ class Pardon:
     waits: bool
 
 
-def pardon(job: Job, died: Sequence[Attempt], last: Attempt | None, policy: Policy) -> Pardon:
+def refund(job: Job, died: Sequence[Attempt], last: Attempt | None, policy: Policy) -> Refund:
     """Undo what the attempts ``died`` (of this generation) cost ``job``; ``last`` is its last attempt of all.
 
     A failed job waits again unless something else would have failed it as well.
@@ -147,7 +147,7 @@ def pardon(job: Job, died: Sequence[Attempt], last: Attempt | None, policy: Poli
         or job.grants >= policy.max_grants
         or (own and not by_budget)
     )
-    return Pardon(failures, losses, waits=not over)
+    return Refund(failures, losses, waits=not over)
 
 
 # ── a job that crashes hosts ────────────────────────────────────────────────────────────────

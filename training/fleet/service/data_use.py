@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from training.fleet.scheduling.job import FINAL, Job
 from training.fleet.service.service import Service
-from training.fleet.wire.messages import Refusal, Slug
+from training.fleet.wire.messages import ProblemType, Refusal
 from training.printable import counted
 
 _NAMED = 3  # jobs in a sentence
@@ -36,14 +36,14 @@ def check_unused(service: Service, dataset_id: str) -> None:
     """Raise Refusal while jobs of the plan, or others that are not finished, train on this data set."""
     if dataset_id in service.plan.datasets:
         raise Refusal(
-            Slug.WRONG_STATE,
+            ProblemType.WRONG_STATE,
             "jobs of the plan name this data set; change the plan and reload first",
         )
     left = _unfinished(service.queue.trained_on(dataset_id))
     if left:
         names = ", ".join(job.name for job in left[:_NAMED]) + (", …" if len(left) > _NAMED else "")
         raise Refusal(
-            Slug.WRONG_STATE,
+            ProblemType.WRONG_STATE,
             f"{counted(len(left), 'jobs')} that the plan no longer names would still train on this data set ({names}); "
             "`cis490-jobs cancel --removed` takes such jobs out",
         )
@@ -53,7 +53,7 @@ def check_name_unused(service: Service, name: str) -> None:
     """Raise Refusal while the plan writes this name."""
     if name in service.plan.dataset_names:
         raise Refusal(
-            Slug.WRONG_STATE,
+            ProblemType.WRONG_STATE,
             f"jobs of the plan name the data set {name}; change the plan and reload first",
         )
 

@@ -19,7 +19,7 @@ from training.crashpoint import crashpoint
 from training.fleet.database.writer import Database
 from training.fleet.scheduling.job import Attempt, Job
 from training.fleet.service import catalogue
-from training.fleet.service.service import Service, UploadTicket
+from training.fleet.service.service import Service, UploadPermission
 from training.fleet.store.artifacts import Artifact, ArtifactStore
 from training.fleet.store.errors import Damaged, OffsetMismatch, StoreError
 from training.fleet.store.incoming import Part
@@ -28,8 +28,8 @@ from training.fleet.wire.messages import (
     CompleteReply,
     CompleteRequest,
     DeliverRequest,
+    ProblemType,
     Refusal,
-    Slug,
     UploadReply,
 )
 
@@ -120,65 +120,65 @@ class Delivery:
         """Refuse a bundle that is larger than the receiver takes."""
         if size is not None and size > self._bytes_max:
             detail = f"a bundle may have at most {self._bytes_max} bytes"
-            raise Refusal(Slug.TOO_LARGE, detail)
+            raise Refusal(ProblemType.TOO_LARGE, detail)
 
     # -- uploads ------------------------------------------------------------------------------------------------
 
     def probe(self, said: Announced) -> Steps[int]:
         """Return the byte from which on an upload may go on."""
-        ticket: UploadTicket = yield self._leave(said, said.sha256)
-        artifact = yield from self._stored(ticket, said.sha256)
+        permission: UploadPermission = yield self._leave(said, said.sha256)
+        artifact = yield from self._stored(permission, said.sha256)
         if artifact is not None:
             return artifact.size
-        offset: int = yield Disk(lambda: self._store.offset(ticket.claim_id, said.sha256))
+        offset: int = yield Disk(lambda: self._store.offset(permission.claim_id, said.sha256))
         return offset
 
     def upload(self, said: Announced) -> Steps[UploadReply]:
         """Check the claim before the body is read, at its end, and in the transaction that accepts it."""
-        ticket: UploadTicket = yield self._leave(said, said.sha256)
+        permission: UploadPermission = yield self._leave(said, said.sha256)
         self.check_size(said.size)
-        artifact = yield from self._stored(ticket, said.sha256)
+        artifact = yield from self._stored(permission, said.sha256)
         if artifact is not None and said.size == artifact.size:
             # Delivered before, and the answer was lost: hash what is there instead of taking it once more.
             yield Body(None)
-            with self._alone(ticket.claim_id):
+            with self._alone(permission.claim_id):
                 yield self._leave(said, artifact.artifact_id)
                 artifact = yield from self._confirmed(artifact)
-                yield from self._made_its_own(ticket, artifact)
+                yield from self._made_its_own(permission, artifact)
         else:
-            artifact = yield from self._taken(said, ticket)
-        return UploadReply(artifact_id=artifact.artifact_id, job_id=ticket.job_id, size=artifact.size)
+            artifact = yield from self._taken(said, permission)
+        return UploadReply(artifact_id=artifact.artifact_id, job_id=permission.job_id, size=artifact.size)
 
     def _leave(self, said: Announced, sha256: str | None) -> Decide:
         """Ask leave for this bundle: before the body, and at its end, when its digest is known for certain."""
-        ask = self._service.upload_ticket
+        ask = self._service.upload_permission
         names = said.job_id, said.claim_id, said.host_id
         return Decide(lambda: ask(*names, sha256=sha256, by_hand=said.by_hand), "ticket")
 
-    def _stored(self, ticket: UploadTicket, sha256: str | None) -> Steps[Artifact | None]:
+    def _stored(self, permission: UploadPermission, sha256: str | None) -> Steps[Artifact | None]:
         if sha256 is None:
             return None
-        find = partial(self._store.find, sha256, model=ticket.model, mode=ticket.mode)
+        find = partial(self._store.find, sha256, model=permission.model, mode=permission.mode)
         artifact: Artifact | None = yield Disk(find)
         return artifact
 
-    def _taken(self, said: Announced, ticket: UploadTicket) -> Steps[Artifact]:
+    def _taken(self, said: Announced, permission: UploadPermission) -> Steps[Artifact]:
         """Take the body into the claim's part, then make it an artifact and the attempt's."""
-        part: Part = yield from self._opened(said, ticket)
+        part: Part = yield from self._opened(said, permission)
         yield Body(part)
         sha256: str = yield Disk(lambda: part.seal(sha256=said.sha256, size=said.size))
-        with self._alone(ticket.claim_id):  # from the count of the attempt's bundles to its next one
+        with self._alone(permission.claim_id):  # from the count of the attempt's bundles to its next one
             try:
                 yield self._leave(said, sha256)
             except Refusal:
                 yield Disk(part.drop)
                 raise
             publish = partial(self._store.publish, part, sha256)
-            artifact: Artifact = yield Hash(lambda: publish(model=ticket.model, mode=ticket.mode))
-            yield from self._made_its_own(ticket, artifact)
+            artifact: Artifact = yield Hash(lambda: publish(model=permission.model, mode=permission.mode))
+            yield from self._made_its_own(permission, artifact)
         return artifact
 
-    def _opened(self, said: Announced, ticket: UploadTicket) -> Steps[Part]:
+    def _opened(self, said: Announced, permission: UploadPermission) -> Steps[Part]:
         """Open the claim's part, within its host's share of the disk."""
         unclaimed = yield Disk(self._store.unclaimed_uploads)
         if unclaimed:  # parts of before a start: the database knows their hosts
@@ -186,29 +186,29 @@ class Delivery:
             self._store.learn_hosts(hosts)
         work = partial(
             self._store.open_part,
-            ticket.claim_id,
+            permission.claim_id,
             said.sha256,
             offset=said.offset,
-            host=ticket.host,
+            host=permission.host,
             coming=said.length or 0,
         )
         if not said.offset:
             part: Part = yield Open(work)
             return part
-        with self._alone(ticket.claim_id):
+        with self._alone(permission.claim_id):
             part = yield Open(work, hashes=True)
         return part
 
-    def _made_its_own(self, ticket: UploadTicket, artifact: Artifact) -> Steps[None]:
+    def _made_its_own(self, permission: UploadPermission, artifact: Artifact) -> Steps[None]:
         """Make a bundle that is durable in the store the attempt's."""
         done = self._service.upload_done
         added: bool = yield Decide(
-            lambda: done(ticket, artifact.artifact_id, artifact.size),
-            "by hand" if ticket.by_hand else "upload",
+            lambda: done(permission, artifact.artifact_id, artifact.size),
+            "by hand" if permission.by_hand else "upload",
         )
         if added:
             logger.info("stored %s (%d bytes)", artifact.path, artifact.size)
-            yield from self._indexed(artifact.artifact_id, ticket.job_id, ticket.attempt)
+            yield from self._indexed(artifact.artifact_id, permission.job_id, permission.attempt)
 
     def _confirmed(self, artifact: Artifact) -> Steps[Artifact]:
         """Hash what is there; rotten bytes are put aside, and the client is told to send them again."""
@@ -293,7 +293,7 @@ class Delivery:
         """Admit one request of a claim at a time, or a few bytes could order hours of reading."""
         if claim_id in self._hashing:
             detail = "another request of this claim has its bundle read now; ask again in a moment"
-            raise Refusal(Slug.SLOW_DOWN, detail)
+            raise Refusal(ProblemType.SLOW_DOWN, detail)
         self._hashing.add(claim_id)
         try:
             yield

@@ -16,8 +16,8 @@ from training.fleet.wire.messages import (
     ID_PATTERN,
     ClaimRequest,
     FailRequest,
+    ProblemType,
     Refusal,
-    Slug,
 )
 from training.printable import duration
 
@@ -29,14 +29,14 @@ CRASHED_CLAIMS_MAX = 16  # that one claim may name
 def check_id(name: str, value: str | None) -> None:
     """Refuse what cannot be an id by its member's name; one that is not there is none."""
     if value is not None and not re.fullmatch(ID_PATTERN, value):
-        raise Refusal(Slug.BAD_REQUEST, f"$.{name}: 1 to 128 letters, digits, dots, dashes, underscores")
+        raise Refusal(ProblemType.BAD_REQUEST, f"$.{name}: 1 to 128 letters, digits, dots, dashes, underscores")
 
 
 def check_claim(request: ClaimRequest) -> None:
     """Before anything is remembered of a host: every other host's claim looks at it."""
     if not re.fullmatch(HOST_ID_PATTERN, request.host_id):
         raise Refusal(
-            Slug.BAD_REQUEST,
+            ProblemType.BAD_REQUEST,
             "$.host_id: a host id has 1 to 64 letters, digits, dots, dashes and underscores; choose one with --host-id",
         )
     for name in ("instance_id", "session_id", "request_id"):
@@ -45,7 +45,7 @@ def check_claim(request: ClaimRequest) -> None:
         size = len(json.dumps(getattr(request, name)))
         if size > DESCRIPTION_MAX:
             raise Refusal(
-                Slug.BAD_REQUEST,
+                ProblemType.BAD_REQUEST,
                 f"$.{name}: at most {DESCRIPTION_MAX // 1024} KiB as JSON, these are {size // 1024}; "
                 "every host is remembered with it",
             )
@@ -59,7 +59,7 @@ def check_claim(request: ClaimRequest) -> None:
         odd = None if sound else "$.capability: its figures are finite"
     if odd is not None:
         raise Refusal(
-            Slug.BAD_REQUEST,
+            ProblemType.BAD_REQUEST,
             f"{odd}; `python -m training.fleet.capability` prints what this host should send",
         )
 
@@ -97,7 +97,7 @@ def _is_number(value: object) -> bool:
 def refuse_twin(host_id: str, known: str) -> Refusal:
     """Two names that differ by case only would be one host to the plan."""
     return Refusal(
-        Slug.HOST_ID_CONFLICT,
+        ProblemType.HOST_ID_CONFLICT,
         f"host {known} is known here, and {host_id} differs from it by case only; start this worker with "
         f"--host-id {known} if it is the same machine, or with a name of its own",
     )
@@ -113,7 +113,7 @@ def reported_reason(request: FailRequest) -> EndReason:
         reason = None
     if reason not in REPORTABLE:
         known = ", ".join(sorted(REPORTABLE))
-        raise Refusal(Slug.BAD_REQUEST, f"$.reason: expected one of {known}")
+        raise Refusal(ProblemType.BAD_REQUEST, f"$.reason: expected one of {known}")
     return reason
 
 
@@ -147,11 +147,11 @@ def the_one_meant(ref: str, found: list[tuple[str, str]]) -> str:
     if len(exact) == 1 or len(found) == 1:
         return (exact or [found[0][0]])[0]
     if not ref:
-        raise Refusal(Slug.UNKNOWN_JOB, "name a job: its name, its id, or a unique prefix of the id")
+        raise Refusal(ProblemType.UNKNOWN_JOB, "name a job: its name, its id, or a unique prefix of the id")
     if not found:
-        raise Refusal(Slug.UNKNOWN_JOB, f"no job is called {ref[:80]!r}; `cis490-jobs list` shows them all")
+        raise Refusal(ProblemType.UNKNOWN_JOB, f"no job is called {ref[:80]!r}; `cis490-jobs list` shows them all")
     names = ", ".join(f"{name} ({job_id[:12]})" for job_id, name in found[:5])
-    raise Refusal(Slug.UNKNOWN_JOB, f"{ref[:80]!r} may mean {names}; use a longer prefix of the id")
+    raise Refusal(ProblemType.UNKNOWN_JOB, f"{ref[:80]!r} may mean {names}; use a longer prefix of the id")
 
 
 def the_one_to_change(ref: str, found: list[tuple[str, str]]) -> str:
@@ -160,7 +160,7 @@ def the_one_to_change(ref: str, found: list[tuple[str, str]]) -> str:
     name = dict(found)[job_id]
     if ref not in (job_id, name) and len(ref) < CHANGE_DIGITS_LEAST:
         raise Refusal(
-            Slug.UNKNOWN_JOB,
+            ProblemType.UNKNOWN_JOB,
             f"no job is called {ref[:80]!r}, and what changes a job takes its whole name or at least "
             f"{CHANGE_DIGITS_LEAST} digits of its id; only {name} ({job_id[:12]}) has an id that begins so",
         )
@@ -172,15 +172,15 @@ def check_release(name: str, held: Quarantine | None, known: Collection[str]) ->
     if name not in known:
         near = closest(name, known)
         raise Refusal(
-            Slug.UNKNOWN_NAME,
+            ProblemType.UNKNOWN_NAME,
             f"no host is called {name[:80]!r}; "
             + (f"did you mean {near}? " if near else "")
             + "`cis490-jobs workers` shows them all",
         )
     if held is None:
-        raise Refusal(Slug.WRONG_STATE, f"host {name} is not quarantined; it gets work")
+        raise Refusal(ProblemType.WRONG_STATE, f"host {name} is not quarantined; it gets work")
     if held.cause is Cause.SELF_TEST:
-        raise Refusal(Slug.WRONG_STATE, f"host {name} is {held.sentence()}")
+        raise Refusal(ProblemType.WRONG_STATE, f"host {name} is {held.sentence()}")
     return held.reason
 
 
@@ -189,7 +189,7 @@ def refuse_another(attempt: Attempt, artifact_id: str) -> None:
     if attempt.artifact_id != artifact_id:
         accepted = str(attempt.artifact_id)[:12]
         raise Refusal(
-            Slug.RESULT_CONFLICT,
+            ProblemType.RESULT_CONFLICT,
             f"the job was completed by another artifact ({accepted}…); drop this one",
         )
 
@@ -197,9 +197,9 @@ def refuse_another(attempt: Attempt, artifact_id: str) -> None:
 def ended(attempt: Attempt) -> Refusal:
     """Make the refusal for a caller whose attempt is over."""
     if attempt.end_reason is EndReason.CANCELLED:
-        return Refusal(Slug.JOB_CANCELLED, "the job was cancelled; stop the trainer and drop the work")
+        return Refusal(ProblemType.JOB_CANCELLED, "the job was cancelled; stop the trainer and drop the work")
     reason = "" if attempt.end_reason is None else f" ({attempt.end_reason})"
     return Refusal(
-        Slug.LEASE_SUPERSEDED,
+        ProblemType.LEASE_SUPERSEDED,
         f"attempt {attempt.attempt} of host {attempt.host} is no longer live{reason}; drop the work",
     )

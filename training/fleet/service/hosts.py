@@ -84,7 +84,7 @@ _AT_BEST = {
 }
 
 
-class Roster:
+class HostRegistry:
     """Every host that ever asked. What the decision knows of each is worked out once and kept."""
 
     def __init__(self, known: list[KnownHost], plan: Plan) -> None:

@@ -8,14 +8,14 @@ from __future__ import annotations
 from training.fleet.scheduling import policy as rules
 from training.fleet.scheduling.job import EndReason, Host
 from training.fleet.service.service import Service
-from training.fleet.wire.messages import Refusal, Slug
+from training.fleet.wire.messages import ProblemType, Refusal
 
 
 def readable(service: Service, ref: str, host_id: str | None) -> str:
     """The id of the job that ``ref`` names, for one who may look: a proven host sees the jobs it has worked on."""
     job_id = service.resolve(ref)
     if host_id is not None and all(attempt.host != host_id for attempt in service.queue.attempts(job_id)):
-        raise Refusal(Slug.NOT_YOURS, f"host {host_id} never worked on this job")
+        raise Refusal(ProblemType.NOT_YOURS, f"host {host_id} never worked on this job")
     return job_id
 
 
@@ -30,7 +30,7 @@ def check_fetch(service: Service, dataset_id: str, host_id: str) -> None:
         if job is not None and job.spec.get("dataset") == dataset_id:
             return
     raise Refusal(
-        Slug.NOT_YOURS,
+        ProblemType.NOT_YOURS,
         f"no job that host {host_id} may be given trains on data set {dataset_id[:12]}",
     )
 

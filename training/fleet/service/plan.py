@@ -32,10 +32,10 @@ from training.fleet.service.hosts import Plan
 from training.fleet.service.kept_plan import keep, kept, origin
 from training.fleet.service.references import References, unknown
 from training.fleet.service.service import Service
-from training.fleet.store.datasets import DatasetShelf
+from training.fleet.store.datasets import DatasetStore
 from training.fleet.store.errors import StoreError
 from training.fleet.wire.dataset_listing import Catalogue
-from training.fleet.wire.messages import Refusal, ReloadReply, Slug
+from training.fleet.wire.messages import ProblemType, Refusal, ReloadReply
 from training.printable import counted
 
 logger = logging.getLogger(__name__)
@@ -50,7 +50,7 @@ class Reloader:
     writer: Writer
     describer: Describer
     audit: AuditLog
-    shelf: DatasetShelf | None = None  # None: the plan may name data sets by their ids alone
+    dataset_store: DatasetStore | None = None  # None: the plan may name data sets by their ids alone
     kept: Path | None = None  # where the plan is kept for the next start
 
     def __call__(self, who: str, *, starting: bool = False) -> ReloadReply:
@@ -60,22 +60,22 @@ class Reloader:
         while all that the plan was made from is what it was, the plan is taken as it was kept.
         """
         try:
-            known = Catalogue() if self.shelf is None else self.shelf.catalogue()
+            known = Catalogue() if self.dataset_store is None else self.dataset_store.catalogue()
             remembered = self.writer.submit(self.service.queue.plan_datasets).result()
             references = References(known.ids, known.names, remembered, starting)
-            sets = () if self.shelf is None else self.shelf.sets()
+            sets = () if self.dataset_store is None else self.dataset_store.sets()
             recorded = {each.dataset_id: each.about.hosts for each in sets if each.about.hosts}
             source = read_manifest(self.path)
-            here = None if self.shelf is None else known.ids
+            here = None if self.dataset_store is None else known.ids
             made_from = partial(origin, source, known, recorded)
             if starting and (taken := self._as_kept(made_from, remembered, here)) is not None:
                 return taken
             jobs, plan = load_plan(self.path, self.describer, references, recorded, source)
         except StoreError as error:
-            raise Refusal(Slug.UNAVAILABLE, str(error)) from error
+            raise Refusal(ProblemType.UNAVAILABLE, str(error)) from error
         except ManifestError as error:
             mistakes = [mistake.to_dict() for mistake in error.mistakes]
-            raise Refusal(Slug.BAD_MANIFEST, f"the manifest was not taken: {error}", mistakes=mistakes) from None
+            raise Refusal(ProblemType.BAD_MANIFEST, f"the manifest was not taken: {error}", mistakes=mistakes) from None
         counts = self.writer.submit(lambda: self._apply(jobs, plan, here, who)).result()
         moved = references.moved()
         if self.kept is not None and not moved:  # of what has moved every start shall speak

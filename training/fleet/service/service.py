@@ -39,7 +39,7 @@ from training.fleet.service.guards import (
     the_one_to_change,
     trained_s,
 )
-from training.fleet.service.hosts import KnownHost, Plan, Roster
+from training.fleet.service.hosts import HostRegistry, KnownHost, Plan
 from training.fleet.service.output import keep_last_words, keep_lines
 from training.fleet.wire.constants import SET_ASIDE_TOLD
 from training.fleet.wire.messages import (
@@ -57,10 +57,10 @@ from training.fleet.wire.messages import (
     MovedReply,
     OutputReply,
     OutputRequest,
+    ProblemType,
     Refusal,
     ReleaseReply,
     ReloadReply,
-    Slug,
     StatusReply,
 )
 from training.printable import duration
@@ -71,7 +71,7 @@ BUNDLES_MAX = 3  # of one attempt
 FULL_RETRY_S = 10.0  # after which a host that holds as many jobs as it may asks again
 
 
-class Shelf(Protocol):
+class Store(Protocol):
     """The store as the service uses it."""
 
     def has_room(self, incoming_bytes: int = 0) -> bool: ...
@@ -80,7 +80,7 @@ class Shelf(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class UploadTicket:
+class UploadPermission:
     """Leave to upload: the claim is live, or its finished work may still be adopted."""
 
     job_id: str
@@ -98,7 +98,7 @@ class Service:
     def __init__(
         self,
         queue: JobQueue,
-        shelf: Shelf,
+        dataset_store: Store,
         plan: Plan | None = None,
         *,
         new_round: Callable[[], str] = lambda: secrets.token_hex(8),
@@ -108,7 +108,7 @@ class Service:
         self._planned = plan is not None  # until then there is nothing to compare a plan with
         self._new_round = new_round
         self.policy = queue.policy
-        self._shelf = shelf
+        self._dataset_store = dataset_store
         self._clock = queue.clock
         self._watch = Watch.begin(self._clock.now(), self._clock.monotonic(), self.policy)
         self._last_watch = self._watch  # before the last look
@@ -126,18 +126,18 @@ class Service:
             )
             for row in queue.workers()
         ]
-        self.roster = Roster(known, plan if plan is not None else Plan())
-        self.wait_begins, self.wait_ends = self.roster.wait_begins, self.roster.wait_ends
+        self.host_registry = HostRegistry(known, plan if plan is not None else Plan())
+        self.wait_begins, self.wait_ends = self.host_registry.wait_begins, self.host_registry.wait_ends
 
     @property
     def plan(self) -> Plan:
-        return self.roster.plan
+        return self.host_registry.plan
 
     # ── hosts ───────────────────────────────────────────────────────────────────────────────
 
     def known_hosts(self) -> list[KnownHost]:
         """Every host that ever asked, by name."""
-        return sorted(self.roster.known.values(), key=lambda known: known.name)
+        return sorted(self.host_registry.known.values(), key=lambda known: known.name)
 
     def alive(self, known: KnownHost) -> bool:
         """Return True when the host was last seen within a lease."""
@@ -154,20 +154,20 @@ class Service:
 
     def host_of(self, known: KnownHost) -> Host:
         """Return the host as the decision sees it: detected, cut down to what the manifest declares."""
-        return self.roster.host(known)
+        return self.host_registry.host(known)
 
     def fleet(self, but: str | None = None, out: Iterable[str] = ()) -> Fleet:
         """The other hosts, as the decision wants them; those that are taken out (``out``) do not count."""
         without = frozenset(out) if but is None else frozenset((but, *out))
         known_since = self._clock.now() - self.policy.gone_s
-        return self.roster.fleet(heard_since=self._alive_since(), known_since=known_since, without=without)
+        return self.host_registry.fleet(heard_since=self._alive_since(), known_since=known_since, without=without)
 
     def release(self, name: str, by: str) -> ReleaseReply:
         """Give a host work again that was taken out for what died there."""
-        known = self.roster.called(name)
+        known = self.host_registry.called(name)
         name = name if known is None else known.name
         held = quarantines(self.queue.db).get(name)
-        reason = check_release(name, held, self.roster.known)
+        reason = check_release(name, held, self.host_registry.known)
         self.queue.release(name, by)
         return ReleaseReply(host=name, reason=reason)
 
@@ -188,13 +188,13 @@ class Service:
         self._note(request, claimant)
         self._end_older_sessions(request)
         self._guard_slot(request)
-        if not self._shelf.has_room():
+        if not self._dataset_store.has_room():
             return ClaimReply(reason="the receiver's disk is low; free some space there", retry_after_s=60.0)
         out = self.queue.checked_in(request.host_id, request.capability)
         if request.host_id in out:
             reason = out[request.host_id].sentence()
             return ClaimReply(reason=f"this host is {reason}", retry_after_s=60.0)
-        host = self.host_of(self.roster.known[request.host_id])
+        host = self.host_of(self.host_registry.known[request.host_id])
         full = rules.is_full(host, len(self.queue.live_attempts(host.name)))
         if full is not None:  # nor does it wait: who waits counts as idle
             return ClaimReply(reason=full, retry_after_s=FULL_RETRY_S, ask_again=True)
@@ -228,7 +228,7 @@ class Service:
         """
         if attempt.live and self._job(attempt.job_id).status is JobStatus.RUNNING:
             raise Refusal(
-                Slug.LEASE_SUPERSEDED,
+                ProblemType.LEASE_SUPERSEDED,
                 "another session had the answer to this request and went on; ask anew",
             )
         reply = self._repeat(attempt)
@@ -262,7 +262,7 @@ class Service:
 
         Returns an answer that is not to be waited with, or None for whoever may go on.
         """
-        known = self.roster.called(request.host_id)
+        known = self.host_registry.called(request.host_id)
         if known is not None and known.name != request.host_id:
             twin = refuse_twin(request.host_id, known.name)
             self._note_conflict(known, f"a worker asks as {request.host_id}: {twin.detail}")
@@ -276,7 +276,7 @@ class Service:
                 return None
             self._note_conflict(known, self._stranger(request.instance_id, known))
             raise Refusal(
-                Slug.HOST_ID_CONFLICT,
+                ProblemType.HOST_ID_CONFLICT,
                 f"another installation has the host id {request.host_id} and was not seen silent for a lease; "
                 "give this one its own --host-id, or stop the other and wait for a lease",
             )
@@ -292,7 +292,7 @@ class Service:
 
     def _note_conflict(self, known: KnownHost, sentence: str) -> None:
         at = self._clock.monotonic()
-        self.roster.put(replace(known, conflict=sentence, conflict_at=at))
+        self.host_registry.put(replace(known, conflict=sentence, conflict_at=at))
 
     def refused(self, known: KnownHost) -> str | None:
         """Say to operators that another installation asks in this host's name, and is refused."""
@@ -317,7 +317,7 @@ class Service:
         if standing is Standing.EARLIER:
             if request.echo is None:
                 raise Refusal(
-                    Slug.LEASE_SUPERSEDED,
+                    ProblemType.LEASE_SUPERSEDED,
                     f"a newer session of host {host} has begun; this one may not claim any more",
                 )
             return ClaimReply(
@@ -327,8 +327,8 @@ class Service:
             )
         sentence = copies.sentence(host)
         if copied:
-            raise Refusal(Slug.HOST_ID_CONFLICT, sentence)
-        self.queue.forgive(line.lost())
+            raise Refusal(ProblemType.HOST_ID_CONFLICT, sentence)
+        self.queue.refund(line.lost())
         return ClaimReply(reason=sentence, ask_again=True, echo=line.round)
 
     def _line(self, request: ClaimRequest, known: KnownHost) -> Line:
@@ -371,9 +371,9 @@ class Service:
                 for one in request.set_aside[:SET_ASIDE_TOLD]
             ],
         )
-        known = self.roster.known.get(request.host_id)
+        known = self.host_registry.known.get(request.host_id)
         same = known is not None and request.instance_id in (None, known.instance_id)
-        self.roster.put(
+        self.host_registry.put(
             KnownHost(
                 request.host_id,
                 request.capability,
@@ -387,14 +387,14 @@ class Service:
             )
         )
         if request.instance_id is not None and request.session_id is not None:
-            self._line(request, self.roster.known[request.host_id])
-        if known is None and len(self.roster.known) % SPARE_HOSTS_STEP == 0:
+            self._line(request, self.host_registry.known[request.host_id])
+        if known is None and len(self.host_registry.known) % SPARE_HOSTS_STEP == 0:
             self._forget_spare_hosts()
 
     def _forget_spare_hosts(self) -> None:
         """Anybody on loopback can make hosts up; those that were never given a job are bounded, the least recent go."""
         for name in self.queue.forget_spare_hosts(SPARE_HOSTS_KEPT):
-            self.roster.forget(name)
+            self.host_registry.forget(name)
             self._lines.pop(name, None)
 
     def _end_older_sessions(self, request: ClaimRequest) -> None:
@@ -417,7 +417,7 @@ class Service:
         for attempt in self.queue.live_attempts(request.host_id):
             if attempt.session_id == request.session_id and attempt.slot == request.slot:
                 raise Refusal(
-                    Slug.SLOT_BUSY,
+                    ProblemType.SLOT_BUSY,
                     f"slot {request.slot} of host {request.host_id} holds job {attempt.job_id}; end that first",
                 )
 
@@ -430,25 +430,25 @@ class Service:
         if line is not None and instance == attempt.instance_id:
             session = request.session_id or attempt.session_id  # another may deliver what one left
             copied = line.copied
-            line.beat(session, request.echo, self._clock.monotonic())
+            line.heartbeat(session, request.echo, self._clock.monotonic())
             if line.copied and not copied:
-                self.queue.forgive(line.lost())
+                self.queue.refund(line.lost())
         if attempt.live and self._handed_on(attempt, request.session_id):
             raise Refusal(
-                Slug.LEASE_SUPERSEDED,
+                ProblemType.LEASE_SUPERSEDED,
                 f"another session of host {attempt.host} goes on with this attempt; drop the work",
             )
         if attempt.end_reason is EndReason.CANCELLED:
             return HeartbeatReply(action=Action.STOP, lease_s=0.0, log_next=attempt.log_next)
         if not attempt.live:
             held = self.queue.live_attempts(attempt.host)
-            known = self.roster.known.get(attempt.host)
+            known = self.host_registry.known.get(attempt.host)
             full = known is not None and rules.is_full(self.host_of(known), len(held))
             if full or not rules.may_readopt(job, attempt, held, self.policy):
                 raise ended(attempt)
             job, attempt = self.queue.readopt(job, attempt)
         attempt = self._heard(job, attempt, request.progress)
-        self.queue.beat(job, attempt, seq=request.seq, progress=request.progress)
+        self.queue.renew(job, attempt, seq=request.seq, progress=request.progress)
         log_next = keep_lines(self.queue, attempt, request.log)
         # Although its worker goes on with it.
         limit_s = rules.overran(job.granted(attempt).spec, attempt.heard_s, self.policy)
@@ -456,7 +456,7 @@ class Service:
             too_long = ran_too_long(attempt.host, attempt.heard_s or 0.0, limit_s)
             job = self._job(job_id)
             self.queue.settle(job, attempt, EndReason.TRAINER_FAILED, error=too_long)
-            self.queue.weigh(attempt.claim_id)
+            self.queue.assess(attempt.claim_id)
             return HeartbeatReply(action=Action.STOP, lease_s=0.0, log_next=log_next)
         return HeartbeatReply(
             action=Action.CONTINUE,
@@ -485,8 +485,8 @@ class Service:
 
     def completable(self, job_id: str, request: CompleteRequest) -> tuple[Job, Attempt] | None:
         """Return the job and attempt whose bundle is to be verified; None when there is only an answer to give."""
-        ticket = self.upload_ticket(job_id, request.claim_id, request.host_id)
-        attempt = self.queue.attempt(ticket.claim_id)
+        permission = self.upload_permission(job_id, request.claim_id, request.host_id)
+        attempt = self.queue.attempt(permission.claim_id)
         assert attempt is not None
         job = self._job(job_id).granted(attempt)
         settled = attempt.end_reason is EndReason.COMPLETED
@@ -506,7 +506,7 @@ class Service:
         keep_last_words(self.queue, attempt, request)
         settle = self.queue.accept if attempt.live else self.queue.adopt
         settle(job, attempt, request.artifact_id, request.record)
-        self.queue.weigh(attempt.claim_id)
+        self.queue.assess(attempt.claim_id)
         return CompleteReply(
             job_id=job.job_id,
             status=JobStatus.COMPLETED,
@@ -529,14 +529,14 @@ class Service:
         job = job.granted(attempt)
         if request.spec_hash is not None and request.spec_hash != spec_hash(job.spec):
             raise Refusal(
-                Slug.SPEC_MISMATCH,
+                ProblemType.SPEC_MISMATCH,
                 f"what was trained is not what job {job.name} asks for; fail the attempt instead",
             )
         row = self.queue.artifact_of(attempt, request.artifact_id)
-        stored = row is not None and self._shelf.find(request.artifact_id, model=job.model, mode=job.mode)
+        stored = row is not None and self._dataset_store.find(request.artifact_id, model=job.model, mode=job.mode)
         if not stored:
             raise Refusal(
-                Slug.NO_ARTIFACT,
+                ProblemType.NO_ARTIFACT,
                 f"artifact {request.artifact_id[:12]}… of job {job.name} is not in the store; upload it first",
             )
 
@@ -563,7 +563,7 @@ class Service:
             out_of_memory=memory,
             hopeless=None if memory is None else self._widen(job, attempt.host, memory),
         )
-        self.queue.weigh(attempt.claim_id)
+        self.queue.assess(attempt.claim_id)
         return StatusReply(job_id=job.job_id, status=self._job(job_id).status)
 
     def _widen(self, job: Job, host: str, memory: str) -> str | None:
@@ -575,7 +575,7 @@ class Service:
 
     # ── uploads ─────────────────────────────────────────────────────────────────────────────
 
-    def upload_ticket(
+    def upload_permission(
         self,
         job_id: str,
         claim_id: str | None,
@@ -583,7 +583,7 @@ class Service:
         *,
         sha256: str | None = None,
         by_hand: bool = False,
-    ) -> UploadTicket:
+    ) -> UploadPermission:
         """Give leave to bring a bundle, before its body is read and again at its end.
 
         Bundles of an attempt are equal when they are made again, so many different ones are a fault or malice.
@@ -591,7 +591,7 @@ class Service:
         if by_hand and not self._stands(claim_id):
             job = self._waiting(job_id, claim_id or "", host_id or "")
             own = _by_hand(claim_id or "", job)  # parts of claims that ended are cleared away
-            return UploadTicket(job.job_id, job.attempt + 1, own, job.model, job.mode, host_id or "", by_hand=True)
+            return UploadPermission(job.job_id, job.attempt + 1, own, job.model, job.mode, host_id or "", by_hand=True)
         job, attempt = self._claimed(job_id, claim_id, host_id, or_completed=True)
         if not (attempt.live or rules.may_adopt(job, attempt) or attempt.end_reason is EndReason.COMPLETED):
             raise ended(attempt)
@@ -600,7 +600,7 @@ class Service:
             self.queue.train_no_more(attempt)
         if sha256 is not None:
             self._check_wanted(attempt, sha256)
-        return UploadTicket(job.job_id, attempt.attempt, attempt.claim_id, job.model, job.mode, attempt.host)
+        return UploadPermission(job.job_id, attempt.attempt, attempt.claim_id, job.model, job.mode, attempt.host)
 
     def _check_wanted(self, attempt: Attempt, sha256: str) -> None:
         if attempt.end_reason is EndReason.COMPLETED:
@@ -608,7 +608,7 @@ class Service:
         delivered = self.queue.artifacts_of(attempt)
         if sha256 not in delivered and len(delivered) >= BUNDLES_MAX:
             raise Refusal(
-                Slug.TOO_LARGE,
+                ProblemType.TOO_LARGE,
                 f"this attempt brought {BUNDLES_MAX} different bundles already; complete the job by one of them",
             )
 
@@ -636,21 +636,21 @@ class Service:
         attempt = None if claim_id is None else self.queue.attempt(claim_id)
         return attempt is not None and (attempt.live or rules.may_adopt(self._job(attempt.job_id), attempt))
 
-    def upload_done(self, ticket: UploadTicket, artifact_id: str, size: int) -> bool:
+    def upload_done(self, permission: UploadPermission, artifact_id: str, size: int) -> bool:
         """The bundle is durable in the store: make it the attempt's, if the claim still stands.
 
         False when the attempt had delivered it before, so that what follows a delivery is done once.
         """
-        if ticket.by_hand:
+        if permission.by_hand:
             return False
-        ticket = self.upload_ticket(ticket.job_id, ticket.claim_id, None)
-        attempt = self.queue.attempt(ticket.claim_id)
+        permission = self.upload_permission(permission.job_id, permission.claim_id, None)
+        attempt = self.queue.attempt(permission.claim_id)
         assert attempt is not None
         if attempt.end_reason is EndReason.COMPLETED:
             refuse_another(attempt, artifact_id)
-        added = self.queue.add_artifact(attempt, artifact_id, ticket.model, ticket.mode, size)
+        added = self.queue.add_artifact(attempt, artifact_id, permission.model, permission.mode, size)
         if attempt.live:  # whoever delivers is heard
-            self.queue.beat(self._job(ticket.job_id), attempt, seq=attempt.seq)
+            self.queue.renew(self._job(permission.job_id), attempt, seq=attempt.seq)
         return added
 
     # ── by hand ─────────────────────────────────────────────────────────────────────────────
@@ -664,7 +664,7 @@ class Service:
             return None
         job = self._waiting(job_id, request.claim_id, request.host_id)
         if request.spec_hash != spec_hash(job.spec):
-            raise Refusal(Slug.SPEC_MISMATCH, f"what was trained is not what job {job.name} asks for")
+            raise Refusal(ProblemType.SPEC_MISMATCH, f"what was trained is not what job {job.name} asks for")
         now, number = self._clock.now(), job.attempt + 1
         trained_under = self.queue.attempt(request.claim_id)
         return job, Attempt(
@@ -691,10 +691,10 @@ class Service:
             job, again = found
             place = (again.attempt, again.generation)
             if made is None or (made.attempt, made.generation) != place:
-                raise Refusal(Slug.WRONG_STATE, f"job {job.name} has gone on meanwhile; deliver once more")
-            if not self._shelf.find(request.artifact_id, model=job.model, mode=job.mode):
+                raise Refusal(ProblemType.WRONG_STATE, f"job {job.name} has gone on meanwhile; deliver once more")
+            if not self._dataset_store.find(request.artifact_id, model=job.model, mode=job.mode):
                 raise Refusal(
-                    Slug.NO_ARTIFACT,
+                    ProblemType.NO_ARTIFACT,
                     f"artifact {request.artifact_id[:12]}… is not in the store; upload it first",
                 )
             self.queue.deliver(job, made, size)
@@ -711,12 +711,12 @@ class Service:
         job = self._job(job_id)
         if job.status is JobStatus.CANCELLED:
             raise Refusal(
-                Slug.JOB_CANCELLED,
+                ProblemType.JOB_CANCELLED,
                 f"job {job.name} was cancelled; requeue it first, with the workers that would take it stopped",
             )
         if job.status is not JobStatus.PENDING:
             raise Refusal(
-                Slug.WRONG_STATE,
+                ProblemType.WRONG_STATE,
                 f"job {job.name} is {job.status}: only one that waits is completed by hand; stop the workers that "
                 "would take it, requeue it, and deliver once more",
             )
@@ -724,11 +724,11 @@ class Service:
         if attempt is not None:
             if (attempt.job_id, attempt.host) == (job_id, host_id):
                 return job
-            raise Refusal(Slug.LEASE_SUPERSEDED, f"that claim was not host {host_id}'s on this job")
-        known = self.roster.known.get(host_id)  # an older copy of the database may not know the claim
+            raise Refusal(ProblemType.LEASE_SUPERSEDED, f"that claim was not host {host_id}'s on this job")
+        known = self.host_registry.known.get(host_id)  # an older copy of the database may not know the claim
         no = rules.fits_for_good(job.needs, self.host_of(known)) if known else "nobody knows it yet"
         if no is not None:
-            raise Refusal(Slug.WRONG_STATE, f"host {host_id} could not be given job {job.name}: {no}")
+            raise Refusal(ProblemType.WRONG_STATE, f"host {host_id} could not be given job {job.name}: {no}")
         return job
 
     # ── the operator ────────────────────────────────────────────────────────────────────────
@@ -746,11 +746,11 @@ class Service:
         job_id = self.resolve_to_change(ref)
         job = self._job(job_id)
         if as_removed and job.in_manifest:
-            raise Refusal(Slug.WRONG_STATE, f"job {job.name} is in the plan; cancel it by its name or its id")
+            raise Refusal(ProblemType.WRONG_STATE, f"job {job.name} is in the plan; cancel it by its name or its id")
         if not self.queue.cancel(job_id, by=by, as_removed=as_removed):
             failed = job.status is JobStatus.FAILED
             why = "; take it out of the plan and reload first" if failed else "; there is nothing to cancel"
-            raise Refusal(Slug.WRONG_STATE, f"job {job.name} is {job.status} already{why}")
+            raise Refusal(ProblemType.WRONG_STATE, f"job {job.name} is {job.status} already{why}")
         return self._moved(ref, job_id)
 
     def requeue(self, ref: str) -> MovedReply:
@@ -787,7 +787,7 @@ class Service:
         """Make a checked manifest the plan. Jobs in flight go on with what they were granted."""
         before, known = self.plan, self._planned
         synced = self.queue.sync(jobs)
-        self.roster.plan, self._planned = plan, True
+        self.host_registry.plan, self._planned = plan, True
         self.queue.keep_plan_datasets(plan.dataset_names)
         hosts = host_edits(before.hosts, plan.hosts, self.queue.held()) if known else []
         trainers = trainer_edits(before.trainers, plan.trainers) if known else []
@@ -808,22 +808,22 @@ class Service:
 
     def resume(self, plan: Plan, jobs: int) -> ReloadReply:
         """Go on with the plan after a restart: these jobs of it are in the queue as they were left."""
-        self.roster.plan, self._planned = plan, True
+        self.host_registry.plan, self._planned = plan, True
         return ReloadReply(inserted=0, updated=0, unchanged=jobs, removed=0, notes=self._notes())
 
     def _notes(self) -> list[str]:
         """Return what the plan says without being wrong, and hardly means."""
         notes = list(self.plan.notes)
-        notes += [f"host {name}: {said}" for name, said in self.roster.never_asked().items()]
+        notes += [f"host {name}: {said}" for name, said in self.host_registry.never_asked().items()]
         return notes + [f"data set {name}: {said}" for name, said in self.missing_datasets().items()]
 
     def datasets_here(self, here: frozenset[str]) -> None:
         """These data sets can be given to hosts from now on, and no others: jobs that need another one wait."""
-        self.roster.datasets = here
+        self.host_registry.datasets = here
 
     def missing_datasets(self) -> dict[str, str]:
         """List the data sets for which jobs of the plan wait, by the plan's names for them."""
-        return self.plan.missing(self.roster.datasets)
+        return self.plan.missing(self.host_registry.datasets)
 
     # ── time ────────────────────────────────────────────────────────────────────────────────
 
@@ -836,7 +836,7 @@ class Service:
         step = watch.step_s
         if step:
             self.queue.shift_times(step)
-            self.roster.shift(step, self._clock.now())
+            self.host_registry.shift(step, self._clock.now())
         # Not before: a step that could not be written is found again.
         self._last_watch, self._watch = self._watch, watch
         return self.queue.sweep_stale() if watch.may_sweep else 0
@@ -844,7 +844,7 @@ class Service:
     def forget_look(self) -> None:
         """The last look's commit was lost, and with it what it moved in the database: the next finds it again."""
         if self._watch.step_s:
-            self.roster.shift(-self._watch.step_s, math.inf)
+            self.host_registry.shift(-self._watch.step_s, math.inf)
         self._watch = self._last_watch
 
     def _catch_up(self) -> None:
@@ -859,7 +859,7 @@ class Service:
     def _job(self, job_id: str) -> Job:
         job = self.queue.get(job_id)
         if job is None:
-            raise Refusal(Slug.UNKNOWN_JOB, f"no job has the id {job_id[:80]!r}")
+            raise Refusal(ProblemType.UNKNOWN_JOB, f"no job has the id {job_id[:80]!r}")
         return job
 
     def _claimed(
@@ -880,12 +880,12 @@ class Service:
             attempt = self.queue.attempt(claim_id)
         if attempt is None or attempt.job_id != job_id or host_id not in (None, attempt.host):
             if job.status is JobStatus.CANCELLED:
-                raise Refusal(Slug.JOB_CANCELLED, f"job {job.name} was cancelled; stop and drop the work")
+                raise Refusal(ProblemType.JOB_CANCELLED, f"job {job.name} was cancelled; stop and drop the work")
             raise Refusal(
-                Slug.LEASE_SUPERSEDED,
+                ProblemType.LEASE_SUPERSEDED,
                 f"the caller holds no live claim on job {job.name}; drop the work",
             )
-        self.roster.heard(attempt.host, self._clock.now())
+        self.host_registry.heard(attempt.host, self._clock.now())
         return job, attempt
 
 

@@ -29,8 +29,8 @@ from training.fleet.wire.messages import (
     JobsReply,
     JobView,
     LogReply,
+    ProblemType,
     Refusal,
-    Slug,
     WorkersReply,
     WorkerView,
 )
@@ -73,7 +73,7 @@ class Views:
     def jobs(self, *, status: str | None = None, after: int = 0, limit: int = PAGE_MAX) -> JobsReply:
         """A page of jobs in order of arrival. ``next_after`` is null on the last one."""
         if status is not None and status not in set(JobStatus):
-            raise Refusal(Slug.BAD_REQUEST, f"status: expected one of {', '.join(JobStatus)}")
+            raise Refusal(ProblemType.BAD_REQUEST, f"status: expected one of {', '.join(JobStatus)}")
         most = max(1, min(limit, PAGE_MAX))
         page = {"after": after, "most": most + 1}  # one more tells whether there is a further page
         if status is None:
@@ -195,7 +195,7 @@ class Views:
         wanted = {*self._service.plan.hosts, *job.needs.allowed_hosts, *job.needs.denied_hosts}
         hosts += [
             HostVerdict(host=name, fits=False, reason=said)
-            for name, said in self._service.roster.never_asked().items()
+            for name, said in self._service.host_registry.never_asked().items()
             if name in wanted
         ]
         return ExplainReply(
@@ -211,7 +211,7 @@ class Views:
     def _row(self, job_id: str) -> Row:
         row = self._db.one("job", job_id=job_id)
         if row is None:
-            raise Refusal(Slug.UNKNOWN_JOB, f"no job has the id {job_id[:80]!r}")
+            raise Refusal(ProblemType.UNKNOWN_JOB, f"no job has the id {job_id[:80]!r}")
         return row
 
     def _looks(self) -> dict[int, Outlook]:
@@ -220,7 +220,7 @@ class Views:
         found = {}
         for row in self._db.all("pending_classes"):
             needs = Needs.of(json.loads(row["needs"]))
-            lacks = rules.lacks_data(needs, self._service.roster.datasets)
+            lacks = rules.lacks_data(needs, self._service.host_registry.datasets)
             found[row["class_id"]] = Outlook(lacks) if lacks else _outlook(needs, hosts, out)
         return found
 
@@ -268,7 +268,7 @@ class Views:
 
     def _goes_on(self, job: Job) -> str | None:
         """Say of a live job that its host would not be given it again: the plan has changed meanwhile."""
-        known = self._service.roster.known.get(job.worker_hostname or "")
+        known = self._service.host_registry.known.get(job.worker_hostname or "")
         if job.status not in LIVE or known is None:
             return None
         misfit = rules.fits_for_good(job.needs, self._service.host_of(known))
@@ -314,7 +314,7 @@ class Views:
             return self._held(job)
         fitting = [each for each in hosts if each.fits]
         if not fitting:
-            lacks = rules.lacks_data(job.needs, self._service.roster.datasets)
+            lacks = rules.lacks_data(job.needs, self._service.host_registry.datasets)
             return lacks or "no known host can run it"
         ready = [each.host for each in fitting if each.reason == "ok"]
         if ready:

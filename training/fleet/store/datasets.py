@@ -10,7 +10,7 @@
     <root>/incoming/*.part        files on their way to their names
 
 Everything gets its name only when it is whole and synced, so a crash between any two steps leaves at worst a draft, a
-piece or a listing that nobody names; :meth:`DatasetShelf.sweep` removes those. Plain synchronous file work, safe to
+piece or a listing that nobody names; :meth:`DatasetStore.sweep` removes those. Plain synchronous file work, safe to
 call from several threads; it belongs off the event loop. Nothing is written before the first data set comes.
 """
 
@@ -29,9 +29,9 @@ from training.files import Fs, LocalFs, replace_all
 from training.fleet.store.artifacts import RESERVE_BYTES
 from training.fleet.store.errors import (
     BadName,
+    ChunksMissing,
     NoDataset,
     OnlyName,
-    PiecesMissing,
     StoreFull,
     WrongDigest,
     disk_errors,
@@ -81,7 +81,7 @@ class Draft:
     published: bool
 
 
-class DatasetShelf:
+class DatasetStore:
     """A folder of data sets. One process owns it at a time; ``reserve_bytes`` of disk stay free."""
 
     def __init__(self, root: Path, fs: Fs | None = None, *, reserve_bytes: int = RESERVE_BYTES) -> None:
@@ -119,12 +119,12 @@ class DatasetShelf:
         again = "push the data set again: only what is missing travels"
         with disk_errors("reading a piece"):
             if self._fs.size(path) is None:
-                raise PiecesMissing(f"piece {sha256[:12]} is missing from the disk; {again}")
+                raise ChunksMissing(f"piece {sha256[:12]} is missing from the disk; {again}")
             data = b"".join(self._fs.read(path))
         if hashlib.sha256(data).hexdigest() != sha256:
             with self._lock, disk_errors("putting a damaged piece aside"):
                 self._fs.replace(path, path.with_name(sha256 + _DAMAGED))
-            raise PiecesMissing(f"piece {sha256[:12]} was damaged on the disk; {again}")
+            raise ChunksMissing(f"piece {sha256[:12]} was damaged on the disk; {again}")
         return data
 
     def chunks(self, dataset_id: str, path: str) -> list[tuple[str, int]]:
@@ -209,7 +209,7 @@ class DatasetShelf:
                 self._check_name(name, dataset_id)
             listing = self._announced(dataset_id)
             if missing := self._missing(listing):
-                raise PiecesMissing(f"{len(missing)} of {len(listing.lengths)} pieces have not arrived; push again")
+                raise ChunksMissing(f"{len(missing)} of {len(listing.lengths)} pieces have not arrived; push again")
             self._make_durable(listing)
             if self._fs.size(self._path("sets", dataset_id)) is None:
                 sizes = listing.size, len(listing.files), len(listing.lengths)
@@ -299,7 +299,7 @@ class DatasetShelf:
             self._listing("sets", dataset_id)
         except NoDataset:
             return False
-        except PiecesMissing:
+        except ChunksMissing:
             self._write(self._path("sets", dataset_id), document)
         return True
 
@@ -318,7 +318,7 @@ class DatasetShelf:
             if dataset_id not in self._parsed:
                 document = b"".join(self._fs.read(path))
                 if hashlib.sha256(document).hexdigest() != dataset_id:
-                    raise PiecesMissing(f"the listing of {dataset_id[:12]} is damaged; push again")
+                    raise ChunksMissing(f"the listing of {dataset_id[:12]} is damaged; push again")
                 self._remember(dataset_id, parse(document))
             return self._parsed[dataset_id]
 

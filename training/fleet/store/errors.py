@@ -71,7 +71,7 @@ class NoDataset(StoreError):
     """There is no such data set, or it has no such piece."""
 
 
-class PiecesMissing(StoreError):
+class ChunksMissing(StoreError):
     """A data set is not whole: pieces have not arrived yet, or are damaged on the disk."""
 
 

@@ -41,14 +41,14 @@ HEADER_DATABASE = "X-Database-Id"  # of every answer: which database it comes fr
 HEADER_OPERATOR_TOKEN = "X-Operator-Token"  # noqa: S105 - the header's name
 
 
-class Slug(StrEnum):
+class ProblemType(StrEnum):
     """The stable part of a refusal (``type`` of the problem document), and its HTTP status."""
 
     status: int
 
-    def __new__(cls, slug: str, status: int) -> Slug:
-        member = str.__new__(cls, slug)
-        member._value_ = slug
+    def __new__(cls, problem_type: str, status: int) -> ProblemType:
+        member = str.__new__(cls, problem_type)
+        member._value_ = problem_type
         member.status = status
         return member
 

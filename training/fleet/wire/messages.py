@@ -32,7 +32,7 @@ from training.fleet.wire.constants import (
     VERSION,
     WAIT_S_MAX,
     Action,
-    Slug,
+    ProblemType,
 )
 from training.fleet.wire.views import (
     AttemptView,
@@ -79,7 +79,7 @@ __all__ = [
     "JobView",
     "JobsReply",
     "LogReply",
-    "Slug",
+    "ProblemType",
     "WorkerView",
     "WorkersReply",
 ]
@@ -112,9 +112,9 @@ ExitCode = Annotated[int, Meta(ge=-(2**31), le=2**32 - 1)]  # Windows counts wit
 class Refusal(Exception):  # noqa: N818 - a refusal is an answer, not a fault of the program
     """The receiver's refusal instead of a reply. ``detail`` is one sentence with the cause and the remedy."""
 
-    def __init__(self, slug: Slug, detail: str, **extra: Any) -> None:
+    def __init__(self, problem_type: ProblemType, detail: str, **extra: Any) -> None:
         super().__init__(detail)
-        self.slug = slug
+        self.problem_type = problem_type
         self.detail = detail
         self.extra = extra  # further members of the problem document
 

@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import Any
 
 from training.fleet.wire import messages as wire
-from training.fleet.wire.messages import Slug
+from training.fleet.wire.messages import ProblemType
 
 
 class Access(StrEnum):
@@ -37,7 +37,7 @@ class Route:
     summary: str
     request: type[Any] | None = None
     reply: type[Any] | None = None
-    slugs: tuple[Slug, ...] = ()  # refusals of its own; :func:`refusals` adds the general ones
+    problem_types: tuple[ProblemType, ...] = ()  # refusals of its own; :func:`refusals` adds the general ones
     parameters: tuple[str, ...] = ()  # in the query and the headers, described in the document
     upload: bool = False
     media: str = "application/zstd"  # of bytes that are answered; empty for none
@@ -50,64 +50,67 @@ _SET = "/v1/dataset/{dataset_id}"
 _PAGE = ("after", "limit")
 _UPLOAD = (wire.HEADER_CLAIM_ID, wire.HEADER_HOST_ID, wire.HEADER_SHA256, wire.HEADER_BY_HAND)
 
-_CLAIMED = (Slug.UNKNOWN_JOB, Slug.LEASE_SUPERSEDED)
-_MOVED = (Slug.UNKNOWN_JOB, Slug.WRONG_STATE)
-_NAMED = (Slug.UNKNOWN_NAME,)
-_FETCHED = (Slug.UNKNOWN_DATASET, Slug.INCOMPLETE_DATASET, Slug.NOT_YOURS)
-_LOOKED = (Slug.UNKNOWN_JOB, Slug.NOT_YOURS)
+_CLAIMED = (ProblemType.UNKNOWN_JOB, ProblemType.LEASE_SUPERSEDED)
+_MOVED = (ProblemType.UNKNOWN_JOB, ProblemType.WRONG_STATE)
+_NAMED = (ProblemType.UNKNOWN_NAME,)
+_FETCHED = (ProblemType.UNKNOWN_DATASET, ProblemType.INCOMPLETE_DATASET, ProblemType.NOT_YOURS)
+_LOOKED = (ProblemType.UNKNOWN_JOB, ProblemType.NOT_YOURS)
 
 ROUTES: tuple[Route, ...] = (
     Route(
         "POST", "/v1/job/claim", Access.WORKER, "claim",
-        "ask for a job", wire.ClaimRequest, wire.ClaimReply, (Slug.HOST_ID_CONFLICT, Slug.SLOT_BUSY,
-        Slug.LEASE_SUPERSEDED, Slug.JOB_CANCELLED), links=("heartbeat", "upload", "complete", "fail")),
+        "ask for a job", wire.ClaimRequest, wire.ClaimReply, (ProblemType.HOST_ID_CONFLICT, ProblemType.SLOT_BUSY,
+        ProblemType.LEASE_SUPERSEDED, ProblemType.JOB_CANCELLED), links=("heartbeat", "upload", "complete", "fail")),
     Route(
         "POST", f"{_JOB}/heartbeat", Access.WORKER, "heartbeat",
-        "I am at it", wire.HeartbeatRequest, wire.HeartbeatReply, (*_CLAIMED, Slug.JOB_CANCELLED)),
+        "I am at it", wire.HeartbeatRequest, wire.HeartbeatReply, (*_CLAIMED, ProblemType.JOB_CANCELLED)),
     Route(
         "POST", f"{_JOB}/complete", Access.WORKER, "complete",
         "that bundle is the job's result", wire.CompleteRequest, wire.CompleteReply, (*_CLAIMED,
-        Slug.JOB_CANCELLED, Slug.RESULT_CONFLICT, Slug.SPEC_MISMATCH, Slug.NO_ARTIFACT)),
+        ProblemType.JOB_CANCELLED, ProblemType.RESULT_CONFLICT, ProblemType.SPEC_MISMATCH, ProblemType.NO_ARTIFACT)),
     Route(
         "POST", f"{_JOB}/deliver", Access.WORKER, "deliver",
         "work that was set aside, by hand, for a job that waits", wire.DeliverRequest, wire.CompleteReply,
-        (*_CLAIMED, Slug.JOB_CANCELLED, Slug.WRONG_STATE, Slug.SPEC_MISMATCH, Slug.NO_ARTIFACT)),
+        (*_CLAIMED, ProblemType.JOB_CANCELLED, ProblemType.WRONG_STATE, ProblemType.SPEC_MISMATCH,
+        ProblemType.NO_ARTIFACT)),
     Route(
         "POST", f"{_JOB}/fail", Access.WORKER, "fail",
         "it ended without a result, or is handed back", wire.FailRequest, wire.StatusReply, (*_CLAIMED,
-        Slug.JOB_CANCELLED)),
+        ProblemType.JOB_CANCELLED)),
     Route(
         "POST", f"{_JOB}/log", Access.WORKER, "output",
         "what the trainer printed, also when its attempt is over", wire.OutputRequest, wire.OutputReply,
-        (*_CLAIMED, Slug.JOB_CANCELLED)),
+        (*_CLAIMED, ProblemType.JOB_CANCELLED)),
     Route(
         "PUT", "/v1/model/{job_id}", Access.WORKER, "upload",
-        "bring a bundle, or the rest of one", reply=wire.UploadReply, slugs=(*_CLAIMED, Slug.WRONG_STATE,
-        Slug.JOB_CANCELLED, Slug.RESULT_CONFLICT, Slug.OFFSET_MISMATCH, Slug.WRONG_DIGEST, Slug.NO_ARTIFACT),
+        "bring a bundle, or the rest of one", reply=wire.UploadReply, problem_types=(*_CLAIMED, ProblemType.WRONG_STATE,
+        ProblemType.JOB_CANCELLED, ProblemType.RESULT_CONFLICT, ProblemType.OFFSET_MISMATCH,
+        ProblemType.WRONG_DIGEST, ProblemType.NO_ARTIFACT),
         parameters=(*_UPLOAD, wire.HEADER_OFFSET), upload=True),
     Route(
         "HEAD", "/v1/model/{job_id}", Access.READER, "probe",
-        "may I upload, and from which byte on? (without a claim: is there a model?)", slugs=(*_CLAIMED,
-        *_LOOKED, Slug.WRONG_STATE, Slug.JOB_CANCELLED, Slug.RESULT_CONFLICT, Slug.NO_ARTIFACT,
-        Slug.HOST_MISMATCH), parameters=(*_UPLOAD, "Range")),
+        "may I upload, and from which byte on? (without a claim: is there a model?)", problem_types=(*_CLAIMED,
+        *_LOOKED, ProblemType.WRONG_STATE, ProblemType.JOB_CANCELLED, ProblemType.RESULT_CONFLICT,
+        ProblemType.NO_ARTIFACT, ProblemType.HOST_MISMATCH), parameters=(*_UPLOAD, "Range")),
     Route(
         "GET", "/v1/model/{job_id}", Access.READER, "model",
-        "the bundle of a completed job", slugs=(*_LOOKED, Slug.NO_ARTIFACT), parameters=("Range", "attempt")),
+        "the bundle of a completed job", problem_types=(*_LOOKED, ProblemType.NO_ARTIFACT),
+        parameters=("Range", "attempt")),
     Route(
         "GET", "/v1/jobs", Access.ANYONE, "jobs",
         "all jobs, page by page", reply=wire.JobsReply, parameters=("status", *_PAGE)),
     Route(
         "GET", "/v1/jobs/{job_id}", Access.READER, "job_by_name",
-        "the same as /v1/job/{job_id}", reply=wire.JobDetail, slugs=_LOOKED),
+        "the same as /v1/job/{job_id}", reply=wire.JobDetail, problem_types=_LOOKED),
     Route(
         "GET", _JOB, Access.READER, "job",
-        "one job with its attempts and events", reply=wire.JobDetail, slugs=_LOOKED),
+        "one job with its attempts and events", reply=wire.JobDetail, problem_types=_LOOKED),
     Route(
         "GET", f"{_JOB}/log", Access.READER, "log",
-        "output of an attempt", reply=wire.LogReply, slugs=_LOOKED, parameters=("after", "attempt")),
+        "output of an attempt", reply=wire.LogReply, problem_types=_LOOKED, parameters=("after", "attempt")),
     Route(
         "GET", f"{_JOB}/explain", Access.READER, "explain",
-        "why it does not run, host by host", reply=wire.ExplainReply, slugs=_LOOKED),
+        "why it does not run, host by host", reply=wire.ExplainReply, problem_types=_LOOKED),
     Route(
         "GET", "/v1/workers", Access.ANYONE, "workers",
         "the hosts that asked, page by page", reply=wire.WorkersReply, parameters=("after:host", "limit")),
@@ -116,39 +119,39 @@ ROUTES: tuple[Route, ...] = (
         "is the receiver well?", reply=wire.HealthReply),
     Route(
         "POST", f"{_JOB}/cancel", Access.OPERATOR, "cancel",
-        "never again, until requeued", reply=wire.MovedReply, slugs=_MOVED, parameters=("removed",)),
+        "never again, until requeued", reply=wire.MovedReply, problem_types=_MOVED, parameters=("removed",)),
     Route(
         "POST", f"{_JOB}/requeue", Access.OPERATOR, "requeue",
-        "train it (again)", reply=wire.MovedReply, slugs=_MOVED),
+        "train it (again)", reply=wire.MovedReply, problem_types=_MOVED),
     Route(
         "POST", f"{_JOB}/hold", Access.OPERATOR, "hold",
-        "granted to nobody until unheld; what runs goes on", reply=wire.MovedReply, slugs=_MOVED),
+        "granted to nobody until unheld; what runs goes on", reply=wire.MovedReply, problem_types=_MOVED),
     Route(
         "POST", f"{_JOB}/unhold", Access.OPERATOR, "unhold",
-        "may be granted again", reply=wire.MovedReply, slugs=_MOVED),
+        "may be granted again", reply=wire.MovedReply, problem_types=_MOVED),
     Route(
         "POST", "/v1/workers/{host_id}/release", Access.OPERATOR, "release",
         "give a host work again that was taken out", reply=wire.ReleaseReply,
-        slugs=(Slug.UNKNOWN_NAME, Slug.WRONG_STATE)),
+        problem_types=(ProblemType.UNKNOWN_NAME, ProblemType.WRONG_STATE)),
     Route(
         "POST", "/v1/manifest/reload", Access.OPERATOR, "reload",
-        "read the plan again", reply=wire.ReloadReply, slugs=(Slug.BAD_MANIFEST,)),
+        "read the plan again", reply=wire.ReloadReply, problem_types=(ProblemType.BAD_MANIFEST,)),
     Route(
         "GET", "/v1/authority", Access.JOINING, "authority",
         "the receiver's authority, to be checked by its fingerprint", reply=wire.AuthorityReply,
-        slugs=(Slug.NO_AUTHORITY,)),
+        problem_types=(ProblemType.NO_AUTHORITY,)),
     Route(
         "POST", "/v1/join", Access.JOINING, "join",
-        "a certificate for a one-time code", wire.JoinRequest, wire.CertificateReply, (Slug.NO_AUTHORITY,
-        Slug.JOIN_REFUSED, Slug.TOO_MANY_FAILURES)),
+        "a certificate for a one-time code", wire.JoinRequest, wire.CertificateReply, (ProblemType.NO_AUTHORITY,
+        ProblemType.JOIN_REFUSED, ProblemType.TOO_MANY_FAILURES)),
     Route(
         "POST", "/v1/renew", Access.OWNER, "renew",
         "a further certificate for the one shown", wire.RenewRequest, wire.CertificateReply,
-        (Slug.NO_AUTHORITY,)),
+        (ProblemType.NO_AUTHORITY,)),
     Route(
         "POST", "/v1/invitations", Access.OPERATOR, "invite",
         "let a host or an operator in: a one-time code", wire.InviteRequest, wire.InviteReply,
-        (Slug.NO_AUTHORITY,)),
+        (ProblemType.NO_AUTHORITY,)),
     Route(
         "POST", "/v1/revoke", Access.OPERATOR, "revoke",
         "put one out", wire.RevokeRequest, wire.RevokeReply, _NAMED),
@@ -160,7 +163,7 @@ ROUTES: tuple[Route, ...] = (
         "names and ends of operators' tokens", reply=wire.TokensReply),
     Route(
         "POST", "/v1/tokens", Access.OPERATOR, "add_token",
-        "a further token", wire.TokenRequest, wire.TokenReply, (Slug.WRONG_STATE,)),
+        "a further token", wire.TokenRequest, wire.TokenReply, (ProblemType.WRONG_STATE,)),
     Route(
         "POST", "/v1/tokens/revoke", Access.OPERATOR, "revoke_token",
         "take one back", wire.TokenRevokeRequest, wire.TokenRevokeReply, _NAMED),
@@ -173,37 +176,38 @@ ROUTES: tuple[Route, ...] = (
     Route(
         "PUT", _SET, Access.OPERATOR, "announce_dataset",
         "bring a listing; which of its pieces have to come?", reply=wire.DatasetDraftReply,
-        slugs=(Slug.WRONG_DIGEST,), upload=True),
+        problem_types=(ProblemType.WRONG_DIGEST,), upload=True),
     Route(
         "GET", _SET, Access.READER, "dataset",
-        "a data set's listing", slugs=_FETCHED, media="application/json"),
+        "a data set's listing", problem_types=_FETCHED, media="application/json"),
     Route(
         "PUT", f"{_SET}/piece/{{sha256}}", Access.OPERATOR, "bring_piece",
-        "bring a piece", slugs=(*_FETCHED, Slug.WRONG_DIGEST), upload=True, media=""),
+        "bring a piece", problem_types=(*_FETCHED, ProblemType.WRONG_DIGEST), upload=True, media=""),
     Route(
         "PUT", f"{_SET}/pieces", Access.OPERATOR, "bring_pieces",
-        "bring many small pieces in one body", slugs=(*_FETCHED, Slug.WRONG_DIGEST), upload=True, media=""),
+        "bring many small pieces in one body", problem_types=(*_FETCHED, ProblemType.WRONG_DIGEST), upload=True,
+        media=""),
     Route(
         "PUT", f"{_SET}/patch/{{sha256}}", Access.OPERATOR, "patch_piece",
-        "bring a piece as a patch of another data set's file", slugs=(*_FETCHED, Slug.WRONG_DIGEST),
+        "bring a piece as a patch of another data set's file", problem_types=(*_FETCHED, ProblemType.WRONG_DIGEST),
         upload=True, media=""),
     Route(
         "GET", f"{_SET}/chunks", Access.OPERATOR, "chunks",
         "the chunks of a file, by which patches of it are made", reply=wire.DatasetChunksReply,
-        parameters=("path",), slugs=_FETCHED),
+        parameters=("path",), problem_types=_FETCHED),
     Route(
         "GET", f"{_SET}/piece/{{sha256}}", Access.READER, "piece",
-        "a piece's bytes", slugs=_FETCHED, media="application/octet-stream"),
+        "a piece's bytes", problem_types=_FETCHED, media="application/octet-stream"),
     Route(
         "POST", f"{_SET}/publish", Access.OPERATOR, "publish_dataset",
         "let it be fetched, under this name too", wire.DatasetPublishRequest, wire.DatasetPublishReply,
         _FETCHED),
     Route(
         "POST", f"{_SET}/remove", Access.OPERATOR, "remove_dataset",
-        "forget it", reply=wire.DatasetRemoveReply, slugs=(*_FETCHED, Slug.WRONG_STATE)),
+        "forget it", reply=wire.DatasetRemoveReply, problem_types=(*_FETCHED, ProblemType.WRONG_STATE)),
     Route(
         "POST", f"{_SET}/unname", Access.OPERATOR, "unname_dataset",
-        "free one of its names", wire.DatasetUnnameRequest, wire.DatasetView, (*_FETCHED, Slug.WRONG_STATE)),
+        "free one of its names", wire.DatasetUnnameRequest, wire.DatasetView, (*_FETCHED, ProblemType.WRONG_STATE)),
     Route(
         "GET", "/v1/openapi.json", Access.ANYONE, "openapi",
         "this document", reply=dict),
@@ -212,26 +216,26 @@ ROUTES: tuple[Route, ...] = (
 # -- which refusals any address of a kind may answer with ---------------------------------------------------------
 
 _EVERYWHERE = (
-    Slug.BAD_REQUEST,
-    Slug.REQUEST_TIMEOUT,
-    Slug.TOO_LARGE,
-    Slug.MISDIRECTED,
-    Slug.SLOW_DOWN,
-    Slug.INTERNAL,
-    Slug.SHUTTING_DOWN,
-    Slug.UNAVAILABLE,
+    ProblemType.BAD_REQUEST,
+    ProblemType.REQUEST_TIMEOUT,
+    ProblemType.TOO_LARGE,
+    ProblemType.MISDIRECTED,
+    ProblemType.SLOW_DOWN,
+    ProblemType.INTERNAL,
+    ProblemType.SHUTTING_DOWN,
+    ProblemType.UNAVAILABLE,
 )
 _SHOWN = (
-    Slug.NO_CERTIFICATE,
-    Slug.CERTIFICATE_IDENTITY,
-    Slug.CERTIFICATE_UNKNOWN,
-    Slug.CERTIFICATE_REVOKED,
-    Slug.CERTIFICATE_EXPIRED,
-    Slug.PROXY_IDENTITY,
+    ProblemType.NO_CERTIFICATE,
+    ProblemType.CERTIFICATE_IDENTITY,
+    ProblemType.CERTIFICATE_UNKNOWN,
+    ProblemType.CERTIFICATE_REVOKED,
+    ProblemType.CERTIFICATE_EXPIRED,
+    ProblemType.PROXY_IDENTITY,
 )
-_TOKEN = (Slug.OPERATOR_TOKEN, Slug.TOO_MANY_FAILURES)
-_BY_ACCESS: Mapping[Access, tuple[Slug, ...]] = {
-    Access.WORKER: (*_SHOWN, *_TOKEN, Slug.WRONG_ROLE, Slug.HOST_MISMATCH),
+_TOKEN = (ProblemType.OPERATOR_TOKEN, ProblemType.TOO_MANY_FAILURES)
+_BY_ACCESS: Mapping[Access, tuple[ProblemType, ...]] = {
+    Access.WORKER: (*_SHOWN, *_TOKEN, ProblemType.WRONG_ROLE, ProblemType.HOST_MISMATCH),
     Access.OPERATOR: (*_SHOWN, *_TOKEN),
     Access.READER: (*_SHOWN, *_TOKEN),
     Access.ANYONE: (*_SHOWN, *_TOKEN),
@@ -241,11 +245,11 @@ _BY_ACCESS: Mapping[Access, tuple[Slug, ...]] = {
 _SAFE = frozenset({"GET", "HEAD"})
 
 
-def refusals(route: Route) -> tuple[Slug, ...]:
+def refusals(route: Route) -> tuple[ProblemType, ...]:
     """Name every kind of refusal that this address may answer with."""
-    found = [*route.slugs, *_EVERYWHERE, *_BY_ACCESS[route.access]]
+    found = [*route.problem_types, *_EVERYWHERE, *_BY_ACCESS[route.access]]
     if route.method not in _SAFE:
-        found += [Slug.ORIGIN_REFUSED, Slug.DISK_FULL]
+        found += [ProblemType.ORIGIN_REFUSED, ProblemType.DISK_FULL]
     if "{" in route.path:
-        found.append(Slug.NOT_FOUND)  # a name with a slash in it is another address
-    return tuple(slug for slug in Slug if slug in found)
+        found.append(ProblemType.NOT_FOUND)  # a name with a slash in it is another address
+    return tuple(problem_type for problem_type in ProblemType if problem_type in found)

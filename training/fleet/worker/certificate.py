@@ -16,7 +16,7 @@ from training.fleet.client.client import ClientError, FleetClient, Refused
 from training.fleet.client.credentials import Credentials, CredentialsError
 from training.fleet.client.renewal import renew_if_due
 from training.fleet.client.transport import HttpTransport
-from training.fleet.wire.constants import LOOK_AGAIN_S, Slug
+from training.fleet.wire.constants import LOOK_AGAIN_S, ProblemType
 
 log = logging.getLogger(__name__)
 
@@ -69,7 +69,7 @@ class Standing:
             self._renew()
             self._quiet_s = _within_reason(self._asked().health().get("look_again_s"))
         except Refused as refusal:
-            if refusal.slug == Slug.CERTIFICATE_REVOKED:
+            if refusal.problem_type == ProblemType.CERTIFICATE_REVOKED:
                 self._on_revoked(str(refusal))
                 return False
             log.warning("the receiver refuses this host: %s", refusal)
@@ -97,7 +97,7 @@ class Standing:
         try:
             renewed = renew_if_due(self._credentials, self._asked(), self._clock.now())
         except (ClientError, CredentialsError, OSError) as error:
-            if isinstance(error, Refused) and error.slug == Slug.CERTIFICATE_REVOKED:
+            if isinstance(error, Refused) and error.problem_type == ProblemType.CERTIFICATE_REVOKED:
                 raise
             self._renew_at = now + RENEW_AGAIN_S
             log.warning("the certificate, two thirds of its life old, is not renewed yet: %s", error)

@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 
 LONGEST_S = 1e9  # no duration on the wire is longer
 
-Request = t.SendClaim | t.SendBeat | t.Upload | t.SendComplete | t.SendFail | t.SendOutput
+Request = t.SendClaim | t.SendHeartbeat | t.Upload | t.SendComplete | t.SendFail | t.SendOutput
 Post = Callable[[t.Event], None]
 Lines = Callable[[str, int], tuple[int, tuple[str, ...]]]  # of a claim from a line on: Outbox.read
 
@@ -48,7 +48,7 @@ class Asker:
 
 
 @dataclass
-class _Lane:
+class _QueueThread:
     """One thread that does one thing after another."""
 
     name: str
@@ -79,16 +79,16 @@ class Calls:
         self._lines = lines
         self._post = post
         self._aborted: set[int] = set()
-        self._lane = _Lane("calls")
-        self._beat_lane = _Lane("heartbeats")
-        self._output_lane: _Lane | None = None  # seldom needed
+        self._lane = _QueueThread("calls")
+        self._beat_lane = _QueueThread("heartbeats")
+        self._output_lane: _QueueThread | None = None  # seldom needed
 
     def send(self, request: Request) -> None:
         """Returns at once; the event comes later."""
-        lane = self._beat_lane if isinstance(request, t.SendBeat) else self._lane
+        thread = self._beat_lane if isinstance(request, t.SendHeartbeat) else self._lane
         if isinstance(request, t.SendOutput):
-            lane = self._output_lane = self._output_lane or _Lane("output")
-        lane.todo.put(lambda: self._post(self._carry_out(request)))
+            thread = self._output_lane = self._output_lane or _QueueThread("output")
+        thread.todo.put(lambda: self._post(self._carry_out(request)))
 
     def abort(self, call: int) -> None:
         """Do not begin this call, or break off its upload."""
@@ -104,7 +104,7 @@ class Calls:
             crashpoint("worker.after", type(request).__name__)
             return event
         except Refused as error:
-            return t.Refused(call=call, slug=error.slug, detail=str(error))
+            return t.Refused(call=call, problem_type=error.problem_type, detail=str(error))
         except Stranger as error:
             return t.NotAnswered(call=call, detail=str(error), stranger=True)
         except Unavailable as error:
@@ -123,8 +123,8 @@ class Calls:
         match request:
             case t.SendClaim():
                 return self._claim(request)
-            case t.SendBeat():
-                return self._beat(request)
+            case t.SendHeartbeat():
+                return self._heartbeat(request)
             case t.Upload():
                 return self._upload(request)
             case t.SendComplete():
@@ -163,8 +163,8 @@ class Calls:
             echo=_echo(answer.echo),
         )
 
-    def _beat(self, request: t.SendBeat) -> t.Event:
-        beat = self._beat_client.about(request.assignment.database_id).heartbeat(
+    def _heartbeat(self, request: t.SendHeartbeat) -> t.Event:
+        reply = self._beat_client.about(request.assignment.database_id).heartbeat(
             request.assignment.job_id,
             claim_id=request.assignment.claim_id,
             seq=request.seq,
@@ -175,13 +175,13 @@ class Calls:
             echo=request.echo,
             tries=1,
         )
-        known = beat.action in set(Order)  # a newer receiver may have further orders
-        return t.BeatAnswered(
+        known = reply.action in set(Order)  # a newer receiver may have further orders
+        return t.HeartbeatAnswered(
             call=request.call,
-            order=Order(beat.action) if known else Order.CONTINUE,
-            lease_s=_seconds(beat.lease_s),
-            log_next=int(beat.log_next),
-            echo=_echo(beat.echo),
+            order=Order(reply.action) if known else Order.CONTINUE,
+            lease_s=_seconds(reply.lease_s),
+            log_next=int(reply.log_next),
+            echo=_echo(reply.echo),
         )
 
     def _upload(self, request: t.Upload) -> t.Event:
@@ -250,7 +250,7 @@ class Calls:
 def with_lines(request: Request, lines: Lines) -> Request:
     """The request with the lines of output that it takes along."""
     match request:
-        case t.SendBeat(lines=None) | t.SendFail(lines=None):
+        case t.SendHeartbeat(lines=None) | t.SendFail(lines=None):
             claim_id = request.assignment.claim_id
         case t.SendComplete(lines=None):
             claim_id = request.delivery.assignment.claim_id

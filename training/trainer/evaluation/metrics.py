@@ -122,7 +122,7 @@ class _Judge:
             "one_class": self.classes.names[int(present[0])] if present.size == 1 else None,
         }
         if self.classes.benign:
-            counts["benign"] = int(self.classes.quiet(scored.y).sum())
+            counts["benign"] = int(self.classes.is_benign(scored.y).sum())
             counts["malicious"] = counts["windows"] - counts["benign"]
         return counts
 
@@ -140,7 +140,7 @@ class _Judge:
                 measures.append(_renamed(measure.among(trained), "balanced_accuracy"))
         alarms = None
         if self.classes.benign:
-            malicious = ~self.classes.quiet(scored.y)
+            malicious = ~self.classes.is_benign(scored.y)
             alarm = None if self.threshold is None else scored.score > self.threshold
             alarms = AlarmMeasure(malicious, alarm, episode, n_clusters)
             measures.append(alarms)
@@ -181,7 +181,7 @@ class _Judge:
             pairs = rankings(scored, self.classes, among)
             truth = scored.y
             if not by_class(scored, self.classes):
-                truth = (~self.classes.quiet(scored.y)).astype(np.int64)
+                truth = (~self.classes.is_benign(scored.y)).astype(np.int64)
             found = chance_test([s for s, _ in pairs], [k for _, k in pairs], truth, scored.episode)
             metric["chance"] = None if found is None else found.to_dict()
 
@@ -192,7 +192,7 @@ class _Judge:
             return ClassMeasure(scored.y, predicted, self.classes.names, episode, n_episodes)
         if self.threshold is None or not self.classes.benign:
             return None
-        truth = (~self.classes.quiet(scored.y)).astype(np.int64)
+        truth = (~self.classes.is_benign(scored.y)).astype(np.int64)
         alarm = (scored.score > self.threshold).astype(np.int64)
         return ClassMeasure(truth, alarm, self.classes.kinds(), episode, n_episodes)
 
@@ -221,8 +221,8 @@ class _Judge:
         words = self.classes.words()
         alone = "no class is benign"
         if one_class or self.classes.benign:
-            quiet = bool(self.classes.quiet(scored.y).all())
-            alone = f"the test windows are all {one_class or words[BENIGN if quiet else MALICIOUS]}"
+            is_benign = bool(self.classes.is_benign(scored.y).all())
+            alone = f"the test windows are all {one_class or words[BENIGN if is_benign else MALICIOUS]}"
         no_alarm = dict.fromkeys((BENIGN, MALICIOUS), "no class is benign")
         if self.classes.benign:
             for kind in no_alarm:
@@ -262,15 +262,15 @@ class _Judge:
 
     def _distinct(self, scored: Scored) -> int:
         """Benign windows, a copy inside its own episode counted once: copies show no rarer event than the original."""
-        quiet = self.classes.quiet(scored.y)
-        pairs = zip(scored.episode[quiet].tolist(), scored.score[quiet].tolist(), strict=True)
+        is_benign = self.classes.is_benign(scored.y)
+        pairs = zip(scored.episode[is_benign].tolist(), scored.score[is_benign].tolist(), strict=True)
         return len(set(pairs))
 
     def curves(self, scored: Scored) -> dict[str, Any]:
         if by_class(scored, self.classes) and scored.proba is not None:
             pairs = [(name, scored.proba[:, k], scored.y == k) for k, name in enumerate(self.classes.names)]
         else:
-            pairs = [(self.classes.kinds()[1], scored.score, ~self.classes.quiet(scored.y))]
+            pairs = [(self.classes.kinds()[1], scored.score, ~self.classes.is_benign(scored.y))]
         return {
             "roc": [{"label": n, "points": curves.roc(s, p)} for n, s, p in pairs],
             "pr": [{"label": n, "points": curves.precision_recall(s, p)} for n, s, p in pairs],
@@ -283,7 +283,7 @@ class _Judge:
             return []
         if self.classes.benign:
             claimed = self.classes.alarm_score(scored.proba)
-            return curves.reliability(claimed, ~self.classes.quiet(scored.y))
+            return curves.reliability(claimed, ~self.classes.is_benign(scored.y))
         return curves.reliability(scored.proba.max(axis=1), self.classes.likeliest(scored.proba) == scored.y)
 
 
@@ -302,8 +302,8 @@ def support_of(scored: Scored, classes: Classes) -> dict[str, int]:
     means = ("balanced_accuracy", "macro_f1", "balanced_accuracy_trained")
     support = dict.fromkeys((*ranks, *means), smallest)
     if classes.benign:
-        quiet = classes.quiet(scored.y)
-        kinds = [int(np.unique(scored.episode[rows]).size) for rows in (quiet, ~quiet)]
+        is_benign = classes.is_benign(scored.y)
+        kinds = [int(np.unique(scored.episode[rows]).size) for rows in (is_benign, ~is_benign)]
         support |= dict.fromkeys(RARE, min(kinds))
         if not by_class(scored, classes):
             support |= dict.fromkeys(ranks, min(kinds) or smallest)
@@ -330,7 +330,7 @@ def rankings(scored: Scored, classes: Classes, among: Collection[int] | None = N
 def rank_measure(scored: Scored, classes: Classes, episode: IntArray, among: Collection[int] | None = None) -> Measure:
     """AUROC and AUPRC; with many classes their mean over those that are there and, if given, ``among`` these."""
     if not by_class(scored, classes):
-        return RankMeasure(scored.score, ~classes.quiet(scored.y), episode)
+        return RankMeasure(scored.score, ~classes.is_benign(scored.y), episode)
     ranks = [RankMeasure(score, scored.y == k, episode) for score, k in rankings(scored, classes, among)]
 
     def measure(weights: Weights) -> dict[str, FloatArray]:

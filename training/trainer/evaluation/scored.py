@@ -44,7 +44,7 @@ class Classes:
     def malicious(self) -> tuple[str, ...]:
         return tuple(name for name in self.names if name not in self.benign)
 
-    def quiet(self, y: IntArray) -> NDArray[np.bool_]:
+    def is_benign(self, y: IntArray) -> NDArray[np.bool_]:
         """Return True for each window of ``y`` whose class is benign."""
         return np.isin(y, [self.names.index(name) for name in self.benign])
 
@@ -60,9 +60,9 @@ class Classes:
 
     def alarm_score(self, proba: FloatArray) -> FloatArray:
         """(N,) 1 - P(benign) of probabilities (N, K); 1 - P(class 0) where none is benign: then nothing ranks by it."""
-        quiet = self.benign or self.names[:1]
+        is_benign = self.benign or self.names[:1]
         # Summing the others instead of 1 - P keeps the digits of probabilities close to zero.
-        others = [k for k, name in enumerate(self.names) if name not in quiet]
+        others = [k for k, name in enumerate(self.names) if name not in is_benign]
         score: FloatArray = proba[:, others].sum(axis=1)
         return score
 

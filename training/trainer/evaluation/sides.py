@@ -95,16 +95,16 @@ def place_notes(episode: NDArray[np.str_], t_start: NDArray[np.float64], y: IntA
 
     A detector may then have learnt the drift of a channel, and no figure of the report would show it.
     """
-    quiet = classes.quiet(y)
+    is_benign = classes.is_benign(y)
     _, of, counts = np.unique(episode, return_inverse=True, return_counts=True)
-    if not classes.benign or np.intersect1d(of[quiet], of[~quiet]).size < 2:
+    if not classes.benign or np.intersect1d(of[is_benign], of[~is_benign]).size < 2:
         return []
     order = np.lexsort((t_start, of))
     place = np.empty(y.size)
     place[order] = np.arange(y.size) - np.repeat(np.cumsum(counts) - counts, counts)
     place /= np.maximum(counts[of] - 1, 1)
-    below = np.sort(place[quiet])
-    wins = np.searchsorted(below, place[~quiet], "left") + np.searchsorted(below, place[~quiet], "right")
+    below = np.sort(place[is_benign])
+    wins = np.searchsorted(below, place[~is_benign], "left") + np.searchsorted(below, place[~is_benign], "right")
     auroc = float(wins.mean()) / (2 * below.size)
     if max(auroc, 1 - auroc) < TELLING:
         return []
@@ -129,18 +129,18 @@ def order_notes(
     First a quiet week and then the attacks: what drifts from day to day then tells them apart, on every host.
     """
     ids, of = np.unique(episode, return_inverse=True)
-    alarming = np.bincount(of, weights=~classes.quiet(y)) / np.bincount(of)
+    alarming = np.bincount(of, weights=~classes.is_benign(y)) / np.bincount(of)
     begins = np.full(ids.size, np.inf)
     np.minimum.at(begins, of, t_start)
     on = host[np.unique(of, return_index=True)[1]]
     won = pairs = loud = still = 0.0
     for name in np.unique(on).tolist():
-        quiet = begins[(on == name) & (alarming == 0)]
+        is_benign = begins[(on == name) & (alarming == 0)]
         other = begins[(on == name) & (alarming == 1)]
-        after = (other[:, None] > quiet) + 0.5 * (other[:, None] == quiet)
+        after = (other[:, None] > is_benign) + 0.5 * (other[:, None] == is_benign)
         won, pairs = won + float(after.sum()), pairs + after.size
         if after.size:
-            loud, still = loud + other.size, still + quiet.size
+            loud, still = loud + other.size, still + is_benign.size
     if not classes.benign or min(loud, still) < FEW_IN_ORDER or not np.isfinite(won):
         return []
     share = won / pairs

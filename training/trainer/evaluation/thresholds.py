@@ -49,14 +49,14 @@ def operating_point(cal: Scored, target_fpr: float, *, classes: Classes) -> Oper
         raise ValueError(f"target_fpr must lie between 0 and 0.5, not {target_fpr}")
     if not classes.benign:
         return OperatingPoint(target_fpr, None, 0, 0, None, reason="no class is benign")
-    quiet = classes.quiet(cal.y)
-    n, n_episodes = int(quiet.sum()), int(np.unique(cal.episode[quiet]).size)
+    is_benign = classes.is_benign(cal.y)
+    n, n_episodes = int(is_benign.sum()), int(np.unique(cal.episode[is_benign]).size)
     allowed = _allowed_alarms(n, target_fpr)
     if allowed < 1:
         needed = _needed(target_fpr)
         reason = f"{n} benign calibration windows; a target of {100 * target_fpr:g} % needs {needed}"
         return OperatingPoint(target_fpr, None, n, n_episodes, None, reason=reason)
-    threshold = float(np.partition(cal.score[quiet], n - allowed)[n - allowed])
+    threshold = float(np.partition(cal.score[is_benign], n - allowed)[n - allowed])
     warning = None
     if _allowed_alarms(n_episodes, target_fpr) < 1:
         warning = (

@@ -9,33 +9,33 @@ from typing import TypeVar
 import msgspec
 from starlette.requests import ClientDisconnect, Request
 
-from training.fleet.receiver.http.context import Hub
+from training.fleet.receiver.http.context import Context
 from training.fleet.receiver.http.problems import decoded
 from training.fleet.receiver.security.access import acting_host
 from training.fleet.service.audit import who
 from training.fleet.store.incoming import Part
 from training.fleet.wire.identity import Principal
-from training.fleet.wire.messages import JSON_BODY_MAX, Refusal, Slug
+from training.fleet.wire.messages import JSON_BODY_MAX, ProblemType, Refusal
 
 T = TypeVar("T")
 
 BLOCK_BYTES = 1024 * 1024  # what one trip to a disk thread carries
 
 
-async def read_json(hub: Hub, request: Request, kind: type[T]) -> T:
+async def read_json(context: Context, request: Request, kind: type[T]) -> T:
     """The JSON body as a struct; bounded in size and time. Its ``host_id``, if any, is the caller's proven one."""
     body = bytearray()
     try:
-        async with asyncio.timeout(hub.settings.body_s):
+        async with asyncio.timeout(context.settings.body_s):
             async for piece in request.stream():
                 body += piece
                 if len(body) > JSON_BODY_MAX:
-                    raise Refusal(Slug.TOO_LARGE, f"the body is larger than {JSON_BODY_MAX} bytes")
+                    raise Refusal(ProblemType.TOO_LARGE, f"the body is larger than {JSON_BODY_MAX} bytes")
     except TimeoutError:
-        raise Refusal(Slug.REQUEST_TIMEOUT, "the body came too slowly; send it again") from None
+        raise Refusal(ProblemType.REQUEST_TIMEOUT, "the body came too slowly; send it again") from None
     except ClientDisconnect:
-        raise Refusal(Slug.BAD_REQUEST, "the body ended early; send it again") from None
-    hub.door.still(request)
+        raise Refusal(ProblemType.BAD_REQUEST, "the body ended early; send it again") from None
+    context.authenticator.recheck_revocation(request)
     return _as_caller(request, decoded(bytes(body), kind))
 
 
@@ -45,9 +45,9 @@ def caller(request: Request) -> Principal | None:
     return found
 
 
-def acting(hub: Hub, request: Request) -> str:
+def acting(context: Context, request: Request) -> str:
     """The caller as the audit names it."""
-    return who(caller(request), hub.door.address(request))
+    return who(caller(request), context.authenticator.address(request))
 
 
 def proven_host(request: Request) -> str | None:
@@ -69,8 +69,8 @@ def _as_caller(request: Request, message: T) -> T:
 class _Blocks:
     """Collects pieces into blocks; a disk thread hashes and writes one while the next arrives."""
 
-    def __init__(self, hub: Hub, part: Part) -> None:
-        self._hub, self._part = hub, part
+    def __init__(self, context: Context, part: Part) -> None:
+        self._hub, self._part = context, part
         self._block = bytearray()
         self._writing: asyncio.Task[None] | None = None
 
@@ -130,30 +130,30 @@ class _Pace:
             self._look_later(patience)
 
 
-async def read_upload(hub: Hub, request: Request, take: Callable[[bytes], Awaitable[None]]) -> None:
-    pace = _Pace(hub.settings.upload_window_s, hub.settings.upload_window_bytes)
+async def read_upload(context: Context, request: Request, take: Callable[[bytes], Awaitable[None]]) -> None:
+    pace = _Pace(context.settings.upload_window_s, context.settings.upload_window_bytes)
     how = "ask HEAD for the offset and go on from there"
 
     async def take_still(data: bytes) -> None:
-        hub.door.still(request)  # it may come for hours
+        context.authenticator.recheck_revocation(request)  # it may come for hours
         await take(data)
 
     try:
         await pace.run(request, take_still)
     except TimeoutError:
-        raise Refusal(Slug.REQUEST_TIMEOUT, f"the body came too slowly; {how}") from None
+        raise Refusal(ProblemType.REQUEST_TIMEOUT, f"the body came too slowly; {how}") from None
     except ClientDisconnect:
-        raise Refusal(Slug.BAD_REQUEST, f"the body ended early; {how}") from None
+        raise Refusal(ProblemType.BAD_REQUEST, f"the body ended early; {how}") from None
 
 
-async def read_blocks(hub: Hub, request: Request, part: Part | None) -> None:
+async def read_blocks(context: Context, request: Request, part: Part | None) -> None:
     """Stream a body into ``part``; without one, its bytes are in the store already and only counted as arrived."""
     if part is None:
-        await read_upload(hub, request, _ignore)
+        await read_upload(context, request, _ignore)
         return
-    blocks = _Blocks(hub, part)
+    blocks = _Blocks(context, part)
     try:
-        await read_upload(hub, request, blocks.add)
+        await read_upload(context, request, blocks.add)
     finally:
         await blocks.flush()
 
@@ -168,5 +168,5 @@ def query_number(request: Request, name: str, default: int) -> int:
     if text is None:
         return default
     if not text.isascii() or not text.isdigit() or len(text) > 15:
-        raise Refusal(Slug.BAD_REQUEST, f"{name}: expected a whole number")
+        raise Refusal(ProblemType.BAD_REQUEST, f"{name}: expected a whole number")
     return int(text)

@@ -14,7 +14,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from training.fleet.receiver.http.problems import raw_response
 from training.fleet.wire.identity import Channel, Peer, peer_of
-from training.fleet.wire.messages import Refusal, Slug
+from training.fleet.wire.messages import ProblemType, Refusal
 
 HEADER_BYTES_MAX = 32 * 1024
 HEADER_S = 10.0  # from the first byte of a request to the end of its header
@@ -66,7 +66,7 @@ class GuardedProtocol(HttpToolsProtocol):
         """The other side will send no more. Half a request is told so, as far as it still listens."""
         if self._in_header or self._in_body:
             detail = "the request ended early; send it again (an upload goes on where it stopped)"
-            self._hang_up(Refusal(Slug.BAD_REQUEST, detail))
+            self._hang_up(Refusal(ProblemType.BAD_REQUEST, detail))
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._disarm()
@@ -111,7 +111,7 @@ class GuardedProtocol(HttpToolsProtocol):
 
     def send_400_response(self, msg: str) -> None:
         """Answer 400 when uvicorn's parser gives up."""
-        self._hang_up(self._refused or Refusal(Slug.BAD_REQUEST, msg))
+        self._hang_up(self._refused or Refusal(ProblemType.BAD_REQUEST, msg))
 
     def _hang_up(self, refusal: Refusal) -> None:
         begun = self.cycle is not None and self.cycle.response_started and not self._in_header
@@ -130,7 +130,7 @@ class GuardedProtocol(HttpToolsProtocol):
         self._deadline = None
         if self._in_header:
             detail = "the header took too long to arrive; send the request again"
-            self._hang_up(Refusal(Slug.REQUEST_TIMEOUT, detail))
+            self._hang_up(Refusal(ProblemType.REQUEST_TIMEOUT, detail))
         else:
             self.transport.close()
 
@@ -166,8 +166,8 @@ def _whose(peer: Peer, client: tuple[str, int] | None) -> str | None:
 
 def _too_many(most: int) -> Refusal:
     detail = f"{most} connections are open already from here; close some and try again"
-    return Refusal(Slug.SLOW_DOWN, detail)
+    return Refusal(ProblemType.SLOW_DOWN, detail)
 
 
 def _too_large() -> Refusal:
-    return Refusal(Slug.TOO_LARGE, f"the header is larger than {HEADER_BYTES_MAX} bytes")
+    return Refusal(ProblemType.TOO_LARGE, f"the header is larger than {HEADER_BYTES_MAX} bytes")

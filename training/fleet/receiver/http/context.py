@@ -15,7 +15,7 @@ from starlette.requests import Request
 from training.clock import Clock
 from training.crashpoint import crashpoint
 from training.fleet.database.writer import Database, DatabaseError, Writer, id_of
-from training.fleet.receiver.security.authentication import Door
+from training.fleet.receiver.security.authentication import Authenticator
 from training.fleet.receiver.security.authority import Authority
 from training.fleet.scheduling.job import TRANSITIONS, JobStatus
 from training.fleet.service.audit import AuditLog
@@ -24,8 +24,8 @@ from training.fleet.service.delivery import Delivery
 from training.fleet.service.service import Service
 from training.fleet.service.views import Views
 from training.fleet.store.artifacts import ArtifactStore
-from training.fleet.store.datasets import DatasetShelf
-from training.fleet.wire.messages import ARTIFACT_BYTES_MAX, Refusal, ReloadReply, Slug
+from training.fleet.store.datasets import DatasetStore
+from training.fleet.wire.messages import ARTIFACT_BYTES_MAX, ProblemType, Refusal, ReloadReply
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -89,7 +89,7 @@ class WaitingRoom:
 
 
 @dataclass
-class Hub:
+class Context:
     """One per application. ``reader`` is a database connection of its own; ``read_manifest`` makes it the plan."""
 
     service: Service
@@ -98,9 +98,9 @@ class Hub:
     reader: Database
     clock: Clock
     settings: Settings
-    door: Door
+    authenticator: Authenticator
     authority: Authority | None = None
-    datasets: DatasetShelf | None = None
+    datasets: DatasetStore | None = None
     read_manifest: Callable[[str], ReloadReply] | None = None  # who asks for it → what changed
     room: WaitingRoom = field(default_factory=WaitingRoom)
     # The server's: close the connections whose certificate has been revoked.
@@ -136,10 +136,10 @@ class Hub:
         """:meth:`call` on behalf of a caller, unless it was put out meanwhile: asked in the same transaction."""
 
         if self.halted is not None:
-            raise Refusal(Slug.UNAVAILABLE, self.halted)
+            raise Refusal(ProblemType.UNAVAILABLE, self.halted)
 
         def decide_for_whom_may() -> T:
-            self.door.still(request, on_record=True)
+            self.authenticator.recheck_revocation(request, on_record=True)
             return decide()
 
         return await self.call(decide_for_whom_may)
@@ -147,7 +147,7 @@ class Hub:
     async def reload(self, who: str) -> ReloadReply:
         """Read the manifest again, off the event loop; raises Refusal(bad_manifest), and then nothing has changed."""
         if self.read_manifest is None:
-            raise Refusal(Slug.BAD_MANIFEST, "this receiver was started without a manifest")
+            raise Refusal(ProblemType.BAD_MANIFEST, "this receiver was started without a manifest")
         read = self.read_manifest
         counts = await asyncio.get_running_loop().run_in_executor(self._plans, lambda: read(who))
         self._notice()
@@ -208,7 +208,7 @@ class Hub:
         claims = await self.disk(self.store.uploading)
         if not claims:
             return
-        put_out = self.door.registry.put_out()  # none of them delivers late
+        put_out = self.authenticator.registry.put_out()  # none of them delivers late
         over = await self.call(lambda: self.service.no_longer_uploading(claims, put_out))
         freed = await self.disk(lambda: self.store.forget_uploads(over)) if over else 0
         if freed:

@@ -12,12 +12,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from training.fleet.receiver.http.bodies import acting, proven_host, read_json, read_upload
-from training.fleet.receiver.http.context import Hub
+from training.fleet.receiver.http.context import Context
 from training.fleet.receiver.http.problems import reply
 from training.fleet.service.audit import Act
 from training.fleet.service.data_use import NameMoved, check_name_unused, check_unused, name_moved
 from training.fleet.service.membership import check_fetch
-from training.fleet.store.datasets import DatasetShelf, Shelved
+from training.fleet.store.datasets import DatasetStore, Shelved
 from training.fleet.wire.dataset_listing import (
     BATCH_BYTES,
     BATCH_HEAD_BYTES,
@@ -38,27 +38,27 @@ from training.fleet.wire.messages import (
     DatasetsReply,
     DatasetUnnameRequest,
     DatasetView,
+    ProblemType,
     Refusal,
-    Slug,
 )
 from training.fleet.wire.patches import HEADER_BYTES_MAX, read_patch
 
 logger = logging.getLogger(__name__)
 
 
-async def datasets(hub: Hub, _request: Request) -> Response:
-    found = await hub.disk(_shelf(hub).sets)
-    return reply(DatasetsReply(datasets=[_view(each) for each in found], now=hub.clock.now()))
+async def datasets(context: Context, _request: Request) -> Response:
+    found = await context.disk(_dataset_store(context).sets)
+    return reply(DatasetsReply(datasets=[_view(each) for each in found], now=context.clock.now()))
 
 
 # -- the operator -----------------------------------------------------------------------------------------------
 
 
-async def announce_dataset(hub: Hub, request: Request) -> Response:
+async def announce_dataset(context: Context, request: Request) -> Response:
     """Take a listing; the answer names the pieces that have to come."""
-    shelf, dataset_id = _shelf(hub), _id(request)
-    document = await _body(hub, request, LISTING_BYTES_MAX)
-    draft = await hub.disk(lambda: shelf.begin(dataset_id, document))
+    dataset_store, dataset_id = _dataset_store(context), _id(request)
+    document = await _body(context, request, LISTING_BYTES_MAX)
+    draft = await context.disk(lambda: dataset_store.begin(dataset_id, document))
     return reply(
         DatasetDraftReply(
             dataset_id=dataset_id,
@@ -69,61 +69,61 @@ async def announce_dataset(hub: Hub, request: Request) -> Response:
     )
 
 
-async def bring_piece(hub: Hub, request: Request) -> Response:
-    shelf, dataset_id, sha256 = _shelf(hub), _id(request), request.path_params["sha256"]
-    data = await _body(hub, request, PIECE_BYTES)
-    await hub.disk(lambda: shelf.put(dataset_id, [(sha256, data)]))
+async def bring_piece(context: Context, request: Request) -> Response:
+    dataset_store, dataset_id, sha256 = _dataset_store(context), _id(request), request.path_params["sha256"]
+    data = await _body(context, request, PIECE_BYTES)
+    await context.disk(lambda: dataset_store.put(dataset_id, [(sha256, data)]))
     return Response()
 
 
-async def bring_pieces(hub: Hub, request: Request) -> Response:
+async def bring_pieces(context: Context, request: Request) -> Response:
     """Take many small pieces at once: a folder of ten thousand files would ask as often otherwise."""
-    shelf, dataset_id = _shelf(hub), _id(request)
-    body = await _body(hub, request, BATCH_BYTES + BATCH_PIECES * BATCH_HEAD_BYTES)
+    dataset_store, dataset_id = _dataset_store(context), _id(request)
+    body = await _body(context, request, BATCH_BYTES + BATCH_PIECES * BATCH_HEAD_BYTES)
     try:
         pieces = batched(body)
     except BadListing as error:
-        raise Refusal(Slug.WRONG_DIGEST, str(error)) from None
-    await hub.disk(lambda: shelf.put(dataset_id, pieces))
+        raise Refusal(ProblemType.WRONG_DIGEST, str(error)) from None
+    await context.disk(lambda: dataset_store.put(dataset_id, pieces))
     return Response()
 
 
-async def chunks(hub: Hub, request: Request) -> Response:
+async def chunks(context: Context, request: Request) -> Response:
     """The chunks of a file of a published data set, by which a changed form of it is pushed as patches."""
-    shelf, dataset_id = _shelf(hub), _id(request)
+    dataset_store, dataset_id = _dataset_store(context), _id(request)
     path = request.query_params.get("path", "")
-    found = await hub.disk(lambda: shelf.chunks(dataset_id, path))
+    found = await context.disk(lambda: dataset_store.chunks(dataset_id, path))
     return reply(DatasetChunksReply(chunks=[Chunk(sha256=s, length=n) for s, n in found]))
 
 
-async def patch_piece(hub: Hub, request: Request) -> Response:
+async def patch_piece(context: Context, request: Request) -> Response:
     """Take a piece as a patch of what another data set holds."""
-    shelf, dataset_id, sha256 = _shelf(hub), _id(request), request.path_params["sha256"]
-    body = await _body(hub, request, PIECE_BYTES + HEADER_BYTES_MAX)
+    dataset_store, dataset_id, sha256 = _dataset_store(context), _id(request), request.path_params["sha256"]
+    body = await _body(context, request, PIECE_BYTES + HEADER_BYTES_MAX)
     try:
         patch = read_patch(body)
     except BadListing as error:
-        raise Refusal(Slug.WRONG_DIGEST, str(error)) from None
-    await hub.disk(lambda: shelf.put_patched(dataset_id, sha256, patch))
+        raise Refusal(ProblemType.WRONG_DIGEST, str(error)) from None
+    await context.disk(lambda: dataset_store.put_patched(dataset_id, sha256, patch))
     return Response()
 
 
-async def publish_dataset(hub: Hub, request: Request) -> Response:
-    shelf, dataset_id = _shelf(hub), _id(request)
-    body = await read_json(hub, request, DatasetPublishRequest)
-    now = hub.clock.now()
-    was = (await hub.disk(shelf.catalogue)).names.get(body.name or "", dataset_id)
-    shelved = await hub.disk(lambda: shelf.publish(dataset_id, body.name, now, body.hosts))
-    view, who = _view(shelved), acting(hub, request)
+async def publish_dataset(context: Context, request: Request) -> Response:
+    dataset_store, dataset_id = _dataset_store(context), _id(request)
+    body = await read_json(context, request, DatasetPublishRequest)
+    now = context.clock.now()
+    was = (await context.disk(dataset_store.catalogue)).names.get(body.name or "", dataset_id)
+    shelved = await context.disk(lambda: dataset_store.publish(dataset_id, body.name, now, body.hosts))
+    view, who = _view(shelved), acting(context, request)
     after = {"name": body.name, "size": view.size}
 
     def note() -> NameMoved:
-        hub.audit.write(who, Act.DATASET_PUSH, dataset_id, after=after)
-        hub.service.datasets_here(shelf.catalogue().ids)
-        return name_moved(hub.service, body.name, dataset_id)
+        context.audit.write(who, Act.DATASET_PUSH, dataset_id, after=after)
+        context.service.datasets_here(dataset_store.catalogue().ids)
+        return name_moved(context.service, body.name, dataset_id)
 
-    moved = await hub.act(request, note)
-    hub.room.wake()  # somebody may have waited for this
+    moved = await context.act(request, note)
+    context.room.wake()  # somebody may have waited for this
     logger.info("data set %s (%s) is published", dataset_id[:12], body.name or "without a name")
     return reply(
         DatasetPublishReply(
@@ -135,32 +135,32 @@ async def publish_dataset(hub: Hub, request: Request) -> Response:
     )
 
 
-async def remove_dataset(hub: Hub, request: Request) -> Response:
+async def remove_dataset(context: Context, request: Request) -> Response:
     """Forget a data set that no job needs."""
-    shelf, dataset_id = _shelf(hub), _id(request)
-    await hub.act(request, lambda: check_unused(hub.service, dataset_id))
-    freed = await hub.disk(lambda: shelf.remove(dataset_id))
-    who, before = acting(hub, request), {"freed": freed}
+    dataset_store, dataset_id = _dataset_store(context), _id(request)
+    await context.act(request, lambda: check_unused(context.service, dataset_id))
+    freed = await context.disk(lambda: dataset_store.remove(dataset_id))
+    who, before = acting(context, request), {"freed": freed}
 
     def noted() -> None:
-        hub.audit.write(who, Act.DATASET_REMOVE, dataset_id, before=before)
-        hub.service.datasets_here(shelf.catalogue().ids)
+        context.audit.write(who, Act.DATASET_REMOVE, dataset_id, before=before)
+        context.service.datasets_here(dataset_store.catalogue().ids)
 
-    await hub.act(request, noted)
+    await context.act(request, noted)
     logger.info("data set %s is removed, %d bytes are free", dataset_id[:12], freed)
     return reply(DatasetRemoveReply(dataset_id=dataset_id, freed=freed))
 
 
-async def unname_dataset(hub: Hub, request: Request) -> Response:
+async def unname_dataset(context: Context, request: Request) -> Response:
     """Free one of several names of a data set, which stays."""
-    shelf, dataset_id = _shelf(hub), _id(request)
-    name = (await read_json(hub, request, DatasetUnnameRequest)).name
-    await hub.act(request, lambda: check_name_unused(hub.service, name))
-    shelved = await hub.disk(lambda: shelf.unname(dataset_id, name))
-    who = acting(hub, request)
-    await hub.act(
+    dataset_store, dataset_id = _dataset_store(context), _id(request)
+    name = (await read_json(context, request, DatasetUnnameRequest)).name
+    await context.act(request, lambda: check_name_unused(context.service, name))
+    shelved = await context.disk(lambda: dataset_store.unname(dataset_id, name))
+    who = acting(context, request)
+    await context.act(
         request,
-        lambda: hub.audit.write(who, Act.DATASET_REMOVE, dataset_id, before={"name": name}),
+        lambda: context.audit.write(who, Act.DATASET_REMOVE, dataset_id, before={"name": name}),
     )
     return reply(_view(shelved))
 
@@ -168,17 +168,17 @@ async def unname_dataset(hub: Hub, request: Request) -> Response:
 # -- hosts, and operators -----------------------------------------------------------------------------------------
 
 
-async def dataset(hub: Hub, request: Request) -> Response:
+async def dataset(context: Context, request: Request) -> Response:
     """The listing's bytes; their SHA-256 is the data set's id."""
-    shelf, dataset_id = _shelf(hub), await _may_fetch(hub, request)
-    document = await hub.disk(lambda: shelf.listing(dataset_id))
+    dataset_store, dataset_id = _dataset_store(context), await _may_fetch(context, request)
+    document = await context.disk(lambda: dataset_store.listing(dataset_id))
     return Response(document, media_type="application/json", headers={HEADER_SHA256: dataset_id})
 
 
-async def piece(hub: Hub, request: Request) -> Response:
-    shelf, dataset_id = _shelf(hub), await _may_fetch(hub, request)
+async def piece(context: Context, request: Request) -> Response:
+    dataset_store, dataset_id = _dataset_store(context), await _may_fetch(context, request)
     sha256 = request.path_params["sha256"]
-    data = await hub.disk(lambda: shelf.piece(dataset_id, sha256))
+    data = await context.disk(lambda: dataset_store.piece(dataset_id, sha256))
     headers = {HEADER_SHA256: sha256, "X-Content-Type-Options": "nosniff"}
     return Response(data, media_type="application/octet-stream", headers=headers)
 
@@ -186,25 +186,25 @@ async def piece(hub: Hub, request: Request) -> Response:
 # -- inside -----------------------------------------------------------------------------------------------------
 
 
-async def _may_fetch(hub: Hub, request: Request) -> str:
+async def _may_fetch(context: Context, request: Request) -> str:
     """The data set's id, if the caller may have it."""
     dataset_id, host = _id(request), proven_host(request)
     if host is not None:
-        await hub.act(request, lambda: check_fetch(hub.service, dataset_id, host))
+        await context.act(request, lambda: check_fetch(context.service, dataset_id, host))
     return dataset_id
 
 
-async def _body(hub: Hub, request: Request, bytes_max: int) -> bytes:
+async def _body(context: Context, request: Request, bytes_max: int) -> bytes:
     """The whole body, which may not have more bytes than this."""
     body = bytearray()
 
     async def take(data: bytes) -> None:
         nonlocal body
         if len(body) + len(data) > bytes_max:
-            raise Refusal(Slug.TOO_LARGE, f"this body may have at most {bytes_max} bytes")
+            raise Refusal(ProblemType.TOO_LARGE, f"this body may have at most {bytes_max} bytes")
         body += data
 
-    await read_upload(hub, request, take)
+    await read_upload(context, request, take)
     return bytes(body)
 
 
@@ -212,10 +212,10 @@ def _id(request: Request) -> str:
     return str(request.path_params["dataset_id"])
 
 
-def _shelf(hub: Hub) -> DatasetShelf:
-    if hub.datasets is None:
-        raise Refusal(Slug.UNKNOWN_DATASET, "this receiver keeps no data sets")
-    return hub.datasets
+def _dataset_store(context: Context) -> DatasetStore:
+    if context.datasets is None:
+        raise Refusal(ProblemType.UNKNOWN_DATASET, "this receiver keeps no data sets")
+    return context.datasets
 
 
 def _view(shelved: Shelved) -> DatasetView:

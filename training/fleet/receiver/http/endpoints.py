@@ -15,7 +15,7 @@ from starlette.responses import Response
 
 from training.fleet.receiver.http import datasets, enrolment, origins, uploads
 from training.fleet.receiver.http.bodies import acting, proven_host, query_number, read_json
-from training.fleet.receiver.http.context import Hub
+from training.fleet.receiver.http.context import Context
 from training.fleet.receiver.http.naming import NamingRoute
 from training.fleet.receiver.http.problems import reply, response_to
 from training.fleet.receiver.http.steps import carry_out
@@ -44,7 +44,7 @@ logger = logging.getLogger(__name__)
 
 PLAN_NOTES_MAX = 20  # in health
 _RETRY_LEAST_S = 0.05  # between two looks of one waiting claim
-Endpoint = Callable[[Hub, Request], Awaitable[Response]]
+Endpoint = Callable[[Context, Request], Awaitable[Response]]
 
 
 def routes() -> list[routing.Route]:
@@ -68,44 +68,44 @@ def endpoints() -> dict[str, Endpoint]:
 # -- workers ----------------------------------------------------------------------------------------------------
 
 
-async def claim(hub: Hub, request: Request) -> Response:
+async def claim(context: Context, request: Request) -> Response:
     """Grant a job; with ``wait_s``, keep the question open until there is one or the time is over."""
-    body = await read_json(hub, request, ClaimRequest)
-    news = hub.room.news
-    answer = await _ask(hub, request, body)
+    body = await read_json(context, request, ClaimRequest)
+    news = context.room.news
+    answer = await _ask(context, request, body)
     wait_s = min(body.wait_s, WAIT_S_MAX)
     if answer.job_id is None and wait_s > 0 and not answer.ask_again:
-        answer = await _wait_for_job(hub, request, body, answer, news, wait_s)
+        answer = await _wait_for_job(context, request, body, answer, news, wait_s)
     if answer.job_id is not None:
         again = " (again)" if answer.repeated else ""
         logger.info("%s: attempt %s to %s%s", answer.name, answer.attempt, body.host_id, again)
     return reply(answer)
 
 
-async def _ask(hub: Hub, request: Request, body: ClaimRequest) -> ClaimReply:
-    return await hub.act(request, lambda: hub.service.claim(body))
+async def _ask(context: Context, request: Request, body: ClaimRequest) -> ClaimReply:
+    return await context.act(request, lambda: context.service.claim(body))
 
 
 async def _wait_for_job(
-    hub: Hub, request: Request, body: ClaimRequest, answer: ClaimReply, news: int, wait_s: float
+    context: Context, request: Request, body: ClaimRequest, answer: ClaimReply, news: int, wait_s: float
 ) -> ClaimReply:
     """Ask anew at every wake, and when what holds the next job back is over. Ends early when nobody listens."""
-    end = hub.clock.monotonic() + wait_s
+    end = context.clock.monotonic() + wait_s
     gone = asyncio.ensure_future(_disconnect(request))
-    hub.service.wait_begins(body.host_id)
+    context.service.wait_begins(body.host_id)
     try:
-        while answer.job_id is None and not answer.ask_again and not hub.room.closed:
-            left = end - hub.clock.monotonic()
+        while answer.job_id is None and not answer.ask_again and not context.room.closed:
+            left = end - context.clock.monotonic()
             if left <= 0:
                 break
             pause = left if answer.retry_after_s is None else min(left, answer.retry_after_s)
-            await hub.room.wait(news, max(pause, _RETRY_LEAST_S), gone)
+            await context.room.wait(news, max(pause, _RETRY_LEAST_S), gone)
             if gone.done():
                 break
-            news = hub.room.news
-            answer = await _ask(hub, request, body)
+            news = context.room.news
+            answer = await _ask(context, request, body)
     finally:
-        hub.service.wait_ends(body.host_id)
+        context.service.wait_ends(body.host_id)
         gone.cancel()
     return answer
 
@@ -118,180 +118,182 @@ async def _disconnect(request: Request) -> object:
             return message
 
 
-async def heartbeat(hub: Hub, request: Request) -> Response:
-    body = await read_json(hub, request, HeartbeatRequest)
+async def heartbeat(context: Context, request: Request) -> Response:
+    body = await read_json(context, request, HeartbeatRequest)
     job_id = request.path_params["job_id"]
-    return reply(await hub.act(request, lambda: hub.service.heartbeat(job_id, body)))
+    return reply(await context.act(request, lambda: context.service.heartbeat(job_id, body)))
 
 
-async def complete(hub: Hub, request: Request) -> Response:
-    body = await read_json(hub, request, CompleteRequest)
-    steps = hub.delivery.complete(request.path_params["job_id"], body)
-    return reply(await carry_out(hub, request, steps))
+async def complete(context: Context, request: Request) -> Response:
+    body = await read_json(context, request, CompleteRequest)
+    steps = context.delivery.complete(request.path_params["job_id"], body)
+    return reply(await carry_out(context, request, steps))
 
 
-async def deliver(hub: Hub, request: Request) -> Response:
-    body = await read_json(hub, request, DeliverRequest)
-    steps = hub.delivery.deliver(request.path_params["job_id"], body)
-    return reply(await carry_out(hub, request, steps))
+async def deliver(context: Context, request: Request) -> Response:
+    body = await read_json(context, request, DeliverRequest)
+    steps = context.delivery.deliver(request.path_params["job_id"], body)
+    return reply(await carry_out(context, request, steps))
 
 
-async def fail(hub: Hub, request: Request) -> Response:
-    body = await read_json(hub, request, FailRequest)
+async def fail(context: Context, request: Request) -> Response:
+    body = await read_json(context, request, FailRequest)
     job_id = request.path_params["job_id"]
-    answer = await hub.act(request, lambda: hub.service.fail(job_id, body))
+    answer = await context.act(request, lambda: context.service.fail(job_id, body))
     logger.info("job %s: %s, now %s", job_id[:12], reported_reason(body), answer.status)
     return reply(answer)
 
 
-async def output(hub: Hub, request: Request) -> Response:
-    body = await read_json(hub, request, OutputRequest)
+async def output(context: Context, request: Request) -> Response:
+    body = await read_json(context, request, OutputRequest)
     job_id = request.path_params["job_id"]
-    return reply(await hub.act(request, lambda: hub.service.output(job_id, body)))
+    return reply(await context.act(request, lambda: context.service.output(job_id, body)))
 
 
 # -- onlookers --------------------------------------------------------------------------------------------------
 
 
-async def jobs(hub: Hub, request: Request) -> Response:
+async def jobs(context: Context, request: Request) -> Response:
     status = request.query_params.get("status")
     after, limit = query_number(request, "after", 0), query_number(request, "limit", 1000)
-    return reply(await hub.look(lambda: hub.views.jobs(status=status, after=after, limit=limit)))
+    return reply(await context.look(lambda: context.views.jobs(status=status, after=after, limit=limit)))
 
 
-async def job(hub: Hub, request: Request) -> Response:
-    job_id = await _resolved(hub, request)
-    return reply(await hub.look(lambda: hub.views.job(job_id)))
+async def job(context: Context, request: Request) -> Response:
+    job_id = await _resolved(context, request)
+    return reply(await context.look(lambda: context.views.job(job_id)))
 
 
 job_by_name = job
 
 
-async def log(hub: Hub, request: Request) -> Response:
-    job_id = await _resolved(hub, request)
+async def log(context: Context, request: Request) -> Response:
+    job_id = await _resolved(context, request)
     after = query_number(request, "after", 0)
     attempt = query_number(request, "attempt", 0) or None
-    return reply(await hub.look(lambda: hub.views.log(job_id, attempt=attempt, after=after)))
+    return reply(await context.look(lambda: context.views.log(job_id, attempt=attempt, after=after)))
 
 
-async def explain(hub: Hub, request: Request) -> Response:
-    job_id = await _resolved(hub, request)
-    return reply(await hub.look(lambda: hub.views.explain(job_id)))
+async def explain(context: Context, request: Request) -> Response:
+    job_id = await _resolved(context, request)
+    return reply(await context.look(lambda: context.views.explain(job_id)))
 
 
-async def workers(hub: Hub, request: Request) -> Response:
+async def workers(context: Context, request: Request) -> Response:
     after, limit = (
         request.query_params.get("after", ""),
         query_number(request, "limit", WORKERS_PAGE),
     )
-    return reply(await hub.look(lambda: hub.views.workers(after=after, limit=limit)))
+    return reply(await context.look(lambda: context.views.workers(after=after, limit=limit)))
 
 
-async def health(hub: Hub, _request: Request) -> Response:
+async def health(context: Context, _request: Request) -> Response:
     counts: dict[str, int] = {}
     quarantined: dict[str, str] = {}
-    if hub.halted is None:  # else there is no database to ask
-        counts = await hub.look(hub.views.counts)
-        quarantined = await hub.look(hub.views.quarantined)
-    room = await hub.disk(hub.store.has_room)
-    granting = room and hub.halted is None
+    if context.halted is None:  # else there is no database to ask
+        counts = await context.look(context.views.counts)
+        quarantined = await context.look(context.views.quarantined)
+    room = await context.disk(context.store.has_room)
+    granting = room and context.halted is None
     return reply(
         HealthReply(
             status="ok" if granting else "degraded",
-            version=hub.settings.version,
+            version=context.settings.version,
             counts=counts,
             granting=granting,
             quarantined=quarantined,
-            refused={} if hub.halted is not None else await hub.look(hub.views.refused),
-            missing_datasets=hub.service.missing_datasets(),
-            never_asked=hub.service.roster.never_asked(),
-            plan_notes=list(hub.service.plan.notes[:PLAN_NOTES_MAX]),
-            look_again_s=LOOK_AGAIN_PROXIED_S if hub.settings.proxied else LOOK_AGAIN_S,
-            detail=None if granting else hub.halted or "the disk is low: free some space, until then no job is granted",
+            refused={} if context.halted is not None else await context.look(context.views.refused),
+            missing_datasets=context.service.missing_datasets(),
+            never_asked=context.service.host_registry.never_asked(),
+            plan_notes=list(context.service.plan.notes[:PLAN_NOTES_MAX]),
+            look_again_s=LOOK_AGAIN_PROXIED_S if context.settings.proxied else LOOK_AGAIN_S,
+            detail=None
+            if granting
+            else context.halted or "the disk is low: free some space, until then no job is granted",
         )
     )
 
 
-async def openapi(hub: Hub, _request: Request) -> Response:
+async def openapi(context: Context, _request: Request) -> Response:
     """Describe this program's endpoints for other programs; the very bytes of docs/openapi.json."""
     from training.fleet.receiver.http.openapi import text  # asked for rarely, and not small
 
-    return reply(msgspec.Raw((await hub.disk(text)).encode()))
+    return reply(msgspec.Raw((await context.disk(text)).encode()))
 
 
 # -- the operator -----------------------------------------------------------------------------------------------
 
 
-async def cancel(hub: Hub, request: Request) -> Response:
+async def cancel(context: Context, request: Request) -> Response:
     """For good; with ``?removed=true`` only because the plan no longer names the job, until a plan does again."""
-    by = acting(hub, request).removeprefix("operator ")
+    by = acting(context, request).removeprefix("operator ")
     as_removed = request.query_params.get("removed") == "true"
 
     def move(ref: str) -> MovedReply:
-        return hub.service.cancel(ref, by=by, as_removed=as_removed)
+        return context.service.cancel(ref, by=by, as_removed=as_removed)
 
-    return await _moved(hub, request, Act.CANCEL, move)
-
-
-async def requeue(hub: Hub, request: Request) -> Response:
-    return await _moved(hub, request, Act.REQUEUE, hub.service.requeue)
+    return await _moved(context, request, Act.CANCEL, move)
 
 
-async def hold(hub: Hub, request: Request) -> Response:
+async def requeue(context: Context, request: Request) -> Response:
+    return await _moved(context, request, Act.REQUEUE, context.service.requeue)
+
+
+async def hold(context: Context, request: Request) -> Response:
     """Granted to nobody until it is let go; what runs goes on."""
-    by = acting(hub, request).removeprefix("operator ")
-    return await _moved(hub, request, Act.HOLD, lambda ref: hub.service.hold(ref, by=by))
+    by = acting(context, request).removeprefix("operator ")
+    return await _moved(context, request, Act.HOLD, lambda ref: context.service.hold(ref, by=by))
 
 
-async def unhold(hub: Hub, request: Request) -> Response:
-    by = acting(hub, request).removeprefix("operator ")
-    return await _moved(hub, request, Act.UNHOLD, lambda ref: hub.service.unhold(ref, by=by))
+async def unhold(context: Context, request: Request) -> Response:
+    by = acting(context, request).removeprefix("operator ")
+    return await _moved(context, request, Act.UNHOLD, lambda ref: context.service.unhold(ref, by=by))
 
 
-async def _moved(hub: Hub, request: Request, act: Act, move: Callable[[str], MovedReply]) -> Response:
-    ref, who = request.path_params["job_id"], acting(hub, request)
+async def _moved(context: Context, request: Request, act: Act, move: Callable[[str], MovedReply]) -> Response:
+    ref, who = request.path_params["job_id"], acting(context, request)
 
     def decide() -> MovedReply:
-        before = hub.service.queue.get(hub.service.resolve_to_change(ref))
+        before = context.service.queue.get(context.service.resolve_to_change(ref))
         answer = move(ref)
         assert before is not None
         was: dict[str, object] = {"status": before.status}
         now: dict[str, object] = {"status": answer.status}
         if act in (Act.HOLD, Act.UNHOLD):
             was["held_by"], now["held_by"] = before.held_by, answer.held_by
-        hub.audit.write(who, act, answer.job_id, before=was, after=now)
+        context.audit.write(who, act, answer.job_id, before=was, after=now)
         return answer
 
-    answer = await hub.act(request, decide)
+    answer = await context.act(request, decide)
     logger.info("job %s: %s by the operator", answer.job_id[:12], answer.status)
     return reply(answer)
 
 
-async def release(hub: Hub, request: Request) -> Response:
+async def release(context: Context, request: Request) -> Response:
     """Give a host work again that was taken out; what waits is offered to it at once."""
-    name, who = request.path_params["host_id"], acting(hub, request)
+    name, who = request.path_params["host_id"], acting(context, request)
 
     def decide() -> ReleaseReply:
-        answer = hub.service.release(name, who)
-        hub.audit.write(who, Act.RELEASE, name, before={"quarantined": answer.reason})
+        answer = context.service.release(name, who)
+        context.audit.write(who, Act.RELEASE, name, before={"quarantined": answer.reason})
         return answer
 
-    answer = await hub.act(request, decide)
-    hub.room.wake()
+    answer = await context.act(request, decide)
+    context.room.wake()
     logger.info("host %s: released by the operator", name)
     return reply(answer)
 
 
-async def reload(hub: Hub, request: Request) -> Response:
-    return reply(await hub.reload(acting(hub, request)))
+async def reload(context: Context, request: Request) -> Response:
+    return reply(await context.reload(acting(context, request)))
 
 
-async def audit(hub: Hub, request: Request) -> Response:
+async def audit(context: Context, request: Request) -> Response:
     """List who did what, oldest first."""
     after, limit = query_number(request, "after", 0), query_number(request, "limit", PAGE_MAX)
-    entries = await hub.look(lambda: page(hub.reader, after, limit))
+    entries = await context.look(lambda: page(context.reader, after, limit))
     more = entries[-1].seq if entries and len(entries) >= min(limit, PAGE_MAX) else None
-    return reply(AuditReply(entries=entries, next_after=more, now=hub.clock.now()))
+    return reply(AuditReply(entries=entries, next_after=more, now=context.clock.now()))
 
 
 # -- around every endpoint --------------------------------------------------------------------------------------
@@ -302,14 +304,14 @@ def _route(path: str, rows: Mapping[str, Route], functions: Mapping[str, Endpoin
     found = {method: (row.access, functions[row.name]) for method, row in rows.items()}
 
     async def run(request: Request) -> Response:
-        hub: Hub = request.app.state.hub
+        context: Context = request.app.state.context
         try:
             # HEAD goes with GET, as everywhere in HTTP; it has a row of its own where it means more.
             access, endpoint = found.get(request.method) or found["GET"]
             origins.check_host(request.headers.getlist("Host"))
-            origins.check(request.method, request.headers, (hub.settings.host, *hub.settings.names))
-            hub.door.admit(request, access)
-            return await endpoint(hub, request)
+            origins.check(request.method, request.headers, (context.settings.host, *context.settings.names))
+            context.authenticator.admit(request, access)
+            return await endpoint(context, request)
         except Exception as error:  # noqa: BLE001 - whatever it is, the caller gets a document
             return response_to(request, error)
 
@@ -317,7 +319,7 @@ def _route(path: str, rows: Mapping[str, Route], functions: Mapping[str, Endpoin
     return kind(path, run, methods=[*found])
 
 
-async def _resolved(hub: Hub, request: Request) -> str:
+async def _resolved(context: Context, request: Request) -> str:
     """The id of the job that the address names, if the caller may see it."""
     ref = request.path_params["job_id"]
-    return await hub.act(request, lambda: readable(hub.service, ref, proven_host(request)))
+    return await context.act(request, lambda: readable(context.service, ref, proven_host(request)))

@@ -138,8 +138,8 @@ def _responses(route: Route, shared: dict[str, Json]) -> Json:
     if route.name in ("model", "probe"):
         found["206"] = _success(route) | {"description": "the range asked for"}
     slugs = refusals(route)
-    for status in sorted({slug.status for slug in slugs}):
-        named = [slug.value for slug in slugs if slug.status == status]
+    for status in sorted({problem_type.status for problem_type in slugs}):
+        named = [problem_type.value for problem_type in slugs if problem_type.status == status]
         name = f"refusal-{status}-{digest([route.method == 'HEAD', named])[:6]}"
         shared[name] = _refusal(route.method, status, named)
         found[str(status)] = {"$ref": f"#/components/responses/{name}"}

@@ -11,7 +11,7 @@ import ipaddress
 from collections.abc import Collection, Mapping, Sequence
 from urllib.parse import urlsplit
 
-from training.fleet.wire.messages import Refusal, Slug
+from training.fleet.wire.messages import ProblemType, Refusal
 
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
@@ -22,7 +22,7 @@ def check_host(hosts: Sequence[str]) -> None:
     """Raise Refusal unless the request says once whom it is for: with two, a proxy may have looked at the other one."""
     if len(hosts) != 1 or not hosts[0].strip():
         raise Refusal(
-            Slug.BAD_REQUEST,
+            ProblemType.BAD_REQUEST,
             f"a request has one Host header that names the receiver, not {len(hosts) or 'none'}"
             if len(hosts) != 1
             else "the Host header is empty; it names the receiver",
@@ -35,7 +35,7 @@ def check(method: str, headers: Mapping[str, str], names: Collection[str]) -> No
     host = headers.get("Host")
     if host and not _is_ours(host, own):
         raise Refusal(
-            Slug.MISDIRECTED,
+            ProblemType.MISDIRECTED,
             f"this receiver is not called {host[:80]!r}; if it should be, start it with --public-name",
         )
     if method in SAFE_METHODS:
@@ -43,7 +43,7 @@ def check(method: str, headers: Mapping[str, str], names: Collection[str]) -> No
     origin = headers.get("Origin")
     same = origin is None or _is_own_page(origin, host, own)
     if not same or headers.get("Sec-Fetch-Site", "none").lower() not in _OWN_SITES:
-        raise Refusal(Slug.ORIGIN_REFUSED, "a web page of another origin may not call this receiver")
+        raise Refusal(ProblemType.ORIGIN_REFUSED, "a web page of another origin may not call this receiver")
 
 
 def _is_ours(host: str, own: Collection[str]) -> bool:

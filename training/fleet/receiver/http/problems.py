@@ -17,6 +17,7 @@ from starlette.routing import Match
 from training.fleet.database.writer import DatabaseError, DatabaseFull, WriterClosed
 from training.fleet.store.errors import (
     BadName,
+    ChunksMissing,
     Damaged,
     Fenced,
     Incomplete,
@@ -24,14 +25,13 @@ from training.fleet.store.errors import (
     NotStored,
     OffsetMismatch,
     OnlyName,
-    PiecesMissing,
     ShareFull,
     StoreError,
     StoreFull,
     TooManyParts,
     WrongDigest,
 )
-from training.fleet.wire.messages import HEADER_OFFSET, HEADER_PROBLEM, Problem, Refusal, Slug
+from training.fleet.wire.messages import HEADER_OFFSET, HEADER_PROBLEM, Problem, ProblemType, Refusal
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -40,27 +40,27 @@ MEDIA_TYPE = "application/problem+json"
 # A browser takes no answer for a page, and keeps none.
 PLAIN = {"X-Content-Type-Options": "nosniff", "Cache-Control": "no-store"}
 # Seconds after which asking again can help, for the refusals that time may remove.
-_RETRY_AFTER_S: Mapping[Slug, int] = {
-    Slug.REQUEST_TIMEOUT: 1,
-    Slug.SLOW_DOWN: 1,
-    Slug.SHUTTING_DOWN: 2,
-    Slug.UNAVAILABLE: 5,
-    Slug.DISK_FULL: 30,
+_RETRY_AFTER_S: Mapping[ProblemType, int] = {
+    ProblemType.REQUEST_TIMEOUT: 1,
+    ProblemType.SLOW_DOWN: 1,
+    ProblemType.SHUTTING_DOWN: 2,
+    ProblemType.UNAVAILABLE: 5,
+    ProblemType.DISK_FULL: 30,
 }
-_STORE_SLUGS: Mapping[type[StoreError], Slug] = {
-    BadName: Slug.BAD_REQUEST,
-    OnlyName: Slug.WRONG_STATE,
-    StoreFull: Slug.DISK_FULL,
-    ShareFull: Slug.DISK_FULL,
-    NotStored: Slug.NO_ARTIFACT,
-    Damaged: Slug.NO_ARTIFACT,
-    TooManyParts: Slug.SLOW_DOWN,
-    Fenced: Slug.OFFSET_MISMATCH,
-    OffsetMismatch: Slug.OFFSET_MISMATCH,
-    NoDataset: Slug.UNKNOWN_DATASET,
-    PiecesMissing: Slug.INCOMPLETE_DATASET,
-    Incomplete: Slug.BAD_REQUEST,
-    WrongDigest: Slug.WRONG_DIGEST,
+_STORE_SLUGS: Mapping[type[StoreError], ProblemType] = {
+    BadName: ProblemType.BAD_REQUEST,
+    OnlyName: ProblemType.WRONG_STATE,
+    StoreFull: ProblemType.DISK_FULL,
+    ShareFull: ProblemType.DISK_FULL,
+    NotStored: ProblemType.NO_ARTIFACT,
+    Damaged: ProblemType.NO_ARTIFACT,
+    TooManyParts: ProblemType.SLOW_DOWN,
+    Fenced: ProblemType.OFFSET_MISMATCH,
+    OffsetMismatch: ProblemType.OFFSET_MISMATCH,
+    NoDataset: ProblemType.UNKNOWN_DATASET,
+    ChunksMissing: ProblemType.INCOMPLETE_DATASET,
+    Incomplete: ProblemType.BAD_REQUEST,
+    WrongDigest: ProblemType.WRONG_DIGEST,
 }
 
 
@@ -69,24 +69,24 @@ def refusal_of(error: Exception) -> Refusal | None:
     if isinstance(error, Refusal):
         return error
     if isinstance(error, StoreError):
-        slug = _STORE_SLUGS.get(type(error), Slug.UNAVAILABLE)
+        problem_type = _STORE_SLUGS.get(type(error), ProblemType.UNAVAILABLE)
         stored = getattr(error, "stored", None)
-        return Refusal(slug, str(error), **({} if stored is None else {"stored": stored}))
+        return Refusal(problem_type, str(error), **({} if stored is None else {"stored": stored}))
     if isinstance(error, WriterClosed):
-        return Refusal(Slug.SHUTTING_DOWN, str(error))
+        return Refusal(ProblemType.SHUTTING_DOWN, str(error))
     if isinstance(error, DatabaseFull):
-        return Refusal(Slug.DISK_FULL, str(error))
+        return Refusal(ProblemType.DISK_FULL, str(error))
     if isinstance(error, DatabaseError):
-        return Refusal(Slug.UNAVAILABLE, "the database cannot be used now; try again in a moment")
+        return Refusal(ProblemType.UNAVAILABLE, "the database cannot be used now; try again in a moment")
     return None
 
 
 def body_of(refusal: Refusal) -> bytes:
     """The problem document."""
     problem = Problem(
-        type=refusal.slug.value,
-        title=HTTPStatus(refusal.slug.status).phrase,
-        status=refusal.slug.status,
+        type=refusal.problem_type.value,
+        title=HTTPStatus(refusal.problem_type.status).phrase,
+        status=refusal.problem_type.status,
         detail=refusal.detail,
     )
     return msgspec.json.encode({**msgspec.structs.asdict(problem), **refusal.extra})
@@ -94,9 +94,9 @@ def body_of(refusal: Refusal) -> bytes:
 
 def headers_of(refusal: Refusal) -> dict[str, str]:
     """Return the headers of a refusal: problem type (for answers without a body), stored offset, when to retry."""
-    headers = {HEADER_PROBLEM: refusal.slug.value}
-    if refusal.slug in _RETRY_AFTER_S:
-        seconds = refusal.extra.get("retry_after_s", _RETRY_AFTER_S[refusal.slug])
+    headers = {HEADER_PROBLEM: refusal.problem_type.value}
+    if refusal.problem_type in _RETRY_AFTER_S:
+        seconds = refusal.extra.get("retry_after_s", _RETRY_AFTER_S[refusal.problem_type])
         headers["Retry-After"] = str(math.ceil(seconds))
     if "stored" in refusal.extra:
         headers[HEADER_OFFSET] = str(refusal.extra["stored"])
@@ -105,12 +105,12 @@ def headers_of(refusal: Refusal) -> dict[str, str]:
 
 def response_of(refusal: Refusal, extra_headers: Mapping[str, str] | None = None) -> Response:
     headers = {**headers_of(refusal), **PLAIN, **(extra_headers or {})}
-    return Response(body_of(refusal), refusal.slug.status, headers, MEDIA_TYPE)
+    return Response(body_of(refusal), refusal.problem_type.status, headers, MEDIA_TYPE)
 
 
 def raw_response(refusal: Refusal, more: Iterable[tuple[bytes, bytes]] = ()) -> bytes:
     """The same as bytes for a connection that has not got as far as a request; it is closed afterwards."""
-    status, body = HTTPStatus(refusal.slug.status), body_of(refusal)
+    status, body = HTTPStatus(refusal.problem_type.status), body_of(refusal)
     headers = {
         "Content-Type": MEDIA_TYPE,
         "Content-Length": str(len(body)),
@@ -129,9 +129,9 @@ def response_to(request: Request, error: Exception) -> Response:
     if refusal is None:
         logger.error("%s %s failed", request.method, request.url.path, exc_info=error)
         detail = "the receiver failed to answer; its log says why, trying again is safe"
-        refusal = Refusal(Slug.INTERNAL, detail)
-    elif refusal.slug.status >= 500:
-        logger.warning("refused with %s: %s", refusal.slug.value, error)
+        refusal = Refusal(ProblemType.INTERNAL, detail)
+    elif refusal.problem_type.status >= 500:
+        logger.warning("refused with %s: %s", refusal.problem_type.value, error)
     return response_of(refusal)
 
 
@@ -141,11 +141,11 @@ async def on_http_error(request: Request, error: Exception) -> Response:
     if error.status_code == 405:
         detail = f"{request.method} is not offered here; see docs/protocol.md"
         allowed = {"Allow": ", ".join(_methods_here(request))}
-        return response_of(Refusal(Slug.METHOD_NOT_ALLOWED, detail), allowed)
+        return response_of(Refusal(ProblemType.METHOD_NOT_ALLOWED, detail), allowed)
     if error.status_code == 404:
         detail = "there is nothing at this address; see docs/protocol.md"
-        return response_of(Refusal(Slug.NOT_FOUND, detail))
-    return response_of(Refusal(Slug.BAD_REQUEST, str(error.detail)))
+        return response_of(Refusal(ProblemType.NOT_FOUND, detail))
+    return response_of(Refusal(ProblemType.BAD_REQUEST, str(error.detail)))
 
 
 def _methods_here(request: Request) -> list[str]:
@@ -166,11 +166,11 @@ def decoded(body: bytes, kind: type[T]) -> T:
         except msgspec.ValidationError:
             return msgspec.convert(_whole_numbers(msgspec.json.decode(body or b"{}")), kind)
     except msgspec.ValidationError as error:
-        raise Refusal(Slug.BAD_REQUEST, f"the body does not fit: {error}") from None
+        raise Refusal(ProblemType.BAD_REQUEST, f"the body does not fit: {error}") from None
     except (msgspec.DecodeError, UnicodeDecodeError, ValueError) as error:
-        raise Refusal(Slug.BAD_REQUEST, f"the body is not JSON: {error}") from None
+        raise Refusal(ProblemType.BAD_REQUEST, f"the body is not JSON: {error}") from None
     except RecursionError:
-        raise Refusal(Slug.BAD_REQUEST, "the body is nested too deeply") from None
+        raise Refusal(ProblemType.BAD_REQUEST, "the body is nested too deeply") from None
 
 
 def _whole_numbers(value: Any) -> Any:

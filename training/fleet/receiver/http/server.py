@@ -17,7 +17,7 @@ from starlette.applications import Starlette
 
 from training.fleet.database.writer import DatabaseError
 from training.fleet.receiver.http.connection import GuardedProtocol
-from training.fleet.receiver.http.context import Hub
+from training.fleet.receiver.http.context import Context
 from training.fleet.receiver.security.tls import Security
 from training.fleet.store.errors import StoreError
 from training.fleet.wire.messages import HEADER_DATABASE, Refusal
@@ -57,7 +57,7 @@ def configuration(app: Starlette) -> uvicorn.Config:
         log_config=None,
         access_log=False,
         server_header=False,
-        headers=[(HEADER_DATABASE, app.state.hub.database_id)],
+        headers=[(HEADER_DATABASE, app.state.context.database_id)],
         date_header=False,
         proxy_headers=False,
         timeout_keep_alive=KEEP_ALIVE_S,
@@ -72,16 +72,16 @@ class Server(uvicorn.Server):
     def __init__(
         self,
         config: uvicorn.Config,
-        hub: Hub,
+        context: Context,
         security: Security | None = None,
         on_stop: Callable[[], None] = lambda: None,
     ) -> None:
         """``on_stop`` cuts short whatever else would be waited for; called from any thread or signal handler."""
         super().__init__(config)
         self._on_stop = on_stop
-        self._hub = hub
+        self._hub = context
         self._security = security
-        hub.hang_up = self._hang_up
+        context.hang_up = self._hang_up
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stop = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()

@@ -7,14 +7,14 @@ from typing import Any, TypeVar
 from starlette.requests import Request
 
 from training.fleet.receiver.http.bodies import read_blocks
-from training.fleet.receiver.http.context import Hub
+from training.fleet.receiver.http.context import Context
 from training.fleet.service.delivery import Body, Decide, Disk, Look, Open, Step, Steps
 from training.fleet.store.incoming import Part
 
 T = TypeVar("T")
 
 
-async def carry_out(hub: Hub, request: Request, steps: Steps[T]) -> T:
+async def carry_out(context: Context, request: Request, steps: Steps[T]) -> T:
     """Take each step and hand its outcome back, also when the client went away, until the sequence is over."""
     opened: list[Part] = []
     outcome: Any = None
@@ -27,23 +27,23 @@ async def carry_out(hub: Hub, request: Request, steps: Steps[T]) -> T:
                 result: T = end.value
                 return result
             try:
-                outcome, error = await _take(hub, request, step), None
+                outcome, error = await _take(context, request, step), None
             except BaseException as raised:  # noqa: BLE001 - the sequence decides what comes of it
                 outcome, error = None, raised
             if isinstance(step, Open) and error is None:
                 opened.append(outcome)
     finally:
         for part in opened:
-            await hub.disk(part.close)
+            await context.disk(part.close)
 
 
-async def _take(hub: Hub, request: Request, step: Step | Body) -> Any:
+async def _take(context: Context, request: Request, step: Step | Body) -> Any:
     if isinstance(step, Body):
-        return await read_blocks(hub, request, step.part)
+        return await read_blocks(context, request, step.part)
     if isinstance(step, Decide):
-        return await hub.act(request, step.work)
+        return await context.act(request, step.work)
     if isinstance(step, Look):
-        return await hub.look(step.work)
+        return await context.look(step.work)
     if isinstance(step, Disk) or (isinstance(step, Open) and not step.hashes):
-        return await hub.disk(step.work)
-    return await hub.hash(step.work)
+        return await context.disk(step.work)
+    return await context.hash(step.work)

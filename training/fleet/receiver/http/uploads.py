@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from training.fleet.receiver.http.bodies import BLOCK_BYTES, caller, proven_host, query_number
-from training.fleet.receiver.http.context import Hub
+from training.fleet.receiver.http.context import Context
 from training.fleet.receiver.http.problems import reply
 from training.fleet.receiver.http.steps import carry_out
 from training.fleet.receiver.security.access import acting_host
@@ -25,34 +25,34 @@ from training.fleet.wire.messages import (
     HEADER_OFFSET,
     HEADER_SHA256,
     JobDetail,
+    ProblemType,
     Refusal,
-    Slug,
 )
 
 _RANGE = re.compile(r"bytes=(\d{1,15})-(\d{0,15})")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
-async def probe(hub: Hub, request: Request) -> Response:
+async def probe(context: Context, request: Request) -> Response:
     """``HEAD`` by a worker: may it upload, and from which byte on? Without a claim it asks as ``GET`` does."""
     if not any(each in request.headers for each in (HEADER_CLAIM_ID, HEADER_HOST_ID, HEADER_SHA256)):
-        return await model(hub, request)
-    offset = await carry_out(hub, request, hub.delivery.probe(_announced(request)))
+        return await model(context, request)
+    offset = await carry_out(context, request, context.delivery.probe(_announced(request)))
     return Response(headers={HEADER_OFFSET: str(offset)})
 
 
-async def upload(hub: Hub, request: Request) -> Response:
-    return reply(await carry_out(hub, request, hub.delivery.upload(_announced(request))))
+async def upload(context: Context, request: Request) -> Response:
+    return reply(await carry_out(context, request, context.delivery.upload(_announced(request))))
 
 
-async def model(hub: Hub, request: Request) -> Response:
+async def model(context: Context, request: Request) -> Response:
     """``GET`` and ``HEAD`` by a reader: the bundle of a completed job, or of the attempt asked for; or a range."""
     ref = request.path_params["job_id"]
-    job_id = await hub.act(request, lambda: readable(hub.service, ref, proven_host(request)))
-    detail = await hub.look(lambda: hub.views.job(job_id))
+    job_id = await context.act(request, lambda: readable(context.service, ref, proven_host(request)))
+    detail = await context.look(lambda: context.views.job(job_id))
     job, name = detail.job, _wanted(detail, query_number(request, "attempt", 0))
     model, mode = job.model, job.mode
-    artifact = await hub.disk(lambda: hub.store.find(name, model=model, mode=mode))
+    artifact = await context.disk(lambda: context.store.find(name, model=model, mode=mode))
     if artifact is None:
         raise NotStored(f"the bundle of job {job.name} is missing from the store; requeue the job")
     headers = {
@@ -70,7 +70,7 @@ async def model(hub: Hub, request: Request) -> Response:
         headers["Content-Range"] = f"bytes {first}-{last}/{artifact.size}"
     if request.method == "HEAD":
         return Response(None, status, headers, "application/zstd")
-    body = _read(hub, artifact, first, last + 1)
+    body = _read(context, artifact, first, last + 1)
     return StreamingResponse(body, status, headers, "application/zstd")
 
 
@@ -87,16 +87,16 @@ def _wanted(detail: JobDetail, attempt: int) -> str:
         if attempt
         else (f"job {job.name} is {job.status}: it has no artifact yet")
     )
-    raise Refusal(Slug.NO_ARTIFACT, said + older)
+    raise Refusal(ProblemType.NO_ARTIFACT, said + older)
 
 
-async def _read(hub: Hub, artifact: Artifact, start: int, end: int) -> AsyncIterator[bytes]:
-    file = await hub.disk(lambda: hub.store.open(artifact))
+async def _read(context: Context, artifact: Artifact, start: int, end: int) -> AsyncIterator[bytes]:
+    file = await context.disk(lambda: context.store.open(artifact))
     try:
-        await hub.disk(lambda: file.seek(start))
+        await context.disk(lambda: file.seek(start))
         while start < end:
             want = min(BLOCK_BYTES, end - start)
-            piece = await hub.disk(partial(file.read, want))
+            piece = await context.disk(partial(file.read, want))
             if not piece:
                 return  # shorter than it was: the connection is cut and the client notices
             start += len(piece)
@@ -121,7 +121,7 @@ def _announced(request: Request) -> Announced:
     if sha256 is not None:
         sha256 = sha256.strip().lower()
         if not _SHA256.fullmatch(sha256):
-            raise Refusal(Slug.BAD_REQUEST, f"{HEADER_SHA256}: expected 64 hexadecimal digits")
+            raise Refusal(ProblemType.BAD_REQUEST, f"{HEADER_SHA256}: expected 64 hexadecimal digits")
     return Announced(
         job_id=request.path_params["job_id"],
         claim_id=request.headers.get(HEADER_CLAIM_ID),
@@ -138,5 +138,5 @@ def _number(request: Request, name: str) -> int | None:
     if text is None:
         return None
     if not text.isascii() or not text.isdigit() or len(text) > 15:
-        raise Refusal(Slug.BAD_REQUEST, f"{name}: expected a number of bytes")
+        raise Refusal(ProblemType.BAD_REQUEST, f"{name}: expected a number of bytes")
     return int(text)

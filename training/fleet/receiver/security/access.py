@@ -7,7 +7,7 @@ may; operators always prove themselves.
 from __future__ import annotations
 
 from training.fleet.wire.identity import Principal
-from training.fleet.wire.messages import Refusal, Slug
+from training.fleet.wire.messages import ProblemType, Refusal
 from training.fleet.wire.routes import Access
 
 
@@ -17,19 +17,19 @@ def check(access: Access, principal: Principal | None) -> None:
         return
     if principal is None:
         raise Refusal(
-            Slug.NO_CERTIFICATE,
+            ProblemType.NO_CERTIFICATE,
             "this receiver serves hosts and operators who show a certificate (`cis490-jobs enroll` on its machine "
             "prints the line that gets one) or an operator's token, in $CIS490_OPERATOR_TOKEN (there it is in "
             "/etc/cis490/receiver.env)",
         )
     if access is Access.OPERATOR and principal.operator is None:
         raise Refusal(
-            Slug.OPERATOR_TOKEN,
+            ProblemType.OPERATOR_TOKEN,
             "the operator token is missing or wrong; set CIS490_OPERATOR_TOKEN to the receiver's",
         )
     if access is Access.WORKER and principal.host_id is None and not principal.anybody:
         raise Refusal(
-            Slug.WRONG_ROLE,
+            ProblemType.WRONG_ROLE,
             "only a training host may call this; an operator's certificate or token cannot",
         )
 
@@ -40,7 +40,7 @@ def acting_host(principal: Principal | None, said: str | None) -> str | None:
         return said
     if said not in (None, principal.host_id):
         raise Refusal(
-            Slug.HOST_MISMATCH,
+            ProblemType.HOST_MISMATCH,
             f"the certificate is {principal.host_id}'s and the request says {said[:80]!r}; "
             "start the worker with the --host-id it was enrolled with",
         )

@@ -25,7 +25,7 @@ from training.fleet.wire.identity import (
     proxied,
     urn,
 )
-from training.fleet.wire.messages import HEADER_OPERATOR_TOKEN, Refusal, Slug
+from training.fleet.wire.messages import HEADER_OPERATOR_TOKEN, ProblemType, Refusal
 from training.fleet.wire.routes import Access
 
 HEADER_FINGERPRINT = "X-Client-Fingerprint"  # set by the proxy; on other connections it means nothing
@@ -49,7 +49,7 @@ class FailureLimit:
             times.popleft()
         if times and len(times) >= FAILURES_MAX:
             raise Refusal(
-                Slug.TOO_MANY_FAILURES,
+                ProblemType.TOO_MANY_FAILURES,
                 f"{FAILURES_MAX} wrong tokens or codes came from {address} within a minute; wait one",
             )
 
@@ -67,7 +67,7 @@ def _again(command: str = "`cis490-jobs enroll`") -> str:
 
 def _revoked(role: Role, name: str) -> Refusal:
     words = f"{name}'s certificate was revoked; {_again(enrolling(role, name))}"
-    return Refusal(Slug.CERTIFICATE_REVOKED, words)
+    return Refusal(ProblemType.CERTIFICATE_REVOKED, words)
 
 
 def _caller(principal: Principal | None) -> str | None:
@@ -79,7 +79,7 @@ def _caller(principal: Principal | None) -> str | None:
 
 
 @dataclass
-class Door:
+class Authenticator:
     """``secure``: callers must prove who they are. Otherwise this is a loopback receiver, and hosts are believed."""
 
     registry: Registry
@@ -101,7 +101,7 @@ class Door:
             self.quota.take(_caller(principal) or self.address(request))
         request.state.principal = principal
 
-    def still(self, request: Request, *, on_record: bool = False) -> None:
+    def recheck_revocation(self, request: Request, *, on_record: bool = False) -> None:
         """Refuse whom was put out since the door let the request in: its body, or its turn, may have taken a while.
 
         ``on_record``: by what is written, within the writer's transaction.
@@ -111,7 +111,7 @@ class Door:
         if principal is None or not any(map(look, principal.shown)):
             return
         if principal.method is Method.TOKEN:
-            raise Refusal(Slug.OPERATOR_TOKEN, "the operator token was taken back meanwhile")
+            raise Refusal(ProblemType.OPERATOR_TOKEN, "the operator token was taken back meanwhile")
         if principal.host_id is not None:
             raise _revoked(Role.HOST, principal.host_id)
         raise _revoked(Role.OPERATOR, str(principal.operator))
@@ -137,7 +137,7 @@ class Door:
             peer = proxied(request.headers.getlist(HEADER_FINGERPRINT))
             if peer is None:
                 raise Refusal(
-                    Slug.PROXY_IDENTITY,
+                    ProblemType.PROXY_IDENTITY,
                     f"the proxy sends no sound {HEADER_FINGERPRINT}; set it up as in etc/Caddyfile",
                 )
             return peer
@@ -155,16 +155,16 @@ class Door:
             shown = owner(peer.uris)
             if shown is None or (known and urn(known.role, known.name) != urn(*shown)):
                 raise Refusal(
-                    Slug.CERTIFICATE_IDENTITY,
+                    ProblemType.CERTIFICATE_IDENTITY,
                     f"the certificate does not name one host or operator by one URI; {_again()}",
                 )
         if known is None:
-            raise Refusal(Slug.CERTIFICATE_UNKNOWN, f"the receiver does not know this certificate; {_again()}")
+            raise Refusal(ProblemType.CERTIFICATE_UNKNOWN, f"the receiver does not know this certificate; {_again()}")
         if known.revoked_at is not None:
             raise _revoked(known.role, known.name)
         if self.clock.now() >= known.expires_at:
             again = _again(enrolling(known.role, known.name))
-            raise Refusal(Slug.CERTIFICATE_EXPIRED, f"{known.name}'s certificate has expired; {again}")
+            raise Refusal(ProblemType.CERTIFICATE_EXPIRED, f"{known.name}'s certificate has expired; {again}")
         if known.role is Role.OPERATOR:
             return Principal(Method.CERTIFICATE, operator=known.name, shown=(known.fingerprint,))
         return Principal(Method.CERTIFICATE, host_id=known.name, shown=(known.fingerprint,))
@@ -176,7 +176,7 @@ class Door:
         token = (self.operator_token or "").strip().encode()
         if not token and not self.registry.tokens() and not self.registry.certificates():
             raise Refusal(
-                Slug.OPERATOR_TOKEN,
+                ProblemType.OPERATOR_TOKEN,
                 "no operator token is configured; set CIS490_OPERATOR_TOKEN in the receiver's "
                 "environment and restart it",
             )
@@ -191,7 +191,7 @@ class Door:
             self.limit.check(address)
             self.limit.failed(address)
             raise Refusal(
-                Slug.OPERATOR_TOKEN,
+                ProblemType.OPERATOR_TOKEN,
                 "the operator token is missing or wrong; set CIS490_OPERATOR_TOKEN to the receiver's",
             )
         host, shown = (None, ()) if found is None else (found.host_id, found.shown)

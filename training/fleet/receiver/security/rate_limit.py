@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 
 from training.clock import Clock
-from training.fleet.wire.messages import Refusal, Slug
+from training.fleet.wire.messages import ProblemType, Refusal
 
 RATE_PER_S = 200.0  # hundreds of times what a worker needs, a twentieth of what a receiver answers
 BURST = 1000.0
@@ -32,7 +32,7 @@ class Quota:
             self._buckets.popitem(last=False)
         if not enough:
             raise Refusal(
-                Slug.SLOW_DOWN,
+                ProblemType.SLOW_DOWN,
                 f"{caller} sends more than {self._rate_per_s:g} requests a second; wait a little",
                 retry_after_s=(1.0 - tokens) / self._rate_per_s,
             )

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from training.clock import Clock
 from training.fleet.database.writer import Database, Row
 from training.fleet.wire.identity import Role, enrolling
-from training.fleet.wire.messages import Refusal, Slug
+from training.fleet.wire.messages import ProblemType, Refusal
 
 CODE_LIFE_S = 15 * 60.0
 DAY_S = 86_400.0
@@ -148,7 +148,7 @@ class Registry:
                 self.check_pace(role, name)
             return digest
         raise Refusal(
-            Slug.JOIN_REFUSED,
+            ProblemType.JOIN_REFUSED,
             f"the code is {what}; {enrolling(role, name)} on the receiver prints a new one",
         )
 
@@ -166,7 +166,7 @@ class Registry:
             # Asked here and not only at the door: a revocation may have been written since.
             standing = self._standing(certified.role, certified.name, now)
             if not standing:
-                raise Refusal(Slug.CERTIFICATE_REVOKED, f"{certified.name} was revoked meanwhile")
+                raise Refusal(ProblemType.CERTIFICATE_REVOKED, f"{certified.name} was revoked meanwhile")
             _check_pace(standing, now)
         else:
             invitation = self._db.one("invitation", code_sha256=code_sha256)
@@ -175,7 +175,7 @@ class Registry:
                 gone = [replace(each, revoked_at=now) for each in standing]
             used = self._db.run("use_invitation", code_sha256=code_sha256, used_by=_digest(request), now=now)
             if not used:
-                raise Refusal(Slug.JOIN_REFUSED, "the code was used at the same moment; ask anew")
+                raise Refusal(ProblemType.JOIN_REFUSED, "the code was used at the same moment; ask anew")
         if gone:
             self._db.run("revoke_certificates", role=certified.role, name=certified.name, now=now)
         self._db.run(
@@ -212,7 +212,7 @@ class Registry:
         gone = [replace(each, revoked_at=now) for each in self._standing(role, name, now)]
         if not gone and not codes:
             raise Refusal(
-                Slug.UNKNOWN_NAME,
+                ProblemType.UNKNOWN_NAME,
                 f"no {role} called {name[:80]!r} has a certificate; `cis490-jobs certificates` shows who has",
             )
         self._db.run("revoke_certificates", role=role, name=name, now=now)
@@ -230,7 +230,7 @@ class Registry:
         valid = [each for each in self._tokens.values() if each.name == name and each.valid(now)]
         if len(valid) >= 2:
             raise Refusal(
-                Slug.WRONG_STATE,
+                ProblemType.WRONG_STATE,
                 f"{name} has two valid tokens already; `cis490-jobs tokens revoke {name}` takes the older one back",
             )
         secret = f"cis490_{secrets.token_urlsafe(32)}"
@@ -255,7 +255,7 @@ class Registry:
         valid = [each for each in self.tokens() if each.name == name and each.valid(now)]
         if not valid:
             raise Refusal(
-                Slug.UNKNOWN_NAME,
+                ProblemType.UNKNOWN_NAME,
                 f"no valid token is called {name[:80]!r}; `cis490-jobs tokens list` shows them",
             )
         gone = valid if every else valid[:1]
@@ -273,7 +273,7 @@ def _check_pace(standing: list[Certified], now: float) -> None:
     recent = sorted(each.issued_at for each in standing if now - each.issued_at < DAY_S)
     if len(recent) >= A_DAY_MAX:
         raise Refusal(
-            Slug.SLOW_DOWN,
+            ProblemType.SLOW_DOWN,
             f"{standing[0].name} got {A_DAY_MAX} certificates within a day; use the last one, or ask tomorrow",
             retry_after_s=recent[-A_DAY_MAX] + DAY_S - now,
         )

@@ -2,100 +2,100 @@
 
 from __future__ import annotations
 
-from training.fleet.wire.constants import Slug
+from training.fleet.wire.constants import ProblemType
 from training.fleet.worker.state import events as t
 from training.fleet.worker.state.heartbeats import interval_s
-from training.fleet.worker.state.state import Phase, Turn
+from training.fleet.worker.state.state import Phase, Transition
 
 # Asking again would be refused again: the worker must be started differently, or enrolled anew.
 HOPELESS = frozenset(
     {
-        Slug.BAD_REQUEST,
-        Slug.CERTIFICATE_IDENTITY,
-        Slug.CERTIFICATE_REVOKED,
-        Slug.HOST_MISMATCH,
-        Slug.WRONG_ROLE,
+        ProblemType.BAD_REQUEST,
+        ProblemType.CERTIFICATE_IDENTITY,
+        ProblemType.CERTIFICATE_REVOKED,
+        ProblemType.HOST_MISMATCH,
+        ProblemType.WRONG_ROLE,
     }
 )
 
 
-def ask(turn: Turn) -> None:
+def ask(transition: Transition) -> None:
     """Send a claim. Its id is on the disk first and stays the same until it brought a job."""
-    if turn.state.request_id is None:
-        number = turn.state.requests + 1
-        request_id = f"{turn.state.session_id}-{number}"
-        turn.set(requests=number, request_id=request_id, request_is_fresh=True)
-    request_id = turn.state.request_id or ""
-    turn.persist(t.Saved(request_id=request_id, crashed=turn.state.crashed))
-    turn.set(phase=Phase.ASKING)
-    wait_s = turn.settings.wait_s
-    turn.do(
+    if transition.state.request_id is None:
+        number = transition.state.requests + 1
+        request_id = f"{transition.state.session_id}-{number}"
+        transition.set(requests=number, request_id=request_id, request_is_fresh=True)
+    request_id = transition.state.request_id or ""
+    transition.persist(t.Saved(request_id=request_id, crashed=transition.state.crashed))
+    transition.set(phase=Phase.ASKING)
+    wait_s = transition.settings.wait_s
+    transition.do(
         t.SendClaim(
-            call=turn.begin_call(),
+            call=transition.begin_call(),
             request_id=request_id,
             wait_s=wait_s,
-            crashed=turn.state.crashed,
-            echo=turn.state.echo,
+            crashed=transition.state.crashed,
+            echo=transition.state.echo,
         )
     )
 
 
-def answered(turn: Turn, answer: t.Event) -> None:
+def answered(transition: Transition, answer: t.Event) -> None:
     """The claim was answered, one way or another."""
-    fresh = turn.state.request_is_fresh
-    turn.set(phase=Phase.IDLE, request_is_fresh=False)
+    fresh = transition.state.request_is_fresh
+    transition.set(phase=Phase.IDLE, request_is_fresh=False)
     if isinstance(answer, t.ClaimAnswered):
-        turn.set(crashed=(), echo=answer.echo or turn.state.echo)
+        transition.set(crashed=(), echo=answer.echo or transition.state.echo)
     match answer:
         case t.ClaimAnswered(assignment=None):
-            _no_job(turn, answer)
+            _no_job(transition, answer)
         case t.ClaimAnswered():
-            _granted(turn, answer)
+            _granted(transition, answer)
         case t.NotAnswered():
-            turn.set(tries=turn.state.tries + 1)
-            first = turn.state.tries == 1
-            turn.say_unanswered(f"no work: {answer.detail}", answer, first=first)
-            turn.again_later(turn.settings.poll_s, answer.retry_after_s)
+            transition.set(tries=transition.state.tries + 1)
+            first = transition.state.tries == 1
+            transition.say_unanswered(f"no work: {answer.detail}", answer, first=first)
+            transition.again_later(transition.settings.poll_s, answer.retry_after_s)
         case t.Refused():
-            _refused(turn, answer, fresh=fresh)
+            _refused(transition, answer, fresh=fresh)
 
 
-def _no_job(turn: Turn, answer: t.ClaimAnswered) -> None:
+def _no_job(transition: Transition, answer: t.ClaimAnswered) -> None:
     """Ask again at once if the receiver kept us waiting, else after a pause with some chance in it."""
-    turn.set(tries=0)
-    waited_s = turn.now - turn.state.call_sent_at
-    if waited_s >= turn.settings.wait_s / 2 > 0:
-        turn.set(call_at=turn.now)
+    transition.set(tries=0)
+    waited_s = transition.now - transition.state.call_sent_at
+    if waited_s >= transition.settings.wait_s / 2 > 0:
+        transition.set(call_at=transition.now)
         return
-    pause_s = turn.settings.poll_s * (0.5 + 0.5 * turn.chance())
-    wanted_s = min(answer.retry_after_s or 0.0, turn.settings.poll_s)
-    turn.set(call_at=turn.now + max(pause_s, wanted_s))
+    pause_s = transition.settings.poll_s * (0.5 + 0.5 * transition.chance())
+    wanted_s = min(answer.retry_after_s or 0.0, transition.settings.poll_s)
+    transition.set(call_at=transition.now + max(pause_s, wanted_s))
 
 
-def _granted(turn: Turn, answer: t.ClaimAnswered) -> None:
+def _granted(transition: Transition, answer: t.ClaimAnswered) -> None:
     assignment = answer.assignment
     assert assignment is not None
-    turn.set(tries=0, request_id=None)
-    turn.persist(t.Saved(held=assignment))
-    turn.take_on(
+    transition.set(tries=0, request_id=None)
+    transition.persist(t.Saved(held=assignment))
+    transition.take_on(
         assignment,
-        renewed_at=turn.state.call_sent_at,
+        renewed_at=transition.state.call_sent_at,
         lease_s=answer.lease_s,
-        beat_at=turn.now + interval_s(turn, answer.lease_s),
+        beat_at=transition.now + interval_s(transition, answer.lease_s),
     )
-    turn.say(f"took {assignment.name} (attempt {assignment.attempt})")
-    turn.set(phase=Phase.STARTING)
-    turn.do(t.Spawn(assignment=assignment))
+    transition.say(f"took {assignment.name} (attempt {assignment.attempt})")
+    transition.set(phase=Phase.STARTING)
+    transition.do(t.Spawn(assignment=assignment))
 
 
-def _refused(turn: Turn, answer: t.Refused, *, fresh: bool) -> None:
-    if answer.slug in (Slug.LEASE_SUPERSEDED, Slug.JOB_CANCELLED):
+def _refused(transition: Transition, answer: t.Refused, *, fresh: bool) -> None:
+    if answer.problem_type in (ProblemType.LEASE_SUPERSEDED, ProblemType.JOB_CANCELLED):
         # No earlier sending of a fresh request can have been granted: it is this session that is refused.
         if fresh:
-            turn.leave(1, answer.detail)
-        turn.set(request_id=None, tries=0, call_at=turn.now)
-    elif answer.slug in HOPELESS:
-        turn.leave(2, answer.detail)
+            transition.leave(1, answer.detail)
+        transition.set(request_id=None, tries=0, call_at=transition.now)
+    elif answer.problem_type in HOPELESS:
+        transition.leave(2, answer.detail)
     else:
-        turn.say(f"the receiver refuses to give work: {answer.detail}", warning=True)
-        turn.set(call_at=turn.now + turn.settings.retry_max_s * (0.5 + 0.5 * turn.chance()))
+        transition.say(f"the receiver refuses to give work: {answer.detail}", warning=True)
+        transition.set(call_at=transition.now + transition.settings.retry_max_s * (0.5 + 0.5 * transition.chance()))

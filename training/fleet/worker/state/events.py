@@ -172,7 +172,7 @@ class ClaimAnswered:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BeatAnswered:
+class HeartbeatAnswered:
     call: int
     order: Order = Order.CONTINUE
     lease_s: float = 600.0
@@ -212,7 +212,7 @@ class Refused:
     """The receiver's final word on a call."""
 
     call: int
-    slug: str  # one of words.Slug, or what a newer receiver says
+    problem_type: str  # one of words.Slug, or what a newer receiver says
     detail: str = ""
 
 
@@ -314,7 +314,7 @@ class Slept:
 
 
 Answer = (
-    ClaimAnswered | BeatAnswered | Uploaded | Completed | FailTaken | OutputTaken
+    ClaimAnswered | HeartbeatAnswered | Uploaded | Completed | FailTaken | OutputTaken
     | Refused | NotAnswered | DeliveryBroken
 )  # fmt: skip
 Event = (
@@ -336,7 +336,7 @@ class SendClaim:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SendBeat:
+class SendHeartbeat:
     """Takes along what the outbox has from line ``first`` on, as much as fits; so do the reports.
 
     ``lines`` are those once they are known; ``first`` numbers the first of them within the attempt, from 0.
@@ -490,7 +490,7 @@ class Exit:
 
 
 Action = (
-    SendClaim | SendBeat | Upload | SendComplete | SendFail | SendOutput | ForgetOutput | Abort
+    SendClaim | SendHeartbeat | Upload | SendComplete | SendFail | SendOutput | ForgetOutput | Abort
     | Spawn | StopTrainer | KillTrainer | PauseTrainer | ResumeTrainer | Pack | SetAside | Discard
     | Persist | WakeAt | Say | Exit
 )  # fmt: skip

@@ -3,119 +3,119 @@
 from __future__ import annotations
 
 from training.fleet.wire.constants import Action as Order
-from training.fleet.wire.constants import Slug
+from training.fleet.wire.constants import ProblemType
 from training.fleet.worker.state import events as t
-from training.fleet.worker.state.state import FINISHED, REPORTING, Phase, Turn, is_due
+from training.fleet.worker.state.state import FINISHED, REPORTING, Phase, Transition, is_due
 
 BACKLOG_S = 1.0  # until the next heartbeat while more lines wait than one message holds
 
 # The claim is gone, or the job is: whatever was made of it is of no use to anybody.
 DROPS = frozenset(
     {
-        Slug.LEASE_SUPERSEDED,
-        Slug.JOB_CANCELLED,
-        Slug.RESULT_CONFLICT,
-        Slug.UNKNOWN_JOB,
-        Slug.CERTIFICATE_REVOKED,
+        ProblemType.LEASE_SUPERSEDED,
+        ProblemType.JOB_CANCELLED,
+        ProblemType.RESULT_CONFLICT,
+        ProblemType.UNKNOWN_JOB,
+        ProblemType.CERTIFICATE_REVOKED,
     }
 )
 
 
-def interval_s(turn: Turn, lease_s: float) -> float:
+def interval_s(transition: Transition, lease_s: float) -> float:
     """Several heartbeats fit into a lease, however short it is."""
-    return min(turn.settings.heartbeat_s, max(lease_s / 3, 1.0))
+    return min(transition.settings.heartbeat_s, max(lease_s / 3, 1.0))
 
 
-def catch_up(turn: Turn) -> None:
+def catch_up(transition: Transition) -> None:
     """Send the heartbeat that is due; pause a trainer whose lease is nearly over, if the fleet wants that."""
-    if is_due(silence_at(turn), turn.now):
-        turn.say("the receiver is silent and the lease nearly over: the trainer pauses", warning=True)
-        turn.set_work(paused=True)
-        turn.do(t.PauseTrainer(claim_id=turn.work.assignment.claim_id))
-    work = turn.work
-    if work.beat_call is not None and is_due(work.beat_sent_at + turn.settings.beat_lost_s, turn.now):
-        turn.set_work(beat_call=None)
-    if turn.work.beat_call is None and is_due(work.beat_at, turn.now):
-        _send(turn)
+    if is_due(silence_at(transition), transition.now):
+        transition.say("the receiver is silent and the lease nearly over: the trainer pauses", warning=True)
+        transition.set_work(paused=True)
+        transition.do(t.PauseTrainer(claim_id=transition.work.assignment.claim_id))
+    work = transition.work
+    if work.beat_call is not None and is_due(work.beat_sent_at + transition.settings.beat_lost_s, transition.now):
+        transition.set_work(beat_call=None)
+    if transition.work.beat_call is None and is_due(work.beat_at, transition.now):
+        _send(transition)
 
 
-def next_wake(turn: Turn) -> list[float | None]:
-    work = turn.work
-    lost_at = work.beat_sent_at + turn.settings.beat_lost_s
-    return [silence_at(turn), work.beat_at if work.beat_call is None else lost_at]
+def next_wake(transition: Transition) -> list[float | None]:
+    work = transition.work
+    lost_at = work.beat_sent_at + transition.settings.beat_lost_s
+    return [silence_at(transition), work.beat_at if work.beat_call is None else lost_at]
 
 
-def silence_at(turn: Turn) -> float | None:
+def silence_at(transition: Transition) -> float | None:
     """Return when a running trainer has to pause because nothing confirmed that it is still ours."""
-    wanted = turn.settings.on_silence == t.OnSilence.PAUSE
-    if not wanted or turn.phase is not Phase.RUNNING or turn.work.paused:
+    wanted = transition.settings.on_silence == t.OnSilence.PAUSE
+    if not wanted or transition.phase is not Phase.RUNNING or transition.work.paused:
         return None
-    return turn.work.renewed_at + turn.settings.silence_share * turn.work.lease_s
+    return transition.work.renewed_at + transition.settings.silence_share * transition.work.lease_s
 
 
-def slept(turn: Turn, seconds: float) -> None:
+def slept(transition: Transition, seconds: float) -> None:
     """Ask first, after a sleep, whether the job is still this worker's."""
-    if turn.state.work is not None and turn.work.beat_at is not None:
-        turn.say(f"the machine slept for {seconds:.0f} s")
-        turn.set_work(beat_at=turn.now, beat_call=None, beat_tries=0)
+    if transition.state.work is not None and transition.work.beat_at is not None:
+        transition.say(f"the machine slept for {seconds:.0f} s")
+        transition.set_work(beat_at=transition.now, beat_call=None, beat_tries=0)
 
 
-def _send(turn: Turn) -> None:
-    work = turn.work
-    call, seq = turn.new_call(), work.seq + 1
-    beat_at = turn.now + interval_s(turn, work.lease_s)
-    turn.set_work(beat_call=call, beat_sent_at=turn.now, beat_at=beat_at, seq=seq)
-    turn.set_work(beat_printed=work.printed)
-    turn.do(
-        t.SendBeat(
+def _send(transition: Transition) -> None:
+    work = transition.work
+    call, seq = transition.new_call(), work.seq + 1
+    beat_at = transition.now + interval_s(transition, work.lease_s)
+    transition.set_work(beat_call=call, beat_sent_at=transition.now, beat_at=beat_at, seq=seq)
+    transition.set_work(beat_printed=work.printed)
+    transition.do(
+        t.SendHeartbeat(
             call=call,
             assignment=work.assignment,
             seq=seq,
             progress=work.progress,
             first=work.first,
-            echo=turn.state.echo,
+            echo=transition.state.echo,
         )
     )
 
 
-def answered(turn: Turn, answer: t.BeatAnswered | t.Refused | t.NotAnswered) -> None:
+def answered(transition: Transition, answer: t.HeartbeatAnswered | t.Refused | t.NotAnswered) -> None:
     """The heartbeat in flight was answered, one way or another."""
-    turn.set_work(beat_call=None)
-    if isinstance(answer, t.BeatAnswered):
-        turn.set(echo=answer.echo or turn.state.echo)
+    transition.set_work(beat_call=None)
+    if isinstance(answer, t.HeartbeatAnswered):
+        transition.set(echo=answer.echo or transition.state.echo)
     match answer:
-        case t.BeatAnswered(order=Order.STOP):
-            turn.drop("the receiver ended this attempt: its job was cancelled, or it ran for far too long")
-        case t.BeatAnswered():
-            _renewed(turn, answer)
+        case t.HeartbeatAnswered(order=Order.STOP):
+            transition.drop("the receiver ended this attempt: its job was cancelled, or it ran for far too long")
+        case t.HeartbeatAnswered():
+            _renewed(transition, answer)
         case t.NotAnswered():
-            _not_answered(turn, answer)
-        case t.Refused(slug=Slug.LEASE_SUPERSEDED) if turn.phase in FINISHED:
+            _not_answered(transition, answer)
+        case t.Refused(problem_type=ProblemType.LEASE_SUPERSEDED) if transition.phase in FINISHED:
             # Finished work may still be adopted: the delivery will tell.
-            turn.set_work(beat_at=None)
-        case t.Refused() if answer.slug in DROPS:
-            turn.drop(answer.detail)
+            transition.set_work(beat_at=None)
+        case t.Refused() if answer.problem_type in DROPS:
+            transition.drop(answer.detail)
         case t.Refused():
-            turn.say(f"a heartbeat was refused: {answer.detail}", warning=True)
+            transition.say(f"a heartbeat was refused: {answer.detail}", warning=True)
 
 
-def _not_answered(turn: Turn, answer: t.NotAnswered) -> None:
-    tries = turn.work.beat_tries + 1
-    if turn.phase not in REPORTING or not answer.stranger:  # else what is reported tells the same
+def _not_answered(transition: Transition, answer: t.NotAnswered) -> None:
+    tries = transition.work.beat_tries + 1
+    if transition.phase not in REPORTING or not answer.stranger:  # else what is reported tells the same
         text = f"a heartbeat was not answered: {answer.detail}"
-        turn.say_unanswered(text, answer, first=tries == 1)
-    ceiling = min(interval_s(turn, turn.work.lease_s), 2.0 ** min(tries, 16))
-    wait_s = max(turn.chance() * ceiling, answer.retry_after_s or 0.0)
-    turn.set_work(beat_tries=tries, beat_at=turn.now + wait_s)
+        transition.say_unanswered(text, answer, first=tries == 1)
+    ceiling = min(interval_s(transition, transition.work.lease_s), 2.0 ** min(tries, 16))
+    wait_s = max(transition.chance() * ceiling, answer.retry_after_s or 0.0)
+    transition.set_work(beat_tries=tries, beat_at=transition.now + wait_s)
 
 
-def _renewed(turn: Turn, answer: t.BeatAnswered) -> None:
-    work = turn.work
+def _renewed(transition: Transition, answer: t.HeartbeatAnswered) -> None:
+    work = transition.work
     first = max(0, min(answer.log_next, work.printed))
-    beat_at = work.beat_sent_at + interval_s(turn, answer.lease_s)
+    beat_at = work.beat_sent_at + interval_s(transition, answer.lease_s)
     if work.first < first < work.beat_printed:  # one message did not hold them all
-        beat_at = min(beat_at, turn.now + BACKLOG_S)
-    turn.set_work(
+        beat_at = min(beat_at, transition.now + BACKLOG_S)
+    transition.set_work(
         renewed_at=work.beat_sent_at,
         lease_s=answer.lease_s,
         beat_at=beat_at,
@@ -123,9 +123,9 @@ def _renewed(turn: Turn, answer: t.BeatAnswered) -> None:
         first=first,
     )
     if work.paused:
-        turn.say(f"the receiver is back: {work.assignment.name} goes on")
-        turn.set_work(paused=False)
-        turn.do(t.ResumeTrainer(claim_id=work.assignment.claim_id))
-    if answer.order is Order.DRAIN and not turn.state.draining:
-        turn.say("draining: this job is finished, then no more are taken")
-        turn.set(draining=True)
+        transition.say(f"the receiver is back: {work.assignment.name} goes on")
+        transition.set_work(paused=False)
+        transition.do(t.ResumeTrainer(claim_id=work.assignment.claim_id))
+    if answer.order is Order.DRAIN and not transition.state.draining:
+        transition.say("draining: this job is finished, then no more are taken")
+        transition.set(draining=True)

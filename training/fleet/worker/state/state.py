@@ -1,6 +1,6 @@
 """PURE: the worker's state as a value, and the moves that several phases share.
 
-A :class:`Turn` is one step of the state machine while it is being worked out: the state so far and the actions so far.
+A :class:`Transition` is one step of the state machine while it is being worked out: the state and the actions so far.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import Any
 
 from training.fleet.scheduling.job import EndReason
-from training.fleet.wire.constants import Slug
+from training.fleet.wire.constants import ProblemType
 from training.fleet.worker.state import events as t
 from training.fleet.worker.state.outcome import Failure
 
@@ -22,14 +22,14 @@ SHUTDOWN = Failure(EndReason.WORKER_SHUTDOWN, "worker shutdown")
 # What a refusal says of this host and not of its work: once it is let in (again), the same request is taken.
 NOT_LET_IN = frozenset(
     {
-        Slug.NO_CERTIFICATE,
-        Slug.CERTIFICATE_IDENTITY,
-        Slug.CERTIFICATE_UNKNOWN,
-        Slug.CERTIFICATE_EXPIRED,
-        Slug.PROXY_IDENTITY,
-        Slug.HOST_MISMATCH,
-        Slug.WRONG_ROLE,
-        Slug.ORIGIN_REFUSED,
+        ProblemType.NO_CERTIFICATE,
+        ProblemType.CERTIFICATE_IDENTITY,
+        ProblemType.CERTIFICATE_UNKNOWN,
+        ProblemType.CERTIFICATE_EXPIRED,
+        ProblemType.PROXY_IDENTITY,
+        ProblemType.HOST_MISMATCH,
+        ProblemType.WRONG_ROLE,
+        ProblemType.ORIGIN_REFUSED,
     }
 )
 
@@ -129,7 +129,7 @@ def is_due(at: float | None, now: float) -> bool:
     return at is not None and at <= now
 
 
-class Turn:
+class Transition:
     """One step, as it is worked out."""
 
     def __init__(self, state: State, now: float, settings: t.Settings, chance: Chance) -> None:

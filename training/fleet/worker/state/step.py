@@ -48,7 +48,7 @@ from typing import TypeVar
 
 from training.fleet.worker.state import claims as worker_claims
 from training.fleet.worker.state import events as t
-from training.fleet.worker.state import heartbeats as worker_beats
+from training.fleet.worker.state import heartbeats as worker_heartbeats
 from training.fleet.worker.state import output as worker_backlog
 from training.fleet.worker.state import reports as worker_reports
 from training.fleet.worker.state import trainer as worker_trainer
@@ -59,7 +59,7 @@ from training.fleet.worker.state.state import (
     Chance,
     Phase,
     State,
-    Turn,
+    Transition,
     Work,
     is_due,
 )
@@ -86,10 +86,10 @@ def step(
     """Return the worker's next state and its actions when ``event`` happens at ``now``."""
     if state.phase is Phase.GONE:
         return state, ()
-    turn = Turn(state, now, settings, chance)
-    _take(turn, event)
-    _catch_up(turn)
-    return turn.state, tuple(_without_overtaken(turn.actions))
+    transition = Transition(state, now, settings, chance)
+    _take(transition, event)
+    _catch_up(transition)
+    return transition.state, tuple(_without_overtaken(transition.actions))
 
 
 def _without_overtaken(actions: list[t.Action]) -> Iterator[t.Action]:
@@ -102,16 +102,16 @@ def _without_overtaken(actions: list[t.Action]) -> Iterator[t.Action]:
         yield action
 
 
-def _take(turn: Turn, event: t.Event) -> None:
+def _take(transition: Transition, event: t.Event) -> None:
     match event:
         case t.Tick():
             pass  # whatever happens, _catch_up looks at the time
         case t.Begin():
-            _begin(turn, event)
+            _begin(transition, event)
         case t.SignalReceived():
-            _signal(turn)
+            _signal(transition)
         case t.Slept():
-            worker_beats.slept(turn, event.seconds)
+            worker_heartbeats.slept(transition, event.seconds)
         case (
             t.Fetching()
             | t.Spawned()
@@ -123,70 +123,70 @@ def _take(turn: Turn, event: t.Event) -> None:
             | t.Packed()
             | t.PackFailed()
         ):
-            if turn.state.work and turn.work.assignment.claim_id == event.claim_id:
-                worker_trainer.news(turn, event)
-        case t.BeatAnswered() | t.Refused() | t.NotAnswered() if _is_beat(turn, event.call):
-            worker_beats.answered(turn, event)
-        case t.OutputTaken() | t.Refused() | t.NotAnswered() if event.call == turn.state.output_call:
-            worker_backlog.answered(turn, event)
+            if transition.state.work and transition.work.assignment.claim_id == event.claim_id:
+                worker_trainer.news(transition, event)
+        case t.HeartbeatAnswered() | t.Refused() | t.NotAnswered() if _is_heartbeat(transition, event.call):
+            worker_heartbeats.answered(transition, event)
+        case t.OutputTaken() | t.Refused() | t.NotAnswered() if event.call == transition.state.output_call:
+            worker_backlog.answered(transition, event)
         case t.OutputTaken():
             pass  # too late
         case _:
-            _answered(turn, event)
+            _answered(transition, event)
 
 
-def _is_beat(turn: Turn, call: int) -> bool:
-    return turn.state.work is not None and turn.work.beat_call == call
+def _is_heartbeat(transition: Transition, call: int) -> bool:
+    return transition.state.work is not None and transition.work.beat_call == call
 
 
-def _answered(turn: Turn, answer: t.Answer) -> None:
+def _answered(transition: Transition, answer: t.Answer) -> None:
     """An answer to the request in flight; to any other it comes too late."""
-    if answer.call != turn.state.call:
+    if answer.call != transition.state.call:
         return
-    turn.set(call=None)
-    if not isinstance(answer, (*_ANSWERS.get(turn.phase, ()), t.Refused, t.NotAnswered)):
+    transition.set(call=None)
+    if not isinstance(answer, (*_ANSWERS.get(transition.phase, ()), t.Refused, t.NotAnswered)):
         answer = t.NotAnswered(call=answer.call, detail="an answer to another question")
-    if turn.phase is Phase.ASKING:
-        worker_claims.answered(turn, answer)
-    elif turn.phase in REPORTING:
-        worker_reports.answered(turn, answer)
+    if transition.phase is Phase.ASKING:
+        worker_claims.answered(transition, answer)
+    elif transition.phase in REPORTING:
+        worker_reports.answered(transition, answer)
 
 
-def _begin(turn: Turn, begin: t.Begin) -> None:
+def _begin(transition: Transition, begin: t.Begin) -> None:
     """Ask first the claim whose answer was lost; deliver first what is finished, or failed."""
-    saved, found = _accepting(begin.saved, turn.settings.accept_database), begin.found
-    turn.set(saved=begin.saved, call_at=turn.now, output_at=turn.now)
-    turn.set(backlog=tuple(_now_for(one, turn.settings.accept_database) for one in begin.backlog))
-    turn.persist(saved)
-    turn.set(crashed=saved.crashed)
+    saved, found = _accepting(begin.saved, transition.settings.accept_database), begin.found
+    transition.set(saved=begin.saved, call_at=transition.now, output_at=transition.now)
+    transition.set(backlog=tuple(_now_for(one, transition.settings.accept_database) for one in begin.backlog))
+    transition.persist(saved)
+    transition.set(crashed=saved.crashed)
     if saved.request_id is not None:
-        turn.set(request_id=saved.request_id, request_is_fresh=False)
+        transition.set(request_id=saved.request_id, request_is_fresh=False)
     assignment = saved.assignment
     if assignment is None:
         return
     if saved.held is not None and found.ended is None:
-        turn.say(f"{assignment.name} was in training when the last session ended", warning=True)
-        turn.keep_output(t.Backlog.of(assignment, found.printed))
-        turn.set(crashed=(*saved.crashed, assignment.claim_id)[-CRASHES_TOLD:])
+        transition.say(f"{assignment.name} was in training when the last session ended", warning=True)
+        transition.keep_output(t.Backlog.of(assignment, found.printed))
+        transition.set(crashed=(*saved.crashed, assignment.claim_id)[-CRASHES_TOLD:])
         return
-    turn.say(f"goes on delivering {assignment.name}")
-    turn.take_on(assignment, renewed_at=turn.now, lease_s=UNKNOWN_LEASE_S, beat_at=turn.now)
-    turn.set_work(started_at=None)
+    transition.say(f"goes on delivering {assignment.name}")
+    transition.take_on(assignment, renewed_at=transition.now, lease_s=UNKNOWN_LEASE_S, beat_at=transition.now)
+    transition.set_work(started_at=None)
     # Progress of this session is newer than any of an earlier one, whose count is not known any more.
-    turn.set_work(printed=found.printed, seq=_sessions(turn.state.session_id) * BEATS_A_SESSION)
+    transition.set_work(printed=found.printed, seq=_sessions(transition.state.session_id) * BEATS_A_SESSION)
     if saved.delivery is not None:
-        worker_trainer.heed(turn, found.last_words)
-        turn.set_work(delivery=saved.delivery)
-        turn.set(phase=Phase.UPLOADING)
+        worker_trainer.heed(transition, found.last_words)
+        transition.set_work(delivery=saved.delivery)
+        transition.set(phase=Phase.UPLOADING)
     elif saved.report is not None:
-        worker_trainer.heed(turn, found.last_words)
-        turn.set_work(failure=saved.report.failure, usage=saved.report.usage)
-        turn.set_work(beat_at=None)
-        turn.set(phase=Phase.FAILING)
+        worker_trainer.heed(transition, found.last_words)
+        transition.set_work(failure=saved.report.failure, usage=saved.report.usage)
+        transition.set_work(beat_at=None)
+        transition.set(phase=Phase.FAILING)
     elif found.ended is not None:
-        turn.set(phase=Phase.RUNNING, call_at=None)
-        worker_trainer.heed(turn, found.last_words)
-        worker_trainer.news(turn, t.TrainerEnded(claim_id=assignment.claim_id, ended=found.ended))
+        transition.set(phase=Phase.RUNNING, call_at=None)
+        worker_trainer.heed(transition, found.last_words)
+        worker_trainer.news(transition, t.TrainerEnded(claim_id=assignment.claim_id, ended=found.ended))
 
 
 def _accepting(saved: t.Saved, database_id: str | None) -> t.Saved:
@@ -210,52 +210,52 @@ def _sessions(session_id: str) -> int:
     return int(number) if number.isascii() and number.isdigit() and len(number) <= 10 else 0
 
 
-def _signal(turn: Turn) -> None:
+def _signal(transition: Transition) -> None:
     """The first signal stops the trainer politely and hands the job back, a further one kills it."""
-    turn.set(signals=turn.state.signals + 1)
-    if turn.state.signals > 1:
-        if turn.phase in (Phase.RUNNING, Phase.STOPPING):
-            turn.kill()
+    transition.set(signals=transition.state.signals + 1)
+    if transition.state.signals > 1:
+        if transition.phase in (Phase.RUNNING, Phase.STOPPING):
+            transition.kill()
         return
-    turn.set(leave_by=turn.now + turn.settings.leave_s)
-    if turn.phase in (Phase.IDLE, Phase.ASKING):
-        turn.leave()  # should a grant be on its way: the next session asks again with the same request_id
-    elif turn.phase is Phase.RUNNING:
-        turn.say(f"stopping {turn.work.assignment.name}: the job is handed back")
-        turn.stop()
-    elif turn.phase is Phase.STARTING:
-        turn.stop_fetching()
+    transition.set(leave_by=transition.now + transition.settings.leave_s)
+    if transition.phase in (Phase.IDLE, Phase.ASKING):
+        transition.leave()  # should a grant be on its way: the next session asks again with the same request_id
+    elif transition.phase is Phase.RUNNING:
+        transition.say(f"stopping {transition.work.assignment.name}: the job is handed back")
+        transition.stop()
+    elif transition.phase is Phase.STARTING:
+        transition.stop_fetching()
 
 
-def _catch_up(turn: Turn) -> None:
+def _catch_up(transition: Transition) -> None:
     """Do what is due by now, and say when something will be."""
-    if turn.phase is Phase.GONE:
+    if transition.phase is Phase.GONE:
         return
-    if is_due(turn.state.leave_by, turn.now):
-        if turn.phase in WITH_TRAINER:
-            turn.do(t.KillTrainer(claim_id=turn.work.assignment.claim_id))
-            report = t.Report(assignment=turn.work.assignment, failure=SHUTDOWN)
-            turn.persist(t.Saved() if turn.work.dropped else t.Saved(report=report))
-        turn.leave()  # what is not delivered lies on the disk for the next session
+    if is_due(transition.state.leave_by, transition.now):
+        if transition.phase in WITH_TRAINER:
+            transition.do(t.KillTrainer(claim_id=transition.work.assignment.claim_id))
+            report = t.Report(assignment=transition.work.assignment, failure=SHUTDOWN)
+            transition.persist(t.Saved() if transition.work.dropped else t.Saved(report=report))
+        transition.leave()  # what is not delivered lies on the disk for the next session
         return
-    if turn.state.work is not None:
-        worker_trainer.catch_up(turn)
-    if turn.state.work is not None:
-        worker_beats.catch_up(turn)
-    if turn.state.call is None and is_due(turn.state.call_at, turn.now):
-        if turn.phase is Phase.IDLE:
-            worker_claims.ask(turn)
-        elif turn.phase in REPORTING:
-            worker_reports.send(turn)
-    worker_backlog.catch_up(turn)
-    if turn.state.phase is not Phase.GONE:
-        turn.do(t.WakeAt(at=_next_wake(turn)))
+    if transition.state.work is not None:
+        worker_trainer.catch_up(transition)
+    if transition.state.work is not None:
+        worker_heartbeats.catch_up(transition)
+    if transition.state.call is None and is_due(transition.state.call_at, transition.now):
+        if transition.phase is Phase.IDLE:
+            worker_claims.ask(transition)
+        elif transition.phase in REPORTING:
+            worker_reports.send(transition)
+    worker_backlog.catch_up(transition)
+    if transition.state.phase is not Phase.GONE:
+        transition.do(t.WakeAt(at=_next_wake(transition)))
 
 
-def _next_wake(turn: Turn) -> float | None:
-    times = [turn.state.leave_by, worker_backlog.next_wake(turn)]
-    if turn.state.call is None:
-        times.append(turn.state.call_at)
-    if turn.state.work is not None:
-        times += [turn.work.stop_by, *worker_beats.next_wake(turn)]
+def _next_wake(transition: Transition) -> float | None:
+    times = [transition.state.leave_by, worker_backlog.next_wake(transition)]
+    if transition.state.call is None:
+        times.append(transition.state.call_at)
+    if transition.state.work is not None:
+        times += [transition.work.stop_by, *worker_heartbeats.next_wake(transition)]
     return min((time for time in times if time is not None), default=None)
