@@ -358,7 +358,7 @@ def test_a_model_that_was_being_stored_when_its_host_was_put_out_is_not_its_atte
 ) -> None:
     _, pi = socket_only.admitted("pi")
     claim, bundle = claimed(socket_only, pi), b"x" * 1000
-    publish, attempt = socket_only.store.publish, socket_only.queue.attempt(claim["claim_id"])
+    publish, attempt = socket_only.store.publish, socket_only.queue.attempts.by_claim(claim["claim_id"])
 
     def meanwhile(*args: Any, **how: Any) -> Any:
         operate(socket_only, "/v1/revoke", name="pi")
@@ -370,7 +370,7 @@ def test_a_model_that_was_being_stored_when_its_host_was_put_out_is_not_its_atte
         bears |= {"X_Content_SHA256": hashlib.sha256(bundle).hexdigest()}
         wire.request("PUT", f"/v1/model/{claim['job_id']}", bundle, **bears)
         assert wire.problem() == (403, "certificate_revoked")
-    assert socket_only.queue.artifacts_of(attempt) == set()
+    assert socket_only.queue.attempts.artifacts_of(attempt) == set()
 
 
 def test_a_token_that_was_taken_back_while_its_holder_spoke_makes_no_other(

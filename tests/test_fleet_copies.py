@@ -199,7 +199,7 @@ def test_losses_of_copies_count_against_no_job(service: Service, queue: JobQueue
     job = queue.get(job_id)
     assert job is not None
     assert job.host_losses == 0
-    lost = [each for each in queue.attempts(job_id) if each.end_reason is EndReason.HOST_LOST]
+    lost = [each for each in queue.attempts.of_job(job_id) if each.end_reason is EndReason.HOST_LOST]
     assert [each.pardoned for each in lost] == [True]
 
 

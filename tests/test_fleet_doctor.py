@@ -66,8 +66,8 @@ def state(sound: State, tmp_path: Path) -> State:
 def test_output_that_says_what_is_missing_of_it_is_sound(state: State, first: int) -> None:
     """A worker that could not keep some lines goes on behind them, and the receiver notes how many there were."""
     queue = JobQueue(state.db)
-    (live,) = (each for each in queue.live_attempts("desk") if each.log_next == 1)
-    queue.append_log(live, first, ["later", "last"])
+    (live,) = (each for each in queue.attempts.live_on("desk") if each.log_next == 1)
+    queue.attempts.append_log(live, first, ["later", "last"])
     queue.close()
     report = examine(state, SystemClock())
     assert [each.sentence for each in report.findings] == []

@@ -344,13 +344,13 @@ def test_what_died_before_is_given_back_and_the_last_word_stands(fleet: Fleet) -
         fleet.service.cancel(name)
     died = fleet.ask("pi")
     assert died.claim_id is not None
-    attempt = fleet.queue.attempt(died.claim_id)
+    attempt = fleet.queue.attempts.by_claim(died.claim_id)
     assert attempt is not None
     fleet.queue.settle(fleet.job("one"), attempt, R.HOST_LOST)
     fleet.clock.advance(86_400)
     last = fleet.ask("desk")
     fleet.service.fail("id-one", a_failure(last.claim_id, host_id="desk", exit_code=65))
-    fleet.queue.refund([died.claim_id])
+    fleet.queue.quarantines.refund([died.claim_id])
     assert fleet.job("one").status == "failed"
 
 
@@ -358,12 +358,12 @@ def test_a_loss_is_given_back_once(fleet: Fleet) -> None:
     claims = []
     for _ in range(3):
         claims.append(fleet.ask("pi").claim_id or "")
-        attempt = fleet.queue.attempt(claims[-1])
+        attempt = fleet.queue.attempts.by_claim(claims[-1])
         assert attempt is not None
         assert attempt.job_id == "id-one"
         fleet.queue.settle(fleet.job("one"), attempt, R.HOST_LOST)
     for _ in range(2):
-        fleet.queue.refund(claims[:1])
+        fleet.queue.quarantines.refund(claims[:1])
         assert fleet.job("one").host_losses == 2
 
 
@@ -498,7 +498,7 @@ def test_a_crash_is_believed_of_ones_own_claims_only() -> None:
     assert first.claim_id is not None
     fleet.ask("pi", session=2)  # lost
     fleet.ask("desktop", session=1, crashed_claims=[first.claim_id, "no-such-claim"])
-    attempt = fleet.queue.attempt(first.claim_id)
+    attempt = fleet.queue.attempts.by_claim(first.claim_id)
     assert attempt is not None
     assert not attempt.crashed
     fleet.queue.close()
@@ -533,7 +533,7 @@ def test_out_of_memory_goes_only_where_there_is_more() -> None:
     assert "no known host that may run it has more" in (job.ended_by or "")
     fleet.service.requeue("one")
     assert fleet.ask("pi", capability=small).job_id is not None, "the operator's word counts"
-    assert [each.out_of_memory for each in fleet.queue.attempts("id-one")][1:3] == ["ram", "ram"]
+    assert [each.out_of_memory for each in fleet.queue.attempts.of_job("id-one")][1:3] == ["ram", "ram"]
     fleet.queue.close()
 
 
@@ -609,12 +609,12 @@ def test_a_step_of_the_clock_that_could_not_be_written_is_found_again() -> None:
 def test_deaths_without_a_word_take_a_host_out_as_well(fleet: Fleet) -> None:
     for _ in range(3):
         reply = fleet.ask()
-        attempt = fleet.queue.attempt(reply.claim_id or "")
+        attempt = fleet.queue.attempts.by_claim(reply.claim_id or "")
         assert attempt is not None
         job = fleet.queue.get(attempt.job_id)
         assert job is not None
         fleet.queue.settle(job, attempt, R.TRAINER_FAILED)
-        fleet.queue.assess(attempt.claim_id)
+        fleet.queue.quarantines.assess(attempt.claim_id)
     assert "pi" in fleet.out()
 
 

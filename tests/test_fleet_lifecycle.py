@@ -187,7 +187,7 @@ def test_row(world: World, name: str) -> None:
     act, status = ROWS[name]
     act(world)
     assert world.status() is status
-    assert world.queue.fired[name] == 1
+    assert world.queue.events.fired[name] == 1
 
 
 # The same through the bare queue, for the rows that it has.
@@ -207,7 +207,7 @@ def test_row_of_the_bare_queue(world: World, name: str) -> None:
     assert world.queue.claim_next(worker_hostname="pi", capability={}) is not None
     assert BARE[name](world)
     assert world.status() is TRANSITIONS[name].target
-    assert world.queue.fired[name] == world.queue.fired["claim"] == 1
+    assert world.queue.events.fired[name] == world.queue.events.fired["claim"] == 1
 
 
 # ── the model ───────────────────────────────────────────────────────────────────────────────
@@ -491,7 +491,7 @@ class FleetMachine(RuleBasedStateMachine):
     @invariant()
     def one_attempt_lives_where_a_job_is_held(self) -> None:
         for job_id, model in self.jobs.items():
-            attempts = self.world.queue.attempts(job_id)
+            attempts = self.world.queue.attempts.of_job(job_id)
             assert [each.attempt for each in attempts] == list(range(1, len(attempts) + 1))
             live = [each.claim_id for each in attempts if each.live]
             assert live == ([model.live.claim_id] if model.status in LIVE and model.live else [])

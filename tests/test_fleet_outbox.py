@@ -427,10 +427,10 @@ def test_report_that_comes_again_keeps_what_it_takes_along(receiver: Receiver) -
     receiver.service.fail("id-one", again)
     receiver.service.fail("id-one", again)
     assert stored(receiver) == ["last words"]
-    assert receiver.queue.attempts("id-one")[0].progress == progress
+    assert receiver.queue.attempts.of_job("id-one")[0].progress == progress
     older = a_failure(claim_id, seq=6, progress={"event": "epoch", "epoch": 8})
     receiver.service.fail("id-one", older)
-    assert receiver.queue.attempts("id-one")[0].progress == progress
+    assert receiver.queue.attempts.of_job("id-one")[0].progress == progress
 
 
 class Wire:
@@ -487,7 +487,7 @@ def test_whatever_a_trainer_prints_the_receiver_takes_and_keeps(
     more = {"claim_id": claim_id, "progress": progress, "lines": lines, "first_line": 0}
     assert client.heartbeat("id-one", seq=1, **more).log_next == len(lines)
     client.fail("id-one", error=failure.error, exit_code=code, seq=2, **more)
-    (attempt,) = receiver.queue.attempts("id-one")
+    (attempt,) = receiver.queue.attempts.of_job("id-one")
     assert attempt.error == failure.error.encode("utf-8", "replace").decode()
     assert stored(receiver) == list(lines)
     assert (attempt.progress is None) == (progress is None)

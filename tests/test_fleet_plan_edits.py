@@ -54,7 +54,7 @@ class Receiver:
         return job
 
     def attempt(self, name: str = "one") -> Attempt:
-        return self.queue.attempts(f"id-{name}")[-1]
+        return self.queue.attempts.of_job(f"id-{name}")[-1]
 
     def take(self, host: str = "pi", **fields: Any) -> str:
         reply = self.service.claim(a_worker_claim(host, **fields))

@@ -159,7 +159,7 @@ class Edited(RuleBasedStateMachine):
     def end(self, number: int, *, well: bool) -> None:
         host = sorted(self.held)[number % len(self.held)]
         claim_id, job_id = self.held.pop(host)
-        attempt = self.queue.attempt(claim_id)
+        attempt = self.queue.attempts.by_claim(claim_id)
         assert attempt is not None
         if not attempt.live:
             return
@@ -212,7 +212,7 @@ class Edited(RuleBasedStateMachine):
     @invariant()
     def what_is_recorded_is_what_was_granted(self) -> None:
         for job in self.rows():
-            for attempt in self.queue.attempts(job.job_id):
+            for attempt in self.queue.attempts.of_job(job.job_id):
                 assert attempt.granted == self.granted[attempt.claim_id]
                 said = provenance_of(job, attempt, None, now=0.0)
                 assert (said["spec"], said["granted"]) == (attempt.granted, True)

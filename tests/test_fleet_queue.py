@@ -354,7 +354,7 @@ def test_complete_keeps_the_artifact_and_may_be_repeated(queue: JobQueue, status
     assert queue.complete("id-one", "pi", artifact_id="abc")
     assert not queue.complete("id-one", "pi", artifact_id="another")
     assert not queue.complete("id-one", "desktop", artifact_id="abc")
-    assert queue.fired["complete_repeat"] == 1, "what is refused repeats nothing"
+    assert queue.events.fired["complete_repeat"] == 1, "what is refused repeats nothing"
     job = queue.get("id-one")
     assert job is not None
     assert (job.status, job.artifact_id, job.worker_hostname) == ("completed", "abc", "pi")
@@ -533,7 +533,7 @@ def test_attempts_are_numbered_once_and_for_all(queue: JobQueue, clock: FakeCloc
         clock.advance(3600)
     queue.requeue("id-one")
     claim(queue, "desktop")
-    found = queue.attempts("id-one")
+    found = queue.attempts.of_job("id-one")
     assert [(each.attempt, each.generation, each.host) for each in found] == [
         (1, 1, "pi"),
         (2, 1, "pi"),
@@ -546,11 +546,11 @@ def test_attempts_are_numbered_once_and_for_all(queue: JobQueue, clock: FakeCloc
 def test_log_lines_are_stored_once_and_the_head_is_forgotten(queue: JobQueue) -> None:
     queue.sync_from_manifest([a_job("one")])
     claim(queue)
-    attempt = queue.attempts("id-one")[0]
-    assert queue.append_log(attempt, 0, ["a", "b"]) == 2
-    attempt = queue.attempts("id-one")[0]
-    assert queue.append_log(attempt, 0, ["a", "b"]) == 2, "again the same"
-    assert queue.append_log(attempt, 1, ["b", "c"]) == 3, "overlapping"
+    attempt = queue.attempts.of_job("id-one")[0]
+    assert queue.attempts.append_log(attempt, 0, ["a", "b"]) == 2
+    attempt = queue.attempts.of_job("id-one")[0]
+    assert queue.attempts.append_log(attempt, 0, ["a", "b"]) == 2, "again the same"
+    assert queue.attempts.append_log(attempt, 1, ["b", "c"]) == 3, "overlapping"
     rows = queue.db.all("log", job_id="id-one", attempt=1, after=0, most=10)
     assert [(row["first"], row["text"]) for row in rows] == [(0, "a\nb"), (2, "c")]
 
@@ -712,7 +712,7 @@ def test_a_hold_stops_nothing_that_runs_and_stands_before_nobody(queue: JobQueue
     clock.advance(10_000)
     assert queue.sweep_stale() == 2
     assert claim(queue, "laptop").name == "three"  # type: ignore[union-attr]
-    job, attempt = queue.get("id-one"), queue.attempts("id-one")[0]
+    job, attempt = queue.get("id-one"), queue.attempts.of_job("id-one")[0]
     assert job is not None
     assert queue.readopt(job, attempt)[0].status is JobStatus.RUNNING, "it runs all the same"
     assert queue.complete("id-one", "pi", artifact_id="a")
@@ -889,10 +889,10 @@ def test_a_page_of_jobs_reads_a_page(queue: JobQueue) -> None:
 def test_progress_of_a_message_that_comes_again_is_not_taken(queue: JobQueue) -> None:
     queue.sync_from_manifest([a_job("one")])
     claim(queue)
-    (attempt,) = queue.attempts("id-one")
+    (attempt,) = queue.attempts.of_job("id-one")
     for seq, step in ((3, 1), (3, 2), (2, 3)):
-        queue.note_progress(attempt, seq, {"step": step})
-    assert queue.attempts("id-one")[0].progress == {"step": 1}
+        queue.attempts.note_progress(attempt, seq, {"step": step})
+    assert queue.attempts.of_job("id-one")[0].progress == {"step": 1}
 
 
 def test_what_was_cancelled_is_told_in_the_order_of_the_plan(queue: JobQueue) -> None:
@@ -925,9 +925,9 @@ def test_a_host_that_is_heard_again_gives_back_its_own_loss_alone(queue: JobQueu
         assert claim(queue) is not None
         job = queue.get("id-one")
         assert job is not None
-        attempt = queue.attempts("id-one")[-1]
+        attempt = queue.attempts.of_job("id-one")[-1]
         queue.settle(job, attempt, EndReason.HOST_LOST)
-    job, attempt = queue.get("id-one"), queue.attempts("id-one")[-1]
+    job, attempt = queue.get("id-one"), queue.attempts.of_job("id-one")[-1]
     assert job is not None
     assert job.host_losses == 3
     if how == "adopt":

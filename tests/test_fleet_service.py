@@ -106,7 +106,7 @@ def test_a_claim_answers_with_all_that_a_worker_needs(receiver: Receiver) -> Non
     assert (reply.job_id, reply.name, reply.attempt) == ("id-one", "one", 1)
     assert reply.spec == a_job("one", priority=90)
     assert reply.lease_s == POLICY.stale_after_s
-    assert receiver.queue.attempts("id-one")[0].session_id == "0000000001-abcd"
+    assert receiver.queue.attempts.of_job("id-one")[0].session_id == "0000000001-abcd"
 
 
 @pytest.mark.parametrize("member", ["capability", "trainer_digests"])
@@ -281,7 +281,7 @@ def test_a_new_session_ends_the_old_ones_claims_at_once(receiver: Receiver) -> N
     receiver.granted("desktop", session=9) if receiver.status("two") == "pending" else None
     again = receiver.claim(a_worker_claim(session=2))
     assert (again.job_id, again.attempt) == ("id-one", 2)
-    first = receiver.queue.attempts("id-one")[0]
+    first = receiver.queue.attempts.of_job("id-one")[0]
     assert first.end_reason is EndReason.HOST_LOST
     assert "began anew" in (first.error or "")
     assert receiver.status("two") == "pending"
@@ -444,9 +444,9 @@ def test_a_heartbeat_renews_the_lease_and_progress_never_goes_back(receiver: Rec
     for seq, epoch in ((1, 1), (3, 3), (2, 2)):
         reply = receiver.service.heartbeat("id-one", a_beat(claim_id, seq=seq, progress={"epoch": epoch}))
         assert (reply.action, reply.lease_s) == ("continue", POLICY.stale_after_s)
-    assert receiver.queue.attempts("id-one")[0].progress == {"epoch": 3}
+    assert receiver.queue.attempts.of_job("id-one")[0].progress == {"epoch": 3}
     receiver.service.heartbeat("id-one", a_beat(claim_id, seq=4))
-    assert receiver.queue.attempts("id-one")[0].progress == {"epoch": 3}
+    assert receiver.queue.attempts.of_job("id-one")[0].progress == {"epoch": 3}
 
 
 def test_output_lines_are_cut_and_stored_once(receiver: Receiver) -> None:
@@ -524,7 +524,7 @@ def test_a_failure_keeps_the_error_and_says_what_follows(receiver: Receiver) -> 
     claim_id = receiver.granted()
     failure = a_failure(claim_id, error="x" * 9999, exit_code=65, record={"seconds": 3})
     assert receiver.service.fail("id-one", failure).status == "failed"
-    (attempt,) = receiver.queue.attempts("id-one")
+    (attempt,) = receiver.queue.attempts.of_job("id-one")
     assert (attempt.exit_code, attempt.record, len(attempt.error or "")) == (
         65,
         {"seconds": 3},
@@ -542,7 +542,7 @@ def test_the_old_form_of_a_hand_back_is_understood(receiver: Receiver, said: str
     receiver.claim(a_claim("pi"))
     reply = receiver.service.fail("id-one", a_failure(host_id="pi", error=said))
     assert reply.status == "pending"
-    assert receiver.queue.attempts("id-one")[0].end_reason is EndReason.WORKER_SHUTDOWN
+    assert receiver.queue.attempts.of_job("id-one")[0].end_reason is EndReason.WORKER_SHUTDOWN
     assert receiver.queue.get("id-one").trainer_failures == 0  # type: ignore[union-attr]
 
 
@@ -594,7 +594,7 @@ def test_a_late_complete_is_adopted(receiver: Receiver) -> None:
     claim_id = lose(receiver)
     receiver.deliver(claim_id)
     assert receiver.status() == "completed"
-    job, (attempt,) = receiver.queue.get("id-one"), receiver.queue.attempts("id-one")
+    job, (attempt,) = receiver.queue.get("id-one"), receiver.queue.attempts.of_job("id-one")
     assert job is not None
     assert (job.host_losses, job.artifact_id, job.worker_hostname) == (0, A, "pi")
     assert (attempt.end_reason, attempt.artifact_id) == (EndReason.COMPLETED, A)
@@ -649,7 +649,7 @@ def test_the_receiver_ends_what_its_worker_lets_run_far_beyond_the_limit(limited
     # what was granted counts, whatever the plan says by now
     limited.service.reload([a_job("one", max_run_s=100_000.0)], Plan())
     assert beating(limited, claim, 4 * 3600) == LONG_S + 10
-    (ended,) = limited.queue.attempts("id-one")
+    (ended,) = limited.queue.attempts.of_job("id-one")
     assert (ended.end_reason, limited.status()) == (EndReason.TRAINER_FAILED, "pending")
     assert (ended.error or "").startswith(
         "it was heard training for 2 h 10 min on host pi and may run for 1 h 00 min, and the worker did not stop it; "

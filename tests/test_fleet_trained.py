@@ -137,11 +137,11 @@ def test_any_record_can_be_read(record: dict[str, Any]) -> None:
 def test_completed_jobs_that_were_adopted_tell_it_as_well(service: Service) -> None:
     plan(service, "a")
     reply = service.claim(a_worker_claim("pi"))
-    job, attempt = service.queue.get(str(reply.job_id)), service.queue.attempt(str(reply.claim_id))
+    job, attempt = service.queue.get(str(reply.job_id)), service.queue.attempts.by_claim(str(reply.claim_id))
     assert job is not None
     assert attempt is not None
     service.queue.sweep_stale(stale_after_s=-1)
-    swept, lost = service.queue.get(job.job_id), service.queue.attempt(attempt.claim_id)
+    swept, lost = service.queue.get(job.job_id), service.queue.attempts.by_claim(attempt.claim_id)
     assert swept is not None
     assert lost is not None
     service.queue.adopt(swept, lost, "a" * 64, trained(ONE))

@@ -144,7 +144,7 @@ class Coordinator:
         self.store = ArtifactStore(ROOT, self.disk, reserve_bytes=1)
         repaired = self._repaired()
         self._watcher.restarted(self)
-        self.queue.fired = self.fired
+        self.queue.events.fired = self.fired
         self.service = Service(self.queue, self.store, new_round=self._id)
         self.delivery = Delivery(self.service, self.store, self.database, self.clock)
         self.delivery.index_stale = not repaired

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sim.mutate import Mutant
-from training.fleet.queue.quarantine import Healing
+from training.fleet.queue.quarantine import Quarantines
 from training.fleet.scheduling import policy, quarantine
 from training.fleet.service.service import Service
 
@@ -46,14 +46,14 @@ HEALING_BUGS = (
     ),
     Mutant(
         "what goes well does not break the row",
-        Healing.assess,
+        Quarantines.assess,
         "if weight is Weight.WELL:",
         "if False:",
         seed=153,
     ),
     Mutant(
         "jobs pay for what a sick host did",
-        Healing.assess,
+        Quarantines.assess,
         "self._refund(claims)",
         "pass",
         seed=6,
@@ -81,7 +81,7 @@ HEALING_BUGS = (
     ),
     Mutant(
         "a host that is well again stays out",
-        Healing.checked_in,
+        Quarantines.checked_in,
         'self.release(host, "a healthy report")',
         "return out",
         seed=19,

@@ -139,7 +139,7 @@ RECEIVER_BUGS = (
     Mutant(
         "a claim found on a copied disk is not taken from who asked before",
         Service._repeat_after_a_crash,
-        "self.queue.hand_on(attempt, request.session_id)",
+        "self.queue.attempts.hand_on(attempt, request.session_id)",
         "pass",
         seen_by="test_fleet_copies:two_with_one_request",
     ),
@@ -320,8 +320,8 @@ RECEIVER_BUGS = (
     Mutant(
         "a sweep writes no event",
         JobQueue.settle,
-        "self._move(settled.transition",
-        "settled.transition == 'sweep' or self._move(settled.transition",
+        "self.events.moved(settled.transition",
+        "settled.transition == 'sweep' or self.events.moved(settled.transition",
         seed=1,
     ),
     # ── time ────────────────────────────────────────────────────────────────────────────────

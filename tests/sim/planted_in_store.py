@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sim.mutate import Mutant
 from training.fleet.database.writer import Writer
-from training.fleet.queue.attempts import Ledger
+from training.fleet.queue.attempts import Attempts
 from training.fleet.service.delivery import Delivery
 from training.fleet.store.artifacts import ArtifactStore
 from training.fleet.store.incoming import Incoming, Part
@@ -42,7 +42,7 @@ STORE_BUGS = (
     ),
     Mutant(
         "the index gets a line for every upload",
-        Ledger.add_artifact,
+        Attempts.add_artifact,
         "return added == 1",
         "return True",
         seed=40,
@@ -64,7 +64,7 @@ STORE_BUGS = (
     ),
     Mutant(
         "output is stored twice",
-        Ledger.append_log,
+        Attempts.append_log,
         "start = max(first, attempt.log_next)",
         "start = first",
         seed=98,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sim.mutate import Mutant
 from training.fleet.client import answers, strangers
-from training.fleet.queue.attempts import Ledger
+from training.fleet.queue.attempts import Attempts
 from training.fleet.service.service import Service
 from training.fleet.worker import requests as worker_calls
 from training.fleet.worker.outbox import Outbox
@@ -212,7 +212,7 @@ WORKER_BUGS = (
     ),
     Mutant(
         "output is kept once more when it comes again",
-        Ledger.append_log,
+        Attempts.append_log,
         "start = max(first, attempt.log_next)",
         "start = first",
         seed=196,

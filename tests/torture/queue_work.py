@@ -142,7 +142,7 @@ class FleetWork:
 
     def _live(self) -> tuple[str, str]:
         for host in _HOSTS:
-            for attempt in self.queue.live_attempts(host):
+            for attempt in self.queue.attempts.live_on(host):
                 if self.chance.random() < 0.7:
                     return attempt.job_id, attempt.claim_id
         return self.jobs[0]["job_id"], "0" * 32

@@ -19,11 +19,12 @@ from typing import Any
 from training import strict_json
 from training.clock import Clock, SystemClock
 from training.fleet.database.sqlite import SqliteDatabase
-from training.fleet.database.writer import Database, Row
-from training.fleet.queue.attempts import as_json
+from training.fleet.database.writer import Database, Row, id_of
+from training.fleet.queue.attempts import Attempts, as_json
 from training.fleet.queue.choose import Chooser, NoJob, eligible
-from training.fleet.queue.quarantine import Healing
-from training.fleet.queue.rows import attempt_of, job_of, jobs_by_host
+from training.fleet.queue.events import Events
+from training.fleet.queue.quarantine import Quarantines
+from training.fleet.queue.rows import attempt_of, job_of, jobs_by_host, known_job
 from training.fleet.scheduling import policy as rules
 from training.fleet.scheduling.edits import Edit, Kind, job_edits, leaving, revival, standing
 from training.fleet.scheduling.job import (
@@ -77,8 +78,8 @@ class PlanJobs:
     digest: str
 
 
-class JobQueue(Healing):
-    """Jobs, attempts and hosts in one SQLite file (``training_jobs.db``)."""
+class JobQueue:
+    """Jobs and hosts in one SQLite file (``training_jobs.db``), and what acts on it beside them."""
 
     def __init__(
         self,
@@ -90,16 +91,24 @@ class JobQueue(Healing):
         new_claim_id: Callable[[], str] = lambda: secrets.token_hex(16),
     ) -> None:
         """Open or create the queue at ``path``. Raises DatabaseError in one sentence when that fails."""
-        db = database if database is not None else SqliteDatabase(path)
-        super().__init__(db, clock if clock is not None else SystemClock())
+        self.db = database if database is not None else SqliteDatabase(path)
+        self.clock = clock if clock is not None else SystemClock()
         self.policy = policy if policy is not None else Policy()
-        self._chooser = Chooser(db)
+        self.events = Events(self.db, self.clock)
+        self.attempts = Attempts(self.db, self.clock)
+        self.quarantines = Quarantines(self.db, self.clock, self.policy, self.attempts, self.events)
+        self._chooser = Chooser(self.db)
         self._new_claim_id = new_claim_id
 
     @property
     def _conn(self) -> Any:
         """The autocommit ``sqlite3`` connection underneath, for those who look at the table themselves."""
         return self.db.connection  # type: ignore[attr-defined]
+
+    @property
+    def database_id(self) -> str:
+        """Return the database's id: random, made with it, and kept by every copy."""
+        return id_of(self.db)
 
     def close(self) -> None:
         self.db.close()
@@ -161,7 +170,7 @@ class JobQueue(Healing):
         if known is None:
             now = self.clock.now()
             self.db.run("add_job", **params, class_id=self._class_of(Needs.of(spec)), now=now)
-            self._event("insert", job_id, None, JobStatus.PENDING)
+            self.events.add("insert", job_id, None, JobStatus.PENDING)
             return "inserted", []
         outcome, edits = "unchanged", []
         if (known["name"], known["spec"]) != (name, text):
@@ -229,7 +238,7 @@ class JobQueue(Healing):
             granted=as_json(granted(job)),
         )
         assert added is not None
-        self._event("claim", job_id, JobStatus.PENDING, job.status, job.attempt, host.name)
+        self.events.add("claim", job_id, JobStatus.PENDING, job.status, job.attempt, host.name)
         return Grant(job, attempt_of(added))
 
     # ── the life of an attempt ──────────────────────────────────────────────────────────────
@@ -240,7 +249,7 @@ class JobQueue(Healing):
             job = self._held_by(job_id, hostname)
             if job is None:
                 return False
-            attempt = self._live(job)
+            attempt = self.attempts.live_of(job)
             self.renew(job, attempt, seq=attempt.seq + 1)
             return True
 
@@ -256,12 +265,7 @@ class JobQueue(Healing):
             heard = {"claim_id": attempt.claim_id, "heard_s": attempt.heard_s}
             self.db.run("beat_attempt", **heard, seq=seq, progress=text)
             if job.status is not JobStatus.RUNNING:
-                self._move("heartbeat", job, JobStatus.RUNNING, attempt)
-
-    def train_no_more(self, attempt: Attempt) -> None:
-        """Note that a live attempt delivers: what it is heard from now on is no training."""
-        if attempt.heard_s is not None:
-            self.db.run("train_no_more", claim_id=attempt.claim_id)
+                self.events.moved("heartbeat", job, JobStatus.RUNNING, attempt)
 
     def complete(self, job_id: str, hostname: str, *, artifact_id: str) -> bool:
         """The bare form: ``True`` when the holder of the live attempt delivered, also when repeated."""
@@ -270,12 +274,12 @@ class JobQueue(Healing):
             if job is not None and job.status is JobStatus.COMPLETED:
                 same = job.worker_hostname == hostname and job.artifact_id == artifact_id
                 if same:
-                    self.repeated("complete_repeat", job)
+                    self.events.repeated("complete_repeat", job)
                 return same
             held = self._held_by(job_id, hostname)
             if held is None:
                 return False
-            self.accept(held, self._live(held), artifact_id)
+            self.accept(held, self.attempts.live_of(held), artifact_id)
             return True
 
     def accept(self, job: Job, attempt: Attempt, artifact_id: str, record: Mapping[str, Any] | None = None) -> None:
@@ -289,8 +293,8 @@ class JobQueue(Healing):
         with self.db.transaction():
             changed = self.db.run("complete_job", **params, claim_id=attempt.claim_id)
             assert changed == 1, "only a live attempt completes"
-            self._end(attempt, EndReason.COMPLETED, artifact_id=artifact_id, record=record)
-            self._move("complete", job, JobStatus.COMPLETED, attempt)
+            self.attempts.end(attempt, EndReason.COMPLETED, artifact_id=artifact_id, record=record)
+            self.events.moved("complete", job, JobStatus.COMPLETED, attempt)
 
     def adopt(self, job: Job, attempt: Attempt, artifact_id: str, record: Mapping[str, Any] | None = None) -> None:
         """Complete ``job`` by its last attempt, though that had been given up (policy.may_adopt)."""
@@ -305,7 +309,7 @@ class JobQueue(Healing):
                 **Trained.of(record).to_dict(),
                 **params,
             )
-            self._move("adopt", job, JobStatus.COMPLETED, attempt)
+            self.events.moved("adopt", job, JobStatus.COMPLETED, attempt)
 
     def deliver(self, job: Job, made: Attempt, size: int) -> None:
         """Complete a waiting ``job`` by work that was set aside; ``made`` is the attempt that this becomes."""
@@ -334,9 +338,9 @@ class JobQueue(Healing):
                 now=made.granted_at,
                 granted=as_json(made.granted),
             )
-            self.add_artifact(made, artifact_id, job.model, job.mode, size)
-            self._end(made, EndReason.COMPLETED, artifact_id=artifact_id, record=made.record)
-            self._move("deliver", job, JobStatus.COMPLETED, made)
+            self.attempts.add_artifact(made, artifact_id, job.model, job.mode, size)
+            self.attempts.end(made, EndReason.COMPLETED, artifact_id=artifact_id, record=made.record)
+            self.events.moved("deliver", job, JobStatus.COMPLETED, made)
 
     def readopt(self, job: Job, attempt: Attempt) -> tuple[Job, Attempt]:
         """Let the last attempt of ``job`` live again (policy.may_readopt)."""
@@ -350,8 +354,8 @@ class JobQueue(Healing):
                 now=self.clock.now(),
             )
             self.db.run("readopt_attempt", claim_id=attempt.claim_id)
-            self._move("readopt", job, JobStatus.RUNNING, attempt)
-            alive = self.attempt(attempt.claim_id)
+            self.events.moved("readopt", job, JobStatus.RUNNING, attempt)
+            alive = self.attempts.by_claim(attempt.claim_id)
             assert alive is not None
             return self._require(job.job_id), alive
 
@@ -361,7 +365,7 @@ class JobQueue(Healing):
             job = self._held_by(job_id, hostname)
             if job is None:
                 return False
-            self.settle(job, self._live(job), EndReason.TRAINER_FAILED, error=error, exit_code=exit_code)
+            self.settle(job, self.attempts.live_of(job), EndReason.TRAINER_FAILED, error=error, exit_code=exit_code)
             return True
 
     def settle(
@@ -398,7 +402,7 @@ class JobQueue(Healing):
         )
         with self.db.transaction():
             self._write_settlement(job, attempt, settled, error)
-            self._end(
+            self.attempts.end(
                 attempt,
                 reason,
                 error=error,
@@ -408,7 +412,7 @@ class JobQueue(Healing):
                 out_of_memory=out_of_memory,
                 crashed=crashed,
             )
-            self._move(settled.transition, job, settled.status, attempt, detail=reason)
+            self.events.moved(settled.transition, job, settled.status, attempt, detail=reason)
         return settled.status
 
     def _lived_s(self, job: Job, *, until_heard: bool) -> float | None:
@@ -435,6 +439,16 @@ class JobQueue(Healing):
         )
         assert changed == 1, "only a live attempt is settled"
 
+    def widen(self, job: Job, needs: Needs) -> None:
+        """From now on ``job`` goes only where there is more memory, as ``needs`` say."""
+        self.db.run(
+            "widen_job",
+            job_id=job.job_id,
+            ram_above_gib=needs.ram_above_gib,
+            vram_above_gib=needs.vram_above_gib,
+            class_id=self._class_of(needs),
+        )
+
     # ── the operator ────────────────────────────────────────────────────────────────────────
 
     def cancel(self, job_id: str, *, by: str = "operator", as_removed: bool = False) -> bool:
@@ -448,11 +462,11 @@ class JobQueue(Healing):
             job = self.get(job_id)
             if job is None or not self.db.run("cancel_job", job_id=job_id, ended_by=ended_by, now=self.clock.now()):
                 return False
-            attempt = self._live(job) if job.status in LIVE else None
+            attempt = self.attempts.live_of(job) if job.status in LIVE else None
             if attempt is not None:
-                self._end(attempt, EndReason.CANCELLED)
+                self.attempts.end(attempt, EndReason.CANCELLED)
             name = "take_out" if job.status is JobStatus.FAILED else "cancel"
-            self._move(name, job, JobStatus.CANCELLED, attempt, detail=ended_by)
+            self.events.moved(name, job, JobStatus.CANCELLED, attempt, detail=ended_by)
             return True
 
     def requeue(self, job_id: str, *, detail: str | None = None) -> bool:
@@ -461,12 +475,12 @@ class JobQueue(Healing):
             job = self.get(job_id)
             if job is None:
                 return False
-            attempt = self._live(job) if job.status in LIVE else None
+            attempt = self.attempts.live_of(job) if job.status in LIVE else None
             class_id = self._class_of(Needs.of(job.spec))
             self.db.run("requeue_job", job_id=job_id, now=self.clock.now(), class_id=class_id)
             if attempt is not None:
-                self._end(attempt, EndReason.SUPERSEDED)
-            self._move("requeue", job, JobStatus.PENDING, attempt, detail)
+                self.attempts.end(attempt, EndReason.SUPERSEDED)
+            self.events.moved("requeue", job, JobStatus.PENDING, attempt, detail)
             return True
 
     def hold(self, job_id: str, *, by: str = "operator") -> bool:
@@ -478,7 +492,7 @@ class JobQueue(Healing):
             job = self.get(job_id)
             if job is None or job.held:
                 return False
-            self._move("hold", job, job.status, None, detail=by)
+            self.events.moved("hold", job, job.status, None, detail=by)
             self.db.run("hold_job", job_id=job_id, by=by)
             return True
 
@@ -488,7 +502,7 @@ class JobQueue(Healing):
             job = self.get(job_id)
             if job is None or not self.db.run("unhold_job", job_id=job_id):
                 return False
-            self._move("unhold", job, job.status, None, detail=by)
+            self.events.moved("unhold", job, job.status, None, detail=by)
             return True
 
     # ── time ────────────────────────────────────────────────────────────────────────────────
@@ -509,7 +523,7 @@ class JobQueue(Healing):
             stale = [self._require(row["job_id"]) for row in self.db.all("stale", before=before)]
             for job in stale:
                 error = f"host {job.worker_hostname} was not heard for {lease:.0f} s"
-                self.settle(job, self._live(job), EndReason.HOST_LOST, error=error, policy=policy)
+                self.settle(job, self.attempts.live_of(job), EndReason.HOST_LOST, error=error, policy=policy)
         return len(stale)
 
     def shift_times(self, step_s: float) -> None:
@@ -536,6 +550,10 @@ class JobQueue(Healing):
         return 0.0 if row is None or row["at"] is None else float(row["at"])
 
     # ── looking ─────────────────────────────────────────────────────────────────────────────
+
+    def get(self, job_id: str) -> Job | None:
+        row = self.db.one("job", job_id=job_id)
+        return None if row is None else job_of(row)
 
     def counts(self) -> dict[str, int]:
         found = {row["status"]: int(row["n"]) for row in self.db.all("counts")}
@@ -585,7 +603,7 @@ class JobQueue(Healing):
         with self.db.transaction():
             for host in gone:
                 self.db.run("forget_host", host=host)
-                self.release(host, "the receiver forgot this host")
+                self.quarantines.release(host, "the receiver forgot this host")
         return gone
 
     def named(self, ref: str) -> list[tuple[str, str]]:
@@ -620,11 +638,14 @@ class JobQueue(Healing):
         held = job is not None and job.status in LIVE and job.worker_hostname == hostname
         return job if held else None
 
-    def _live(self, job: Job) -> Attempt:
-        assert job.claim_id is not None
-        attempt = self.attempt(job.claim_id)
-        assert attempt is not None
-        return attempt
+    def _require(self, job_id: str) -> Job:
+        return known_job(self.db, job_id)
+
+    def _class_of(self, needs: Needs) -> int:
+        text = needs.canonical()
+        row = self.db.one("class_of", needs=text) or self.db.one("add_class", needs=text)
+        assert row is not None
+        return int(row["class_id"])
 
 
 _eligible = eligible

@@ -1,17 +1,20 @@
-"""The queue's writes on quarantined hosts, jobs that crash hosts, and memory. The rules are pure, elsewhere.
+"""The writes on quarantined hosts and on jobs that crash hosts. The rules are pure, elsewhere.
 
-The middle of :class:`training.fleet.queue.jobs.JobQueue`. What is known lies in the database alone: a
-change that was not committed is forgotten with everything else, and a restart finds the rest.
+What is known lies in the database alone: a change that was not committed is forgotten with everything else, and a
+restart finds the rest.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from training.clock import Clock
 from training.fleet.database.writer import Database
-from training.fleet.queue.attempts import Ledger
+from training.fleet.queue.attempts import Attempts
+from training.fleet.queue.events import Events
+from training.fleet.queue.rows import known_job
 from training.fleet.scheduling import quarantine as health
-from training.fleet.scheduling.job import Attempt, EndReason, Job, JobStatus, Needs
+from training.fleet.scheduling.job import Attempt, EndReason, Job, JobStatus
 from training.fleet.scheduling.policy import Policy
 from training.fleet.scheduling.quarantine import Cause, Death, Quarantine, Weight
 
@@ -24,19 +27,24 @@ def quarantines(db: Database) -> dict[str, Quarantine]:
     }
 
 
-class Healing(Ledger):
-    """Deaths, quarantines, pardons; jobs that are given up or want more memory."""
+class Quarantines:
+    """Deaths, quarantines, pardons; jobs that are given up for the hosts that they crash."""
 
-    policy: Policy
+    def __init__(self, db: Database, clock: Clock, policy: Policy, attempts: Attempts, events: Events) -> None:
+        self._db = db
+        self._clock = clock
+        self._policy = policy
+        self._attempts = attempts
+        self._events = events
 
     # ── hosts ───────────────────────────────────────────────────────────────────────────────
 
     def checked_in(self, host: str, capability: Mapping[str, object]) -> dict[str, Quarantine]:
         """A host asks for work and says how it is. Returns who is taken out now, perhaps this one."""
-        out = quarantines(self.db)
+        out = quarantines(self._db)
         known, complaint = out.get(host), health.complaint(capability)
         if known is None and complaint is not None:
-            out[host] = self.quarantine(host, Cause.SELF_TEST, complaint)
+            out[host] = self.put(host, Cause.SELF_TEST, complaint)
         elif known is not None and known.cause is Cause.SELF_TEST and complaint is None:
             self.release(host, "a healthy report")
             del out[host]
@@ -44,38 +52,39 @@ class Healing(Ledger):
 
     def assess(self, claim_id: str) -> None:
         """An attempt ended: what does that say about its host? It may be taken out for it."""
-        attempt = self.attempt(claim_id)
+        attempt = self._attempts.by_claim(claim_id)
         assert attempt is not None
         assert attempt.end_reason is not None
         lived_s = attempt.lived_s or 0.0
-        weight = health.assess(attempt.end_reason, lived_s, attempt.out_of_memory, self.policy, attempt.exit_code)
+        weight = health.assess(attempt.end_reason, lived_s, attempt.out_of_memory, self._policy, attempt.exit_code)
         if weight is Weight.WELL:
-            self.db.run("forget_deaths", host=attempt.host)
+            self._db.run("forget_deaths", host=attempt.host)
         if weight is not Weight.AGAINST:
             return
-        if attempt.host in quarantines(self.db):  # it held this one before
+        if attempt.host in quarantines(self._db):  # it held this one before
             self._refund([claim_id])
             return
-        self.db.run("add_death", host=attempt.host, job_id=attempt.job_id, attempt=attempt.attempt)
+        self._db.run("add_death", host=attempt.host, job_id=attempt.job_id, attempt=attempt.attempt)
         deaths, claims = self._deaths(attempt.host)
-        reason = health.sick(deaths, self.policy)
+        reason = health.sick(deaths, self._policy)
         if reason is not None:
             self._refund(claims)
-            self.db.run("forget_deaths", host=attempt.host)
-            self.quarantine(attempt.host, Cause.DEATHS, reason)
+            self._db.run("forget_deaths", host=attempt.host)
+            self.put(attempt.host, Cause.DEATHS, reason)
 
-    def quarantine(self, host: str, cause: Cause, reason: str) -> Quarantine:
-        now = self.clock.now()
-        self.db.run("add_quarantine", host=host, cause=cause, reason=reason, now=now)
+    def put(self, host: str, cause: Cause, reason: str) -> Quarantine:
+        """Give this host no jobs from now on."""
+        now = self._clock.now()
+        self._db.run("add_quarantine", host=host, cause=cause, reason=reason, now=now)
         return Quarantine(host, now, cause, reason)
 
     def release(self, host: str, by: str) -> bool:
         """Let a host in again. False when it was not taken out."""
-        return self.db.run("end_quarantine", host=host, ended_by=by, now=self.clock.now()) == 1
+        return self._db.run("end_quarantine", host=host, ended_by=by, now=self._clock.now()) == 1
 
     def _deaths(self, host: str) -> tuple[list[Death], list[str]]:
         """Return the attempts that died at once on a host, in a row, and their claims."""
-        rows = self.db.all("deaths", host=host)
+        rows = self._db.all("deaths", host=host)
         deaths = [
             Death(
                 job_id=row["job_id"],
@@ -91,7 +100,7 @@ class Healing(Ledger):
 
     def refund(self, claims: Iterable[str]) -> None:
         """These ends were nobody's fault: a machine and a copy of it took the jobs from each other."""
-        known = [attempt for claim_id in claims if (attempt := self.attempt(claim_id)) is not None]
+        known = [attempt for claim_id in claims if (attempt := self._attempts.by_claim(claim_id)) is not None]
         self._refund(
             attempt.claim_id for attempt in known if attempt.end_reason is EndReason.HOST_LOST and not attempt.pardoned
         )
@@ -100,56 +109,40 @@ class Healing(Ledger):
         """The host was to blame for these ends: no job pays for them, and none has failed by them."""
         died: dict[str, list[Attempt]] = {}
         for claim_id in claims:
-            attempt = self.attempt(claim_id)
+            attempt = self._attempts.by_claim(claim_id)
             assert attempt is not None
-            self.db.run("pardon_attempt", claim_id=claim_id)
+            self._db.run("pardon_attempt", claim_id=claim_id)
             died.setdefault(attempt.job_id, []).append(attempt)
         for job_id, attempts in died.items():
-            job = self._require(job_id)
+            job = known_job(self._db, job_id)
             now_counting = [each for each in attempts if each.generation == job.generation]
             if now_counting:
                 self._give_back(job, now_counting)
 
     def _give_back(self, job: Job, died: list[Attempt]) -> None:
-        last = max(self.attempts(job.job_id), key=lambda each: each.attempt)
-        given = health.refund(job, died, last, self.policy)
-        self.db.run(
+        last = max(self._attempts.of_job(job.job_id), key=lambda each: each.attempt)
+        given = health.refund(job, died, last, self._policy)
+        self._db.run(
             "give_back",
             job_id=job.job_id,
             trainer_failures=given.trainer_failures,
             host_losses=given.host_losses,
         )
         if given.waits and job.status in (JobStatus.PENDING, JobStatus.FAILED):
-            self.db.run("pardon_job", job_id=job.job_id, now=self.clock.now())
-            self._move("pardon", job, JobStatus.PENDING, None, detail=f"died on {died[0].host}")
+            self._db.run("pardon_job", job_id=job.job_id, now=self._clock.now())
+            self._events.moved("pardon", job, JobStatus.PENDING, None, detail=f"died on {died[0].host}")
 
     # ── jobs ────────────────────────────────────────────────────────────────────────────────
 
     def crashed(self, host: str, claim_id: str, last_seen: Mapping[str, float]) -> None:
         """A host says that it crashed with this attempt in hand: the job may be what crashes hosts."""
-        if not self.db.run("note_crash", host=host, claim_id=claim_id):
+        if not self._db.run("note_crash", host=host, claim_id=claim_id):
             return
-        attempt = self.attempt(claim_id)
+        attempt = self._attempts.by_claim(claim_id)
         assert attempt is not None
-        job = self._require(attempt.job_id)
-        attempts = [each for each in self.attempts(job.job_id) if each.generation == job.generation]
-        why = health.suspect_job(attempts, last_seen, self.clock.now(), self.policy)
+        job = known_job(self._db, attempt.job_id)
+        attempts = [each for each in self._attempts.of_job(job.job_id) if each.generation == job.generation]
+        why = health.suspect_job(attempts, last_seen, self._clock.now(), self._policy)
         if why is not None and job.status is JobStatus.PENDING:
-            self.db.run("give_up_job", job_id=job.job_id, ended_by=why, now=self.clock.now())
-            self._move("exhaust", job, JobStatus.FAILED, None, detail="suspect_job")
-
-    def widen(self, job: Job, needs: Needs) -> None:
-        """From now on ``job`` goes only where there is more memory, as ``needs`` say."""
-        self.db.run(
-            "widen_job",
-            job_id=job.job_id,
-            ram_above_gib=needs.ram_above_gib,
-            vram_above_gib=needs.vram_above_gib,
-            class_id=self._class_of(needs),
-        )
-
-    def _class_of(self, needs: Needs) -> int:
-        text = needs.canonical()
-        row = self.db.one("class_of", needs=text) or self.db.one("add_class", needs=text)
-        assert row is not None
-        return int(row["class_id"])
+            self._db.run("give_up_job", job_id=job.job_id, ended_by=why, now=self._clock.now())
+            self._events.moved("exhaust", job, JobStatus.FAILED, None, detail="suspect_job")

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-from training.fleet.database.writer import Row
+from training.fleet.database.writer import Database, Row
 from training.fleet.scheduling.job import Attempt, EndReason, Job, JobStatus, Trained
 
 
@@ -42,6 +42,13 @@ def job_of(row: Row) -> Job:
         held_by=row["held_by"],
         held_at=row["held_at"],
     )
+
+
+def known_job(db: Database, job_id: str) -> Job:
+    """Read a job that is surely there."""
+    row = db.one("job", job_id=job_id)
+    assert row is not None
+    return job_of(row)
 
 
 def trained_of(row: Row) -> Trained:

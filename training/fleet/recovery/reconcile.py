@@ -179,7 +179,7 @@ class Recovery(JobQueue):
         said = delivery.said
         with self.db.transaction():
             job = self._job(said)
-            attempt = self.attempt(said.claim_id)
+            attempt = self.attempts.by_claim(said.claim_id)
             if attempt is not None and attempt.end_reason is EndReason.COMPLETED:
                 return Outcome.KNOWN
             if job.status is JobStatus.CANCELLED:
@@ -215,7 +215,7 @@ class Recovery(JobQueue):
         """Make the job wait for the grant that the database does not know of; False when it has gone on."""
         if job.status in LIVE:
             error = "a later attempt was found in the store"
-            self.settle(job, self._live(job), EndReason.HOST_LOST, error=error)
+            self.settle(job, self.attempts.live_of(job), EndReason.HOST_LOST, error=error)
             job = self._require(job.job_id)
         newer = delivery.said.generation > job.generation
         if job.status is not JobStatus.PENDING and not newer:
@@ -247,7 +247,7 @@ class Recovery(JobQueue):
 
     def _deliver(self, job: Job, attempt: Attempt, delivery: Delivery) -> None:
         artifact, said = delivery.artifact, delivery.said
-        self.add_artifact(attempt, artifact.artifact_id, artifact.model, artifact.mode, artifact.size)
+        self.attempts.add_artifact(attempt, artifact.artifact_id, artifact.model, artifact.mode, artifact.size)
         settle = self.accept if attempt.live else self.adopt
         settle(job, attempt, artifact.artifact_id, said.record)
 

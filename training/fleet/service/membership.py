@@ -14,7 +14,7 @@ from training.fleet.wire.messages import ProblemType, Refusal
 def readable(service: Service, ref: str, host_id: str | None) -> str:
     """The id of the job that ``ref`` names, for one who may look: a proven host sees the jobs it has worked on."""
     job_id = service.resolve(ref)
-    if host_id is not None and all(attempt.host != host_id for attempt in service.queue.attempts(job_id)):
+    if host_id is not None and all(attempt.host != host_id for attempt in service.queue.attempts.of_job(job_id)):
         raise Refusal(ProblemType.NOT_YOURS, f"host {host_id} never worked on this job")
     return job_id
 
@@ -25,7 +25,7 @@ def check_fetch(service: Service, dataset_id: str, host_id: str) -> None:
     host = Host.of(host_id, {}, service.plan.declared(host_id))
     if any(rules.fits(needs, host) is None for needs in service.plan.datasets.get(dataset_id, ())):
         return
-    for attempt in service.queue.live_attempts(host_id):
+    for attempt in service.queue.attempts.live_on(host_id):
         job = service.queue.get(attempt.job_id)
         if job is not None and job.spec.get("dataset") == dataset_id:
             return
@@ -37,7 +37,7 @@ def check_fetch(service: Service, dataset_id: str, host_id: str) -> None:
 
 def expel(service: Service, host_id: str) -> int:
     """End what a revoked host holds, so that others can have it at once; how many attempts that were."""
-    attempts = service.queue.live_attempts(host_id)
+    attempts = service.queue.attempts.live_on(host_id)
     for attempt in attempts:
         job = service.queue.get(attempt.job_id)
         assert job is not None

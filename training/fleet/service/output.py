@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from training.fleet.queue.attempts import Ledger
+from training.fleet.queue.attempts import Attempts
 from training.fleet.scheduling.job import Attempt
 from training.fleet.wire.messages import (
     LOG_LINE_CHARS_MAX,
@@ -13,7 +13,7 @@ from training.fleet.wire.messages import (
 )
 
 
-def keep_lines(ledger: Ledger, attempt: Attempt, log: LogLines | None) -> int:
+def keep_lines(attempts: Attempts, attempt: Attempt, log: LogLines | None) -> int:
     """Store output lines; returns the number of the next one that is not stored."""
     if log is None or not log.lines:
         return attempt.log_next
@@ -21,11 +21,11 @@ def keep_lines(ledger: Ledger, attempt: Attempt, log: LogLines | None) -> int:
         line[:LOG_LINE_CHARS_MAX].replace("\n", " ")  # or one line would be stored as two
         for line in log.lines[:LOG_LINES_MAX]
     ]
-    return ledger.append_log(attempt, max(0, log.first), lines)
+    return attempts.append_log(attempt, max(0, log.first), lines)
 
 
-def keep_last_words(ledger: Ledger, attempt: Attempt, request: CompleteRequest | FailRequest) -> None:
+def keep_last_words(attempts: Attempts, attempt: Attempt, request: CompleteRequest | FailRequest) -> None:
     """Store the output that comes with a report; also when the same report comes again."""
-    keep_lines(ledger, attempt, request.log)
+    keep_lines(attempts, attempt, request.log)
     if request.progress is not None:
-        ledger.note_progress(attempt, request.seq, request.progress)
+        attempts.note_progress(attempt, request.seq, request.progress)

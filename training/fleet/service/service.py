@@ -168,7 +168,7 @@ class Service:
         name = name if known is None else known.name
         held = quarantines(self.queue.db).get(name)
         reason = check_release(name, held, self.host_registry.known)
-        self.queue.release(name, by)
+        self.queue.quarantines.release(name, by)
         return ReleaseReply(host=name, reason=reason)
 
     # ── claim ───────────────────────────────────────────────────────────────────────────────
@@ -190,12 +190,12 @@ class Service:
         self._guard_slot(request)
         if not self._dataset_store.has_room():
             return ClaimReply(reason="the receiver's disk is low; free some space there", retry_after_s=60.0)
-        out = self.queue.checked_in(request.host_id, request.capability)
+        out = self.queue.quarantines.checked_in(request.host_id, request.capability)
         if request.host_id in out:
             reason = out[request.host_id].sentence()
             return ClaimReply(reason=f"this host is {reason}", retry_after_s=60.0)
         host = self.host_of(self.host_registry.known[request.host_id])
-        full = rules.is_full(host, len(self.queue.live_attempts(host.name)))
+        full = rules.is_full(host, len(self.queue.attempts.live_on(host.name)))
         if full is not None:  # nor does it wait: who waits counts as idle
             return ClaimReply(reason=full, retry_after_s=FULL_RETRY_S, ask_again=True)
         outcome = self.queue.grant(host, claimant, self.fleet(but=host.name, out=out))
@@ -211,13 +211,13 @@ class Service:
         """The attempt that this request was granted already."""
         if request.request_id is None:
             return None
-        return self.queue.attempt_by_request(request.host_id, request.request_id)
+        return self.queue.attempts.by_request(request.host_id, request.request_id)
 
     def _repeat(self, attempt: Attempt) -> ClaimReply:
         job = self._job(attempt.job_id)
         if not attempt.live:
             raise ended(attempt)
-        self.queue.repeated("claim_repeat", job)
+        self.queue.events.repeated("claim_repeat", job)
         granted = Grant(job.granted(attempt), attempt)
         return self._granted(granted, self._remaining_s(job), repeated=True)
 
@@ -232,7 +232,7 @@ class Service:
                 "another session had the answer to this request and went on; ask anew",
             )
         reply = self._repeat(attempt)
-        self.queue.hand_on(attempt, request.session_id)
+        self.queue.attempts.hand_on(attempt, request.session_id)
         return reply
 
     def _remaining_s(self, job: Job) -> float:
@@ -328,7 +328,7 @@ class Service:
         sentence = copies.sentence(host)
         if copied:
             raise Refusal(ProblemType.HOST_ID_CONFLICT, sentence)
-        self.queue.refund(line.lost())
+        self.queue.quarantines.refund(line.lost())
         return ClaimReply(reason=sentence, ask_again=True, echo=line.round)
 
     def _line(self, request: ClaimRequest, known: KnownHost) -> Line:
@@ -401,7 +401,7 @@ class Service:
         """A worker that begins anew no longer has what its last session claimed."""
         if request.session_id is None or request.instance_id is None:
             return
-        for attempt in self.queue.live_attempts(request.host_id):
+        for attempt in self.queue.attempts.live_on(request.host_id):
             if attempt.instance_id == request.instance_id and attempt.session_id != request.session_id:
                 error = f"the worker on {request.host_id} began anew without this job"
                 self._lines[request.host_id][1].lose(attempt.session_id, attempt.claim_id)
@@ -409,12 +409,12 @@ class Service:
         if request.crashed_claims:
             last_seen = {known.name: known.last_seen for known in self.known_hosts()}
             for claim_id in request.crashed_claims[:CRASHED_CLAIMS_MAX]:
-                self.queue.crashed(request.host_id, claim_id, last_seen)
+                self.queue.quarantines.crashed(request.host_id, claim_id, last_seen)
 
     def _guard_slot(self, request: ClaimRequest) -> None:
         if request.session_id is None:
             return
-        for attempt in self.queue.live_attempts(request.host_id):
+        for attempt in self.queue.attempts.live_on(request.host_id):
             if attempt.session_id == request.session_id and attempt.slot == request.slot:
                 raise Refusal(
                     ProblemType.SLOT_BUSY,
@@ -432,7 +432,7 @@ class Service:
             copied = line.copied
             line.heartbeat(session, request.echo, self._clock.monotonic())
             if line.copied and not copied:
-                self.queue.refund(line.lost())
+                self.queue.quarantines.refund(line.lost())
         if attempt.live and self._handed_on(attempt, request.session_id):
             raise Refusal(
                 ProblemType.LEASE_SUPERSEDED,
@@ -441,7 +441,7 @@ class Service:
         if attempt.end_reason is EndReason.CANCELLED:
             return HeartbeatReply(action=Action.STOP, lease_s=0.0, log_next=attempt.log_next)
         if not attempt.live:
-            held = self.queue.live_attempts(attempt.host)
+            held = self.queue.attempts.live_on(attempt.host)
             known = self.host_registry.known.get(attempt.host)
             full = known is not None and rules.is_full(self.host_of(known), len(held))
             if full or not rules.may_readopt(job, attempt, held, self.policy):
@@ -449,14 +449,14 @@ class Service:
             job, attempt = self.queue.readopt(job, attempt)
         attempt = self._heard(job, attempt, request.progress)
         self.queue.renew(job, attempt, seq=request.seq, progress=request.progress)
-        log_next = keep_lines(self.queue, attempt, request.log)
+        log_next = keep_lines(self.queue.attempts, attempt, request.log)
         # Although its worker goes on with it.
         limit_s = rules.overran(job.granted(attempt).spec, attempt.heard_s, self.policy)
         if limit_s is not None:
             too_long = ran_too_long(attempt.host, attempt.heard_s or 0.0, limit_s)
             job = self._job(job_id)
             self.queue.settle(job, attempt, EndReason.TRAINER_FAILED, error=too_long)
-            self.queue.assess(attempt.claim_id)
+            self.queue.quarantines.assess(attempt.claim_id)
             return HeartbeatReply(action=Action.STOP, lease_s=0.0, log_next=log_next)
         return HeartbeatReply(
             action=Action.CONTINUE,
@@ -481,32 +481,32 @@ class Service:
     def output(self, job_id: str, request: OutputRequest) -> OutputReply:
         """Keep what an attempt printed, also when it is over: it renews no lease."""
         _, attempt = self._claimed(job_id, request.claim_id, request.host_id, or_completed=True)
-        return OutputReply(log_next=keep_lines(self.queue, attempt, request.log))
+        return OutputReply(log_next=keep_lines(self.queue.attempts, attempt, request.log))
 
     def completable(self, job_id: str, request: CompleteRequest) -> tuple[Job, Attempt] | None:
         """Return the job and attempt whose bundle is to be verified; None when there is only an answer to give."""
         permission = self.upload_permission(job_id, request.claim_id, request.host_id)
-        attempt = self.queue.attempt(permission.claim_id)
+        attempt = self.queue.attempts.by_claim(permission.claim_id)
         assert attempt is not None
         job = self._job(job_id).granted(attempt)
         settled = attempt.end_reason is EndReason.COMPLETED
         mismatch = request.spec_hash not in (None, spec_hash(job.spec))
-        stored = self.queue.artifact_of(attempt, request.artifact_id) is not None
+        stored = self.queue.attempts.artifact_of(attempt, request.artifact_id) is not None
         return (job, attempt) if stored and not (settled or mismatch) else None
 
     def complete(self, job_id: str, request: CompleteRequest) -> CompleteReply:
         """Accept the artifact of the live attempt, or adopt that of the last one."""
         job, attempt = self._claimed(job_id, request.claim_id, request.host_id, or_completed=True)
         if attempt.end_reason is EndReason.COMPLETED:
-            keep_last_words(self.queue, attempt, request)
+            keep_last_words(self.queue.attempts, attempt, request)
             return self._receipt_again(job, attempt, request.artifact_id)
         if not attempt.live and not rules.may_adopt(job, attempt):
             raise ended(attempt)
         self._check_result(job, attempt, request)
-        keep_last_words(self.queue, attempt, request)
+        keep_last_words(self.queue.attempts, attempt, request)
         settle = self.queue.accept if attempt.live else self.queue.adopt
         settle(job, attempt, request.artifact_id, request.record)
-        self.queue.assess(attempt.claim_id)
+        self.queue.quarantines.assess(attempt.claim_id)
         return CompleteReply(
             job_id=job.job_id,
             status=JobStatus.COMPLETED,
@@ -517,7 +517,7 @@ class Service:
     def _receipt_again(self, job: Job, attempt: Attempt, artifact_id: str) -> CompleteReply:
         refuse_another(attempt, artifact_id)
         if job.status is JobStatus.COMPLETED:
-            self.queue.repeated("complete_repeat", job)
+            self.queue.events.repeated("complete_repeat", job)
         return CompleteReply(
             job_id=job.job_id,
             status=JobStatus.COMPLETED,
@@ -532,7 +532,7 @@ class Service:
                 ProblemType.SPEC_MISMATCH,
                 f"what was trained is not what job {job.name} asks for; fail the attempt instead",
             )
-        row = self.queue.artifact_of(attempt, request.artifact_id)
+        row = self.queue.attempts.artifact_of(attempt, request.artifact_id)
         stored = row is not None and self._dataset_store.find(request.artifact_id, model=job.model, mode=job.mode)
         if not stored:
             raise Refusal(
@@ -545,11 +545,11 @@ class Service:
         reason = reported_reason(request)
         job, attempt = self._claimed(job_id, request.claim_id, request.host_id)
         if attempt.end_reason is reason:
-            keep_last_words(self.queue, attempt, request)
+            keep_last_words(self.queue.attempts, attempt, request)
             return StatusReply(job_id=job.job_id, status=job.status)
         if not attempt.live:
             raise ended(attempt)
-        keep_last_words(self.queue, attempt, request)
+        keep_last_words(self.queue.attempts, attempt, request)
         error = request.error[:ERROR_CHARS_MAX] or reason.value
         memory = ran_out_of(request, reason)
         self.queue.settle(
@@ -563,7 +563,7 @@ class Service:
             out_of_memory=memory,
             hopeless=None if memory is None else self._widen(job, attempt.host, memory),
         )
-        self.queue.assess(attempt.claim_id)
+        self.queue.quarantines.assess(attempt.claim_id)
         return StatusReply(job_id=job.job_id, status=self._job(job_id).status)
 
     def _widen(self, job: Job, host: str, memory: str) -> str | None:
@@ -597,7 +597,7 @@ class Service:
             raise ended(attempt)
         job = job.granted(attempt)
         if attempt.live:
-            self.queue.train_no_more(attempt)
+            self.queue.attempts.train_no_more(attempt)
         if sha256 is not None:
             self._check_wanted(attempt, sha256)
         return UploadPermission(job.job_id, attempt.attempt, attempt.claim_id, job.model, job.mode, attempt.host)
@@ -605,7 +605,7 @@ class Service:
     def _check_wanted(self, attempt: Attempt, sha256: str) -> None:
         if attempt.end_reason is EndReason.COMPLETED:
             refuse_another(attempt, sha256)
-        delivered = self.queue.artifacts_of(attempt)
+        delivered = self.queue.attempts.artifacts_of(attempt)
         if sha256 not in delivered and len(delivered) >= BUNDLES_MAX:
             raise Refusal(
                 ProblemType.TOO_LARGE,
@@ -618,7 +618,7 @@ class Service:
         """
         over = set()
         for claim_id in claims:
-            attempt = self.queue.attempt(claim_id)
+            attempt = self.queue.attempts.by_claim(claim_id)
             if attempt is None:
                 continue
             may_come = attempt.host not in put_out and rules.may_adopt(self._job(attempt.job_id), attempt)
@@ -628,12 +628,12 @@ class Service:
 
     def hosts_of(self, claims: Iterable[str]) -> dict[str, str]:
         """The hosts of these claims; nobody's is the empty name."""
-        found = {claim: self.queue.attempt(claim) for claim in claims}
+        found = {claim: self.queue.attempts.by_claim(claim) for claim in claims}
         return {claim: "" if each is None else each.host for claim, each in found.items()}
 
     def _stands(self, claim_id: str | None) -> bool:
         """Return True when the claim itself still permits the upload, so that nothing is delivered by hand."""
-        attempt = None if claim_id is None else self.queue.attempt(claim_id)
+        attempt = None if claim_id is None else self.queue.attempts.by_claim(claim_id)
         return attempt is not None and (attempt.live or rules.may_adopt(self._job(attempt.job_id), attempt))
 
     def upload_done(self, permission: UploadPermission, artifact_id: str, size: int) -> bool:
@@ -644,11 +644,11 @@ class Service:
         if permission.by_hand:
             return False
         permission = self.upload_permission(permission.job_id, permission.claim_id, None)
-        attempt = self.queue.attempt(permission.claim_id)
+        attempt = self.queue.attempts.by_claim(permission.claim_id)
         assert attempt is not None
         if attempt.end_reason is EndReason.COMPLETED:
             refuse_another(attempt, artifact_id)
-        added = self.queue.add_artifact(attempt, artifact_id, permission.model, permission.mode, size)
+        added = self.queue.attempts.add_artifact(attempt, artifact_id, permission.model, permission.mode, size)
         if attempt.live:  # whoever delivers is heard
             self.queue.renew(self._job(permission.job_id), attempt, seq=attempt.seq)
         return added
@@ -666,7 +666,7 @@ class Service:
         if request.spec_hash != spec_hash(job.spec):
             raise Refusal(ProblemType.SPEC_MISMATCH, f"what was trained is not what job {job.name} asks for")
         now, number = self._clock.now(), job.attempt + 1
-        trained_under = self.queue.attempt(request.claim_id)
+        trained_under = self.queue.attempts.by_claim(request.claim_id)
         return job, Attempt(
             job_id=job.job_id,
             attempt=number,
@@ -720,7 +720,7 @@ class Service:
                 f"job {job.name} is {job.status}: only one that waits is completed by hand; stop the workers that "
                 "would take it, requeue it, and deliver once more",
             )
-        attempt = self.queue.attempt(claim_id)
+        attempt = self.queue.attempts.by_claim(claim_id)
         if attempt is not None:
             if (attempt.job_id, attempt.host) == (job_id, host_id):
                 return job
@@ -874,10 +874,10 @@ class Service:
         if claim_id is None:
             wanted = LIVE | {JobStatus.COMPLETED} if or_completed else LIVE
             number = job.attempt if host_id and job.worker_hostname == host_id and job.status in wanted else None
-            found = [each for each in self.queue.attempts(job_id) if each.attempt == number]
+            found = [each for each in self.queue.attempts.of_job(job_id) if each.attempt == number]
             attempt = found[0] if found else None
         else:
-            attempt = self.queue.attempt(claim_id)
+            attempt = self.queue.attempts.by_claim(claim_id)
         if attempt is None or attempt.job_id != job_id or host_id not in (None, attempt.host):
             if job.status is JobStatus.CANCELLED:
                 raise Refusal(ProblemType.JOB_CANCELLED, f"job {job.name} was cancelled; stop and drop the work")

@@ -173,7 +173,7 @@ class Context:
             self.room.wake()
 
     def _made_pending(self) -> int:
-        fired = self.service.queue.fired
+        fired = self.service.queue.events.fired
         return sum(fired[name] for name in _TO_PENDING)
 
     # -- the index ----------------------------------------------------------------------------------------------

@@ -1,0 +1,63 @@
+"""The history of jobs: one event row for each move, and a count of how often each row of the table fired."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from training.clock import Clock
+from training.crashpoint import crashpoint
+from training.fleet.database.writer import Database
+from training.fleet.scheduling.job import Attempt, Job, JobStatus, check_transition
+
+
+class Events:
+    """The writer of event rows; refuses a move that the transition table does not know."""
+
+    def __init__(self, db: Database, clock: Clock) -> None:
+        self._db = db
+        self._clock = clock
+        # How often each row of the transition table fired in this process. The rows that lead to pending are what
+        # waiting claims are woken by; the simulation refuses a run in which a row never fired.
+        self.fired: Counter[str] = Counter()
+
+    def repeated(self, transition: str, job: Job) -> None:
+        """Note that a request was answered again: nothing moved, so nothing is written."""
+        check_transition(transition, job.status, job.status)
+        self.fired[transition] += 1
+
+    def moved(
+        self,
+        transition: str,
+        job: Job,
+        target: JobStatus,
+        attempt: Attempt | None,
+        detail: str | None = None,
+    ) -> None:
+        number = None if attempt is None else attempt.attempt
+        host = None if attempt is None else attempt.host
+        self.add(transition, job.job_id, job.status, target, number, host, detail)
+
+    def add(
+        self,
+        transition: str,
+        job_id: str,
+        source: JobStatus | None,
+        target: JobStatus,
+        attempt: int | None = None,
+        host: str | None = None,
+        detail: str | None = None,
+    ) -> None:
+        check_transition(transition, source, target)
+        self.fired[transition] += 1
+        crashpoint("transition", transition)
+        self._db.run(
+            "add_event",
+            at=self._clock.now(),
+            job_id=job_id,
+            transition=transition,
+            from_status=source,
+            to_status=target,
+            attempt=attempt,
+            host=host,
+            detail=detail,
+        )
