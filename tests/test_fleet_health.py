@@ -613,8 +613,7 @@ def test_deaths_without_a_word_take_a_host_out_as_well(fleet: Fleet) -> None:
         assert attempt is not None
         job = fleet.queue.get(attempt.job_id)
         assert job is not None
-        fleet.queue.settle(job, attempt, R.TRAINER_FAILED)
-        fleet.queue.quarantines.assess(attempt.claim_id)
+        fleet.queue.quarantines.assess(fleet.queue.settle(job, attempt, R.TRAINER_FAILED))
     assert "pi" in fleet.out()
 
 

@@ -18,11 +18,11 @@ RECEIVER_BUGS = (
         "if not attempt.live and not rules.may_adopt(job, attempt):",
         "if False:",
         seed=2,
-        also=Mutant("", Service.upload_permission, "raise ended(attempt)", "pass"),
+        also=Mutant("", Service._delivering, "raise ended(attempt)", "pass"),
     ),
     Mutant("a dead claim's heartbeat counts", Service.heartbeat, "raise ended(attempt)", "pass", seed=2),
     Mutant("accept any fail", Service.fail, "if not attempt.live:", "if False:", seed=22),
-    Mutant("accept any upload", Service.upload_permission, "raise ended(attempt)", "pass", seed=2),
+    Mutant("accept any upload", Service._delivering, "raise ended(attempt)", "pass", seed=2),
     Mutant(
         "the heartbeat of a claim renews every job of its host",
         "beat_job",

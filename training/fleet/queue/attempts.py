@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from training.clock import Clock
@@ -49,10 +50,11 @@ class Attempts:
         """From now on the live attempt is another session's of the same installation."""
         self._db.run("hand_on", claim_id=attempt.claim_id, session_id=session_id)
 
-    def train_no_more(self, attempt: Attempt) -> None:
+    def train_no_more(self, attempt: Attempt) -> Attempt:
         """Note that a live attempt delivers: what it is heard from now on is no training."""
         if attempt.heard_s is not None:
             self._db.run("train_no_more", claim_id=attempt.claim_id)
+        return replace(attempt, heard_s=None)
 
     def end(
         self,
@@ -66,8 +68,9 @@ class Attempts:
         lived_s: float | None = None,
         out_of_memory: str | None = None,
         crashed: bool = False,
-    ) -> None:
-        self._db.run(
+    ) -> Attempt:
+        """End a live attempt; returns it as it is then."""
+        row = self._db.one(
             "end_attempt",
             claim_id=attempt.claim_id,
             now=self._clock.now(),
@@ -81,6 +84,8 @@ class Attempts:
             crashed=int(crashed),
             **Trained.of(record).to_dict(),
         )
+        assert row is not None, "an attempt ends once"
+        return attempt_of(row)
 
     # ── what they delivered ─────────────────────────────────────────────────────────────────
 

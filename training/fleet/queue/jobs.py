@@ -282,8 +282,8 @@ class JobQueue:
             self.accept(held, self.attempts.live_of(held), artifact_id)
             return True
 
-    def accept(self, job: Job, attempt: Attempt, artifact_id: str, record: Mapping[str, Any] | None = None) -> None:
-        """Complete ``job`` by the artifact of its live attempt."""
+    def accept(self, job: Job, attempt: Attempt, artifact_id: str, record: Mapping[str, Any] | None = None) -> Attempt:
+        """Complete ``job`` by the artifact of its live attempt; returns that as it ended, as all do that end one."""
         params = {
             "job_id": job.job_id,
             "artifact_id": artifact_id,
@@ -293,23 +293,26 @@ class JobQueue:
         with self.db.transaction():
             changed = self.db.run("complete_job", **params, claim_id=attempt.claim_id)
             assert changed == 1, "only a live attempt completes"
-            self.attempts.end(attempt, EndReason.COMPLETED, artifact_id=artifact_id, record=record)
+            ended = self.attempts.end(attempt, EndReason.COMPLETED, artifact_id=artifact_id, record=record)
             self.events.moved("complete", job, JobStatus.COMPLETED, attempt)
+        return ended
 
-    def adopt(self, job: Job, attempt: Attempt, artifact_id: str, record: Mapping[str, Any] | None = None) -> None:
+    def adopt(self, job: Job, attempt: Attempt, artifact_id: str, record: Mapping[str, Any] | None = None) -> Attempt:
         """Complete ``job`` by its last attempt, though that had been given up (policy.may_adopt)."""
         now = self.clock.now()
         params = {"artifact_id": artifact_id, "now": now}
         with self.db.transaction():
             self.db.run("adopt_job", job_id=job.job_id, attempt=attempt.attempt, host=attempt.host, **params)
-            self.db.run(
+            row = self.db.one(
                 "adopt_attempt",
                 claim_id=attempt.claim_id,
                 record=as_json(record),
                 **Trained.of(record).to_dict(),
                 **params,
             )
+            assert row is not None, "only an attempt whose host was lost is adopted"
             self.events.moved("adopt", job, JobStatus.COMPLETED, attempt)
+        return attempt_of(row)
 
     def deliver(self, job: Job, made: Attempt, size: int) -> None:
         """Complete a waiting ``job`` by work that was set aside; ``made`` is the attempt that this becomes."""
@@ -345,7 +348,7 @@ class JobQueue:
     def readopt(self, job: Job, attempt: Attempt) -> tuple[Job, Attempt]:
         """Let the last attempt of ``job`` live again (policy.may_readopt)."""
         with self.db.transaction():
-            self.db.run(
+            job_row = self.db.one(
                 "readopt_job",
                 job_id=job.job_id,
                 attempt=attempt.attempt,
@@ -353,11 +356,11 @@ class JobQueue:
                 host=attempt.host,
                 now=self.clock.now(),
             )
-            self.db.run("readopt_attempt", claim_id=attempt.claim_id)
+            row = self.db.one("readopt_attempt", claim_id=attempt.claim_id)
+            assert job_row is not None, "only a job that waits is taken back"
+            assert row is not None, "only an attempt whose host was lost lives again"
             self.events.moved("readopt", job, JobStatus.RUNNING, attempt)
-            alive = self.attempts.by_claim(attempt.claim_id)
-            assert alive is not None
-            return self._require(job.job_id), alive
+            return job_of(job_row), attempt_of(row)
 
     def fail(self, job_id: str, hostname: str, *, error: str = "", exit_code: int | None = None) -> bool:
         """The bare form: the holder's trainer failed; ``False`` when ``hostname`` holds no live attempt."""
@@ -382,7 +385,7 @@ class JobQueue:
         out_of_memory: str | None = None,
         crashed: bool = False,
         hopeless: str | None = None,
-    ) -> JobStatus:
+    ) -> Attempt:
         """End the live attempt without an artifact and do with the job what the policy says.
 
         ``lived_s`` is how long it ran; by default as long as the receiver knows of it. ``hopeless`` is why the job
@@ -402,7 +405,7 @@ class JobQueue:
         )
         with self.db.transaction():
             self._write_settlement(job, attempt, settled, error)
-            self.attempts.end(
+            ended = self.attempts.end(
                 attempt,
                 reason,
                 error=error,
@@ -413,7 +416,7 @@ class JobQueue:
                 crashed=crashed,
             )
             self.events.moved(settled.transition, job, settled.status, attempt, detail=reason)
-        return settled.status
+        return ended
 
     def _lived_s(self, job: Job, *, until_heard: bool) -> float | None:
         """Return how long the live attempt is known to have run."""
@@ -520,7 +523,7 @@ class JobQueue:
         if max_attempts is not None:
             policy = replace(policy, max_host_losses=_UNBOUNDED, max_grants=max_attempts + 1)
         with self.db.transaction():
-            stale = [self._require(row["job_id"]) for row in self.db.all("stale", before=before)]
+            stale = [job_of(row) for row in self.db.all("stale", before=before)]
             for job in stale:
                 error = f"host {job.worker_hostname} was not heard for {lease:.0f} s"
                 self.settle(job, self.attempts.live_of(job), EndReason.HOST_LOST, error=error, policy=policy)

@@ -50,10 +50,8 @@ class Quarantines:
             del out[host]
         return out
 
-    def assess(self, claim_id: str) -> None:
+    def assess(self, attempt: Attempt) -> None:
         """An attempt ended: what does that say about its host? It may be taken out for it."""
-        attempt = self._attempts.by_claim(claim_id)
-        assert attempt is not None
         assert attempt.end_reason is not None
         lived_s = attempt.lived_s or 0.0
         weight = health.assess(attempt.end_reason, lived_s, attempt.out_of_memory, self._policy, attempt.exit_code)
@@ -62,7 +60,7 @@ class Quarantines:
         if weight is not Weight.AGAINST:
             return
         if attempt.host in quarantines(self._db):  # it held this one before
-            self._refund([claim_id])
+            self._refund([attempt.claim_id])
             return
         self._db.run("add_death", host=attempt.host, job_id=attempt.job_id, attempt=attempt.attempt)
         deaths, claims = self._deaths(attempt.host)

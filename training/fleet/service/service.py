@@ -186,8 +186,8 @@ class Service:
             return self._repeat_after_a_crash(before, request)
         claimant = Claimant(request.instance_id, request.session_id, request.slot, request.request_id)
         self._note(request, claimant)
-        self._end_older_sessions(request)
-        self._guard_slot(request)
+        held = self._end_older_sessions(request)
+        self._guard_slot(request, held)
         if not self._dataset_store.has_room():
             return ClaimReply(reason="the receiver's disk is low; free some space there", retry_after_s=60.0)
         out = self.queue.quarantines.checked_in(request.host_id, request.capability)
@@ -195,7 +195,7 @@ class Service:
             reason = out[request.host_id].sentence()
             return ClaimReply(reason=f"this host is {reason}", retry_after_s=60.0)
         host = self.host_of(self.host_registry.known[request.host_id])
-        full = rules.is_full(host, len(self.queue.attempts.live_on(host.name)))
+        full = rules.is_full(host, len(held))
         if full is not None:  # nor does it wait: who waits counts as idle
             return ClaimReply(reason=full, retry_after_s=FULL_RETRY_S, ask_again=True)
         outcome = self.queue.grant(host, claimant, self.fleet(but=host.name, out=out))
@@ -397,24 +397,27 @@ class Service:
             self.host_registry.forget(name)
             self._lines.pop(name, None)
 
-    def _end_older_sessions(self, request: ClaimRequest) -> None:
-        """A worker that begins anew no longer has what its last session claimed."""
+    def _end_older_sessions(self, request: ClaimRequest) -> list[Attempt]:
+        """End what a worker that began anew had claimed before; returns what the host holds still."""
+        held = self.queue.attempts.live_on(request.host_id)
         if request.session_id is None or request.instance_id is None:
-            return
-        for attempt in self.queue.attempts.live_on(request.host_id):
+            return held
+        for attempt in list(held):
             if attempt.instance_id == request.instance_id and attempt.session_id != request.session_id:
                 error = f"the worker on {request.host_id} began anew without this job"
                 self._lines[request.host_id][1].lose(attempt.session_id, attempt.claim_id)
                 self.queue.settle(self._job(attempt.job_id), attempt, EndReason.HOST_LOST, error=error)
+                held.remove(attempt)
         if request.crashed_claims:
             last_seen = {known.name: known.last_seen for known in self.known_hosts()}
             for claim_id in request.crashed_claims[:CRASHED_CLAIMS_MAX]:
                 self.queue.quarantines.crashed(request.host_id, claim_id, last_seen)
+        return held
 
-    def _guard_slot(self, request: ClaimRequest) -> None:
+    def _guard_slot(self, request: ClaimRequest, held: list[Attempt]) -> None:
         if request.session_id is None:
             return
-        for attempt in self.queue.attempts.live_on(request.host_id):
+        for attempt in held:
             if attempt.session_id == request.session_id and attempt.slot == request.slot:
                 raise Refusal(
                     ProblemType.SLOT_BUSY,
@@ -455,8 +458,8 @@ class Service:
         if limit_s is not None:
             too_long = ran_too_long(attempt.host, attempt.heard_s or 0.0, limit_s)
             job = self._job(job_id)
-            self.queue.settle(job, attempt, EndReason.TRAINER_FAILED, error=too_long)
-            self.queue.quarantines.assess(attempt.claim_id)
+            settled = self.queue.settle(job, attempt, EndReason.TRAINER_FAILED, error=too_long)
+            self.queue.quarantines.assess(settled)
             return HeartbeatReply(action=Action.STOP, lease_s=0.0, log_next=log_next)
         return HeartbeatReply(
             action=Action.CONTINUE,
@@ -485,10 +488,7 @@ class Service:
 
     def completable(self, job_id: str, request: CompleteRequest) -> tuple[Job, Attempt] | None:
         """Return the job and attempt whose bundle is to be verified; None when there is only an answer to give."""
-        permission = self.upload_permission(job_id, request.claim_id, request.host_id)
-        attempt = self.queue.attempts.by_claim(permission.claim_id)
-        assert attempt is not None
-        job = self._job(job_id).granted(attempt)
+        job, attempt = self._delivering(job_id, request.claim_id, request.host_id)
         settled = attempt.end_reason is EndReason.COMPLETED
         mismatch = request.spec_hash not in (None, spec_hash(job.spec))
         stored = self.queue.attempts.artifact_of(attempt, request.artifact_id) is not None
@@ -505,8 +505,7 @@ class Service:
         self._check_result(job, attempt, request)
         keep_last_words(self.queue.attempts, attempt, request)
         settle = self.queue.accept if attempt.live else self.queue.adopt
-        settle(job, attempt, request.artifact_id, request.record)
-        self.queue.quarantines.assess(attempt.claim_id)
+        self.queue.quarantines.assess(settle(job, attempt, request.artifact_id, request.record))
         return CompleteReply(
             job_id=job.job_id,
             status=JobStatus.COMPLETED,
@@ -552,7 +551,7 @@ class Service:
         keep_last_words(self.queue.attempts, attempt, request)
         error = request.error[:ERROR_CHARS_MAX] or reason.value
         memory = ran_out_of(request, reason)
-        self.queue.settle(
+        settled = self.queue.settle(
             job,
             attempt,
             reason,
@@ -563,7 +562,7 @@ class Service:
             out_of_memory=memory,
             hopeless=None if memory is None else self._widen(job, attempt.host, memory),
         )
-        self.queue.quarantines.assess(attempt.claim_id)
+        self.queue.quarantines.assess(settled)
         return StatusReply(job_id=job.job_id, status=self._job(job_id).status)
 
     def _widen(self, job: Job, host: str, memory: str) -> str | None:
@@ -592,15 +591,18 @@ class Service:
             job = self._waiting(job_id, claim_id or "", host_id or "")
             own = _by_hand(claim_id or "", job)  # parts of claims that ended are cleared away
             return UploadPermission(job.job_id, job.attempt + 1, own, job.model, job.mode, host_id or "", by_hand=True)
+        job, attempt = self._delivering(job_id, claim_id, host_id)
+        if sha256 is not None:
+            self._check_wanted(attempt, sha256)
+        return UploadPermission(job.job_id, attempt.attempt, attempt.claim_id, job.model, job.mode, attempt.host)
+
+    def _delivering(self, job_id: str, claim_id: str | None, host_id: str | None) -> tuple[Job, Attempt]:
+        """The attempt whose bundle may come, and its job as it was granted."""
         job, attempt = self._claimed(job_id, claim_id, host_id, or_completed=True)
         if not (attempt.live or rules.may_adopt(job, attempt) or attempt.end_reason is EndReason.COMPLETED):
             raise ended(attempt)
         job = job.granted(attempt)
-        if attempt.live:
-            self.queue.attempts.train_no_more(attempt)
-        if sha256 is not None:
-            self._check_wanted(attempt, sha256)
-        return UploadPermission(job.job_id, attempt.attempt, attempt.claim_id, job.model, job.mode, attempt.host)
+        return job, self.queue.attempts.train_no_more(attempt) if attempt.live else attempt
 
     def _check_wanted(self, attempt: Attempt, sha256: str) -> None:
         if attempt.end_reason is EndReason.COMPLETED:
@@ -643,14 +645,12 @@ class Service:
         """
         if permission.by_hand:
             return False
-        permission = self.upload_permission(permission.job_id, permission.claim_id, None)
-        attempt = self.queue.attempts.by_claim(permission.claim_id)
-        assert attempt is not None
+        job, attempt = self._delivering(permission.job_id, permission.claim_id, None)
         if attempt.end_reason is EndReason.COMPLETED:
             refuse_another(attempt, artifact_id)
-        added = self.queue.attempts.add_artifact(attempt, artifact_id, permission.model, permission.mode, size)
+        added = self.queue.attempts.add_artifact(attempt, artifact_id, job.model, job.mode, size)
         if attempt.live:  # whoever delivers is heard
-            self.queue.renew(self._job(permission.job_id), attempt, seq=attempt.seq)
+            self.queue.renew(job, attempt, seq=attempt.seq)
         return added
 
     # ── by hand ─────────────────────────────────────────────────────────────────────────────

@@ -160,6 +160,7 @@ UPDATE attempts SET ended_at = :now, end_reason = :reason, error = :error, exit_
   out_of_memory = :out_of_memory, crashed = :crashed, data_digest = :data, code_digest = :code,
   training_commit = :commit
 WHERE claim_id = :claim_id AND ended_at IS NULL
+RETURNING *
 
 -- name: settle_job — what the policy decided after the end of an attempt
 UPDATE jobs SET status = :status, claim_id = NULL, trainer_failures = :trainer_failures,
@@ -197,16 +198,19 @@ WHERE job_id = :job_id AND status = 'pending' AND attempt = :attempt
 UPDATE attempts SET ended_at = :now, end_reason = 'completed', artifact_id = :artifact_id, error = NULL,
   record = COALESCE(:record, record), data_digest = :data, code_digest = :code, training_commit = :commit
 WHERE claim_id = :claim_id AND end_reason = 'host_lost'
+RETURNING *
 
 -- name: readopt_job — a host given up for lost was heard again, and the loss is given back
 UPDATE jobs SET status = 'running', claim_id = :claim_id, worker_hostname = :host, heartbeat_at = :now,
   host_losses = max(host_losses - 1, 0), error = NULL, avoid_host = '', avoid_until = NULL
 WHERE job_id = :job_id AND status = 'pending' AND attempt = :attempt
+RETURNING *
 
 -- name: readopt_attempt — it lives again
 UPDATE attempts SET ended_at = NULL, end_reason = NULL, error = NULL, readoptions = readoptions + 1,
   lived_s = NULL, crashed = 0
 WHERE claim_id = :claim_id AND end_reason = 'host_lost'
+RETURNING *
 
 -- name: cancel_job — the operator's word; final. A failed job of the plan stays what it is: it is to be seen
 UPDATE jobs SET status = 'cancelled', claim_id = NULL, finished_at = :now, error = NULL,
@@ -232,7 +236,7 @@ UPDATE jobs SET held_by = NULL, held_at = NULL WHERE job_id = :job_id AND held_a
 SELECT count(*) AS n FROM jobs WHERE status = 'pending' AND held_at IS NOT NULL
 
 -- name: stale — live attempts that were not heard since
-SELECT job_id FROM jobs
+SELECT * FROM jobs
 WHERE status IN ('claimed', 'running') AND heartbeat_at < :before ORDER BY heartbeat_at
 
 -- name: shift_jobs — the wall clock stepped: what it stamped moves along, but not beyond what it can be
