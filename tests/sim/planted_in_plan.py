@@ -39,7 +39,7 @@ PLAN_BUGS = (
     Mutant(
         "nothing is kept of a grant",
         JobQueue._write_grant,
-        "granted=as_json(granted(job)),",
+        "granted=granted(job),",
         "granted=None,",
     ),
     Mutant(

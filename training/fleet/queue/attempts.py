@@ -16,6 +16,7 @@ from training.fleet.queue.rows import attempt_of
 from training.fleet.scheduling.job import Attempt, EndReason, Job, Trained
 
 GAP = "[… {} lines of output are missing: the worker could not keep them until they were asked for …]"
+_OF_A_GRANT = ["job_id", "attempt", "claim_id", "generation", "host", "instance_id", "session_id", "slot", "request_id"]
 LOG_LINES_KEPT = 5000  # of one attempt; older output is on the worker's disk
 
 
@@ -46,6 +47,13 @@ class Attempts:
         assert attempt is not None
         return attempt
 
+    def add(self, granted: Attempt) -> Attempt:
+        """Enter what was granted; returns it as it is kept."""
+        said = {name: getattr(granted, name) for name in _OF_A_GRANT}
+        row = self._db.one("add_attempt", **said, now=granted.granted_at, granted=as_json(granted.granted))
+        assert row is not None
+        return attempt_of(row)
+
     def hand_on(self, attempt: Attempt, session_id: str | None) -> None:
         """From now on the live attempt is another session's of the same installation."""
         self._db.run("hand_on", claim_id=attempt.claim_id, session_id=session_id)
@@ -67,7 +75,6 @@ class Attempts:
         record: Mapping[str, Any] | None = None,
         lived_s: float | None = None,
         out_of_memory: str | None = None,
-        crashed: bool = False,
     ) -> Attempt:
         """End a live attempt; returns it as it is then."""
         row = self._db.one(
@@ -81,7 +88,6 @@ class Attempts:
             record=as_json(record),
             lived_s=lived_s,
             out_of_memory=out_of_memory,
-            crashed=int(crashed),
             **Trained.of(record).to_dict(),
         )
         assert row is not None, "an attempt ends once"
@@ -112,8 +118,8 @@ class Attempts:
         rows = self._db.all("artifacts_of", job_id=attempt.job_id, attempt=attempt.attempt)
         return {row["artifact_id"] for row in rows}
 
-    def note_progress(self, attempt: Attempt, seq: int, progress: Mapping[str, Any]) -> None:
-        """Keep the last progress object of an attempt, live or not; an older one than the last is not taken."""
+    def note_progress(self, attempt: Attempt, seq: int, progress: Mapping[str, Any] | None) -> None:
+        """Keep how long an attempt, live or not, was heard, and its progress, if ``seq`` is above the last one's."""
         said = {"seq": seq, "progress": as_json(progress), "heard_s": attempt.heard_s}
         self._db.run("beat_attempt", claim_id=attempt.claim_id, **said)
 

@@ -28,25 +28,13 @@ class Events:
     def moved(
         self,
         transition: str,
-        job: Job,
-        target: JobStatus,
-        attempt: Attempt | None,
-        detail: str | None = None,
-    ) -> None:
-        number = None if attempt is None else attempt.attempt
-        host = None if attempt is None else attempt.host
-        self.add(transition, job.job_id, job.status, target, number, host, detail)
-
-    def add(
-        self,
-        transition: str,
         job_id: str,
         source: JobStatus | None,
         target: JobStatus,
-        attempt: int | None = None,
-        host: str | None = None,
+        attempt: Attempt | None = None,
         detail: str | None = None,
     ) -> None:
+        """Write that a job went from ``source`` to ``target``, by or with this attempt."""
         check_transition(transition, source, target)
         self.fired[transition] += 1
         crashpoint("transition", transition)
@@ -57,7 +45,7 @@ class Events:
             transition=transition,
             from_status=source,
             to_status=target,
-            attempt=attempt,
-            host=host,
+            attempt=attempt and attempt.attempt,
+            host=attempt and attempt.host,
             detail=detail,
         )

@@ -12,7 +12,7 @@ import hashlib
 import json
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -170,7 +170,7 @@ class JobQueue:
         if known is None:
             now = self.clock.now()
             self.db.run("add_job", **params, class_id=self._class_of(Needs.of(spec)), now=now)
-            self.events.add("insert", job_id, None, JobStatus.PENDING)
+            self.events.moved("insert", job_id, None, JobStatus.PENDING)
             return "inserted", []
         outcome, edits = "unchanged", []
         if (known["name"], known["spec"]) != (name, text):
@@ -216,30 +216,26 @@ class JobQueue:
         job_id: str,
         host: Host,
         claimant: Claimant,
-        granted: Callable[[Job], Mapping[str, Any] | None] = lambda job: job.spec,
+        granted: Callable[[Job], dict[str, Any] | None] = lambda job: job.spec,
     ) -> Grant:
         """``granted`` is the job dict that the attempt is kept with; None when nobody knows it."""
         now, claim_id = self.clock.now(), self._new_claim_id()
         row = self.db.one("grant", job_id=job_id, claim_id=claim_id, host=host.name, now=now)
         assert row is not None, "the decision and its write are one transaction"
         job = job_of(row)
-        added = self.db.one(
-            "add_attempt",
+        claim = Attempt(
             job_id=job_id,
             attempt=job.attempt,
             claim_id=claim_id,
-            generation=job.generation,
             host=host.name,
-            instance_id=claimant.instance_id,
-            session_id=claimant.session_id,
-            slot=claimant.slot,
-            request_id=claimant.request_id,
-            now=now,
-            granted=as_json(granted(job)),
+            generation=job.generation,
+            granted_at=now,
+            granted=granted(job),
+            **asdict(claimant),
         )
-        assert added is not None
-        self.events.add("claim", job_id, JobStatus.PENDING, job.status, job.attempt, host.name)
-        return Grant(job, attempt_of(added))
+        attempt = self.attempts.add(claim)
+        self.events.moved("claim", job_id, JobStatus.PENDING, job.status, attempt)
+        return Grant(job, attempt)
 
     # ── the life of an attempt ──────────────────────────────────────────────────────────────
 
@@ -261,11 +257,9 @@ class JobQueue:
         with self.db.transaction():
             changed = self.db.run("beat_job", job_id=job.job_id, claim_id=attempt.claim_id, now=self.clock.now())
             assert changed == 1, "only a live attempt beats"
-            text = None if progress is None else json.dumps(dict(progress))
-            heard = {"claim_id": attempt.claim_id, "heard_s": attempt.heard_s}
-            self.db.run("beat_attempt", **heard, seq=seq, progress=text)
+            self.attempts.note_progress(attempt, seq, progress)
             if job.status is not JobStatus.RUNNING:
-                self.events.moved("heartbeat", job, JobStatus.RUNNING, attempt)
+                self.events.moved("heartbeat", job.job_id, job.status, JobStatus.RUNNING, attempt)
 
     def complete(self, job_id: str, hostname: str, *, artifact_id: str) -> bool:
         """The bare form: ``True`` when the holder of the live attempt delivered, also when repeated."""
@@ -294,7 +288,7 @@ class JobQueue:
             changed = self.db.run("complete_job", **params, claim_id=attempt.claim_id)
             assert changed == 1, "only a live attempt completes"
             ended = self.attempts.end(attempt, EndReason.COMPLETED, artifact_id=artifact_id, record=record)
-            self.events.moved("complete", job, JobStatus.COMPLETED, attempt)
+            self.events.moved("complete", job.job_id, job.status, JobStatus.COMPLETED, attempt)
         return ended
 
     def adopt(self, job: Job, attempt: Attempt, artifact_id: str, record: Mapping[str, Any] | None = None) -> Attempt:
@@ -311,7 +305,7 @@ class JobQueue:
                 **params,
             )
             assert row is not None, "only an attempt whose host was lost is adopted"
-            self.events.moved("adopt", job, JobStatus.COMPLETED, attempt)
+            self.events.moved("adopt", job.job_id, job.status, JobStatus.COMPLETED, attempt)
         return attempt_of(row)
 
     def deliver(self, job: Job, made: Attempt, size: int) -> None:
@@ -327,23 +321,10 @@ class JobQueue:
                 now=now,
             )
             assert changed == 1, "only a job that waits is completed so"
-            self.db.run(
-                "add_attempt",
-                job_id=job.job_id,
-                attempt=made.attempt,
-                claim_id=made.claim_id,
-                generation=made.generation,
-                host=made.host,
-                instance_id=None,
-                session_id=None,
-                slot=None,
-                request_id=None,
-                now=made.granted_at,
-                granted=as_json(made.granted),
-            )
+            self.attempts.add(made)
             self.attempts.add_artifact(made, artifact_id, job.model, job.mode, size)
             self.attempts.end(made, EndReason.COMPLETED, artifact_id=artifact_id, record=made.record)
-            self.events.moved("deliver", job, JobStatus.COMPLETED, made)
+            self.events.moved("deliver", job.job_id, job.status, JobStatus.COMPLETED, made)
 
     def readopt(self, job: Job, attempt: Attempt) -> tuple[Job, Attempt]:
         """Let the last attempt of ``job`` live again (policy.may_readopt)."""
@@ -359,7 +340,7 @@ class JobQueue:
             row = self.db.one("readopt_attempt", claim_id=attempt.claim_id)
             assert job_row is not None, "only a job that waits is taken back"
             assert row is not None, "only an attempt whose host was lost lives again"
-            self.events.moved("readopt", job, JobStatus.RUNNING, attempt)
+            self.events.moved("readopt", job.job_id, job.status, JobStatus.RUNNING, attempt)
             return job_of(job_row), attempt_of(row)
 
     def fail(self, job_id: str, hostname: str, *, error: str = "", exit_code: int | None = None) -> bool:
@@ -383,7 +364,6 @@ class JobQueue:
         policy: Policy | None = None,
         lived_s: float | None = None,
         out_of_memory: str | None = None,
-        crashed: bool = False,
         hopeless: str | None = None,
     ) -> Attempt:
         """End the live attempt without an artifact and do with the job what the policy says.
@@ -413,9 +393,8 @@ class JobQueue:
                 record=record,
                 lived_s=lived_s,
                 out_of_memory=out_of_memory,
-                crashed=crashed,
             )
-            self.events.moved(settled.transition, job, settled.status, attempt, detail=reason)
+            self.events.moved(settled.transition, job.job_id, job.status, settled.status, attempt, detail=reason)
         return ended
 
     def _lived_s(self, job: Job, *, until_heard: bool) -> float | None:
@@ -469,7 +448,7 @@ class JobQueue:
             if attempt is not None:
                 self.attempts.end(attempt, EndReason.CANCELLED)
             name = "take_out" if job.status is JobStatus.FAILED else "cancel"
-            self.events.moved(name, job, JobStatus.CANCELLED, attempt, detail=ended_by)
+            self.events.moved(name, job.job_id, job.status, JobStatus.CANCELLED, attempt, detail=ended_by)
             return True
 
     def requeue(self, job_id: str, *, detail: str | None = None) -> bool:
@@ -483,7 +462,7 @@ class JobQueue:
             self.db.run("requeue_job", job_id=job_id, now=self.clock.now(), class_id=class_id)
             if attempt is not None:
                 self.attempts.end(attempt, EndReason.SUPERSEDED)
-            self.events.moved("requeue", job, JobStatus.PENDING, attempt, detail)
+            self.events.moved("requeue", job.job_id, job.status, JobStatus.PENDING, attempt, detail)
             return True
 
     def hold(self, job_id: str, *, by: str = "operator") -> bool:
@@ -495,7 +474,7 @@ class JobQueue:
             job = self.get(job_id)
             if job is None or job.held:
                 return False
-            self.events.moved("hold", job, job.status, None, detail=by)
+            self.events.moved("hold", job.job_id, job.status, job.status, detail=by)
             self.db.run("hold_job", job_id=job_id, by=by)
             return True
 
@@ -505,7 +484,7 @@ class JobQueue:
             job = self.get(job_id)
             if job is None or not self.db.run("unhold_job", job_id=job_id):
                 return False
-            self.events.moved("unhold", job, job.status, None, detail=by)
+            self.events.moved("unhold", job.job_id, job.status, job.status, detail=by)
             return True
 
     # ── time ────────────────────────────────────────────────────────────────────────────────

@@ -128,7 +128,7 @@ class Quarantines:
         )
         if given.waits and job.status in (JobStatus.PENDING, JobStatus.FAILED):
             self._db.run("pardon_job", job_id=job.job_id, now=self._clock.now())
-            self._events.moved("pardon", job, JobStatus.PENDING, None, detail=f"died on {died[0].host}")
+            self._events.moved("pardon", job.job_id, job.status, JobStatus.PENDING, detail=f"died on {died[0].host}")
 
     # ── jobs ────────────────────────────────────────────────────────────────────────────────
 
@@ -143,4 +143,4 @@ class Quarantines:
         why = health.suspect_job(attempts, last_seen, self._clock.now(), self._policy)
         if why is not None and job.status is JobStatus.PENDING:
             self._db.run("give_up_job", job_id=job.job_id, ended_by=why, now=self._clock.now())
-            self._events.moved("exhaust", job, JobStatus.FAILED, None, detail="suspect_job")
+            self._events.moved("exhaust", job.job_id, job.status, JobStatus.FAILED, detail="suspect_job")

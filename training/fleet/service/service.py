@@ -114,18 +114,7 @@ class Service:
         self._last_watch = self._watch  # before the last look
         self._catch_up()
         self._lines: dict[str, tuple[str, Line]] = {}  # host → installation, its sessions
-        known = [
-            KnownHost(
-                row["hostname"],
-                row["capability"],
-                row["first_seen"],
-                row["last_seen"],
-                row["instance_id"],
-                row["session_id"],
-                row["trainer_digests"],
-            )
-            for row in queue.workers()
-        ]
+        known = [KnownHost(row.pop("hostname"), **row) for row in queue.workers()]
         self.host_registry = HostRegistry(known, plan if plan is not None else Plan())
         self.wait_begins, self.wait_ends = self.host_registry.wait_begins, self.host_registry.wait_ends
 
@@ -372,20 +361,17 @@ class Service:
             ],
         )
         known = self.host_registry.known.get(request.host_id)
-        same = known is not None and request.instance_id in (None, known.instance_id)
-        self.host_registry.put(
-            KnownHost(
-                request.host_id,
-                request.capability,
-                now if known is None else known.first_seen,
-                now,
-                request.instance_id or (known.instance_id if known else None),
-                request.session_id or (known.session_id if known else None),
-                request.trainer_digests or (known.trainer_digests if known else {}),
-                known.conflict if known is not None and same else None,
-                known.conflict_at if known is not None and same else 0.0,
-            )
+        host = known or KnownHost(request.host_id, request.capability, now, now)
+        if request.instance_id not in (None, host.instance_id):
+            host = replace(host, instance_id=request.instance_id, conflict=None, conflict_at=0.0)
+        heard = replace(
+            host,
+            capability=request.capability,
+            last_seen=now,
+            session_id=request.session_id or host.session_id,
+            trainer_digests=request.trainer_digests or host.trainer_digests,
         )
+        self.host_registry.put(heard)
         if request.instance_id is not None and request.session_id is not None:
             self._line(request, self.host_registry.known[request.host_id])
         if known is None and len(self.host_registry.known) % SPARE_HOSTS_STEP == 0:

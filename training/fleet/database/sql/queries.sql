@@ -157,7 +157,7 @@ UPDATE attempts SET heard_s = NULL WHERE claim_id = :claim_id AND heard_s IS NOT
 -- name: end_attempt — an attempt ends once
 UPDATE attempts SET ended_at = :now, end_reason = :reason, error = :error, exit_code = :exit_code,
   artifact_id = :artifact_id, record = COALESCE(:record, record), lived_s = :lived_s,
-  out_of_memory = :out_of_memory, crashed = :crashed, data_digest = :data, code_digest = :code,
+  out_of_memory = :out_of_memory, crashed = 0, data_digest = :data, code_digest = :code,
   training_commit = :commit
 WHERE claim_id = :claim_id AND ended_at IS NULL
 RETURNING *
