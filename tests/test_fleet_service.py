@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -107,6 +108,32 @@ def test_a_claim_answers_with_all_that_a_worker_needs(receiver: Receiver) -> Non
     assert reply.spec == a_job("one", priority=90)
     assert reply.lease_s == POLICY.stale_after_s
     assert receiver.queue.attempts.of_job("id-one")[0].session_id == "0000000001-abcd"
+
+
+def test_a_call_reads_a_row_once_at_most(receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows, asked = {"job", "attempt_by_claim", "live_attempts_of_host"}, Counter[str]()
+    read = receiver.queue.db.all  # so does `one`
+
+    def counted(statement: str, **params: Any) -> Any:
+        asked.update({statement} & rows)
+        return read(statement, **params)
+
+    def read_by(call: Callable[..., object], *args: object) -> dict[str, int]:
+        asked.clear()
+        call(*args)
+        return dict(asked)
+
+    monkeypatch.setattr(receiver.queue.db, "all", counted)
+    assert read_by(receiver.claim, a_worker_claim()) == {"live_attempts_of_host": 1}
+    (attempt,) = receiver.queue.attempts.of_job("id-one")
+    one_job_and_its_attempt = {"job": 1, "attempt_by_claim": 1}
+    permission = receiver.service.upload_permission("id-one", attempt.claim_id, "pi")
+    receiver.dataset_store.put(A, model=permission.model, mode=permission.mode)
+    assert read_by(receiver.service.upload_done, permission, A, 10) == one_job_and_its_attempt
+    completion = a_completion(attempt.claim_id, A)
+    assert read_by(receiver.service.completable, "id-one", completion) == one_job_and_its_attempt
+    assert read_by(receiver.service.complete, "id-one", completion) == one_job_and_its_attempt
+    assert receiver.status() == "completed"
 
 
 @pytest.mark.parametrize("member", ["capability", "trainer_digests"])
