@@ -17,6 +17,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 import numpy as np
 from sklearn.metrics import roc_auc_score
 
+from training.data.rows import Rows
 from training.trainer.evaluation.intervals import RankMeasure, bootstrap, draw_weights
 from training.trainer.evaluation.metrics import Classes, Scored, evaluate, operating_point
 
@@ -44,15 +45,9 @@ def ours(episode, positive, score, n_resamples):
 def everything(episode, positive, score, n_resamples):
     """The whole evaluation of a report: eleven metrics, overall and for three hosts, and the curves."""
     proba = 1 / (1 + np.exp(-score))
-    windows = Scored.build(
-        y=positive,
-        proba=np.stack([1 - proba, proba], axis=1),
-        episode=episode,
-        host=episode % 3,
-        t_start=np.arange(episode.size) * 2.0,
-        t_end=np.arange(episode.size) * 2.0 + 4.0,
-        classes=LABELS,
-    )
+    start = np.arange(episode.size) * 2.0
+    rows = Rows.of(label=positive, episode=episode, host=episode % 3, t_start=start, t_end=start + 4.0)
+    windows = Scored.build(rows, proba=np.stack([1 - proba, proba], axis=1), classes=LABELS)
     point = operating_point(windows, 0.05, classes=LABELS)
     return evaluate(windows, classes=LABELS, operating_point=point, n_resamples=n_resamples)
 

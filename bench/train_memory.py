@@ -48,6 +48,7 @@ def main() -> int:
 def build(folder: Path, count: int) -> None:
     """A data set in the product's files; the windows lie in a file all the while."""
     from training.data.dataset import WindowSet, write_processed
+    from training.data.rows import Rows
     from training.data.schema import ChannelSpec
 
     path = folder / "windows.npy"
@@ -64,11 +65,13 @@ def build(folder: Path, count: int) -> None:
         folder / "data",
         WindowSet(
             X=X,
-            episode=np.char.add("e", np.char.zfill(episode.astype(str), 5)),
-            host=np.array(["one", "two", "three"])[episode % 3],
-            t_start=episode * 1e5 + np.arange(count),
-            t_end=episode * 1e5 + np.arange(count) + 1,
-            label=np.where(bad, "malicious", "benign"),
+            rows=Rows.of(
+                episode=np.char.add("e", np.char.zfill(episode.astype(str), 5)),
+                host=np.array(["one", "two", "three"])[episode % 3],
+                t_start=episode * 1e5 + np.arange(count),
+                t_end=episode * 1e5 + np.arange(count) + 1,
+                label=np.where(bad, "malicious", "benign"),
+            ),
         ),
         channels=[
             ChannelSpec(name=f"c{n}", unit="1", kind="gauge", modes=("realistic", "oracle")) for n in range(CHANNELS)

@@ -123,15 +123,15 @@ def disturbed(benign: Path, file: Path) -> list[str]:
     y = np.zeros(len(X), dtype=np.int64)
     episode = np.empty(len(X), dtype="<U40")
     keep = np.ones(len(X), dtype=bool)
-    for host in np.unique(data.host):
-        rows = np.flatnonzero(data.host == host)
-        rows = rows[np.argsort(data.t_start[rows], kind="stable")]
+    for host in np.unique(data.rows.host):
+        rows = np.flatnonzero(data.rows.host == host)
+        rows = rows[np.argsort(data.rows.t_start[rows], kind="stable")]
         for number, start in enumerate(range(0, len(rows), STRETCH)):
             mine = rows[start : start + STRETCH]
             episode[mine] = f"{host}-{number:04}"
             # What a stretch shares with the one before must not be on two sides of a split.
-            before = data.t_end[rows[start - 1]] if start else -np.inf
-            keep[mine] = data.t_start[mine] >= before
+            before = data.rows.t_end[rows[start - 1]] if start else -np.inf
+            keep[mine] = data.rows.t_start[mine] >= before
             if rng.random() < SHARE:
                 y[mine] = 1
                 disturb(X, mine, list(data.channel_names), rng)
@@ -140,11 +140,11 @@ def disturbed(benign: Path, file: Path) -> list[str]:
         X=X[keep],
         y=y[keep],
         episode=episode[keep],
-        host=data.host[keep],
+        host=data.rows.host[keep],
         channel=np.array(data.channel_names),
-        t=data.t_start[keep],
+        t=data.rows.t_start[keep],
     )
-    return sorted(np.unique(data.host).tolist())
+    return sorted(np.unique(data.rows.host).tolist())
 
 
 def disturb(X: Any, rows: Any, channels: list[str], rng: np.random.Generator) -> None:

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from receiver_running import Receiver, running
 
 from training.data.dataset import WindowSet, write_processed
+from training.data.rows import Rows
 from training.data.schema import ChannelSpec
 from training.fleet.client.client import FleetClient, Refused
 from training.fleet.client.datasets import push, read_folder
@@ -245,11 +246,13 @@ def test_one_changed_episode_of_a_data_set_moves_a_tenth_of_it_at_most(receiver:
             folder,
             WindowSet(
                 X=X,
-                episode=np.array([f"e{n:03}" for n in of_window]),
-                host=np.full(of_window.size, "pi"),
-                t_start=np.arange(of_window.size) * 4.0,
-                t_end=np.arange(of_window.size) * 4.0 + 4.0,
-                label=np.where(of_window % 2 == 0, "benign", "malicious"),
+                rows=Rows.of(
+                    episode=np.array([f"e{n:03}" for n in of_window]),
+                    host=np.full(of_window.size, "pi"),
+                    t_start=np.arange(of_window.size) * 4.0,
+                    t_end=np.arange(of_window.size) * 4.0 + 4.0,
+                    label=np.where(of_window % 2 == 0, "benign", "malicious"),
+                ),
             ),
             channels=[
                 ChannelSpec(name=f"c{n}", unit="1", kind="gauge", modes=("oracle", "realistic")) for n in range(12)

@@ -40,13 +40,13 @@ def test_a_fleets_recordings_become_labelled_windows(tmp_path, capsys):
     assert summary["hosts_without_baseline"] == []
     assert summary["channels"] == {"realistic": 3, "oracle": 4}
     data = load(tmp_path / "out")
-    assert set(data.episode) == {made.IDS[n] for n in (0, 1, 2, 4, 5, 6)}, "baselines are no windows"
+    assert set(data.rows.episode) == {made.IDS[n] for n in (0, 1, 2, 4, 5, 6)}, "baselines are no windows"
     # 20 s at 8 Hz, windows of 4 s each 2 s, a new label at 10 s. The last sample is taken at 19.875 s: none at 16.
-    one = data.episode == made.IDS[0]
-    offsets = (data.t_start[one] - 1000.0).round(6).tolist()
+    one = data.rows.episode == made.IDS[0]
+    offsets = (data.rows.t_start[one] - 1000.0).round(6).tolist()
     assert offsets == [0, 2, 4, 6, 10, 12, 14]
     assert data.y[one].tolist() == [0, 0, 0, 0, 1, 1, 1]
-    np.testing.assert_allclose(data.t_end - data.t_start, 4.0)
+    np.testing.assert_allclose(data.rows.t_end - data.rows.t_start, 4.0)
     assert data.tensors.shape[1:] == (4, 32)
     assert load_validation(tmp_path / "out" / VALIDATION_FILE).baselines == 2
 
@@ -183,7 +183,7 @@ def test_faster_recordings_are_brought_to_the_common_rate(tmp_path, capsys):
     _, summary, _ = run(capsys, tmp_path / "in", "--out-dir", tmp_path / "out")
     assert summary["quarantined"] == {}
     data = load(tmp_path / "out")
-    assert (data.episode == made.IDS[9]).sum() == 7
+    assert (data.rows.episode == made.IDS[9]).sum() == 7
     assert data.tensors.shape[2] == 32
 
 
@@ -293,7 +293,7 @@ def test_hosts_are_measured_against_their_own_baseline(tmp_path, capsys):
             number += 1
     run(capsys, tmp_path / "in", "--out-dir", tmp_path / "out")
     data = load(tmp_path / "out")
-    level = {host: data.tensors[data.host == host].mean(axis=(0, 2)) for host in ("calm", "busy")}
+    level = {host: data.tensors[data.rows.host == host].mean(axis=(0, 2)) for host in ("calm", "busy")}
     np.testing.assert_allclose(level["calm"], level["busy"], atol=0.35)
     told = json.loads((tmp_path / "out" / building.BASELINES_FILE).read_bytes())
     assert told["hosts"]["busy"]["seconds"] > 25

@@ -19,6 +19,7 @@ from training.data.classes import USUAL, benign_of, choose_benign
 from training.data.dataset import WindowSet, load_processed, write_processed
 from training.data.errors import DataError
 from training.data.ingested import Said, channel_specs, name_labels
+from training.data.rows import Rows
 from training.data.schema import FeatureSchema, parse_schema, read_schema
 
 OLD = FeatureSchema(
@@ -207,11 +208,13 @@ def test_a_build_refuses_hosts_and_phases_under_two_spellings(tmp_path, capsys, 
 def test_a_data_set_is_not_written_without_a_word_on_what_is_benign(tmp_path):
     windows = WindowSet(
         X=np.zeros((2, 1, 4), dtype=np.float32),
-        episode=np.array(["a", "b"]),
-        host=np.array(["h", "h"]),
-        t_start=np.zeros(2),
-        t_end=np.ones(2),
-        label=np.array(["run", "walk"]),
+        rows=Rows.of(
+            episode=np.array(["a", "b"]),
+            host=np.array(["h", "h"]),
+            t_start=np.zeros(2),
+            t_end=np.ones(2),
+            label=np.array(["run", "walk"]),
+        ),
     )
     about = {
         "channels": channel_specs(["x"], [False]),

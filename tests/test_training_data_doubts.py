@@ -15,6 +15,7 @@ from training.data.errors import DataError
 from training.data.ingested import unite
 from training.data.label_copies import telling
 from training.data.missing import check_classes, stand_in
+from training.data.rows import Rows
 from training.data.spelling import alike_hosts
 from training.data.split import make_split
 
@@ -308,14 +309,14 @@ def test_hosts_that_look_like_one_machine_are_said_and_so_is_a_split_between_the
     notes = ingested.taken(rows, *CUT)["understood"]["notes"]
     assert any("'h0' and 'h0.lan' look like one machine" in note for note in notes)
     host = np.repeat(["h0.lan", "h0", "h1"], 8)
-    where = {"episode": np.arange(24).astype(str), "host": host, "t_start": np.arange(24.0)}
-    split = make_split(**where, y=np.arange(24) % 2, recipe="host", train_hosts=["h0"])
+    rows = Rows.of(episode=np.arange(24), host=host, t_start=np.arange(24.0), label=np.arange(24) % 2)
+    split = make_split(rows, recipe="host", train_hosts=["h0"])
     assert len(split.notes) == 1
     assert "train host 'h0' and the test host 'h0.lan'" in split.notes[0]
-    turned = make_split(**where, y=np.arange(24) % 2, recipe="host", train_hosts=["h0.lan"])
+    turned = make_split(rows, recipe="host", train_hosts=["h0.lan"])
     assert "train host 'h0.lan' and the test host 'h0'" in turned.notes[0]
     both = ["h0", "h0.lan"]
-    assert not make_split(**where, y=np.arange(24) % 2, recipe="host", train_hosts=both).notes
+    assert not make_split(rows, recipe="host", train_hosts=both).notes
 
 
 def test_names_with_commas_can_be_said(ingested):

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from training.data import ingest
 from training.data.identity import digest_of_recording, find_kin, window_digests
+from training.data.rows import Rows
 
 
 def kin_of(X, episode, host=None, t=None, window_s=1.0, names=None):
@@ -18,10 +19,13 @@ def kin_of(X, episode, host=None, t=None, window_s=1.0, names=None):
     return find_kin(
         np.asarray(X, dtype=np.float32),
         names or [f"c{number}" for number in range(X.shape[1])],
-        episode=np.asarray(episode).astype(str),
-        host=np.full(len(X), "h") if host is None else np.asarray(host),
-        t_start=start,
-        t_end=start + window_s,
+        Rows.of(
+            episode=episode,
+            host=np.full(len(X), "h") if host is None else host,
+            t_start=start,
+            t_end=start + window_s,
+            label=np.zeros(len(X)),
+        ),
     )
 
 
@@ -203,8 +207,8 @@ def test_recordings_of_one_host_at_one_time_are_kin():
 def test_a_long_window_is_kin_of_all_that_begin_before_its_end():
     start = 1.7e9 + np.array([0.0, 10.0, 30.0, 200.0])
     last = start + np.array([100.0, 5.0, 5.0, 5.0])
-    where = {"episode": np.array(list("0123")), "host": np.full(4, "h")}
-    kin = find_kin(noise(4), ["a", "b"], **where, t_start=start, t_end=last)
+    rows = Rows.of(episode=list("0123"), host=np.full(4, "h"), t_start=start, t_end=last, label=np.zeros(4))
+    kin = find_kin(noise(4), ["a", "b"], rows)
     assert kin.recording.tolist() == ["0", "0", "0", "3"]
     assert kin.overlapping == 3
 
@@ -312,7 +316,7 @@ def test_windows_without_a_recording_are_named_by_their_content(tmp_path, capsys
         assert code == 0
         assert any("Each window counts as a recording of its own" in n for n in found["notes"])
         data = load_processed(None, tmp_path / "out" / "tensor_window_v1", None, "oracle")
-        ids.append(dict(zip(data.episode.tolist(), data.tensors[:, 0, 0].tolist(), strict=True)))
+        ids.append(dict(zip(data.rows.episode.tolist(), data.tensors[:, 0, 0].tolist(), strict=True)))
     assert ids[0] == ids[1]
 
 

@@ -18,6 +18,7 @@ from training.data.columns import Suspects, Wanted, channel_names, check_roundin
 from training.data.dataset import load_processed
 from training.data.errors import DataError
 from training.data.ingest_rows import rates
+from training.data.rows import Rows
 from training.data.schema import read_schema
 from training.data.spelling import check_alike
 
@@ -46,7 +47,7 @@ def test_windows_that_begin_anew_on_each_host_are_different_windows(ingested):
     assert (found["windows"], found["samples"], found["hosts"]) == (240, 8, ["a", "b", "c", "d"])
     data = ingested.load()
     assert np.ptp(data.tensors, axis=2).max() < 50  # no window holds samples of two hosts
-    assert np.unique(data.episode).size == 240
+    assert np.unique(data.rows.episode).size == 240
 
 
 def test_episodes_that_begin_anew_on_each_host_are_different_recordings(ingested):
@@ -248,7 +249,7 @@ def test_noise_is_never_suspected(seed):
     X = np.random.default_rng(seed).normal(size=(12, 2, 8)).astype(np.float32)
     where = {"label": np.array(["a", "b"] * 6), "episode": np.repeat(list("wxyz"), 3)}
     where |= {"host": np.repeat(["h", "i"], 6), "t_start": np.arange(12.0)}
-    found = suspects(X, ["p", "q"], **where)
+    found = suspects(X, ["p", "q"], Rows.of(**where))
     assert found == Suspects()
     assert judge(found, Wanted()) == []
 
@@ -633,7 +634,11 @@ def _read(folder, name, rows, options):
     data = load_processed(None, out / "tensor_window_v1", None, "oracle")
     names = {number: name for name, number in data.label_map.items()}
     is_benign = [names[y] in data.benign for y in data.y.tolist()]
-    windows = sorted(zip(data.host.tolist(), data.t_start.tolist(), is_benign, map(bytes, data.tensors), strict=True))
-    divided = {frozenset(data.t_start[data.episode == one].tolist()) for one in set(data.episode.tolist())}
+    windows = sorted(
+        zip(data.rows.host.tolist(), data.rows.t_start.tolist(), is_benign, map(bytes, data.tensors), strict=True)
+    )
+    divided = {
+        frozenset(data.rows.t_start[data.rows.episode == one].tolist()) for one in set(data.rows.episode.tolist())
+    }
     schema = read_schema(out / "feature_schema_v1.json")
     return windows, divided, (schema.sample_hz, schema.window_s, schema.stride_s, schema.time)

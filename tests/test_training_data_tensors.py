@@ -12,6 +12,7 @@ import pytest
 from training.contract import FEATURES_FILE, SCHEMA_FILE, TENSORS_FOLDER, VALIDATION_FILE
 from training.data.dataset import WindowSet, load_processed, load_validation, write_processed
 from training.data.errors import DataError, SchemaMismatch
+from training.data.rows import Rows
 from training.data.schema import ChannelSpec, first_difference, read_schema, require_same
 
 N, T = 20, 16
@@ -32,7 +33,8 @@ def window_set(channels=3, seed=0, **changes):
         "t_end": 104.0 + np.arange(N),
         "label": np.array(["benign", "malicious"])[np.arange(N) % 2],
     }
-    return WindowSet(**(fields | changes))
+    fields |= changes
+    return WindowSet(X=fields.pop("X"), rows=Rows.of(**fields))
 
 
 def write(out, windows=None, channels=None, **changes):
@@ -67,9 +69,9 @@ def test_what_is_written_is_loaded(tmp_path):
     assert data.features.shape == (N, len(schema.features))
     assert data.y.tolist() == [0, 1] * (N // 2)
     assert data.label_map == {"benign": 0, "malicious": 1}
-    assert data.window_id[6] == "e1-0001"
-    np.testing.assert_array_equal(data.host, windows.host)
-    np.testing.assert_array_equal(data.t_end, windows.t_end)
+    assert data.rows.window_id[6] == "e1-0001"
+    np.testing.assert_array_equal(data.rows.host, windows.rows.host)
+    np.testing.assert_array_equal(data.rows.t_end, windows.rows.t_end)
     with pytest.raises(ValueError, match="read-only"):
         data.tensors[0, 0, 0] = 1
 
@@ -203,7 +205,7 @@ def test_a_torn_write_is_recognised(tmp_path):
         ({"X": np.zeros((0, 3, T), dtype=np.float32)}, None, {}, "no windows"),
         ({}, specs(BOTH), {}, "1 are named"),
         ({}, specs(BOTH, BOTH, BOTH)[:2] + specs(BOTH)[:1], {}, "twice"),
-        ({"host": np.array(["h"])}, None, {}, "values of host"),
+        ({"X": np.zeros((2, 3, T), dtype=np.float32)}, None, {}, f"2 windows, but {N} rows"),
         ({}, None, {"label_names": ["benign"]}, "'malicious' is in no label map"),
     ],
 )
@@ -306,5 +308,5 @@ def test_a_column_of_another_type_is_bad_data(tmp_path, file, odd):
             refused += 1
         else:
             np.testing.assert_array_equal(after.features, before.features)
-            assert after.host.tolist() == before.host.tolist()
+            assert after.rows.host.tolist() == before.rows.host.tolist()
     assert refused >= 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from sklearn.metrics import (
     roc_curve,
 )
 
+from training.data.rows import Rows
 from training.trainer.compare import paired_gap
 from training.trainer.evaluation import curves, intervals
 from training.trainer.evaluation.intervals import (
@@ -54,15 +56,18 @@ def scored(
     logits[np.arange(y.size), y] += strength
     proba = np.exp(logits)
     t_start = 2.0 * np.tile(np.arange(per_episode), n_episodes)
-    return Scored.build(
-        y=y,
+    rows = Rows.of(
+        label=y,
         episode=[f"e{n:03d}" for n in episode],
         host=[hosts[n % 4 // 2 % len(hosts)] for n in episode],
         t_start=t_start,
         t_end=t_start + 4.0,
-        proba=proba / proba.sum(axis=1, keepdims=True),
-        classes=classes,
     )
+    return Scored.build(rows, proba=proba / proba.sum(axis=1, keepdims=True), classes=classes)
+
+
+def rows_of(y, episode, **times) -> Rows:
+    return Rows.of(label=y, episode=episode, host=["h"] * len(y), **times)
 
 
 def judged(test: Scored, classes=BINARY, n_resamples=200, target=0.05):
@@ -220,9 +225,9 @@ def test_very_many_episodes_share_clusters_without_changing_the_spread(monkeypat
     test = scored(n_episodes=2000, per_episode=2, seed=4)
     alone = evaluate(test, classes=BINARY, operating_point=None, n_resamples=400)
     monkeypatch.setattr(intervals, "MAX_CLUSTERS", 400)
-    index, count = intervals.clusters(test.episode)
+    index, count = intervals.clusters(test.rows.recording)
     assert (count, np.unique(index).size) == (400, 400)
-    assert all(np.unique(index[test.episode == name]).size == 1 for name in ("e000", "e1999"))
+    assert all(np.unique(index[test.rows.recording == name]).size == 1 for name in ("e000", "e1999"))
     grouped = evaluate(test, classes=BINARY, operating_point=None, n_resamples=400)
     for name in ("auroc", "accuracy", "brier"):
         assert grouped.metrics[name]["value"] == alone.metrics[name]["value"]
@@ -297,7 +302,7 @@ def test_threshold_is_the_conformal_quantile(n, target, seed):
     rng = np.random.default_rng(seed)
     score = rng.permutation(n).astype(float)
     episode = [str(k) for k in range(n)]
-    cal = Scored.build(y=np.zeros(n), score=score, episode=episode, host=["a"] * n)
+    cal = Scored.build(Rows.of(label=np.zeros(n), episode=episode, host=["a"] * n), score=score)
     point = operating_point(cal, target, classes=BINARY)
     wanted = int(np.ceil(round((n + 1) * (1 - target), 9)))
     if wanted > n:
@@ -314,7 +319,7 @@ def test_threshold_is_the_conformal_quantile(n, target, seed):
 
 @pytest.mark.parametrize(("windows", "holds"), [(18, False), (19, True)])
 def test_nineteen_windows_carry_a_target_of_five_per_cent(windows, holds):
-    cal = Scored.build(y=[0] * windows, score=np.arange(windows), episode=["e"] * windows, host=["a"] * windows)
+    cal = Scored.build(rows_of([0] * windows, ["e"] * windows), score=np.arange(windows))
     point = operating_point(cal, 0.05, classes=BINARY)
     assert (point.threshold is not None) is holds
     if holds:
@@ -330,9 +335,9 @@ def test_beta_interval_covers_the_realised_rate():
     """The rate that 40 exchangeable scores really give must lie in the interval in about 95 % of calibrations."""
     rng = np.random.default_rng(2)
     n, target, inside, trials = 40, 0.1, 0, 600
-    labels = {"y": np.zeros(n), "episode": np.arange(n).astype(str), "host": ["a"] * n}
+    rows = rows_of([0] * n, range(n))
     for _ in range(trials):
-        point = operating_point(Scored.build(score=rng.random(n), **labels), target, classes=BINARY)
+        point = operating_point(Scored.build(rows, score=rng.random(n)), target, classes=BINARY)
         low, high = point.interval
         inside += low <= 1 - point.threshold <= high
     assert inside / trials == pytest.approx(0.95, abs=0.04)
@@ -346,14 +351,8 @@ def test_malicious_windows_never_move_the_threshold():
 
 
 def test_alarms_are_counted_strictly_above_the_threshold():
-    test = Scored.build(
-        y=[0, 0, 1, 1],
-        score=[1.0, 2.0, 2.0, 3.0],
-        episode=["a", "b", "c", "d"],
-        host=["h"] * 4,
-        t_start=[0.0] * 4,
-        t_end=[10.0] * 4,
-    )
+    rows = rows_of([0, 0, 1, 1], ["a", "b", "c", "d"], t_start=[0.0] * 4, t_end=[10.0] * 4)
+    test = Scored.build(rows, score=[1.0, 2.0, 2.0, 3.0])
     point = operating_point(test.take(np.array([0, 1] * 20)), 0.05, classes=BINARY)
     assert point.threshold == 2.0
     found = evaluate(test, classes=BINARY, operating_point=point, n_resamples=200)
@@ -419,8 +418,8 @@ def test_too_few_benign_windows_cannot_show_a_rare_event_and_copies_do_not_help(
 def test_a_host_of_one_class_is_reported_as_such():
     test = scored()
     is_benign = test.y == 0
-    host = np.where(is_benign & (np.char.endswith(test.episode, "0")), "quiet", "other")
-    mixed = Scored(**{f: getattr(test, f) for f in test.__slots__} | {"host": host})
+    host = np.where(is_benign & (np.char.endswith(test.rows.recording, "0")), "quiet", "other")
+    mixed = replace(test, rows=replace(test.rows, host=host))
     found = judged(mixed)
     quiet_host = found.per_host["quiet"]
     assert quiet_host["one_class"] == "benign"
@@ -485,20 +484,22 @@ def test_an_anomaly_score_without_a_threshold_ranks_and_no_more():
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 def test_scores_that_are_not_numbers_are_refused(bad):
-    columns = {"y": [0, 1], "episode": ["a", "b"], "host": ["h", "h"]}
+    rows = rows_of([0, 1], ["a", "b"])
     with pytest.raises(ValueError, match="finite"):
-        Scored.build(**columns, score=[0.0, bad])
+        Scored.build(rows, score=[0.0, bad])
     with pytest.raises(ValueError, match="finite"):
-        Scored.build(**columns, score=[0.0, 1.0], proba=[[0.5, bad], [0.5, 0.5]])
+        Scored.build(rows, score=[0.0, 1.0], proba=[[0.5, bad], [0.5, 0.5]])
 
 
 def test_shapes_that_disagree_are_refused():
     with pytest.raises(ValueError, match="one value a window"):
-        Scored.build(y=[0, 1], episode=["a"], host=["h", "h"], score=[0.0, 1.0])
+        Rows.of(label=[0, 1], episode=["a"], host=["h", "h"])
+    with pytest.raises(ValueError, match="one value a window"):
+        Scored.build(rows_of([0, 1], ["a", "b"]), score=[0.0])
     with pytest.raises(ValueError, match="one row a window"):
-        Scored.build(y=[0], episode=["a"], host=["h"], score=[0.0], proba=[[1.0], [0.0]])
+        Scored.build(rows_of([0], ["a"]), score=[0.0], proba=[[1.0], [0.0]])
     with pytest.raises(ValueError, match="need a score"):
-        Scored.build(y=[0], episode=["a"], host=["h"])
+        Scored.build(rows_of([0], ["a"]))
     nothing = scored().take(np.arange(0))
     with pytest.raises(ValueError, match="no test windows"):
         evaluate(nothing, classes=BINARY, operating_point=None)
@@ -514,12 +515,7 @@ def test_the_order_of_the_classes_decides_nothing():
     named = Classes(("attack", "normal"), ("normal",))
     for classes in (turned, named):
         proba = test.proba[:, ::-1]
-        other = Scored.build(
-            y=1 - test.y,
-            proba=proba,
-            classes=classes,
-            **{n: getattr(test, n) for n in ("episode", "host", "t_start", "t_end")},
-        )
+        other = Scored.build(replace(test.rows, label=1 - test.y), proba=proba, classes=classes)
         found = judged(other, classes)
         assert found.metrics == first.metrics
         bare = other.with_score(other.score)

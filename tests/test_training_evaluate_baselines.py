@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import roc_auc_score
 
+from training.data.rows import Rows
 from training.data.split import make_split
 from training.trainer import baselines
 from training.trainer.baselines import run_baselines
@@ -27,18 +28,11 @@ def data(n_episodes=60, per_episode=8, n_features=12, classes=2, shift=1.5, seed
 
 
 def judged(X, y, episode, host, classes=BINARY, supervised=True, **options):
-    split = make_split(
-        episode,
-        host,
-        np.arange(y.size),
-        y,
-        recipe="host",
-        train_hosts=["a", "b"],
-        supervised=supervised,
-    )
+    windows = Rows.of(episode=episode, host=host, t_start=np.arange(y.size), label=y)
+    split = make_split(windows, recipe="host", train_hosts=["a", "b"], supervised=supervised)
 
     def scored(rows):
-        return Scored.build(y=y[rows], episode=episode[rows], host=host[rows], score=np.zeros(rows.size))
+        return Scored.build(windows.take(rows), score=np.zeros(rows.size))
 
     found = run_baselines(
         X,
@@ -143,7 +137,7 @@ def test_windows_of_another_split_are_refused():
     X, y, episode, host = data()
     _, split = judged(X, y, episode, host)
     rows = split.test[:-1]
-    wrong = Scored.build(y=y[rows], episode=episode[rows], host=host[rows], score=np.zeros(rows.size))
+    wrong = Scored.build(Rows.of(label=y, episode=episode, host=host).take(rows), score=np.zeros(rows.size))
     with pytest.raises(ValueError, match="those of the split"):
         run_baselines(X, y, split, test=wrong, cal=wrong, classes=BINARY, target_fpr=0.05)
 

@@ -78,9 +78,9 @@ def test_npz_arrives_whole_and_hides_oracle_channels(tmp_path, capsys):
     assert oracle.channel_names == ("cpu", "net", "tree")
     assert realistic.channel_names == ("cpu", "net")
     assert oracle.y.tolist() == given["y"].tolist()
-    assert oracle.episode.tolist() == given["episode"].tolist()
-    assert oracle.host.tolist() == given["host"].tolist()
-    assert oracle.t_start.tolist() == given["t"].tolist()
+    assert oracle.rows.episode.tolist() == given["episode"].tolist()
+    assert oracle.rows.host.tolist() == given["host"].tolist()
+    assert oracle.rows.t_start.tolist() == given["t"].tolist()
     assert oracle.schema.stride_s == 5.0
     validation = pl.read_parquet(tmp_path / "processed" / "validation_v1.parquet")
     assert validation["ok"].all()
@@ -95,12 +95,12 @@ def test_npz_of_x_and_y_alone_makes_each_window_an_episode(tmp_path, capsys):
     assert found["hosts"] == ["unknown"]
     assert "There is no array t: a split by time is not possible." in found["notes"]
     assert load(tmp_path).channel_names == ("c0", "c1", "c2")
-    assert np.unique(load(tmp_path).t_start).size == 1
+    assert np.unique(load(tmp_path).rows.t_start).size == 1
 
 
 def test_windows_without_times_follow_each_other_inside_their_episode(tmp_path, capsys):
     run(tmp_path, capsys, npz(tmp_path, t=None), "--hz", "10")
-    assert load(tmp_path).t_start.tolist() == [0.0, 2.0, 4.0, 6.0] * 6
+    assert load(tmp_path).rows.t_start.tolist() == [0.0, 2.0, 4.0, 6.0] * 6
 
 
 def test_equal_files_give_equal_data_sets(tmp_path, capsys):
@@ -230,11 +230,11 @@ def test_long_tables_are_cut_inside_labels_and_recordings(tmp_path, capsys, suff
     assert found["labels"] == {"benign": 6, "malicious": 6}
     assert found["channels"] == {"realistic": 1, "oracle": 2}
     data = load(tmp_path)
-    assert data.t_start[data.episode == "two"].tolist() == [1000, 1000.5, 1001, 1002, 1002.5, 1003]
+    assert data.rows.t_start[data.rows.episode == "two"].tolist() == [1000, 1000.5, 1001, 1002, 1002.5, 1003]
     ordered = table().filter(pl.col("episode") == "two")["cpu"].to_numpy()
-    first = data.tensors[data.episode == "two"][0, 0]
+    first = data.tensors[data.rows.episode == "two"][0, 0]
     np.testing.assert_allclose(first, ordered[:10].astype(np.float32))
-    assert set(data.host.tolist()) == {"pi", "desk"}
+    assert set(data.rows.host.tolist()) == {"pi", "desk"}
 
 
 def test_when_a_table_was_recorded_is_no_part_of_its_schema(tmp_path, capsys):
@@ -264,7 +264,7 @@ def test_long_tables_may_bring_their_own_windows(tmp_path, capsys):
     data = load(tmp_path)
     assert data.y.sum() == 5
     ordered = frame.filter(pl.col("window") == 3)["cpu"].to_numpy()
-    mine = data.tensors[data.episode == "3"][0, 0]
+    mine = data.tensors[data.rows.episode == "3"][0, 0]
     np.testing.assert_allclose(mine, ordered.astype(np.float32))
 
 
@@ -362,8 +362,8 @@ def test_pcp_archives_become_benign_windows(tmp_path, capsys, monkeypatch):
     assert data.label_map == {"benign": 0, "malicious": 1}
     assert data.channel_names == tuple(METRICS)
     # Behind a baseline of 49 rows 150 are left: three episodes of 44 with 8 windows, and one window in the last 18.
-    assert sorted(np.unique(data.episode, return_counts=True)[1].tolist()) == [1, 8, 8, 8]
-    assert data.t_start.min() == 1000 + 60 * 50
+    assert sorted(np.unique(data.rows.episode, return_counts=True)[1].tolist()) == [1, 8, 8, 8]
+    assert data.rows.t_start.min() == 1000 + 60 * 50
 
 
 def test_pcp_sums_interfaces_but_not_loopback(monkeypatch):

@@ -25,6 +25,7 @@ from table_changes import NEAR, REFUSED, SAME, noise, recordings, several
 from trainer_builders import arguments, run
 
 from training.data import build, episode, ingest
+from training.data.rows import Rows
 from training.trainer import compare, score
 from training.trainer.evaluation.metrics import Classes, OperatingPoint, Scored, evaluate
 
@@ -422,7 +423,7 @@ def windows(seed, classes, anomaly):
     proba /= proba.sum(axis=1, keepdims=True)
     start = 100.0 * episode + 2 * (np.arange(90) % 6)
     return {
-        "y": course,
+        "label": course,
         "episode": np.array([f"e{n:02}" for n in episode]),
         "host": np.array(["h", "i", "j"])[episode % 3],
         "t_start": start,
@@ -442,7 +443,7 @@ def _renumbered(found, classes, rng):
     names = tuple(classes.names[k] for k in new)
     proba = None if found["proba"] is None else found["proba"][:, new]
     return (
-        found | {"y": np.argsort(new)[found["y"]], "proba": proba},
+        found | {"label": np.argsort(new)[found["label"]], "proba": proba},
         Classes(names, classes.benign),
         1.0,
     )
@@ -466,13 +467,11 @@ SAME_FIGURES = {
 
 
 def _figures_of(found, classes, threshold):
+    found = dict(found)
     point = OperatingPoint(0.1, threshold, 90, 15, (0.05, 0.2))
-    made = evaluate(
-        Scored.build(**found, classes=classes),
-        classes=classes,
-        operating_point=point,
-        n_resamples=200,
-    )
+    said = {name: found.pop(name) for name in ("proba", "score")}
+    scored = Scored.build(Rows.of(**found), **said, classes=classes)
+    made = evaluate(scored, classes=classes, operating_point=point, n_resamples=200)
     return made.metrics, [{k: v for k, v in host.items() if k != "one_class"} for host in made.per_host.values()]
 
 
@@ -530,7 +529,7 @@ QUICK = {
 def test_a_model_learns_and_calibrates_on_its_own_sides_alone(tmp_path, model, family):
     """The test side changes nothing but the figures; the calibration side moves the threshold alone."""
     judged = score.judge(model, model.parents[1] / "data")
-    on_side = dict(zip(judged.inputs.episode_id.tolist(), score.sides(judged).tolist(), strict=True))
+    on_side = dict(zip(judged.inputs.rows.episode.tolist(), score.sides(judged).tolist(), strict=True))
     documents, weights, reports = {}, {}, {}
     for side in ("none", "test", "cal"):
         rows = plain_table().with_columns(

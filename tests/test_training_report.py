@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from training.data.rows import Rows
 from training.data.split import make_split
 from training.trainer.evaluation import verdict
 from training.trainer.evaluation.facts import percent
@@ -40,16 +41,15 @@ def report(*, classes=BINARY, strength=2.0, proba=True, target=0.05, host="lab-c
     hosts = np.array(["lab-a", "lab-b", host])[episode % 3]
     names = np.array([f"e{n:03d}" for n in episode])
     t = 2.0 * np.tile(np.arange(10), 90) + 1000.0 * episode
-    split = make_split(names, hosts, t, y, recipe="host", train_hosts=["lab-a", "lab-b"], seed=3)
+    windows = Rows.of(episode=names, host=hosts, t_start=t, t_end=t + 4, label=y)
+    split = make_split(windows, recipe="host", train_hosts=["lab-a", "lab-b"], seed=3)
     logits = 0.7 * rng.normal(size=(90, n_classes))[episode] + rng.normal(size=(900, n_classes))
     logits[np.arange(900), y] += strength
     chance = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
 
     def scored(rows):
         said = {"proba": chance[rows]} if proba else {"score": logits[rows, 1]}
-        where = {"episode": names[rows], "host": hosts[rows]}
-        times = {"t_start": t[rows], "t_end": t[rows] + 4}
-        return Scored.build(y=y[rows], **said, **where, **times, classes=classes)
+        return Scored.build(windows.take(rows), **said, classes=classes)
 
     point = operating_point(scored(split.cal), target, classes=classes)
     found = evaluate(scored(split.test), classes=classes, operating_point=point, n_resamples=200)
@@ -57,7 +57,7 @@ def report(*, classes=BINARY, strength=2.0, proba=True, target=0.05, host="lab-c
         "model": "mlp",
         "mode": "realistic",
         "split": split,
-        "sides": sides_of(split, hosts, y, classes),
+        "sides": sides_of(split, windows, classes),
         "classes": classes,
         "evaluation": found,
         "operating_point": point,

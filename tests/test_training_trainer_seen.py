@@ -15,6 +15,7 @@ from trainer_builders import SHORT, StopAfter, arguments, run
 from training.contract import Exit
 from training.data.dataset import WindowSet, load_validation, write_processed
 from training.data.identity import marks_of
+from training.data.rows import Rows
 from training.data.schema import ChannelSpec, Timing
 from training.data.split import Side
 from training.trainer import compare as comparing
@@ -50,11 +51,13 @@ def write(
         folder,
         WindowSet(
             X=X.astype(np.float32),
-            episode=ids,
-            host=np.full(len(X), "h") if host is None else host,
-            t_start=start,
-            t_end=start + X.shape[2] / hz,
-            label=np.array(["benign", "malicious"])[(np.arange(len(X)) % 2) if label is None else label],
+            rows=Rows.of(
+                episode=ids,
+                host=np.full(len(X), "h") if host is None else host,
+                t_start=start,
+                t_end=start + X.shape[2] / hz,
+                label=np.array(["benign", "malicious"])[(np.arange(len(X)) % 2) if label is None else label],
+            ),
         ),
         channels=specs,
         sample_hz=hz,
@@ -108,8 +111,8 @@ def test_overlapping_windows_without_a_recording_stand_on_one_side(tmp_path: Pat
     recording = np.repeat(np.arange(12), 9)
     data = write(tmp_path / "d", X, np.arange(len(X)), label=recording % 2)
     found = inputs_of(data)
-    assert np.unique(found.episode).size == 12, "intervals count recordings, not windows"
-    assert np.unique(found.episode_id).size == len(X)
+    assert np.unique(found.rows.recording).size == 12, "intervals count recordings, not windows"
+    assert np.unique(found.rows.episode).size == len(X)
     for seed in range(6):
         side = sides(data, seed=seed)
         assert all(np.unique(side[recording == n]).size == 1 for n in range(12))
@@ -344,13 +347,15 @@ def test_a_rate_that_nobody_said_and_hosts_without_a_baseline_are_noted(
     X, recording = walks()
     host = np.where(recording < 20, "a", "b")
     start = np.arange(48.0)
-    is_benign = WindowSet(
+    reference = WindowSet(
         X=X[:48].astype(np.float32)[::-1],
-        episode=np.full(48, "quiet"),
-        host=np.full(48, "a"),
-        t_start=start,
-        t_end=start + 8,
-        label=np.full(48, "baseline"),
+        rows=Rows.of(
+            episode=np.full(48, "quiet"),
+            host=np.full(48, "a"),
+            t_start=start,
+            t_end=start + 8,
+            label=np.full(48, "baseline"),
+        ),
     )
     rule = {"type": "host_baseline"}
     data = write(
@@ -358,7 +363,7 @@ def test_a_rate_that_nobody_said_and_hosts_without_a_baseline_are_noted(
         label=recording % 2,
         host=host,
         normaliser=rule,
-        baseline=is_benign,
+        baseline=reference,
         time=Timing.NONE,
     )
     _, said = scored(trained_on(data, tmp_path), data, capsys)

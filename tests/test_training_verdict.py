@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import roc_auc_score
 
+from training.data.rows import Rows
 from training.data.split import SplitError, make_split
 from training.trainer.evaluation import verdict
 from training.trainer.evaluation.metrics import Classes, Scored, evaluate, operating_point
@@ -165,7 +166,7 @@ def small_tests(draw):
 @given(drawn=small_tests())
 def test_small_tests_are_called_chance_only_where_all_permutations_agree(drawn):
     y, score, episode = drawn
-    test = Scored.build(y=y, score=score, episode=episode, host=["h"] * y.size)
+    test = Scored.build(Rows.of(label=y, episode=episode, host=["h"] * y.size), score=score)
     found = evaluate(test, classes=BINARY, operating_point=None, n_resamples=200)
     made = quiet_report()
     made["metrics"]["test"]["auroc"] = found.metrics["auroc"]
@@ -195,10 +196,11 @@ def test_where_a_test_stands_follows_from_its_rows(recipe, ahead, seed):
     t = 100.0 * episode + np.tile(np.arange(4), 24) + ahead * (host == "c")
     chosen = {"train_hosts": ["a", "b"]} if recipe == "host" else {}
     try:
-        split = make_split(episode, host, t, y, recipe=recipe, seed=seed, **chosen)
+        windows = Rows.of(episode=episode, host=host, t_start=t, t_end=t + 1, label=y)
+        split = make_split(windows, recipe=recipe, seed=seed, **chosen)
     except SplitError:
         return
-    sides = sides_of(split, host, y, BINARY)
+    sides = sides_of(split, windows, BINARY)
     before = set(host[np.r_[split.train, split.val, split.cal]].tolist())
     test = set(host[split.test].tolist())
     assert set(sides.seen) == test & before
@@ -207,9 +209,7 @@ def test_where_a_test_stands_follows_from_its_rows(recipe, ahead, seed):
         assert any("clocks are ahead" in note for note in sides.notes())
 
     def scored(rows):
-        score = y[rows] + rng.normal(size=rows.size)
-        where = {"episode": episode[rows], "host": host[rows], "t_start": t[rows]}
-        return Scored.build(y=y[rows], score=score, t_end=t[rows] + 1, **where)
+        return Scored.build(windows.take(rows), score=y[rows] + rng.normal(size=rows.size))
 
     point = operating_point(scored(split.cal), 0.25, classes=BINARY)
     report = build_report(
@@ -234,10 +234,11 @@ def test_a_host_that_only_calibrated_is_no_new_one_to_the_model():
     host = np.array(["a", "a", "b", "b", "c", "c", "d", "d"])
     episode = np.array(["a1", "a2", "b1", "b2", "c1", "c2", "d1", "d2"])
     y = np.array([0, 1] * 4)
-    made = make_split(episode, host, np.arange(8.0), y, recipe="sample", supervised=False)
+    windows = Rows.of(episode=episode, host=host, t_start=np.arange(8.0), label=y)
+    made = make_split(windows, recipe="sample", supervised=False)
     rows = {"train": [0, 1], "val": [2, 3], "cal": [4], "test": [5, 6, 7]}
     split = replace(made, **{side: np.array(number) for side, number in rows.items()})
-    sides = sides_of(split, host, y, BINARY)
+    sides = sides_of(split, windows, BINARY)
     assert (sides.seen, sides.unseen) == (["c"], ["d"])
     assert sides.notes() == ["The cal side has no window of malicious."]
     assert sides.never_trained == []
@@ -247,12 +248,13 @@ def test_a_class_that_only_calibrated_never_trained():
     many = Classes(("benign", "dos", "worm"), ("benign",))
     y, host = np.array([0, 1, 0, 1, 2, 0, 1, 2]), np.full(8, "a")
     episode = np.array([f"e{number}" for number in range(8)])
-    made = make_split(episode, host, np.arange(8.0), y, recipe="sample", supervised=False)
+    windows = Rows.of(episode=episode, host=host, t_start=np.arange(8.0), label=y)
+    made = make_split(windows, recipe="sample", supervised=False)
     rows = {"train": [0, 1], "val": [2, 3], "cal": [4], "test": [5, 6, 7]}
     split = replace(made, **{side: np.array(number) for side, number in rows.items()})
-    assert sides_of(split, host, y, many).never_trained == ["worm"]
+    assert sides_of(split, windows, many).never_trained == ["worm"]
     stopped = replace(split, val=np.array([2, 4]), cal=np.array([3]))
-    assert sides_of(stopped, host, y, many).never_trained == []
+    assert sides_of(stopped, windows, many).never_trained == []
 
 
 @pytest.mark.parametrize(
@@ -277,16 +279,18 @@ def test_an_attack_that_always_comes_last_is_noted(kinds, said):
     episode = np.repeat([f"e{number}" for number in range(8)], 6)
     t_start = np.arange(48.0)
     turn = np.random.default_rng(0).permutation(48)
-    notes = place_notes(episode[turn], t_start[turn], y[turn], BINARY)
+    rows = Rows.of(episode=episode, host=["h"] * 48, t_start=t_start, label=y)
+    notes = place_notes(rows.take(turn), BINARY)
     assert (said in notes[0]) if said else notes == []
 
 
 def test_recordings_of_one_class_each_have_no_telling_place():
     y = np.repeat(np.arange(8) % 2, 6)
     episode = np.repeat([f"e{number}" for number in range(8)], 6)
-    assert place_notes(episode, np.arange(48.0), y, BINARY) == []
+    rows = Rows.of(episode=episode, host=["h"] * 48, t_start=np.arange(48.0), label=y)
+    assert place_notes(rows, BINARY) == []
     without = Classes(("benign", "malicious"), ())
-    assert place_notes(episode, np.arange(48.0), np.tile([0, 0, 0, 1, 1, 1], 8), without) == []
+    assert place_notes(replace(rows, label=np.tile([0, 0, 0, 1, 1, 1], 8)), without) == []
 
 
 # -- sentences ---------------------------------------------------------------------------------------------------------
@@ -423,8 +427,8 @@ def test_without_a_clock_there_is_no_number_a_day():
 def windows(starts, streams, *, length=8.0, host="h"):
     n = len(starts)
     starts = np.asarray(starts, dtype=float)
-    columns = {"y": [0] * n, "score": [0.0] * n, "episode": ["e"] * n, "host": [host] * n}
-    return Scored.build(**columns, stream=streams, t_start=starts, t_end=starts + length)
+    columns = {"episode": streams, "recording": ["e"] * n, "host": [host] * n, "label": [0] * n}
+    return Scored.build(Rows.of(**columns, t_start=starts, t_end=starts + length), score=[0.0] * n)
 
 
 def test_recordings_side_by_side_all_decide():
@@ -476,21 +480,24 @@ def test_recordings_of_attacks_made_after_all_quiet_ones_are_noted():
     host = np.repeat(["a", "b"], 24)
     t_start = 1000.0 * np.repeat(np.tile(np.arange(8), 2), 3) + np.tile([0.0, 1, 2], 16)
     y = np.repeat(np.tile([0, 0, 0, 0, 1, 1, 1, 1], 2), 3)
-    said = order_notes(episode, host, t_start, y, BINARY)
+    rows = Rows.of(episode=episode, host=host, t_start=t_start, label=y)
+    said = order_notes(rows, BINARY)
     assert "were made after those of benign ones on the same host (100% of the pairs)" in said[0]
-    assert "were made before" in order_notes(episode, host, -t_start, y, BINARY)[0]
+    assert "were made before" in order_notes(replace(rows, t_start=-t_start), BINARY)[0]
     turns = np.repeat(np.tile([0, 1], 8), 3)
-    assert order_notes(episode, host, t_start, turns, BINARY) == []
+    assert order_notes(replace(rows, label=turns), BINARY) == []
     # A clock that begins anew with each recording, and three recordings of a kind, show nothing.
-    assert order_notes(episode, host, np.tile([0.0, 1, 2], 16), y, BINARY) == []
+    assert order_notes(replace(rows, t_start=np.tile([0.0, 1, 2], 16)), BINARY) == []
     few = np.isin(episode, ["e00", "e01", "e02", "e04", "e05", "e06"])
-    assert order_notes(episode[few], host[few], t_start[few], y[few], BINARY) == []
+    assert order_notes(rows.take(few), BINARY) == []
 
 
 def test_calibration_on_as_few_episodes_as_a_promise_needs_carries_no_warning():
     scores = np.linspace(0, 1, 19)
-    enough = Scored.build(y=[0] * 19, score=scores, episode=np.arange(19), host=["h"] * 19)
+    enough = Scored.build(Rows.of(label=[0] * 19, episode=np.arange(19), host=["h"] * 19), score=scores)
     assert operating_point(enough, 0.05, classes=BINARY).warning is None
-    twice = Scored.build(y=[0] * 36, score=np.linspace(0, 1, 36), episode=np.arange(36) // 2, host=["h"] * 36)
+    twice = Scored.build(
+        Rows.of(label=[0] * 36, episode=np.arange(36) // 2, host=["h"] * 36), score=np.linspace(0, 1, 36)
+    )
     warned = operating_point(twice, 0.05, classes=BINARY).warning
     assert warned == "calibrated on 18 episodes; 19 would be needed to hold a target of 5 %"

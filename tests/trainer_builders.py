@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from training.data.dataset import WindowSet, write_processed
+from training.data.rows import Rows
 from training.data.schema import ChannelSpec
 from training.trainer import flags
 from training.trainer.arguments import parse
@@ -66,11 +67,13 @@ def make_data(
         folder,
         WindowSet(
             X=X.astype(np.float32),
-            episode=np.array(ids)[of_window],
-            host=hosts[host],
-            t_start=start,
-            t_end=start + 4,
-            label=np.array(names)[label],
+            rows=Rows.of(
+                episode=np.array(ids)[of_window],
+                host=hosts[host],
+                t_start=start,
+                t_end=start + 4,
+                label=np.array(names)[label],
+            ),
         ),
         channels=specs,
         sample_hz=5.0,
@@ -94,11 +97,13 @@ def _quiet(X: np.ndarray) -> WindowSet:
     start = np.arange(36) * 2.0
     return WindowSet(
         X=X[:36].astype(np.float32),
-        episode=np.repeat(["b0", "b1", "b2"], 12),
-        host=np.repeat(["alpha", "beta", "gamma"], 12),
-        t_start=start,
-        t_end=start + 4,
-        label=np.full(36, "baseline"),
+        rows=Rows.of(
+            episode=np.repeat(["b0", "b1", "b2"], 12),
+            host=np.repeat(["alpha", "beta", "gamma"], 12),
+            t_start=start,
+            t_end=start + 4,
+            label=np.full(36, "baseline"),
+        ),
     )
 
 

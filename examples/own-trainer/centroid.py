@@ -27,7 +27,7 @@ parser.add_argument("--train-hosts", action="append", default=[])
 args, _not_needed = parser.parse_known_args()
 data = load_processed(Path(args.summary), Path(args.tensors), Path(args.schema), args.mode)
 wanted = {"recipe": args.split_recipe, "train_hosts": args.train_hosts, "seed": args.seed}
-split = make_split(data.kinship.recording, data.host, data.t_start, data.y, **wanted)
+split = make_split(data.rows, **wanted)
 x, y = data.features, data.y
 x = (x - x[split.train].mean(axis=0)) / (x[split.train].std(axis=0) + 1e-9)
 inside = [(int(k), split.train[y[split.train] == k]) for k in sorted(set(y[split.train]))]

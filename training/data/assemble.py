@@ -15,6 +15,7 @@ from training.data.dataset import BASELINE, WindowSet
 from training.data.episode import Meta
 from training.data.errors import DataError
 from training.data.extract import Extract
+from training.data.rows import Rows
 from training.data.schema import ChannelSpec, FeatureSchema
 from training.data.windows import class_spans, plan_windows
 
@@ -188,14 +189,5 @@ def cut_windows(
     if not parts:
         raise DataError(f"No episode is long enough for a window of {options.window_s:g} s with a single label.")
     episode, host, start_s, end_s, label = zip(*rows, strict=True)
-    return (
-        WindowSet(
-            X=np.stack(parts).astype(np.float32),
-            episode=np.array(episode),
-            host=np.array(host),
-            t_start=np.array(start_s),
-            t_end=np.array(end_s),
-            label=np.array(label),
-        ),
-        counts,
-    )
+    known = Rows.of(episode=episode, host=host, t_start=start_s, t_end=end_s, label=label)
+    return WindowSet(X=np.stack(parts).astype(np.float32), rows=known), counts

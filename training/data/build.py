@@ -116,29 +116,22 @@ def _build(paths: Sequence[Path], out_dir: Path, options: Options, progress: Pro
         )
     labels, benign = label_names(good, options), benign_names(good, options)
     windows, counts = cut_windows(good, channels, baselines, sample_hz, options)
-    is_benign = baseline_windows(good, channels, baselines, sample_hz, options)
+    reference = baseline_windows(good, channels, baselines, sample_hz, options)
     rows = [e.verdict.row(counts[e.verdict.episode_id]) for e in found]
     left_out = too_short(good, sample_hz, options)
     if dropped:
         left_out.insert(0, f"channels that not every recording has: {', '.join(dropped)}")
     left_out += undeclared(found)
     understood = understand(windows, channels, left_out, rows, sample_hz, labels, benign, options)
-    kin = find_kin(
-        windows.X,
-        [channel.name for channel in channels],
-        episode=windows.episode,
-        host=windows.host,
-        t_start=windows.t_start,
-        t_end=windows.t_end,
-    )
+    kin = find_kin(windows.X, [channel.name for channel in channels], windows.rows)
     said = (
         *kin.notes,
-        *notes_on_hosts(windows.host.tolist()),
+        *notes_on_hosts(windows.rows.host.tolist()),
         *notes_on_channels(windows, channels, benign, sample_hz),
         *notes_on_filled(
             windows.X,
-            episode=windows.episode,
-            t_start=windows.t_start,
+            episode=windows.rows.episode,
+            t_start=windows.rows.t_start,
             sample_hz=sample_hz,
             timed=True,
         ),
@@ -157,18 +150,18 @@ def _build(paths: Sequence[Path], out_dir: Path, options: Options, progress: Pro
         benign=benign,
         normaliser=baselines.rule,
         validation_rows=rows,
-        baseline=is_benign,
+        baseline=reference,
         understood=understood,
     )
     (out_dir / BASELINES_FILE).write_bytes(msgspec.json.format(msgspec.json.encode(baselines), indent=1) + b"\n")
-    hosts = dict(sorted(Counter(windows.host.tolist()).items()))
+    hosts = dict(sorted(Counter(windows.rows.host.tolist()).items()))
     return Summary(
         episodes=len(found),
         baselines=sum(bool(e.verdict.meta and e.verdict.meta.baseline) for e in found),
         quarantined={e.verdict.episode_id: list(e.verdict.reasons) for e in found if not e.verdict.ok},
         windows=len(windows.X),
         benign=list(benign),
-        labels={name: int((windows.label == name).sum()) for name in labels},
+        labels={name: int((windows.rows.label == name).sum()) for name in labels},
         hosts=hosts,
         hosts_without_baseline=baselines.without(list(hosts)),
         channels={str(m): sum(m in c.modes for c in schema.channels) for m in Mode},
@@ -198,9 +191,9 @@ def understand(
         source=f"{len(rows):,} recordings",
         channels=tuple(channel.name for channel in channels),
         oracle_only=tuple(c.name for c in channels if Mode.REALISTIC not in c.modes),
-        hosts=counts_of(windows.host, hosts),
+        hosts=counts_of(windows.rows.host, hosts),
         **recordings_of(rows),
-        classes=counts_of(windows.label, labels),
+        classes=counts_of(windows.rows.label, labels),
         benign=tuple(benign),
         benign_why="as the recordings declare their phases",
         window_samples=int(windows.X.shape[2]),
@@ -209,7 +202,7 @@ def understand(
         stride_s=options.stride_s,
         rate_why="the schema's" if options.like else "the commonest of the recordings",
         clock="the recordings' own",
-        span=(float(windows.t_start.min()), float(windows.t_end.max())),
+        span=(float(windows.rows.t_start.min()), float(windows.rows.t_end.max())),
         left_out=tuple(left_out),
     )
 
@@ -243,18 +236,10 @@ def notes_on_channels(
     """
     names = [channel.name for channel in channels]
     seen = {channel.name for channel in channels if Mode.REALISTIC in channel.modes}
-    X, label, host = windows.X, windows.label, windows.host
+    X, label, host = windows.X, windows.rows.label, windows.rows.host
     found = telling(X, names, label=label, host=host, benign=benign)
     named = [name for name in (*found.states, *found.levels) if name in seen]
-    late = echoes(
-        X,
-        names,
-        label=label,
-        episode=windows.episode,
-        t_start=windows.t_start,
-        sample_hz=sample_hz,
-        benign=benign,
-    )
+    late = echoes(X, names, windows.rows, sample_hz=sample_hz, benign=benign)
     repeated = one_sided_values(X, names, label=label, host=host, benign=benign)
     mend = "if so, take it out of each meta.json"
     return [
@@ -347,7 +332,7 @@ def main(argv: list[str] | None = None) -> int:
     try:
         options = _options(args)
         replaced = other_data_set(args.out_dir, built=True)
-        summary = build(args.episodes, args.out_dir, options, _progress(is_benign=args.json))
+        summary = build(args.episodes, args.out_dir, options, _progress(quiet=args.json))
     except DataError as error:
         print(f"build: {error}", file=sys.stderr)
         return Exit.BAD_DATA
@@ -384,11 +369,11 @@ def _options(args: argparse.Namespace) -> Options:
     return Options(window_s=args.window_s, stride_s=args.stride_s, target=args.target, jobs=args.jobs)
 
 
-def _progress(*, is_benign: bool) -> Progress:
+def _progress(*, quiet: bool) -> Progress:
     tty = sys.stderr.isatty()
 
     def show(done: int, of: int) -> None:
-        if is_benign or not of:
+        if quiet or not of:
             return
         if tty:
             end = "\n" if done == of else ""

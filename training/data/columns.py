@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from training.data.classes import listed
 from training.data.errors import DataError
 from training.data.missing import Missing
+from training.data.rows import Rows
 
 LABEL_COLUMNS = ("label", "y", "phase")
 MEANING = ("t", "window", "episode", "host", *LABEL_COLUMNS)
@@ -156,17 +157,15 @@ class Suspects:
 def suspects(
     X: NDArray[np.float32],
     names: Sequence[str],
-    *,
-    label: NDArray[np.str_],
-    episode: NDArray[np.str_],
-    host: NDArray[np.str_],
-    t_start: NDArray[np.float64],
+    rows: Rows,
 ) -> Suspects:
     """Collect what is suspicious in the channels of windows X (N, C, T)."""
     found: dict[str, list[str]] = {kind: [] for kind in Suspects.__dataclass_fields__}
-    of_class, of_host, recording = (np.unique(column, return_inverse=True)[1] for column in (label, host, episode))
+    of_class, of_host, recording = (
+        np.unique(column, return_inverse=True)[1] for column in (rows.label, rows.host, rows.episode)
+    )
     several = recording.max() + 1 < len(X)  # windows a recording
-    order = np.lexsort((t_start, recording))
+    order = np.lexsort((rows.t_start, recording))
     follows = recording[order][1:] == recording[order][:-1]
     for number, name in enumerate(names):
         values = X[:, number]

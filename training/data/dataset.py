@@ -15,7 +15,7 @@ import json
 import re
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +37,7 @@ from training.data.classes import BENIGN, NO_ALARM, benign_of, listed, stated
 from training.data.errors import DataError
 from training.data.features import extract, feature_specs
 from training.data.identity import Kinship, find_kin
+from training.data.rows import Rows
 from training.data.schema import (
     SCHEMA_VERSION,
     ChannelSpec,
@@ -82,18 +83,10 @@ VALIDATION_SCHEMA: dict[str, Any] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WindowSet:
-    """Windows and what is known of each. All arrays have N rows, in the same order.
-
-    ``X`` float32 (N, C, T), finite and already normalised; ``episode``, ``host`` and ``label`` are strings;
-    ``t_start`` and ``t_end`` epoch seconds (or any seconds that order the episodes in time).
-    """
+    """Windows ``X``, float32 (N, C, T), finite and already normalised, and the N rows that go with them."""
 
     X: NDArray[np.float32]
-    episode: NDArray[np.str_]
-    host: NDArray[np.str_]
-    t_start: NDArray[np.float64]
-    t_end: NDArray[np.float64]
-    label: NDArray[np.str_]
+    rows: Rows
 
 
 def write_processed(
@@ -146,9 +139,9 @@ def write_processed(
         time=time,
     )
     F = extract(X, ordered, sample_hz)
-    index = _index(windows)
+    index = _index(windows.rows)
     (out_dir / SCHEMA_FILE).write_bytes(schema.canonical())
-    hosts = sorted(set(windows.host.tolist()))
+    hosts = sorted(set(windows.rows.host.tolist()))
     (out_dir / HOSTS_FILE).write_text(json.dumps({"hosts": hosts}) + "\n", encoding="utf-8")
     validation = pl.DataFrame(list(validation_rows), schema=VALIDATION_SCHEMA)
     validation.write_parquet(
@@ -165,13 +158,13 @@ def write_processed(
         statistics=False,
         row_group_size=max(GROUP_ROWS_LEAST, -(-len(table) // GROUPS_MOST)),
     )
-    folder, is_benign = out_dir / TENSORS_FOLDER, None
+    folder, reference = out_dir / TENSORS_FOLDER, None
     if baseline is not None:
         name = tensor_files.BASELINE_TENSORS
         placed = tensor_files.place_tensors(folder, baseline.X, order, name=name)
-        is_benign = (placed, _index(baseline))
+        reference = (placed, _index(baseline.rows))
     features, judged = tensor_files.array_sha256(F), validation_digest(validation, understood)
-    tensor_files.write_manifest(folder, X, index, schema, features, is_benign, validation_digest=judged)
+    tensor_files.write_manifest(folder, X, index, schema, features, reference, validation_digest=judged)
     return schema
 
 
@@ -205,10 +198,9 @@ def _check(windows: WindowSet, channels: Sequence[ChannelSpec], label_names: Seq
     names = [c.name for c in channels]
     if len(set(names)) != len(names):
         raise DataError(f"A channel's name occurs twice: {next(n for n in names if names.count(n) > 1)}.")
-    for name in ("episode", "host", "t_start", "t_end", "label"):
-        if len(getattr(windows, name)) != len(X):
-            raise DataError(f"There are {len(X)} windows, but {len(getattr(windows, name))} values of {name}.")
-    unknown = sorted(set(np.unique(windows.label).tolist()) - set(label_names))
+    if len(windows.rows) != len(X):
+        raise DataError(f"There are {len(X)} windows, but {len(windows.rows)} rows that say whose they are.")
+    unknown = sorted(set(np.unique(windows.rows.label).tolist()) - set(label_names))
     if unknown:
         raise DataError(f"The label {unknown[0]!r} is in no label map.")
     for start in range(0, len(X), 4096):
@@ -225,14 +217,14 @@ def _check_benign(benign: Sequence[str], label_names: Sequence[str], target: str
         )
 
 
-def _index(windows: WindowSet) -> pl.DataFrame:
+def _index(rows: Rows) -> pl.DataFrame:
     counts: dict[str, int] = {}
     ids = []
-    for episode in windows.episode.tolist():
+    for episode in rows.episode.tolist():
         number = counts.get(episode, 0)
         counts[episode] = number + 1
         ids.append(f"{episode}-{number:04}")
-    values = (ids, windows.episode, windows.host, windows.t_start, windows.t_end, windows.label)
+    values = (ids, rows.episode, rows.host, rows.t_start, rows.t_end, rows.label)
     return pl.DataFrame(
         dict(zip(INDEX_COLUMNS, values, strict=True)),
         schema_overrides={"t_start": pl.Float64, "t_end": pl.Float64},
@@ -243,10 +235,11 @@ def _index(windows: WindowSet) -> pl.DataFrame:
 class Dataset:
     """The part of a processed data set that one mode may see. All arrays have N rows, in the same order.
 
-    ``features`` float32 (N, F) or None; ``tensors`` float32 (N, C, T), a read-only memory map, or None; ``y`` int64
-    by ``label_map``; ``benign`` names the classes that raise no alarm (empty: nothing does); ``schema`` is the mode's
-    own, ``schema_hash`` its hash; ``data_digest`` identifies the content. Episodes that are kin, by the samples of all
-    channels in every mode, are one recording: what is divided or resampled goes by ``kinship.recording``.
+    ``features`` float32 (N, F) or None; ``tensors`` float32 (N, C, T), a read-only memory map, or None; the labels of
+    ``rows`` are numbers by ``label_map``; ``benign`` names the classes that raise no alarm (empty: nothing does);
+    ``schema`` is the mode's own, ``schema_hash`` its hash; ``data_digest`` identifies the content. Episodes that are
+    kin, by the samples of all channels in every mode, are one recording: what is divided or resampled goes by
+    ``rows.recording``.
     Baseline recordings are never among the windows: theirs are ``baseline``, float32 (M, C, T), of ``baseline_host``
     (M); M is 0 where there are none.
     """
@@ -261,19 +254,18 @@ class Dataset:
     feature_names: tuple[str, ...]
     tensors: NDArray[np.float32] | None
     channel_names: tuple[str, ...]
-    y: NDArray[np.int64]
-    window_id: NDArray[np.str_]
-    episode: NDArray[np.str_]
-    host: NDArray[np.str_]
-    t_start: NDArray[np.float64]
-    t_end: NDArray[np.float64]
+    rows: Rows
     baseline: NDArray[np.float32]
     baseline_host: NDArray[np.str_]
     kinship: Kinship
     validation_digest: str | None  # of its validation table; None where an earlier version made the data set
 
+    @property
+    def y(self) -> NDArray[np.int64]:
+        return self.rows.label
+
     def __len__(self) -> int:
-        return len(self.y)
+        return len(self.rows)
 
 
 def load_processed(
@@ -308,12 +300,18 @@ def load_processed(
         # Realistic channels come first, so that this slice of the memory map copies nothing.
         X = everything[:, : len(reduced.channels)]
         assert whole.channel_names[: len(reduced.channels)] == reduced.channel_names
-    y = index["label"].replace_strict(whole.label_map, return_dtype=pl.Int64).to_numpy()
-    is_benign = tensor_files.read_baseline(tensors, manifest)
-    if is_benign is None:
-        is_benign = (np.zeros((0, *manifest.shape[1:]), dtype=np.float32), index.clear())
-    episode, host = _strings(index, "episode_id"), _strings(index, "host")
-    t_start, t_end = index["t_start"].to_numpy(), index["t_end"].to_numpy()
+    reference = tensor_files.read_baseline(tensors, manifest)
+    if reference is None:
+        reference = (np.zeros((0, *manifest.shape[1:]), dtype=np.float32), index.clear())
+    rows = Rows.of(
+        episode=_strings(index, "episode_id"),
+        host=_strings(index, "host"),
+        t_start=index["t_start"].to_numpy(),
+        t_end=index["t_end"].to_numpy(),
+        label=index["label"].replace_strict(whole.label_map, return_dtype=pl.Int64).to_numpy(),
+        window_id=_strings(index, "window_id"),
+    )
+    kinship = find_kin(everything, whole.channel_names, rows)
     return Dataset(
         mode=mode,
         schema=reduced,
@@ -325,22 +323,10 @@ def load_processed(
         feature_names=reduced.feature_names,
         tensors=X,
         channel_names=reduced.channel_names,
-        y=y.astype(np.int64),
-        window_id=_strings(index, "window_id"),
-        episode=episode,
-        host=host,
-        t_start=t_start,
-        t_end=t_end,
-        baseline=is_benign[0][:, : len(reduced.channels)],
-        baseline_host=_strings(is_benign[1], "host"),
-        kinship=find_kin(
-            everything,
-            whole.channel_names,
-            episode=episode,
-            host=host,
-            t_start=t_start,
-            t_end=t_end,
-        ),
+        rows=replace(rows, recording=kinship.recording),
+        baseline=reference[0][:, : len(reduced.channels)],
+        baseline_host=_strings(reference[1], "host"),
+        kinship=kinship,
         validation_digest=manifest.validation_digest,
     )
 

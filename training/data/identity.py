@@ -21,6 +21,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from training.data.rows import Rows
+
 Digests = NDArray[np.uint64]
 IntArray = NDArray[np.int64]
 
@@ -168,20 +170,16 @@ def run_length(samples: int) -> int:
 def find_kin(
     X: NDArray[np.float32],
     names: Sequence[str],
-    *,
-    episode: NDArray[np.str_],
-    host: NDArray[np.str_],
-    t_start: NDArray[np.float64],
-    t_end: NDArray[np.float64],
+    rows: Rows,
 ) -> Kinship:
-    """Find the recordings among windows ``X`` (N, C, T) that are kin; all other arrays have N rows."""
-    ids, first, of = np.unique(episode, return_index=True, return_inverse=True)
-    hosts = host[first]
-    rows = _sample_digests(X, names)
-    whole = _whole(rows)
+    """Find the recordings among windows ``X`` (N, C, T) that are kin."""
+    ids, first, of = np.unique(rows.episode, return_index=True, return_inverse=True)
+    hosts = rows.host[first]
+    digests = _sample_digests(X, names)
+    whole = _whole(digests)
     chance = _Chance(X)
     equal = _equal_windows(X, whole, of, chance)
-    links, sharing = _shared_samples(X, rows, of, chance)
+    links, sharing = _shared_samples(X, digests, of, chance)
     tree = list(range(len(ids)))
     stranger: tuple[int, int] | None = None
     for a, b in sorted(links | set(equal)):
@@ -189,7 +187,7 @@ def find_kin(
             _join(tree, a, b)
         elif stranger is None:
             stranger = (a, b)
-    timed, overlapping, unclear = _overlaps_in_time(of, hosts, t_start, t_end)
+    timed, overlapping, unclear = _overlaps_in_time(of, hosts, rows.t_start, rows.t_end)
     for a, b in timed:
         _join(tree, a, b)
     root = np.array([_root(tree, number) for number in range(len(ids))], dtype=np.int64)

@@ -231,28 +231,12 @@ def _wanted(args: argparse.Namespace) -> Wanted:
 def _judged(windows: Ingested, wanted: Wanted) -> Ingested:
     """The windows, with notes on channels that look like none; the worst are refused."""
     names = [channel.name for channel in windows.channels]
-    found = suspects(
-        windows.X,
-        names,
-        label=windows.label,
-        episode=windows.episode,
-        host=windows.host,
-        t_start=windows.t_start,
-    )
-    notes = judge(found, wanted)
+    notes = judge(suspects(windows.X, names, windows.rows), wanted)
     copies = telling(windows.X, names, label=windows.label, host=windows.host, benign=windows.benign.names)
     notes += judge_copies(copies, wanted.level)
     said = {*wanted.level, *copies.levels}
     if windows.timing is Timing.SECONDS:
-        late = echoes(
-            windows.X,
-            names,
-            label=windows.label,
-            episode=windows.episode,
-            t_start=windows.t_start,
-            sample_hz=windows.sample_hz,
-            benign=windows.benign.names,
-        )
+        late = echoes(windows.X, names, windows.rows, sample_hz=windows.sample_hz, benign=windows.benign.names)
         notes += notes_on_echoes([name for name in late if name not in said])
     notes += _notes_on_still(windows, names, wanted)
     return replace(windows, notes=(*windows.notes, *notes))

@@ -16,14 +16,7 @@ def without_copies(windows: Ingested, *, allow: bool) -> Ingested:
     """
     if windows.X.ndim != 3 or 0 in windows.X.shape or windows.X.shape[2] < SAMPLES_MIN:
         return windows  # which is refused, in its own words, when it is written
-    kin = find_kin(
-        windows.X,
-        [channel.name for channel in windows.channels],
-        episode=windows.episode,
-        host=windows.host,
-        t_start=windows.t_start,
-        t_end=windows.t_end,
-    )
+    kin = find_kin(windows.X, [channel.name for channel in windows.channels], windows.rows)
     if kin.strangers is not None:
         raise DataError(of_two_hosts(kin.strangers))
     if kin.equal and not allow:

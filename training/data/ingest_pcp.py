@@ -34,6 +34,7 @@ from training.data.dataset import BASELINE, WindowSet
 from training.data.errors import DataError
 from training.data.ingest_long import window_starts
 from training.data.ingested import Empty, Ingested
+from training.data.rows import Rows
 from training.data.schema import ChannelSpec
 
 PMREP_TIMEOUT_S = 600
@@ -345,11 +346,13 @@ def _baseline_windows(
         return None
     return WindowSet(
         X=np.ascontiguousarray(X, dtype=np.float32),
-        episode=episode,
-        host=host,
-        t_start=start,
-        t_end=start + cut.window_samples * cut.every_s,
-        label=np.full(start.size, BASELINE),
+        rows=Rows.of(
+            episode=episode,
+            host=host,
+            t_start=start,
+            t_end=start + cut.window_samples * cut.every_s,
+            label=np.full(start.size, BASELINE),
+        ),
     )
 
 

@@ -19,6 +19,7 @@ from training.data.dataset import WindowSet, write_processed
 from training.data.errors import DataError
 from training.data.identity import window_digests
 from training.data.missing import check_classes
+from training.data.rows import Rows
 from training.data.schema import ChannelSpec, FeatureSchema, Timing
 from training.data.spelling import tidy
 from training.data.understood import NO_WINDOW, Understood, counts_of, recordings_of
@@ -76,6 +77,10 @@ class Ingested:
         if self.timing is Timing.SECONDS:
             return self.t_start + self.window_s
         return self.t_start + (np.nan if self.timing is Timing.NONE else 0.0)
+
+    @property
+    def rows(self) -> Rows:
+        return Rows.of(episode=self.episode, host=self.host, t_start=self.t_start, t_end=self.t_end, label=self.label)
 
     def take(self, keep: NDArray[np.bool_]) -> Ingested:
         """The windows that ``keep`` (N booleans) selects."""
@@ -273,14 +278,7 @@ def write(windows: Ingested, out_dir: Path) -> tuple[FeatureSchema, Understood]:
     understood = understand(windows, rows)
     schema = write_processed(
         out_dir,
-        WindowSet(
-            X=windows.X,
-            episode=windows.episode,
-            host=windows.host,
-            t_start=windows.t_start,
-            t_end=windows.t_end,
-            label=windows.label,
-        ),
+        WindowSet(X=windows.X, rows=windows.rows),
         channels=windows.channels,
         sample_hz=windows.sample_hz,
         window_s=windows.window_s,

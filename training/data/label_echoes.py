@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from training.data.classes import listed
+from training.data.rows import Rows
 
 Floats = NDArray[np.float64]
 
@@ -27,29 +28,27 @@ MOVED = tuple(number / 4 for number in range(-8, 9))  # by so many
 def echoes(
     X: NDArray[np.float32],
     names: Sequence[str],
+    rows: Rows,
     *,
-    label: NDArray[np.str_],
-    episode: NDArray[np.str_],
-    t_start: NDArray[np.float64],
     sample_hz: float,
     benign: Sequence[str],
 ) -> list[str]:
     """Name the channels of windows ``X`` (N, C, T) that follow what raises an alarm, late or smoothed."""
-    classes = np.unique(label)
+    classes, label, t_start = np.unique(rows.label), rows.label, rows.t_start
     if not benign and classes.size != 2:
         return []
     alarm = ~np.isin(label, benign) if benign else label == classes[1]
     samples = X.shape[2]
     common, mine, its = 0.0, np.zeros((1, len(names))), np.zeros((1, 1))
     changes = 0
-    for rows in _recordings_of_both(episode, alarm):
-        place = np.rint((t_start[rows] - t_start[rows].min()) * sample_hz).astype(np.int64)
-        rows, place = rows[place < SAMPLES_MAX], place[place < SAMPLES_MAX]
+    for here in _recordings_of_both(rows.episode, alarm):
+        place = np.rint((t_start[here] - t_start[here].min()) * sample_hz).astype(np.int64)
+        here, place = here[place < SAMPLES_MAX], place[place < SAMPLES_MAX]
         at = place[:, None] + np.arange(samples)
         values = np.full((at.max() + 1, len(names)), np.nan)
         raised = np.full(at.max() + 1, np.nan)
-        values[at] = X[rows].transpose(0, 2, 1)
-        raised[at] = alarm[rows][:, None]
+        values[at] = X[here].transpose(0, 2, 1)
+        raised[at] = alarm[here][:, None]
         known = np.flatnonzero(np.isfinite(raised))
         # Between two windows nobody knows the label: it is taken to last.
         raised = raised[known[np.searchsorted(known, np.arange(raised.size), "right") - 1]]

@@ -14,11 +14,12 @@ from types import MappingProxyType
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from training import strict_json
 from training.contract import Recipe
 from training.data.deal import deal
+from training.data.rows import Rows
 from training.data.spelling import alike_hosts
 
 IntArray = NDArray[np.int64]
@@ -94,26 +95,21 @@ class _Episodes:
 
 
 def make_split(
-    episode: ArrayLike,
-    host: ArrayLike,
-    t_start: ArrayLike,
-    y: ArrayLike,
+    rows: Rows,
     *,
     recipe: str,
     train_hosts: Sequence[str] = (),
     seed: int = 0,
-    t_end: ArrayLike | None = None,
     supervised: bool = True,
     val_fraction: float = VAL_FRACTION,
     cal_fraction: float = CAL_FRACTION,
     test_fraction: float = TEST_FRACTION,
 ) -> Split:
-    """Divide windows into train, val, cal and test by episode.
+    """Divide windows into train, val, cal and test by recording.
 
-    ``episode`` and ``host`` (N strings), ``t_start`` and ``t_end`` (N, seconds; for the recipe `time` on a clock that
-    all episodes share) and ``y`` (N class numbers) describe the windows in their order. ``train_hosts`` names recording
-    hosts and is refused where it has no effect. ``supervised=False`` admits a training side with a single class.
-    ``cal_fraction=0`` makes no calibration side. Raises SplitError.
+    The labels of ``rows`` are class numbers; for the recipe `time` their times are on a clock that all recordings
+    share. ``train_hosts`` names recording hosts and is refused where it has no effect. ``supervised=False`` admits a
+    training side with a single class. ``cal_fraction=0`` makes no calibration side. Raises SplitError.
     """
     try:
         chosen = Recipe(recipe)
@@ -125,16 +121,14 @@ def make_split(
     if not 0 < test_fraction < 1:
         raise SplitError("the test fraction must lie between 0 and 1")
     names = tuple(sorted(set(train_hosts)))
-    labels = np.asarray(y, dtype=np.int64)
-    starts = np.asarray(t_start, dtype=np.float64)
-    episodes = _gather(np.asarray(episode), np.asarray(host), starts, labels)
+    episodes = _gather(rows)
     rng = np.random.default_rng(seed)
 
     in_test = _choose_test(episodes, chosen, names, test_fraction, rng)
     side_of_episode = _carve(episodes, in_test, val_fraction, cal_fraction, rng)
-    keep, notes = np.ones(labels.size, dtype=bool), []
-    if chosen is Recipe.TIME and t_end is not None:
-        keep = _without_overlap(episodes, in_test, starts, np.asarray(t_end, dtype=np.float64))
+    keep, notes = np.ones(len(rows), dtype=bool), []
+    if chosen is Recipe.TIME:
+        keep = _without_overlap(episodes, in_test, rows)
         if not keep.all():
             notes.append(f"{int((~keep).sum())} training windows that overlap the test in time were purged")
     if chosen is Recipe.HOST:
@@ -146,25 +140,23 @@ def make_split(
             if ours in names and other not in names
         ]
     split = _assemble(episodes, side_of_episode, keep, chosen, names, seed, tuple(notes))
-    _check_sides(split, labels, supervised=supervised, wants_cal=cal_fraction > 0)
+    _check_sides(split, rows.label, supervised=supervised, wants_cal=cal_fraction > 0)
     _assert_leak_free(split, episodes)
     return split
 
 
-def _gather(episode: NDArray[Any], host: NDArray[Any], t_start: NDArray[np.float64], y: IntArray) -> _Episodes:
-    if not episode.shape == host.shape == t_start.shape == y.shape or y.ndim != 1:
-        raise SplitError("episode, host, t_start and y must have one value for each window")
+def _gather(rows: Rows) -> _Episodes:
+    y, hosts = rows.label, rows.host
     if y.size == 0:
         raise SplitError("there are no windows to split: build the data set first")
     if y.min() < 0:
         raise SplitError("class numbers must not be negative")
-    ids, first, of_window = np.unique(episode.astype(str), return_index=True, return_inverse=True)
-    hosts = host.astype(str)
+    ids, first, of_window = np.unique(rows.recording, return_index=True, return_inverse=True)
     if (hosts[first][of_window] != hosts).any():
         row = int(np.flatnonzero(hosts[first][of_window] != hosts)[0])
         raise SplitError(f"episode '{ids[of_window[row]]}' has windows of more than one host")
     start = np.full(ids.size, np.inf)
-    np.minimum.at(start, of_window, np.where(np.isnan(t_start), -np.inf, t_start))
+    np.minimum.at(start, of_window, np.where(np.isnan(rows.t_start), -np.inf, rows.t_start))
     has_class = np.zeros((ids.size, int(y.max()) + 1), dtype=bool)
     has_class[of_window, y] = True
     return _Episodes(ids, of_window.astype(np.int64), hosts[first], start, has_class)
@@ -222,20 +214,15 @@ def _test_by_time(episodes: _Episodes, test_fraction: float) -> NDArray[np.bool_
     return in_test
 
 
-def _without_overlap(
-    episodes: _Episodes,
-    in_test: NDArray[np.bool_],
-    t_start: NDArray[np.float64],
-    t_end: NDArray[np.float64],
-) -> NDArray[np.bool_]:
+def _without_overlap(episodes: _Episodes, in_test: NDArray[np.bool_], rows: Rows) -> NDArray[np.bool_]:
     """Training windows that reach into the test's time on their own host carry the test's samples."""
-    keep = np.ones(t_start.size, dtype=bool)
+    keep = np.ones(len(rows), dtype=bool)
     window_in_test = in_test[episodes.of_window]
     window_host = episodes.host[episodes.of_window]
     for name in np.unique(episodes.host[in_test]):
         here = window_host == name
-        first_test = t_start[here & window_in_test].min()
-        keep &= ~(here & ~window_in_test & (t_end > first_test))
+        first_test = rows.t_start[here & window_in_test].min()
+        keep &= ~(here & ~window_in_test & (rows.t_end > first_test))
     return keep
 
 

@@ -84,13 +84,13 @@ def write_manifest(
 ) -> Manifest:
     """Write index and manifest beside the windows ``X`` (as placed); the manifest comes last and makes it whole."""
     index.write_parquet(folder / INDEX, compression="zstd", statistics=False)
-    is_benign = None
+    reference = None
     if baseline is None:
         for name in (BASELINE_TENSORS, BASELINE_INDEX):
             (folder / name).unlink(missing_ok=True)
     else:
         baseline[1].write_parquet(folder / BASELINE_INDEX, compression="zstd", statistics=False)
-        is_benign = (array_sha256(baseline[0]), index_sha256(baseline[1]))
+        reference = (array_sha256(baseline[0]), index_sha256(baseline[1]))
     modes = {str(m): schema.for_mode(m).hash() for m in Mode if any(m in c.modes for c in schema.channels)}
     parts = (schema.hash(), array_sha256(X), index_sha256(index), features_sha256)
     manifest = Manifest(
@@ -101,10 +101,10 @@ def write_manifest(
         tensor_sha256=parts[1],
         index_sha256=parts[2],
         features_sha256=parts[3],
-        data_digest=hashlib.sha256("\n".join((*parts, *(is_benign or ()))).encode()).hexdigest(),
+        data_digest=hashlib.sha256("\n".join((*parts, *(reference or ()))).encode()).hexdigest(),
         schema=schema,
         baseline_shape=None if baseline is None else _shape(baseline[0]),
-        baseline_sha256=is_benign,
+        baseline_sha256=reference,
         validation_digest=validation_digest,
     )
     document = msgspec.json.format(msgspec.json.encode(manifest), indent=1) + b"\n"

@@ -121,8 +121,8 @@ def compare(
         ],
         "gap": gap,
         "windows": int(rows.size),
-        "episodes": int(np.unique(scored[0].episode).size),
-        "hosts": sorted(set(scored[0].host.tolist())),
+        "episodes": int(np.unique(scored[0].rows.recording).size),
+        "hosts": sorted(set(scored[0].rows.host.tolist())),
         "left_out": judged_on.left_out,
         "unknown": list(judged_on.unknown),
         "same": a.document == b.document,
@@ -183,7 +183,7 @@ def _unseen_by_content(a: Judged, b: Judged) -> _JudgedOn:
 
     from training.trainer.seen import NEW
 
-    recording = a.inputs.episode
+    recording = a.inputs.rows.recording
     used, unknown = np.zeros(recording.size, dtype=bool), []
     for one in (a, b):
         side = sides(one)
@@ -244,11 +244,11 @@ def paired_gap(a: Scored, b: Scored, *, classes: Classes, n_resamples: int = 100
     from training.trainer.evaluation.intervals import bootstrap, clusters
     from training.trainer.evaluation.metrics import by_class, rank_measure, shown, support_of
 
-    if not (np.array_equal(a.episode, b.episode) and np.array_equal(a.y, b.y)):
+    if not (np.array_equal(a.rows.recording, b.rows.recording) and np.array_equal(a.y, b.y)):
         raise ValueError("a paired comparison needs the same windows in the same order")
     if by_class(a, classes) is not by_class(b, classes):
         raise ValueError("an AUROC over classes cannot be compared with one of alarms")
-    episode, n_clusters = clusters(a.episode)
+    episode, n_clusters = clusters(a.rows.recording)
     first, second = (rank_measure(one, classes, episode) for one in (a, b))
 
     def gap(weights: Weights) -> dict[str, FloatArray]:

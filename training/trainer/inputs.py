@@ -16,6 +16,7 @@ from training.data.dataset import Dataset, Validation, load_processed, load_vali
 from training.data.errors import DataError
 from training.data.features import extract
 from training.data.identity import Kinship, of_two_hosts, window_digests
+from training.data.rows import Rows
 from training.data.split import Split, SplitError, make_split
 from training.data.understood import Understood
 from training.trainer.arguments import TrainerArgs
@@ -32,14 +33,8 @@ class Inputs:
     X: NDArray[np.float32]  # (N, F) features, or (N, C, T) samples
     names: tuple[str, ...]  # of the features, or of the channels
     features: NDArray[np.float32]  # (N, F), for the baselines
-    y: NDArray[np.int64]  # (N,)
+    rows: Rows  # their labels are numbers of ``classes``
     classes: Classes
-    window_id: NDArray[np.str_]
-    episode_id: NDArray[np.str_]
-    episode: NDArray[np.str_]  # which recording it is: episodes that share samples or time are one
-    host: NDArray[np.str_]
-    t_start: NDArray[np.float64]  # seconds
-    t_end: NDArray[np.float64]
     schema_hash: str
     schema_fields: Mapping[str, Any]  # what the hash covers
     digest: str  # of the data set
@@ -55,13 +50,17 @@ class Inputs:
     kinship: Kinship
 
     @property
-    def when(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Start and end of each window in seconds; NaN where the schema says that nobody told."""
+    def y(self) -> NDArray[np.int64]:
+        return self.rows.label
+
+    @property
+    def timed(self) -> Rows:
+        """The rows with NaN for the times that are no seconds by the schema."""
         timing = self.schema_fields.get("time", "seconds")
         unknown = np.full(self.y.shape, np.nan)
-        return (
-            unknown if timing == "none" else self.t_start,
-            self.t_end if timing == "seconds" else unknown,
+        start, end = self.rows.t_start, self.rows.t_end
+        return replace(
+            self.rows, t_start=unknown if timing == "none" else start, t_end=end if timing == "seconds" else unknown
         )
 
     @property
@@ -86,7 +85,7 @@ def read_inputs(args: TrainerArgs, *, takes: Takes) -> Inputs:
     except DataError as error:
         raise BadData(str(error)) from None
     _require_its_own(args.validation, validation, data)
-    known = set(data.episode.tolist()) & set(validation.quarantined)
+    known = set(data.rows.episode.tolist()) & set(validation.quarantined)
     if known:
         raise BadData(
             f"episode {min(known)} is quarantined by {args.validation} and yet among the windows: "
@@ -101,7 +100,7 @@ def read_inputs(args: TrainerArgs, *, takes: Takes) -> Inputs:
 def _require_its_own(path: Path, validation: Validation, data: Dataset) -> None:
     """Refuse the validation table of another data set: what a report says of quarantined episodes would be its."""
     other = data.validation_digest not in (None, validation.digest)
-    unknown = sorted(set(data.episode.tolist()) - validation.good - set(validation.quarantined))
+    unknown = sorted(set(data.rows.episode.tolist()) - validation.good - set(validation.quarantined))
     if other or unknown:
         why = f" (it does not know the recording {unknown[0]!r})" if unknown else ""
         raise BadData(
@@ -122,22 +121,16 @@ def from_dataset(
     features = data.features
     if features is None:
         features = extract(data.tensors, data.schema.channels, data.schema.sample_hz)
-    is_benign = np.zeros((0, features.shape[1]), dtype=np.float32)
+    reference = np.zeros((0, features.shape[1]), dtype=np.float32)
     if len(data.baseline):
-        is_benign = extract(data.baseline, data.schema.channels, data.schema.sample_hz)
+        reference = extract(data.baseline, data.schema.channels, data.schema.sample_hz)
     by_features = takes is Takes.FEATURES
     return Inputs(
         X=features if by_features else data.tensors,
         names=data.feature_names if by_features else data.channel_names,
         features=features,
-        y=data.y,
+        rows=data.rows,
         classes=Classes.of(data.label_map, data.benign),
-        window_id=data.window_id,
-        episode_id=data.episode,
-        episode=data.kinship.recording,
-        host=data.host,
-        t_start=data.t_start,
-        t_end=data.t_end,
         schema_hash=data.schema_hash,
         schema_fields=msgspec.to_builtins(data.schema),
         digest=data.data_digest,
@@ -147,8 +140,8 @@ def from_dataset(
         validation_digest=data.validation_digest,
         quarantined=quarantined,
         understood=understood,
-        baseline=is_benign if by_features else data.baseline,
-        baseline_features=is_benign,
+        baseline=reference if by_features else data.baseline,
+        baseline_features=reference,
         baseline_host=data.baseline_host,
         kinship=data.kinship,
     )
@@ -161,17 +154,12 @@ def split_inputs(inputs: Inputs, *, recipe: str, train_hosts: Sequence[str], see
     """
     if inputs.kinship.strangers is not None:
         raise BadData(of_two_hosts(inputs.kinship.strangers))
-    t_start, t_end = inputs.when
     try:
         split = make_split(
-            inputs.episode,
-            inputs.host,
-            t_start,
-            inputs.classes.in_order(inputs.y),
+            replace(inputs.timed, label=inputs.classes.in_order(inputs.y)),
             recipe=recipe,
             train_hosts=train_hosts,
             seed=seed,
-            t_end=t_end,
             supervised=supervised,
             # Where no class is benign there is no alarm to calibrate: nothing is set aside for it.
             **({} if inputs.classes.benign else {"cal_fraction": 0.0}),

@@ -73,8 +73,8 @@ def said_of(inputs: Inputs, document: Mapping[str, Any]) -> list[str]:
         return [UNKNOWN]
     odd = outside(inputs, msgspec.convert(document["ranges"], dict[str, Range]))
     names, said = _channels(inputs), []
-    for host in np.unique(inputs.host).tolist():
-        here = odd[inputs.host == host]
+    for host in np.unique(inputs.rows.host).tolist():
+        here = odd[inputs.rows.host == host]
         share = float(here.any(axis=1).mean())
         if share >= WORTH_SAYING:
             often = np.argsort(-here.sum(axis=0), kind="stable")[:3].tolist()

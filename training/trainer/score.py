@@ -128,21 +128,11 @@ def judge(checkpoint: Path, data: Path, *, threads: int = 1) -> Judged:
     said, recorded = outputs.score, document.get("levels")
     notes: list[str] = []
     if said is not None and recorded is not None:
-        is_benign = baseline_scores(fitted, inputs)
-        levels = Levels.elsewhere(is_benign, inputs.baseline_host, recorded)
-        said, notes = levels.applied(said, inputs.host), levels.notes(inputs.host)
+        levels = Levels.elsewhere(baseline_scores(fitted, inputs), inputs.baseline_host, recorded)
+        said, notes = levels.applied(said, inputs.rows.host), levels.notes(inputs.rows.host)
     try:
         classes = Classes.of(labels, loaded.benign)
-        scored = Scored.build(
-            y=inputs.y,
-            episode=inputs.episode,
-            host=inputs.host,
-            t_start=inputs.t_start,
-            t_end=inputs.t_end,
-            proba=outputs.proba,
-            score=said,
-            classes=classes,
-        )
+        scored = Scored.build(inputs.rows, proba=outputs.proba, score=said, classes=classes)
     except ValueError as error:
         raise BadData(f"{checkpoint} does not fit {data}: {error}") from None
     return Judged(document, inputs, scored, classes, tuple(notes))
@@ -158,14 +148,14 @@ def table(judged: Judged, side: NDArray[np.str_] | None) -> Any:
     """A polars frame with a row a window."""
     import polars as pl
 
-    inputs, scored, document = judged.inputs, judged.scored, judged.document
+    rows, scored, document = judged.inputs.rows, judged.scored, judged.document
     columns: dict[str, Any] = {
-        "window_id": inputs.window_id,
-        "episode_id": inputs.episode_id,
-        "host": inputs.host,
-        "t_start": inputs.t_start,
-        "t_end": inputs.t_end,
-        "side": [None] * inputs.y.size if side is None else side,
+        "window_id": rows.window_id,
+        "episode_id": rows.episode,
+        "host": rows.host,
+        "t_start": rows.t_start,
+        "t_end": rows.t_end,
+        "side": [None] * len(rows) if side is None else side,
         "score": scored.score,
     }
     labels = document["label_map"]
@@ -229,7 +219,7 @@ def remarks(judged: Judged, side: NDArray[np.str_] | None) -> list[str]:
             "differ, its scores mean nothing."
         )
     if inputs.schema_fields["normaliser"].get("type") == "host_baseline":
-        without = sorted(set(inputs.host.tolist()) - set(inputs.baseline_host.tolist()))
+        without = sorted(set(inputs.rows.host.tolist()) - set(inputs.baseline_host.tolist()))
         said += [
             f"{host} has no baseline recording here: its values are measured from the usual level of the others."
             for host in without

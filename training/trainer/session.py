@@ -117,9 +117,8 @@ def _split(args: TrainerArgs, inputs: Inputs, *, supervised: bool) -> Split:
 
 def _levels(inputs: Inputs, task: Task, fitted: Fitted) -> Levels:
     """Measure the usual level of each host's anomaly scores."""
-    is_benign = baseline_scores(fitted, inputs)
-    trained = sorted(set(inputs.host[task.split.train].tolist()))
-    return Levels.trained(is_benign, inputs.baseline_host, on=trained)
+    trained = sorted(set(inputs.rows.host[task.split.train].tolist()))
+    return Levels.trained(baseline_scores(fitted, inputs), inputs.baseline_host, on=trained)
 
 
 def _judge(
@@ -139,7 +138,7 @@ def _judge(
     point = None
     if classes.benign:
         point = operating_point(cal, target, classes=classes)
-    sides = sides_of(split, inputs.host, inputs.y, classes)
+    sides = sides_of(split, inputs.rows, classes)
     evaluation = evaluate(
         test,
         classes=classes,
@@ -184,16 +183,9 @@ def _judge(
 
 def _notes(args: TrainerArgs, inputs: Inputs, split: Split, levels: Levels | None) -> list[str]:
     """Collect the sentences, beside those on the split, that a reader of the numbers must know."""
-    notes = [] if levels is None else levels.notes(inputs.host)
-    test = split.test
-    notes += place_notes(inputs.episode[test], inputs.t_start[test], inputs.y[test], inputs.classes)
-    notes += order_notes(
-        inputs.episode[test],
-        inputs.host[test],
-        inputs.t_start[test],
-        inputs.y[test],
-        inputs.classes,
-    )
+    notes = [] if levels is None else levels.notes(inputs.rows.host)
+    test = inputs.rows.take(split.test)
+    notes += [*place_notes(test, inputs.classes), *order_notes(test, inputs.classes)]
     if args.mode is Mode.ORACLE and inputs.hides_nothing:
         notes.append(NOTHING_HIDDEN)
     return notes
@@ -205,15 +197,9 @@ def _scored(inputs: Inputs, fitted: Fitted, levels: Levels | None, rows: IntArra
     if said is None or not np.isfinite(said).all():
         raise BadArguments("the model answers with numbers that are not finite: choose a lower lr")
     if levels is not None:
-        said = levels.applied(said, inputs.host[rows])
-    t_start, t_end = inputs.when
+        said = levels.applied(said, inputs.rows.host[rows])
     return Scored.build(
-        y=inputs.y[rows],
-        episode=inputs.episode[rows],
-        stream=inputs.episode_id[rows],
-        host=inputs.host[rows],
-        t_start=t_start[rows],
-        t_end=t_end[rows],
+        inputs.timed.take(rows),
         proba=outputs.proba,
         score=said if levels is not None else None,
         classes=inputs.classes,

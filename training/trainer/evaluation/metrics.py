@@ -94,8 +94,8 @@ def evaluate(
     metrics, measure = judge.metrics(test)
     judge.ask_chance(metrics, test)
     per_host = {}
-    for name in sorted(set(test.host.tolist())):
-        here = test.take(np.flatnonzero(test.host == name))
+    for name in sorted(set(test.rows.host.tolist())):
+        here = test.take(np.flatnonzero(test.rows.host == name))
         per_host[name] = judge.counts(here) | judge.metrics(here)[0]
     confusion = None
     if measure is not None:
@@ -118,7 +118,7 @@ class _Judge:
         present = np.unique(scored.y)
         counts: dict[str, Any] = {
             "windows": int(scored.y.size),
-            "episodes": int(np.unique(scored.episode).size),
+            "episodes": int(np.unique(scored.rows.recording).size),
             "one_class": self.classes.names[int(present[0])] if present.size == 1 else None,
         }
         if self.classes.benign:
@@ -128,7 +128,7 @@ class _Judge:
 
     def metrics(self, scored: Scored) -> tuple[dict[str, dict[str, Any]], ClassMeasure | None]:
         """Every metric with its interval, and the measure that holds the confusion."""
-        episode, n_clusters = clusters(scored.episode)
+        episode, n_clusters = clusters(scored.rows.recording)
         measure = self._class_measure(scored, episode, n_clusters)
         measures = [rank_measure(scored, self.classes, episode)]
         trained = self._trained(scored)
@@ -182,7 +182,7 @@ class _Judge:
             truth = scored.y
             if not by_class(scored, self.classes):
                 truth = (~self.classes.is_benign(scored.y)).astype(np.int64)
-            found = chance_test([s for s, _ in pairs], [k for _, k in pairs], truth, scored.episode)
+            found = chance_test([s for s, _ in pairs], [k for _, k in pairs], truth, scored.rows.recording)
             metric["chance"] = None if found is None else found.to_dict()
 
     def _class_measure(self, scored: Scored, episode: IntArray, n_episodes: int) -> ClassMeasure | None:
@@ -221,8 +221,8 @@ class _Judge:
         words = self.classes.words()
         alone = "no class is benign"
         if one_class or self.classes.benign:
-            is_benign = bool(self.classes.is_benign(scored.y).all())
-            alone = f"the test windows are all {one_class or words[BENIGN if is_benign else MALICIOUS]}"
+            all_benign = bool(self.classes.is_benign(scored.y).all())
+            alone = f"the test windows are all {one_class or words[BENIGN if all_benign else MALICIOUS]}"
         no_alarm = dict.fromkeys((BENIGN, MALICIOUS), "no class is benign")
         if self.classes.benign:
             for kind in no_alarm:
@@ -263,7 +263,7 @@ class _Judge:
     def _distinct(self, scored: Scored) -> int:
         """Benign windows, a copy inside its own episode counted once: copies show no rarer event than the original."""
         is_benign = self.classes.is_benign(scored.y)
-        pairs = zip(scored.episode[is_benign].tolist(), scored.score[is_benign].tolist(), strict=True)
+        pairs = zip(scored.rows.recording[is_benign].tolist(), scored.score[is_benign].tolist(), strict=True)
         return len(set(pairs))
 
     def curves(self, scored: Scored) -> dict[str, Any]:
@@ -294,7 +294,7 @@ def _renamed(measure: Measure, name: str) -> Measure:
 
 def support_of(scored: Scored, classes: Classes) -> dict[str, int]:
     """Count the episodes that carry each metric: those of the smallest class for whatever compares classes."""
-    carrying = [int(np.unique(scored.episode[scored.y == k]).size) for k in np.unique(scored.y)]
+    carrying = [int(np.unique(scored.rows.recording[scored.y == k]).size) for k in np.unique(scored.y)]
     smallest = min(carrying)
     if by_class(scored, classes) and len(carrying) > 2:
         smallest = max(2, smallest)  # a mean over many classes is not void because one is rare
@@ -303,7 +303,7 @@ def support_of(scored: Scored, classes: Classes) -> dict[str, int]:
     support = dict.fromkeys((*ranks, *means), smallest)
     if classes.benign:
         is_benign = classes.is_benign(scored.y)
-        kinds = [int(np.unique(scored.episode[rows]).size) for rows in (is_benign, ~is_benign)]
+        kinds = [int(np.unique(scored.rows.recording[rows]).size) for rows in (is_benign, ~is_benign)]
         support |= dict.fromkeys(RARE, min(kinds))
         if not by_class(scored, classes):
             support |= dict.fromkeys(ranks, min(kinds) or smallest)

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from training.data.rows import Rows
+
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 BENIGN, MALICIOUS, LIKE = "benign", "malicious", "malicious-like"  # our words for the two kinds
@@ -60,9 +62,9 @@ class Classes:
 
     def alarm_score(self, proba: FloatArray) -> FloatArray:
         """(N,) 1 - P(benign) of probabilities (N, K); 1 - P(class 0) where none is benign: then nothing ranks by it."""
-        is_benign = self.benign or self.names[:1]
+        benign = self.benign or self.names[:1]
         # Summing the others instead of 1 - P keeps the digits of probabilities close to zero.
-        others = [k for k, name in enumerate(self.names) if name not in is_benign]
+        others = [k for k, name in enumerate(self.names) if name not in benign]
         score: FloatArray = proba[:, others].sum(axis=1)
         return score
 
@@ -97,27 +99,20 @@ def _beside(ours: str, names: Sequence[str], plain: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Scored:
-    """Scores of N windows with what is needed to judge them. Arrays of length N unless said otherwise.
+    """Scores of N windows with the rows that are needed to judge them; the rows' labels are class numbers.
 
-    ``score`` is finite, and higher means more malicious-like; ``proba`` (N, K) holds class
+    ``score`` (N) is finite, and higher means more malicious-like; ``proba`` (N, K) holds class
     probabilities, or is None for an anomaly score, which has no classes to be accurate about.
-    ``t_start`` and ``t_end`` in seconds; NaN when unknown.
     """
 
-    y: IntArray
+    rows: Rows
     score: FloatArray
-    episode: NDArray[np.str_]
-    host: NDArray[np.str_]
-    t_start: FloatArray
-    t_end: FloatArray
     proba: FloatArray | None = None
-    stream: NDArray[np.str_] | None = None  # the recording, where several share their episode
 
     def __post_init__(self) -> None:
         """Refuse shapes that disagree and scores that are not finite: a NaN would silently rank somewhere."""
-        columns = (self.score, self.episode, self.host, self.t_start, self.t_end)
-        if self.y.ndim != 1 or any(column.shape != self.y.shape for column in columns):
-            raise ValueError("every column of the scored windows must have one value a window")
+        if self.score.shape != self.y.shape:
+            raise ValueError("scores must have one value a window")
         if not np.isfinite(self.score).all():
             raise ValueError("scores must be finite: the model answered NaN or infinity")
         if self.proba is not None:
@@ -129,48 +124,27 @@ class Scored:
     @classmethod
     def build(
         cls,
+        rows: Rows,
         *,
-        y: ArrayLike,
-        episode: ArrayLike,
-        host: ArrayLike,
-        t_start: ArrayLike | None = None,
-        t_end: ArrayLike | None = None,
         score: ArrayLike | None = None,
         proba: ArrayLike | None = None,
         classes: Classes | None = None,
-        stream: ArrayLike | None = None,
     ) -> Scored:
-        """From plain arrays. With ``proba`` (N, K) and no ``score``, the score is 1 - P(benign) by ``classes``."""
-        truth = np.asarray(y, dtype=np.int64)
-        unknown = np.full(truth.shape, np.nan)
+        """Build from plain arrays; without ``score`` it is 1 - P(benign) of ``proba`` (N, K) by ``classes``."""
         probabilities = None if proba is None else np.asarray(proba, dtype=np.float64)
         if score is None:
             if probabilities is None or classes is None:
                 raise ValueError("scored windows need a score, or probabilities with their classes")
             score = classes.alarm_score(probabilities)
-        return cls(
-            y=truth,
-            score=np.asarray(score, dtype=np.float64),
-            episode=np.asarray(episode).astype(str),
-            host=np.asarray(host).astype(str),
-            t_start=unknown if t_start is None else np.asarray(t_start, dtype=np.float64),
-            t_end=unknown if t_end is None else np.asarray(t_end, dtype=np.float64),
-            proba=probabilities,
-            stream=None if stream is None else np.asarray(stream).astype(str),
-        )
+        return cls(rows, np.asarray(score, dtype=np.float64), probabilities)
+
+    @property
+    def y(self) -> IntArray:
+        return self.rows.label
 
     def take(self, rows: IntArray) -> Scored:
         """The windows of the given row numbers."""
-        return Scored(
-            y=self.y[rows],
-            score=self.score[rows],
-            episode=self.episode[rows],
-            host=self.host[rows],
-            t_start=self.t_start[rows],
-            t_end=self.t_end[rows],
-            proba=None if self.proba is None else self.proba[rows],
-            stream=None if self.stream is None else self.stream[rows],
-        )
+        return Scored(self.rows.take(rows), self.score[rows], None if self.proba is None else self.proba[rows])
 
     def with_score(self, score: ArrayLike, proba: ArrayLike | None = None) -> Scored:
         """The same windows as another model scores them."""
@@ -199,15 +173,15 @@ def pace(scored: Scored) -> Pace | None:
     The end of a window only matters where nothing else tells how far it is to the next. Windows that are all there is
     of their recording belong together, by host. Recordings that overlap ran side by side, and all of them decide.
     """
-    known = np.isfinite(scored.t_start)
+    known = np.isfinite(scored.rows.t_start)
     if not known.any():
         return None
     if not known.all():
         scored = scored.take(np.flatnonzero(known))
     decisions, covered, alone = 0, 0.0, 0.0
     beside = False
-    for name in np.unique(scored.host):
-        here = _one_host(scored.take(np.flatnonzero(scored.host == name)))
+    for name in np.unique(scored.rows.host):
+        here = _one_host(scored.take(np.flatnonzero(scored.rows.host == name)))
         if here is None:
             return None
         decisions += here.decisions
@@ -232,13 +206,12 @@ class _OneHost:
 
 def _one_host(scored: Scored) -> _OneHost | None:
     """None where neither a second window nor the length of one says how far it is to the next."""
-    names = scored.episode if scored.stream is None else scored.stream
-    _, stream, size = np.unique(names, return_inverse=True, return_counts=True)
+    _, stream, size = np.unique(scored.rows.episode, return_inverse=True, return_counts=True)
     stream = np.where(size[stream] == 1, -1, stream)
-    order = np.lexsort((scored.t_start, stream))
-    start, stream = scored.t_start[order], stream[order]
+    order = np.lexsort((scored.rows.t_start, stream))
+    start, stream = scored.rows.t_start[order], stream[order]
     steps, same = np.diff(start), stream[1:] == stream[:-1]
-    length = float(np.median(scored.t_end - scored.t_start))
+    length = float(np.median(scored.rows.t_end - scored.rows.t_start))
     new = np.r_[True, (steps > 0) | ~same]  # a copy is no decision of its own
     regular = steps[same & (steps > 0) & (stream[1:] >= 0)]
     single = steps[same & (steps > 0) & (stream[1:] < 0)]

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from training.contract import Recipe
 from training.data.classes import BENIGN, MALICIOUS
+from training.data.rows import Rows
 from training.data.split import Side, Split
-from training.trainer.evaluation.scored import Classes, IntArray
+from training.trainer.evaluation.scored import Classes
 
 TELLING = 0.9  # AUROC of the place in a recording from which it is worth a note
 FEW_IN_ORDER = 4  # recordings of a kind: fewer may stand in order by accident
@@ -78,30 +78,30 @@ class Sides:
         }
 
 
-def sides_of(split: Split, host: NDArray[np.str_], y: IntArray, classes: Classes) -> Sides:
-    """From the rows of a split; ``host`` and ``y`` are those of all windows."""
+def sides_of(split: Split, rows: Rows, classes: Classes) -> Sides:
+    """Count hosts and classes on each side; ``rows`` are those of all windows."""
     hosts, counts = {}, {}
     for side in Side:
-        rows = split.side(side)
-        names, number = np.unique(host[rows], return_counts=True)
+        mine = rows.take(split.side(side))
+        names, number = np.unique(mine.host, return_counts=True)
         hosts[side.value] = dict(zip(names.tolist(), number.tolist(), strict=True))
-        each = np.bincount(y[rows], minlength=len(classes)).tolist()
+        each = np.bincount(mine.label, minlength=len(classes)).tolist()
         counts[side.value] = dict(zip(classes.names, each, strict=True))
     return Sides(split.recipe.value, hosts, counts)
 
 
-def place_notes(episode: NDArray[np.str_], t_start: NDArray[np.float64], y: IntArray, classes: Classes) -> list[str]:
+def place_notes(rows: Rows, classes: Classes) -> list[str]:
     """A sentence where it tells benign windows from others how late in its recording one comes.
 
     A detector may then have learnt the drift of a channel, and no figure of the report would show it.
     """
-    is_benign = classes.is_benign(y)
-    _, of, counts = np.unique(episode, return_inverse=True, return_counts=True)
+    is_benign = classes.is_benign(rows.label)
+    _, of, counts = np.unique(rows.recording, return_inverse=True, return_counts=True)
     if not classes.benign or np.intersect1d(of[is_benign], of[~is_benign]).size < 2:
         return []
-    order = np.lexsort((t_start, of))
-    place = np.empty(y.size)
-    place[order] = np.arange(y.size) - np.repeat(np.cumsum(counts) - counts, counts)
+    order = np.lexsort((rows.t_start, of))
+    place = np.empty(len(rows))
+    place[order] = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
     place /= np.maximum(counts[of] - 1, 1)
     below = np.sort(place[is_benign])
     wins = np.searchsorted(below, place[~is_benign], "left") + np.searchsorted(below, place[~is_benign], "right")
@@ -117,30 +117,23 @@ def place_notes(episode: NDArray[np.str_], t_start: NDArray[np.float64], y: IntA
     return [said]
 
 
-def order_notes(
-    episode: NDArray[np.str_],
-    host: NDArray[np.str_],
-    t_start: NDArray[np.float64],
-    y: IntArray,
-    classes: Classes,
-) -> list[str]:
+def order_notes(rows: Rows, classes: Classes) -> list[str]:
     """A sentence where recordings of malicious-like windows alone stand all late, or all early, on their hosts.
 
     First a quiet week and then the attacks: what drifts from day to day then tells them apart, on every host.
     """
-    ids, of = np.unique(episode, return_inverse=True)
-    alarming = np.bincount(of, weights=~classes.is_benign(y)) / np.bincount(of)
+    ids, of = np.unique(rows.recording, return_inverse=True)
+    alarming = np.bincount(of, weights=~classes.is_benign(rows.label)) / np.bincount(of)
     begins = np.full(ids.size, np.inf)
-    np.minimum.at(begins, of, t_start)
-    on = host[np.unique(of, return_index=True)[1]]
+    np.minimum.at(begins, of, rows.t_start)
+    on = rows.host[np.unique(of, return_index=True)[1]]
     won = pairs = loud = still = 0.0
     for name in np.unique(on).tolist():
-        is_benign = begins[(on == name) & (alarming == 0)]
-        other = begins[(on == name) & (alarming == 1)]
-        after = (other[:, None] > is_benign) + 0.5 * (other[:, None] == is_benign)
+        one, other = (begins[(on == name) & (alarming == share)] for share in (0, 1))
+        after = (other[:, None] > one) + 0.5 * (other[:, None] == one)
         won, pairs = won + float(after.sum()), pairs + after.size
         if after.size:
-            loud, still = loud + other.size, still + is_benign.size
+            loud, still = loud + other.size, still + one.size
     if not classes.benign or min(loud, still) < FEW_IN_ORDER or not np.isfinite(won):
         return []
     share = won / pairs

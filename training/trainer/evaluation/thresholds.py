@@ -50,7 +50,7 @@ def operating_point(cal: Scored, target_fpr: float, *, classes: Classes) -> Oper
     if not classes.benign:
         return OperatingPoint(target_fpr, None, 0, 0, None, reason="no class is benign")
     is_benign = classes.is_benign(cal.y)
-    n, n_episodes = int(is_benign.sum()), int(np.unique(cal.episode[is_benign]).size)
+    n, n_episodes = int(is_benign.sum()), int(np.unique(cal.rows.recording[is_benign]).size)
     allowed = _allowed_alarms(n, target_fpr)
     if allowed < 1:
         needed = _needed(target_fpr)

@@ -1,0 +1,69 @@
+"""The columns that go with windows: where each comes from, when it was recorded, which class it has."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rows:
+    """A row for each of N windows, in their order; every array has length N.
+
+    ``recording`` names what is divided and resampled as one: episodes that share samples or time have one name there.
+    Times are in seconds that order the episodes, NaN where unknown. ``label`` has the names of classes where a data set
+    is written, and their numbers where one is read.
+    """
+
+    episode: NDArray[np.str_]
+    host: NDArray[np.str_]
+    t_start: NDArray[np.float64]
+    t_end: NDArray[np.float64]
+    label: NDArray[Any]
+    recording: NDArray[np.str_]
+    window_id: NDArray[np.str_] | None = None  # None until the data set has been written
+
+    def __post_init__(self) -> None:
+        """Refuse columns of unlike lengths."""
+        shapes = {name: column.shape for name, column in self._columns().items()}
+        if self.label.ndim != 1 or any(shape != self.label.shape for shape in shapes.values()):
+            raise ValueError(f"every column must have one value a window, but the shapes are {shapes}")
+
+    @classmethod
+    def of(
+        cls,
+        *,
+        episode: ArrayLike,
+        host: ArrayLike,
+        label: ArrayLike,
+        t_start: ArrayLike | None = None,
+        t_end: ArrayLike | None = None,
+        recording: ArrayLike | None = None,
+        window_id: ArrayLike | None = None,
+    ) -> Rows:
+        """Make rows of plain arrays; without ``recording`` each episode is one by itself."""
+        labels = np.asarray(label)
+        unknown = np.full(labels.shape, np.nan)
+        return cls(
+            episode=np.asarray(episode, dtype=np.str_),
+            host=np.asarray(host, dtype=np.str_),
+            t_start=unknown if t_start is None else np.asarray(t_start, dtype=np.float64),
+            t_end=unknown if t_end is None else np.asarray(t_end, dtype=np.float64),
+            label=labels if labels.dtype.kind == "U" else labels.astype(np.int64),
+            recording=np.asarray(episode if recording is None else recording, dtype=np.str_),
+            window_id=None if window_id is None else np.asarray(window_id, dtype=np.str_),
+        )
+
+    def __len__(self) -> int:
+        return int(self.label.size)
+
+    def take(self, index: NDArray[Any]) -> Rows:
+        """The rows of the given numbers, or those that a mask selects."""
+        return Rows(**{name: column[index] for name, column in self._columns().items()})
+
+    def _columns(self) -> dict[str, NDArray[Any]]:
+        found = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {name: column for name, column in found.items() if column is not None}
