@@ -84,14 +84,14 @@ def write_episode(root, *, number=0, seed=None, labels=None, t=None, values=None
     return folder
 
 
-def write_fleet(root, hosts=("h0", "h1"), episodes=3, baselines=True):
-    """Some episodes on each host, and a baseline of each."""
+def write_fleet(root, hosts=("h0", "h1"), episodes=3, references=True):
+    """Some episodes on each host, and a reference of each."""
     number = 0
     for host in hosts:
         for _ in range(episodes):
             write_episode(root, number=number, host=host, started_at=1000.0 + 100 * number)
             number += 1
-        if baselines:
+        if references:
             write_episode(
                 root,
                 number=number,

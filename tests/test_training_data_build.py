@@ -40,7 +40,7 @@ def test_a_fleets_recordings_become_labelled_windows(tmp_path, capsys):
     assert summary["hosts_without_baseline"] == []
     assert summary["channels"] == {"realistic": 3, "oracle": 4}
     data = load(tmp_path / "out")
-    assert set(data.rows.episode) == {made.IDS[n] for n in (0, 1, 2, 4, 5, 6)}, "baselines are no windows"
+    assert set(data.rows.episode) == {made.IDS[n] for n in (0, 1, 2, 4, 5, 6)}, "references are no windows"
     # 20 s at 8 Hz, windows of 4 s each 2 s, a new label at 10 s. The last sample is taken at 19.875 s: none at 16.
     one = data.rows.episode == made.IDS[0]
     offsets = (data.rows.t_start[one] - 1000.0).round(6).tolist()
@@ -48,7 +48,7 @@ def test_a_fleets_recordings_become_labelled_windows(tmp_path, capsys):
     assert data.y[one].tolist() == [0, 0, 0, 0, 1, 1, 1]
     np.testing.assert_allclose(data.rows.t_end - data.rows.t_start, 4.0)
     assert data.tensors.shape[1:] == (4, 32)
-    assert load_validation(tmp_path / "out" / VALIDATION_FILE).baselines == 2
+    assert load_validation(tmp_path / "out" / VALIDATION_FILE).references == 2
 
 
 def test_the_target_phase_has_a_class_a_phase(tmp_path, capsys):
@@ -230,16 +230,16 @@ def test_what_cannot_be_built_is_said_in_one_sentence(tmp_path, capsys):
     assert "cannot be read" in refused(capsys, tmp_path / "in", *out, "--like", tmp_path / "none.json")
 
 
-def test_a_good_baseline_hides_no_reason(tmp_path, capsys):
-    """Beside a baseline, recordings of which none can be used were said to be too short."""
+def test_a_good_reference_hides_no_reason(tmp_path, capsys):
+    """Beside a reference, recordings of which none can be used were said to be too short."""
     out = ("--out-dir", tmp_path / "out")
     is_benign = {"phases": {"idle": "benign"}, "duration_s": 30.0, "labels": [(0.0, "idle")]}
     made.write_episode(tmp_path / "in", number=1, baseline=True, **is_benign)
     said = refused(capsys, tmp_path / "in", *out)
-    assert "All 1 episodes are baselines" in said
+    assert "All 1 episodes are references" in said
     made.write_episode(tmp_path / "in", number=0, labels=[])
     said = refused(capsys, tmp_path / "in", *out)
-    assert "None of the 1 episodes that are no baselines can be used; the first, " in said
+    assert "None of the 1 episodes that are no references can be used; the first, " in said
     assert "It has no labels." in said
 
 
@@ -268,25 +268,25 @@ def test_new_recordings_are_built_like_an_existing_schema(tmp_path, capsys):
     code, _, _ = run(capsys, tmp_path / "new", "--out-dir", tmp_path / "b", *like)
     assert code == 0
     assert load(tmp_path / "a").schema_hash == load(tmp_path / "b").schema_hash
-    made.write_fleet(tmp_path / "bare", hosts=("h8",), episodes=2, baselines=False)
+    made.write_fleet(tmp_path / "bare", hosts=("h8",), episodes=2, references=False)
     assert "record some" in refused(capsys, tmp_path / "bare", "--out-dir", tmp_path / "c", *like)
 
 
-def test_hosts_are_measured_against_their_own_baseline(tmp_path, capsys):
+def test_hosts_are_measured_against_their_own_reference(tmp_path, capsys):
     """One host is a hundred times busier than the other, all day: normalised, they look alike."""
     number = 0
     for host, scale in (("calm", 1.0), ("busy", 100.0)):
-        for baseline in (True, False, False):
-            duration = 30.0 if baseline else 20.0
+        for reference in (True, False, False):
+            duration = 30.0 if reference else 20.0
             t, values = made.signal(duration, seed=number, strength=0.0)
-            labels = {"phases": {"idle": "benign"}, "labels": [(0.0, "idle")]} if baseline else {}
+            labels = {"phases": {"idle": "benign"}, "labels": [(0.0, "idle")]} if reference else {}
             made.write_episode(
                 tmp_path / "in",
                 number=number,
                 host=host,
                 t=t,
                 values=values * scale,
-                baseline=baseline,
+                baseline=reference,
                 duration_s=duration,
                 **labels,
             )
@@ -295,14 +295,14 @@ def test_hosts_are_measured_against_their_own_baseline(tmp_path, capsys):
     data = load(tmp_path / "out")
     level = {host: data.tensors[data.rows.host == host].mean(axis=(0, 2)) for host in ("calm", "busy")}
     np.testing.assert_allclose(level["calm"], level["busy"], atol=0.35)
-    told = json.loads((tmp_path / "out" / building.BASELINES_FILE).read_bytes())
+    told = json.loads((tmp_path / "out" / building.REFERENCES_FILE).read_bytes())
     assert told["hosts"]["busy"]["seconds"] > 25
     assert told["hosts"]["busy"]["resting"][1] > told["hosts"]["calm"]["resting"][1] + 3
 
 
 @pytest.mark.parametrize(("ordered", "has"), [(20.0, True), (15.0, False)])
-def test_the_shortest_baseline_that_can_be_recorded_is_one(tmp_path, capsys, ordered, has):
-    """A baseline of the 20 s that the recorder allows lacked an eighth of a second, and the host counted as without."""
+def test_the_shortest_reference_that_can_be_recorded_is_one(tmp_path, capsys, ordered, has):
+    """One of the 20 s that the recorder allows lacked an eighth of a second, and its host counted as without."""
     is_benign = {"phases": {"idle": "benign"}, "labels": [(0.0, "idle")]}
     t, values = made.signal(ordered, seed=9)
     made.write_episode(tmp_path / "in", number=0)
@@ -311,17 +311,17 @@ def test_the_shortest_baseline_that_can_be_recorded_is_one(tmp_path, capsys, ord
     assert found["hosts_without_baseline"] == ([] if has else ["h0"])
 
 
-def test_a_host_without_a_baseline_is_said_to_have_none(tmp_path, capsys):
+def test_a_host_without_a_reference_is_said_to_have_none(tmp_path, capsys):
     made.write_fleet(tmp_path / "in", hosts=("h0",))
     made.write_episode(tmp_path / "in", number=30, host="stranger")
     _, summary, _ = run(capsys, tmp_path / "in", "--out-dir", tmp_path / "out")
     assert summary["hosts_without_baseline"] == ["stranger"]
     building.main([str(tmp_path / "in"), "--out-dir", str(tmp_path / "out"), "--jobs", "1"])
-    assert "without a baseline of their own: stranger" in capsys.readouterr().out
+    assert "without a reference of their own: stranger" in capsys.readouterr().out
 
 
-def test_no_baseline_at_all_leaves_values_compressed_only(tmp_path, capsys):
-    made.write_fleet(tmp_path / "in", baselines=False)
+def test_no_reference_at_all_leaves_values_compressed_only(tmp_path, capsys):
+    made.write_fleet(tmp_path / "in", references=False)
     _, summary, _ = run(capsys, tmp_path / "in", "--out-dir", tmp_path / "out")
     assert summary["hosts_without_baseline"] == ["h0", "h1"]
     assert load(tmp_path / "out").schema.normaliser["type"] == "none"
@@ -342,12 +342,12 @@ def test_normalising_constant_and_extreme_channels_stays_finite():
     rows = np.zeros((400, 3), dtype=np.float32)
     rows[:, 1] = np.finfo(np.float32).max
     compressed = normalise.compress(rows, specs)
-    baselines = normalise.measure({"h": [compressed]}, specs, 8.0)
+    references = normalise.measure({"h": [compressed]}, specs, 8.0)
     for values in (compressed, normalise.compress(-rows + 5, specs)):
-        result = normalise.apply(values, "h", baselines)
+        result = normalise.apply(values, "h", references)
         assert np.isfinite(result).all()
         assert np.abs(result).max() <= normalise.CLIP
-    assert baselines.without(["h", "g"]) == ["g"]
+    assert references.without(["h", "g"]) == ["g"]
     assert normalise.measure({"h": [compressed[:5]]}, specs, 8.0).fleet is None, "too short to know a day by"
 
 
@@ -362,7 +362,7 @@ def test_a_build_and_an_ingest_into_one_folder_say_so_and_leave_nothing_of_each_
     assert ingest.main(bring) == 0
     said = capsys.readouterr().err
     assert f"{out} held a data set that training.data.build had made: it was replaced" in said
-    assert not (out / building.BASELINES_FILE).exists()
+    assert not (out / building.REFERENCES_FILE).exists()
     assert [p.name for p in (out / building.MEMORY_FOLDER).iterdir()] == ["mine.txt"]
     (out / building.MEMORY_FOLDER / "mine.txt").unlink()
     assert ingest.main(bring) == 0

@@ -22,7 +22,7 @@ from training.recording import record_sample
 from training.recording.behaviours import BEHAVIOURS, Context, fill_scratch
 from training.recording.loopback import open_far_end
 from training.recording.record import Order, record
-from training.recording.record_sample import BASELINE_TAKES, BOXES, takes
+from training.recording.record_sample import BOXES, REFERENCE_TAKES, takes
 from training.recording.scenarios import SCENARIOS, Phase, phase_labels, plan
 from training.recording.stage import RecordError, Stage
 from training.recording.workloads import Pacer, run
@@ -73,8 +73,8 @@ def test_the_sample_has_every_behaviour_on_every_host_in_an_order_of_its_own():
     assert len(plans) >= 3
     for plan_ in plans.values():
         assert {name for name, _ in plan_} == set(SCENARIOS)
-        assert sum(baseline for _, baseline in plan_) == BASELINE_TAKES
-        assert all(baseline == (name == "ordinary") for name, baseline in plan_)
+        assert sum(reference for _, reference in plan_) == REFERENCE_TAKES
+        assert all(reference == (name == "ordinary") for name, reference in plan_)
     assert len({tuple(p) for p in plans.values()}) == len(plans)
     assert sum(not b for p in plans.values() for _, b in p) >= 120
 
@@ -153,7 +153,7 @@ class Counting:
 
 
 def order(*phases, duration_s=10.0, hz=4.0, **changes):
-    fields = {"scenario": "numeric", "host": "h", "baseline": False, "seed": 1, "background": ()}
+    fields = {"scenario": "numeric", "host": "h", "reference": False, "seed": 1, "background": ()}
     return Order(phases=phases, duration_s=duration_s, hz=hz, **(fields | changes))
 
 

@@ -21,7 +21,7 @@ def episodes():
     return [read(path) for path in find_episodes(SAMPLE)]
 
 
-def test_every_behaviour_is_on_every_host_and_baselines_stand_apart(episodes):
+def test_every_behaviour_is_on_every_host_and_references_stand_apart(episodes):
     labelled = [e.meta for e in episodes if not e.meta.baseline]
     hosts = {m.host for m in labelled}
     seen = defaultdict(Counter)
@@ -33,9 +33,9 @@ def test_every_behaviour_is_on_every_host_and_baselines_stand_apart(episodes):
     labels = {phase: kind for m in labelled for phase, kind in m.phases.items()}
     assert list(labels.values()).count("benign") >= 6
     assert list(labels.values()).count("malicious") >= 4
-    baselines = Counter(e.meta.host for e in episodes if e.meta.baseline)
-    assert set(baselines) == hosts
-    assert min(baselines.values()) >= 4
+    references = Counter(e.meta.host for e in episodes if e.meta.baseline)
+    assert set(references) == hosts
+    assert min(references.values()) >= 4
 
 
 def test_recordings_are_long_dense_and_small(episodes):

@@ -57,7 +57,7 @@ def test_episodes_that_begin_anew_on_each_host_are_different_recordings(ingested
     assert found["hosts"] == ["a", "b"]
     assert found["understood"]["sample_hz"] == 1.0
     assert found["understood"]["recordings"] == 6
-    assert set(ingested.load().episode.tolist()) == {f"{h}/{n}" for h in "ab" for n in range(3)}
+    assert set(ingested.load().rows.episode.tolist()) == {f"{h}/{n}" for h in "ab" for n in range(3)}
 
 
 def test_npz_episodes_that_begin_anew_on_each_host_are_different_recordings(ingested):
@@ -65,7 +65,7 @@ def test_npz_episodes_that_begin_anew_on_each_host_are_different_recordings(inge
     arrays = {"X": rng.normal(size=(24, 2, 8)), "y": np.arange(24) % 2}
     arrays |= {"episode": np.arange(24) // 3 % 4, "host": np.repeat(["a", "b"], 12)}
     assert ingested.taken(arrays)["episodes"] == 8
-    assert "a/0" in ingested.load().episode
+    assert "a/0" in ingested.load().rows.episode
 
 
 def test_two_runs_under_one_name_are_refused(ingested):
@@ -331,7 +331,7 @@ def test_ids_that_are_one_number_are_two_names(ingested, column, pair):
         pl.col(column).replace(dict(zip(("a", "b") if column == "host" else ("e0", "e1"), pair, strict=True)))
     )  # fmt: skip
     ingested.taken(rows, *CUT)
-    assert sorted(np.unique(getattr(ingested.load(), column)).tolist()) == sorted(pair)
+    assert sorted(np.unique(getattr(ingested.load().rows, column)).tolist()) == sorted(pair)
 
 
 @pytest.mark.parametrize("other", ["normal\u200b", "nor\u00admal", "\uff4eormal", "NORMAL\u200b"])
@@ -412,15 +412,15 @@ def test_without_clock_and_rate_no_time_is_made_up(ingested):
     assert (found["sample_hz"], found["window_s"], found["stride_s"]) == (None, None, None)
     schema = read_schema(ingested.out / "feature_schema_v1.json")
     assert schema.time == "none"
-    assert np.isnan(ingested.load().t_end).all()
-    assert ingested.load().t_start[:6].tolist() == [0.0, 8.0, 16.0, 24.0, 32.0, 40.0]
+    assert np.isnan(ingested.load().rows.t_end).all()
+    assert ingested.load().rows.t_start[:6].tolist() == [0.0, 8.0, 16.0, 24.0, 32.0, 40.0]
     ingested.taken(arrays(), "--hz", "10")
     assert read_schema(ingested.out / "feature_schema_v1.json").time == "seconds"
     assert b'"time"' not in (ingested.out / "feature_schema_v1.json").read_bytes()
     ingested.taken(arrays(t=np.arange(24) * 2.0))
     assert read_schema(ingested.out / "feature_schema_v1.json").time == "starts"
     assert ingested.load().schema.stride_s == 2.0
-    assert (ingested.load().t_end == ingested.load().t_start).all()
+    assert (ingested.load().rows.t_end == ingested.load().rows.t_start).all()
     rows = recordings("ab", 1).with_columns(window=pl.Series(np.arange(80) // 10)).drop("t")
     ingested.taken(rows)
     assert read_schema(ingested.out / "feature_schema_v1.json").time == "none"
@@ -464,7 +464,9 @@ def test_dates_say_whether_they_named_a_zone(ingested):
     )
     texts = rows.with_columns(t=dates.dt.strftime("%Y-%m-%dT%H:%M:%S") + "+02:00")
     assert ingested.taken(texts, *CUT)["understood"]["roles"]["t"] == "dates with a time zone"
-    assert ingested.load().t_start.min() == rows["t"].min() + dt.datetime(2026, 11, 19, 22, tzinfo=dt.UTC).timestamp()
+    assert (
+        ingested.load().rows.t_start.min() == rows["t"].min() + dt.datetime(2026, 11, 19, 22, tzinfo=dt.UTC).timestamp()
+    )
     some = texts.with_columns(t=pl.when(pl.int_range(pl.len()) < 9).then(pl.col("t").str.head(19)).otherwise("t"))
     assert "names a time zone in some rows and none in others" in ingested.refused(some, *CUT)
     twice = rows.head(40).with_columns(t=pl.Series(dates.head(40).dt.strftime("%Y-%m-%d %H:%M:%S")))
@@ -489,17 +491,17 @@ def test_dates_become_seconds(ingested):
         path = str(ingested.tmp_path / "a.parquet")
         assert ingest.main([path, "--out-dir", str(ingested.out), *CUT]) == 0
         assert ingested.load().schema.window_s == 8.0
-        assert ingested.load().t_start.min() == expected[0]
+        assert ingested.load().rows.t_start.min() == expected[0]
     ingested.capsys.readouterr()
     texts = rows.with_columns(t=dates.dt.strftime("%Y-%m-%d %H:%M:%S"))
     assert ingested.taken(texts, *CUT)["understood"]["roles"]["t"] == "dates, read as UTC"
-    assert ingested.load().t_start.min() == expected[0]
+    assert ingested.load().rows.t_start.min() == expected[0]
     assert "must hold seconds, or dates such as" in ingested.refused(
         rows.with_columns(t=dates.dt.strftime("%d/%m/%Y %H:%M:%S")), *CUT
     )
     stamps = np.datetime64("2026-11-20") + np.arange(24) * np.timedelta64(800, "ms")
     ingested.taken(arrays(t=stamps), "--hz", "10")
-    assert ingested.load().t_start[0] == expected[0]
+    assert ingested.load().rows.t_start[0] == expected[0]
     assert ingested.load().schema.stride_s == 0.8
 
 
@@ -581,7 +583,7 @@ def test_a_stride_cannot_contradict_the_times(ingested):
     rows = recordings("ab", 1).with_columns(window=pl.Series(np.arange(80) // 10))
     assert "by t it is 10 s" in ingested.refused(rows, "--stride-s", "4")
     ingested.taken(rows.drop("t"), "--hz", "1", "--stride-s", "4")
-    assert ingested.load().t_start[:4].tolist() == [0.0, 4.0, 8.0, 12.0]
+    assert ingested.load().rows.t_start[:4].tolist() == [0.0, 4.0, 8.0, 12.0]
 
 
 def test_single_windows_in_milliseconds_are_refused(ingested):

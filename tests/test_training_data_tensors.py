@@ -118,7 +118,7 @@ def test_equal_windows_give_equal_bytes(tmp_path):
 def test_the_digest_changes_with_every_part_of_the_data(tmp_path, part):
     write(tmp_path / "a")
     first = window_set()
-    other = getattr(first, part).copy()
+    other = getattr(first if part == "X" else first.rows, part).copy()
     other[3] = {"X": 9.0, "host": "hx", "label": "benign", "t_start": 1.0, "episode": "ex"}[part]
     write(tmp_path / "b", window_set(**{part: other}))
     assert load(tmp_path / "a").data_digest != load(tmp_path / "b").data_digest
@@ -271,7 +271,7 @@ def test_differences_are_found_at_their_depth():
 def test_validation_is_summed_up(tmp_path):
     write(tmp_path)
     found = load_validation(tmp_path / VALIDATION_FILE)
-    assert (found.episodes, found.baselines) == (2, 0)
+    assert (found.episodes, found.references) == (2, 0)
     assert found.quarantined == {"e9": ("It is broken.",)}
     (tmp_path / VALIDATION_FILE).write_bytes(b"")
     with pytest.raises(DataError, match="cannot be read"):
@@ -294,7 +294,7 @@ def test_validation_is_summed_up(tmp_path):
 )
 def test_a_column_of_another_type_is_bad_data(tmp_path, file, odd):
     """Or it makes no difference, as in columns that nobody reads; it is never a mistake of the program."""
-    write(tmp_path, baseline=window_set(label=np.full(N, "baseline")))
+    write(tmp_path, reference=window_set(label=np.full(N, "baseline")))
     whole = pl.read_parquet(tmp_path / file)
     before = load(tmp_path)
     refused = 0

@@ -182,8 +182,7 @@ def test_copying_every_window_inside_its_episode_leaves_the_intervals():
     for name, metric in once.metrics.items():
         assert tenfold.metrics[name]["value"] == pytest.approx(metric["value"], abs=2e-6), name
         assert tenfold.metrics[name]["ci95"] == pytest.approx(metric["ci95"], abs=2e-6), name
-    own = test.take(np.arange(test.y.size))
-    windows = Scored(**{f: getattr(own, f) for f in own.__slots__} | {"episode": np.arange(own.y.size).astype(str)})
+    windows = replace(test, rows=replace(test.rows, recording=np.arange(test.y.size).astype(str)))
     iid = evaluate(windows, classes=BINARY, operating_point=point, n_resamples=200)
     assert width(once.metrics["auroc"]) > 1.5 * width(iid.metrics["auroc"])
 

@@ -361,7 +361,7 @@ def test_pcp_archives_become_benign_windows(tmp_path, capsys, monkeypatch):
     data = load(tmp_path, "realistic")
     assert data.label_map == {"benign": 0, "malicious": 1}
     assert data.channel_names == tuple(METRICS)
-    # Behind a baseline of 49 rows 150 are left: three episodes of 44 with 8 windows, and one window in the last 18.
+    # Behind a reference of 49 rows 150 are left: three episodes of 44 with 8 windows, and one window in the last 18.
     assert sorted(np.unique(data.rows.episode, return_counts=True)[1].tolist()) == [1, 8, 8, 8]
     assert data.rows.t_start.min() == 1000 + 60 * 50
 
@@ -394,7 +394,7 @@ def test_pcp_windows_never_reach_into_the_next_episode_or_over_a_gap(monkeypatch
     }
     ordered = sorted(spans.values())
     assert all(a[1] <= b[0] for a, b in pairwise(ordered))
-    assert windows.t_start.min() >= 60.0 * 100  # a quarter is the baseline
+    assert windows.t_start.min() >= 60.0 * 100  # a quarter is the reference
 
 
 def test_pcp_is_not_read_finer_than_it_was_recorded(tmp_path, capsys, monkeypatch):

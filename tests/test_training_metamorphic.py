@@ -186,7 +186,7 @@ def test_who_calls_the_attack_benign_gets_the_same_ranking_the_other_way(tmp_pat
 
 
 def fleet(root, change=None, *, each=6):
-    """Recordings of three hosts, busier in their second half, with a baseline of each.
+    """Recordings of three hosts, busier in their second half, with a reference of each.
 
     ``change`` edits their fields.
     """

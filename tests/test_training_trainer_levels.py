@@ -28,18 +28,18 @@ def test_scores_are_measured_from_the_level_of_their_own_host() -> None:
     told = levels.applied(np.array([1.0, 5.0, 2.0]), np.array(["calm", "loud", "calm"]))
     assert told.tolist() == [0.0, 0.0, 1.0]
     assert levels.notes(HOSTS[:40]) == [
-        "Scores are measured from each host's own level, taken from its baseline recordings."
+        "Scores are measured from each host's own level, taken from its reference recordings."
     ]
 
 
-def test_a_host_without_a_baseline_has_the_usual_level_and_is_named() -> None:
+def test_a_host_without_a_reference_has_the_usual_level_and_is_named() -> None:
     levels = Levels.trained(QUIET, HOSTS, on=["calm", "loud"])
     told = levels.applied(np.array([4.0, 4.0]), np.array(["short", "unheard"]))
     assert told.tolist() == [1.0, 1.0]  # the median of 1 and 5 is taken off
     assert "short, unheard has none" in levels.notes(np.array(["short", "unheard", "calm"]))[0]
 
 
-def test_without_a_baseline_where_it_trained_scores_stay_as_they_are() -> None:
+def test_without_a_reference_where_it_trained_scores_stay_as_they_are() -> None:
     levels = Levels.trained(QUIET, HOSTS, on=["short"])
     told = levels.applied(np.array([4.0, 9.0]), np.array(["calm", "short"]))
     assert told.tolist() == [4.0, 9.0]
@@ -54,24 +54,24 @@ def test_elsewhere_hosts_have_levels_of_their_own_and_the_usual_one_is_that_of_t
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_data(tmp_path_factory.mktemp("levels"), baseline=True)
+    return make_data(tmp_path_factory.mktemp("levels"), reference=True)
 
 
-def test_the_data_set_carries_the_baselines_apart(data: Path) -> None:
+def test_the_data_set_carries_the_references_apart(data: Path) -> None:
     found = load_processed(None, data / "tensor_window_v1", None, "realistic")
-    assert found.baseline.shape == (36, 3, 20)
-    assert sorted(set(found.baseline_host.tolist())) == ["alpha", "beta", "gamma"]
+    assert found.reference.shape == (36, 3, 20)
+    assert sorted(set(found.reference_host.tolist())) == ["alpha", "beta", "gamma"]
     without = make_data(data.parent / "none")
     other = load_processed(None, without / "tensor_window_v1", None, "realistic")
-    assert other.baseline.shape == (0, 3, 20)
+    assert other.reference.shape == (0, 3, 20)
     assert other.data_digest != found.data_digest
     assert len(other) == len(found)
 
 
-def test_changed_baselines_are_refused(tmp_path: Path) -> None:
-    folder = make_data(tmp_path, baseline=True) / "tensor_window_v1"
+def test_changed_references_are_refused(tmp_path: Path) -> None:
+    folder = make_data(tmp_path, reference=True) / "tensor_window_v1"
     pl.read_parquet(folder / "baseline.parquet").reverse().write_parquet(folder / "baseline.parquet")
-    with pytest.raises(DataError, match="baselines"):
+    with pytest.raises(DataError, match="references"):
         load_processed(None, folder, None, "oracle")
 
 
@@ -88,6 +88,6 @@ def test_a_trained_model_keeps_levels_and_scores_with_them(data: Path, tmp_path:
     again = judge(path, data)
     found = compare(again, again)["models"][0]["auroc"]["value"]
     assert found == report["metrics"]["test"]["auroc"]["value"]
-    # A host without a baseline is as unknown to whoever scores as to the report.
+    # A host without a reference is as unknown to whoever scores as to the report.
     bare = judge(path, make_data(tmp_path / "bare"))
     assert "alpha, beta, gamma has none" in " ".join(remarks(bare, sides(bare)))

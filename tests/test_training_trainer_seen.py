@@ -341,7 +341,7 @@ def test_samples_of_another_rate_are_said_to_lie_outside(
     assert "of the windows of h lie outside of what the model was trained on" in said
 
 
-def test_a_rate_that_nobody_said_and_hosts_without_a_baseline_are_noted(
+def test_a_rate_that_nobody_said_and_hosts_without_a_reference_are_noted(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     X, recording = walks()
@@ -363,13 +363,13 @@ def test_a_rate_that_nobody_said_and_hosts_without_a_baseline_are_noted(
         label=recording % 2,
         host=host,
         normaliser=rule,
-        baseline=reference,
+        reference=reference,
         time=Timing.NONE,
     )
     _, said = scored(trained_on(data, tmp_path), data, capsys)
     assert "Nobody said at which rate these windows were sampled" in said
-    assert "b has no baseline recording here" in said
-    assert "a has no baseline" not in said
+    assert "b has no reference recording here" in said
+    assert "a has no reference" not in said
 
 
 def test_what_is_kept_of_windows_is_small_sorted_and_bounded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

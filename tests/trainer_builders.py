@@ -33,7 +33,7 @@ def make_data(
     names: Sequence[str] = (),
     rename: str | None = None,
     unit: str = "1",
-    baseline: bool = False,
+    reference: bool = False,
     only_on: Mapping[str, str] | None = None,
     oracle: int = 2,
     benign: Sequence[str] = ("benign",),
@@ -87,13 +87,13 @@ def make_data(
             *({"episode_id": name, "baseline": False, "ok": True, "reasons": []} for name in ids),
             {"episode_id": "torn", "baseline": False, "ok": False, "reasons": ["too short"]},
         ],
-        baseline=_quiet(X) if baseline else None,
+        reference=_quiet(X) if reference else None,
     )
     return folder
 
 
 def _quiet(X: np.ndarray) -> WindowSet:
-    """Twelve windows of baseline on each host."""
+    """Twelve windows of reference on each host."""
     start = np.arange(36) * 2.0
     return WindowSet(
         X=X[:36].astype(np.float32),

@@ -1,4 +1,4 @@
-"""From extracted episodes to windows: the choice of channels, the hosts' baselines, the labels."""
+"""From extracted episodes to windows: the choice of channels, the hosts' references, the labels."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import numpy as np
 from training.data import normalise
 from training.data.channels import CHANNELS
 from training.data.classes import BENIGN, MALICIOUS, benign_of
-from training.data.dataset import BASELINE, WindowSet
+from training.data.dataset import REFERENCE, WindowSet
 from training.data.episode import Meta
 from training.data.errors import DataError
 from training.data.extract import Extract
 from training.data.rows import Rows
 from training.data.schema import ChannelSpec, FeatureSchema
-from training.data.windows import class_spans, plan_windows
+from training.data.windows import class_spans, place_windows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,9 +76,9 @@ def _values(extracted: Extract, channels: Sequence[ChannelSpec]) -> np.ndarray:
     return normalise.compress(extracted.grid.values[:, [places[c.name] for c in channels]], channels)
 
 
-def measure_baselines(
+def measure_references(
     good: Sequence[Extract], channels: Sequence[ChannelSpec], sample_hz: float
-) -> normalise.Baselines:
+) -> normalise.References:
     recordings: dict[str, list[np.ndarray]] = defaultdict(list)
     for extracted in good:
         if _meta(extracted).baseline and extracted.grid is not None:
@@ -113,27 +113,28 @@ def benign_names(good: Sequence[Extract], options: Options) -> tuple[str, ...]:
     return tuple(sorted(phase for phase, said in kinds.items() if said == {BENIGN}))
 
 
-def baseline_windows(
+def reference_windows(
     good: Sequence[Extract],
     channels: Sequence[ChannelSpec],
-    baselines: normalise.Baselines,
+    references: normalise.References,
     sample_hz: float,
     options: Options,
 ) -> WindowSet | None:
-    """Windows of the hosts' own baselines, or None when there is none that a window fits into."""
+    """Windows of the hosts' own references, or None when there is none that a window fits into."""
     recorded = [e for e in good if _meta(e).baseline]
     try:
-        return cut_windows(recorded, channels, baselines, sample_hz, options, of_baselines=True)[0]
+        return cut_windows(recorded, channels, references, sample_hz, options, of_references=True)[0]
     except DataError:
         return None
 
 
 def _spans(
-    extracted: Extract, options: Options, *, of_baselines: bool = False
+    extracted: Extract, options: Options, *, of_references: bool = False
 ) -> list[tuple[float, float, str | None]]:
     phases = _meta(extracted).phases
     classes: list[str | None] = [
-        BASELINE if of_baselines else (phases[p] if options.target == "malicious" else p) for p in extracted.label_phase
+        REFERENCE if of_references else (phases[p] if options.target == "malicious" else p)
+        for p in extracted.label_phase
     ]
     return class_spans(extracted.label_t, classes, extracted.end_s)
 
@@ -159,15 +160,15 @@ def too_short(good: Sequence[Extract], sample_hz: float, options: Options) -> li
 def cut_windows(
     good: Sequence[Extract],
     channels: Sequence[ChannelSpec],
-    baselines: normalise.Baselines,
+    references: normalise.References,
     sample_hz: float,
     options: Options,
     *,
-    of_baselines: bool = False,
+    of_references: bool = False,
 ) -> tuple[WindowSet, Counter[str]]:
     """All windows, episode by episode in the order of their ids; and how many each episode gave.
 
-    Of recordings that are no baselines, or only of those that are.
+    Of recordings that are no references, or only of those that are.
     """
     window, stride = round(options.window_s * sample_hz), round(options.stride_s * sample_hz)
     if window < 4 or stride < 1:
@@ -177,11 +178,11 @@ def cut_windows(
     counts: Counter[str] = Counter()
     for extracted in good:
         meta, grid = _meta(extracted), extracted.grid
-        if meta.baseline is not of_baselines or grid is None:
+        if meta.baseline is not of_references or grid is None:
             continue
-        spans = _spans(extracted, options, of_baselines=of_baselines)
-        values = normalise.apply(_values(extracted, channels), meta.host, baselines)
-        for place in plan_windows(grid, spans, window, stride):
+        spans = _spans(extracted, options, of_references=of_references)
+        values = normalise.apply(_values(extracted, channels), meta.host, references)
+        for place in place_windows(grid, spans, window, stride):
             parts.append(values[place.row : place.row + window].T)
             start = meta.started_at + grid.start_s + place.row / sample_hz
             rows.append((meta.episode_id, meta.host, start, start + window / sample_hz, place.label))

@@ -27,18 +27,18 @@ from training.contract import TENSORS_FOLDER, Exit, Mode
 from training.data.alone import FolderBusy, alone
 from training.data.assemble import (
     Options,
-    baseline_windows,
     benign_names,
     choose_channels,
     cut_windows,
     label_names,
-    measure_baselines,
+    measure_references,
+    reference_windows,
     too_short,
 )
 from training.data.classes import NO_ALARM, listed
 from training.data.dataset import (
-    BASELINES_FILE,
     MEMORY_FOLDER,
+    REFERENCES_FILE,
     WindowSet,
     other_data_set,
     write_processed,
@@ -101,22 +101,22 @@ def _build(paths: Sequence[Path], out_dir: Path, options: Options, progress: Pro
     found = _gather(paths, out_dir / MEMORY_FOLDER, options.jobs, progress)
     found, sample_hz = _one_rate(_together(found, options.like), paths, out_dir / MEMORY_FOLDER, options.like)
     good = [e for e in found if e.verdict.ok and e.grid is not None]
-    if all(_is_baseline(e) for e in good):
+    if all(_is_reference(e) for e in good):
         raise DataError(_nothing_good(found))
     check_alike(sorted({e.verdict.meta.host for e in good if e.verdict.meta}), "host")
     check_alike(sorted({phase for e in good for phase in e.label_phase}), "phase")
     channels, dropped = choose_channels(good, options.like)
-    baselines = measure_baselines(good, channels, sample_hz)
-    if options.like is not None and options.like.normaliser != baselines.rule:
+    references = measure_references(good, channels, sample_hz)
+    if options.like is not None and options.like.normaliser != references.rule:
         raise DataError(
-            "The schema measures hosts against their baselines, and there are none here: record some with "
+            "The schema measures hosts against their references, and there are none here: record some with "
             "python -m training.data.record --baseline."
-            if baselines.fleet is None
-            else "The schema was made without baselines, so its data cannot be normalised: leave them out."
+            if references.fleet is None
+            else "The schema was made without references, so its data cannot be normalised: leave them out."
         )
     labels, benign = label_names(good, options), benign_names(good, options)
-    windows, counts = cut_windows(good, channels, baselines, sample_hz, options)
-    reference = baseline_windows(good, channels, baselines, sample_hz, options)
+    windows, counts = cut_windows(good, channels, references, sample_hz, options)
+    reference = reference_windows(good, channels, references, sample_hz, options)
     rows = [e.verdict.row(counts[e.verdict.episode_id]) for e in found]
     left_out = too_short(good, sample_hz, options)
     if dropped:
@@ -148,12 +148,12 @@ def _build(paths: Sequence[Path], out_dir: Path, options: Options, progress: Pro
         target=options.target if benign else NO_ALARM,
         label_names=labels,
         benign=benign,
-        normaliser=baselines.rule,
+        normaliser=references.rule,
         validation_rows=rows,
-        baseline=reference,
+        reference=reference,
         understood=understood,
     )
-    (out_dir / BASELINES_FILE).write_bytes(msgspec.json.format(msgspec.json.encode(baselines), indent=1) + b"\n")
+    (out_dir / REFERENCES_FILE).write_bytes(msgspec.json.format(msgspec.json.encode(references), indent=1) + b"\n")
     hosts = dict(sorted(Counter(windows.rows.host.tolist()).items()))
     return Summary(
         episodes=len(found),
@@ -163,7 +163,7 @@ def _build(paths: Sequence[Path], out_dir: Path, options: Options, progress: Pro
         benign=list(benign),
         labels={name: int((windows.rows.label == name).sum()) for name in labels},
         hosts=hosts,
-        hosts_without_baseline=baselines.without(list(hosts)),
+        hosts_without_baseline=references.without(list(hosts)),
         channels={str(m): sum(m in c.modes for c in schema.channels) for m in Mode},
         features={str(m): sum(m in f.modes for f in schema.features) for m in Mode},
         dropped_channels=dropped,
@@ -232,7 +232,7 @@ def notes_on_channels(
 ) -> list[str]:
     """Sentences on channels that may be the label again, and on values that one class repeats.
 
-    The laboratory's privileged channels may well tell the label. Values are measured against the host's baseline here.
+    The laboratory's privileged channels may well tell the label. Values are measured against the host's reference here.
     """
     names = [channel.name for channel in channels]
     seen = {channel.name for channel in channels if Mode.REALISTIC in channel.modes}
@@ -307,19 +307,19 @@ def _one_rate(
     return result, wanted
 
 
-def _is_baseline(extracted: Extract) -> bool:
+def _is_reference(extracted: Extract) -> bool:
     return extracted.verdict.meta is not None and extracted.verdict.meta.baseline
 
 
 def _nothing_good(found: Sequence[Extract]) -> str:
-    """Explain why there is nothing to cut windows from; a baseline never becomes windows."""
-    others = [e for e in found if not _is_baseline(e)]
+    """Explain why there is nothing to cut windows from; a reference never becomes windows."""
+    others = [e for e in found if not _is_reference(e)]
     if not others:
         return (
-            f"All {len(found)} episodes are baselines, which only show what is usual on a host: record some without "
+            f"All {len(found)} episodes are references, which only show what is usual on a host: record some without "
             "--baseline."
         )
-    first, kind = others[0].verdict, "" if len(others) == len(found) else " that are no baselines"
+    first, kind = others[0].verdict, "" if len(others) == len(found) else " that are no references"
     return (
         f"None of the {len(others)} episodes{kind} can be used; the first, {first.episode_id}: "
         f"{first.reasons[0] if first.reasons else 'it holds nothing.'}"
@@ -388,7 +388,7 @@ def describe(summary: Summary) -> str:
     """The summary in words."""
     lines = [
         *summary.understood.lines(),
-        f"{summary.episodes} episodes, {summary.baselines} of them baselines, {len(summary.quarantined)} quarantined",
+        f"{summary.episodes} episodes, {summary.baselines} of them references, {len(summary.quarantined)} quarantined",
         f"{summary.windows} windows",
     ]
     for mode, count in summary.channels.items():
@@ -396,7 +396,7 @@ def describe(summary: Summary) -> str:
     for episode, reasons in summary.quarantined.items():
         lines.append(f"quarantined {episode}: {' '.join(reasons)}")
     if summary.hosts_without_baseline:
-        lines.append("without a baseline of their own: " + ", ".join(summary.hosts_without_baseline))
+        lines.append("without a reference of their own: " + ", ".join(summary.hosts_without_baseline))
     if any(n == 0 for n in summary.labels.values()):
         lines.append("warning: a class has no windows; a detector cannot be trained on this alone")
     lines.append(f"{summary.out_dir}, schema {summary.schema_hash[:12]}, {summary.seconds:.1f} s")

@@ -55,10 +55,10 @@ from training.data.understood import read as read_understood
 # in the file it lies, so compressed groups, whose sizes change, would change everything after them.) A group costs
 # about a tenth of a second for a thousand columns: there are not many.
 GROUP_ROWS_LEAST, GROUPS_MOST = 256, 64
-BASELINES_FILE = "baselines_v1.json"  # beside them where they were built from episodes; and what was read of each:
+REFERENCES_FILE = "baselines_v1.json"  # beside them where they were built from episodes; and what was read of each:
 MEMORY_FOLDER = ".cache"
 MEMORY_NAME = re.compile(r"[0-9a-f]{40}\.(npz|part)")
-BASELINE = "baseline"  # the label of baseline windows: they belong to no class
+REFERENCE = "baseline"  # the stored label of reference windows: they belong to no class
 
 VALIDATION_SCHEMA: dict[str, Any] = {
     "episode_id": pl.String,
@@ -101,7 +101,7 @@ def write_processed(
     label_names: Sequence[str],
     normaliser: dict[str, Any],
     validation_rows: Sequence[dict[str, Any]],
-    baseline: WindowSet | None = None,
+    reference: WindowSet | None = None,
     benign: Sequence[str] = (BENIGN,),
     time: Timing = Timing.SECONDS,
     understood: Understood | None = None,
@@ -111,15 +111,15 @@ def write_processed(
     ``label_names`` in order of their integers; ``benign`` are those that raise no alarm. ``time`` says which times mean
     seconds. ``normaliser``
     describes the rule by plain JSON values. Channels are put in the order that the files want: realistic first.
-    ``validation_rows`` have the columns of VALIDATION_SCHEMA; missing ones become null. ``baseline`` has windows of
-    the hosts' baseline recordings: they train and test nothing, and show what is usual on a host. ``understood`` is
+    ``validation_rows`` have the columns of VALIDATION_SCHEMA; missing ones become null. ``reference`` has windows of
+    the hosts' reference recordings: they train and test nothing, and show what is usual on a host. ``understood`` is
     kept beside the validation rows.
     Raises DataError when there are no windows, a value is not finite, or a label is not in ``label_names``.
     """
     _check(windows, channels, label_names)
     _check_benign(benign, label_names, target)
-    if baseline is not None:
-        _check(baseline, channels, (BASELINE,))
+    if reference is not None:
+        _check(reference, channels, (REFERENCE,))
     order = sorted(range(len(channels)), key=lambda i: Mode.REALISTIC not in channels[i].modes)
     ordered = tuple(channels[i] for i in order)
     X = tensor_files.place_tensors(out_dir / TENSORS_FOLDER, windows.X, order)
@@ -158,13 +158,13 @@ def write_processed(
         statistics=False,
         row_group_size=max(GROUP_ROWS_LEAST, -(-len(table) // GROUPS_MOST)),
     )
-    folder, reference = out_dir / TENSORS_FOLDER, None
-    if baseline is not None:
-        name = tensor_files.BASELINE_TENSORS
-        placed = tensor_files.place_tensors(folder, baseline.X, order, name=name)
-        reference = (placed, _index(baseline.rows))
+    folder, kept = out_dir / TENSORS_FOLDER, None
+    if reference is not None:
+        name = tensor_files.REFERENCE_TENSORS
+        placed = tensor_files.place_tensors(folder, reference.X, order, name=name)
+        kept = (placed, _index(reference.rows))
     features, judged = tensor_files.array_sha256(F), validation_digest(validation, understood)
-    tensor_files.write_manifest(folder, X, index, schema, features, reference, validation_digest=judged)
+    tensor_files.write_manifest(folder, X, index, schema, features, kept, validation_digest=judged)
     return schema
 
 
@@ -172,7 +172,7 @@ def other_data_set(out_dir: Path, *, built: bool) -> str | None:
     """A sentence where the folder holds a data set of the other kind (built from episodes, or brought in ready)."""
     if not (out_dir / TENSORS_FOLDER / tensor_files.MANIFEST).exists():
         return None
-    if (out_dir / BASELINES_FILE).exists() is built:
+    if (out_dir / REFERENCES_FILE).exists() is built:
         return None
     kind = "was brought in by training.data.ingest" if built else "training.data.build had made"
     return f"{out_dir} held a data set that {kind}: it was replaced, and nothing of it is left."
@@ -180,7 +180,7 @@ def other_data_set(out_dir: Path, *, built: bool) -> str | None:
 
 def remove_leftovers_of_build(out_dir: Path) -> None:
     """Remove what only a build leaves; of its memory no file that has another's name."""
-    (out_dir / BASELINES_FILE).unlink(missing_ok=True)
+    (out_dir / REFERENCES_FILE).unlink(missing_ok=True)
     memory = out_dir / MEMORY_FOLDER
     for path in memory.iterdir() if memory.is_dir() else ():
         if MEMORY_NAME.fullmatch(path.name):
@@ -240,7 +240,7 @@ class Dataset:
     ``schema`` is the mode's own, ``schema_hash`` its hash; ``data_digest`` identifies the content. Episodes that are
     kin, by the samples of all channels in every mode, are one recording: what is divided or resampled goes by
     ``rows.recording``.
-    Baseline recordings are never among the windows: theirs are ``baseline``, float32 (M, C, T), of ``baseline_host``
+    Reference recordings are never among the windows: theirs are ``reference``, float32 (M, C, T), of ``reference_host``
     (M); M is 0 where there are none.
     """
 
@@ -255,8 +255,8 @@ class Dataset:
     tensors: NDArray[np.float32] | None
     channel_names: tuple[str, ...]
     rows: Rows
-    baseline: NDArray[np.float32]
-    baseline_host: NDArray[np.str_]
+    reference: NDArray[np.float32]
+    reference_host: NDArray[np.str_]
     kinship: Kinship
     validation_digest: str | None  # of its validation table; None where an earlier version made the data set
 
@@ -300,7 +300,7 @@ def load_processed(
         # Realistic channels come first, so that this slice of the memory map copies nothing.
         X = everything[:, : len(reduced.channels)]
         assert whole.channel_names[: len(reduced.channels)] == reduced.channel_names
-    reference = tensor_files.read_baseline(tensors, manifest)
+    reference = tensor_files.read_reference(tensors, manifest)
     if reference is None:
         reference = (np.zeros((0, *manifest.shape[1:]), dtype=np.float32), index.clear())
     rows = Rows.of(
@@ -324,8 +324,8 @@ def load_processed(
         tensors=X,
         channel_names=reduced.channel_names,
         rows=replace(rows, recording=kinship.recording),
-        baseline=reference[0][:, : len(reduced.channels)],
-        baseline_host=_strings(reference[1], "host"),
+        reference=reference[0][:, : len(reduced.channels)],
+        reference_host=_strings(reference[1], "host"),
         kinship=kinship,
         validation_digest=manifest.validation_digest,
     )
@@ -367,7 +367,7 @@ class Validation:
     """The validator's findings: how many episodes there are, and the quarantined ones with their reasons."""
 
     episodes: int
-    baselines: int
+    references: int
     quarantined: dict[str, tuple[str, ...]]
     good: frozenset[str]  # ids of the others
     digest: str
@@ -390,7 +390,7 @@ def load_validation(path: Path) -> Validation:
     rows = zip(bad["episode_id"].to_list(), bad["reasons"].to_list(), strict=True)
     return Validation(
         episodes=table.height,
-        baselines=int(table["baseline"].fill_null(False).sum()),
+        references=int(table["baseline"].fill_null(False).sum()),
         quarantined={episode: tuple(reasons or ()) for episode, reasons in rows},
         good=frozenset(table.filter("ok")["episode_id"].to_list()),
         digest=validation_digest(table, read_understood(path)),

@@ -5,8 +5,8 @@ comes from and when, never what went on: every window counts as benign, which is
 and what a false alarm is measured on.
 
 An archive is cut into episodes of a few windows each, so that splits have something to divide; no window crosses from
-one episode into the next. The first part of every host's time is its baseline: it is set apart before anything is known
-of it, the host's other windows are normalised against it, and it trains and tests nothing.
+one episode into the next. The first part of every host's time is its reference: it is set apart before anything is
+known of it, the host's other windows are normalised against it, and it trains and tests nothing.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from training.contract import Mode
 from training.data import normalise
 from training.data.channels import Kind
 from training.data.classes import BENIGN, MALICIOUS, Benign
-from training.data.dataset import BASELINE, WindowSet
+from training.data.dataset import REFERENCE, WindowSet
 from training.data.errors import DataError
 from training.data.ingest_long import window_starts
 from training.data.ingested import Empty, Ingested
@@ -89,7 +89,7 @@ class PcpCut:
     window_samples: int = 16
     stride_samples: int = 4
     episode_windows: int = 8
-    baseline_share: float = 0.25  # of each host's rows, from its beginning
+    reference_share: float = 0.25  # of each host's rows, from its beginning
 
     @property
     def episode_samples(self) -> int:
@@ -122,15 +122,15 @@ def read_pcp(archives: Sequence[Path], cut: PcpCut) -> Ingested:
     stretches = [_divide(archive, channels, cut) for archive in recorded]
     own_days: dict[str, list[NDArray[np.float32]]] = {}
     for archive, stretch in zip(recorded, stretches, strict=True):
-        own_days.setdefault(archive.host, []).append(stretch.baseline)
-    baselines = normalise.measure(own_days, channels, 1 / cut.every_s)
+        own_days.setdefault(archive.host, []).append(stretch.reference)
+    references = normalise.measure(own_days, channels, 1 / cut.every_s)
     windows = [
-        _windows_of(archive.host, number, stretch.values, stretch.t, baselines, cut)
+        _windows_of(archive.host, number, stretch.values, stretch.t, references, cut)
         for number, (archive, stretch) in enumerate(zip(recorded, stretches, strict=True))
     ]
     if not any(w.t_start.size for w in windows):
         raise DataError(
-            f"No archive has {cut.window_samples} samples in a row behind its baseline: choose a shorter --every-s."
+            f"No archive has {cut.window_samples} samples in a row behind its reference: choose a shorter --every-s."
         )
     notes = []
     if len(kept) < len(METRICS):
@@ -153,15 +153,15 @@ def read_pcp(archives: Sequence[Path], cut: PcpCut) -> Ingested:
         source=f"{len(archives)} archives of Performance Co-Pilot",
         clock="the archives' own",
         rate_why="--every-s",
-        normaliser={**baselines.rule, "baseline": f"first {cut.baseline_share:.0%} of the archive"},
+        normaliser={**references.rule, "baseline": f"first {cut.reference_share:.0%} of the archive"},
         notes=tuple(notes),
         empty=_empty(recorded, windows, cut),
-        baseline=_baseline_windows(recorded, stretches, baselines, cut),
+        reference=_reference_windows(recorded, stretches, references, cut),
     )
 
 
 def _empty(recorded: Sequence[Archive], windows: Sequence[_Windows], cut: PcpCut) -> tuple[Empty, ...]:
-    why = f"it has no {cut.window_samples} samples in a row behind its baseline"
+    why = f"it has no {cut.window_samples} samples in a row behind its reference"
     return tuple(
         Empty(
             f"{archive.host}-{number}",
@@ -304,11 +304,11 @@ def _metric(table: pl.DataFrame, name: str) -> NDArray[np.float64]:
 
 @dataclass(frozen=True, slots=True)
 class _Stretch:
-    """The content of an archive, compressed: the baseline's rows (B, C), and the rest (S, C); each with its times."""
+    """The content of an archive, compressed: the reference's rows (B, C), and the rest (S, C); each with its times."""
 
-    baseline: NDArray[np.float32]
+    reference: NDArray[np.float32]
     values: NDArray[np.float32]
-    t_baseline: NDArray[np.float64]
+    t_reference: NDArray[np.float64]
     t: NDArray[np.float64]
 
 
@@ -323,22 +323,22 @@ def _divide(archive: Archive, channels: Sequence[ChannelSpec], cut: PcpCut) -> _
     places = [list(METRICS).index(channel.name) for channel in channels]
     values = archive.values[:, places]
     complete = np.flatnonzero(np.isfinite(values).all(axis=1))
-    n_baseline = int(cut.baseline_share * complete.size)
-    if n_baseline < cut.window_samples:
-        raise DataError(f"{archive.host} has {complete.size} complete samples: too few for a baseline and windows.")
+    n_reference = int(cut.reference_share * complete.size)
+    if n_reference < cut.window_samples:
+        raise DataError(f"{archive.host} has {complete.size} complete samples: too few for a reference and windows.")
     compressed = normalise.compress(values[complete].astype(np.float32), channels)
     t = archive.t[complete]
-    return _Stretch(compressed[:n_baseline], compressed[n_baseline:], t[:n_baseline], t[n_baseline:])
+    return _Stretch(compressed[:n_reference], compressed[n_reference:], t[:n_reference], t[n_reference:])
 
 
-def _baseline_windows(
+def _reference_windows(
     recorded: Sequence[Archive],
     stretches: Sequence[_Stretch],
-    baselines: normalise.Baselines,
+    references: normalise.References,
     cut: PcpCut,
 ) -> WindowSet | None:
     parts = [
-        _windows_of(archive.host, number, stretch.baseline, stretch.t_baseline, baselines, cut)
+        _windows_of(archive.host, number, stretch.reference, stretch.t_reference, references, cut)
         for number, (archive, stretch) in enumerate(zip(recorded, stretches, strict=True))
     ]
     X, episode, host, start = (np.concatenate(column) for column in zip(*parts, strict=True))
@@ -351,7 +351,7 @@ def _baseline_windows(
             host=host,
             t_start=start,
             t_end=start + cut.window_samples * cut.every_s,
-            label=np.full(start.size, BASELINE),
+            label=np.full(start.size, REFERENCE),
         ),
     )
 
@@ -361,10 +361,10 @@ def _windows_of(
     number: int,
     values: NDArray[np.float32],
     t: NDArray[np.float64],
-    baselines: normalise.Baselines,
+    references: normalise.References,
     cut: PcpCut,
 ) -> _Windows:
-    normal = normalise.apply(values, host, baselines)
+    normal = normalise.apply(values, host, references)
     block = _blocks(t, cut)
     first = window_starts(t, block, 1 / cut.every_s, cut.window_samples, cut.stride_samples)
     X = np.empty((0, normal.shape[1], cut.window_samples), dtype=np.float32)

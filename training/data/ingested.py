@@ -65,7 +65,7 @@ class Ingested:
     left_out: tuple[str, ...] = ()  # sentences
     empty: tuple[Empty, ...] = ()  # recordings that gave no window
     notes: tuple[str, ...] = ()  # what was assumed, one sentence each
-    baseline: WindowSet | None = None  # of the hosts' own baselines, which train and test nothing
+    reference: WindowSet | None = None  # of the hosts' own references, which train and test nothing
 
     @property
     def window_s(self) -> float:
@@ -289,7 +289,7 @@ def write(windows: Ingested, out_dir: Path) -> tuple[FeatureSchema, Understood]:
         benign=windows.benign.names,
         normaliser=windows.normaliser,
         validation_rows=rows,
-        baseline=windows.baseline,
+        reference=windows.reference,
         understood=understood,
     )
     return schema, understood

@@ -2,13 +2,13 @@
 
 Which host a window comes from is readable from its levels alone, far better than what happens in it. So each channel
 is first compressed (a doubling counts the same at every level), then expressed as its distance from the host's resting
-level, a low quantile of its baseline: recordings made beforehand, while the host did its ordinary work, chosen by
-nobody's labels and never among the windows. A host without a baseline is measured from the fleet's median resting
-level, and is said to have none.
+level, a low quantile of its reference: recordings made beforehand, while the host did its ordinary work, chosen
+without regard to labels and never among the windows. A host without a reference is measured from the fleet's median
+resting level, and is said to have none. Files and schemas call a reference ``baseline``.
 
-Dividing by the baseline's spread as well was tried and left out: a busy baseline then shrinks everything that its host
-ever does. On the recorded sample, leaving one host out, boosted trees had an AUROC of 0.91 with the resting level,
-0.90 with median and spread, and 0.89 without any baseline; a logistic regression 0.88, 0.82 and 0.86.
+Dividing by the reference's spread as well was tried and left out: a busy reference then shrinks everything that its
+host ever does. On the recorded sample, leaving one host out, boosted trees had an AUROC of 0.91 with the resting level,
+0.90 with median and spread, and 0.89 without any reference; a logistic regression 0.88, 0.82 and 0.86.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Array = NDArray[np.float32]
 
 RESTING_QUANTILE = 0.10
 CLIP = 30.0  # compressed units; beyond lies nothing but broken counters
-SECONDS_MIN = 20.0  # of a baseline, and as many must be ordered of the recorder
+SECONDS_MIN = 20.0  # of a reference, and as many must be ordered of the recorder
 WHOLE = 0.95  # what counts as all of it: a grid has no row before its first sample, and none behind the last
 # What counts as one of its kind: below this, differences are noise of the measurement.
 SCALES = {"s/s": 0.01, "B": 65536.0, "B/s": 1024.0}
@@ -37,10 +37,10 @@ RULE: dict[str, Any] = {
     "clip": CLIP,
     "without_baseline": "the median of all hosts' resting levels",
 }
-NO_BASELINES: dict[str, Any] = {"type": "none", "clip": CLIP}
+NO_REFERENCES: dict[str, Any] = {"type": "none", "clip": CLIP}
 
 
-class HostBaseline(msgspec.Struct, frozen=True, kw_only=True):
+class HostReference(msgspec.Struct, frozen=True, kw_only=True):
     """A host's resting level, a figure a channel (in the schema's order) in compressed units."""
 
     episodes: int
@@ -48,19 +48,19 @@ class HostBaseline(msgspec.Struct, frozen=True, kw_only=True):
     resting: tuple[float, ...]
 
 
-class Baselines(msgspec.Struct, frozen=True, kw_only=True):
-    """``fleet`` is None when there was no baseline at all; then values are compressed only."""
+class References(msgspec.Struct, frozen=True, kw_only=True):
+    """``fleet`` is None when there was no reference at all; then values are compressed only."""
 
     channels: tuple[str, ...]
-    hosts: dict[str, HostBaseline]
-    fleet: HostBaseline | None
+    hosts: dict[str, HostReference]
+    fleet: HostReference | None
 
     @property
     def rule(self) -> dict[str, Any]:
-        return RULE if self.fleet is not None else NO_BASELINES
+        return RULE if self.fleet is not None else NO_REFERENCES
 
     def without(self, hosts: Sequence[str]) -> list[str]:
-        """Return those of these hosts that have no baseline of their own."""
+        """Return those of these hosts that have no reference of their own."""
         return sorted(set(hosts) - set(self.hosts))
 
 
@@ -78,38 +78,38 @@ def compress(values: Array, channels: Sequence[ChannelSpec]) -> Array:
     return result
 
 
-def measure(recordings: Mapping[str, Sequence[Array]], channels: Sequence[ChannelSpec], sample_hz: float) -> Baselines:
-    """Baselines from each host's compressed baseline rows (each (G, C); holes already left out)."""
+def measure(recordings: Mapping[str, Sequence[Array]], channels: Sequence[ChannelSpec], sample_hz: float) -> References:
+    """Measure each host's resting level from its compressed reference rows (each (G, C); holes already left out)."""
     hosts = {}
     for host in sorted(recordings):
         rows = np.concatenate(recordings[host]).astype(np.float64)
         if len(rows) < WHOLE * SECONDS_MIN * sample_hz:
-            continue  # too little to know a day by; the host counts as one without a baseline
-        hosts[host] = HostBaseline(
+            continue  # too little to know a day by; the host counts as one without a reference
+        hosts[host] = HostReference(
             episodes=len(recordings[host]),
             seconds=len(rows) / sample_hz,
             resting=_rounded(np.quantile(rows, RESTING_QUANTILE, axis=0)),
         )
-    return Baselines(channels=tuple(c.name for c in channels), hosts=hosts, fleet=_fleet(hosts))
+    return References(channels=tuple(c.name for c in channels), hosts=hosts, fleet=_fleet(hosts))
 
 
 def _rounded(values: NDArray[np.float64]) -> tuple[float, ...]:
     return tuple(round(float(v), 9) for v in values)
 
 
-def _fleet(hosts: Mapping[str, HostBaseline]) -> HostBaseline | None:
+def _fleet(hosts: Mapping[str, HostReference]) -> HostReference | None:
     if not hosts:
         return None
-    return HostBaseline(
+    return HostReference(
         episodes=sum(h.episodes for h in hosts.values()),
         seconds=sum(h.seconds for h in hosts.values()),
         resting=_rounded(np.median([h.resting for h in hosts.values()], axis=0)),
     )
 
 
-def apply(values: Array, host: str, baselines: Baselines) -> Array:
+def apply(values: Array, host: str, references: References) -> Array:
     """Compressed values (..., C) from the host's resting level, clipped to a range that no network chokes on."""
-    baseline = baselines.hosts.get(host, baselines.fleet)
-    if baseline is not None:
-        values = values - np.asarray(baseline.resting, dtype=np.float32)
+    reference = references.hosts.get(host, references.fleet)
+    if reference is not None:
+        values = values - np.asarray(reference.resting, dtype=np.float32)
     return np.clip(values, -CLIP, CLIP).astype(np.float32)

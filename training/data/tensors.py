@@ -3,7 +3,7 @@
 tensor_window_v1/
   tensors.npy     float32 (N, C, T), C order; realistic channels come first, so each mode's windows are a plain view
   index.parquet   a row per window, in the same order: window_id, episode_id, host, t_start, t_end, label
-  baseline.npy, baseline.parquet   the same two of the hosts' baseline recordings, where there are any
+  baseline.npy, baseline.parquet   the same two of the hosts' reference recordings, where there are any
   manifest.json   the whole feature schema, its hashes, shapes and digests: the folder explains itself
 """
 
@@ -24,7 +24,7 @@ from training.data.schema import FeatureSchema
 from training.files import write_whole
 
 TENSORS, INDEX, MANIFEST = "tensors.npy", "index.parquet", "manifest.json"
-BASELINE_TENSORS, BASELINE_INDEX = "baseline.npy", "baseline.parquet"
+REFERENCE_TENSORS, REFERENCE_INDEX = "baseline.npy", "baseline.parquet"
 INDEX_SCHEMA = pl.Schema(
     {
         "window_id": pl.String,
@@ -40,7 +40,7 @@ CHUNK_ROWS = 4096
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
-    """``data_digest`` covers schema, windows, index, features and baselines: equal digests, equal training data."""
+    """``data_digest`` covers schema, windows, index, features and references: equal digests, equal training data."""
 
     manifest_version: int
     schema_hash: str
@@ -78,19 +78,19 @@ def write_manifest(
     index: pl.DataFrame,
     schema: FeatureSchema,
     features_sha256: str,
-    baseline: tuple[NDArray[np.float32], pl.DataFrame] | None = None,
+    reference: tuple[NDArray[np.float32], pl.DataFrame] | None = None,
     *,
     validation_digest: str | None = None,
 ) -> Manifest:
     """Write index and manifest beside the windows ``X`` (as placed); the manifest comes last and makes it whole."""
     index.write_parquet(folder / INDEX, compression="zstd", statistics=False)
-    reference = None
-    if baseline is None:
-        for name in (BASELINE_TENSORS, BASELINE_INDEX):
+    digests = None
+    if reference is None:
+        for name in (REFERENCE_TENSORS, REFERENCE_INDEX):
             (folder / name).unlink(missing_ok=True)
     else:
-        baseline[1].write_parquet(folder / BASELINE_INDEX, compression="zstd", statistics=False)
-        reference = (array_sha256(baseline[0]), index_sha256(baseline[1]))
+        reference[1].write_parquet(folder / REFERENCE_INDEX, compression="zstd", statistics=False)
+        digests = (array_sha256(reference[0]), index_sha256(reference[1]))
     modes = {str(m): schema.for_mode(m).hash() for m in Mode if any(m in c.modes for c in schema.channels)}
     parts = (schema.hash(), array_sha256(X), index_sha256(index), features_sha256)
     manifest = Manifest(
@@ -101,10 +101,10 @@ def write_manifest(
         tensor_sha256=parts[1],
         index_sha256=parts[2],
         features_sha256=parts[3],
-        data_digest=hashlib.sha256("\n".join((*parts, *(reference or ()))).encode()).hexdigest(),
+        data_digest=hashlib.sha256("\n".join((*parts, *(digests or ()))).encode()).hexdigest(),
         schema=schema,
-        baseline_shape=None if baseline is None else _shape(baseline[0]),
-        baseline_sha256=reference,
+        baseline_shape=None if reference is None else _shape(reference[0]),
+        baseline_sha256=digests,
         validation_digest=validation_digest,
     )
     document = msgspec.json.format(msgspec.json.encode(manifest), indent=1) + b"\n"
@@ -152,19 +152,19 @@ def read_index(folder: Path, manifest: Manifest) -> pl.DataFrame:
     return index
 
 
-def read_baseline(folder: Path, manifest: Manifest) -> tuple[NDArray[np.float32], pl.DataFrame] | None:
-    """Windows and index of the baseline recordings, or None where there are none. Raises DataError."""
+def read_reference(folder: Path, manifest: Manifest) -> tuple[NDArray[np.float32], pl.DataFrame] | None:
+    """Windows and index of the reference recordings, or None where there are none. Raises DataError."""
     if manifest.baseline_sha256 is None:
         return None
     try:
-        X = np.load(folder / BASELINE_TENSORS, allow_pickle=False)
-        index = pl.read_parquet(folder / BASELINE_INDEX)
+        X = np.load(folder / REFERENCE_TENSORS, allow_pickle=False)
+        index = pl.read_parquet(folder / REFERENCE_INDEX)
     except (OSError, ValueError, EOFError, pl.exceptions.PolarsError) as error:
         raise DataError(
-            f"The baselines in {folder} cannot be read ({_first_line(error)}): build the data set again."
+            f"The references in {folder} cannot be read ({_first_line(error)}): build the data set again."
         ) from None
     if not _is_index(index) or (array_sha256(X), index_sha256(index)) != manifest.baseline_sha256:
-        raise DataError(f"The baselines in {folder} are not those of the manifest: build the data set again.")
+        raise DataError(f"The references in {folder} are not those of the manifest: build the data set again.")
     return X, index
 
 

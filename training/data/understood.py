@@ -83,7 +83,7 @@ class Understood(msgspec.Struct, frozen=True, kw_only=True):
         parts = [f"{self.recordings:,}"]
         parts += [f"{n:,} of them without a window: {why}" for why, n in self.without_window.items()]
         if self.baselines:
-            parts.append(f"{self.baselines:,} baselines beside them")
+            parts.append(f"{self.baselines:,} references beside them")
         if self.quarantined:
             parts.append(f"{self.quarantined:,} quarantined")
         return ", ".join(parts)

@@ -225,7 +225,7 @@ def _labels(episode: Episode) -> Iterator[str]:
         if episode.meta.phases.get(phase) not in CLASSES:
             yield f"Its meta data do not say whether the phase {phase!r} is benign or malicious."
     if episode.meta.baseline and any(c == "malicious" for c in episode.meta.phases.values()):
-        yield "It is a baseline, yet it has a malicious phase."
+        yield "It is a reference, yet it has a malicious phase."
 
 
 def _labelling(episode: Episode) -> str:

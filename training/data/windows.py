@@ -105,7 +105,7 @@ class Placed:
     label: str
 
 
-def plan_windows(grid: Grid, spans: list[tuple[float, float, str | None]], window: int, stride: int) -> list[Placed]:
+def place_windows(grid: Grid, spans: list[tuple[float, float, str | None]], window: int, stride: int) -> list[Placed]:
     """Every allowed window of ``window`` rows, ``stride`` rows apart, in time order."""
     step = 1.0 / grid.sample_hz
     slack = step / 2  # labels and grid run on the same clock, but not on the same ticks

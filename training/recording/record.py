@@ -56,7 +56,7 @@ class Order:
     host: str
     duration_s: float
     hz: float
-    baseline: bool
+    reference: bool
     seed: int
     phases: tuple[Phase, ...]
     background: tuple[Phase, ...] = ()
@@ -161,7 +161,7 @@ def write(out: Path, order: Order, view: View, tape: Tape, clock: Clock) -> Path
         sample_hz=order.hz,
         duration_s=order.duration_s,
         scenario=order.scenario,
-        baseline=order.baseline,
+        baseline=order.reference,
         code_version=code_version(),
         view=str(view),
         channels=[
@@ -251,7 +251,7 @@ def _record_here(args: argparse.Namespace) -> Path:
         host=args.host,
         duration_s=args.duration_s,
         hz=args.hz,
-        baseline=args.baseline,
+        reference=args.baseline,
         seed=seed,
         phases=plan(args.scenario, args.duration_s, rng),
     )
@@ -298,7 +298,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--duration-s", type=float, default=60.0, help="length of the episode (default 60)")
     parser.add_argument("--hz", type=float, default=8.0, help="samples a second (default 8)")
     parser.add_argument("--out", type=Path, default=Path("data/episodes"), help="folder for episodes")
-    parser.add_argument("--baseline", action="store_true", help="mark as a baseline of this host's ordinary work")
+    parser.add_argument("--baseline", action="store_true", help="mark as a reference of this host's ordinary work")
     parser.add_argument("--view", choices=["auto", *map(str, View)], default="auto")
     parser.add_argument("--seed", type=int, default=None, help="seed of the phases (default: random)")
     parser.add_argument("--pack", action="store_true", help="pack the episode into one .tar.zst file")

@@ -1,4 +1,4 @@
-"""Record the sample that the demo trains on: several hosts, every behaviour on every host, baselines set apart.
+"""Record the sample that the demo trains on: several hosts, every behaviour on every host, references set apart.
 
     sudo .venv/bin/python -m training.data.record_sample --out examples/telemetry-sample
 
@@ -39,13 +39,13 @@ from training.streams import replace_unprintable
 MIB = 1 << 20
 CLONE_NEWNET = 0x40000000
 SIOCSIFFLAGS, IFF_UP_RUNNING = 0x8914, 0x41
-BENIGN_TAKES, MALICIOUS_TAKES, BASELINE_TAKES = 2, 4, 4
+BENIGN_TAKES, MALICIOUS_TAKES, REFERENCE_TAKES = 2, 4, 4
 TRIES = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Box:
-    """A host of the sample: its limits, what it does all day, and what its baselines are made of."""
+    """A host of the sample: its limits, what it does all day, and what its references are made of."""
 
     name: str
     limits: cgroups.Limits
@@ -91,8 +91,8 @@ BOXES = (
 
 
 def takes(box: Box, seed: int, short: bool) -> list[tuple[str, bool]]:
-    """Every (scenario, baseline?) of one host, shuffled: neither time nor host gives a behaviour away."""
-    wanted: list[tuple[str, bool]] = [(ORDINARY, True)] * (1 if short else BASELINE_TAKES)
+    """Every (scenario, reference?) of one host, shuffled: neither time nor host gives a behaviour away."""
+    wanted: list[tuple[str, bool]] = [(ORDINARY, True)] * (1 if short else REFERENCE_TAKES)
     for scenario in SCENARIOS.values():
         if scenario.name != ORDINARY:
             count = MALICIOUS_TAKES if scenario.malicious else BENIGN_TAKES
@@ -129,9 +129,9 @@ def record_box(box: Box, out: Path, settings: Settings) -> None:
     with tempfile.TemporaryDirectory(prefix=f"cis490-{box.name}-", dir=out, ignore_cleanup_errors=True) as scratch:
         group = cgroups.create(f"cis490-{box.name}", box.limits, cgroups.device_of(Path(scratch)))
         try:
-            for number, (scenario, baseline) in enumerate(order, start=1):
+            for number, (scenario, reference) in enumerate(order, start=1):
                 name = f"{settings.seed}:{box.name}:{number}"
-                folder = _patiently(box, scenario, baseline, group, Path(scratch), name, settings)
+                folder = _patiently(box, scenario, reference, group, Path(scratch), name, settings)
                 packed = out / f"{folder.name}{episode.PACKED_SUFFIX}"
                 episode.pack(folder, packed)
                 _empty(Path(scratch))
@@ -157,7 +157,7 @@ def _empty(scratch: Path) -> None:
 def _patiently(
     box: Box,
     scenario: str,
-    baseline: bool,
+    reference: bool,
     group: cgroups.Cgroup,
     scratch: Path,
     name: str,
@@ -166,7 +166,7 @@ def _patiently(
     """Record one episode; a busy machine may spoil one, and then it is taken again with other dice."""
     for attempt in range(TRIES):
         try:
-            order = _order(box, scenario, baseline, random.Random(f"{name}:{attempt}"), settings)
+            order = _order(box, scenario, reference, random.Random(f"{name}:{attempt}"), settings)
             stage = Stage(scratch / "work", group)
             return record(order, ContainerCollector(group), stage, scratch / "episodes", clock=SystemClock())
         except RecordError as error:
@@ -177,7 +177,7 @@ def _patiently(
     raise AssertionError("the last attempt returns or raises")
 
 
-def _order(box: Box, scenario: str, baseline: bool, rng: random.Random, settings: Settings) -> Order:
+def _order(box: Box, scenario: str, reference: bool, rng: random.Random, settings: Settings) -> Order:
     background = tuple(
         Phase(
             start_s=0.0,
@@ -193,7 +193,7 @@ def _order(box: Box, scenario: str, baseline: bool, rng: random.Random, settings
         host=box.name,
         duration_s=settings.duration_s,
         hz=settings.hz,
-        baseline=baseline,
+        reference=reference,
         seed=rng.getrandbits(31),
         phases=plan(scenario, settings.duration_s, rng, ordinary=box.ordinary),
         background=background,

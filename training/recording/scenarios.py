@@ -51,7 +51,7 @@ SCENARIOS: dict[str, Scenario] = {
     ORDINARY: Scenario(
         name=ORDINARY,
         malicious=False,
-        summary="a host's everyday mix of light work: what baselines are made of",
+        summary="a host's everyday mix of light work: what references are made of",
     ),
 }
 

@@ -44,9 +44,9 @@ class Inputs:
     validation_digest: str | None
     quarantined: tuple[Mapping[str, Any], ...]
     understood: Understood | None  # None for data sets of before it was kept, and where no validation table was read
-    baseline: NDArray[np.float32]  # like ``X``, of the hosts' baseline recordings
-    baseline_features: NDArray[np.float32]
-    baseline_host: NDArray[np.str_]
+    reference: NDArray[np.float32]  # like ``X``, of the hosts' reference recordings
+    reference_features: NDArray[np.float32]
+    reference_host: NDArray[np.str_]
     kinship: Kinship
 
     @property
@@ -122,8 +122,8 @@ def from_dataset(
     if features is None:
         features = extract(data.tensors, data.schema.channels, data.schema.sample_hz)
     reference = np.zeros((0, features.shape[1]), dtype=np.float32)
-    if len(data.baseline):
-        reference = extract(data.baseline, data.schema.channels, data.schema.sample_hz)
+    if len(data.reference):
+        reference = extract(data.reference, data.schema.channels, data.schema.sample_hz)
     by_features = takes is Takes.FEATURES
     return Inputs(
         X=features if by_features else data.tensors,
@@ -140,9 +140,9 @@ def from_dataset(
         validation_digest=data.validation_digest,
         quarantined=quarantined,
         understood=understood,
-        baseline=reference if by_features else data.baseline,
-        baseline_features=reference,
-        baseline_host=data.baseline_host,
+        reference=reference if by_features else data.reference,
+        reference_features=reference,
+        reference_host=data.reference_host,
         kinship=data.kinship,
     )
 

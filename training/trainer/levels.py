@@ -1,8 +1,8 @@
-"""The usual level of an anomaly score on a host, from the host's own baseline recordings.
+"""The usual level of an anomaly score on a host, from the host's own reference recordings.
 
 Some hosts look stranger than others whatever they do, and a threshold set on some of them does not
 hold on the next. So scores are measured from the host's own level: a quantile of the scores of its
-baseline, which was recorded before, while the host did its ordinary work, and which trains,
+reference, which was recorded before, while the host did its ordinary work, and which trains,
 calibrates and tests nothing. A host without one is measured from the median level of those that
 trained, and is said to have none.
 
@@ -24,32 +24,32 @@ from training.trainer.task import Fitted
 
 FloatArray = NDArray[np.float64]
 
-QUANTILE = 0.75  # of a host's baseline scores
+QUANTILE = 0.75  # of a host's reference scores
 NO_LEVELS = (
-    "No host that trained has a baseline recording: scores are compared between hosts as they are, "
+    "No host that trained has a reference recording: scores are compared between hosts as they are, "
     "and a threshold may not hold on the next one."
 )
-FEWEST = 4  # baseline windows that say anything about a host
+FEWEST = 4  # reference windows that say anything about a host
 
 
-def baseline_scores(fitted: Fitted, inputs: Inputs) -> FloatArray:
-    """(M,) scores of the baseline windows by a model without classes; those with classes have a scale already."""
-    rows = np.arange(len(inputs.baseline))
-    score = fitted.predict(inputs.baseline, rows, features=inputs.baseline_features).score
+def reference_scores(fitted: Fitted, inputs: Inputs) -> FloatArray:
+    """(M,) scores of the reference windows by a model without classes; those with classes have a scale already."""
+    rows = np.arange(len(inputs.reference))
+    score = fitted.predict(inputs.reference, rows, features=inputs.reference_features).score
     assert score is not None, "asked of anomaly scores only"
     return score
 
 
 @dataclass(frozen=True, slots=True)
 class Levels:
-    """``known`` has the hosts with a baseline; ``usual`` stands in for the others, None when no host has one."""
+    """``known`` has the hosts with a reference; ``usual`` stands in for the others, None when no host has one."""
 
     known: Mapping[str, float]
     usual: float | None
 
     @classmethod
     def trained(cls, score: FloatArray, host: NDArray[np.str_], *, on: Sequence[str]) -> Levels:
-        """From the scores (M,) of baseline windows; the usual level is the median of the hosts trained ``on``."""
+        """From the scores (M,) of reference windows; the usual level is the median of the hosts trained ``on``."""
         known = _known(score, host)
         usual = [known[name] for name in on if name in known]
         return cls(known, float(np.median(usual)) if usual else None)
@@ -71,7 +71,7 @@ class Levels:
         if self.usual is None:
             return [NO_LEVELS]
         without = sorted(set(host.tolist()) - set(self.known))
-        said = "Scores are measured from each host's own level, taken from its baseline recordings"
+        said = "Scores are measured from each host's own level, taken from its reference recordings"
         if not without:
             return [f"{said}."]
         return [f"{said}; {', '.join(without)} has none and is measured from the usual level."]

@@ -96,7 +96,7 @@ def judge(checkpoint: Path, data: Path, *, threads: int = 1) -> Judged:
     from training.trainer.evaluation.scored import Classes, Scored
     from training.trainer.flags import MODELS
     from training.trainer.inputs import from_dataset
-    from training.trainer.levels import Levels, baseline_scores
+    from training.trainer.levels import Levels, reference_scores
 
     found = read(checkpoint)
     if found.model not in MODELS:
@@ -128,7 +128,7 @@ def judge(checkpoint: Path, data: Path, *, threads: int = 1) -> Judged:
     said, recorded = outputs.score, document.get("levels")
     notes: list[str] = []
     if said is not None and recorded is not None:
-        levels = Levels.elsewhere(baseline_scores(fitted, inputs), inputs.baseline_host, recorded)
+        levels = Levels.elsewhere(reference_scores(fitted, inputs), inputs.reference_host, recorded)
         said, notes = levels.applied(said, inputs.rows.host), levels.notes(inputs.rows.host)
     try:
         classes = Classes.of(labels, loaded.benign)
@@ -219,9 +219,9 @@ def remarks(judged: Judged, side: NDArray[np.str_] | None) -> list[str]:
             "differ, its scores mean nothing."
         )
     if inputs.schema_fields["normaliser"].get("type") == "host_baseline":
-        without = sorted(set(inputs.rows.host.tolist()) - set(inputs.baseline_host.tolist()))
+        without = sorted(set(inputs.rows.host.tolist()) - set(inputs.reference_host.tolist()))
         said += [
-            f"{host} has no baseline recording here: its values are measured from the usual level of the others."
+            f"{host} has no reference recording here: its values are measured from the usual level of the others."
             for host in without
         ]
     return [*said, *judged.notes]

@@ -22,7 +22,7 @@ from training.trainer.evaluation.metrics import OperatingPoint, Scored, evaluate
 from training.trainer.evaluation.report import build_report, write_report
 from training.trainer.evaluation.sides import order_notes, place_notes, sides_of
 from training.trainer.inputs import Inputs, read_inputs, split_inputs
-from training.trainer.levels import Levels, baseline_scores
+from training.trainer.levels import Levels, reference_scores
 from training.trainer.ranges import ranges_of
 from training.trainer.seen import keep
 from training.trainer.task import Fitted, IntArray, Task
@@ -118,7 +118,7 @@ def _split(args: TrainerArgs, inputs: Inputs, *, supervised: bool) -> Split:
 def _levels(inputs: Inputs, task: Task, fitted: Fitted) -> Levels:
     """Measure the usual level of each host's anomaly scores."""
     trained = sorted(set(inputs.rows.host[task.split.train].tolist()))
-    return Levels.trained(baseline_scores(fitted, inputs), inputs.baseline_host, on=trained)
+    return Levels.trained(reference_scores(fitted, inputs), inputs.reference_host, on=trained)
 
 
 def _judge(

@@ -133,7 +133,7 @@ GROUPS: Mapping[str, tuple[int, ...]] = {
 
 USUAL = "knn"  # the group that was best on most of the data sets tried
 
-# The baselines that anybody would try first, on the same features.
+# The baselines that come to mind first, on the same features.
 PLAIN = tuple(f"feature_{kind}" for kind in Distances.names)
 
 
