@@ -701,3 +701,21 @@ def test_a_reload_waits_for_trainers_that_are_asked_for_their_flags() -> None:
     client, _ = client_of(Slow(ok({"inserted": 0})), timeout_s=15.0)
     client.reload()
     assert patience[0] > 2 * DESCRIBE_TIMEOUT_S
+
+
+@pytest.mark.parametrize(
+    ("call", "request_type"),
+    [
+        (lambda client: client.claim({}), messages.ClaimRequest),
+        (lambda client: client.heartbeat("j", claim_id="c", lines=["a"]), messages.HeartbeatRequest),
+        (lambda client: client.fail("j", claim_id="c", error="e"), messages.FailRequest),
+        (lambda client: client.complete("j", claim_id="c", artifact_id="a"), messages.CompleteRequest),
+        (lambda client: client.output("j", claim_id="c"), messages.OutputRequest),
+    ],
+)
+def test_a_request_has_the_members_of_its_message(call: Any, request_type: Any) -> None:
+    script = Script(problem(messages.ProblemType.BAD_REQUEST))
+    client, _ = client_of(script)
+    with pytest.raises(client_answers.Answered):
+        call(client)
+    assert set(script.body(0)) == set(request_type.__struct_fields__)

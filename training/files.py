@@ -202,10 +202,17 @@ class LocalFs:
         return shutil.disk_usage(path).free
 
 
-def file_sha256(fs: Fs, path: Path) -> str:
-    """SHA-256 (hex) of a file's bytes."""
+def free_bytes(path: Path) -> int:
+    """Room left where ``path`` is, or will be."""
+    while not path.exists() and path != path.parent:
+        path = path.parent
+    return shutil.disk_usage(path).free
+
+
+def file_sha256(path: Path, fs: Fs | None = None) -> str:
+    """SHA-256 (hex) of a file's bytes, on the machine's own disk unless ``fs`` is another."""
     digest = hashlib.sha256()
-    for chunk in fs.read(path):
+    for chunk in (fs or LocalFs()).read(path):
         digest.update(chunk)
     return digest.hexdigest()
 

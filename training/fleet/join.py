@@ -26,13 +26,12 @@ from training.clock import Clock, SystemClock
 from training.fleet.client.address import Address
 from training.fleet.client.client import ClientError, FleetClient, Refused, Unavailable, Unreachable
 from training.fleet.client.credentials import Credentials, CredentialsError, new_request, pinned
-from training.fleet.wire.constants import HOST_ID_PATTERN
+from training.fleet.wire.constants import DONE, HOST_ID_PATTERN, REFUSED, UNREACHABLE, USAGE
 from training.fleet.wire.identity import Role, parse_fingerprint
 from training.printable import one_line
 from training.streams import replace_unprintable
 
 PROGRAM = "training.fleet.join"
-DONE, REFUSED, USAGE, UNREACHABLE = 0, 1, 2, 75
 
 Connect = Callable[[str, ssl.SSLContext], FleetClient]
 

@@ -9,9 +9,10 @@ import msgspec
 import typer
 from rich.table import Table
 
-from training.fleet.cli.context import DONE, REFUSED, CommandContext
+from training.fleet.cli.context import CommandContext
 from training.fleet.client.client import FleetClient
 from training.fleet.wire.audit_chain import first_broken
+from training.fleet.wire.constants import DONE, REFUSED
 from training.fleet.wire.messages import AuditEntry
 from training.printable import printable
 

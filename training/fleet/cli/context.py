@@ -22,12 +22,11 @@ from training.clock import SystemClock
 from training.fleet.client.client import ClientError, FleetClient, Refused
 from training.fleet.client.credentials import Credentials, CredentialsError
 from training.fleet.client.renewal import renew_if_due
+from training.fleet.wire.constants import DONE, REFUSED, TOKEN_VARIABLE, USAGE
 from training.printable import json_text, one_line
 
 URL_VARIABLE = "CIS490_RECEIVER_URL"
-TOKEN_VARIABLE = "CIS490_OPERATOR_TOKEN"  # noqa: S105 - the variable's name
 DEFAULT_URL = "http://127.0.0.1:8445"
-DONE, REFUSED, USAGE, UNREACHABLE = 0, 1, 2, 75
 # Commands on the receiver's files get their places from State.typed instead.
 _COMMAND = re.compile(r"`(cis490-jobs (?!doctor\b|backup\b|restore\b|rebuild\b)[^`]*)`")
 _LINE_S = 10.0  # between two lines about progress, where there is no terminal

@@ -11,8 +11,8 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from training.fleet.cli.context import DONE, USAGE, CannotError, CommandContext
-from training.fleet.wire.constants import HOST_ID_PATTERN, PLAIN_URL_PATTERN
+from training.fleet.cli.context import CannotError, CommandContext
+from training.fleet.wire.constants import DONE, HOST_ID_PATTERN, PLAIN_URL_PATTERN, USAGE
 from training.fleet.wire.identity import FINGERPRINT_PREFIX, parse_fingerprint
 from training.printable import one_line, printable
 

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import IO, Any
 
 from training.contract import CHECKPOINT_ENDING, bundled, outputs
-from training.files import LocalFs
-from training.fleet.client.bundles import Progress, file_sha256
+from training.files import LocalFs, file_sha256
+from training.fleet.client.bundles import Progress
 from training.fleet.client.client import FleetClient
 from training.fleet.wire import bundles
 

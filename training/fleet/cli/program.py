@@ -27,17 +27,7 @@ from training.fleet.cli import recovery as cli_recovery
 from training.fleet.cli import render as cli_views
 from training.fleet.cli import status as cli_status
 from training.fleet.cli import wait as cli_wait
-from training.fleet.cli.context import (
-    DEFAULT_URL,
-    DONE,
-    REFUSED,
-    UNREACHABLE,
-    URL_VARIABLE,
-    USAGE,
-    CannotError,
-    CommandContext,
-    meter,
-)
+from training.fleet.cli.context import DEFAULT_URL, URL_VARIABLE, CannotError, CommandContext, meter
 from training.fleet.cli.models import BundleRefused, fetch_model
 from training.fleet.client.client import (
     ClientError,
@@ -47,6 +37,7 @@ from training.fleet.client.client import (
     Unavailable,
     Unreachable,
 )
+from training.fleet.wire.constants import DONE, REFUSED, UNREACHABLE, USAGE
 from training.printable import json_text, one_line, printable, printable_lines
 from training.streams import has_seen_enough, replace_unprintable, write_no_more
 

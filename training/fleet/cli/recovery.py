@@ -16,10 +16,11 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
 from training.clock import SystemClock
-from training.fleet.cli.context import DONE, REFUSED, USAGE, CannotError, CommandContext
+from training.fleet.cli.context import CannotError, CommandContext
 from training.fleet.cli.render import size
 from training.fleet.recovery.findings import Finding, Level, Report
 from training.fleet.service.state import DEFAULT, MANIFEST, RecoveryError, State
+from training.fleet.wire.constants import DONE, REFUSED, USAGE
 from training.printable import counted, printable
 
 # Not looked at by the parser: who may not read them is told who may.

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from training.fleet.cli.context import DONE, CommandContext
+from training.fleet.cli.context import CommandContext
 from training.fleet.cli.render import Json
 from training.fleet.client.client import FleetClient, Unavailable, Unreachable
+from training.fleet.wire.constants import DONE
 from training.printable import printable
 
 _LOOK_S = 5.0

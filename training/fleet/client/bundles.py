@@ -122,9 +122,3 @@ def _fetch_once(caller: Caller, path: str, target: Path, unfinished: Path, progr
         )
     settle(unfinished, target)
     return Fetched(digest.hexdigest(), str(target), done)
-
-
-def file_sha256(path: Path) -> str:
-    """SHA-256 (hex) of a file, read in pieces."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -32,6 +32,7 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 from training import strict_json
+from training.files import file_sha256
 from training.fleet.client.address import Address
 from training.fleet.client.answers import (
     Answered,
@@ -56,7 +57,7 @@ from training.fleet.client.answers import (
     typed,
     verdict,
 )
-from training.fleet.client.bundles import SLOW_S, Progress, Upload, fetch, file_sha256
+from training.fleet.client.bundles import SLOW_S, Progress, Upload, fetch
 from training.fleet.client.datasets import DatasetCalls
 from training.fleet.client.retry import Caller
 from training.fleet.client.strangers import shown_by

@@ -22,6 +22,7 @@ from urllib.parse import urlsplit
 
 from training import strict_json
 from training.clock import Clock
+from training.files import free_bytes
 from training.fleet.client.transport import HttpTransport, TransportError
 from training.fleet.install.steps import Ran
 from training.fleet.install.types import Facts, InstallRequest, ReceiverSeen, Role, System
@@ -147,7 +148,7 @@ def look(wanted: InstallRequest, state: Path, clock: Clock) -> Facts:
         interpreter=_behind(Path(wanted.python)),
         missing=_missing(needed),
         missing_for_training=_missing(training),
-        free_bytes=_free_bytes(state),
+        free_bytes=free_bytes(state),
         receiver=ask(wanted.receiver_url, clock) if asks else None,
         nvidia_device=_has_nvidia_device(),
         nvidia_driver=_nvidia_driver(),
@@ -211,12 +212,6 @@ def _trouble(receiver_url: str, error: Exception) -> str:
 
 def _missing(packages: Sequence[str]) -> tuple[str, ...]:
     return tuple(name for name in packages if importlib.util.find_spec(name) is None)
-
-
-def _free_bytes(path: Path) -> int:
-    while not path.exists() and path != path.parent:
-        path = path.parent
-    return shutil.disk_usage(path).free
 
 
 def _has_nvidia_device() -> bool:

@@ -45,13 +45,12 @@ from training.fleet.store.datasets import DatasetStore
 from training.fleet.store.errors import StoreError
 from training.fleet.store.locking import lock_of, store_lock
 from training.fleet.store.mark import MARK, another_database
+from training.fleet.wire.constants import TOKEN_VARIABLE
 from training.fleet.wire.messages import Refusal, ReloadReply
 from training.locking import LockedError, exclusive
 from training.streams import replace_unprintable
 
 logger = logging.getLogger(__name__)
-
-TOKEN_VARIABLE = "CIS490_OPERATOR_TOKEN"  # noqa: S105 - the variable's name
 
 
 def create_app(

@@ -184,7 +184,7 @@ class Backup:
         contents = Contents(
             format=FORMAT,
             made_at=now,
-            database_sha256=file_sha256(self.fs, unfinished / DATABASE),
+            database_sha256=file_sha256(unfinished / DATABASE, self.fs),
             jobs=jobs,
             files=files,
             lost=lost,
@@ -268,7 +268,7 @@ class Backup:
         if self.fs.size(source) != artifact.size:
             return False
         read = deep or self.fs.modified_at(source) > self.fs.modified_at(target)
-        return not read or file_sha256(self.fs, source) == artifact.artifact_id
+        return not read or file_sha256(source, self.fs) == artifact.artifact_id
 
     def _sidecars(self, state: State, delivery: Delivery, made: Made) -> None:
         """Copy a bundle's provenance, but never a damaged file over a good one."""

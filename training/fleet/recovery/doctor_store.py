@@ -109,7 +109,7 @@ class Store:
             elif size != artifact.size:
                 what = f"{delivery.what} has {size} bytes instead of {artifact.size}"
                 yield Finding("bundles", what, delivery.remedy)
-            elif deep and file_sha256(self.fs, path) != artifact.artifact_id:
+            elif deep and file_sha256(path, self.fs) != artifact.artifact_id:
                 what = f"{delivery.what} is damaged: its bytes are not those that were stored"
                 yield Finding("bundles", what, delivery.remedy)
         except OSError as error:

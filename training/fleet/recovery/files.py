@@ -67,7 +67,7 @@ def holds(fs: Fs, path: Path, size: int, sha256: str | None = None) -> bool:
     """Return True when a file of this size is there; with ``sha256``, of these bytes."""
     if fs.size(path) != size:
         return False
-    return sha256 is None or file_sha256(fs, path) == sha256
+    return sha256 is None or file_sha256(path, fs) == sha256
 
 
 def stamp(now: float) -> str:

@@ -96,7 +96,7 @@ def deliveries(
         done += artifact.size
         if not known(artifact):
             try:
-                sound = file_sha256(fs, store.root / artifact.path) == artifact.artifact_id
+                sound = file_sha256(store.root / artifact.path, fs) == artifact.artifact_id
             except OSError as error:
                 yield Unusable(artifact.path, f"it cannot be read: {error.strerror}")
                 continue

@@ -134,7 +134,7 @@ class Restore:
                 f"there is a database at {self.state.db} already; --force keeps it beside under another name"
             )
         contents = read_contents(self.folder, name)
-        if file_sha256(self.fs, self.folder / SNAPSHOTS / name / DATABASE) != contents.database_sha256:
+        if file_sha256(self.folder / SNAPSHOTS / name / DATABASE, self.fs) != contents.database_sha256:
             older = names[: names.index(name)]
             hint = f"--snapshot {older[-1]} is the one before" if older else "there is no older one"
             raise RecoveryError(f"the database in the backup {name} is damaged; {hint}")
@@ -238,7 +238,7 @@ class Restore:
             each
             for each in KEY_FILES
             if self.fs.size(self.state.tls / each) is not None
-            and file_sha256(self.fs, self.state.tls / each) != file_sha256(self._from, source / each)
+            and file_sha256(self.state.tls / each, self.fs) != file_sha256(source / each, self._from)
         ]
 
     def _keys(self, done: Restored) -> None:

@@ -154,7 +154,7 @@ class ArtifactStore:
         with self._publishing, disk_errors("publishing an artifact"):
             self._fs.mkdir(target.parent)
             there = self._fs.size(target) is not None
-            if there and file_sha256(self._fs, target) == sha256:
+            if there and file_sha256(target, self._fs) == sha256:
                 part.drop()
                 self._make_durable(target)
             else:
@@ -198,7 +198,7 @@ class ArtifactStore:
         if artifact is None:
             raise NotStored(f"no artifact {artifact_id} is stored for {model} {mode}; upload it first")
         with disk_errors("reading an artifact"):
-            digest = file_sha256(self._fs, self.root / artifact.path)
+            digest = file_sha256(self.root / artifact.path, self._fs)
         if digest != artifact_id:
             raise Damaged(f"{artifact.path} holds bytes with SHA-256 {digest}; upload it again")
         return artifact

@@ -83,7 +83,7 @@ class Index:
             def differs() -> bool:
                 if self._fs.size(self._path) is None:
                     return count > 0
-                return file_sha256(self._fs, self._path) != digest.hexdigest()
+                return file_sha256(self._path, self._fs) != digest.hexdigest()
 
             rebuilt = replace_whole(self._fs, self._temporary, self._path, lines(), differs)
             if rebuilt:

@@ -97,6 +97,11 @@ class ProblemType(StrEnum):
     DISK_FULL = "disk_full", 507
 
 
+# The exit codes of the fleet's commands.
+DONE, REFUSED, USAGE, UNREACHABLE = 0, 1, 2, 75
+TOKEN_VARIABLE = "CIS490_OPERATOR_TOKEN"  # noqa: S105 - the variable's name
+
+
 class Action(StrEnum):
     """The order that a worker gets with the answer to a heartbeat."""
 

@@ -25,6 +25,7 @@ from training.contract import (
     reads_features,
 )
 from training.crashpoint import crashpoint
+from training.files import free_bytes
 from training.fleet.process.supervise import (
     STATE_VARIABLE,
     CommandSpec,
@@ -353,13 +354,6 @@ class Attempt:
                 failed(error)
 
         threading.Thread(target=run, name=f"job {self.assignment.name}", daemon=True).start()
-
-
-def free_bytes(path: Path) -> int:
-    """Room left where ``path`` is, or will be."""
-    while not path.exists() and path != path.parent:
-        path = path.parent
-    return shutil.disk_usage(path).free
 
 
 def _in_words(error: Exception) -> str:

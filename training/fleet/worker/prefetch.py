@@ -15,6 +15,7 @@ from pathlib import Path
 
 from training.fleet.client.client import ClientError, FleetClient, Refused, Unavailable, Unreachable
 from training.fleet.client.credentials import Credentials, CredentialsError
+from training.fleet.wire.constants import DONE, REFUSED, UNREACHABLE, USAGE
 from training.fleet.wire.dataset_listing import Catalogue, UnknownDataset
 from training.fleet.worker.datasets import (
     GIB,
@@ -29,7 +30,6 @@ from training.printable import printable
 from training.streams import replace_unprintable
 
 PROGRAM = "training.fleet.worker.prefetch"
-DONE, REFUSED, USAGE, UNREACHABLE = 0, 1, 2, 75
 
 
 def fetch(source: Source, dataset_id: str, folder: Path, cache_bytes: int, within_s: float) -> str:

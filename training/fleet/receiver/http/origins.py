@@ -11,10 +11,10 @@ import ipaddress
 from collections.abc import Collection, Mapping, Sequence
 from urllib.parse import urlsplit
 
+from training.fleet.receiver.security.tls import LOOPBACK_NAMES
 from training.fleet.wire.messages import ProblemType, Refusal
 
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
-LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 _OWN_SITES = frozenset({"same-origin", "none"})  # none: typed by a person
 
 
@@ -31,7 +31,7 @@ def check_host(hosts: Sequence[str]) -> None:
 
 def check(method: str, headers: Mapping[str, str], names: Collection[str]) -> None:
     """Raise Refusal for what a page of another's sent. ``names``: this receiver's, beside those of loopback."""
-    own = LOOPBACK_NAMES.union(name.lower() for name in names)
+    own = {*LOOPBACK_NAMES, *(name.lower() for name in names)}
     host = headers.get("Host")
     if host and not _is_ours(host, own):
         raise Refusal(
