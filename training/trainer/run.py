@@ -1,7 +1,7 @@
 """``python -m training.trainer.run``: train one supervised model and report on it.
 
-This file only reads the command line. What happens then is in ``session.py``; what a model is, in
-the file that bears its name.
+This file only reads the command line, for ``run_ssl`` as well. What happens then is in ``session.py``; what a model is,
+in the file that bears its name.
 """
 
 from __future__ import annotations
@@ -14,12 +14,16 @@ from training.trainer import flags
 from training.trainer.arguments import parse
 from training.trainer.contract import Progress, Stop, limit_threads, perform
 
-PROGRAM = "training.trainer.run"
 
-
-def main(argv: Sequence[str] | None = None) -> int:
+def main(
+    argv: Sequence[str] | None = None,
+    *,
+    program: str = "training.trainer.run",
+    models: Sequence[str] = flags.RUN_MODELS,
+) -> int:
+    """Train what the command line asks for; the exit code is the contract's."""
     replace_unprintable()
-    args = parse(sys.argv[1:] if argv is None else argv, program=PROGRAM, models=flags.RUN_MODELS)
+    args = parse(sys.argv[1:] if argv is None else argv, program=program, models=models)
     limit_threads(args.threads)
 
     def work(progress: Progress, stop: Stop) -> None:

@@ -7,30 +7,11 @@ are looked for beside the tensors.
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from functools import partial
 
-from training.streams import replace_unprintable
-from training.trainer import flags
-from training.trainer.arguments import parse
-from training.trainer.contract import Progress, Stop, limit_threads, perform
+from training.trainer import flags, run
 
-PROGRAM = "training.trainer.run_ssl"
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    replace_unprintable()
-    args = parse(sys.argv[1:] if argv is None else argv, program=PROGRAM, models=flags.SSL_MODELS)
-    limit_threads(args.threads)
-
-    def work(progress: Progress, stop: Stop) -> None:
-        # Imported late: --describe and a wrong argument must not wait for an ML library, and a stop
-        # must already be heard while one is being imported.
-        from training.trainer.session import train
-
-        train(args, progress, stop)
-
-    return perform(work)
-
+main = partial(run.main, program="training.trainer.run_ssl", models=flags.SSL_MODELS)
 
 if __name__ == "__main__":
     sys.exit(main())
