@@ -367,7 +367,7 @@ def test_a_rate_that_nobody_said_and_hosts_without_a_reference_are_noted(
         time=Timing.NONE,
     )
     _, said = scored(trained_on(data, tmp_path), data, capsys)
-    assert "Nobody said at which rate these windows were sampled" in said
+    assert "The sampling rate of these windows is unknown" in said
     assert "b has no reference recording here" in said
     assert "a has no reference" not in said
 

@@ -1,1 +1,1 @@
-"""From recorded telemetry to validated, windowed, leak-free data sets."""
+"""Recorded telemetry becomes validated, windowed, leak-free data sets."""

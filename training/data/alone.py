@@ -1,8 +1,8 @@
 """One writer of a data set at a time: two that lay files into one folder cut each other's short.
 
-A folder made for nothing is removed with its lock. On POSIX that is done by whoever holds the lock, so that nobody
-else's is removed; who has opened a file that loses its name then takes the next (training.locking). Windows removes no
-file that somebody has open, so there it is done after the release.
+A folder made for nothing is removed with its lock. On POSIX the holder of the lock removes it, so that no other
+writer's is removed; a writer that has opened a file that loses its name then takes the next (training.locking). Windows
+removes no open file, so there it is done after the release.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def _folder_held(out_dir: Path) -> Iterator[None]:
             try:
                 stack.enter_context(exclusive(out_dir / LOCK))
                 break
-            except FileNotFoundError:  # whoever had made it for nothing has just removed it
+            except FileNotFoundError:  # the writer that made it for nothing has just removed it
                 if last:
                     raise
         yield

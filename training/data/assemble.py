@@ -1,4 +1,4 @@
-"""From extracted episodes to windows: the choice of channels, the hosts' references, the labels."""
+"""Windows of extracted episodes: the choice of channels, the hosts' references, the labels."""
 
 from __future__ import annotations
 

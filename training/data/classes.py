@@ -78,7 +78,7 @@ def stated(benign: Sequence[str]) -> tuple[str, ...]:
 def benign_of(schema: FeatureSchema) -> tuple[str, ...]:
     """The benign classes of a data set, by the owner's names; none where the owner said that none is.
 
-    A schema of before names none: there the class called ``benign`` is it, and without one nobody has said, which
+    A schema of before names none: there the class called ``benign`` is it, and without one it is unknown, which
     raises DataError with the command that mends it.
     """
     odd = [name for name in schema.benign if name not in schema.label_map]

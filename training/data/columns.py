@@ -31,7 +31,7 @@ ALSO = {name: name for name in MEANING} | {
 }
 ROW_NUMBERS = ("index", "row", "rownumber", "rowindex", "id", "")
 RISES_MIN = 10
-FALLING_MAX = 0.05  # of the steps of a running total: where it was reset, or began anew after its largest number
+FALLING_MAX = 0.05  # of the steps of a running total: where it was reset, or ran over
 BOTTOM, BOTTOM_LATER = (
     0.1,
     0.5,
@@ -145,7 +145,7 @@ class Suspects:
     """Channels by what their values look like."""
 
     totals: tuple[str, ...] = ()  # never fall inside a recording
-    reset: tuple[str, ...] = ()  # rise, and rarely begin anew
+    reset: tuple[str, ...] = ()  # rise, and rarely start again
     remainders: tuple[str, ...] = ()  # never rise inside one
     ids: tuple[str, ...] = ()  # one value a recording, another in the next of the same host
     labels: tuple[str, ...] = ()  # one value a class
@@ -202,7 +202,7 @@ def _each_its_own(values: NDArray[np.float64] | None) -> bool:
 
 
 def _course(values: NDArray[np.float32], follows: NDArray[np.bool_], recording: NDArray[np.intp]) -> str | None:
-    """Of windows (N, T) in the order of recordings and time: "totals", "reset", "remainders", or nothing of these.
+    """Name the course of windows (N, T) in the order of recordings and time: "totals", "reset", "remainders" or None.
 
     ``follows``: the next window is of the same recording.
     """

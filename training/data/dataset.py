@@ -1,4 +1,4 @@
-"""The processed data set: written by whoever has windows, read by whoever trains.
+"""The processed data set: written by builds and ingests, read by trainers.
 
     <out>/validation_v1.parquet           a row per episode; which were quarantined and why
     <out>/features_window_v1.parquet      a row per window: identity, label, features
@@ -185,7 +185,7 @@ def remove_leftovers_of_build(out_dir: Path) -> None:
     for path in memory.iterdir() if memory.is_dir() else ():
         if MEMORY_NAME.fullmatch(path.name):
             path.unlink()
-    with suppress(OSError):  # not empty: it holds something of somebody else
+    with suppress(OSError):  # not empty: it holds files that are not a build's
         memory.rmdir()
 
 

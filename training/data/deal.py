@@ -49,7 +49,7 @@ def _fill_empty_parts(part: IntArray, goal: NDArray[np.float64], has_class: NDAr
             part[np.flatnonzero(carries)[0]] = largest
     for number in np.flatnonzero(goal > 0).tolist():
         if not (part == number).any() and not _spare(part, largest, number, has_class):
-            # An empty part is worse than a class less: the fullest one gives, whatever it loses.
+            # An empty part is worse than a class less: the fullest one gives, even the last of a class.
             part[np.flatnonzero(part == np.bincount(part).argmax())[-1]] = number
         for carries in has_class.T:
             if not (carries & (part == number)).any():

@@ -51,7 +51,7 @@ class Kinship:
     sharing: int  # windows that share samples with another recording
     overlapping: int  # windows that overlap in time with another recording of their host
     strangers: tuple[str, str, str, str] | None  # episode, host, episode, host: the same samples on two hosts
-    notes: tuple[str, ...]  # one sentence each, for whoever reads the numbers
+    notes: tuple[str, ...]  # one sentence each, for readers of the numbers
 
 
 # -- digests -----------------------------------------------------------------------------------------------------------
@@ -73,7 +73,7 @@ def digest_of_recording(values: NDArray[Any], names: Sequence[str]) -> str:
 def sketch_of_recording(values: NDArray[Any], names: Sequence[str]) -> tuple[int, ...]:
     """The lowest digests among all runs of ``RUN`` steps of samples (S, C), ascending: a fair draw of the content.
 
-    Recordings that overlap share entries, wherever they begin and whatever level their counters begin at. A run in
+    Recordings that overlap share entries, also if they begin elsewhere and their counters at another level. A run in
     which too little changes proves nothing and is left out.
     """
     with np.errstate(over="ignore", invalid="ignore"):  # who judges values says so of infinite ones
@@ -160,7 +160,7 @@ def marks_of(X: NDArray[np.float32], names: Sequence[str], every: int, *, tellin
 
 
 def run_length(samples: int) -> int:
-    """Of how many samples a run is by which windows are known to share some."""
+    """The number of samples in a run, by which windows are known to share some."""
     return max(4, samples // 4)
 
 
@@ -357,7 +357,7 @@ def _overlaps_in_time(
         if not found:
             continue
         mine, dated = np.unique(of[rows]), float(t_start[rows[0]]) >= EPOCH
-        # A clock that begins anew with each of them would give windows that are recordings of their own one time.
+        # A clock that restarts with each of them would give windows that are recordings of their own one time.
         apart = mine.size == rows.size and bool((np.diff(t_start[rows]) > slack).all())
         if not (dated or apart) and len({one for pair in found for one in pair}) * 2 > mine.size:
             _, first = np.unique(of[rows], return_index=True)  # rows are in the order of time

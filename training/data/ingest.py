@@ -128,7 +128,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--missing", type=_missing, action="extend", default=[], metavar="[CHANNEL=]VALUE",
                         help="a number by which nothing was measured, as in --missing=-999,cpu=255")  # fmt: skip
     parser.add_argument("--unlabelled", type=_names, default=(), metavar="LABEL,LABEL",
-                        help="labels by which nobody labelled: left out (nan: empty ones)")  # fmt: skip
+                        help="labels that stand for no label: left out (nan: empty ones)")  # fmt: skip
     parser.add_argument("--all-labelled", action="store_true",
                         help="-1, 255, unknown and their like are classes")  # fmt: skip
     parser.add_argument("--t-unit", choices=tuple(UNITS), help="unit of t (default: seconds)")

@@ -12,7 +12,7 @@ from training.data.ingested import SAMPLES_MIN, Ingested
 def without_copies(windows: Ingested, *, allow: bool) -> Ingested:
     """The windows with what is to be noted of their recordings. Raises DataError for copies, unless ``allow``.
 
-    Copies under two hosts are refused in any case: nobody but their owner knows whose they are.
+    Copies under two hosts are refused in any case: only their owner knows whose they are.
     """
     if windows.X.ndim != 3 or 0 in windows.X.shape or windows.X.shape[2] < SAMPLES_MIN:
         return windows  # which is refused, in its own words, when it is written

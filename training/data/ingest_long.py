@@ -8,7 +8,7 @@ Columns with a meaning; every other one is a channel and must hold numbers (`col
     episode   optional: which rows belong to one recording (absent: each window, or each host, is one)
     host      optional: which machine recorded it
 
-Ids may begin anew on every host: a recording is known by host and episode, a window by host, episode and window.
+Ids may start again on every host: a recording is known by host and episode, a window by host, episode and window.
 Without ``window`` the recordings are cut here: by ``window_s`` and ``stride_s``, never across a recording, a gap or a
 change of label.
 """

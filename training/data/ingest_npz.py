@@ -1,4 +1,4 @@
-"""Windows from a NumPy archive: arrays X and y, and whatever else is known of them.
+"""Windows from a NumPy archive: arrays X and y, and what else is known of them.
 
 X        (N, C, T) numbers        the windows
 y        (N)  numbers or names    their classes; 0 and 1 are benign and malicious
@@ -50,7 +50,7 @@ KEYS = tuple(ROLES)
 
 
 def read_npz(path: Path, *, hz: float | None, t_unit: str | None, said: Said, wanted: Wanted) -> Ingested:
-    """Read the archive. ``hz`` is the sampling rate of X, None where nobody said it. Raises DataError."""
+    """Read the archive. ``hz`` is the sampling rate of X, None if it was not given. Raises DataError."""
     found = _load(path)
     for key in ("X", "y"):
         if key not in found:

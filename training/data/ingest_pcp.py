@@ -229,7 +229,7 @@ def read_archive(pmrep: str, path: Path, every_s: float) -> Archive:
         "--precision",
         "6",
     ]
-    # Old archives call some gauges counters: asked for raw, they are levels whatever they are called.
+    # Old archives call some gauges counters: asked for raw, they are levels all the same.
     wanted = [name + (",,,,raw" if kind is Kind.GAUGE else "") for name, (_, kind) in METRICS.items()]
     command = [pmrep, "-a", str(path), "-t", f"{every_s:g}s", "-o", "csv", *options, *wanted]
     table = _parse(_run(command, path), path)

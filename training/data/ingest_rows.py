@@ -27,7 +27,7 @@ RUN_MIN = 4.0  # rows in a row with rising times, on average, that shuffling doe
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cut:
-    """The way in which recordings become windows; ``hz`` None: read off the times. ``t_unit`` None: nobody said it."""
+    """The way in which recordings become windows; ``hz`` None: read off the times. ``t_unit`` None: not given."""
 
     window_s: float | None = None
     stride_s: float | None = None  # None: half a window
@@ -269,7 +269,7 @@ def check_recordings(rows: Rows, group: NDArray[np.int64], what: str) -> None:
 
 
 def check_interleaved(rows: Rows, group: NDArray[np.int64]) -> None:
-    """Refuse a host's rows that jump to and fro, as two recordings of it do where nobody says which row is whose.
+    """Refuse a host's rows that jump to and fro, as two recordings of it do where no column says which row is whose.
 
     Their steps alternate, or half of their channels are nearer to the last sample but one than to the last. Who names
     the episodes has said that they are one. Raises DataError.

@@ -1,4 +1,4 @@
-"""Windows that somebody else made, on their way into a processed data set."""
+"""Windows from elsewhere, on their way into a processed data set."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ def name_labels(y: NDArray[Any], said: Said = Said()) -> Labels:
     """Classes by name. Raises DataError.
 
     Numbers 0 and 1 are called benign and malicious unless the user said otherwise; other numbers become their own
-    names. Where nobody named the classes in an order, the benign ones come first, then the others alphabetically.
+    names. Without an order that the user gave, the benign ones come first, then the others alphabetically.
     """
     if y.ndim != 1:
         raise DataError(f"y must have one label a window, but its shape is {y.shape}.")

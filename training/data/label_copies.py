@@ -1,9 +1,9 @@
 """Channels that by themselves tell the classes: a noisy or delayed copy of the label, or a strong measurement.
 
-Nobody but the owner knows which, so a channel whose threshold tells benign samples from the others on every host is
-noted, and refused only where it is practically a state that follows the label. Whole windows are looked at, and their
-halves: a copy that comes late or early spoils the beginning or the end of each stretch. A few windows of each host are
-enough to see it. All functions are pure.
+Only the owner knows which, so a channel whose threshold tells benign samples from the others on every host is noted,
+and refused only where it is practically a state that follows the label. Whole windows are looked at, and their halves:
+a copy that comes late or early spoils the beginning or the end of each stretch. A few windows of each host are enough
+to see it. All functions are pure.
 """
 
 from __future__ import annotations

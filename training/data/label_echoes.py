@@ -50,7 +50,7 @@ def echoes(
         values[at] = X[here].transpose(0, 2, 1)
         raised[at] = alarm[here][:, None]
         known = np.flatnonzero(np.isfinite(raised))
-        # Between two windows nobody knows the label: it is taken to last.
+        # Between two windows the label is unknown: it is taken to last.
         raised = raised[known[np.searchsorted(known, np.arange(raised.size), "right") - 1]]
         changes += int((np.diff(raised) != 0).sum())
         copies = np.stack(list(_copies(raised, samples)), axis=1)[known]

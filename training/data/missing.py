@@ -159,7 +159,7 @@ def labelled(y: NDArray[Any], unlabelled: Sequence[str]) -> NDArray[np.bool_]:
 
 
 def check_classes(present: Sequence[str], named: Sequence[str]) -> None:
-    """Refuse a label by which programs mean that nobody labelled; ``named`` are said to be classes. Raises DataError.
+    """Refuse a label that programs write for no label; ``named`` are said to be classes. Raises DataError.
 
     ``present`` are the labels, numbers in their order and shortest form.
     """

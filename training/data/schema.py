@@ -25,7 +25,7 @@ class Timing(StrEnum):
     """The times of a data set that are seconds; any other is nominal, at one sample a second."""
 
     SECONDS = "seconds"  # all
-    STARTS = "starts"  # when windows begin; how long they are nobody said
+    STARTS = "starts"  # when windows begin; their length is unknown
     NONE = "none"  # neither a clock nor a rate was given
 
 
@@ -57,7 +57,7 @@ class FeatureSchema(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
     ``target`` is malicious, phase, or class (the owner said that no class is benign). ``benign`` has the owner's names
     of the classes that raise no alarm; empty, and then no part of canonical JSON and hash: the class called ``benign``,
-    or nobody has said. Read it with `classes.benign_of`. ``time`` says which times mean seconds; left out for all.
+    or it is unknown. Read it with `classes.benign_of`. ``time`` says which times mean seconds; left out for all.
 
     ``normaliser`` says by which rule values were normalised, never with which hosts' figures: these lie beside the
     data, so that a new host can be scored under the same schema.

@@ -32,7 +32,7 @@ def tidy(names: NDArray[np.str_], what: str) -> NDArray[np.str_]:
 
 
 def check_alike(names: Iterable[str], what: str) -> None:
-    """Refuse two names that differ by case, by spaces, or by signs that nobody sees, only. Raises DataError."""
+    """Refuse two names that differ by case, by spaces, or by invisible signs, only. Raises DataError."""
     spellings: dict[str, str] = {}
     for name in names:
         other = spellings.setdefault(_as_it_looks(name), name)

@@ -209,7 +209,7 @@ def _test_by_time(episodes: _Episodes, test_fraction: float) -> NDArray[np.bool_
     order = np.lexsort((episodes.ids, episodes.start))
     in_test = np.zeros(episodes.ids.size, dtype=bool)
     in_test[order[-max(1, round(test_fraction * order.size)) :]] = True
-    # Episodes that start at the same moment belong together, whatever their names.
+    # Episodes that start at the same moment belong together: their names decide nothing.
     in_test |= episodes.start >= episodes.start[in_test].min()
     return in_test
 

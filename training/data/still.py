@@ -179,7 +179,7 @@ def notes_on_filled(
 ) -> list[str]:
     """Say that most channels of windows (N, C, T) change only at every k-th sample of their recording.
 
-    Without a rate (``timed``) nobody knows how far apart windows are, and each is looked at by itself.
+    Without a rate (``timed``) the distance of windows is unknown, and each is looked at by itself.
     """
     gaps: list[list[Ints]] = [[] for _ in range(X.shape[1])]
     ids, counts = np.unique(episode, return_counts=True)

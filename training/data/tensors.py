@@ -189,7 +189,7 @@ def array_sha256(array: NDArray[Any]) -> str:
 
 
 def index_sha256(index: pl.DataFrame) -> str:
-    """SHA-256 of the index's values, whatever the file format's version wrote around them."""
+    """SHA-256 of the index's values, without what a version of the file format writes around them."""
     total = hashlib.sha256()
     for name in INDEX_COLUMNS:
         column = index[name]

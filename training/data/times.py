@@ -18,7 +18,7 @@ from training.data.errors import DataError
 Floats = NDArray[np.float64]
 
 UNITS = {"s": 1.0, "ms": 1e3, "us": 1e6, "ns": 1e9}
-DATES = r"^\d{4}-\d{2}-\d{2}"  # year first: of 03/04/2026 nobody knows the month
+DATES = r"^\d{4}-\d{2}-\d{2}"  # year first: the month of 03/04/2026 is unknown
 NO_ZONE = "dates, read as UTC"  # a role
 ZONE = r":\d{2}(\.\d+)?\s*(Z|[+-]\d{2}(:?\d{2})?)$"
 EPOCH_S = (1e9, 4.1e9)  # 2001 to 2099

@@ -1,7 +1,7 @@
 """Judging episodes beside each other: copies, parts of each other, and who calls different things by one name.
 
 Each finding takes all verdicts and gives them back, those that are odd with one reason more. Where most of the others
-agree, the odd one is at fault; where no side has the majority, nobody knows, and all of them are.
+agree, the odd one is at fault; without a majority all of them are.
 """
 
 from __future__ import annotations

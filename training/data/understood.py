@@ -1,7 +1,7 @@
 """A table of what a data set was understood to be, in about ten lines.
 
-Whoever ingests or builds sees it at the end; it lies in the validation table's Parquet metadata, so that a report can
-begin with it. It says what was read as what, and what was left out; nothing is computed from it.
+The user sees it at the end of an ingest or a build; it lies in the validation table's Parquet metadata, so that a
+report can begin with it. It says what was read as what, and what was left out; nothing is computed from it.
 """
 
 from __future__ import annotations

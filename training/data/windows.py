@@ -1,4 +1,4 @@
-"""From samples to windows: pure functions of arrays.
+"""Windows of samples: pure functions of arrays.
 
 Recorders sample when they get the processor, not exactly on time. So first everything is put on an even grid, where
 counters become rates; then windows are laid over the grid at a fixed stride. A window never leaves its episode, never

@@ -49,7 +49,7 @@ class _Page(BaseHTTPRequestHandler):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FarEnd:
-    """Ports on loopback: one that swallows whatever is sent, one that answers datagrams, some web servers."""
+    """Ports on loopback: one that swallows what is sent, one that answers datagrams, some web servers."""
 
     sink: int
     names: int
@@ -80,7 +80,7 @@ def fetch(port: int, size: int) -> None:
 
 
 class _Drain(socketserver.BaseRequestHandler):
-    """Reads whatever comes and answers with two bytes."""
+    """Reads what comes and answers with two bytes."""
 
     def handle(self) -> None:
         with suppress(OSError):
@@ -144,7 +144,7 @@ def free_port() -> int:
 def main() -> int:
     replace_unprintable()
     print(json.dumps(asdict(open_far_end())), flush=True)
-    sys.stdin.read()  # until whoever started this goes away
+    sys.stdin.read()  # until the recorder that started this goes away
     return 0
 
 

@@ -20,7 +20,7 @@ ALONE = 0.55  # of all active phases; in the others something harmless runs besi
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Phase:
-    """From ``start_s`` (seconds since the episode began) until the next phase, ``name`` holds.
+    """A stretch of an episode: ``name`` holds from ``start_s`` (seconds since its beginning) until the next phase.
 
     ``behaviour`` is what runs meanwhile (``None``: nothing is started), at ``intensity`` between 0 and 1. ``company``
     is something harmless that runs at the same time; it does not change what the phase is called.

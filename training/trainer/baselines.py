@@ -169,7 +169,7 @@ def _supervised(
 
 
 def _best_logistic(data: _Data) -> tuple[LogisticRegression, Callable[[Matrix], Matrix]]:
-    """Of plain and quantile-normal features and a few strengths, what explains the validation side best."""
+    """The best on the validation side of plain and quantile-normal features at a few strengths."""
     quantiles = QuantileTransformer(
         n_quantiles=min(200, data.fit.shape[0]),
         output_distribution="normal",

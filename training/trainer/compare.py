@@ -178,7 +178,7 @@ def _shared_test(a: Judged, b: Judged) -> NDArray[np.int64]:
 
 
 def _unseen_by_content(a: Judged, b: Judged) -> _JudgedOn:
-    """Of any data: windows of recordings of which neither model has learnt, stopped or calibrated by any part."""
+    """Windows, of any data, from recordings of which neither model has learnt, stopped or calibrated by any part."""
     import numpy as np
 
     from training.trainer.seen import NEW

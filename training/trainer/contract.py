@@ -71,7 +71,7 @@ class Keeper(Protocol):
     def load(self) -> bytes | None: ...
 
     def watch(self, snapshot: Callable[[], bytes]) -> None:
-        """From now on ``snapshot`` tells what to keep."""
+        """Let ``snapshot`` tell what to keep from now on."""
         ...
 
     def tick(self) -> None:

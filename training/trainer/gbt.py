@@ -38,7 +38,7 @@ from training.trainer.task import (
 SIDECAR = ".xgb.json"
 LIBRARIES = ("xgboost", "xgboost-cpu")
 STARTS = ("nothing", "linear model")
-# A booster's generator cannot be saved. So every run, interrupted or not, makes its booster anew
+# A booster's generator cannot be saved. So every run, interrupted or not, makes its booster again
 # after this many rounds, with a seed of its own: from there a resumed run goes on identically.
 STRETCH = 20
 LEAST_SHARE = 6  # boosting from nothing takes at least one in so many of the rounds allowed
@@ -135,7 +135,7 @@ class Memory:
 
 
 def fit(task: Task) -> Gbt:
-    """For each start: search for the number of rounds, then boost with all that may be learnt from."""
+    """Search for the number of rounds at each start, then boost with all that may be learnt from."""
     if task.device == "cuda" and not xgboost.build_info().get("USE_CUDA"):
         raise BadArguments("this XGBoost has no CUDA: install the package xgboost, or use the CPU")
     train = task.split.train
@@ -323,7 +323,7 @@ def _matrix(values: NDArray[np.float32], linear: Linear | None, threads: int) ->
 
 
 def _logits(booster: xgboost.Booster, matrix: xgboost.DMatrix, places: IntArray | None = None) -> FloatArray:
-    """(n, K), whatever the number of classes, of all windows or of some places."""
+    """(n, K), for every number of classes, of all windows or of some places."""
     raw = np.asarray(booster.predict(matrix, output_margin=True))
     raw = (raw if places is None else raw[places]).astype(np.float64)
     return raw if raw.ndim == 2 else np.stack((np.zeros_like(raw), raw), axis=1)

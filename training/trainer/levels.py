@@ -1,6 +1,6 @@
 """The usual level of an anomaly score on a host, from the host's own reference recordings.
 
-Some hosts look stranger than others whatever they do, and a threshold set on some of them does not
+Some hosts always look stranger than others, and a threshold set on some of them does not
 hold on the next. So scores are measured from the host's own level: a quantile of the scores of its
 reference, which was recorded before, while the host did its ordinary work, and which trains,
 calibrates and tests nothing. A host without one is measured from the median level of those that
@@ -49,7 +49,7 @@ class Levels:
 
     @classmethod
     def trained(cls, score: FloatArray, host: NDArray[np.str_], *, on: Sequence[str]) -> Levels:
-        """From the scores (M,) of reference windows; the usual level is the median of the hosts trained ``on``."""
+        """Levels by the scores (M,) of reference windows; the usual level is the median of the hosts trained ``on``."""
         known = _known(score, host)
         usual = [known[name] for name in on if name in known]
         return cls(known, float(np.median(usual)) if usual else None)

@@ -14,7 +14,7 @@ from training import strict_json
 from training.trainer.arguments import TrainerArgs
 from training.trainer.contract import BadArguments
 
-# Their versions may change a feature, a baseline or a byte of the bundle, whatever the family.
+# Their versions may change a feature, a baseline or a byte of the bundle, of every family.
 ALWAYS = ("numpy", "polars", "scikit-learn", "scipy", "zstandard", "jinja2")
 PACKAGES = ("data", "trainer")  # what trainers are made of, below training/
 

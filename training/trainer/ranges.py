@@ -30,7 +30,7 @@ UNKNOWN = (
 
 
 class Range(msgspec.Struct, frozen=True):
-    """Of one channel, over all training windows."""
+    """The range of one channel over all training windows."""
 
     low: float
     high: float

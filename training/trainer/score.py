@@ -117,7 +117,7 @@ def judge(checkpoint: Path, data: Path, *, threads: int = 1) -> Judged:
     except pickle.UnpicklingError:  # PyTorch's own words would tell the reader how to run it
         raise BadData(
             f"{checkpoint} holds something other than weights of {found.model}, which was not run: "
-            "fetch the model anew with `cis490-jobs get`, and do not trust this file"
+            "fetch the model again with `cis490-jobs get`, and do not trust this file"
         ) from None
     except _NOT_WEIGHTS as error:
         cause = str(error).partition("\n")[0][:200]
@@ -215,7 +215,7 @@ def remarks(judged: Judged, side: NDArray[np.str_] | None) -> list[str]:
     inputs, said = judged.inputs, [first, *ranges.said_of(judged.inputs, judged.document)]
     if inputs.schema_fields.get("time") in (Timing.STARTS, Timing.NONE):
         said.append(
-            "Nobody said at which rate these windows were sampled, nor those the model was trained on: if the rates "
+            "The sampling rate of these windows is unknown, and of those the model was trained on: if the rates "
             "differ, its scores mean nothing."
         )
     if inputs.schema_fields["normaliser"].get("type") == "host_baseline":

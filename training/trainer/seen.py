@@ -46,11 +46,11 @@ class Seen(msgspec.Struct, frozen=True):
     every: Annotated[int, msgspec.Meta(ge=1, le=1 << 62)] = 1
 
     def digests(self, side: Side) -> Digests:
-        """Of the windows of one side, sorted, shortened to their first ``BYTES``. Raises ValueError for none."""
+        """The digests of one side's windows, sorted, shortened to their first ``BYTES``. Raises ValueError for none."""
         return _unpacked(self.sides, "sides", side)
 
     def marked(self, side: Side) -> Digests:
-        """Of the marks of one side, alike."""
+        """The digests of one side's marks, alike."""
         return _unpacked(self.marks, "marks", side)
 
 
@@ -99,7 +99,7 @@ def _short(digests: Digests) -> Digests:
 
 
 def sides_by_content(document: Mapping[str, Any], inputs: Inputs) -> NDArray[np.str_] | None:
-    """The side (N) that each window, or part of it, was on in training, or ``new``; None where nobody knows.
+    """The side (N) that each window, or part of it, was on in training, or ``new``; None where it is unknown.
 
     A window that was on two sides counts for the first: what trained a model is no test of it.
     """

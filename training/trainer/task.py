@@ -124,7 +124,7 @@ def tempered(y: IntArray, logits: FloatArray, weights: FloatArray) -> tuple[floa
 
 
 def quick_metric(y: IntArray, proba: FloatArray) -> float | None:
-    """For the progress line: AUROC for two classes, accuracy for more; None where undefined."""
+    """The progress line's figure: AUROC for two classes, accuracy for more; None where undefined."""
     if y.size == 0:
         return None
     if proba.shape[1] > 2:

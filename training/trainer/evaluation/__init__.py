@@ -1,1 +1,1 @@
-"""What a model is worth: scored windows, metrics, intervals, thresholds, verdict, report."""
+"""The worth of a model: scored windows, metrics, intervals, thresholds, verdict, report."""

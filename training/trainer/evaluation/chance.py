@@ -1,4 +1,4 @@
-"""Would chance rank as well? An exact test: episodes exchange their labels, and the AUROC is asked again.
+"""An exact test of whether chance would rank as well: episodes exchange their labels, and the AUROC is asked again.
 
 Under no relation between scores and labels every way of dealing the recordings' labels to the recordings is as likely
 as the one that was seen. An episode keeps its scores and takes the whole course of labels of another one, stretched to
@@ -85,7 +85,7 @@ def chance_test(
 
 
 def _courses(y: IntArray, first: IntArray, length: IntArray) -> _Courses:
-    """A course without a change is the same whatever its length."""
+    """A course without a change is the same at every length."""
     known: dict[bytes, int] = {}
     labels: list[IntArray] = []
     of_episode = np.empty(first.size, dtype=np.int64)

@@ -89,7 +89,7 @@ class Facts:
 
     @property
     def never_trained(self) -> str:
-        """Of a model that tells classes apart: an anomaly score learns from benign windows alone."""
+        """Classes that a classifier never trained on; an anomaly score learns from benign windows alone."""
         names = (self._split.get("never_trained") or []) if self.supervised else []
         return listed([f"'{name}'" for name in names]) if names else ""
 
@@ -170,7 +170,7 @@ class Facts:
         return interval(self.fpr)
 
     def above(self, rate: float) -> float:
-        """Divide a rate by the promised one; 0.15 is 1.5 times 0.1, whatever floating point makes of it."""
+        """Divide a rate by the promised one; 0.15 is 1.5 times 0.1, also in floating point."""
         return round(rate / self.target_fpr, 9)
 
     @property
@@ -231,7 +231,7 @@ class Facts:
 
     @cached_property
     def worst(self) -> tuple[str, float] | None:
-        """Of several hosts the one that surely raises the most alarms above the promise, and how many times."""
+        """The host of several that surely raises the most alarms above the promise, and how many times."""
         rates = {name: found["fpr"] for name, found in self._report["per_host"].items()}
         known = {name: rate for name, rate in rates.items() if rate["value"] is not None}
         sure = {
@@ -342,7 +342,7 @@ class Facts:
 
 
 def above_chance(auroc: Metric | None) -> bool:
-    """Surely so: something at chance itself is no rival, whatever its third digit."""
+    """Return True for an AUROC surely above chance: something at chance itself is no rival."""
     return auroc is not None and auroc["ci95"] is not None and auroc["ci95"][0] > CHANCE
 
 

@@ -41,7 +41,7 @@ class Whisker:
 
 @dataclass(frozen=True, slots=True)
 class _Frame:
-    """From data to the view box."""
+    """A map from data to the view box."""
 
     x: Range
     y: Range

@@ -278,7 +278,7 @@ class _Judge:
         }
 
     def _reliability(self, scored: Scored) -> list[dict[str, Any]]:
-        """Of the probability of malicious-like, or without benign classes of that of the likeliest class."""
+        """Reliability of P(malicious-like), or without benign classes of that of the likeliest class."""
         if scored.proba is None:
             return []
         if self.classes.benign:
@@ -293,7 +293,7 @@ def _renamed(measure: Measure, name: str) -> Measure:
 
 
 def support_of(scored: Scored, classes: Classes) -> dict[str, int]:
-    """Count the episodes that carry each metric: those of the smallest class for whatever compares classes."""
+    """Count the episodes that carry each metric: those of the smallest class where classes are compared."""
     carrying = [int(np.unique(scored.rows.recording[scored.y == k]).size) for k in np.unique(scored.y)]
     smallest = min(carrying)
     if by_class(scored, classes) and len(carrying) > 2:

@@ -88,7 +88,7 @@ class AlarmMeasure:
         self._table = episode_sums(np.stack(columns, axis=1).astype(np.float64), episode, n_episodes)
 
     def counts(self) -> dict[str, tuple[FloatArray, FloatArray]]:
-        """Of each rate the alarms and the windows (E,) by episode."""
+        """The alarms and the windows (E,) of each rate, by episode."""
         malicious, benign, caught, false = self._table.T
         return {"tpr": (caught, malicious), "fpr": (false, benign)} if self._has_alarms else {}
 

@@ -156,7 +156,7 @@ class Scored:
 class Pace:
     """The pace of a host's decisions: seconds from one to the next.
 
-    ``of`` is "host", or "recording" where recordings of one host overlap on a clock that may begin anew with each of
+    ``of`` is "host", or "recording" where recordings of one host overlap on a clock that may restart with each of
     them: whether they ran side by side cannot be known then, and the pace is that of one.
     """
 
@@ -168,7 +168,7 @@ EPOCH = 1e8  # seconds: a clock beyond 1973 is no recording's own
 
 
 def pace(scored: Scored) -> Pace | None:
-    """From the windows' times: the time that a host's windows cover, by their number; None where times are unknown.
+    """The pace: the time that a host's windows cover, by their number; None where times are unknown.
 
     The end of a window only matters where nothing else tells how far it is to the next. Windows that are all there is
     of their recording belong together, by host. Recordings that overlap ran side by side, and all of them decide.

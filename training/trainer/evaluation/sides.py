@@ -1,4 +1,4 @@
-"""The sides of a split: the hosts and classes of each, counted from the split itself, whatever its recipe was called.
+"""The sides of a split: the hosts and classes of each, counted from the split itself, not from its recipe's name.
 
 A recipe is an intention. Which machines a model has not seen, and which classes never trained, follows from the rows.
 """
@@ -111,7 +111,7 @@ def place_notes(rows: Rows, classes: Classes) -> list[str]:
     words, late = classes.words(), "after" if auroc > 0.5 else "before"
     said = (
         f"In the test's recordings {words[MALICIOUS]} windows come {late} {words[BENIGN]} ones: how late a window "
-        f"comes has an AUROC of {max(auroc, 1 - auroc):.2f} by itself, so that whatever drifts, fills or warms up in a "
+        f"comes has an AUROC of {max(auroc, 1 - auroc):.2f} by itself, so that what drifts, fills or warms up in a "
         "recording tells them apart as well."
     )
     return [said]
@@ -142,7 +142,7 @@ def order_notes(rows: Rows, classes: Classes) -> list[str]:
     words, late = classes.words(), "after" if share > 0.5 else "before"
     said = (
         f"Of the test's recordings those of {words[MALICIOUS]} windows were made {late} those of {words[BENIGN]} ones "
-        f"on the same host ({max(share, 1 - share):.0%} of the pairs), so that whatever changed from one to the next "
+        f"on the same host ({max(share, 1 - share):.0%} of the pairs), so that what changed from one to the next "
         "tells them apart as well: record both kinds by turns."
     )
     return [said]

@@ -62,7 +62,7 @@ def _promised(f: Facts) -> bool:
 
 
 def _loud(f: Facts) -> bool:
-    """The rate itself, whatever is certain of it."""
+    """The rate itself, without regard to its interval."""
     return bool(f.above(f.fpr["value"]) >= KEPT)
 
 
