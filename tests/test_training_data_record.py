@@ -23,7 +23,7 @@ from training.recording.behaviours import BEHAVIOURS, Context, fill_scratch
 from training.recording.loopback import open_far_end
 from training.recording.record import Order, record
 from training.recording.record_sample import BOXES, REFERENCE_TAKES, takes
-from training.recording.scenarios import SCENARIOS, Phase, phase_labels, plan
+from training.recording.scenarios import SCENARIOS, Phase, draw_phases, phase_labels
 from training.recording.stage import RecordError, Stage
 from training.recording.workloads import Pacer, run
 
@@ -32,8 +32,8 @@ from training.recording.workloads import Pacer, run
 
 @given(st.sampled_from(sorted(SCENARIOS)), st.floats(10, 600), st.integers())
 def test_plans_are_in_order_repeatable_and_know_their_labels(scenario, duration_s, seed):
-    phases = plan(scenario, duration_s, random.Random(seed))
-    assert phases == plan(scenario, duration_s, random.Random(seed))
+    phases = draw_phases(scenario, duration_s, random.Random(seed))
+    assert phases == draw_phases(scenario, duration_s, random.Random(seed))
     starts = [p.start_s for p in phases]
     assert starts[0] == 0.0
     assert starts == sorted(starts)
@@ -50,7 +50,7 @@ def test_malicious_like_scenarios_are_benign_for_a_good_part():
     for name in (s.name for s in SCENARIOS.values() if s.malicious):
         shares = []
         for seed in range(40):
-            phases = plan(name, 100.0, random.Random(seed))
+            phases = draw_phases(name, 100.0, random.Random(seed))
             ends = [*(p.start_s for p in phases[1:]), 100.0]
             shares.append(sum(e - p.start_s for p, e in zip(phases, ends, strict=True) if p.name == name))
         assert 35 < np.mean(shares) < 75
@@ -59,7 +59,7 @@ def test_malicious_like_scenarios_are_benign_for_a_good_part():
 @pytest.mark.parametrize(("scenario", "duration_s"), [("nonsense", 60), ("idle", 5)])
 def test_plans_that_make_no_sense(scenario, duration_s):
     with pytest.raises(ValueError, match=r"no scenario|too short"):
-        plan(scenario, duration_s, random.Random(0))
+        draw_phases(scenario, duration_s, random.Random(0))
 
 
 def test_there_are_enough_behaviours_of_both_kinds():

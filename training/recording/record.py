@@ -37,7 +37,7 @@ from training.recording.collect import (
     Sample,
     TreeCollector,
 )
-from training.recording.scenarios import SCENARIOS, Phase, phase_labels, plan
+from training.recording.scenarios import SCENARIOS, Phase, draw_phases, phase_labels
 from training.recording.stage import RecordError, Stage
 from training.streams import replace_unprintable
 
@@ -253,7 +253,7 @@ def _record_here(args: argparse.Namespace) -> Path:
         hz=args.hz,
         reference=args.baseline,
         seed=seed,
-        phases=plan(args.scenario, args.duration_s, rng),
+        phases=draw_phases(args.scenario, args.duration_s, rng),
     )
 
     def progress(at_s: float, phase: str) -> None:

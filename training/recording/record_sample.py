@@ -31,7 +31,7 @@ from training.files import settle
 from training.recording import cgroups
 from training.recording.collect import ContainerCollector
 from training.recording.record import Order, record
-from training.recording.scenarios import ORDINARY, SCENARIOS, Phase, plan
+from training.recording.scenarios import ORDINARY, SCENARIOS, Phase, draw_phases
 from training.recording.stage import RecordError, Stage
 from training.recording.workloads import BEHAVIOURS
 from training.streams import replace_unprintable
@@ -195,7 +195,7 @@ def _order(box: Box, scenario: str, reference: bool, rng: random.Random, setting
         hz=settings.hz,
         reference=reference,
         seed=rng.getrandbits(31),
-        phases=plan(scenario, settings.duration_s, rng, ordinary=box.ordinary),
+        phases=draw_phases(scenario, settings.duration_s, rng, ordinary=box.ordinary),
         background=background,
         notes={
             "container": "one of several containers on one machine",

@@ -65,8 +65,10 @@ def phase_labels() -> dict[str, str]:
     return {IDLE: "benign", **labels}
 
 
-def plan(scenario: str, duration_s: float, rng: random.Random, *, ordinary: tuple[str, ...] = ()) -> tuple[Phase, ...]:
-    """The phases of one episode, in time order, the first at 0.
+def draw_phases(
+    scenario: str, duration_s: float, rng: random.Random, *, ordinary: tuple[str, ...] = ()
+) -> tuple[Phase, ...]:
+    """Draw the phases of one episode, in time order, the first at 0.
 
     ``ordinary`` names the behaviours that this host's everyday work consists of (default: all benign ones).
     Raises ValueError for an unknown scenario or a duration below ten seconds.
