@@ -276,6 +276,18 @@ def never_sleeps(module: Module) -> Iterator[Breach]:
             yield node.lineno, "sleeps: wait for the event itself, or move a FakeClock"
 
 
+OPENERS = re.compile(r"(?:PURE: )?(?:Wh(?:at|ether|o|ose|om|oever|atever|ere|ich|y|en)|How|That)\b", re.IGNORECASE)
+
+
+def opens_plainly(module: Module) -> Iterator[Breach]:
+    """Refuse docstrings that begin with a clause, which hides what the thing is or does."""
+    documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+    for node in ast.walk(module.tree):
+        if isinstance(node, documented) and (found := OPENERS.match(ast.get_docstring(node) or "")):
+            line = node.body[0].lineno
+            yield line, f"a docstring begins with {found[0]!r}: begin with a verb in the imperative or a noun phrase"
+
+
 def longest(found: list[Module], count: int = 8) -> list[str]:
     """The longest modules with their lines: a report for people, who judge; no test fails by it."""
     ranked = sorted(found, key=lambda module: -module.lines)
@@ -290,6 +302,7 @@ RULES: tuple[Rule, ...] = (
     stays_pure,
     writes_files_one_way,
     imports_on_windows,
+    opens_plainly,
 )
 
 

@@ -308,21 +308,21 @@ def test_status_of_an_empty_fleet():
 def test_a_silent_hosts_job_shows_its_silence_in_place_of_the_time_left(run):
     run.receiver.views["gbt-oracle"] = RUNNING | {"heartbeat_at": NOW - 720}
     run("status")
-    assert "12/60 (20%)   not heard for 12 min   1 min ago" in run.out
+    assert "12/60 (20%)   not seen for 12 min   1 min ago" in run.out
     run("show", "gbt-oracle")
-    assert "12/60 (20%), not heard for 12 min" in run.out
-    for silence, shown in ((61, "not heard for 1 min"), (60, "3 min"), (-5, "3 min")):
+    assert "12/60 (20%), not seen for 12 min" in run.out
+    for silence, shown in ((61, "not seen for 1 min"), (60, "3 min"), (-5, "3 min")):
         run.receiver.views["gbt-oracle"] = RUNNING | {"heartbeat_at": NOW - silence}
         run("status")
         assert f"12/60 (20%)   {shown}   1 min ago" in run.out
     over = RUNNING | {"heartbeat_at": NOW - 720, "status": "completed"}
     run.receiver.views["gbt-oracle"] = over
     run("status")
-    assert "not heard" not in run.out
+    assert "not seen" not in run.out
 
 
 def test_status_notes_what_is_worth_knowing_of_a_job(run):
-    said = "waits for w1, not heard for 31 d 0 h"
+    said = "waits for w1, not seen for 31 d 0 h"
     run.receiver.views["cnn-oracle"] = STUCK | {"obstacle": None, "note": said}
     run("status")
     assert f"Worth knowing\n  cnn-oracle: {said}\n" in run.out

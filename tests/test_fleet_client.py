@@ -311,7 +311,7 @@ def test_the_token_goes_with_operators_calls_whatever_its_letters() -> None:
     _, path, headers, _ = script.sent[0]
     assert path == "/v1/job/a%20name%2Fwith%20a%20slash/cancel"
     assert headers["X-Operator-Token"].encode("latin-1") == "Schlüssel".encode()
-    with pytest.raises(ValueError, match="set it anew"):
+    with pytest.raises(ValueError, match="set it again"):
         FleetClient(URL, operator_token="two\nlines", transport=script)
 
 

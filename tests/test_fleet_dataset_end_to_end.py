@@ -90,7 +90,7 @@ def test_a_receiver_starts_though_a_data_set_is_gone_so_that_it_can_be_pushed(fl
         "its data set aaaaaaaaaaaa is not here: push it",
     ), "it is named by its id"
     said = cis490_jobs(fleet, "status")[1]
-    assert "processed: nobody knows this name: push it and reload" in said
+    assert "processed: the name is unknown: push it and reload" in said
     assert "is not here (aaaaaaaaaaaa): push it; 1 job of the plan must wait" in said
     push(fleet.client.datasets, data, read_folder(data, QUIET), "processed", QUIET)
     code, said = cis490_jobs(fleet, "reload")

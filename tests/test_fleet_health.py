@@ -416,7 +416,7 @@ def test_a_host_that_complains_of_itself_is_let_in_when_it_is_well(fleet: Fleet)
     ill = a_capability(healthy=False, unhealthy_because="only 12 MiB are free")
     answer = fleet.ask(capability=ill)
     assert answer.reason == (
-        "this host is quarantined: only 12 MiB are free; it is let in by itself when that is mended"
+        "this host is quarantined: only 12 MiB are free; it is released by itself when that is mended"
     )
     with pytest.raises(Refusal, match="let in by itself") as refused:
         fleet.service.release("pi", "operator")

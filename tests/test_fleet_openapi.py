@@ -21,7 +21,7 @@ from training.fleet.wire.messages import ProblemType
 from training.fleet.wire.routes import ROUTES, refusals
 
 KEPT = Path(__file__).parents[1] / "docs" / "openapi.json"
-HOW = "run: python -m training.fleet.web.openapi docs/openapi.json"
+HOW = "run: python -m training.fleet.receiver.http.openapi docs/openapi.json"
 
 
 def test_the_document_that_is_kept_is_the_one_that_is_served(tmp_path: Path) -> None:

@@ -338,7 +338,7 @@ def test_a_start_whose_file_is_wrong_by_now_takes_no_kept_plan(fleet: Fleet) -> 
 def test_a_name_that_nobody_knew_at_the_start_is_said_and_entered_by_a_reload(fleet: Fleet) -> None:
     fleet.start()
     assert fleet.jobs() == []
-    assert "processed: nobody knows this name: push it and reload" in ": ".join(
+    assert "processed: the name is unknown: push it and reload" in ": ".join(
         next(iter(fleet.service.missing_datasets().items()))
     )
     with pytest.raises(Refusal, match="there is no data set `processed`"):

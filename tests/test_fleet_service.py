@@ -679,7 +679,7 @@ def test_the_receiver_ends_what_its_worker_lets_run_far_beyond_the_limit(limited
     (ended,) = limited.queue.attempts.of_job("id-one")
     assert (ended.end_reason, limited.status()) == (EndReason.TRAINER_FAILED, "pending")
     assert (ended.error or "").startswith(
-        "it was heard training for 2 h 10 min on host pi and may run for 1 h 00 min, and the worker did not stop it; "
+        "it was seen training for 2 h 10 min on host pi and may run for 1 h 00 min, and the worker did not stop it; "
     )
     job = limited.queue.get("id-one")
     assert job is not None
@@ -834,7 +834,7 @@ def test_a_clock_set_back_while_the_receiver_was_down_holds_nothing_up(receiver:
     receiver.clock.step(-DAY)
     receiver.clock.restart()
     receiver.restart()
-    assert receiver.watch(POLICY.stale_after_s + 10) == 1, "nobody was heard for a lease"
+    assert receiver.watch(POLICY.stale_after_s + 10) == 1, "no heartbeat for a lease"
     assert receiver.claim(a_worker_claim("desktop")).job_id == "id-one"
     assert receiver.claim(a_worker_claim("laptop")).job_id == "id-two"
 

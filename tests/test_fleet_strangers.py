@@ -143,7 +143,7 @@ def test_other_services_problem_documents_are_not_ours(body: bytes) -> None:
     [
         (Response(413, {"server": "nginx/1.24"}), "413 from nginx/1.24: .*client_max_body_size"),
         (Response(413, {"server": "Caddy"}), "413 from Caddy: .*max_size of its request_body"),
-        (Response(413), "413 from somebody who is not the receiver: .*raise it there"),
+        (Response(413), "413 from another program than the receiver: .*raise it there"),
         (Response(302, PORTAL), "redirection to login.hotel.example, as of a captive portal"),
         (Response(302, {"location": "http://[x"}), "redirection, as of a captive portal"),
         (Response(502, {"server": "nginx"}), "502 from nginx: .*start the receiver"),

@@ -303,7 +303,7 @@ def test_explain_says_when_a_fitting_host_is_silent(fleet: Looking) -> None:
     fleet.claim("pi")
     fleet.service.requeue("one")
     fleet.clock.advance(POLICY.stale_after_s + 1)
-    assert fleet.verdicts()["pi"][1] == "it fits, but was not heard for 10 min"
+    assert fleet.verdicts()["pi"][1] == "it fits, but was not seen for 10 min"
 
 
 def test_a_job_whose_only_fitting_host_is_gone_says_so(fleet: Looking) -> None:
@@ -312,12 +312,12 @@ def test_a_job_whose_only_fitting_host_is_gone_says_so(fleet: Looking) -> None:
     assert fleet.job("two").note is None
     fleet.clock.advance(POLICY.stale_after_s + 1)
     fleet.claim("pi")
-    waits = "waits for w1, not heard for 10 min"
+    waits = "waits for w1, not seen for 10 min"
     assert [job.note for job in fleet.views.jobs(status="pending").jobs] == [waits]
     assert (fleet.job("two").note, fleet.job("two").obstacle) == (waits, None)
     fleet.clock.advance(31 * 86400)
     fleet.claim("pi")
-    assert fleet.job("two").note == "waits for w1, not heard for 31 d 0 h"
+    assert fleet.job("two").note == "waits for w1, not seen for 31 d 0 h"
     fleet.claim("desk", capability=a_capability(cuda=True))
     assert fleet.job("two").note is None
 
@@ -330,7 +330,7 @@ def test_silent_hosts_are_named_the_last_one_heard_first(fleet: Looking) -> None
         fleet.clock.advance(60)
     fleet.clock.advance(POLICY.stale_after_s)
     assert fleet.job().note == (
-        "waits for w4, not heard for 11 min or w3, not heard for 12 min or w2, not heard for 13 min or 1 more"
+        "waits for w4, not seen for 11 min or w3, not seen for 12 min or w2, not seen for 13 min or 1 more"
     )
 
 

@@ -1,4 +1,4 @@
-"""What this host can do: probes of its own, and trainers asked to describe themselves."""
+"""The host's capability: probes, and trainers asked to describe themselves."""
 
 from __future__ import annotations
 

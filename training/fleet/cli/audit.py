@@ -1,4 +1,4 @@
-"""``cis490-jobs audit``: who did what to the fleet, and whether anybody touched the record."""
+"""``cis490-jobs audit``: who did what to the fleet, and a check of the record."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def audit(
     context.show(as_json, answer, lambda: _table(rows[-last:]) if rows else "nothing yet")
     if broken is not None:
         context.complain(
-            f"row {broken} does not follow from the one before: somebody changed the record there or "
-            "took rows out; compare with a backup of the database"
+            f"row {broken} does not follow from the one before: the record was changed there or "
+            "lacks rows; compare with a backup of the database"
         )
         return REFUSED
     if head is not None and not (as_json or context.as_json):

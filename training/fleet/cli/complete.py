@@ -1,7 +1,7 @@
-"""Names for the shell to complete: of jobs, and of hosts. Whatever goes wrong, there is nothing to complete.
+"""Shell completion of the names of jobs and hosts. Every error means an empty list.
 
-Shells paste what is offered into the line as it stands, and zsh evaluates it before: a name of a plan, or of whoever
-answers at the receiver's address, would run as a command. So only names are offered that mean themselves in each shell.
+Shells paste a completion into the line as it stands, and zsh evaluates it first: a name from a plan, or from a false
+receiver, would run as a command. So only names are offered that every shell takes literally.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from training.fleet.client.client import ClientError, FleetClient
 
 _NAMES_MAX = 1000
 _PLAIN = re.compile(r"\w[\w.,:@/+-]{0,127}")
-_PATIENCE_S = 2.0  # somebody pressed a key and waits
+_PATIENCE_S = 2.0  # seconds; a person pressed a key and waits
 
 
 def jobs(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Names of jobs that begin so."""
+    """List the names of jobs with this prefix."""
     return _names(ctx, incomplete, lambda client: [each["name"] for each in client.jobs()["jobs"]])
 
 
 def hosts(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Names of hosts that begin so."""
+    """List the names of hosts with this prefix."""
     return _names(ctx, incomplete, lambda client: [each["hostname"] for each in client.workers()["workers"]])
 
 

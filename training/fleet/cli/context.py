@@ -36,11 +36,11 @@ Connect = Callable[[str, str | None], FleetClient]
 
 TLS_VARIABLE = "CIS490_TLS_DIR"
 RECEIVERS_TLS_DIR = Path("/var/lib/cis490/tls")
-TRIED_OUT_TLS_DIR = Path("var/tls")  # of a receiver that was started in a checkout with --db var/…
+TRIED_OUT_TLS_DIR = Path("var/tls")  # a receiver's, started in a checkout with --db var/…
 
 
 def connect(url: str, token: str | None, *, patience_s: float | None = None) -> FleetClient:
-    """A client that tries once: a person is waiting, and an error says what to do. ``patience_s`` bounds an answer."""
+    """Make a client that tries once, since a person is waiting. ``patience_s`` bounds an answer."""
     credentials = find_credentials(os.environ) if url.startswith("https:") else None
     tls = None if credentials is None else credentials.context()
     client = FleetClient(
@@ -52,7 +52,7 @@ def connect(url: str, token: str | None, *, patience_s: float | None = None) -> 
         answer_s=patience_s or 45.0,
     )
     if credentials is not None:
-        # The command itself says what is wrong, if anything is; renewal may wait for the next one.
+        # The command itself reports an error; renewal waits for the next command.
         with suppress(ClientError, CredentialsError, OSError):
             if renew_if_due(credentials, client, SystemClock().now()):
                 client.close()
@@ -60,7 +60,7 @@ def connect(url: str, token: str | None, *, patience_s: float | None = None) -> 
 
 
 def find_credentials(environ: Mapping[str, str]) -> Credentials | None:
-    """Find the credentials that join left for this person; on the receiver's own host, its authority."""
+    """Find this user's credentials from `join`; on the receiver's own host, its authority."""
     named = environ.get(TLS_VARIABLE)
     home = Path(environ.get("HOME") or environ.get("USERPROFILE") or "~", ".config", "cis490", "tls")
     folders = [Path(named)] if named else [home, RECEIVERS_TLS_DIR]
@@ -70,7 +70,7 @@ def find_credentials(environ: Mapping[str, str]) -> Credentials | None:
 
 
 def _is_ours(folder: Path) -> bool:
-    """A folder that anybody else put where we happen to be says nothing of whom to trust."""
+    """Check that the folder is ours: another user's, in the present directory, is no ground for trust."""
     try:
         return os.name != "posix" or folder.stat().st_uid == os.geteuid()
     except OSError:
@@ -78,7 +78,7 @@ def _is_ours(folder: Path) -> bool:
 
 
 def usual_url(environ: Mapping[str, str]) -> str:
-    """The receiver that was joined; else the one on this machine."""
+    """Return the URL of the joined receiver, or else of this machine's."""
     found = find_credentials(environ)
     if found is None:
         return DEFAULT_URL
@@ -106,7 +106,7 @@ class CommandContext:
     monotonic: Callable[[], float] = SystemClock().monotonic
     url: str | None = None
     as_json: bool = False
-    given: list[str] = field(default_factory=list)  # the flags that said whom to ask
+    given: list[str] = field(default_factory=list)  # the flags that named the receiver
 
     def client(self, url: str | None) -> FleetClient:
         flag = url or self.url
@@ -119,7 +119,7 @@ class CommandContext:
             return self.connect(address or usual_url(self.environ), token or None)
         except CredentialsError as error:
             raise CannotError(str(error), USAGE) from None
-        except ValueError as error:  # not an address; the transport says what one looks like
+        except ValueError as error:  # no URL; the transport explains
             raise CannotError(str(error), USAGE) from None
 
     def console(self) -> Console:
@@ -127,15 +127,15 @@ class CommandContext:
         return Console(file=self.out, highlight=False, markup=False, emoji=False, width=wide)
 
     def show(self, as_json: bool, data: Any, rendered: Callable[[], RenderableType]) -> None:
-        """The answer, for machines or for people."""
+        """Print the answer, as JSON or for people."""
         if as_json or self.as_json:
             print(json_text(data), file=self.out)
         else:
             shown = self.typed(rendered())
-            self.console().print(shown, crop=False)  # a line too long for a list goes on below
+            self.console().print(shown, crop=False)  # a line too long for a list is wrapped
 
     def typed(self, said: RenderableType) -> RenderableType:
-        """``said`` with commands that ask the same receiver when they are typed as they stand."""
+        """Extend the commands in ``said`` by the flags that reach the same receiver."""
         return said if not self.given else _with_flags(said, shlex.join(self.given))
 
     def each(
@@ -146,7 +146,7 @@ class CommandContext:
         call: Callable[[str], Mapping[str, Any]],
         line: Callable[[str, Mapping[str, Any]], str],
     ) -> int:
-        """Act on each name; one that is refused does not keep the others from it. The answers are shown as ``key``."""
+        """Act on each name; a refusal of one does not stop the others. The answers are shown as ``key``."""
         answers, lines, code = [], [], DONE
         for name in names:
             try:
@@ -183,7 +183,7 @@ def _with_flags(said: RenderableType, flags: str) -> RenderableType:
 
 @contextmanager
 def meter(context: CommandContext, words: str) -> Iterator[Callable[[int, int], object]]:
-    """A bar with the time left, on a terminal; elsewhere a line now and then."""
+    """Show a progress bar on a terminal; elsewhere a line now and then."""
     if not context.err.isatty():
         yield _lines(context, words)
         return
@@ -195,7 +195,7 @@ def meter(context: CommandContext, words: str) -> Iterator[Callable[[int, int], 
 
 
 def _lines(context: CommandContext, words: str) -> Callable[[int, int], object]:
-    """Say how far it is when a while has passed since it began, or since it was said last."""
+    """Print the progress in lines, some time apart."""
     said_at = context.monotonic()
 
     def progress(done: int, whole: int) -> None:

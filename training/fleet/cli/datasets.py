@@ -1,4 +1,4 @@
-"""``cis490-jobs dataset push``, ``list`` and ``remove``: bring data to the receiver, from which workers fetch it."""
+"""``cis490-jobs dataset push``, ``list`` and ``remove``: data on the receiver, for workers to fetch."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ def push_dataset(
     receiver_url: Url = None,
     as_json: AsJson = False,
 ) -> int:
-    """Bring a folder to the receiver. Only what it lacks travels; a push that broke off goes on."""
+    """Push a folder to the receiver. Only missing bytes are sent; an interrupted push resumes."""
     context: CommandContext = ctx.obj
-    if not folder.strip():  # as an unset variable of the shell leaves it: not the folder one is in
+    if not folder.strip():  # an unset shell variable: it does not mean the present folder
         raise CannotError("name the folder, for example data/processed", USAGE)
     path = Path(folder)
     called = name or path.resolve().name
@@ -53,7 +53,7 @@ def push_dataset(
         raise CannotError(str(error)) from None
     line = (
         f"{called} is data set {listing.dataset_id[:12]}: {size(listing.size)} "
-        f"in {counted(len(listing.files), 'files')}, {size(sent)} of which travelled"
+        f"in {counted(len(listing.files), 'files')}, {size(sent)} of which were sent"
     )
     context.show(as_json, {**view, "sent": sent}, lambda: "\n".join([line, *moved_lines(view, called)]))
     if not any(file.path == VALIDATION_FILE for file in listing.files):
@@ -65,7 +65,7 @@ def push_dataset(
 
 
 def moved_lines(view: Json, name: str) -> list[str]:
-    """Say what follows where the name stood for another data set, here or (it was lost) in the plan alone."""
+    """Say what follows when the name meant another data set, here or, where that was lost, in the plan."""
     anew, waiting = int(view.get("jobs_anew") or 0), int(view.get("jobs_waiting") or 0)
     was, lines = "another one", []
     if view.get("was"):
@@ -87,7 +87,7 @@ def moved_lines(view: Json, name: str) -> list[str]:
 
 @app.command("list")
 def list_datasets(ctx: typer.Context, receiver_url: Url = None, as_json: AsJson = False) -> int:
-    """Every data set: its names, its id, its size, its age."""
+    """List the data sets: names, id, size, age."""
     context: CommandContext = ctx.obj
     answer = context.client(receiver_url).datasets.datasets()
     context.show(as_json, answer, lambda: _table(answer))
@@ -101,7 +101,7 @@ def remove_dataset(
     receiver_url: Url = None,
     as_json: AsJson = False,
 ) -> int:
-    """Forget a data set that no job needs; of one with several names only the name that was given."""
+    """Forget a data set that no job needs; of one with several names, only the given name."""
     context: CommandContext = ctx.obj
     calls = context.client(receiver_url).datasets
     rows = calls.datasets()["datasets"]

@@ -1,4 +1,4 @@
-"""``cis490-jobs enroll``, ``revoke``, ``certificates`` and ``tokens``: who may take part, and who may say so."""
+"""``cis490-jobs enroll``, ``revoke``, ``certificates`` and ``tokens``: certificates and tokens."""
 
 from __future__ import annotations
 
@@ -54,11 +54,11 @@ def enroll(
     name: Name,
     operator: Operator = False,
     windows: Annotated[bool, typer.Option("--windows", help="Print it for PowerShell.")] = False,
-    url: Annotated[str | None, typer.Option("--url", help="How the new machine reaches the receiver.")] = None,
+    url: Annotated[str | None, typer.Option("--url", help="The receiver's URL for the new machine.")] = None,
     receiver_url: Url = None,
     as_json: AsJson = False,
 ) -> int:
-    """Let a host in: print one line to paste on it. Good once, for 15 minutes."""
+    """Enroll a host: print one line to paste on it. Good once, for 15 minutes."""
     context: CommandContext = ctx.obj
     role = "operator" if operator else "host"
     if url is not None and not (url.startswith("https://") and _is_plain(url, PLAIN_URL_PATTERN)):
@@ -82,9 +82,9 @@ def enroll(
 
 
 def command(answer: Mapping[str, Any], *, windows: bool) -> str:
-    """The line for the new machine. Raises CannotError when its parts, which come from the receiver, are not plain.
+    """Write the line for the new machine. Raises CannotError for parts from the receiver that are not plain.
 
-    They are quoted besides; but what ends a text differs from shell to shell, and somebody pastes this as root.
+    They are quoted besides; but quoting differs from shell to shell, and this is pasted as root.
     """
     given = _plain(answer)
     flags = ["--receiver-url", "--host-id", "--code", "--fingerprint"]
@@ -104,7 +104,7 @@ def command(answer: Mapping[str, Any], *, windows: bool) -> str:
 
 
 def _plain(answer: Mapping[str, Any]) -> list[str]:
-    """Address, name, code and fingerprint, when they have nothing in them that any shell could take for its own."""
+    """Check that URL, name, code and fingerprint have no character that is special to a shell."""
     patterns = {"url": PLAIN_URL_PATTERN, "name": HOST_ID_PATTERN, "code": CODE_PATTERN}
     odd = [name for name, pattern in patterns.items() if not _is_plain(answer[name], pattern)]
     try:
@@ -134,7 +134,7 @@ def revoke(
     receiver_url: Url = None,
     as_json: AsJson = False,
 ) -> int:
-    """Put a host out, at once: its certificates and codes are void, and others get its jobs."""
+    """Revoke a host at once: its certificates and codes are void, and others get its jobs."""
     context: CommandContext = ctx.obj
     role = "operator" if operator else "host"
     answer = context.client(receiver_url).post_json("/v1/revoke", {"name": name, "role": role})
@@ -147,7 +147,7 @@ def revoke(
 
 
 def certificates(ctx: typer.Context, receiver_url: Url = None, as_json: AsJson = False) -> int:
-    """List certificates: their owners, their ends, and which are revoked."""
+    """List certificates: owners, ends, and revocations."""
     context: CommandContext = ctx.obj
     answer = context.client(receiver_url).get_json("/v1/certificates")
     rows = answer["certificates"]
@@ -163,7 +163,7 @@ def add_token(
     receiver_url: Url = None,
     as_json: AsJson = False,
 ) -> int:
-    """Make a token and print it, this once."""
+    """Make a token and print it; it is not shown again."""
     context: CommandContext = ctx.obj
     answer = context.client(receiver_url).post_json("/v1/tokens", {"name": name, "days": days})
     context.show(as_json, answer, lambda: printable(answer["token"]))
@@ -174,7 +174,7 @@ def add_token(
 
 @tokens.command("list")
 def list_tokens(ctx: typer.Context, receiver_url: Url = None, as_json: AsJson = False) -> int:
-    """Names and ends, never the tokens themselves."""
+    """List the tokens' names and ends, never their secrets."""
     context: CommandContext = ctx.obj
     answer = context.client(receiver_url).get_json("/v1/tokens")
     context.show(as_json, answer, lambda: _table(answer["tokens"], answer["now"]))
@@ -189,7 +189,7 @@ def revoke_token(
     receiver_url: Url = None,
     as_json: AsJson = False,
 ) -> int:
-    """Take the oldest valid token of a name back, or all of them."""
+    """Revoke the oldest valid token of a name, or all of them."""
     context: CommandContext = ctx.obj
     answer = context.client(receiver_url).post_json("/v1/tokens/revoke", {"name": name, "every": every})
     line = f"{answer['revoked']} tokens of {printable(answer['name'])} are void"
@@ -213,5 +213,5 @@ def _table(rows: list[dict[str, Any]], now: float, *more: str) -> Table | str:
 
 
 def _when(at: float) -> str:
-    """Epoch seconds of the receiver's clock, as people read them."""
+    """Format epoch seconds of the receiver's clock."""
     return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M UTC")

@@ -1,4 +1,4 @@
-"""``cis490-jobs release``: let hosts in again that were taken out."""
+"""``cis490-jobs release``: release hosts from quarantine."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def release(
     receiver_url: Annotated[str | None, typer.Option(help="As for all commands.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
 ) -> int:
-    """Give hosts work again that were quarantined; `workers` says which, and why."""
+    """Release hosts from quarantine; `workers` shows which are, and why."""
     context: CommandContext = ctx.obj
     client = context.client(receiver_url)
 

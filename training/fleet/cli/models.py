@@ -1,7 +1,7 @@
 """Unpacking a fetched bundle: regular files of a closed list of names, bounded in size, and nothing else.
 
 Reads the archive header by header instead of asking ``tarfile`` to extract: links, devices, folders, sparse files and
-extended headers are not handled but refused, so there is nothing to get wrong about them.
+extended headers are refused, which leaves nothing to handle wrongly.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ _WINDOW_MAX = 2**27
 _PIECE = 1024 * 1024
 
 
-class BundleRefused(Exception):  # noqa: N818 - named for what happened to the bundle
-    """The bundle is not what a job of this kind leaves; nothing of it was kept. The text is one sentence."""
+class BundleRefused(Exception):  # noqa: N818 - a refusal
+    """The bundle is not one of this kind of job; nothing of it was kept. The text is one sentence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class Unpacked:
 
 
 def allowed_names(spec: Mapping[str, Any]) -> frozenset[str]:
-    """The files that a bundle of this job may hold."""
+    """Name the files that a bundle of this job may hold."""
     promised = outputs(spec)
     if promised:
         return frozenset(name for name in promised if bundles.NAME.fullmatch(name))
@@ -50,7 +50,7 @@ def allowed_names(spec: Mapping[str, Any]) -> frozenset[str]:
 
 
 def delivered(detail: Mapping[str, Any]) -> dict[int, str]:
-    """Attempt → what it left, of those that completed the job, before requeues too."""
+    """Map each attempt that completed the job, also before requeues, to its bundle."""
     return {
         attempt["attempt"]: attempt["artifact_id"]
         for attempt in detail.get("attempts") or ()
@@ -59,7 +59,7 @@ def delivered(detail: Mapping[str, Any]) -> dict[int, str]:
 
 
 def granted(detail: Mapping[str, Any], artifact_id: str) -> Mapping[str, Any]:
-    """Return the grant of the attempt that left this artifact; where none was kept, what the plan says now."""
+    """Return the grant of the attempt that left this artifact; where none was kept, the present plan's."""
     kept = [
         attempt.get("granted")
         for attempt in detail.get("attempts") or ()
@@ -80,8 +80,7 @@ def fetch_model(
 ) -> tuple[str, list[Unpacked]]:
     """Fetch the model of the job ``detail`` into ``folder``: its artifact id and its files, all verified.
 
-    ``attempt``: the one that this attempt left. What lies there already and is another model is replaced with ``force``
-    alone.
+    ``attempt``: that attempt's model. Another model in the folder is replaced only with ``force``.
     """
     view, left = detail["job"], delivered(detail)
     wanted = view.get("artifact_id") if attempt is None else left.get(attempt)
@@ -123,9 +122,9 @@ def unpack(
 ) -> list[Unpacked]:
     """Unpack ``bundle`` into the folder ``target``; files appear only when all of them are good.
 
-    ``shared``: the files' names say whose they are, so that other models may stand beside them.
+    ``shared``: the files' names show their model, so that other models may be in the folder.
 
-    Raises BundleRefused for a bundle that is not as it should be, and for a folder that holds something else under
+    Raises BundleRefused for a bundle that breaks a rule, and for a folder that holds something else under
     its names, or would hold two models as if they were one; OSError when the disk fails.
     """
     import zstandard
@@ -153,7 +152,7 @@ def unpack(
 
 
 def _refuse_to_mix(target: Path, allowed: Collection[str], found: list[Unpacked], *, shared: bool) -> None:
-    """Raise BundleRefused unless what is in the folder stays what it is, and nobody takes it for part of this model."""
+    """Raise BundleRefused if a file in the folder would be replaced, or could pass for a part of this model."""
     remedy = "name another folder with --out, or replace it with --force"
     mine = {member.name: member for member in found}
     for name in sorted(allowed):
@@ -180,7 +179,7 @@ def _is_the_same(path: Path, member: Unpacked) -> bool:
 
 
 def _take_away(target: Path, allowed: Collection[str], found: list[Unpacked]) -> None:
-    """Remove what a job of this kind left and this model has not: two halves would look like one."""
+    """Remove files of another model of this kind: halves of two would look like one."""
     for name in sorted(set(allowed) - {member.name for member in found}):
         (target / name).unlink(missing_ok=True)
 
@@ -210,7 +209,7 @@ def _members(stream: IO[bytes], staging: Path, allowed: Collection[str]) -> list
 
 
 def _header(stream: IO[bytes]) -> tarfile.TarInfo | None:
-    """The next member's header; ``None`` at the end of the archive."""
+    """Read the next member's header; ``None`` at the end of the archive."""
     block = _exactly(stream, tarfile.BLOCKSIZE)
     if not any(block):
         return None
@@ -243,7 +242,7 @@ def _exactly(stream: IO[bytes], count: int) -> bytes:
 
 
 def _check_sidecars(staging: Path, found: list[Unpacked]) -> None:
-    """A checkpoint names its sidecar with size and SHA-256: both must be what lies beside it."""
+    """Check a checkpoint's sidecar by the size and SHA-256 that the checkpoint names."""
     files = {member.name: (member.size, member.sha256) for member in found}
     for name in files:
         if name.endswith(CHECKPOINT_ENDING):

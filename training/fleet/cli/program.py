@@ -52,7 +52,7 @@ app = typer.Typer(
 
 
 def _named(given: Any) -> Any:
-    """An empty name, as an unset variable of the shell leaves it, means no job."""
+    """Refuse an empty name, which an unset shell variable leaves: it means no job."""
     if any(not ref.strip() for ref in ([given] if isinstance(given, str) else given or [])):
         raise typer.BadParameter(NAME_A_JOB)
     return given
@@ -73,7 +73,7 @@ JOBS = typer.Argument(
 )
 Url = Annotated[
     str | None,
-    typer.Option(help=f"Default ${URL_VARIABLE}, the one that was joined, or {DEFAULT_URL}."),
+    typer.Option(help=f"Default ${URL_VARIABLE}, the joined one, or {DEFAULT_URL}."),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="For machines.")]
 
@@ -104,7 +104,7 @@ def common(
 ) -> None:
     """Look at the training fleet, and act on it.
 
-    Whatever changes something, audit, certificates and tokens need an operator's certificate or $CIS490_OPERATOR_TOKEN.
+    Changes, audit, certificates and tokens need an operator's certificate or $CIS490_OPERATOR_TOKEN.
     """
     ctx.obj = replace(ctx.obj or CommandContext(), url=receiver_url, as_json=as_json)
 
@@ -126,11 +126,11 @@ def status(
     if as_json or context.as_json:
         raise CannotError("--watch draws for people; call status --json repeatedly instead", USAGE)
     console = context.console()
-    if not console.is_terminal:  # into a pipe: one picture after the other
+    if not console.is_terminal:  # into a pipe: one screen after the other
         while True:
             console.print(context.typed(cli_status.render_status(*_status(client))), "")
             context.sleep(_WATCH_S)
-    # On a screen of its own, which what a worker in the same terminal logs cannot spoil for long.
+    # On a screen of its own: the log of a worker in the same terminal spoils it only until the next draw.
     picture = context.typed(cli_status.render_status(*_status(client)))
     try:
         with Live(picture, console=console, auto_refresh=False, screen=True) as live:
@@ -143,7 +143,7 @@ def status(
 
 
 def _status(client: FleetClient) -> tuple[cli_views.Json, cli_views.Json]:
-    """Everything of a short queue; of a long one what runs, what failed and what is next."""
+    """Ask for all of a short queue; of a long one the running, the failed and the next jobs."""
     page, health = client.jobs(), client.health()
     jobs, whole = list(page["jobs"]), page.get("next_after") is None
     if not whole:
@@ -162,11 +162,11 @@ def _status(client: FleetClient) -> tuple[cli_views.Json, cli_views.Json]:
 def list_jobs(
     ctx: typer.Context,
     wanted: Annotated[Status | None, typer.Option("--status", help="Only these.")] = None,
-    every: Annotated[bool, typer.Option("--all", help="Also what is over and left the plan.")] = False,
+    every: Annotated[bool, typer.Option("--all", help="Also jobs that are over and left the plan.")] = False,
     receiver_url: Url = None,
     as_json: AsJson = False,
 ) -> int:
-    """Every job, in the order of arrival."""
+    """List the jobs, in the order of arrival."""
     context: CommandContext = ctx.obj
     jobs = list(context.client(receiver_url).all_jobs(status=wanted))
     context.show(as_json, {"jobs": jobs}, lambda: cli_views.render_list(jobs, every=every))
@@ -175,7 +175,7 @@ def list_jobs(
 
 @app.command()
 def show(ctx: typer.Context, job: Job, receiver_url: Url = None, as_json: AsJson = False) -> int:
-    """One job: what it asks for, and every attempt at it."""
+    """Show a job: its requirements and every attempt at it."""
     context: CommandContext = ctx.obj
     detail = context.client(receiver_url).job(job)
     context.show(as_json, detail, lambda: cli_views.render_job(detail))
@@ -193,7 +193,7 @@ def explain(ctx: typer.Context, job: Job, receiver_url: Url = None, as_json: AsJ
 
 @app.command()
 def workers(ctx: typer.Context, receiver_url: Url = None, as_json: AsJson = False) -> int:
-    """Every host that ever asked for work."""
+    """List the hosts that ever asked for work."""
     context: CommandContext = ctx.obj
     answer = context.client(receiver_url).workers()
     context.show(as_json, answer, lambda: cli_views.render_workers(answer))
@@ -204,7 +204,7 @@ def workers(ctx: typer.Context, receiver_url: Url = None, as_json: AsJson = Fals
 def cancel(
     ctx: typer.Context,
     jobs: Annotated[list[str] | None, JOBS] = None,
-    removed: Annotated[bool, typer.Option("--removed", help="Those that the plan no longer names.")] = False,
+    removed: Annotated[bool, typer.Option("--removed", help="Those that are no longer in the plan.")] = False,
     receiver_url: Url = None,
     as_json: AsJson = False,
 ) -> int:
@@ -235,7 +235,7 @@ def requeue(
     receiver_url: Url = None,
     as_json: AsJson = False,
 ) -> int:
-    """Have jobs trained again, from whatever state; their budgets begin anew."""
+    """Train jobs again, from any state, with fresh budgets."""
     context: CommandContext = ctx.obj
     if not (jobs or failed):
         raise CannotError(f"{NAME_A_JOB}; or all that have failed: --failed", USAGE)
@@ -255,7 +255,7 @@ def hold(
     receiver_url: Url = None,
     as_json: AsJson = False,
 ) -> int:
-    """Keep jobs from being granted until they are unheld; what runs goes on."""
+    """Keep jobs from being granted until they are unheld; running attempts go on."""
     return _move(ctx.obj, jobs, receiver_url, as_json, lambda client, ref: client.hold(ref))
 
 
@@ -278,7 +278,7 @@ def wait(
     receiver_url: Url = None,
     as_json: AsJson = False,
 ) -> int:
-    """Return when jobs are over. Exit code 0: all completed; 3: one failed; 4: one was cancelled."""
+    """Wait until jobs are over. Exit code 0: all completed; 3: one failed; 4: one was cancelled."""
     context: CommandContext = ctx.obj
     if bool(jobs) == every:
         raise CannotError(f"{NAME_A_JOB}; or every job of the plan: --all", USAGE)
@@ -311,7 +311,7 @@ def _move(
 
 @app.command()
 def reload(ctx: typer.Context, receiver_url: Url = None, as_json: AsJson = False) -> int:
-    """Have the receiver read its manifest again; a bad one changes nothing."""
+    """Make the receiver read its manifest again; a bad one changes nothing."""
     context: CommandContext = ctx.obj
     try:
         counts = context.client(receiver_url).reload()
@@ -342,7 +342,7 @@ def _mistake(entry: object) -> str:
 def logs(
     ctx: typer.Context,
     job: Job,
-    attempt: Annotated[int | None, typer.Option(help="Which; default the last.", min=1)] = None,
+    attempt: Annotated[int | None, typer.Option(help="Number of the attempt; default the last.", min=1)] = None,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on as it grows.")] = False,
     receiver_url: Url = None,
     as_json: AsJson = False,
@@ -379,7 +379,7 @@ def get(
     ctx: typer.Context,
     job: Annotated[str | None, JOB] = None,
     every: Annotated[bool, typer.Option("--all", help="Every completed one of the plan, a folder each.")] = False,
-    attempt: Annotated[int | None, typer.Option(help="What this one left, before a requeue too.", min=1)] = None,
+    attempt: Annotated[int | None, typer.Option(help="The model of this attempt.", min=1)] = None,
     out: Annotated[Path | None, typer.Option(help="Folder; default MODEL_MODE-ID.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace files that differ.")] = False,
     receiver_url: Url = None,
@@ -426,7 +426,7 @@ def _get(
     attempt: int | None = None,
     parent: bool = False,
 ) -> tuple[cli_views.Json, str]:
-    """Fetch one model into ``out``, or (``parent``) into a folder of its own there: for machines, and for people."""
+    """Fetch one model into ``out``, or (``parent``) into a folder of its own there; returns JSON and text."""
     detail = client.job(ref)
     view, spec = detail["job"], detail["spec"]
     number = "" if attempt is None else f"-{attempt}"
@@ -502,7 +502,7 @@ def main(argv: Sequence[str] | None = None, *, context: CommandContext | None = 
 
 
 def _where(error: Exception) -> str:
-    """For a report, without what the answer said: that is somebody else's text."""
+    """Name the exception's place for a report, without the answer's own text."""
     frame = traceback.extract_tb(error.__traceback__)[-1]
     return f"{type(error).__name__} at {Path(frame.filename).name}:{frame.lineno}"
 

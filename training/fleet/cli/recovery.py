@@ -1,4 +1,4 @@
-"""``cis490-jobs doctor``, ``backup``, ``restore`` and ``rebuild``: the state itself, on the receiver's machine."""
+"""``cis490-jobs doctor``, ``backup``, ``restore`` and ``rebuild``: commands for the state on the receiver's machine."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from training.fleet.service.state import DEFAULT, MANIFEST, RecoveryError, State
 from training.fleet.wire.constants import DONE, REFUSED, USAGE
 from training.printable import counted, printable
 
-# Not looked at by the parser: who may not read them is told who may.
+# The parser does not check these: our own error names the user who may read them.
 StateDir = Annotated[Path, typer.Option(metavar="FOLDER", help="The receiver's.", readable=False)]
 Db = Annotated[Path | None, typer.Option(metavar="FILE", help="If it lies elsewhere.", readable=False)]
 ModelsDir = Annotated[Path | None, typer.Option(metavar="FOLDER", help="If it lies elsewhere.", readable=False)]
@@ -46,9 +46,9 @@ def doctor(
     policy: Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE", help="As the receiver has them.")] = None,
     as_json: AsJson = False,
 ) -> int:
-    """Is every promise kept? Looks at database and store on the receiver's machine and changes nothing."""
+    """Check every promise. Looks at database and store on the receiver's machine and changes nothing."""
     from training.fleet.recovery.doctor import (
-        examine,  # what only these commands need is loaded for them
+        examine,  # loaded for these commands only
     )
     from training.fleet.scheduling.options import policy_of, setting
 
@@ -72,11 +72,11 @@ def backup(
     db: Db = None,
     models_dir: ModelsDir = None,
     with_keys: Annotated[bool, typer.Option("--with-keys", help="The authority, too: keep it locked away.")] = False,
-    deep: Annotated[bool, typer.Option("--deep", help="Hash what both have already, too.")] = False,
-    keep: Annotated[int, typer.Option(help="So many databases; bundles stay.", min=1)] = 10,
+    deep: Annotated[bool, typer.Option("--deep", help="Also hash files that both have already.")] = False,
+    keep: Annotated[int, typer.Option(help="Number of databases to keep; bundles stay.", min=1)] = 10,
     as_json: AsJson = False,
 ) -> int:
-    """Copy database and store while the receiver works; again into the same folder copies what is new."""
+    """Copy database and store while the receiver works; repeated, it copies only new files."""
     from training.fleet.recovery.backup import Backup
 
     context: CommandContext = ctx.obj
@@ -129,12 +129,12 @@ def restore(
     state_dir: StateDir = DEFAULT,
     db: Db = None,
     models_dir: ModelsDir = None,
-    snapshot: Annotated[str | None, typer.Option(help="Which; default the newest.")] = None,
+    snapshot: Annotated[str | None, typer.Option(help="Date of the copy; default the newest.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Keep a database that is there beside.")] = False,
     with_keys: Annotated[bool, typer.Option("--with-keys", help="The authority, too.")] = False,
     as_json: AsJson = False,
 ) -> int:
-    """Put a backup in the place of what was lost; the receiver must be stopped."""
+    """Restore a backup; the receiver must be stopped."""
     from training.fleet.recovery.restore import Restore
 
     context: CommandContext = ctx.obj
@@ -178,7 +178,7 @@ def rebuild(
     force: Annotated[bool, typer.Option("--force", help="Keep a database that is there beside.")] = False,
     as_json: AsJson = False,
 ) -> int:
-    """Make the database anew from the store and the manifest alone; the receiver must be stopped."""
+    """Rebuild the database from the store and the manifest alone; the receiver must be stopped."""
     from training.fleet.recovery.rebuild import FORGOTTEN, planned
     from training.fleet.recovery.rebuild import rebuild as make_anew
 
@@ -219,7 +219,7 @@ def printable_text(lines: list[str]) -> Text:
 
 @contextmanager
 def told(state: State) -> Iterator[None]:
-    """Say what cannot be done, in the command line's words."""
+    """Turn errors of recovery into those of the command line."""
     try:
         yield
     except RecoveryError as error:
@@ -227,7 +227,7 @@ def told(state: State) -> Iterator[None]:
 
 
 def render(report: Report, *, deep: bool) -> RenderableType:
-    """Every finding with its remedy, and what was looked at."""
+    """Render every finding with its remedy, and the scope of the check."""
     lines = [_line(each) for each in report.findings]
     looked = " and ".join(counted(count, what) for what, count in report.looked_at.items())
     read = "every byte was read" if deep else "their bytes were not read: --deep does that"
@@ -248,7 +248,7 @@ def _line(finding: Finding) -> Text:
 
 @contextmanager
 def meter(context: CommandContext) -> Iterator[Callable[[str, int, int], object]]:
-    """A bar with the time left, on a terminal; silence elsewhere."""
+    """Show a progress bar on a terminal; nothing elsewhere."""
     columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
     console = Console(file=context.err, highlight=False)
     shown = context.err.isatty()

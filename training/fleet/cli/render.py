@@ -38,12 +38,12 @@ _ID_IN_LINE = 8
 
 
 def cell(value: object, style: str = "", *, chars_max: int = 200) -> Text:
-    """Remote text as a table's cell: neutral, in one line, and never read as markup."""
+    """Make remote text a table's cell: neutral, in one line, never markup."""
     return Text("" if value is None else one_line(value, chars_max), style=style)
 
 
 def number(value: object) -> float | None:
-    """A finite number, whatever came over the wire in its place."""
+    """Read a finite number from the wire; other values count as none."""
     good = isinstance(value, int | float) and not isinstance(value, bool)
     return float(value) if good and abs(value) < 1e15 and math.isfinite(value) else None  # type: ignore[arg-type]
 
@@ -60,7 +60,7 @@ def ago(then: object, now: object) -> str:
 
 
 def size(count: object) -> str:
-    """Bytes, whatever came over the wire in their place."""
+    """Format bytes from the wire; other values count as none."""
     return bytes_in_words(number(count) or 0.0)
 
 
@@ -91,11 +91,11 @@ def silence(view: Json, now: object) -> str:
     live = view.get("status") in ("running", "claimed")
     if not live or heard is None or present is None or present - heard <= 2 * HEARTBEAT_S:
         return ""
-    return f"not heard for {duration(present - heard)}"
+    return f"not seen for {duration(present - heard)}"
 
 
 def eta(view: Json, now: object) -> str:
-    """The time left as the trainer sees it, or that nobody knows, because its host is silent."""
+    """Show the time left by the trainer's estimate, or that it is unknown because the host is silent."""
     if unheard := silence(view, now):
         return unheard
     said = view.get("progress")
@@ -133,7 +133,7 @@ def left(view: Json) -> bool:
 
 
 def not_shown(count: int) -> str:
-    """The line in the place of jobs that left the plan."""
+    """Say how many jobs that left the plan are not shown."""
     verb = "is" if count == 1 else "are"
     return f"{counted(count, 'jobs')} that left the plan {verb} not shown: `cis490-jobs list --all`"
 
@@ -157,7 +157,7 @@ def render_list(views: Iterable[Json], *, every: bool = True) -> RenderableType:
 
 
 class Lines:
-    """A table of one line a row, for tens of thousands of rows: Rich's own takes a millisecond and more for each."""
+    """A table of one line a row, for tens of thousands of rows; Rich's takes over a millisecond a row."""
 
     def __init__(self, *columns: str, right: Sequence[str] = ()) -> None:
         self._columns = columns
@@ -182,7 +182,7 @@ class Lines:
 
 
 def render_job(detail: Json) -> RenderableType:
-    """Everything about one job: what it asks for, what became of it, attempt by attempt."""
+    """Render a job: its requirements, its state, and each attempt."""
     view, spec, now = detail.get("job") or {}, detail.get("spec") or {}, detail.get("now")
     facts = Table.grid(padding=(0, 2))
     rows: list[tuple[str, object]] = [
@@ -273,7 +273,7 @@ def _attempts(attempts: Sequence[Json], spec: Json, now: object) -> Table:
 
 
 def _unlike(granted: object, spec: Json) -> str:
-    """Show where an attempt was granted something else than the plan says now."""
+    """Show differences between an attempt's grant and the present plan."""
     if not isinstance(granted, Mapping):
         return "not known"
     keys = sorted(key for key in granted.keys() | spec.keys() if granted.get(key) != spec.get(key))
@@ -363,7 +363,7 @@ def _gpu(capability: Json) -> str:
 
 
 def moved_line(ref: str, answer: Json) -> str:
-    """Say what became of which job; ``ref`` is what was typed."""
+    """Say what happened to the job that ``ref`` named."""
     who, near = printable(answer.get("name") or ref), number(answer.get("near")) or 0
     line = f"{who} ({printable(answer['job_id'])[:_ID_IN_LINE]}…) is {printable(answer['status'])}"
     if answer.get("held_by"):
@@ -408,7 +408,7 @@ def render_reload(answer: Json) -> str:
 
 
 def cancelled_line(count: object) -> str:
-    """Nobody trains these, although the plan names them."""
+    """Warn of cancelled jobs that the plan names."""
     known = int(number(count) or 0)
     verb = "is" if known == 1 else "are"
     pronoun = "it" if known == 1 else "them"

@@ -32,7 +32,7 @@ _NAMES_IN_GROUP = 4
 
 
 def status_data(views: Iterable[Json], counts: Json, now: float | None, *, whole: bool) -> Json:
-    """The shape behind ``status``, for people and for ``--json``."""
+    """Collect the data of ``status``, for people and for ``--json``."""
     jobs = list(views)
     failed = [view for view in jobs if view.get("status") == "failed"]
     cancelled = [view for view in jobs if view.get("status") == "cancelled" and view.get("in_manifest", True)]
@@ -88,7 +88,7 @@ def render_status(data: Json, health: Json) -> RenderableType:
 
 
 def _cancelled(entries: Sequence[Json], now: object) -> list[RenderableType]:
-    """Jobs that the plan names and nobody trains."""
+    """List the cancelled jobs that the plan names."""
     if not entries:
         return []
     told = [
@@ -103,7 +103,7 @@ def _cancelled(entries: Sequence[Json], now: object) -> list[RenderableType]:
 
 
 def _grouped(entries: Sequence[Json], key: str) -> list[Json]:
-    """Jobs with the same word under ``key`` in one line, however many they are."""
+    """Group jobs with the same value of ``key`` into one line."""
     groups: dict[str, list[str]] = {}
     for entry in entries:
         name = one_line(entry.get("name"), _NAME_SHOWN)

@@ -1,4 +1,4 @@
-"""``cis490-jobs wait``: return when jobs are over, with an exit code that says how."""
+"""``cis490-jobs wait``: wait until jobs are over; the exit code says how they ended."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from training.fleet.wire.constants import DONE
 from training.printable import printable
 
 _LOOK_S = 5.0
-_EACH_MAX = 20  # jobs that are asked for one by one
+_EACH_MAX = 20  # up to so many jobs are asked for one by one
 FAILED, CANCELLED = 3, 4  # exit codes, beside those of every command
 OVER = ("completed", "failed", "cancelled")
 
 
 def outcome(statuses: Iterable[str]) -> int:
-    """The exit code for jobs that are over: their worst end."""
+    """Return the exit code for finished jobs: that of the worst end."""
     seen = set(statuses)
     return FAILED if "failed" in seen else CANCELLED if "cancelled" in seen else DONE
 
 
 def wait(context: CommandContext, client: FleetClient, refs: Sequence[str], *, quiet: bool) -> list[Json]:
-    """Look again and again until every job is over; without ``refs``, every job of the plan. Returns them.
+    """Poll until every job is over; without ``refs``, every job of the plan. Returns the jobs.
 
-    A job is looked up by its name once, and then by its id. A receiver that does not answer is waited for.
+    A job is looked up by its name once, and then by its id. A receiver that does not answer ends no wait.
     """
     views = [client.job(ref)["job"] for ref in dict.fromkeys(refs)]
     if not refs:
@@ -54,7 +54,7 @@ def wait(context: CommandContext, client: FleetClient, refs: Sequence[str], *, q
 
 
 def _look(context: CommandContext, client: FleetClient, ids: Sequence[str], told: set[str]) -> list[Json]:
-    """Ask for the state of these jobs; None while the receiver does not answer, which is said once."""
+    """Ask for the state of these jobs; None while the receiver does not answer, which is reported once."""
     try:
         if len(ids) <= _EACH_MAX:
             views = [client.job(job_id)["job"] for job_id in ids]

@@ -18,7 +18,7 @@ class Address:
 
     @classmethod
     def of(cls, text: str) -> Address:
-        """Raises ValueError in one sentence for anything else."""
+        """Parse an address; ValueError in one sentence for anything else."""
         try:
             url = urlsplit(text)
             if "@" in url.netloc:
@@ -27,7 +27,7 @@ class Address:
                 return cls(url.scheme == "https", url.hostname, url.port, url.path.rstrip("/"))
         except ValueError:  # a bracket or a port that is none
             pass
-        if "@" in text:  # and whoever reads the log is not told what
+        if "@" in text:  # the log does not show the secret
             raise ValueError(
                 "a receiver's address has no user and no password in it; it looks like http://10.100.0.1:8445"
             )

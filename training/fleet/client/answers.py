@@ -1,4 +1,4 @@
-"""The receiver's answers: errors, the one table of what may be tried again, and typed results.
+"""The receiver's answers: errors, the table of calls to repeat, and typed results.
 
 What a call raises::
 
@@ -30,20 +30,20 @@ class ClientError(Exception):
     """A call did not do what was asked; the message is one sentence for people."""
 
 
-class Unreachable(ClientError):  # noqa: N818 - named for what happened, like the refusals
-    """Nobody answered, or the answer broke off."""
+class Unreachable(ClientError):  # noqa: N818 - named like the refusals
+    """No answer, or an incomplete one."""
 
 
 class Stranger(Unreachable):
-    """Somebody answered who is not the receiver, or not with the database that granted what this is about."""
+    """Another program answered, or a receiver without the database that granted the job."""
 
 
 class Damaged(Unreachable):
-    """The bytes that came are not those that were promised: something on the way, or on the receiver's disk."""
+    """The received bytes do not have their SHA-256: damaged on the way or on the receiver's disk."""
 
 
 class Answered(ClientError):  # noqa: N818
-    """The receiver answered, but not with what was asked for."""
+    """The receiver answered with an error."""
 
     def __init__(self, status: int, problem_type: str, detail: str, extra: Mapping[str, Any]) -> None:
         super().__init__(detail)
@@ -55,11 +55,11 @@ class Answered(ClientError):  # noqa: N818
 
 
 class Unavailable(Answered):
-    """Not now; ``retry_after_s`` is the receiver's own word on when."""
+    """The receiver cannot answer now; ``retry_after_s`` is its own advice."""
 
 
 class Refused(Answered):
-    """No, and the same request would be refused again."""
+    """The receiver refused; repeating the request would not help."""
 
 
 class Superseded(Refused):
@@ -87,12 +87,12 @@ _ERRORS: Mapping[Verdict, type[Answered]] = {
     Verdict.SUPERSEDED: Superseded,
     Verdict.CANCELLED: Cancelled,
 }
-# Another receiver may say it by the status, under another name.
+# A receiver of another version may say it by the status, under another name.
 _SLUGS = {Verdict.SUPERSEDED: ProblemType.LEASE_SUPERSEDED, Verdict.CANCELLED: ProblemType.JOB_CANCELLED}
 
 
 def verdict(status: int, problem_type: str) -> Verdict:
-    """The retry table. ``problem_type`` is the problem's type, empty when the answer had none."""
+    """Look the answer up in the retry table. ``problem_type`` is empty when the answer had none."""
     if 200 <= status < 300:
         return Verdict.OK
     if status >= 500 or status in _RETRIED_4XX:
@@ -111,7 +111,7 @@ def backoff_s(failures: int, chance: float, *, base_s: float = 1.0, cap_s: float
 
 
 class _Record:
-    """Lets ``answer["job_id"]`` mean ``answer.job_id``, for callers that expect JSON."""
+    """A struct whose ``answer["job_id"]`` means ``answer.job_id``, for callers that expect JSON."""
 
     def __getitem__(self, key: str) -> Any:
         try:
@@ -133,15 +133,15 @@ class Grant(_Record):
     claim_id: str
     attempt: int
     lease_s: float
-    repeated: bool = False  # the answer to a request that had been answered before
-    database_id: str | None = None  # that granted it; None by a receiver of before there were ids
+    repeated: bool = False  # the answer to a repeated request
+    database_id: str | None = None  # the database that granted it; None from an older receiver
     env: dict[str, str] | None = None  # the plan's variables for trainers on this host
     echo: str | None = None  # to be brought back with the next claim of this session
 
 
 @dataclass(frozen=True)
 class NoWork(_Record):
-    """Nothing to do now, why, and after how long asking again can help (when that is known)."""
+    """The answer without a job: the reason, and when known the time after which to ask again."""
 
     reason: str
     retry_after_s: float | None = None
@@ -177,14 +177,14 @@ class Receipt(_Record):
 
 @dataclass(frozen=True)
 class Moved(_Record):
-    """The job's status after a call that moved it. Older receivers say no more than its id and that."""
+    """The job's status after a call that moved it. Older receivers send only id and status."""
 
     job_id: str
     status: str
     name: str = ""
-    near: int = 0  # other jobs whose name or id begins with what was asked for
+    near: int = 0  # other jobs whose name or id begins with the given prefix
     in_manifest: bool = True
-    held_by: str | None = None  # who keeps it from being granted; None: nobody
+    held_by: str | None = None  # the operator who holds it; None: not held
     held_at: float | None = None
 
 
@@ -198,7 +198,7 @@ class Fetched(_Record):
 
 
 def typed(kind: type[T], answer: Mapping[str, Any]) -> T:
-    """Read an answer's known members; unknown ones are a newer receiver's and are left alone."""
+    """Read an answer's known members; unknown ones, of a newer receiver, are ignored."""
     wanted = fields(kind)  # type: ignore[arg-type]
     missing = [
         each.name
@@ -223,7 +223,7 @@ def json_object(answer: Response) -> dict[str, Any]:
 
 
 def problem(answer: Response) -> Answered:
-    """The error that a problem document, or an answer without one, means."""
+    """Turn a problem document, or an answer without one, into an error."""
     try:
         found = json.loads(answer.body) if answer.body else {}
     except (ValueError, RecursionError):

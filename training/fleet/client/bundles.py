@@ -1,4 +1,4 @@
-"""Bundles on their way to and from the receiver: an upload goes on where it stopped, a fetch is verified."""
+"""Uploads and downloads of bundles: an upload resumes where it stopped, a download is verified."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from training.fleet.wire.constants import HEADER_OFFSET, HEADER_SHA256, ProblemT
 
 SLOW_S = 300.0  # syncing and hashing gigabytes takes a small board minutes
 _CHUNK_BYTES = 1024 * 1024
-_UPLOADS_FROM_NOTHING = 3  # times an upload whose bytes arrived wrong is begun anew
+_UPLOADS_FROM_NOTHING = 3  # restarts of an upload whose bytes arrived damaged
 Progress = Callable[[int, int], object]  # bytes done, bytes in all
 
 
 class Upload:
-    """One bundle on its way: asks where to go on, sends the rest, remembers whether it got further."""
+    """The upload of a bundle: asks for the offset, sends the rest, notes progress."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class Upload:
         with self._file.open("rb") as file:
             size = os.fstat(file.fileno()).st_size
             if self._offset > size:
-                self._offset = 0  # what the receiver has is not of this file
+                self._offset = 0  # the receiver's bytes are of another file
             file.seek(self._offset)
             headers = {
                 **self._headers,
@@ -60,20 +60,20 @@ class Upload:
         return str(json_object(answer)["artifact_id"])
 
     def advanced(self) -> bool:
-        """Return True when the receiver had more of it than ever before as the last try began."""
+        """Return True if the receiver had more bytes than ever before when the last try began."""
         further = self._offset > self._furthest
         self._furthest = max(self._furthest, self._offset)
         return further
 
     def may_begin_anew(self, refusal: Refused) -> bool:
-        """An offset that moved is asked for again; bytes that arrived wrong are sent once more from the first."""
+        """Decide on a refusal: ask again for a moved offset; send damaged bytes again from the first."""
         self._begun_anew += 1
         moved = refusal.problem_type in (ProblemType.OFFSET_MISMATCH, ProblemType.WRONG_DIGEST)
         return moved and self._begun_anew < _UPLOADS_FROM_NOTHING
 
 
 class _Tail:
-    """The rest of a file, telling how far it has been read."""
+    """The rest of a file, with a report of the bytes read."""
 
     def __init__(self, file: BinaryIO, done: int, size: int, progress: Progress | None) -> None:
         self._file, self._done, self._size, self._progress = file, done, size, progress
@@ -97,7 +97,7 @@ def fetch(caller: Caller, path: str, target: Path, progress: Progress | None) ->
 
 
 def bundle_size(caller: Caller, path: str) -> int:
-    """Bytes of a bundle."""
+    """Ask for the size of a bundle."""
     return int(caller.send("HEAD", path).headers.get("content-length", 0))
 
 

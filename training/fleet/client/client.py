@@ -1,4 +1,4 @@
-"""Typed calls to the receiver, over the standard library only, with one table of what may be tried again.
+"""Typed calls to the receiver, over the standard library only, with one retry table.
 
 The simple form remembers what it must: ``claim`` keeps the claim's id, heartbeats number themselves, an upload asks
 first how much is there and goes on from it::
@@ -97,7 +97,7 @@ __all__ = [
 
 
 class FleetClient:
-    """Calls to one receiver. ``tries`` bounds how often a call is sent (None: for ever); each call may say otherwise.
+    """Calls to one receiver. ``tries`` bounds how often a call is sent (None: no bound); a call may override it.
 
     Worker calls name the claim by ``claim_id``; without it the one of the job's last ``claim`` is used.
     """
@@ -148,7 +148,7 @@ class FleetClient:
         self._close()
 
     def about(self, database_id: str | None) -> FleetClient:
-        """The same client for calls about what this database granted: no other answer counts."""
+        """Return this client for calls about a grant of this database: no other's answer counts."""
         new = copy.copy(self)
         new._caller = self._caller.about(database_id)  # noqa: SLF001 - one of the same class
         return new
@@ -178,8 +178,8 @@ class FleetClient:
         """Ask for a job; the receiver may take up to ``wait_s`` (30 at most) to find one.
 
         ``request_id`` makes the request repeatable: after a lost answer the same id gets the same grant. Without
-        one, this call makes one for its own repetitions. ``crashed_claims`` are those that a session held which
-        ended without a word, ``set_aside`` the finished work that lies here; ``echo`` is that of the last answer to
+        one, this call makes one for its own repetitions. ``crashed_claims`` are those of crashed
+        sessions, ``set_aside`` the finished bundles on this host; ``echo`` is that of the last answer to
         this session, empty before the first.
         """
         body = {
@@ -321,7 +321,7 @@ class FleetClient:
         first_line: int = 0,
         tries: int | None = None,
     ) -> OutputKept:
-        """Bring what an attempt printed, also when it is over; without lines, ask which the receiver lacks."""
+        """Send output lines of an attempt, also after its end; without lines, ask for the first missing one."""
         body = {**self._who(claim_id), "log": _log(lines, first_line)}
         caller = self._about(job_id)
         return typed(OutputKept, self._post(_job(job_id, "log"), body, tries=tries, caller=caller))
@@ -336,7 +336,7 @@ class FleetClient:
         progress: Progress | None = None,
         tries: int | None = None,
     ) -> str:
-        """Upload a bundle, going on from what the receiver has of it; returns its artifact id.
+        """Upload a bundle from the receiver's offset on; returns its artifact id.
 
         ``progress`` is called with the bytes done and the size. Every try that gets further counts as the first.
         """
@@ -364,7 +364,7 @@ class FleetClient:
         sha256: str,
         record: Mapping[str, Any] | None = None,
     ) -> Receipt:
-        """Bring finished work that had been set aside, for a job that waits; its bytes only if they are wanted."""
+        """Deliver a bundle that had been set aside, for a waiting job; its bytes only if the receiver lacks them."""
         body = {
             **self._who(claim_id),
             "artifact_id": sha256,
@@ -395,16 +395,16 @@ class FleetClient:
         """The calls about data sets, over the same connections."""
         return DatasetCalls(self._caller)
 
-    # -- operator and onlookers ---------------------------------------------------------------------------------
+    # -- operator and readers ---------------------------------------------------------------------------------
     # These answer with the JSON objects of docs/protocol.md as they are; REF is a job's name, id or unique prefix.
 
     def jobs(self, *, status: str | None = None, after: int = 0, limit: int = 1000) -> dict[str, Any]:
-        """One page of jobs (``JobsReply``); ``next_after`` leads to the next."""
+        """Get a page of jobs (``JobsReply``); ``next_after`` leads to the next."""
         query = {"status": status, "after": after, "limit": limit}
         return self._get("/v1/jobs", query)
 
     def all_jobs(self, *, status: str | None = None) -> Iterator[dict[str, Any]]:
-        """Every job (``JobView``), page by page."""
+        """Iterate over all jobs (``JobView``), page by page."""
         after: int | None = 0
         while after is not None:
             page = self.jobs(status=status, after=after)
@@ -412,7 +412,7 @@ class FleetClient:
             after = page["next_after"]
 
     def job(self, ref: str) -> dict[str, Any]:
-        """One job with its attempts and events (``JobDetail``)."""
+        """Get a job with its attempts and events (``JobDetail``)."""
         return self._get(_job(ref))
 
     def explain(self, ref: str) -> dict[str, Any]:
@@ -420,11 +420,11 @@ class FleetClient:
         return self._get(_job(ref, "explain"))
 
     def log(self, ref: str, *, attempt: int | None = None, after: int = 0) -> dict[str, Any]:
-        """Output lines of an attempt from line ``after`` on (``LogReply``); ``next`` leads on."""
+        """Get output lines of an attempt from line ``after`` on (``LogReply``); ``next`` leads on."""
         return self._get(_job(ref, "log"), {"attempt": attempt, "after": after})
 
     def workers(self) -> dict[str, Any]:
-        """Every host that ever asked (``WorkersReply``), of all pages."""
+        """Get every host that ever asked (``WorkersReply``), of all pages."""
         answer = self._get("/v1/workers")
         while after := answer.get("next_after"):
             page = self._get("/v1/workers", {"after": after})
@@ -432,23 +432,23 @@ class FleetClient:
         return answer
 
     def health(self) -> dict[str, Any]:
-        """The receiver's own state (``HealthReply``)."""
+        """Get the receiver's own state (``HealthReply``)."""
         return self._get("/v1/health")
 
     def cancel(self, ref: str, *, as_removed: bool = False) -> Moved:
         """Cancel a job for good; its trainer stops at its worker's next heartbeat. Needs the token.
 
-        ``as_removed``: only because the plan no longer names it; it waits again when a plan does. Refused if one does.
+        ``as_removed``: only if the plan no longer names it; it is pending again when a plan does. Refused if one does.
         """
         removed = "?removed=true" if as_removed else ""
         return typed(Moved, self._post(_job(ref, "cancel") + removed, None))
 
     def requeue(self, ref: str) -> Moved:
-        """Have a job trained again, from whatever state. Needs the token."""
+        """Train a job again, from any state. Needs the token."""
         return typed(Moved, self._post(_job(ref, "requeue"), None))
 
     def hold(self, ref: str) -> Moved:
-        """Keep a job from being granted until :meth:`unhold`; what runs goes on. Needs the token."""
+        """Keep a job from being granted until :meth:`unhold`; a running attempt goes on. Needs the token."""
         return typed(Moved, self._post(_job(ref, "hold"), None))
 
     def unhold(self, ref: str) -> Moved:
@@ -456,7 +456,7 @@ class FleetClient:
         return typed(Moved, self._post(_job(ref, "unhold"), None))
 
     def release(self, host: str) -> dict[str, Any]:
-        """Give a host work again that was taken out (``ReleaseReply``). Needs the token."""
+        """Release a host from quarantine (``ReleaseReply``). Needs the token."""
         return self._post(f"/v1/workers/{_segment(host)}/release", None)
 
     def reload(self) -> dict[str, Any]:
@@ -476,17 +476,17 @@ class FleetClient:
     ) -> Fetched:
         """Fetch a completed job's bundle to ``path``, which appears only when its SHA-256 is verified.
 
-        ``attempt``: what that one left, also when the job was requeued since.
+        ``attempt``: that attempt's bundle, also when the job was requeued since.
         """
         of = "" if attempt is None else f"?attempt={attempt}"
         return fetch(self._caller, _model(ref) + of, Path(path), progress)
 
     def get_json(self, path: str) -> dict[str, Any]:
-        """Any address's answer as it is."""
+        """Get the raw JSON answer of any endpoint."""
         return self._get(path)
 
     def post_json(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
-        """The same, with a body."""
+        """Post a body to any endpoint; returns the raw JSON answer."""
         return self._post(path, body)
 
     # -- inside -------------------------------------------------------------------------------------------------
@@ -536,9 +536,9 @@ def _model(ref: str) -> str:
 
 
 def _segment(ref: str) -> str:
-    """One segment of an address. Bytes on a command line that are no text name nothing, and become question marks.
+    """Quote a segment of a path. Bytes of a command line that are no text become question marks.
 
-    Dots alone mean another address to some proxies.
+    Dots alone mean another path to some proxies.
     """
     plain = quote(ref, safe="", errors="replace")
     return plain.replace(".", "%2E") if ref in (".", "..") else plain
@@ -549,7 +549,7 @@ def _log(lines: Sequence[str], first: int) -> dict[str, Any] | None:
 
 
 def _token(token: str) -> str:
-    """The token as a header may carry it: its UTF-8 bytes, each as one character."""
+    """Encode the token for a header: its UTF-8 bytes, each as one character."""
     if not token.strip().isprintable():
-        raise ValueError("the operator token has a line break or a control character in it; set it anew")
+        raise ValueError("the operator token has a line break or a control character in it; set it again")
     return token.strip().encode().decode("latin-1")

@@ -1,4 +1,4 @@
-"""A client's side of TLS: its folder of key, certificate and authority, and the connections it makes with them.
+"""A client's side of TLS: a folder with key, certificate and authority, and connections made with them.
 
 ``ca.pem`` is the receiver's authority, ``client.pem`` this machine's key with its certificate (one file, so that both
 change at once) and ``identity.json`` says what that is. A folder with ``ca.pem`` alone, as on the receiver's host,
@@ -19,7 +19,7 @@ from training import strict_json
 from training.files import write_private
 from training.fleet.wire.identity import Role
 
-_CLOCK_BACK_S = 3600.0  # a clock that is put right by less means nothing
+_CLOCK_BACK_S = 3600.0  # smaller corrections of the clock mean nothing
 
 
 class CredentialsError(Exception):
@@ -42,7 +42,7 @@ class Identity:
 
 
 class Credentials:
-    """The folder. Contexts made from it follow a renewal at their next connection, after :meth:`reload`."""
+    """The folder with a client's credentials. Contexts use a renewed certificate after :meth:`reload`."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -55,7 +55,7 @@ class Credentials:
         return False
 
     def identity(self) -> Identity | None:
-        """None when there is only the authority's certificate."""
+        """Read the identity; None when there is only the authority's certificate."""
         try:
             known = strict_json.loads((self.folder / "identity.json").read_bytes())
             return Identity(
@@ -71,7 +71,7 @@ class Credentials:
             raise CredentialsError(f"{self.folder / 'identity.json'} is damaged; enroll this machine anew") from None
 
     def context(self) -> ssl.SSLContext:
-        """Verifies the receiver by its own authority and nobody else's; TLS 1.3 only. Raises CredentialsError."""
+        """Make a context that trusts the receiver's own authority only; TLS 1.3. Raises CredentialsError."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.minimum_version = ssl.TLSVersion.TLSv1_3
         try:
@@ -86,7 +86,7 @@ class Credentials:
         return context
 
     def reload(self) -> None:
-        """Use what lies in the folder now for further connections. Raises OSError."""
+        """Use the folder's present files for new connections. Raises OSError."""
         for context in self._contexts:
             self._load_own(context)
 
@@ -95,7 +95,7 @@ class Credentials:
             context.load_cert_chain(self.folder / "client.pem")
 
     def authority(self) -> str:
-        """The receiver's authority (PEM). Raises OSError."""
+        """Read the receiver's authority (PEM). Raises OSError."""
         return (self.folder / "ca.pem").read_text("ascii", "replace")
 
     def store(
@@ -106,7 +106,7 @@ class Credentials:
         now: float,
         authority: str | None = None,
     ) -> None:
-        """Keep what a join or a renewal brought. The authority comes from whoever has proven it; else it stays."""
+        """Store the result of a join or a renewal. Only a join has an authority, verified; else the old one stays."""
         identity = {
             "role": str(answer["role"]),
             "name": str(answer["name"]),
@@ -122,7 +122,7 @@ class Credentials:
 
 
 def pinned(ca_pem: str) -> ssl.SSLContext:
-    """Verifies by this authority alone and shows no certificate: for one who is only about to join."""
+    """Make a context that trusts this authority alone and shows no certificate, for joining."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     context.load_verify_locations(cadata=ca_pem)
@@ -130,7 +130,7 @@ def pinned(ca_pem: str) -> ssl.SSLContext:
 
 
 def new_request(name: str) -> tuple[bytes, str]:
-    """A new private key (PEM) and the request for its certificate (PEM). The key never leaves this machine."""
+    """Make a private key (PEM) and the request for its certificate (PEM). The key never leaves this machine."""
     try:
         from cryptography import x509
         from cryptography.hazmat.primitives import hashes

@@ -1,4 +1,4 @@
-"""Data sets on their way to and from the receiver: listings and pieces, each verified when it arrives."""
+"""Pushes and fetches of data sets: listings and chunks, each verified on arrival."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ from training.fleet.wire.dataset_listing import (
 from training.fleet.wire.patches import Chunk, Patch, digests, known, parts_of, placed
 
 HOSTS_MAX, HOSTS_BYTES_MAX = 256, 64 * 1024
-SLOW_S = 120.0  # a small board checks a long listing, or syncs, for a while
-PUSH_TRIES = 5  # in a row, of one piece
-PATCHED_LEAST = 64 * 1024  # a smaller piece is quicker sent than looked for
-PATCHED_SHARE = 0.75  # of a piece that may be new for a patch to be worth its request
+SLOW_S = 120.0  # seconds; a small board takes long to check a listing or to sync
+PUSH_TRIES = 5  # in a row, of one chunk
+PATCHED_LEAST = 64 * 1024  # a smaller chunk is sent as a whole
+PATCHED_SHARE = 0.75  # share of new bytes up to which a patch is worth its request
 
 Progress = Callable[[int, int], object]  # bytes done, bytes in all
 
@@ -47,7 +47,7 @@ class FolderError(Exception):
 
 
 class DatasetCalls:
-    """The calls, over a client's connections. ``tries`` as for the client's own."""
+    """The calls about data sets, over a client's connections. ``tries`` as for the client's own."""
 
     def __init__(self, caller: Caller) -> None:
         self._caller = caller
@@ -58,25 +58,25 @@ class DatasetCalls:
         return json_object(self._caller.again(lambda: self._caller.send("GET", "/v1/datasets"), None))
 
     def announce(self, listing: Listing, *, tries: int | None = None) -> dict[str, Any]:
-        """Bring the listing (``DatasetDraftReply``)."""
+        """Announce a data set by its listing (``DatasetDraftReply``)."""
         return self._put(_set(listing.dataset_id), listing.document, tries)
 
     def bring(self, dataset_id: str, pieces: Sequence[tuple[str, bytes]], *, tries: int | None = None) -> None:
-        """Bring pieces (SHA-256, bytes) of an announced data set; several of them in one request."""
+        """Upload chunks (SHA-256, bytes) of an announced data set; several in one request."""
         if len(pieces) > 1 and self._takes_many:
             try:
                 self._put(f"{_set(dataset_id)}/pieces", batch(pieces), tries, answers=False)
             except Refused as refusal:
                 if refusal.problem_type != ProblemType.NOT_FOUND:
                     raise
-                self._takes_many = False  # an older receiver has no such address
+                self._takes_many = False  # an older receiver has no such endpoint
             else:
                 return
         for sha256, data in pieces:
             self._put(_piece(dataset_id, sha256), data, tries, answers=False)
 
     def chunks(self, dataset_id: str, path: str, *, tries: int | None = None) -> dict[str, int]:
-        """Return where the chunks of a published file begin; nothing from an older receiver, which does not know."""
+        """Get the content-defined chunks of a published file; none from an older receiver."""
         query = f"{_set(dataset_id)}/chunks?path={quote(path)}"
         try:
             answer = self._caller.again(lambda: self._caller.send("GET", query, timeout_s=SLOW_S), tries)
@@ -86,7 +86,7 @@ class DatasetCalls:
             return {}
 
     def patch(self, dataset_id: str, sha256: str, patch: Patch, *, tries: int | None = None) -> int:
-        """Bring a piece as a patch; the bytes that travelled, 0 when it was not taken."""
+        """Upload a chunk as a patch; the number of bytes sent, 0 when it was not taken."""
         body = patch.body
         try:
             self._put(f"{_set(dataset_id)}/patch/{sha256}", body, tries, answers=False)
@@ -95,19 +95,19 @@ class DatasetCalls:
         return len(body)
 
     def publish(self, dataset_id: str, name: str | None, hosts: Sequence[str] = ()) -> dict[str, Any]:
-        """Let it be fetched (``DatasetView``). ``hosts``: that it was recorded on."""
+        """Publish a data set (``DatasetView``). ``hosts``: those it was recorded on."""
         return self._post(f"{_set(dataset_id)}/publish", {"name": name, "hosts": list(hosts)})
 
     def remove(self, dataset_id: str) -> dict[str, Any]:
-        """Forget it (``DatasetRemoveReply``)."""
+        """Remove a data set (``DatasetRemoveReply``)."""
         return self._post(f"{_set(dataset_id)}/remove", {})
 
     def unname(self, dataset_id: str, name: str) -> dict[str, Any]:
-        """Free one of its names (``DatasetView``)."""
+        """Free one of a data set's names (``DatasetView``)."""
         return self._post(f"{_set(dataset_id)}/unname", {"name": name})
 
     def listing(self, dataset_id: str, *, tries: int | None = None) -> Listing:
-        """The listing, verified; Damaged when it is not the one of this id, or breaks a rule."""
+        """Fetch and verify the listing; Damaged when it does not have this id, or breaks a rule."""
         document = self._get(_set(dataset_id), dataset_id, tries)
         try:
             return parse(document)
@@ -115,7 +115,7 @@ class DatasetCalls:
             raise Damaged(f"the receiver's data set {dataset_id[:12]} cannot be used: {error}") from error
 
     def piece(self, dataset_id: str, sha256: str, *, tries: int | None = None) -> bytes:
-        """A piece, verified; Damaged when the bytes are others."""
+        """Fetch and verify a chunk; Damaged when it has another SHA-256."""
         return self._get(_piece(dataset_id, sha256), sha256, tries)
 
     # -- inside -------------------------------------------------------------------------------------------------
@@ -145,7 +145,7 @@ class DatasetCalls:
 
 
 def read_folder(root: Path, progress: Progress) -> Listing:
-    """The listing of all files below ``root`` but those whose name, or folder's name, begins with a dot.
+    """List and hash all files below ``root`` without those whose name, or folder's name, begins with a dot.
 
     Raises FolderError, also for a link or a file that no other system could hold; OSError when one cannot be read.
     """
@@ -162,13 +162,13 @@ def read_folder(root: Path, progress: Progress) -> Listing:
             found.append(_read(path, path.relative_to(root).as_posix()))
             done += found[-1].size
             progress(done, whole)
-        return parse(Listing(tuple(found)).document)  # held to the rules before anything travels
+        return parse(Listing(tuple(found)).document)  # checked before anything is sent
     except BadListing as error:
         raise FolderError(str(error)) from None
 
 
 def _files(root: Path) -> Iterator[Path]:
-    """Every file that belongs to the data set; a folder that cannot be read is an error, not an empty one."""
+    """Find the data set's files; an unreadable folder is an error, not an empty one."""
 
     def fails(error: OSError) -> None:
         raise error
@@ -195,7 +195,7 @@ def _read(path: Path, name: str) -> File:
 
 
 def recording_hosts(root: Path) -> list[str]:
-    """The hosts that the data set in ``root`` was recorded on, as its build noted them; none when nobody did."""
+    """Read the hosts that the data set in ``root`` was recorded on, as its build noted them."""
     with suppress(OSError, ValueError):
         with (root / HOSTS_FILE).open("rb") as file:
             said = strict_json.loads(file.read(HOSTS_BYTES_MAX))
@@ -208,14 +208,14 @@ def recording_hosts(root: Path) -> list[str]:
 def push(
     calls: DatasetCalls, root: Path, listing: Listing, name: str | None, progress: Progress
 ) -> tuple[dict[str, Any], int]:
-    """Bring what the receiver lacks, then publish: its view of the data set, and the bytes that travelled.
+    """Upload missing chunks, then publish; returns the receiver's view and the bytes sent.
 
-    Raises FolderError when a file changed meanwhile, ClientError, OSError. Begun again it goes on.
+    Raises FolderError when a file changed meanwhile, ClientError, OSError. Repeated, it resumes.
     """
     draft = calls.announce(listing, tries=PUSH_TRIES)
     missing = set(draft["missing"])
     whole, done, sent = sum(listing.lengths[each] for each in missing), 0, 0
-    first: dict[str, Place] = {}  # a piece may have several places
+    first: dict[str, Place] = {}  # a chunk may have several places
     for place in listing.places():
         if place.sha256 in missing:
             first.setdefault(place.sha256, place)
@@ -240,7 +240,7 @@ def push(
 
 
 class _Older:
-    """The dataset for which the name stood before: chunks of the new one are sent as patches of its files."""
+    """The dataset that had the name before: chunks of the new one are sent as patches of its files."""
 
     def __init__(self, calls: DatasetCalls, root: Path, name: str | None) -> None:
         self._calls, self._root = calls, root
@@ -250,14 +250,14 @@ class _Older:
 
     @cached_property
     def _like(self) -> str | None:
-        """Its id. Asked for when a piece might be patched, and not before: most pushes bring none or all."""
+        """Find the older data set's id. Asked for only when a chunk might be patched: most pushes send none or all."""
         if self._name is None:
             return None
         rows = self._calls.datasets()["datasets"]
         return next((str(row["dataset_id"]) for row in rows if self._name in row["names"]), None)
 
     def bring(self, listing: Listing, place: Place) -> int:
-        """Bring a piece as a patch where that saves much; the bytes that travelled, else 0."""
+        """Upload a chunk as a patch where that saves much; the number of bytes sent, else 0."""
         if self._like is None:
             return 0
         if place.path not in self._known:

@@ -1,4 +1,4 @@
-"""A further certificate for one who has one: asked for in time, with a new key."""
+"""Renewal of a client's certificate before it expires, with a new key."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from training.fleet.client.credentials import Credentials, new_request
 
 
 def renew_if_due(credentials: Credentials, client: FleetClient, now: float) -> bool:
-    """Renew when two thirds of the certificate's life are over; whether that was so.
+    """Renew when two thirds of the certificate's life are over; returns True then.
 
     ``now`` is this machine's wall clock. Further connections show the new certificate once ``client`` and others are
     told to close their idle ones. Raises ClientError, CredentialsError, OSError; the old one is good until its end.

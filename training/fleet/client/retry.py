@@ -1,4 +1,4 @@
-"""One call over a transport: sent, judged by the retry table, and sent again while that can help."""
+"""A call over a transport: sent, judged by the retry table, and repeated while that can help."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 class Caller:
-    """Sends requests to one receiver. ``tries`` bounds how often (None: for ever); each call may say otherwise."""
+    """Sends requests to one receiver. ``tries`` bounds how often (None: no bound); a call may override it."""
 
     def __init__(
         self,
@@ -37,7 +37,7 @@ class Caller:
         self.granted_by: str | None = None
 
     def about(self, granted_by: str | None) -> Caller:
-        """For calls about what this database granted: no other one's answer counts, nor anybody else's."""
+        """Return a caller for a grant of this database: only its answers count."""
         new = copy.copy(self)
         new.granted_by = granted_by
         return new
@@ -71,7 +71,7 @@ class Caller:
         timeout_s: float | None = None,
         sink: Callable[[bytes], object] | None = None,
     ) -> Response:
-        """One request, one answer; raises what the retry table says the answer means."""
+        """Send one request; raises the error that the retry table names for the answer."""
         sent = {"Accept": "application/json", **self._headers, **(headers or {})}
         if isinstance(body, bytes):
             sent["Content-Type"] = "application/json"

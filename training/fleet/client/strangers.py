@@ -1,4 +1,4 @@
-"""PURE: whether an answer is the receiver's word, and who it seems to come from if not.
+"""PURE: does an answer come from the receiver, and if not, from which program?
 
 On the way to a receiver there are captive portals, proxies with limits of their own and without a back end, other
 services on its port, and other receivers: a wrong ``--db`` for five seconds is one. Over TLS, too: a proxy answers
@@ -25,7 +25,7 @@ _BODY_LIMITS = {
 _WORDS = {
     400: "another service, or a proxy that was spoken to in the wrong way: check the address, http:// or https://",
     401: "it wants a login, which the receiver never does: have the proxy let /v1/ pass",
-    403: "a proxy or a firewall that lets nobody through: have it let /v1/ pass",
+    403: "a proxy or a firewall that blocks requests: make it pass /v1/",
     404: "another service on that port, or a proxy that leads elsewhere: check the address",
     407: "a proxy that wants a login: reach the receiver without it",
     429: "a proxy that limits requests: raise that limit",
@@ -36,15 +36,15 @@ _WORDS = {
 
 
 def shown_by(answer: Response) -> str | None:
-    """The id of the database that an answer comes from, if it says so."""
+    """Read the id of the database from an answer, if it has one."""
     return answer.headers.get(HEADER_DATABASE.lower()) or None
 
 
 def stranger(answer: Response, granted_by: str | None) -> str | None:
-    """Name in words who answered in the receiver's place; None when the answer counts.
+    """Name the program that answered in the receiver's place; None when the answer counts.
 
     ``granted_by`` is the database that granted what the request is about. Where none is known, because nothing was
-    granted or the receiver was of a release without ids, whatever looks like a receiver's answer counts.
+    granted or the receiver was of a release without ids, every answer that looks like a receiver's counts.
     """
     shown = shown_by(answer)
     if granted_by is None:
@@ -60,12 +60,12 @@ def stranger(answer: Response, granted_by: str | None) -> str | None:
 
 
 def _looks_like_ours(answer: Response) -> bool:
-    """Every receiver, of whatever release, names the kind of a refusal; a 2xx is held to its content elsewhere."""
+    """Look for a problem type, which every receiver sends; the content of a 2xx is checked elsewhere."""
     return 200 <= answer.status < 300 or bool(_SLUG.fullmatch(slug_of(answer)))
 
 
 def slug_of(answer: Response) -> str:
-    """The kind of a refusal: the problem's type, which a header repeats; empty when there is none."""
+    """Read the problem type, which a header repeats; empty when there is none."""
     try:
         found = json.loads(answer.body) if answer.body else None
     except (ValueError, RecursionError):
@@ -75,9 +75,9 @@ def slug_of(answer: Response) -> str:
 
 
 def _who(answer: Response) -> str:
-    """``413 from nginx: …`` and what to do about it."""
+    """Write ``413 from nginx: …`` with the remedy."""
     by = printable(answer.headers.get("server") or answer.headers.get("via") or "")[:40].strip()
-    return f"{answer.status} from {by or 'somebody who is not the receiver'}: {_why(answer, by)}"
+    return f"{answer.status} from {by or 'another program than the receiver'}: {_why(answer, by)}"
 
 
 def _why(answer: Response, by: str) -> str:
@@ -98,7 +98,7 @@ def _why(answer: Response, by: str) -> str:
 
 
 def _origin(location: str) -> str:
-    """Return where the address leads, without a path or a query that may carry secrets."""
+    """Return the origin of a URL, without path and query, which may carry secrets."""
     try:
         url = urlsplit(location)
     except ValueError:

@@ -1,7 +1,7 @@
 """One HTTP request and its answer, over the standard library; tests and the simulation plug in their own.
 
 :class:`HttpTransport` keeps connections alive and may be used from several threads at once: each request takes an
-idle connection or opens one. It never retries; what may be tried again is :mod:`training.fleet.client`'s question.
+idle connection or opens one. It never retries; the retry table is in answers.py.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _HUNG_UP = (http.client.RemoteDisconnected, ConnectionResetError, BrokenPipeErro
 
 
 class Readable(Protocol):
-    """A request's body that is read piece by piece; the Content-Length header says how long it is."""
+    """A request's body that is read in blocks; the Content-Length header has its length."""
 
     def read(self, size: int = -1, /) -> bytes: ...
 
@@ -42,7 +42,7 @@ class Response:
 
 
 class TransportError(Exception):
-    """Nobody answered, or the answer broke off. The request may or may not have had its effect."""
+    """No answer, or an incomplete one. The request may have had its effect."""
 
 
 class Transport(Protocol):
@@ -57,16 +57,16 @@ class Transport(Protocol):
         timeout_s: float,
         sink: Callable[[bytes], object] | None = None,
     ) -> Response:
-        """Send and wait for the whole answer. ``timeout_s`` bounds every single wait for the other side.
+        """Send and wait for the whole answer. ``timeout_s`` bounds each wait for the other side.
 
-        With ``sink``, the body of a 2xx answer goes there in pieces and ``Response.body`` is empty. Raises
+        With ``sink``, the body of a 2xx answer goes there in blocks and ``Response.body`` is empty. Raises
         TransportError.
         """
         ...
 
 
 class _Deadline:
-    """Cuts the connection that it watches when the time is over; without a time it does nothing."""
+    """A deadline that cuts its connection; without a time it does nothing."""
 
     def __init__(self, seconds: float | None) -> None:
         self.words = ""  # once it has cut
@@ -89,7 +89,7 @@ class _Deadline:
     def _cut(self) -> None:
         self.words = f"no whole answer within {self._seconds:.0f} s"
         if self._sock is not None:
-            with contextlib.suppress(OSError):  # below TLS, which must not be touched while it is read
+            with contextlib.suppress(OSError):  # the socket below TLS: TLS itself is in use by the reader
                 socket.socket.shutdown(self._sock, socket.SHUT_RDWR)
 
 
@@ -105,11 +105,11 @@ class HttpTransport:
     ) -> None:
         """``base_url`` is ``http[s]://host[:port][/prefix]``; anything else is a ValueError in one sentence.
 
-        ``answer_s`` bounds a whole exchange that moves no file, however its bytes drip.
+        ``answer_s`` bounds a whole exchange that moves no file, also one whose bytes drip.
         """
         self._answer_s = answer_s
         self._at = Address.of(base_url)
-        # Without a context nobody is trusted: the system's authorities know nothing of a receiver's own.
+        # Without a context no receiver is trusted: the system's authorities do not know a receiver's own.
         self._tls = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT) if self._at.secure and tls is None else tls
         self._idle: list[http.client.HTTPConnection] = []
         self._lock = threading.Lock()
@@ -242,7 +242,7 @@ def _exchange(
     except (BrokenPipeError, ConnectionResetError):
         if connection.sock is None:  # it died while the connection was being made
             raise
-        # The other side may have refused the body and hung up; what it said before counts.
+        # The other side may have refused the body and hung up; its earlier answer counts.
         with contextlib.suppress(*_FAILURES):
             return connection.getresponse()
         raise
@@ -257,7 +257,7 @@ def _read(answer: http.client.HTTPResponse, sink: Callable[[bytes], object] | No
     else:
         while piece := answer.read(BLOCK_BYTES):
             sink(piece)
-    if answer.length:  # `read` with a size keeps quiet about an early end
+    if answer.length:  # `read` with a size reports no early end
         raise http.client.IncompleteRead(content, answer.length)
     return content
 
@@ -284,7 +284,7 @@ def _words(error: Exception) -> str:
     return f"{type(error).__name__} {error}".strip()
 
 
-# What the other side's refusal of our certificate, or ours of its, means for people.
+# TLS alerts and errors, in words for people.
 _TLS_WORDS = (
     ("CERTIFICATE_EXPIRED", "this machine's certificate has expired; enroll it anew"),
     ("UNKNOWN_CA", "this machine's certificate is another receiver's; enroll it anew"),
@@ -295,7 +295,7 @@ _TLS_WORDS = (
     ("WRONG_VERSION_NUMBER", "it does not speak TLS; is the address http:// and not https://?"),
 )
 
-# OpenSSL's numbers for a chain that ends in an authority which is not known here.
+# OpenSSL's numbers for an unknown authority.
 _UNKNOWN_AUTHORITY = (18, 19, 20, 21)
 
 
@@ -307,7 +307,7 @@ def _tls_words(error: ssl.SSLError) -> str:
                 "this machine has not joined it; `cis490-jobs enroll` there prints the line (on the receiver's own "
                 "machine set CIS490_TLS_DIR to its folder of certificates, `tls` beside its database)"
             )
-        return f"whoever answers there does not prove to be the receiver ({error.verify_message}): {remedy}"
+        return f"the program that answers there does not prove to be the receiver ({error.verify_message}): {remedy}"
     reason = error.reason or str(error)
     for mark, words in _TLS_WORDS:
         if mark in reason:

@@ -1,4 +1,4 @@
-"""PURE: what a manifest may say without being wrong, and yet hardly means."""
+"""PURE: warnings about a manifest that is valid but hardly meant."""
 
 from __future__ import annotations
 

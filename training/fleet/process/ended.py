@@ -1,4 +1,4 @@
-"""PURE: how the process of a trainer ended, as supervision saw it; worker/state/outcome.py says what that means."""
+"""PURE: the end of a trainer's process, as supervision saw it; worker/state/outcome.py interprets it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The coordinator: a Starlette application over one writer, and the program that serves it.
+"""The receiver: a Starlette application over one writer, and the program that serves it.
 
 Light enough for a small board: imports no torch, xgboost, NumPy or command-line library. Without TLS and certificates
 for its clients it listens on this machine's loopback only.
@@ -65,10 +65,10 @@ def create_app(
     reload: Callable[[str], ReloadReply] | None = None,
     datasets: DatasetStore | None = None,
 ) -> Starlette:
-    """The application over ready objects; starts no timer and no thread of its own but those for file work.
+    """Make the application over ready objects; it starts no timer, and threads for file work only.
 
     ``reader`` is a second connection to the database. ``reload`` checks the manifest (off the event loop) and
-    applies it through ``writer``. The application's ``state.context`` is what its server looks after.
+    applies it through ``writer``. The server takes care of ``state.context``.
     """
     app = Starlette(
         routes=routes(),
@@ -88,16 +88,16 @@ def create_app(
 
 
 def serve(args: argparse.Namespace) -> int:
-    """Open everything, serve until told to stop, close everything; returns the exit code or raises StartError."""
+    """Open everything, serve until stopped, close everything; returns the exit code or raises StartError."""
     clock = SystemClock()
     security = secure(args, clock)
     with contextlib.ExitStack() as stack:
         authenticator = stack.enter_context(listener(args))
         store = _open_store(args.models_dir, stack)
-        if _is_new(args.db):  # what is refused leaves no database behind
+        if _is_new(args.db):  # a refused start leaves no database behind
             _forget_nothing(args.db, store)
             _belong_to_nobody(args.db, store)
-        else:  # an older one is brought up to date when it is opened: not another fleet's
+        else:  # before opening, which migrates: not another fleet's database
             _belong_to(args.db, store)
         queue, reader = _open_database(args.db, policy_of(args.policy), stack)
         _own(store, queue, args.db, new_store=args.new_store)
@@ -147,7 +147,7 @@ def serve(args: argparse.Namespace) -> int:
 
 
 def _open_database(path: Path, policy: Policy, stack: contextlib.ExitStack) -> tuple[JobQueue, Database]:
-    """The writer's queue and the reader's own connection. One process owns the file at a time."""
+    """Open the writer's queue and the reader's own connection. One process owns the file at a time."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         stack.enter_context(exclusive(lock_of(path)))
@@ -187,7 +187,7 @@ def _is_new(db: Path) -> bool:
 
 
 def _belong_to_nobody(db: Path, store: ArtifactStore) -> None:
-    """A new database makes a store its own only if no other one did."""
+    """Raise StartError when a new database meets another database's store."""
     marked = _marked(store)
     if marked is not None:
         words = f"the store {store.root} belongs to the database {marked[:12]}…, and there is none at {db} yet"
@@ -195,7 +195,7 @@ def _belong_to_nobody(db: Path, store: ArtifactStore) -> None:
 
 
 def _belong_to(db: Path, store: ArtifactStore) -> None:
-    """Refuse another fleet's database while it is as it was."""
+    """Refuse another fleet's database before anything is written to it."""
     own, marked = named_in(db), _marked(store)
     if own is not None and marked not in (None, own):
         raise _anothers(store, str(marked), own, db)
@@ -216,7 +216,7 @@ def _marked(store: ArtifactStore) -> str | None:
 def _own(store: ArtifactStore, queue: JobQueue, db: Path, *, new_store: bool = False) -> None:
     """Mark the store as this database's; one of another's would lose its index, and its finished work its rows.
 
-    A store without mark and models is not taken for that of a database that has models: its disk may not be mounted.
+    A store without mark and models is not accepted for a database with models: its disk may not be mounted.
     """
     try:
         own, marked = queue.database_id, store.marked()
@@ -247,7 +247,7 @@ def _nothing_there(db: Path, root: Path, models: int) -> str:
 
 
 def _forget_nothing(db: Path, store: ArtifactStore) -> None:
-    """An empty database beside a full store would train everything once more, and empty the index."""
+    """Refuse an empty database beside a full store: it would train everything again and empty the index."""
     if next(store.artifacts(), None) is not None:
         words = (
             f"there is no database at {db}, but models in {store.root}: `cis490-jobs restore FOLDER` brings a backup "
@@ -290,7 +290,7 @@ def _raise_file_limit() -> None:
 
 
 def _state(args: argparse.Namespace) -> State:
-    """The state that commands in our sentences must act on."""
+    """Name the state folder for the commands in our sentences."""
     return State.of(DEFAULT, args.db, args.models_dir, args.manifest)
 
 
@@ -335,7 +335,7 @@ def _parser() -> argparse.ArgumentParser:
         action="append",
         default=[],
         metavar="NAME",
-        help="name or address by which workers reach this receiver; may be repeated, the first is told to new hosts",
+        help="name or address by which workers reach this receiver; may be repeated, new hosts get the first",
     )
     parser.add_argument(
         "--proxy-socket",
@@ -349,7 +349,7 @@ def _parser() -> argparse.ArgumentParser:
         action="append",
         default=[],
         metavar="KEY=VALUE",
-        help=f"a figure of the scheduling; may be repeated; seconds where it ends in _s ({', '.join(page())})",
+        help=f"a setting of the scheduling; may be repeated; seconds where it ends in _s ({', '.join(page())})",
     )
     levels = ["DEBUG", "INFO", "WARNING", "ERROR"]
     parser.add_argument("--log-level", choices=levels, default="INFO", help="(%(default)s)")
@@ -363,7 +363,7 @@ def _port(text: str) -> int:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Exit codes: 0 stopped as asked, 1 cannot run, 2 told something wrong."""
+    """Run the receiver. Exit codes: 0 stopped on request, 1 cannot run, 2 usage error."""
     replace_unprintable()
     args = _parser().parse_args(argv)
     note_hangups()

@@ -1,4 +1,4 @@
-"""PURE: whether one machine asks with an identity, or a machine and a copy of it.
+"""PURE: telling one machine from a machine and its copy, which ask with the same identity.
 
 The identity of a worker lies on its disk and goes wherever a copy of the disk goes; a session is one run of one
 worker. Which sessions a host id is asked for by, and in which order, does not tell a copy from a restart, because
@@ -26,7 +26,7 @@ def older(session: str | None, known: str | None) -> bool:
 
 
 def sentence(host: str) -> str:
-    """Say to whoever asks about this host what happened, with the remedy."""
+    """Tell an operator what happened to this host, with the remedy."""
     return (
         f"two machines ask as {host}, one with a copy of the other's disk, and neither gets new work: on the copy stop "
         "the worker, run it once with --new-identity, and start it with a --host-id of its own; "
@@ -37,10 +37,10 @@ def sentence(host: str) -> str:
 class Standing(StrEnum):
     """The standing of a session that asks for work."""
 
-    OWN = "own"  # the one that works for this host
-    NEW = "new"  # works for this host from now on; the one before has ended
-    EARLIER = "earlier"  # a late message, or a copy: its next request tells
-    COPY = "copy"  # one of several that live at once
+    OWN = "own"  # the current session of this host
+    NEW = "new"  # the current session from now on; the one before has ended
+    EARLIER = "earlier"  # a late message, or a copy: its next request shows which
+    COPY = "copy"  # one of several live sessions
 
 
 @dataclass
@@ -49,10 +49,10 @@ class Line:
 
     current: str
     round: str
-    heard: dict[str, float] = field(default_factory=dict)  # session → when last
-    alive: set[str] = field(default_factory=set)  # who is known to have lived since the round began
+    heard: dict[str, float] = field(default_factory=dict)  # session → last seen
+    alive: set[str] = field(default_factory=set)  # sessions seen since the round began
     copied: bool = False
-    taken: list[tuple[str, str]] = field(default_factory=list)  # session, claim: ended when another took over
+    taken: list[tuple[str, str]] = field(default_factory=list)  # session, claim: ended at a takeover
 
     def ask(
         self,
@@ -64,9 +64,9 @@ class Line:
         may_be_silent: bool,
         new_round: str,
     ) -> Standing:
-        """Judge the standing of ``session``, which asks for work now.
+        """Judge the standing of ``session``, which sends a claim now.
 
-        ``echo`` is None for workers of before, which bring nothing back: they are told from restarts by their turns.
+        ``echo`` is None for older workers: their order of requests tells copies from restarts.
         ``may_be_silent``: whether silence can be held against anybody now.
         """
         seen = session in self.heard
@@ -92,7 +92,7 @@ class Line:
         return self._compare(Standing.EARLIER)
 
     def heartbeat(self, session: str | None, echo: str | None, now: float) -> None:
-        """A heartbeat of ``session`` came; it tells the same as a claim does, but takes nothing over."""
+        """Count a heartbeat of ``session``: it proves as much as a claim, but takes nothing over."""
         if session is None or session not in self.heard:
             return
         self._hear(session, now)
@@ -101,11 +101,11 @@ class Line:
             self.copied = self.copied or self._both_live()
 
     def lose(self, session: str | None, claim_id: str) -> None:
-        """The claim was ended because ``session`` seemed to be over."""
+        """Note a claim that was ended because ``session`` seemed to be over."""
         self.taken = [*self.taken, (session or "", claim_id)][-SESSIONS_KEPT:]
 
     def lost(self) -> list[str]:
-        """The claims that were ended so although their sessions live."""
+        """List the claims that were ended so although their sessions live."""
         return [claim_id for session, claim_id in self.taken if session in self.alive]
 
     def _compare(self, otherwise: Standing) -> Standing:
@@ -125,7 +125,7 @@ class Line:
         self.round, self.alive = new_round, set()
 
     def _turn(self, session: str, new_round: str) -> Standing:
-        """One of before that had been succeeded asks again: a late message does so once, two copies in turns."""
+        """Judge an older worker's succeeded session: a late message comes once, two copies alternate."""
         in_turns = self.current in self.alive
         self._begin(session, new_round)
         self.alive = {session}

@@ -1,6 +1,6 @@
 """The edits of a reload, in words: which keys of which job, host or trainer, and from when each edit holds. Pure.
 
-A grant uses the newest plan, and an attempt keeps what it was granted. So an edit holds for whatever is granted after
+A grant uses the newest plan, and an attempt keeps what it was granted. So an edit holds for grants after
 the reload, and only names, which nothing is trained by, change at once everywhere.
 """
 
@@ -24,26 +24,26 @@ class Kind(StrEnum):
     JOB = "job"
     HOST = "host"
     TRAINER = "trainer"
-    REVIVED = "revived"  # a job that had left the plan is named again
+    REVIVED = "revived"  # a job that had left the plan is in it again
     STANDS = "stands"  # a job of the plan is cancelled, and stays so
-    LEFT = "left"  # a job that the plan named is not in it any more
+    LEFT = "left"  # a job is not in the plan any more
 
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """One thing that a reload found other than before."""
+    """A change that a reload found."""
 
     kind: Kind
     name: str  # of the job, host or trainer, as the plan has it now
-    holds: str  # from when on, or what becomes of it
+    holds: str  # since when, or the consequence
     keys: tuple[str, ...] = ()
     job_id: str | None = None
     was: str | None = None  # the name before a rename
-    since: float | None = None  # when a job ended that is to stay so
+    since: float | None = None  # end of a job that stays completed
 
 
 def job_edits(job: Job, spec: Table) -> list[Edit]:
-    """List where ``spec``, which the plan says now, differs from what it said of ``job``."""
+    """List the differences of ``spec``, the present plan's, from ``job``."""
     name, found = str(spec.get("name") or job.job_id), []
     if name != job.name:
         found.append(Edit(Kind.RENAME, name, "at once", job_id=job.job_id, was=job.name))
@@ -63,7 +63,7 @@ def _holds(job: Job) -> str:
 
 
 def revival(job: Job, name: str) -> Edit:
-    """``job`` had left the plan and is named again, with what ``job`` has become by that."""
+    """Describe a ``job`` that had left the plan and is in it again."""
     over = job.status in (JobStatus.FAILED, JobStatus.CANCELLED)
     stays = f"it stays {job.status} ({job.ended_by}): requeue it"
     goes_on = {
@@ -78,13 +78,13 @@ def revival(job: Job, name: str) -> Edit:
 
 
 def standing(job: Job) -> Edit:
-    """A job of the plan that the operator had cancelled: no reload brings it back."""
+    """Describe a job of the plan that an operator cancelled: no reload brings it back."""
     holds = f"it stays cancelled ({job.ended_by}): requeue it, or take it out of the plan"
     return Edit(Kind.STANDS, job.name, holds, job_id=job.job_id, since=job.finished_at)
 
 
 def leaving(job: Job, names: Container[str]) -> Edit:
-    """``job`` is not in the plan any more, whose jobs have these names; nothing ends by that."""
+    """Describe a ``job`` that left the plan, whose jobs have these names; nothing ends by that."""
     if job.status in LIVE:
         holds = f"attempt {job.attempt} on {job.worker_hostname} goes on"
     else:
@@ -94,7 +94,7 @@ def leaving(job: Job, names: Container[str]) -> Edit:
     return Edit(Kind.LEFT, job.name, f"{holds}{anew}", job_id=job.job_id)
 
 
-_HOST: Table = {"priority": 0}  # what a host has that no table names
+_HOST: Table = {"priority": 0}  # the host has no table
 
 
 def host_edits(before: Mapping[str, Table], after: Mapping[str, Table], held: Mapping[str, list[str]]) -> list[Edit]:
@@ -111,7 +111,7 @@ def host_edits(before: Mapping[str, Table], after: Mapping[str, Table], held: Ma
 
 
 def trainer_edits(before: Mapping[str, Table], after: Mapping[str, Table]) -> list[Edit]:
-    """List the edits of custom trainers that were there and are there."""
+    """List the edits of custom trainers in the old and the new plan."""
     found = []
     for name in sorted(before.keys() & after.keys()):
         keys = changed(before[name], after[name])
@@ -122,7 +122,7 @@ def trainer_edits(before: Mapping[str, Table], after: Mapping[str, Table]) -> li
 
 
 def changed(before: Table, after: Table) -> tuple[str, ...]:
-    """The keys whose values differ; a key that says nothing is as good as none. Tables are looked into once."""
+    """List the keys whose values differ; an empty value counts as absent. Tables are compared one level deep."""
     found: list[str] = []
     for key in sorted(before.keys() | after.keys()):
         was, now = before.get(key), after.get(key)
@@ -136,12 +136,12 @@ def changed(before: Table, after: Table) -> tuple[str, ...]:
 
 
 def _says(value: object) -> bool:
-    """0 and false are said; an empty text, list or table is not."""
+    """Check that a value is given: 0 and false are, an empty text, list or table is not."""
     return value is not None and value not in ("", [], {}, ())
 
 
 def sentence(edit: Table) -> str:
-    """An edit, as a table of its members, for people."""
+    """Write an edit, a table of its members, for people."""
     name, holds, keys = edit.get("name"), edit.get("holds"), edit.get("keys") or ()
     what = ", ".join(map(str, keys))
     match edit.get("kind"):
@@ -160,7 +160,7 @@ def sentence(edit: Table) -> str:
 
 
 def first(edits: Iterable[Edit], most: int = LISTED_MAX) -> list[Edit]:
-    """As many as one answer holds, renames, what needs the operator and what left before all others."""
+    """Choose the edits of one answer: first renames, then those that need an operator, then leavings."""
     order = list(_ORDER)
     return sorted(edits, key=lambda edit: order.index(edit.kind))[:most]
 

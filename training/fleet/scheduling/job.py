@@ -1,7 +1,7 @@
 """The nouns of the fleet, and the one table of legal transitions.
 
 Nothing here does I/O or reads a clock. A *job* is one model to be trained, an *attempt* is one grant of it to one
-worker, a *host* is what may run it. The table :data:`TRANSITIONS` is written here once; the database repeats the
+worker, a *host* a machine. The table :data:`TRANSITIONS` is written here once; the database repeats the
 statuses as CHECK constraints, ``docs/job-lifecycle.md`` draws it, and a test holds the three equal.
 """
 
@@ -20,11 +20,11 @@ class JobStatus(StrEnum):
     """The status of a job. Compares equal to its plain string."""
 
     PENDING = "pending"  # waiting for a host
-    CLAIMED = "claimed"  # granted; the worker has not been heard since
+    CLAIMED = "claimed"  # granted; no heartbeat yet
     RUNNING = "running"  # granted; the worker has sent a heartbeat
     COMPLETED = "completed"  # one verified artifact was accepted
     FAILED = "failed"  # a budget is used up, or retrying cannot help
-    CANCELLED = "cancelled"  # the operator's word
+    CANCELLED = "cancelled"  # an operator decided
 
 
 LIVE = frozenset({JobStatus.CLAIMED, JobStatus.RUNNING})
@@ -32,13 +32,13 @@ FINAL = frozenset({JobStatus.COMPLETED, JobStatus.FAILED, JobStatus.CANCELLED})
 
 
 class EndReason(StrEnum):
-    """The reason of an attempt's end. A closed list: retry rules and people's dashboards are written against it."""
+    """The reason of an attempt's end. A closed list: retry rules and dashboards depend on it."""
 
     COMPLETED = "completed"
     TRAINER_FAILED = "trainer_failed"  # the program's own fault: counts towards max_attempts
     INTERRUPTED = "interrupted"  # the trainer stopped resumably without being asked (exit 75)
     WORKER_SHUTDOWN = "worker_shutdown"  # the worker handed the job back
-    HOST_LOST = "host_lost"  # nobody was heard for a lease, or the worker began anew without it
+    HOST_LOST = "host_lost"  # no heartbeat for a lease, or the worker restarted without it
     CANCELLED = "cancelled"
     SUPERSEDED = "superseded"  # the operator requeued the job under the attempt
     UPLOAD_FAILED = "upload_failed"
@@ -76,7 +76,7 @@ REPORTABLE = frozenset(
     }
 )
 
-# Why a job is cancelled, behind the name of who did it.
+# The reason of a cancel, after the operator's name.
 CANCELLED = "cancelled"
 CANCELLED_AS_REMOVED = "cancelled, because the plan no longer named it"
 
@@ -101,18 +101,18 @@ _S = JobStatus
 TRANSITIONS: Mapping[str, Transition] = {
     row.name: row
     for row in (
-        _row("insert", [None], _S.PENDING, "a reload brought a job that was not known"),
-        _row("claim", [_S.PENDING], _S.CLAIMED, "a host that fits asked for work"),
+        _row("insert", [None], _S.PENDING, "a reload added a job"),
+        _row("claim", [_S.PENDING], _S.CLAIMED, "a fitting host claimed"),
         _row("claim_repeat", LIVE, _S.CLAIMED, "the same request again: the same answer"),
-        _row("heartbeat", LIVE, _S.RUNNING, "the owner of the live attempt was heard"),
+        _row("heartbeat", LIVE, _S.RUNNING, "a heartbeat of the live attempt"),
         _row("complete", LIVE, _S.COMPLETED, "the live attempt delivered a verified artifact"),
         _row("complete_repeat", [_S.COMPLETED], _S.COMPLETED, "the same receipt again"),
         _row("adopt", [_S.PENDING], _S.COMPLETED, "a lost host delivered after all"),
-        _row("deliver", [_S.PENDING], _S.COMPLETED, "work that was set aside was brought by hand"),
-        _row("readopt", [_S.PENDING], _S.RUNNING, "a lost host was heard again"),
+        _row("deliver", [_S.PENDING], _S.COMPLETED, "a bundle that was set aside was delivered by hand"),
+        _row("readopt", [_S.PENDING], _S.RUNNING, "a heartbeat of a lost host"),
         _row("retry", LIVE, _S.PENDING, "the trainer failed, attempts are left"),
         _row("hand_back", LIVE, _S.PENDING, "the worker gave the job back, or lost it"),
-        _row("sweep", LIVE, _S.PENDING, "nobody was heard for a lease"),
+        _row("sweep", LIVE, _S.PENDING, "no heartbeat for a lease"),
         _row(
             "exhaust",
             [_S.PENDING, *LIVE],
@@ -123,7 +123,7 @@ TRANSITIONS: Mapping[str, Transition] = {
             "pardon",
             [_S.PENDING, _S.FAILED],
             _S.PENDING,
-            "the host on which it died was taken out",
+            "the host on which it died was quarantined",
         ),
         _row("cancel", [_S.PENDING, *LIVE], _S.CANCELLED, "the operator cancelled"),
         _row(
@@ -132,9 +132,9 @@ TRANSITIONS: Mapping[str, Transition] = {
             _S.CANCELLED,
             "the operator cancelled, and the plan no longer names it",
         ),
-        _row("requeue", JobStatus, _S.PENDING, "the operator wants it trained (again)"),
-        _row("hold", JobStatus, _S.PENDING, "the operator keeps it from being granted"),
-        _row("unhold", JobStatus, _S.PENDING, "the operator lets it be granted again"),
+        _row("requeue", JobStatus, _S.PENDING, "the operator requeued it"),
+        _row("hold", JobStatus, _S.PENDING, "the operator held it"),
+        _row("unhold", JobStatus, _S.PENDING, "the operator unheld it"),
     )
 }
 # Marks beside the status, which they leave as it is: a pending job stays pending, a running one running.
@@ -163,13 +163,13 @@ class Needs:
     min_cores: int = 0
     allowed_hosts: frozenset[str] = frozenset()
     denied_hosts: frozenset[str] = frozenset()
-    ram_above_gib: float = 0.0  # it ran out of memory where there was so much …
-    vram_above_gib: float = 0.0  # … or so much of a GPU's
+    ram_above_gib: float = 0.0  # it ran out of so much memory …
+    vram_above_gib: float = 0.0  # … or so much GPU memory
     dataset: str = ""  # its id; empty: what the host has locally
 
     @classmethod
     def of(cls, spec: Mapping[str, Any]) -> Needs:
-        """The needs stated by a job dict, or by the canonical form; absent keys ask for nothing."""
+        """Read the needs from a job dict, or from the canonical form; absent keys require nothing."""
         return cls(
             model=str(spec.get("model") or ""),
             require_cuda=bool(spec.get("require_cuda")),
@@ -185,7 +185,7 @@ class Needs:
         )
 
     def canonical(self) -> str:
-        """Equal needs, equal text: what a requirement class is named by."""
+        """Write the needs as canonical text: the name of the requirement class."""
         learned = {"ram_above_gib": self.ram_above_gib, "vram_above_gib": self.vram_above_gib}
         return strict_json.canonical(
             {key: gib for key, gib in learned.items() if gib > 0}
@@ -205,7 +205,7 @@ class Needs:
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """A host as the decision sees it: detected capability cut down to what the manifest declares for it."""
+    """A host for scheduling: the detected capability, limited by its declaration in the manifest."""
 
     name: str
     cuda: bool = False
@@ -218,7 +218,7 @@ class Host:
     allow_jobs: frozenset[str] = frozenset()  # model names; empty allows all
     deny_jobs: frozenset[str] = frozenset()  # model names; deny wins
     outdated: frozenset[str] = frozenset()  # models whose trainer has other flags there
-    datasets: frozenset[str] | None = None  # those that it can be given; None: nobody asks
+    datasets: frozenset[str] | None = None  # the data sets available to it; None: not checked
 
     @classmethod
     def of(
@@ -228,7 +228,7 @@ class Host:
         declared: Mapping[str, Any] | None = None,
         outdated: Iterable[str] = (),
     ) -> Host:
-        """Intersect a capability dict (any subset of its fields) with the manifest's word on this host.
+        """Intersect a capability dict (any subset of its fields) with the manifest's declaration.
 
         The more restrictive wins: a declared ``cuda = false`` hides a GPU, ``max_*`` caps what was detected.
         """
@@ -243,7 +243,7 @@ class Host:
             cuda=bool(capability.get("cuda_available")) and declared.get("cuda") is not False,
             vram_free_gib=_capped(free, declared.get("max_vram_gib")),
             ram_available_gib=_capped(available, declared.get("max_ram_gib")),
-            # Older workers do not tell how much there is in all.
+            # Older workers do not report the total.
             ram_total_gib=_capped(max(installed, available), declared.get("max_ram_gib")),
             vram_total_gib=_capped(max(whole, free), declared.get("max_vram_gib")),
             cores=int(_capped(int(capability.get("cpu_cores") or 0), declared.get("max_cores"))),
@@ -264,7 +264,7 @@ _COMMIT = re.compile(r"[0-9a-f]{40}([0-9a-f]{24})?")
 
 @dataclass(frozen=True, slots=True)
 class Trained:
-    """Digests of data and code, and the checkout's commit; None is what nobody told."""
+    """Digests of data and code, and the checkout's commit; None: not reported."""
 
     data: str | None = None
     code: str | None = None
@@ -272,7 +272,7 @@ class Trained:
 
     @classmethod
     def of(cls, record: Mapping[str, Any] | None) -> Trained:
-        """As a worker's record has it under ``trained``; what is no digest there is not known."""
+        """Read it from ``trained`` in a worker's record; a malformed digest counts as unknown."""
         said = (record or {}).get("trained")
         said = said if isinstance(said, Mapping) else {}
         return cls(
@@ -282,7 +282,7 @@ class Trained:
         )
 
     def known(self) -> dict[str, str | None] | None:
-        """None where nobody told anything."""
+        """Return None where nothing is known."""
         return None if self == Trained() else self.to_dict()
 
     def to_dict(self) -> dict[str, str | None]:
@@ -315,15 +315,15 @@ class Attempt:
     progress: dict[str, Any] | None = None
     readoptions: int = 0
     artifact_id: str | None = None
-    record: dict[str, Any] | None = None  # what the worker said of it: durations, versions
+    record: dict[str, Any] | None = None  # the worker's record: durations, versions
     log_next: int = 0  # number of the next output line that is not stored
-    lived_s: float | None = None  # how long it ran, as far as anybody knows; None while it is live
-    heard_s: float | None = 0.0  # how long it was heard training; None: it trains no more
+    lived_s: float | None = None  # how long it ran, as far as known; None while it is live
+    heard_s: float | None = 0.0  # training time by its heartbeats; None: it trains no more
     out_of_memory: str | None = None  # "ram" or "vram", when that ended it
     crashed: bool = False  # its host said that it crashed with this attempt in hand
-    pardoned: bool = False  # it counts against no budget: the host was to blame
-    trained: Trained = field(default_factory=Trained)  # what its model was trained on
-    granted: dict[str, Any] | None = None  # the job dict of the grant; None: of before this was kept
+    pardoned: bool = False  # it counts against no budget: the host was at fault
+    trained: Trained = field(default_factory=Trained)  # the inputs of its model
+    granted: dict[str, Any] | None = None  # the job dict of the grant; None: an older release kept none
 
     @property
     def live(self) -> bool:
@@ -356,12 +356,12 @@ class Job:
     ended_by: str | None = None  # which budget or rule ended a failed job
     avoid_host: str | None = None
     avoid_until: float | None = None
-    short_runs: int = 0  # in a row: ended by nobody's fault within moments
-    ram_above_gib: float = 0.0  # it ran out of memory where there was so much
+    short_runs: int = 0  # in a row: ended within moments without fault
+    ram_above_gib: float = 0.0  # it ran out of so much memory
     vram_above_gib: float = 0.0
     progress: dict[str, Any] | None = None
     in_manifest: bool = True
-    held_by: str | None = None  # who keeps it from being granted; None: nobody
+    held_by: str | None = None  # the operator who holds it; None: not held
     held_at: float | None = None
 
     @property
@@ -382,7 +382,7 @@ class Job:
         return said and self.status is JobStatus.CANCELLED
 
     def granted(self, attempt: Attempt) -> Job:
-        """The job as it was granted to ``attempt``, whatever the plan says by now; as it is when that is not known."""
+        """Return the job as granted to ``attempt``, not as in the present plan; unchanged if the grant is unknown."""
         if attempt.granted is None:
             return self
         return replace(self, spec=attempt.granted, name=str(attempt.granted.get("name") or self.job_id))

@@ -1,4 +1,4 @@
-"""``--policy KEY=VALUE``: the operator's word on the figures of :class:`training.fleet.scheduling.policy.Policy`."""
+"""``--policy KEY=VALUE``: the operator's settings of :class:`training.fleet.scheduling.policy.Policy`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _DEFAULTS = Policy()
 
 
 def setting(text: str) -> tuple[str, float]:
-    """One KEY=VALUE; raises argparse.ArgumentTypeError in one sentence."""
+    """Parse KEY=VALUE; raises argparse.ArgumentTypeError in one sentence."""
     key, _, value = text.partition("=")
     kinds = {field.name: type(getattr(_DEFAULTS, field.name)) for field in fields(Policy)}
     if key not in kinds:
@@ -36,10 +36,10 @@ def setting(text: str) -> tuple[str, float]:
 
 
 def policy_of(settings: Iterable[tuple[str, float]]) -> Policy:
-    """The usual policy with these settings; the last of one key counts."""
+    """Make the default policy with these settings; the last of one key counts."""
     return replace(_DEFAULTS, **dict(settings))  # type: ignore[arg-type]
 
 
 def page() -> list[str]:
-    """Every key with its default, as the help shows them."""
+    """List the keys with their defaults, for the help."""
     return [f"{field.name}={getattr(_DEFAULTS, field.name):g}" for field in fields(Policy)]

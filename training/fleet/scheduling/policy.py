@@ -1,6 +1,6 @@
 """The only place that decides. Functions of plain values: no I/O, no clock, no chance.
 
-Who may run what (:func:`fits`), who must let others go first for a while (:func:`hold`), which of several jobs is
+Which host may run a job (:func:`fits`), which must let others go first (:func:`hold`), which of several jobs is
 best (:func:`rank`), what an ended attempt means for its job (:func:`settle`), whether a late message may revive one
 (:func:`may_readopt`, :func:`may_adopt`), and when silence may be held against a host (:class:`Watch`).
 """
@@ -26,12 +26,12 @@ from training.fleet.scheduling.job import (
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """The operator's parameters; durations in seconds. The simulation draws them anew for every seed."""
+    """The operator's settings; durations in seconds. The simulation draws them for every seed."""
 
-    stale_after_s: float = 600.0  # the lease: how long an attempt lives unheard
+    stale_after_s: float = 600.0  # the lease: how long an attempt lives without a heartbeat
     max_attempts: int = 3  # trainer failures before a job is failed
     max_host_losses: int = 20  # infrastructure losses before a job is failed
-    max_grants: int = 200  # of one generation, however planned their ends: every job reaches an end
+    max_grants: int = 200  # of one generation, counting planned ends: every job reaches an end
     prefer_cuda_grace_s: float = 300.0
     host_priority_grace_s: float = 10.0
     retry_elsewhere_grace_s: float = 60.0
@@ -40,12 +40,12 @@ class Policy:
     max_readoptions: int = 3  # of one attempt
     sweep_period_s: float = 10.0
     clock_step_s: float = 5.0  # wall and boot clock may disagree by this much between two sweeps
-    # What is sick, and what poisonous (quarantine.py); 0 deaths or crashes switch the rule off.
-    odd_deaths: int = 3  # different jobs dead at once, in a row: the host gets no more …
+    # Quarantine of hosts and failing of suspect jobs (quarantine.py); 0 deaths or crashes switch the rule off.
+    odd_deaths: int = 3  # different jobs that died at once, in a row: the host is quarantined …
     odd_death_s: float = 60.0  # … "at once" is within so long of the trainer's start
-    suspect_crashes: int = 2  # different hosts that crashed with a job in hand: it is failed …
-    suspect_s: float = 300.0  # … if each did so within so long of taking it on
-    gone_s: float = 7 * 86400.0  # a host silent for so long since does not merely sleep
+    suspect_crashes: int = 2  # different hosts that crashed during a job: it is failed …
+    suspect_s: float = 300.0  # … if each did so within so long of its grant
+    gone_s: float = 7 * 86400.0  # a host silent for so long is not just asleep
     short_run_s: float = 5.0  # a run that was interrupted sooner waits a moment: …
     short_pause_s: float = 1.0  # … this long, doubled by each further one in a row …
     short_pause_max_s: float = 60.0  # … up to this
@@ -53,11 +53,11 @@ class Policy:
 
 @dataclass(frozen=True, slots=True)
 class Fleet:
-    """The other hosts as the decision may know them: values, so that the simulation sees them too."""
+    """The other hosts, for scheduling: plain values, so that the simulation sees them too."""
 
-    alive: tuple[Host, ...] = ()  # heard within a lease
+    alive: tuple[Host, ...] = ()  # seen within a lease
     waiting: tuple[Host, ...] = ()  # idle, with an open request for work
-    # that asked within `gone_s`, and those of the plan that never did, at their best; None: nobody can say
+    # seen within `gone_s`, and the plan's unseen ones at their best; None: unknown
     known: tuple[Host, ...] | None = None
 
 
@@ -68,7 +68,7 @@ NOBODY_ELSE = Fleet()
 
 
 def fits(needs: Needs, host: Host) -> str | None:
-    """The only statement of "fits": ``None``, or what stands in the way, with figures."""
+    """Decide whether a job fits a host: ``None``, or the obstacle with its numbers."""
     return lacks_data(needs, host.datasets) or fits_for_good(needs, host) or _by_size(needs, host)
 
 
@@ -120,7 +120,7 @@ def _by_size(needs: Needs, host: Host) -> str | None:
 
 
 def has_more_memory(needs: Needs, host: Host) -> str | None:
-    """``None`` when the host has more memory than where a job with these needs ran out of it, or what it lacks."""
+    """Return ``None`` when the host has more memory than such a job ran out of before, or the lack."""
     if needs.vram_above_gib > 0 and not host.cuda:
         return "the job ran out of GPU memory, and here is no CUDA device"
     for kind, above, here in (
@@ -137,7 +137,7 @@ def _listed(names: Iterable[str]) -> str:
 
 
 def _has_cuda_for(needs: Needs, host: Host) -> bool:
-    """A GPU that is too small for the job counts as none."""
+    """Check for a GPU; one that is too small for the job counts as none."""
     return host.cuda and host.vram_free_gib >= needs.min_vram_gib
 
 
@@ -168,7 +168,7 @@ def is_full(host: Host, held: int) -> str | None:
     return f"host {host.name} holds {jobs} and has {cores}: it gets another when one has ended"
 
 
-# ── who goes first ──────────────────────────────────────────────────────────────────────────
+# ── order among hosts ───────────────────────────────────────────────────────────────────────
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,23 +194,23 @@ def hold(needs: Needs, host: Host, fleet: Fleet, policy: Policy) -> Hold:
 
 
 def must_avoid(needs: Needs, avoid_host: str, host: Host, fleet: Fleet) -> bool:
-    """Until ``avoid_until`` a job that failed on this host prefers another, if another could take it."""
+    """Avoid this host until ``avoid_until`` for a job that failed on it, if another could take it."""
     if avoid_host != host.name:
         return False
     return any(peer.name != host.name and fits(needs, peer) is None for peer in fleet.alive)
 
 
 def rank(priority: int, claimable_at: float, seq: int) -> tuple[int, float, int]:
-    """Smaller is better: job priority, then age, then the order of the manifest."""
+    """Rank a job, smaller is better: priority, then age, then the order of the manifest."""
     return (-priority, claimable_at, seq)
 
 
-# How a job's `ended_by` begins when a budget ended it, which an attempt that is pardoned gives back.
+# How a job's `ended_by` begins when a budget ended it, which a refund gives back.
 TRAINER_BUDGET = "trainer: failed"
 LOSS_BUDGET = "infrastructure: lost"
 
 
-# ── what an end means ───────────────────────────────────────────────────────────────────────
+# ── ends of attempts ───────────────────────────────────────────────────────────────────────
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,7 +242,7 @@ def settle(
     """Decide what follows when the live attempt of ``job`` on ``host`` ended for ``reason``.
 
     The trainer's fault and the infrastructure's fault have budgets of their own; a planned hand-back costs nothing.
-    ``hopeless`` is a sentence that ends the job whatever is left of them (:mod:`training.fleet.scheduling.quarantine`).
+    ``hopeless`` is a sentence that ends the job whatever the budgets (:mod:`training.fleet.scheduling.quarantine`).
     """
     fault = FAULT_OF[reason]
     failures = job.trainer_failures + (fault is Fault.TRAINER)
@@ -258,7 +258,7 @@ def settle(
         return Settlement("sweep", JobStatus.PENDING, failures, losses, now)
     if fault is Fault.NOBODY:
         return Settlement("hand_back", JobStatus.PENDING, failures, losses, now)
-    # The host is alive and the attempt died on it: not at once again, and rather elsewhere.
+    # The attempt died on a live host: the next waits, and prefers another host.
     return Settlement(
         "retry" if fault is Fault.TRAINER else "hand_back",
         JobStatus.PENDING,
@@ -286,12 +286,12 @@ def _end_of_budget(
 
 
 def backoff(failures: int, policy: Policy) -> float:
-    """Seconds until a job that failed ``failures`` times may be tried again."""
+    """Compute the seconds until a job that failed ``failures`` times may be tried again."""
     return _doubled(policy.backoff_s, failures, policy.backoff_max_s)
 
 
 def _doubled(first_s: float, times: int, most_s: float) -> float:
-    """The pause before the next try: ``first_s`` after the first time, doubled by each further one."""
+    """Compute the pause before the next try: ``first_s`` at first, doubled each further time."""
     return min(most_s, first_s * 2.0 ** min(times - 1, 30))
 
 
@@ -304,9 +304,9 @@ def heard_s(
     progress: Mapping[str, Any] | None,
     policy: Policy,
 ) -> float | None:
-    """For how long an attempt was heard training, with a heartbeat that comes ``since_s`` after what was heard before.
+    """Add a heartbeat, ``since_s`` after the one before, to an attempt's training time.
 
-    What lies between two counts for a third of a lease at most, in which a worker beats at least once: beyond that the
+    The time between two counts up to a third of a lease, in which a worker sends at least one: beyond that the
     host slept, the receiver was down, or the trainer paused in the silence. None for one that trains no more.
     """
     if before_s is None:
@@ -317,10 +317,10 @@ def heard_s(
 
 
 def overran(spec: Mapping[str, Any], heard_s: float | None, policy: Policy) -> float | None:
-    """The ``max_run_s`` that an attempt is ended for although its worker goes on with it, or ``None``.
+    """Return the ``max_run_s`` that an attempt exceeded so far that the receiver ends it, or ``None``.
 
-    The worker measures it itself, and better: it knows of pauses, and gives the trainer time to save. So this is twice
-    as long, and a lease.
+    The worker measures better: it knows of pauses, and gives the trainer time to save. So the receiver waits twice as
+    long, and a lease.
     """
     limit = spec.get("max_run_s")
     if not isinstance(limit, int | float) or isinstance(limit, bool) or limit <= 0:
@@ -332,7 +332,7 @@ def overran(spec: Mapping[str, Any], heard_s: float | None, policy: Policy) -> f
 
 
 def may_adopt(job: Job, attempt: Attempt) -> bool:
-    """Finished work of a host given up for lost is taken, unless anybody claimed the job since."""
+    """Accept finished work of a host given up for lost, unless another host claimed the job since."""
     return (
         job.status is JobStatus.PENDING
         and attempt.end_reason is EndReason.HOST_LOST
@@ -342,7 +342,7 @@ def may_adopt(job: Job, attempt: Attempt) -> bool:
 
 
 def may_readopt(job: Job, attempt: Attempt, live: Iterable[Attempt], policy: Policy) -> bool:
-    """A host given up for lost that is heard again goes on, a bounded number of times.
+    """Readmit a host given up for lost at its next heartbeat, a bounded number of times.
 
     ``live`` is what that host holds now: with another job in the same slot this heartbeat is only late.
     """
@@ -355,24 +355,24 @@ def may_readopt(job: Job, attempt: Attempt, live: Iterable[Attempt], policy: Pol
 
 @dataclass(frozen=True, slots=True)
 class Watch:
-    """The receiver's own watching: only observed time may be held against a host.
+    """The receiver's watch over silence: only observed time counts against a host.
 
     After a start, a suspend or a step of the clock nothing is swept for one full lease, because the silence may have
-    been the receiver's own. ``wall`` and ``boot`` are the two clocks at the last look; ``quiet_until`` is on the
-    boot clock.
+    been the receiver's own. ``wall`` and ``boot`` are the clocks at the last look; no sweep before ``quiet_until``
+    on the boot clock.
     """
 
     wall: float
     boot: float
     quiet_until: float
-    step_s: float = 0.0  # by how much the wall clock was found stepped at this look; leases follow
+    step_s: float = 0.0  # the wall clock's step found at this look; leases move along
 
     @classmethod
     def begin(cls, wall: float, boot: float, policy: Policy) -> Watch:
         return cls(wall, boot, boot + policy.stale_after_s)
 
     def look(self, wall: float, boot: float, policy: Policy) -> Watch:
-        """The watch after one more look at both clocks."""
+        """Return the watch after another look at both clocks."""
         step = self.step_until(wall, boot)
         stepped = abs(step) > policy.clock_step_s
         slept = boot - self.boot > 3 * policy.sweep_period_s

@@ -1,8 +1,8 @@
-"""PURE: when a host is sick, when a job poisonous, and what became of the attempts that died of either.
+"""PURE: quarantine a host, fail a job that crashes hosts, refund the attempts concerned.
 
-A broken host would fail every job that it touches, one after the other; a poisonous job would crash every host. Both
-are recognised by what happens to *different* ones: three jobs that die at once on one host speak against the host, one
-job in whose first minutes two hosts crash against the job. Figures are the operator's (:class:`policy.Policy`).
+A broken host would fail every job, one after the other; a bad job would crash every host. Both are recognised by
+*different* ones: a host on which three different jobs die at once is at fault; a job in whose first minutes two hosts
+crash is at fault. The numbers are settings (:class:`policy.Policy`).
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from training.contract import FINAL_EXITS
 from training.fleet.scheduling.job import FAULT_OF, Attempt, EndReason, Fault, Host, Job, Needs
 from training.fleet.scheduling.policy import LOSS_BUDGET, TRAINER_BUDGET, Policy, fits_for_good
 
-RAM, VRAM = "ram", "vram"  # what may run out
+RAM, VRAM = "ram", "vram"  # kinds of memory
 
 
 class Cause(StrEnum):
     """The cause of a host's quarantine."""
 
-    DEATHS = "deaths"  # ends by the operator's word
+    DEATHS = "deaths"  # ends by an operator's release
     SELF_TEST = "self_test"  # ends by a healthy report
 
 
 @dataclass(frozen=True, slots=True)
 class Quarantine:
-    """A host is taken out: it gets no jobs, though what it holds goes on."""
+    """A quarantine: the host gets no jobs, though its running ones go on."""
 
     host: str
     since: float
@@ -35,18 +35,18 @@ class Quarantine:
     reason: str
 
     def sentence(self) -> str:
-        """Say to whoever asks about this host what happened, with the remedy."""
+        """Tell an operator what happened to this host, with the remedy."""
         return f"quarantined: {self.reason}; {self.remedy}"
 
     @property
     def remedy(self) -> str:
         if self.cause is Cause.SELF_TEST:
-            return "it is let in by itself when that is mended"
+            return "it is released by itself when that is mended"
         return f"look there, then `cis490-jobs release {self.host}`"
 
 
 def complaint(capability: Mapping[str, object]) -> str | None:
-    """Return what an unhealthy host reports of itself; older workers report nothing and count as well."""
+    """Return an unhealthy host's own complaint; older workers report none and count as healthy."""
     if capability.get("healthy") is not False:
         return None
     said = capability.get("unhealthy_because")
@@ -60,20 +60,20 @@ class Weight(StrEnum):
     """The weight of an attempt's end against its host."""
 
     AGAINST = "against"  # it died at once
-    WELL = "well"  # trainers do run here
+    WELL = "well"  # trainers run here
     NOTHING = "nothing"
 
 
 @dataclass(frozen=True, slots=True)
 class Death:
-    """An attempt that speaks against its host."""
+    """An attempt whose end counts against its host."""
 
     job_id: str
     name: str
     attempt: int
     reason: EndReason
     error: str
-    pardoned_before: bool  # this job was believed once; if it dies again, it is not the host
+    pardoned_before: bool  # this job's death was counted once; if it dies again, the job is at fault
 
 
 def assess(
@@ -83,9 +83,9 @@ def assess(
     policy: Policy,
     exit_code: int | None = None,
 ) -> Weight:
-    """Weigh an attempt's end against its host.
+    """Assess an attempt's end for or against its host.
 
-    Whatever ended a trainer that had run for a while, it did run. A trainer that could not be started, or failed at
+    A trainer that ran for a while proves the host sound. A trainer that could not be started, or failed at
     once, may be the host's fault: a broken driver, an old checkout. Not so when it says that the arguments or the data
     are wrong, which is the plan's or the data's fault (and never tried again), nor when memory ran out, which has a
     rule of its own, nor when the worker gave the job back or could not deliver.
@@ -93,7 +93,7 @@ def assess(
     if reason is EndReason.COMPLETED:
         return Weight.WELL
     if reason is EndReason.HOST_LOST:
-        return Weight.NOTHING  # nobody knows how long it really ran
+        return Weight.NOTHING  # its true running time is unknown
     if lived_s >= policy.odd_death_s:
         return Weight.WELL
     if reason is EndReason.TRAINER_FAILED and exit_code in FINAL_EXITS:
@@ -124,7 +124,7 @@ def _headline(error: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Refund:
-    """The attempts that a job is given back, and whether it waits (again) afterwards."""
+    """The attempts refunded to a job, and whether it is pending again."""
 
     trainer_failures: int
     host_losses: int
@@ -132,7 +132,7 @@ class Refund:
 
 
 def refund(job: Job, died: Sequence[Attempt], last: Attempt | None, policy: Policy) -> Refund:
-    """Undo what the attempts ``died`` (of this generation) cost ``job``; ``last`` is its last attempt of all.
+    """Undo the cost to ``job`` of the attempts ``died`` (of this generation); ``last`` is its last attempt of all.
 
     A failed job waits again unless something else would have failed it as well.
     """
@@ -154,10 +154,10 @@ def refund(job: Job, died: Sequence[Attempt], last: Attempt | None, policy: Poli
 
 
 def suspect_job(attempts: Iterable[Attempt], last_seen: Mapping[str, float], now: float, policy: Policy) -> str | None:
-    """Return why a job with these attempts (of one generation) is not tried on a further host.
+    """Return why a job with these attempts (of one generation) gets no further host, or ``None``.
 
-    A host counts when it crashed with the job in hand, as its worker itself said afterwards, or was never heard again.
-    Silence alone says nothing: it may sleep, or its network may be lost.
+    A host counts when it crashed during the job, as its worker reported later, or was never seen again.
+    Silence alone proves nothing: it may sleep, or its network may be lost.
     """
     hosts: list[str] = []
     for each in attempts:
@@ -182,7 +182,7 @@ def suspect_job(attempts: Iterable[Attempt], last_seen: Mapping[str, float], now
 # ── memory ──────────────────────────────────────────────────────────────────────────────────
 
 
-_HIDDEN_GIB = 0.1  # of a GPU that the plan hides (`cuda = false`) and the trainer found all the same
+_HIDDEN_GIB = 0.1  # when the trainer found a GPU that the plan hides (`cuda = false`)
 
 
 def wants_more(needs: Needs, ran_out_of: str, there: Host) -> Needs:

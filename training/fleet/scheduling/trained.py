@@ -1,4 +1,4 @@
-"""PURE: what a model was trained on, as its worker said, and whether models of one plan differ in it."""
+"""PURE: the inputs of models, by their workers' reports, and differences within one plan."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class Model:
 
 
 def unlike(models: Iterable[Model]) -> list[str]:
-    """A sentence for whatever differs among models that should have it in common.
+    """Write a sentence for each input that differs among models that should share it.
 
-    Jobs that name a data set share its content with those that name the same; jobs without one, what lies on the
+    Jobs that name a data set share it with those that name the same; jobs without one share the data on the
     hosts. Code is the trainers' of this project, or those of one trainer of one's own.
     """
     data: dict[str, dict[str, list[str]]] = {}

@@ -1,8 +1,8 @@
 """The audit: one row for each act on the fleet, written in the act's own transaction, chained by digests.
 
-Jobs have a history of their own (``events``); this one is about people and about who was let in. Each row's digest
-covers the row before it, so that a row that was changed, taken out or put in later shows: audit_chain.py
-says where. Rows cut off at the end do not show by themselves; whoever noted the last digest down sees that too.
+Jobs have a history of their own (``events``); this one is about people and their access. Each row's digest
+covers the row before it, so that a changed, removed or inserted row shows; audit_chain.py
+finds it. Rows cut off at the end show only to a person who noted the last digest.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class AuditLog:
         before: Mapping[str, Any] | None = None,
         after: Mapping[str, Any] | None = None,
     ) -> None:
-        """``before`` and ``after`` are small and hold no secret: what the act changed, as people would say it."""
+        """Add a row. ``before`` and ``after`` describe the change for people, are small and hold no secret."""
         head = self._db.one("audit_head")
         seq, previous = (1, NOBODY) if head is None else (head["seq"] + 1, head["digest"])
         row = {
@@ -71,7 +71,7 @@ class AuditLog:
 
 
 def who(principal: Principal | None, address: str) -> str:
-    """The caller as the audit names it; an address where nobody has proven to be somebody."""
+    """Name the caller for the audit: the proven name, or an anonymous caller's IP address."""
     if principal is not None and principal.operator is not None:
         return f"operator {principal.operator}"
     if principal is not None and principal.host_id is not None:
@@ -86,7 +86,7 @@ def page(reader: Database, after: int, limit: int) -> list[AuditEntry]:
 
 
 def entry_of(row: Row) -> AuditEntry:
-    """A row of ``audit`` as it travels: ``before`` and ``after`` stay the very text that the digest covers."""
+    """Make a row the wire's entry: ``before`` and ``after`` stay the text that the digest covers."""
     return AuditEntry(**dict(row))
 
 

@@ -13,7 +13,7 @@ from training.fleet.store.index import IndexRow
 
 
 def index_rows(database: Database) -> Iterator[IndexRow]:
-    """Every artifact once, with the attempt that delivered it first, in the order of their commits."""
+    """List each artifact once, with the attempt that delivered it first, in the order of commits."""
     seen: set[bytes] = set()
     for row in database.all("artifacts"):
         key = bytes.fromhex(row["artifact_id"])
@@ -30,9 +30,9 @@ def first_delivery(database: Database, artifact_id: str, *, job_id: str, attempt
 
 
 def provenance_of(job: Job, attempt: Attempt, record: dict[str, Any] | None, *, now: float) -> dict[str, Any]:
-    """Return how an attempt came to its bundle: enough to rebuild the job's row from the store alone.
+    """Make an attempt's provenance: enough to rebuild the job's row from the store alone.
 
-    ``granted`` is false where nobody knows the grant: ``spec`` is then what the plan says at the delivery.
+    ``granted`` is false where the grant is unknown: ``spec`` is then the plan's at the delivery.
     """
     job = job.granted(attempt)
     return {

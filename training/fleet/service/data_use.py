@@ -19,12 +19,12 @@ _NAMED = 3  # jobs in a sentence
 class NameMoved:
     """The consequences when a name of the plan comes to stand for another data set."""
 
-    jobs_anew: int = 0  # that the next reload makes, because data is part of what a job is
-    jobs_waiting: int = 0  # of those that they replace: not finished, and trained on the old data all the same
+    jobs_anew: int = 0  # jobs that the next reload makes, because data is part of a job's identity
+    jobs_waiting: int = 0  # unfinished jobs that they replace: these still train on the old data
 
 
 def name_moved(service: Service, name: str | None, dataset_id: str) -> NameMoved:
-    """Tell what happens to the plan's jobs now that ``name`` stands for this data set."""
+    """Count the plan's jobs that change because ``name`` now stands for this data set."""
     planned = service.plan.dataset_names.get(name or "", dataset_id)
     if planned == dataset_id:
         return NameMoved()

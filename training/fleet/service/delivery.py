@@ -48,11 +48,11 @@ class Step:
 class Decide(Step):
     """Run a call of the service in a transaction of the writer; it is durable when the sequence goes on."""
 
-    what: str  # for those who watch: ticket, upload, complete, deliver
+    what: str  # for observers: ticket, upload, complete, deliver
 
 
 class Look(Step):
-    """Ask the database, beside the writer."""
+    """Read the database, beside the writer."""
 
 
 class Disk(Step):
@@ -67,7 +67,7 @@ class Hash(Step):
 class Open(Step):
     """Open a part; it is closed when the sequence is over, however it ends."""
 
-    hashes: bool = False  # what is stored is read once more
+    hashes: bool = False  # re-hashes the stored bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ class Announced:
     host_id: str | None
     sha256: str | None
     offset: int
-    length: int | None  # of this body; None when it comes in chunks
+    length: int | None  # of this body; None with chunked encoding
     by_hand: bool = False
 
     @property
@@ -99,7 +99,7 @@ class Announced:
 
 
 class Delivery:
-    """The sequences, and what several of them have to know of each other. One instance per receiver."""
+    """The sequences and their shared state. One instance per receiver."""
 
     def __init__(
         self,
@@ -111,7 +111,7 @@ class Delivery:
         bytes_max: int = ARTIFACT_BYTES_MAX,
     ) -> None:
         """``reader`` answers ``Look``; ``bytes_max`` is the size of the largest bundle."""
-        self.index_stale = False  # a line could not be written: the next tick mends the file
+        self.index_stale = False  # a line was not written: the next tick repairs the file
         self._service, self._store, self._reader, self._clock = service, store, reader, clock
         self._bytes_max = bytes_max
         self._hashing: set[str] = set()  # claims
@@ -125,7 +125,7 @@ class Delivery:
     # -- uploads ------------------------------------------------------------------------------------------------
 
     def probe(self, said: Announced) -> Steps[int]:
-        """Return the byte from which on an upload may go on."""
+        """Return the offset at which an upload may go on."""
         permission: UploadPermission = yield self._leave(said, said.sha256)
         artifact = yield from self._stored(permission, said.sha256)
         if artifact is not None:
@@ -139,7 +139,7 @@ class Delivery:
         self.check_size(said.size)
         artifact = yield from self._stored(permission, said.sha256)
         if artifact is not None and said.size == artifact.size:
-            # Delivered before, and the answer was lost: hash what is there instead of taking it once more.
+            # Delivered before, and the answer was lost: hash the stored bundle instead of taking it again.
             yield Body(None)
             with self._alone(permission.claim_id):
                 yield self._leave(said, artifact.artifact_id)
@@ -150,7 +150,7 @@ class Delivery:
         return UploadReply(artifact_id=artifact.artifact_id, job_id=permission.job_id, size=artifact.size)
 
     def _leave(self, said: Announced, sha256: str | None) -> Decide:
-        """Ask leave for this bundle: before the body, and at its end, when its digest is known for certain."""
+        """Ask permission for this bundle: before the body, and at its end, when its digest is verified."""
         ask = self._service.upload_permission
         names = said.job_id, said.claim_id, said.host_id
         return Decide(lambda: ask(*names, sha256=sha256, by_hand=said.by_hand), "ticket")
@@ -181,7 +181,7 @@ class Delivery:
     def _opened(self, said: Announced, permission: UploadPermission) -> Steps[Part]:
         """Open the claim's part, within its host's share of the disk."""
         unclaimed = yield Disk(self._store.unclaimed_uploads)
-        if unclaimed:  # parts of before a start: the database knows their hosts
+        if unclaimed:  # parts from before a restart: the database knows their hosts
             hosts = yield Decide(lambda: self._service.hosts_of(unclaimed), "ticket")
             self._store.learn_hosts(hosts)
         work = partial(
@@ -200,7 +200,7 @@ class Delivery:
         return part
 
     def _made_its_own(self, permission: UploadPermission, artifact: Artifact) -> Steps[None]:
-        """Make a bundle that is durable in the store the attempt's."""
+        """Assign a bundle that is durable in the store to its attempt."""
         done = self._service.upload_done
         added: bool = yield Decide(
             lambda: done(permission, artifact.artifact_id, artifact.size),
@@ -211,7 +211,7 @@ class Delivery:
             yield from self._indexed(artifact.artifact_id, permission.job_id, permission.attempt)
 
     def _confirmed(self, artifact: Artifact) -> Steps[Artifact]:
-        """Hash what is there; rotten bytes are put aside, and the client is told to send them again."""
+        """Hash the stored bundle; a damaged one is set aside, and the client must send it again."""
         name, model, mode = artifact.artifact_id, artifact.model, artifact.mode
         try:
             found: Artifact = yield Hash(lambda: self._store.confirm(name, model=model, mode=mode))
@@ -224,7 +224,7 @@ class Delivery:
     # -- completions --------------------------------------------------------------------------------------------
 
     def complete(self, job_id: str, request: CompleteRequest) -> Steps[CompleteReply]:
-        """Re-hash the artifact and lay its provenance down, then let the service accept it."""
+        """Re-hash the artifact, write its provenance, then have the service accept it."""
         found = yield Decide(lambda: self._service.completable(job_id, request), "ticket")
         if found is not None:
             job, attempt = found
@@ -236,7 +236,7 @@ class Delivery:
         return answer
 
     def deliver(self, job_id: str, request: DeliverRequest) -> Steps[CompleteReply]:
-        """Complete a job that waits by work that its host had set aside: as above, without a live claim."""
+        """Complete a waiting job with a bundle that its host had set aside: as above, without a live claim."""
         found = yield Decide(lambda: self._service.deliverable(job_id, request), "ticket")
         made, size = None, 0
         if found is not None:
@@ -259,7 +259,7 @@ class Delivery:
         artifact_id: str,
         record: dict[str, Any] | None,
     ) -> Steps[int]:
-        """Re-hash a bundle and lay down how the attempt came to it; its size."""
+        """Re-hash a bundle and write its provenance; returns its size."""
         said = catalogue.provenance_of(job, attempt, record, now=self._clock.now())
 
         def lay_down() -> int:
@@ -275,7 +275,7 @@ class Delivery:
     # -- inside -------------------------------------------------------------------------------------------------
 
     def _indexed(self, artifact_id: str, job_id: str, attempt: int) -> Steps[None]:
-        """Add a new artifact's line after the commit. A failure fails nobody; the next tick mends the file."""
+        """Add a new artifact's line after the commit. On an error the next tick repairs the file."""
         first = partial(catalogue.first_delivery, self._reader, artifact_id)
         row = yield Look(lambda: first(job_id=job_id, attempt=attempt))
         if row is None:
@@ -290,9 +290,9 @@ class Delivery:
 
     @contextlib.contextmanager
     def _alone(self, claim_id: str) -> Iterator[None]:
-        """Admit one request of a claim at a time, or a few bytes could order hours of reading."""
+        """Admit one request of a claim at a time, or small requests could cause hours of reading."""
         if claim_id in self._hashing:
-            detail = "another request of this claim has its bundle read now; ask again in a moment"
+            detail = "another request of this claim is reading its bundle; ask again in a moment"
             raise Refusal(ProblemType.SLOW_DOWN, detail)
         self._hashing.add(claim_id)
         try:

@@ -22,18 +22,18 @@ from training.fleet.wire.messages import (
 from training.printable import duration
 
 CHANGE_DIGITS_LEAST = 6  # of an id, for a call that changes something
-DESCRIPTION_MAX = 8 * 1024  # bytes of what a host says of itself, as JSON; ours are about 1 KiB
-CRASHED_CLAIMS_MAX = 16  # that one claim may name
+DESCRIPTION_MAX = 8 * 1024  # bytes of a host's capability, as JSON; ours are about 1 KiB
+CRASHED_CLAIMS_MAX = 16  # bundles that one claim may name
 
 
 def check_id(name: str, value: str | None) -> None:
-    """Refuse what cannot be an id by its member's name; one that is not there is none."""
+    """Refuse a malformed id, by its member's name; an absent one passes."""
     if value is not None and not re.fullmatch(ID_PATTERN, value):
         raise Refusal(ProblemType.BAD_REQUEST, f"$.{name}: 1 to 128 letters, digits, dots, dashes, underscores")
 
 
 def check_claim(request: ClaimRequest) -> None:
-    """Before anything is remembered of a host: every other host's claim looks at it."""
+    """Check a claim before its host is remembered, since every other host's claim looks at that."""
     if not re.fullmatch(HOST_ID_PATTERN, request.host_id):
         raise Refusal(
             ProblemType.BAD_REQUEST,
@@ -56,7 +56,7 @@ def check_claim(request: ClaimRequest) -> None:
             sound = math.isfinite(host.ram_available_gib + host.vram_free_gib)
         except (AttributeError, OverflowError, TypeError, ValueError):
             sound = False
-        odd = None if sound else "$.capability: its figures are finite"
+        odd = None if sound else "$.capability: its numbers must be finite"
     if odd is not None:
         raise Refusal(
             ProblemType.BAD_REQUEST,
@@ -64,14 +64,14 @@ def check_claim(request: ClaimRequest) -> None:
         )
 
 
-# What the decision goes by. Absent, or null, is 0 or false; other members are for people.
+# The members that scheduling reads. Absent, or null, is 0 or false; other members are for people.
 _NUMBERS = ("cpu_cores", "ram_total_gib", "ram_available_gib")
 _TRUTHS = ("cuda_available", "healthy")
 _DEVICE_NUMBERS = ("vram_total_gib", "vram_free_gib")
 
 
 def _odd_member(capability: Mapping[str, Any]) -> str | None:
-    """The path of what has a wrong type, and which it should have: "false" is a text, and texts are true."""
+    """Find the member of a wrong type, and the right one: "false" is a text, and texts are true."""
     for name in _TRUTHS:
         if not isinstance(capability.get(name), bool | None):
             return f"$.capability.{name}: true or false"
@@ -95,7 +95,7 @@ def _is_number(value: object) -> bool:
 
 
 def refuse_twin(host_id: str, known: str) -> Refusal:
-    """Two names that differ by case only would be one host to the plan."""
+    """Refuse a name that differs from a known one by case only: both would be one host to the plan."""
     return Refusal(
         ProblemType.HOST_ID_CONFLICT,
         f"host {known} is known here, and {host_id} differs from it by case only; start this worker with "
@@ -104,7 +104,7 @@ def refuse_twin(host_id: str, known: str) -> Refusal:
 
 
 def reported_reason(request: FailRequest) -> EndReason:
-    """Return the end's reason as the worker reports it; callers of the old form say `worker shutdown` in the error."""
+    """Return the reported reason; callers of the old form write `worker shutdown` in the error."""
     if request.error.strip().lower() == "worker shutdown":
         return EndReason.WORKER_SHUTDOWN
     try:
@@ -124,7 +124,7 @@ def ran_out_of(request: FailRequest, reason: EndReason) -> str | None:
 
 
 def trained_s(request: FailRequest, reason: EndReason) -> float | None:
-    """For how long the trainer ran, by the worker's word: its report may come late, and one never ran."""
+    """Return the reported running time of a trainer, which may have ended long before the report or never begun."""
     said = (request.record or {}).get("train_s")
     good = isinstance(said, int | float) and not isinstance(said, bool) and 0 <= said < 1e9
     never = 0.0 if reason is EndReason.SPAWN_FAILED else None
@@ -132,15 +132,15 @@ def trained_s(request: FailRequest, reason: EndReason) -> float | None:
 
 
 def ran_too_long(host: str, trained_s: float, limit_s: float) -> str:
-    """Say why the receiver ended an attempt whose worker went on with it."""
+    """Explain why the receiver ended an attempt that exceeded its time."""
     return (
-        f"it was heard training for {duration(trained_s)} on host {host} and may run for {duration(limit_s)}, and the "
+        f"it was seen training for {duration(trained_s)} on host {host} and may run for {duration(limit_s)}, and the "
         "worker did not stop it; restart that worker, raise max_run_s in the manifest, or give it less to do"
     )
 
 
 def the_one_meant(ref: str, found: list[tuple[str, str]]) -> str:
-    """The job that ``ref`` names, of those (id, name) that it may mean: a whole id goes before a whole name, and that
+    """Choose the job that ``ref`` names among candidates (id, name): a whole id goes before a whole name, and that
     before the first digits of an id."""
     exact = [job_id for job_id, _ in found if ref == job_id]
     exact = exact or [job_id for job_id, name in found if ref == name]
@@ -155,7 +155,7 @@ def the_one_meant(ref: str, found: list[tuple[str, str]]) -> str:
 
 
 def the_one_to_change(ref: str, found: list[tuple[str, str]]) -> str:
-    """The same for a call that changes something: a few digits of an id may be a mistyped name, and hit a stranger."""
+    """Choose a job for a change, more strictly: a few digits of an id may be a mistyped name."""
     job_id = the_one_meant(ref, found)
     name = dict(found)[job_id]
     if ref not in (job_id, name) and len(ref) < CHANGE_DIGITS_LEAST:
@@ -185,7 +185,7 @@ def check_release(name: str, held: Quarantine | None, known: Collection[str]) ->
 
 
 def refuse_another(attempt: Attempt, artifact_id: str) -> None:
-    """An attempt completes by one artifact; another one is neither taken nor listed."""
+    """Refuse a second artifact of an attempt."""
     if attempt.artifact_id != artifact_id:
         accepted = str(attempt.artifact_id)[:12]
         raise Refusal(

@@ -1,4 +1,4 @@
-"""The hosts as the receiver remembers them: what they can do, when they were heard, who of them waits for work."""
+"""The hosts as the receiver remembers them: capability, last seen, waiting claims."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class KnownHost:
     instance_id: str | None = None
     session_id: str | None = None
     trainer_digests: Mapping[str, str] = field(default_factory=dict)
-    conflict: str | None = None  # a second installation with this id asked while this one lived …
+    conflict: str | None = None  # time of a request by a second installation with this id …
     conflict_at: float = 0.0  # … by the receiver's monotonic clock
 
 
@@ -38,20 +38,20 @@ class Plan:
     hosts: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     trainer_digests: Mapping[str, str] = field(default_factory=dict)
     trainer_models: Mapping[str, frozenset[str]] = field(default_factory=dict)
-    trainers: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # of one's own
+    trainers: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # own trainers' models
     # data set → which models, on which hosts, train on it
     datasets: Mapping[str, frozenset[Needs]] = field(default_factory=dict)
-    # name of a data set, as the plan writes it → the one that it stood for when the plan was read
+    # name of a data set in the plan → its data set when the plan was read
     dataset_names: Mapping[str, str] = field(default_factory=dict)
-    # what its file says without being wrong, and hardly means; a sentence each
+    # warnings: valid in the file, but hardly meant; a sentence each
     notes: tuple[str, ...] = ()
-    # every host that its jobs name → the first that does, and by which key
+    # every host that its jobs name → the first such job, and its key
     named_hosts: Mapping[str, str] = field(default_factory=dict)
-    # data set, or the name of one that nobody knows → how the plan names it, and how many of its jobs
+    # data set, or an unknown name → the plan's reference, and its number of jobs
     dataset_jobs: Mapping[str, tuple[str, int]] = field(default_factory=dict)
 
     def missing(self, here: Collection[str] | None) -> dict[str, str]:
-        """The data sets that jobs of the plan need and the receiver does not have, each with what that holds up."""
+        """List the missing data sets of the plan, each with the number of its waiting jobs."""
         found = {}
         for each, (called, jobs) in sorted(self.dataset_jobs.items()):
             if here is not None and each not in here:
@@ -59,12 +59,12 @@ class Plan:
                 found[called] = (
                     f"it is not here ({each[:12]}): push it; {held} must wait"
                     if each in self.datasets
-                    else f"nobody knows this name: push it and reload; until then {held} cannot be entered"
+                    else f"the name is unknown: push it and reload; until then {held} cannot be entered"
                 )
         return found
 
     def declared(self, host: str) -> Mapping[str, Any] | None:
-        """Return what ``[hosts]`` says of this one, if anything."""
+        """Return the host's declaration in ``[hosts]``, if any."""
         names = (name for name in self.hosts if is_named(host, (name,)))
         return self.hosts.get(next(names, host))
 
@@ -77,7 +77,7 @@ class Plan:
         return env
 
 
-# What a machine that nobody has seen may turn out to have, unless the plan declares less.
+# The assumed capability of a machine never seen, unless the plan declares less.
 _AT_BEST = {
     "cuda_available": True,
     "cuda_devices": [{"vram_free_gib": math.inf, "vram_total_gib": math.inf}],
@@ -85,7 +85,7 @@ _AT_BEST = {
 
 
 class HostRegistry:
-    """Every host that ever asked. What the decision knows of each is worked out once and kept."""
+    """Every host that ever asked. Each one's view for scheduling is computed once and cached."""
 
     def __init__(self, known: list[KnownHost], plan: Plan) -> None:
         self.known = {each.name: each for each in known}
@@ -105,7 +105,7 @@ class HostRegistry:
 
     @property
     def datasets(self) -> frozenset[str] | None:
-        """The data sets that the receiver can give; ``None`` while nobody has said which."""
+        """The data sets that the receiver has; ``None`` until it is set."""
         return self._datasets
 
     @datasets.setter
@@ -114,7 +114,7 @@ class HostRegistry:
         self._hosts.clear()
 
     def put(self, known: KnownHost) -> None:
-        """Remember this of the host from now on."""
+        """Remember this host."""
         before = self.known.get(known.name)
         self.known[known.name] = known
         if before is None or (before.capability, before.trainer_digests) != (
@@ -128,12 +128,12 @@ class HostRegistry:
         self._hosts.pop(name, None)
 
     def called(self, name: str) -> KnownHost | None:
-        """The host of this name, or of one that differs by case only."""
+        """Find the host of this name, or of one that differs by case only."""
         alike = (known for each, known in list(self.known.items()) if is_named(name, (each,)))
         return self.known.get(name) or next(alike, None)
 
     def never_asked(self) -> dict[str, str]:
-        """The hosts that the plan names and that never asked for work, each with what to do about it."""
+        """List the plan's hosts that never asked for work, each with the remedy."""
         known = list(self.known)
         named = {**self.plan.named_hosts, **{name: f"[hosts.{name}]" for name in self.plan.hosts}}
         return {
@@ -148,7 +148,7 @@ class HostRegistry:
             self.known[name] = replace(known, last_seen=now)
 
     def shift(self, step_s: float, latest: float) -> None:
-        """The clock stepped, and what it stamped moves along."""
+        """Shift all times by a step of the clock."""
         self.known = {
             name: replace(known, last_seen=min(known.last_seen + step_s, latest)) for name, known in self.known.items()
         }
@@ -167,7 +167,7 @@ class HostRegistry:
         return host
 
     def fleet(self, *, heard_since: float, known_since: float, without: frozenset[str]) -> Fleet:
-        """The hosts that may be counted on, as the decision wants them, but for those named."""
+        """List the hosts alive, for scheduling, but for those named."""
         alive = {
             known.name: self.host(known)
             for known in list(self.known.values())
@@ -183,7 +183,7 @@ class HostRegistry:
         return Fleet(tuple(alive.values()), waiting, (*known, *unseen))
 
     def wait_begins(self, host: str) -> None:
-        """An open request of ``host`` waits for work."""
+        """Count an open claim of ``host`` that waits for work."""
         self._waiting[host] = self._waiting.get(host, 0) + 1
 
     def wait_ends(self, host: str) -> None:

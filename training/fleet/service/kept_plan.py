@@ -1,7 +1,7 @@
-"""The plan as the receiver took it over, kept in a file, so that a restart need not read a long manifest once more.
+"""The plan as the receiver took it over, kept in a file, so that a restart need not read a long manifest again.
 
-It is worth what it was made from: the manifest's bytes, the data sets, this program, and the jobs as they stand in the
-database. Whoever changes one of these asks for another key and finds nothing; so does a file that is damaged.
+Its key is a digest of its sources: the manifest's bytes, the data sets, this program, and the jobs in the database.
+After a change of one of these, or damage, nothing is found.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def origin(
     remembered: Mapping[str, str],
     jobs: str,
 ) -> str:
-    """Everything that a plan follows from, as one digest.
+    """Digest everything that a plan follows from.
 
     ``source`` is the manifest, ``recorded`` the hosts in each data set, ``remembered`` what the plan's names of data
     sets stand for, ``jobs`` the digest of the plan's jobs in the queue.
@@ -58,7 +58,7 @@ def _sources() -> list[str]:
 
 
 def keep(file: Path, made_from: str, plan: Plan) -> None:
-    """Keep the plan under what it was made from. A disk that refuses costs the next start time, and nothing else."""
+    """Keep the plan under its sources' digest. A failing disk only makes the next start slower."""
     body = msgspec.json.encode(plan)
     head = f"{made_from} {hashlib.sha256(body).hexdigest()}\n".encode()
     with contextlib.suppress(OSError):
@@ -66,7 +66,7 @@ def keep(file: Path, made_from: str, plan: Plan) -> None:
 
 
 def kept(file: Path, made_from: str) -> Plan | None:
-    """Return the plan that was kept under this, if it is whole."""
+    """Return the plan kept under this digest, if it is whole."""
     try:
         head, _, body = file.read_bytes().partition(b"\n")
         if head != f"{made_from} {hashlib.sha256(body).hexdigest()}".encode():

@@ -12,7 +12,7 @@ from training.fleet.wire.messages import ProblemType, Refusal
 
 
 def readable(service: Service, ref: str, host_id: str | None) -> str:
-    """The id of the job that ``ref`` names, for one who may look: a proven host sees the jobs it has worked on."""
+    """Resolve ``ref`` for a caller who may see the job: a proven host sees the jobs it has worked on."""
     job_id = service.resolve(ref)
     if host_id is not None and all(attempt.host != host_id for attempt in service.queue.attempts.of_job(job_id)):
         raise Refusal(ProblemType.NOT_YOURS, f"host {host_id} never worked on this job")
@@ -21,7 +21,7 @@ def readable(service: Service, ref: str, host_id: str | None) -> str:
 
 def check_fetch(service: Service, dataset_id: str, host_id: str) -> None:
     """Raise Refusal unless a proven host may fetch this data set: one that it trains on now, or that the lists of the
-    plan's hosts and jobs would let it train on. What a host says it can do decides nothing here."""
+    plan's hosts and jobs would let it train on. Its capability does not matter here."""
     host = Host.of(host_id, {}, service.plan.declared(host_id))
     if any(rules.fits(needs, host) is None for needs in service.plan.datasets.get(dataset_id, ())):
         return
@@ -36,7 +36,7 @@ def check_fetch(service: Service, dataset_id: str, host_id: str) -> None:
 
 
 def expel(service: Service, host_id: str) -> int:
-    """End what a revoked host holds, so that others can have it at once; how many attempts that were."""
+    """End a revoked host's attempts, so that others get the jobs at once; returns their number."""
     attempts = service.queue.attempts.live_on(host_id)
     for attempt in attempts:
         job = service.queue.get(attempt.job_id)

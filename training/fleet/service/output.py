@@ -1,4 +1,4 @@
-"""The output of trainers, as their workers bring it: each line kept once, progress never moved back."""
+"""Storing trainers' output: each line once, progress never moved back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From the manifest's file to what the service acts on."""
+"""Loading the manifest's file into the service's plan."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Reloader:
-    """Reads the manifest and makes it the plan. A bad file changes nothing."""
+    """A function that reads the manifest and makes it the plan. A bad file changes nothing."""
 
     path: Path
     service: Service
@@ -54,10 +54,10 @@ class Reloader:
     kept: Path | None = None  # where the plan is kept for the next start
 
     def __call__(self, who: str, *, starting: bool = False) -> ReloadReply:
-        """Raises Refusal(bad_manifest) with every mistake. The audit names ``who`` when something changed.
+        """Reload the manifest; Refusal(bad_manifest) has every mistake. The audit names ``who`` when something changed.
 
-        ``starting`` looks up no data set anew that a reload has looked up, so that a restart changes nothing; and
-        while all that the plan was made from is what it was, the plan is taken as it was kept.
+        ``starting`` keeps the data sets that a reload found, so that a restart changes nothing; while no source of
+        the plan has changed, the kept plan is used.
         """
         try:
             known = Catalogue() if self.dataset_store is None else self.dataset_store.catalogue()
@@ -78,7 +78,7 @@ class Reloader:
             raise Refusal(ProblemType.BAD_MANIFEST, f"the manifest was not taken: {error}", mistakes=mistakes) from None
         counts = self.writer.submit(lambda: self._apply(jobs, plan, here, who)).result()
         moved = references.moved()
-        if self.kept is not None and not moved:  # of what has moved every start shall speak
+        if self.kept is not None and not moved:  # every start reports moved names
             keep(self.kept, made_from(plan.dataset_names, self._jobs().digest), plan)
         for name, dataset_id in moved.items():
             ids = (dataset_id[:12], references.found[name][:12])
@@ -107,7 +107,7 @@ class Reloader:
         remembered: Mapping[str, str],
         here: frozenset[str] | None,
     ) -> ReloadReply | None:
-        """Make the plan that was kept the plan, if nothing has changed since."""
+        """Use the kept plan, if nothing has changed since."""
         if self.kept is None:
             return None
         jobs = self._jobs()
@@ -144,9 +144,9 @@ def load_plan(
     recorded: Mapping[str, Sequence[str]] = MappingProxyType({}),
     source: str | None = None,
 ) -> tuple[list[dict[str, Any]], Plan]:
-    """The manifest as job dicts and as the service's plan; raises ManifestError.
+    """Load the manifest as job dicts and as the service's plan; raises ManifestError.
 
-    Jobs of which nobody can say on which data set they train have no id, and are left out. ``source`` is the file's
+    Jobs on an unknown data set have no id, and are left out. ``source`` is the file's
     text, where it was read already.
     """
     text = read_manifest(path) if source is None else source
@@ -174,14 +174,14 @@ def load_plan(
 
 
 def _dataset_jobs(jobs: Iterable[JobSpec], found: Mapping[str, str]) -> dict[str, tuple[str, int]]:
-    """Data set, or the name of one that nobody knows → how the plan names it, and how many of its jobs."""
+    """Map each data set, or unknown name, to the plan's reference and its number of jobs."""
     called = {dataset_id: reference for reference, dataset_id in found.items()}
     counts = Counter(job.dataset for job in jobs if job.dataset is not None)
     return {each: (called.get(each, unknown(each) or each), n) for each, n in counts.items()}
 
 
 def _named_hosts(manifest: Manifest) -> dict[str, str]:
-    """Every host that a job names, with the first place where one does."""
+    """Map every host that a job names to the first such place."""
     found: dict[str, str] = {}
     for job in manifest.jobs:
         for key, names in (("allowed", job.allowed_hosts), ("denied", job.denied_hosts)):
@@ -191,7 +191,7 @@ def _named_hosts(manifest: Manifest) -> dict[str, str]:
 
 
 def _readers(jobs: Iterable[JobSpec]) -> dict[str, frozenset[Needs]]:
-    """Data set → by model and lists alone, who trains on it."""
+    """Map each data set to its readers, by model and host lists alone."""
     found: dict[str, set[Needs]] = {}
     for job in jobs:
         if job.dataset is not None:

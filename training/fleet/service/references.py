@@ -1,8 +1,8 @@
-"""The data sets that a plan's references stand for: as the last reload found them, until another one looks anew. Pure.
+"""The data sets that a plan's references stand for: as the last reload found them, until the next. Pure.
 
-A name moves with every push. Were it looked up at each start, a mere restart would make other jobs of those that name
-it; and were a reference refused or forgotten because its data set is not on this disk today, its jobs would leave the
-plan. So what a reload found is remembered with the jobs, and a data set that is not here is an obstacle of its jobs.
+A name moves with every push. Looked up at each start, it would change its jobs at a mere restart; refused or forgotten
+because its data set is not on this disk today, its jobs would leave the plan. So what a reload found is remembered with
+the jobs, and a missing data set is an obstacle of its jobs.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from dataclasses import dataclass, field
 
 from training.fleet.wire.dataset_listing import ID, Catalogue, UnknownDataset
 
-_UNKNOWN = "not known: "  # before a reference whose data set nobody can name
+_UNKNOWN = "not known: "  # before a reference to an unknown data set
 
 
 @dataclass(frozen=True, slots=True)
 class References(Catalogue):
-    """A catalogue that remembers. ``starting``: what is remembered counts more than what lies there now, and what is
-    unknown is no mistake, because a receiver must run for it to be pushed."""
+    """A catalogue that remembers. ``starting``: the memory counts more than the disk, and an unknown reference is no
+    mistake, because a receiver must run for its data set to be pushed."""
 
     remembered: Mapping[str, str] = field(default_factory=dict)  # reference → id
     starting: bool = False
@@ -40,12 +40,12 @@ class References(Catalogue):
         return self.found[reference]
 
     def moved(self) -> dict[str, str]:
-        """References that mean another data set here than is remembered → its id."""
+        """Map each reference to its present data set where memory has another."""
         here = {name: self.names.get(name, known) for name, known in self.found.items()}
         return {name: dataset_id for name, dataset_id in here.items() if dataset_id != self.found[name]}
 
 
 def unknown(resolved: str | None) -> str | None:
-    """The reference, if that is all that is known of a data set."""
+    """Return the reference if its data set is unknown."""
     prefix = _UNKNOWN if resolved is not None and resolved.startswith(_UNKNOWN) else None
     return None if prefix is None or resolved is None else resolved.removeprefix(prefix)

@@ -1,4 +1,4 @@
-"""One plain method per protocol call: who may do what, with the guards that need more than the row.
+"""One plain method per protocol call, with the guards that need more than the row.
 
 No HTTP and no SQL. Every method runs inside one transaction of the writer and either returns a reply or raises
 :class:`training.fleet.wire.messages.Refusal`; what was written before a refusal is undone with it.
@@ -65,10 +65,10 @@ from training.fleet.wire.messages import (
 )
 from training.printable import duration
 
-SPARE_HOSTS_KEPT = 500  # that never were given a job …
-SPARE_HOSTS_STEP = 50  # … looked at whenever so many more have come
+SPARE_HOSTS_KEPT = 500  # hosts remembered that never had a job …
+SPARE_HOSTS_STEP = 50  # … checked after so many new ones
 BUNDLES_MAX = 3  # of one attempt
-FULL_RETRY_S = 10.0  # after which a host that holds as many jobs as it may asks again
+FULL_RETRY_S = 10.0  # seconds until a host with all its slots taken asks again
 
 
 class Store(Protocol):
@@ -81,7 +81,7 @@ class Store(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class UploadPermission:
-    """Leave to upload: the claim is live, or its finished work may still be adopted."""
+    """Permission to upload: the claim is live, or its finished work may still be adopted."""
 
     job_id: str
     attempt: int
@@ -89,11 +89,11 @@ class UploadPermission:
     model: str
     mode: str
     host: str
-    by_hand: bool = False  # of no attempt: it waits in the store for `deliver`
+    by_hand: bool = False  # for `deliver`: it belongs to no attempt yet
 
 
 class Service:
-    """The receiver's decisions. One instance, used by the writer thread (or by the simulation's only one)."""
+    """The receiver's decisions. One instance, used by the writer thread (or the simulation's only thread)."""
 
     def __init__(
         self,
@@ -103,7 +103,7 @@ class Service:
         *,
         new_round: Callable[[], str] = lambda: secrets.token_hex(8),
     ) -> None:
-        """``new_round`` draws what answers ask to hear again (:mod:`training.fleet.scheduling.copies`)."""
+        """``new_round`` draws the echo of an answer (:mod:`training.fleet.scheduling.copies`)."""
         self.queue = queue
         self._planned = plan is not None  # until then there is nothing to compare a plan with
         self._new_round = new_round
@@ -125,7 +125,7 @@ class Service:
     # ── hosts ───────────────────────────────────────────────────────────────────────────────
 
     def known_hosts(self) -> list[KnownHost]:
-        """Every host that ever asked, by name."""
+        """Return every host that ever asked, by name."""
         return sorted(self.host_registry.known.values(), key=lambda known: known.name)
 
     def alive(self, known: KnownHost) -> bool:
@@ -135,7 +135,7 @@ class Service:
     def _alive_since(self) -> float:
         """Return the time since which a host must have been seen to count as alive.
 
-        While a step of the clock is not looked at yet: by either time.
+        While a step of the clock is not handled yet: by either time.
         """
         now = self._clock.now()
         step = self._watch.step_until(now, self._clock.monotonic())
@@ -146,13 +146,13 @@ class Service:
         return self.host_registry.host(known)
 
     def fleet(self, but: str | None = None, out: Iterable[str] = ()) -> Fleet:
-        """The other hosts, as the decision wants them; those that are taken out (``out``) do not count."""
+        """List the other hosts for scheduling; those in quarantine (``out``) do not count."""
         without = frozenset(out) if but is None else frozenset((but, *out))
         known_since = self._clock.now() - self.policy.gone_s
         return self.host_registry.fleet(heard_since=self._alive_since(), known_since=known_since, without=without)
 
     def release(self, name: str, by: str) -> ReleaseReply:
-        """Give a host work again that was taken out for what died there."""
+        """Release a host from quarantine."""
         known = self.host_registry.called(name)
         name = name if known is None else known.name
         held = quarantines(self.queue.db).get(name)
@@ -163,7 +163,7 @@ class Service:
     # ── claim ───────────────────────────────────────────────────────────────────────────────
 
     def claim(self, request: ClaimRequest) -> ClaimReply:
-        """Grant the best job this host may run, answer a repeated request alike, or say why there is none."""
+        """Grant the best job for this host, answer a repeated request alike, or give the reason for none."""
         check_claim(request)
         before = self._asked_before(request)
         if before is not None and before.session_id in (None, request.session_id):
@@ -185,7 +185,7 @@ class Service:
             return ClaimReply(reason=f"this host is {reason}", retry_after_s=60.0)
         host = self.host_of(self.host_registry.known[request.host_id])
         full = rules.is_full(host, len(held))
-        if full is not None:  # nor does it wait: who waits counts as idle
+        if full is not None:  # nor does it wait: a waiting host counts as idle
             return ClaimReply(reason=full, retry_after_s=FULL_RETRY_S, ask_again=True)
         outcome = self.queue.grant(host, claimant, self.fleet(but=host.name, out=out))
         if isinstance(outcome, NoJob):
@@ -197,7 +197,7 @@ class Service:
         return self._granted(outcome, self.policy.stale_after_s)
 
     def _asked_before(self, request: ClaimRequest) -> Attempt | None:
-        """The attempt that this request was granted already."""
+        """Find the attempt that this request was already granted."""
         if request.request_id is None:
             return None
         return self.queue.attempts.by_request(request.host_id, request.request_id)
@@ -211,21 +211,21 @@ class Service:
         return self._granted(granted, self._remaining_s(job), repeated=True)
 
     def _repeat_after_a_crash(self, attempt: Attempt, request: ClaimRequest) -> ClaimReply:
-        """A request comes again from another session, which found it on its disk: its answer was lost in a crash.
+        """Repeat an answer that was lost in a crash, to another session, which found the request on its disk.
 
-        From now on the claim is that session's. Not so when the answer is known to have arrived.
+        The claim is that session's from now on, unless the answer is known to have arrived.
         """
         if attempt.live and self._job(attempt.job_id).status is JobStatus.RUNNING:
             raise Refusal(
                 ProblemType.LEASE_SUPERSEDED,
-                "another session had the answer to this request and went on; ask anew",
+                "another session had the answer to this request and went on; send a new request",
             )
         reply = self._repeat(attempt)
         self.queue.attempts.hand_on(attempt, request.session_id)
         return reply
 
     def _remaining_s(self, job: Job) -> float:
-        """Return what is left of a live job's lease; nothing may be promised by a clock that stepped a moment ago."""
+        """Return the rest of a live job's lease, or 0 by a clock that stepped a moment ago."""
         assert job.heartbeat_at is not None
         now = self._clock.now()
         step = self._watch.step_until(now, self._clock.monotonic())
@@ -247,9 +247,9 @@ class Service:
         )
 
     def _guard_identity(self, request: ClaimRequest) -> ClaimReply | None:
-        """One living installation per host id; of its sessions only the newest may claim, and of copies none.
+        """Admit one living installation per host id; of its sessions only the newest may claim, of copies none.
 
-        Returns an answer that is not to be waited with, or None for whoever may go on.
+        Returns an answer to be sent at once, or None if the claim may go on.
         """
         known = self.host_registry.called(request.host_id)
         if known is not None and known.name != request.host_id:
@@ -260,7 +260,7 @@ class Service:
             return None
         watch = self._watch.look(self._clock.now(), self._clock.monotonic(), self.policy)
         if known.instance_id != request.instance_id:
-            # As with its claims, only a whole lease of observed silence speaks against the other one.
+            # As with its claims, the other one is lost only after a whole lease of observed silence.
             if watch.may_sweep and not self.alive(known):
                 return None
             self._note_conflict(known, self._stranger(request.instance_id, known))
@@ -284,7 +284,7 @@ class Service:
         self.host_registry.put(replace(known, conflict=sentence, conflict_at=at))
 
     def refused(self, known: KnownHost) -> str | None:
-        """Say to operators that another installation asks in this host's name, and is refused."""
+        """Tell operators that another installation asks in this host's name, and is refused."""
         since_s = self._clock.monotonic() - known.conflict_at
         return known.conflict if since_s < self.policy.stale_after_s else None
 
@@ -310,7 +310,7 @@ class Service:
                     f"a newer session of host {host} has begun; this one may not claim any more",
                 )
             return ClaimReply(
-                reason=f"another session of host {host} was heard; whoever lives asks again",
+                reason=f"another session of host {host} was seen; the living one asks again",
                 ask_again=True,
                 echo=line.round,
             )
@@ -333,12 +333,12 @@ class Service:
         return line
 
     def _round(self, host: str) -> str | None:
-        """Return the word that a worker sends back with its next request."""
+        """Return the echo that a worker sends back with its next request."""
         _, line = self._lines.get(host, ("", None))
         return None if line is None else line.round
 
     def copied(self, known: KnownHost) -> str | None:
-        """Say to operators that a machine and a copy of it share one identity."""
+        """Tell operators that a machine and its copy share one identity."""
         instance, line = self._lines.get(known.name, ("", None))
         copied = line is not None and line.copied and instance == known.instance_id
         return copies.sentence(known.name) if copied else None
@@ -378,13 +378,13 @@ class Service:
             self._forget_spare_hosts()
 
     def _forget_spare_hosts(self) -> None:
-        """Anybody on loopback can make hosts up; those that were never given a job are bounded, the least recent go."""
+        """Forget the least recent hosts without a job beyond the bound: any loopback caller can invent hosts."""
         for name in self.queue.forget_spare_hosts(SPARE_HOSTS_KEPT):
             self.host_registry.forget(name)
             self._lines.pop(name, None)
 
     def _end_older_sessions(self, request: ClaimRequest) -> list[Attempt]:
-        """End what a worker that began anew had claimed before; returns what the host holds still."""
+        """End the claims of a worker's older sessions, which it lost by its restart; returns the host's live attempts."""
         held = self.queue.attempts.live_on(request.host_id)
         if request.session_id is None or request.instance_id is None:
             return held
@@ -413,11 +413,11 @@ class Service:
     # ── heartbeat, complete, fail ───────────────────────────────────────────────────────────
 
     def heartbeat(self, job_id: str, request: HeartbeatRequest) -> HeartbeatReply:
-        """Renew the lease of the live attempt; a host given up for lost may be taken back."""
+        """Renew the lease of the live attempt; a host given up for lost may be readmitted."""
         job, attempt = self._claimed(job_id, request.claim_id, request.host_id)
         instance, line = self._lines.get(attempt.host, ("", None))
         if line is not None and instance == attempt.instance_id:
-            session = request.session_id or attempt.session_id  # another may deliver what one left
+            session = request.session_id or attempt.session_id  # another session may deliver what one left
             copied = line.copied
             line.heartbeat(session, request.echo, self._clock.monotonic())
             if line.copied and not copied:
@@ -439,7 +439,7 @@ class Service:
         attempt = self._heard(job, attempt, request.progress)
         self.queue.renew(job, attempt, seq=request.seq, progress=request.progress)
         log_next = keep_lines(self.queue.attempts, attempt, request.log)
-        # Although its worker goes on with it.
+        # although its worker goes on
         limit_s = rules.overran(job.granted(attempt).spec, attempt.heard_s, self.policy)
         if limit_s is not None:
             too_long = ran_too_long(attempt.host, attempt.heard_s or 0.0, limit_s)
@@ -455,25 +455,25 @@ class Service:
         )
 
     def _heard(self, job: Job, attempt: Attempt, progress: Mapping[str, Any] | None) -> Attempt:
-        """The live attempt with this heartbeat counted; a restart of the receiver begins no new count."""
+        """Count this heartbeat for the live attempt; a restart of the receiver begins no new count."""
         since_s = self._clock.now() - (job.heartbeat_at or attempt.granted_at)
         heard_s = rules.heard_s(attempt.heard_s, since_s, progress, self.policy)
         return replace(attempt, heard_s=heard_s)
 
     def _handed_on(self, attempt: Attempt, session: str | None) -> bool:
-        """Return True when ``session``, which held the claim, was succeeded by its host's present one."""
+        """Check that the host's present session succeeded ``session``, which held the claim."""
         _, line = self._lines.get(attempt.host, ("", None))
         if line is None or session is None or session == attempt.session_id:
             return False
         return session in line.heard and attempt.session_id == line.current
 
     def output(self, job_id: str, request: OutputRequest) -> OutputReply:
-        """Keep what an attempt printed, also when it is over: it renews no lease."""
+        """Keep an attempt's output, also after its end: it renews no lease."""
         _, attempt = self._claimed(job_id, request.claim_id, request.host_id, or_completed=True)
         return OutputReply(log_next=keep_lines(self.queue.attempts, attempt, request.log))
 
     def completable(self, job_id: str, request: CompleteRequest) -> tuple[Job, Attempt] | None:
-        """Return the job and attempt whose bundle is to be verified; None when there is only an answer to give."""
+        """Return the job and attempt whose bundle must be verified; None when only an answer is due."""
         job, attempt = self._delivering(job_id, request.claim_id, request.host_id)
         settled = attempt.end_reason is EndReason.COMPLETED
         mismatch = request.spec_hash not in (None, spec_hash(job.spec))
@@ -526,7 +526,7 @@ class Service:
             )
 
     def fail(self, job_id: str, request: FailRequest) -> StatusReply:
-        """End the live attempt without an artifact; what follows is the policy's word."""
+        """End the live attempt without an artifact; the policy decides what follows."""
         reason = reported_reason(request)
         job, attempt = self._claimed(job_id, request.claim_id, request.host_id)
         if attempt.end_reason is reason:
@@ -552,7 +552,7 @@ class Service:
         return StatusReply(job_id=job.job_id, status=self._job(job_id).status)
 
     def _widen(self, job: Job, host: str, memory: str) -> str | None:
-        """The job ran out of memory on ``host`` and goes only where there is more; or why that is nowhere."""
+        """Restrict a job that ran out of memory on ``host`` to hosts with more; or say why there is none."""
         hosts = {known.name: self.host_of(known) for known in self.known_hosts()}
         needs = quarantine.wants_more(job.needs, memory, hosts[host])
         self.queue.widen(job, needs)
@@ -569,9 +569,9 @@ class Service:
         sha256: str | None = None,
         by_hand: bool = False,
     ) -> UploadPermission:
-        """Give leave to bring a bundle, before its body is read and again at its end.
+        """Permit the upload of a bundle, before its body is read and again at its end.
 
-        Bundles of an attempt are equal when they are made again, so many different ones are a fault or malice.
+        Packing an attempt again gives an equal bundle, so many different ones are a fault or malice.
         """
         if by_hand and not self._stands(claim_id):
             job = self._waiting(job_id, claim_id or "", host_id or "")
@@ -601,8 +601,8 @@ class Service:
             )
 
     def no_longer_uploading(self, claims: Iterable[str], put_out: Collection[str]) -> set[str]:
-        """Those of the claims whose attempt can deliver nothing any more, or has ended on a host that was put out. A
-        claim that nobody knows is none of them: an older database may have been restored.
+        """List the claims whose attempt can deliver nothing any more, or has ended on a revoked host. A
+        unknown claim is not listed: an older database may have been restored.
         """
         over = set()
         for claim_id in claims:
@@ -615,17 +615,17 @@ class Service:
         return over
 
     def hosts_of(self, claims: Iterable[str]) -> dict[str, str]:
-        """The hosts of these claims; nobody's is the empty name."""
+        """Map these claims to their hosts; an unknown claim to the empty name."""
         found = {claim: self.queue.attempts.by_claim(claim) for claim in claims}
         return {claim: "" if each is None else each.host for claim, each in found.items()}
 
     def _stands(self, claim_id: str | None) -> bool:
-        """Return True when the claim itself still permits the upload, so that nothing is delivered by hand."""
+        """Check that the claim itself permits the upload, so that this is no delivery by hand."""
         attempt = None if claim_id is None else self.queue.attempts.by_claim(claim_id)
         return attempt is not None and (attempt.live or rules.may_adopt(self._job(attempt.job_id), attempt))
 
     def upload_done(self, permission: UploadPermission, artifact_id: str, size: int) -> bool:
-        """The bundle is durable in the store: make it the attempt's, if the claim still stands.
+        """Assign a bundle that is durable in the store to its attempt, if the claim still stands.
 
         False when the attempt had delivered it before, so that what follows a delivery is done once.
         """
@@ -635,14 +635,14 @@ class Service:
         if attempt.end_reason is EndReason.COMPLETED:
             refuse_another(attempt, artifact_id)
         added = self.queue.attempts.add_artifact(attempt, artifact_id, job.model, job.mode, size)
-        if attempt.live:  # whoever delivers is heard
+        if attempt.live:  # an upload counts as a heartbeat
             self.queue.renew(job, attempt, seq=attempt.seq)
         return added
 
     # ── by hand ─────────────────────────────────────────────────────────────────────────────
 
     def deliverable(self, job_id: str, request: DeliverRequest) -> tuple[Job, Attempt] | None:
-        """The job that waits and the attempt that delivered work would become; None when it was taken before."""
+        """Return the waiting job and the attempt for a delivery by hand; None when it was accepted before."""
         check_id("claim_id", request.claim_id)
         job = self._job(job_id)
         same = (job.artifact_id, job.worker_hostname) == (request.artifact_id, request.host_id)
@@ -668,7 +668,7 @@ class Service:
     def deliver(
         self, job_id: str, request: DeliverRequest, made: Attempt | None, size: int
     ) -> tuple[CompleteReply, bool]:
-        """Complete a job that waits by work that its host had set aside, and say whether it was not taken before.
+        """Complete a waiting job with a bundle that its host had set aside; the flag is False for a repetition.
 
         ``made`` is the attempt whose provenance lies beside the bundle, which is ``size`` bytes.
         """
@@ -693,7 +693,7 @@ class Service:
         return reply, found is not None
 
     def _waiting(self, job_id: str, claim_id: str, host_id: str) -> Job:
-        """The job, if work of this claim and host may complete it: it waits, and the host was or may be given it."""
+        """Return the job if a bundle of this claim and host may complete it: it waits, and the host may have it."""
         job = self._job(job_id)
         if job.status is JobStatus.CANCELLED:
             raise Refusal(
@@ -712,7 +712,7 @@ class Service:
                 return job
             raise Refusal(ProblemType.LEASE_SUPERSEDED, f"that claim was not host {host_id}'s on this job")
         known = self.host_registry.known.get(host_id)  # an older copy of the database may not know the claim
-        no = rules.fits_for_good(job.needs, self.host_of(known)) if known else "nobody knows it yet"
+        no = rules.fits_for_good(job.needs, self.host_of(known)) if known else "it is not known yet"
         if no is not None:
             raise Refusal(ProblemType.WRONG_STATE, f"host {host_id} could not be given job {job.name}: {no}")
         return job
@@ -720,15 +720,15 @@ class Service:
     # ── the operator ────────────────────────────────────────────────────────────────────────
 
     def resolve(self, ref: str) -> str:
-        """The id of the job that ``ref`` names: an id, a name, or a unique prefix of an id."""
+        """Resolve ``ref`` to a job's id: it is an id, a name, or a unique prefix of an id."""
         return the_one_meant(ref, self.queue.named(ref))
 
     def resolve_to_change(self, ref: str) -> str:
-        """The same, more strictly: what is changed by mistake is not told by its answer alone."""
+        """Resolve more strictly, for a change: an answer alone does not show a change of the wrong job."""
         return the_one_to_change(ref, self.queue.named(ref))
 
     def cancel(self, ref: str, *, by: str = "operator", as_removed: bool = False) -> MovedReply:
-        """For good; but ``as_removed``, because the plan no longer names it, until a plan names it again."""
+        """Cancel a job for good, or ``as_removed`` (it left the plan) until a plan names it again."""
         job_id = self.resolve_to_change(ref)
         job = self._job(job_id)
         if as_removed and job.in_manifest:
@@ -740,13 +740,13 @@ class Service:
         return self._moved(ref, job_id)
 
     def requeue(self, ref: str) -> MovedReply:
-        """Train it (again) with what the plan says now, or said last when it no longer names the job."""
+        """Queue the job again with the plan's present settings, or the last ones of a job that left it."""
         job_id = self.resolve_to_change(ref)
         self.queue.requeue(job_id)
         return self._moved(ref, job_id)
 
     def hold(self, ref: str, *, by: str = "operator") -> MovedReply:
-        """Keep the job from being granted until it is let go; again, it stays as it is held."""
+        """Keep the job from being granted until it is unheld; a repetition changes nothing."""
         job_id = self.resolve_to_change(ref)
         self.queue.hold(job_id, by=by)
         return self._moved(ref, job_id)
@@ -793,18 +793,18 @@ class Service:
         )
 
     def resume(self, plan: Plan, jobs: int) -> ReloadReply:
-        """Go on with the plan after a restart: these jobs of it are in the queue as they were left."""
+        """Go on with the plan after a restart: the queue has these jobs already."""
         self.host_registry.plan, self._planned = plan, True
         return ReloadReply(inserted=0, updated=0, unchanged=jobs, removed=0, notes=self._notes())
 
     def _notes(self) -> list[str]:
-        """Return what the plan says without being wrong, and hardly means."""
+        """Return the warnings about the plan: valid, but hardly meant."""
         notes = list(self.plan.notes)
         notes += [f"host {name}: {said}" for name, said in self.host_registry.never_asked().items()]
         return notes + [f"data set {name}: {said}" for name, said in self.missing_datasets().items()]
 
     def datasets_here(self, here: frozenset[str]) -> None:
-        """These data sets can be given to hosts from now on, and no others: jobs that need another one wait."""
+        """Set the data sets that hosts can get; jobs that need another one wait."""
         self.host_registry.datasets = here
 
     def missing_datasets(self) -> dict[str, str]:
@@ -814,7 +814,7 @@ class Service:
     # ── time ────────────────────────────────────────────────────────────────────────────────
 
     def tick(self) -> int:
-        """Look at the clocks and sweep what was silent for a lease of *observed* time; returns how many.
+        """Check the clocks and end attempts silent for a lease of *observed* time; returns their number.
 
         When its commit fails afterwards, :meth:`forget_look` must follow.
         """
@@ -823,12 +823,12 @@ class Service:
         if step:
             self.queue.shift_times(step)
             self.host_registry.shift(step, self._clock.now())
-        # Not before: a step that could not be written is found again.
+        # Not before the write: a step that was not written is found again.
         self._last_watch, self._watch = self._watch, watch
         return self.queue.sweep_stale() if watch.may_sweep else 0
 
     def forget_look(self) -> None:
-        """The last look's commit was lost, and with it what it moved in the database: the next finds it again."""
+        """Forget the last look after its commit failed: the next one finds the same step again."""
         if self._watch.step_s:
             self.host_registry.shift(-self._watch.step_s, math.inf)
         self._watch = self._last_watch
@@ -851,7 +851,7 @@ class Service:
     def _claimed(
         self, job_id: str, claim_id: str | None, host_id: str | None, *, or_completed: bool = False
     ) -> tuple[Job, Attempt]:
-        """The job and the attempt that the caller acts for, live or not.
+        """Find the caller's job and attempt, live or not.
 
         A caller of the old form names no claim; it is served if its host holds the live attempt (or, with
         ``or_completed``, delivered the job already).
@@ -876,5 +876,5 @@ class Service:
 
 
 def _by_hand(claim_id: str, job: Job) -> str:
-    """The claim of the attempt that work becomes which is brought by hand."""
+    """Make the claim id of a delivery by hand."""
     return f"{claim_id[:100]}-{job.attempt + 1}"

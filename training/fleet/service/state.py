@@ -31,7 +31,7 @@ class State:
     db: Path
     models: Path
     tls: Path
-    given: tuple[str, ...] = field(default=(), compare=False)  # the flags that said so
+    given: tuple[str, ...] = field(default=(), compare=False)  # the flags that set them
     plan: tuple[str, ...] = field(default=(), compare=False)  # the same, for commands that read the plan
 
     @classmethod
@@ -42,7 +42,7 @@ class State:
         models: Path | None = None,
         manifest: Path = MANIFEST,
     ) -> State:
-        """The receiver's defaults in ``folder``, unless something lies elsewhere."""
+        """Return the receiver's defaults in ``folder``, with the given exceptions."""
         place = folder / DATABASE if db is None else db
         store = folder / "models" if models is None else models
         said = (
@@ -55,7 +55,7 @@ class State:
         return cls(place, store, place.parent / "tls", given, plan)
 
     def typed(self, text: str) -> str:
-        """``text`` with commands that act on this state, and on no other, when they are typed as they stand."""
+        """Extend the commands in ``text`` by the flags of this state."""
 
         def typed(found: re.Match[str]) -> str:
             flags = (*self.given, *(self.plan if found[2] == "rebuild" else ()))

@@ -1,7 +1,7 @@
-"""Views for people and their tools: pages of jobs, one job's history, its log, why it waits.
+"""Views for people and their tools: pages of jobs, a job's history, its log, its obstacles.
 
-Read-only. Runs on a connection of its own beside the writer's; what only the service knows (hosts, the plan) is
-handed in. Holds no rule: "why" is asked of :mod:`training.fleet.scheduling.policy`.
+Read-only. Runs on a connection of its own beside the writer's; hosts and the plan come from
+the service. Has no rule of its own: obstacles come from :mod:`training.fleet.scheduling.policy`.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ LOG_PAGE_CHUNKS = 500
 
 
 class Views:
-    """Questions about the fleet, answered from the database as it was last committed."""
+    """Queries about the fleet, on the last committed state."""
 
     def __init__(self, database: Database, service: Service) -> None:
         self._db = database
@@ -58,7 +58,7 @@ class Views:
         return {status.value: found.get(status, 0) for status in JobStatus}
 
     def quarantined(self) -> dict[str, str]:
-        """The hosts that get no jobs now, each with why and what ends that."""
+        """Map the hosts that get no jobs now to reason and remedy."""
         out = {host: held.sentence() for host, held in quarantines(self._db).items()}
         for known in self._service.known_hosts():
             if sentence := self._service.copied(known):
@@ -66,12 +66,12 @@ class Views:
         return out
 
     def refused(self) -> dict[str, str]:
-        """The hosts in whose name another installation asks, each with what lets that one in."""
+        """Map the hosts with a second installation to the remedy."""
         told = {known.name: self._service.refused(known) for known in self._service.known_hosts()}
         return {host: sentence for host, sentence in told.items() if sentence is not None}
 
     def jobs(self, *, status: str | None = None, after: int = 0, limit: int = PAGE_MAX) -> JobsReply:
-        """A page of jobs in order of arrival. ``next_after`` is null on the last one."""
+        """Return a page of jobs in order of arrival. ``next_after`` is null on the last one."""
         if status is not None and status not in set(JobStatus):
             raise Refusal(ProblemType.BAD_REQUEST, f"status: expected one of {', '.join(JobStatus)}")
         most = max(1, min(limit, PAGE_MAX))
@@ -90,7 +90,7 @@ class Views:
         )
 
     def _unlike(self) -> list[str]:
-        """Find what differs among the plan's completed jobs that they should have in common."""
+        """Find differences among the plan's completed jobs that should agree."""
         kinds = self._db.one("kinds_trained_on")
         if kinds is None or max(kinds["data"], kinds["code"]) <= 1:
             return []
@@ -137,7 +137,7 @@ class Views:
         )
 
     def log(self, job_id: str, *, attempt: int | None = None, after: int = 0) -> LogReply:
-        """Output lines of an attempt (the last one unless told) from line ``after`` on."""
+        """Return output lines of an attempt (by default the last) from line ``after`` on."""
         row = self._row(job_id)
         number = row["attempt"] if attempt is None else attempt
         chunks = self._db.all("log", job_id=job_id, attempt=number, after=after, most=LOG_PAGE_CHUNKS)
@@ -154,7 +154,7 @@ class Views:
         return LogReply(job_id=job_id, attempt=number, first=first, lines=lines, next=last, live=live)
 
     def workers(self, *, after: str = "", limit: int = WORKERS_PAGE) -> WorkersReply:
-        """A page of hosts by name, those behind ``after``. ``next_after`` is null on the last one."""
+        """Return a page of hosts by name, after ``after``. ``next_after`` is null on the last one."""
         most = max(1, min(limit, PAGE_MAX))
         hosts = [known for known in self._service.known_hosts() if known.name > after]
         out = quarantines(self._db)
@@ -185,7 +185,7 @@ class Views:
         )
 
     def explain(self, job_id: str) -> ExplainReply:
-        """For every known host: does the job fit it, and if so, what does it wait for?"""
+        """Tell for every known host whether the job fits it, and if so, what it waits for."""
         job, out, held = (
             job_of(self._row(job_id)),
             quarantines(self._db),
@@ -215,7 +215,7 @@ class Views:
         return row
 
     def _looks(self) -> dict[int, Outlook]:
-        """Class of needs → what those who have them wait for; only for classes that somebody waits in."""
+        """Map each requirement class with waiting jobs to their obstacle."""
         hosts, out = self._unheard(), quarantines(self._db)
         found = {}
         for row in self._db.all("pending_classes"):
@@ -225,7 +225,7 @@ class Views:
         return found
 
     def _unheard(self) -> dict[Host, float | None]:
-        """Every known host, with how long it was not heard when that is longer than a lease."""
+        """List the known hosts, each with its silence if longer than a lease."""
         now = self._clock.now()
         return {
             self._service.host_of(known): None if self._service.alive(known) else now - known.last_seen
@@ -267,7 +267,7 @@ class Views:
         )
 
     def _goes_on(self, job: Job) -> str | None:
-        """Say of a live job that its host would not be given it again: the plan has changed meanwhile."""
+        """Note that a live job's host would not get it again, because the plan has changed."""
         known = self._service.host_registry.known.get(job.worker_hostname or "")
         if job.status not in LIVE or known is None:
             return None
@@ -291,7 +291,7 @@ class Views:
         if host.name in out:
             return HostVerdict(host=host.name, fits=False, reason=out[host.name].sentence())
         if unheard_s is not None:
-            silent = f"it fits, but was not heard for {duration(unheard_s)}"
+            silent = f"it fits, but was not seen for {duration(unheard_s)}"
             return HostVerdict(host=host.name, fits=True, reason=silent)
         if job.status is not JobStatus.PENDING:
             return HostVerdict(host=host.name, fits=True, reason="ok")
@@ -357,7 +357,7 @@ def _outlook(needs: Needs, hosts: Mapping[Host, float | None], out: Mapping[str,
             silent.append((unheard_s, host.name))
     if not silent:
         return Outlook("; ".join(reasons))
-    named = [f"{name}, not heard for {duration(unheard_s)}" for unheard_s, name in sorted(silent)]
+    named = [f"{name}, not seen for {duration(unheard_s)}" for unheard_s, name in sorted(silent)]
     more = f" or {len(named) - 3} more" if len(named) > 3 else ""
     return Outlook(waits_for=f"waits for {' or '.join(named[:3])}{more}")
 

@@ -53,7 +53,7 @@ def part_name(claim_id: str, sha256: str | None) -> str:
 
 
 def within_share(own_bytes: int, more_bytes: int, free_bytes: int) -> bool:
-    """PURE: whether a host whose unfinished uploads have ``own_bytes`` may add so many; ``free_bytes`` are left now."""
+    """PURE: return True when a host with ``own_bytes`` of unfinished uploads may add more; ``free_bytes`` are left."""
     return (own_bytes + more_bytes) * SHARE <= free_bytes + own_bytes
 
 

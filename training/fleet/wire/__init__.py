@@ -1,1 +1,1 @@
-"""What receiver, workers and operators say to each other: messages, limits, problem types, identities."""
+"""The messages between receiver, workers and operators: structs, limits, problem types, identities."""

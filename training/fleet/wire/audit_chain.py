@@ -1,4 +1,4 @@
-"""The chain of the audit: each row's digest covers the row before it, for the one who writes and all who check."""
+"""The chain of the audit: each row's digest covers the row before it. The writer and all checks use it."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import msgspec
 from training import strict_json
 from training.fleet.wire.messages import AuditEntry
 
-NOBODY = "0" * 64  # what the first row follows
+NOBODY = "0" * 64  # the digest before the first row
 
 
 def first_broken(entries: Iterable[AuditEntry], previous: str = NOBODY) -> int | None:
-    """The number of the first row that does not follow from the one before; None when the chain is whole.
+    """Find the number of the first row that does not follow from the one before; None if the chain is whole.
 
     ``previous`` is the digest of the row before the first one given.
     """

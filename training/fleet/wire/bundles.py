@@ -1,8 +1,7 @@
-"""PURE: what a bundle may be, in one place: who packs one and who unpacks one hold it to the same.
+"""PURE: the rules for a bundle, the same for packing and unpacking.
 
-What a receiver completes a job by can be fetched: the worker refuses here what ``get`` would refuse there, and the job
-fails with the sentence instead of being completed by a bundle that nobody can use. The receiver opens no bundle; it
-holds uploads to ``ARTIFACT_BYTES_MAX``.
+The worker refuses here what ``get`` would refuse later: the job then fails with the sentence and is not
+completed by a useless bundle. The receiver opens no bundle; it limits uploads to ``ARTIFACT_BYTES_MAX``.
 """
 
 from __future__ import annotations
@@ -15,10 +14,10 @@ from training.contract import CHECKPOINT_ENDING
 from training.fleet.wire.constants import ARTIFACT_BYTES_MAX
 
 MEMBERS_MAX = 64
-MEMBER_BYTES_MAX = 8 * 1024**3 - 1  # what a USTAR header can say
+MEMBER_BYTES_MAX = 8 * 1024**3 - 1  # the largest size in a USTAR header
 UNPACKED_BYTES_MAX = 64 * 1024**3
 CHECKPOINT_BYTES_MAX = 64 * 1024**2
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")  # what a USTAR header can hold
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")  # the longest name in a USTAR header
 
 GIB = 1024**3
 

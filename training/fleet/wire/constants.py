@@ -1,5 +1,5 @@
-"""The wire's words: limits, names of headers, kinds of refusal, orders. Standard library alone, so that a worker,
-which speaks the protocol without its typed structs, stays small.
+"""Constants of the wire: limits, header names, problem types, actions. Standard library alone, so that a worker,
+which does without the typed structs, stays small.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ LOG_LINES_MAX = 200  # lines in one message
 LOG_LINE_CHARS_MAX = 500
 WAIT_S_MAX = 30.0
 
-HEARTBEAT_S = 30.0  # how often a worker speaks of what it trains, unless it was told otherwise
+HEARTBEAT_S = 30.0  # between two heartbeats of an attempt, by default
 
-# How often a host that trains asks whether it may stay.
+# Between two heartbeats of a host that trains.
 LOOK_AGAIN_S = 60.0  # less than the receiver keeps a silent connection, which it cuts when it puts the host out
 LOOK_AGAIN_PROXIED_S = 3.0  # nobody cuts a proxy's
 
 ID_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$"  # claim, request, session and instance ids
-SET_ASIDE_TOLD = 20  # pieces of finished work that one claim names
+SET_ASIDE_TOLD = 20  # set-aside bundles that one claim names
 DATABASE_ID_PATTERN = r"^[0-9a-f]{32}$"
 DATASET_NAME_PATTERN = r"^[a-z0-9][a-z0-9_.-]{0,63}$"
 HOST_ID_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
@@ -36,8 +36,8 @@ HEADER_HOST_ID = "X-Host-Id"
 HEADER_BY_HAND = "X-By-Hand"  # "1": what is uploaded had been set aside, and is for `deliver`
 HEADER_SHA256 = "X-Content-SHA256"
 HEADER_OFFSET = "Upload-Offset"
-HEADER_PROBLEM = "X-Problem"  # the slug once more, for answers that have no body
-HEADER_DATABASE = "X-Database-Id"  # of every answer: which database it comes from
+HEADER_PROBLEM = "X-Problem"  # the problem type again, for answers without a body
+HEADER_DATABASE = "X-Database-Id"  # in every answer: the id of the receiver's database
 HEADER_OPERATOR_TOKEN = "X-Operator-Token"  # noqa: S105 - the header's name
 
 
@@ -55,19 +55,19 @@ class ProblemType(StrEnum):
     BAD_REQUEST = "bad_request", 400  # malformed JSON, wrong types, truncated body
     OPERATOR_TOKEN = "operator_token", 403  # missing or wrong token, or none configured
     ORIGIN_REFUSED = "origin_refused", 403  # a web page of another site
-    NO_CERTIFICATE = "no_certificate", 403  # the address is for those who have one
-    CERTIFICATE_IDENTITY = "certificate_identity", 403  # it does not name one host or operator
-    CERTIFICATE_UNKNOWN = "certificate_unknown", 403  # not in the receiver's list
+    NO_CERTIFICATE = "no_certificate", 403  # the endpoint needs a certificate
+    CERTIFICATE_IDENTITY = "certificate_identity", 403  # the certificate does not name exactly one host or operator
+    CERTIFICATE_UNKNOWN = "certificate_unknown", 403  # the certificate is not in the receiver's list
     CERTIFICATE_REVOKED = "certificate_revoked", 403
     CERTIFICATE_EXPIRED = "certificate_expired", 403
     PROXY_IDENTITY = "proxy_identity", 403  # the proxy's header is not what our proxy sends
     HOST_MISMATCH = "host_mismatch", 403  # the certificate is another host's
     WRONG_ROLE = "wrong_role", 403  # an operator where a host is needed
     NOT_YOURS = "not_yours", 403  # a job that this host never worked on
-    JOIN_REFUSED = "join_refused", 403  # the one-time code is wrong, used or too old
+    JOIN_REFUSED = "join_refused", 403  # the one-time code is wrong, used or expired
     UNKNOWN_JOB = "unknown_job", 404
     NO_ARTIFACT = "no_artifact", 404
-    UNKNOWN_DATASET = "unknown_dataset", 404  # or no such piece of it
+    UNKNOWN_DATASET = "unknown_dataset", 404  # or no such chunk of it
     UNKNOWN_NAME = "unknown_name", 404  # no certificate or token has this name
     NOT_FOUND = "not_found", 404
     METHOD_NOT_ALLOWED = "method_not_allowed", 405
@@ -81,16 +81,16 @@ class ProblemType(StrEnum):
         409,
     )  # ask HEAD for the stored offset, then go on from there
     WRONG_STATE = "wrong_state", 409  # an operator's call that the job's status does not allow
-    INCOMPLETE_DATASET = "incomplete_dataset", 409  # pieces are missing or damaged: push again
+    INCOMPLETE_DATASET = "incomplete_dataset", 409  # chunks are missing or damaged: push again
     NO_AUTHORITY = "no_authority", 409  # the receiver was started without TLS
-    JOB_CANCELLED = "job_cancelled", 410  # stop the trainer, drop the work
+    JOB_CANCELLED = "job_cancelled", 410  # stop the trainer, drop the result
     TOO_LARGE = "too_large", 413
-    MISDIRECTED = "misdirected", 421  # the request names another machine than this
+    MISDIRECTED = "misdirected", 421  # the request names another machine
     WRONG_DIGEST = "wrong_digest", 422  # the bytes received do not have the SHA-256 announced
-    SPEC_MISMATCH = "spec_mismatch", 422  # what was trained is not what the job asks for
+    SPEC_MISMATCH = "spec_mismatch", 422  # the bundle was not trained with what the job asks for
     BAD_MANIFEST = "bad_manifest", 422
-    TOO_MANY_FAILURES = "too_many_failures", 429  # wrong tokens or codes from one address
-    SLOW_DOWN = "slow_down", 429  # more requests of one caller than it may send
+    TOO_MANY_FAILURES = "too_many_failures", 429  # too many wrong tokens or codes from one IP address
+    SLOW_DOWN = "slow_down", 429  # the caller sends more requests than it may
     INTERNAL = "internal", 500
     SHUTTING_DOWN = "shutting_down", 503
     UNAVAILABLE = "unavailable", 503  # the disk or the database failed; repeat
@@ -106,5 +106,5 @@ class Action(StrEnum):
     """The order that a worker gets with the answer to a heartbeat."""
 
     CONTINUE = "continue"
-    STOP = "stop"  # cancelled: stop the trainer, hand nothing in
+    STOP = "stop"  # cancelled: stop the trainer, deliver no result
     DRAIN = "drain"  # finish this job, then claim no more; reserved, no receiver sends it yet

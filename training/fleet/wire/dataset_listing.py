@@ -1,12 +1,12 @@
-"""PURE: what a data set is on the wire: files cut into pieces, each named by its SHA-256, and a small JSON listing.
+"""PURE: a data set on the wire: files cut into chunks, each named by its SHA-256, and a small JSON listing.
 
 ::
 
     {"files":[{"path":"tensor_window_v1/tensors.npy","pieces":["9f86…","60303a…"],"size":1500000}],
      "format":1,"piece_bytes":1048576}
 
-Every piece has ``piece_bytes`` bytes but the last of its file. A listing has one way to be written (sorted keys and
-paths, no blanks), and its SHA-256 is the data set's id: equal files have equal ids. Paths come from elsewhere and
+The JSON and the endpoints call a chunk a piece. Each has ``piece_bytes`` bytes but the last of its file. A listing has
+one form (sorted keys and paths, no blanks), and its SHA-256 is the data set's id. Paths come from elsewhere and
 become files on every worker, so :func:`parse` takes only those that mean the same file on every system, and nothing
 outside the data set's folder.
 """
@@ -29,31 +29,31 @@ FORMAT = 1
 PIECE_BYTES = 1024 * 1024
 FILES_MAX = 10_000
 BYTES_MAX = 256 * 1024**3
-BATCH_BYTES = PIECE_BYTES  # of the pieces that one request brings together
+BATCH_BYTES = PIECE_BYTES  # of the chunks in one request
 BATCH_PIECES = 256
-BATCH_HEAD_BYTES = 32 + 4  # before each piece: its digest, its length
+BATCH_HEAD_BYTES = 32 + 4  # before each chunk: its digest, its length
 LISTING_BYTES_MAX = 32 * 1024**2  # of the document
 PATH_CHARS_MAX = 240
 FOLDERS_MAX = 8
 
 ID = re.compile(r"[0-9a-f]{64}")
 NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,63}")
-PREFIX = re.compile(r"[0-9a-f]{6,63}")  # what a shortened id looks like
+PREFIX = re.compile(r"[0-9a-f]{6,63}")  # the form of a shortened id
 _PART = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9._-]{0,98}[A-Za-z0-9_-])?")
 _DEVICE = re.compile(r"(?:con|prn|aux|nul|com[0-9]|lpt[0-9])(?:\..*)?", re.IGNORECASE)
 
 
-class BadListing(ValueError):  # noqa: N818 - named for what was found, like the refusal it becomes
-    """The document is not that of a data set. The text is one sentence."""
+class BadListing(ValueError):  # noqa: N818 - named like the refusal it becomes
+    """The document is no valid listing. The text is one sentence."""
 
 
 class UnknownDataset(LookupError):  # noqa: N818
-    """No data set, or more than one, is meant. The text is one sentence."""
+    """A reference means no data set, or more than one. The text is one sentence."""
 
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """One file: its path below the data set's folder, with forward slashes, and its pieces in order."""
+    """One file: its path below the data set's folder, with forward slashes, and its chunks in order."""
 
     path: str
     size: int
@@ -79,7 +79,7 @@ class Listing:
 
     @cached_property
     def document(self) -> bytes:
-        """The one way to write it down."""
+        """Write the listing in its one form."""
         files = [
             {"path": file.path, "pieces": list(file.pieces), "size": file.size}
             for file in sorted(self.files, key=lambda file: file.path)
@@ -93,21 +93,21 @@ class Listing:
 
     @cached_property
     def size(self) -> int:
-        """Bytes of all files."""
+        """Sum the bytes of all files."""
         return sum(file.size for file in self.files)
 
     def size_of(self, path: str) -> int | None:
-        """Bytes of a file; None when there is no such file."""
+        """Return the bytes of a file; None when there is no such file."""
         file = self._by_path.get(path)
         return None if file is None else file.size
 
     def places(self) -> Iterator[Place]:
-        """Every piece, file by file, from the first byte on. A piece may have several places."""
+        """List every chunk's place, file by file. A chunk may have several places."""
         for file in self.files:
             yield from self._places(file, range(len(file.pieces)))
 
     def places_within(self, path: str, first: int, last: int) -> Iterator[Place]:
-        """The pieces of a file that hold its bytes from ``first`` to before ``last``; none of another file is met."""
+        """List the chunks of a file that hold its bytes from ``first`` to before ``last``."""
         file = self._by_path.get(path)
         last = min(last, 0 if file is None else file.size)
         if file is not None and first < last:
@@ -126,7 +126,7 @@ class Listing:
 
     @cached_property
     def lengths(self) -> Mapping[str, int]:
-        """Piece → its bytes, each piece once, in the order of their first places."""
+        """Map each chunk to its length, in the order of first places."""
         found: dict[str, int] = {}
         for place in self.places():
             found.setdefault(place.sha256, place.length)
@@ -142,7 +142,7 @@ def check_size(files: int, size: int) -> None:
 
 
 def together(things: Iterable[T], length: Callable[[T], int]) -> Iterator[list[T]]:
-    """Pieces in groups that fit into one request, in their order; a large one alone."""
+    """Group chunks for requests, in their order; a large one alone."""
     group, size = list[T](), 0
     for thing in things:
         if group and (size + length(thing) > BATCH_BYTES or len(group) == BATCH_PIECES):
@@ -155,12 +155,12 @@ def together(things: Iterable[T], length: Callable[[T], int]) -> Iterator[list[T
 
 
 def batch(pieces: Iterable[tuple[str, bytes]]) -> bytes:
-    """Small pieces as one body: of each its SHA-256 (32 bytes), its length (4, big-endian), its bytes."""
+    """Write small chunks as one body: of each its SHA-256 (32 bytes), its length (4, big-endian), its bytes."""
     return b"".join(bytes.fromhex(sha256) + len(data).to_bytes(4, "big") + data for sha256, data in pieces)
 
 
 def batched(body: bytes) -> list[tuple[str, bytes]]:
-    """The pieces of such a body; raises BadListing when it is none."""
+    """Parse such a body into chunks; raises BadListing for anything else."""
     found, at = list[tuple[str, bytes]](), 0
     while at < len(body):
         begin = at + BATCH_HEAD_BYTES
@@ -172,7 +172,7 @@ def batched(body: bytes) -> list[tuple[str, bytes]]:
 
 
 def parse(document: bytes) -> Listing:
-    """The listing that ``document`` is; raises BadListing unless it has the one form and its paths are harmless."""
+    """Parse a listing; raises BadListing unless it has the one form and its paths are harmless."""
     if len(document) > LISTING_BYTES_MAX:
         raise BadListing(f"the listing is larger than {LISTING_BYTES_MAX} bytes")
     try:
@@ -239,7 +239,7 @@ def check_paths(paths: Iterable[str]) -> None:
 
 
 def _note(known: dict[str, str], name: str) -> None:
-    """Remember a file, or a folder, unless something else has its name when letters' case does not count."""
+    """Note a file or folder; raise BadListing when another one has its name but for letters' case."""
     folded = name.rstrip("/").casefold()
     there = known.setdefault(folded, name)
     if there != name:
@@ -251,7 +251,7 @@ def _meet(path: str, other: str) -> BadListing:
 
 
 def cut(path: str, blocks: Iterable[bytes]) -> File:
-    """The file that consists of ``blocks``, each PIECE_BYTES long but the last."""
+    """Make a file's entry from ``blocks``, each PIECE_BYTES long but the last."""
     size, pieces = 0, []
     for block in blocks:
         pieces.append(hashlib.sha256(block).hexdigest())
@@ -267,7 +267,7 @@ class Catalogue:
     names: Mapping[str, str] = field(default_factory=dict)  # name → id
 
     def resolve(self, reference: str) -> str:
-        """The id that an id, a name or a unique prefix of an id means; raises UnknownDataset."""
+        """Resolve an id, a name or a unique prefix of an id; raises UnknownDataset."""
         if reference in self.ids:
             return reference
         if reference in self.names:

@@ -1,7 +1,7 @@
-"""The caller's identity: what a connection shows of its other end, and who the receiver takes it for.
+"""The caller's identity: the proof that a connection carries, and the host or operator that it stands for.
 
 A certificate names its owner by one URI, ``urn:cis490:host:NAME`` or ``urn:cis490:operator:NAME``, and by nothing
-else: common names and further alternative names are not looked at, and a certificate with two URIs names nobody.
+else: common names and other alternative names are ignored, and a certificate with two URIs is invalid.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Channel(StrEnum):
 class Method(StrEnum):
     """The proof of the caller's identity."""
 
-    NONE = "none"  # whoever reaches the loopback address
+    NONE = "none"  # every process of this machine
     CERTIFICATE = "certificate"
     TOKEN = "token"  # noqa: S105 - a kind of proof, not one
 
@@ -55,16 +55,16 @@ class Peer:
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """The caller as the receiver knows it.
+    """The caller, as authenticated.
 
-    ``host_id`` is set only when proven; a caller on loopback without TLS is nobody in particular (both are None) and
-    is served by what its body says.
+    ``host_id`` is set only when proven; a caller on loopback without TLS is anonymous (both are None) and
+    is served by the host id in its body.
     """
 
     method: Method
     host_id: str | None = None
     operator: str | None = None
-    # Digests of the certificate and the token that were shown, by which either can be taken back.
+    # Digests of the certificate and the token that were shown, by which either can be revoked.
     shown: tuple[str, ...] = field(default=(), compare=False)
 
     @property
@@ -76,7 +76,7 @@ LOCAL = Principal(Method.NONE)
 
 
 def enrolling(role: Role, name: str) -> str:
-    """The command that prints this one's line."""
+    """The command that enrolls this caller anew."""
     option = "--operator " if role is Role.OPERATOR else ""
     return f"`cis490-jobs enroll {option}{name}`"
 
@@ -86,7 +86,7 @@ def urn(role: Role, name: str) -> str:
 
 
 def owner(uris: tuple[str, ...]) -> tuple[Role, str] | None:
-    """Role and name that a certificate's URIs prove; None unless there is exactly one and it is ours."""
+    """Read role and name from a certificate's URIs; None unless there is exactly one, and it is ours."""
     if len(uris) != 1 or not uris[0].startswith(URN):
         return None
     role, _, name = uris[0].removeprefix(URN).partition(":")
@@ -96,7 +96,7 @@ def owner(uris: tuple[str, ...]) -> tuple[Role, str] | None:
 
 
 def peer_of(certificate: Mapping[str, Any] | None, der: bytes | None) -> Peer:
-    """The other end of a TLS connection, from what ``getpeercert`` tells once parsed and once as bytes."""
+    """Make the peer of a TLS connection from ``getpeercert``, parsed and as bytes."""
     if not der or certificate is None:
         return Peer(Channel.TLS)
     names = certificate.get("subjectAltName", ())
@@ -105,7 +105,7 @@ def peer_of(certificate: Mapping[str, Any] | None, der: bytes | None) -> Peer:
 
 
 def proxied(values: list[str]) -> Peer | None:
-    """The other end of a proxy's connection, from its header; None when that cannot be what our proxy sends.
+    """Read the peer behind a proxy from the header; None when our proxy cannot have sent that.
 
     Without a certificate the proxy sends an empty value, or the hash of nothing (Caddy 2.11). A placeholder that the
     proxy did not replace (``{http…}``), a header sent twice or anything else than a fingerprint is refused, never
@@ -120,7 +120,7 @@ def proxied(values: list[str]) -> Peer | None:
 
 
 def parse_fingerprint(text: str) -> str:
-    """The 64 digits of ``sha256:…`` as an operator pastes them; ValueError in one sentence."""
+    """Parse the 64 digits of a pasted ``sha256:…``; ValueError in one sentence."""
     digits = text.strip().lower().removeprefix(FINGERPRINT_PREFIX).replace(":", "")
     if not _FINGERPRINT.fullmatch(digits):
         raise ValueError(f"{text[:80]!r} is not a fingerprint; it looks like sha256: and 64 hexadecimal digits")

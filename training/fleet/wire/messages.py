@@ -1,4 +1,4 @@
-"""The wire: one typed struct per request and reply. Its limits, headers and kinds of refusal are in words.py.
+"""The wire: one typed struct per request and reply. Limits, headers and problem types are in constants.py.
 
 Workers' bodies are decoded strictly (a wrong type is a 400 that names the path) and unknown fields are ignored, so
 that older and newer programs understand each other. Durations travel, never absolute times: a worker must not
@@ -49,7 +49,7 @@ from training.fleet.wire.views import (
     WorkerView,
 )
 
-# What the rest of the package finds here although it is written there.
+# Re-exported for the rest of the package.
 __all__ = [
     "ARTIFACT_BYTES_MAX",
     "DATABASE_ID_PATTERN",
@@ -106,11 +106,11 @@ Reason = Annotated[  # job.REPORTABLE; other spellings are understood
         }
     ),
 ]
-ExitCode = Annotated[int, Meta(ge=-(2**31), le=2**32 - 1)]  # Windows counts without a sign
+ExitCode = Annotated[int, Meta(ge=-(2**31), le=2**32 - 1)]  # exit codes of Windows are unsigned
 
 
 class Refusal(Exception):  # noqa: N818 - a refusal is an answer, not a fault of the program
-    """The receiver's refusal instead of a reply. ``detail`` is one sentence with the cause and the remedy."""
+    """A refusal of the receiver in place of a reply. ``detail`` is one sentence with the cause and the remedy."""
 
     def __init__(self, problem_type: ProblemType, detail: str, **extra: Any) -> None:
         super().__init__(detail)
@@ -120,12 +120,12 @@ class Refusal(Exception):  # noqa: N818 - a refusal is an answer, not a fault of
 
 
 class SetAsideWork(Wire, frozen=True, kw_only=True):
-    """Finished work that lies on a host because the receiver refused it for good."""
+    """A finished bundle that stays on a host because the receiver refused it for good."""
 
     job_id: str
     name: str = ""
     size: int = 0  # bytes of the bundle
-    why: str = ""  # the receiver's words
+    why: str = ""  # the receiver's reason
 
 
 class ClaimRequest(Wire, frozen=True, kw_only=True):
@@ -142,27 +142,27 @@ class ClaimRequest(Wire, frozen=True, kw_only=True):
     trainer_digests: dict[str, str] = field(default_factory=dict)
     crashed_claims: list[str] = field(
         default_factory=list
-    )  # what the last sessions held when they ended without a word
-    # the `echo` of the last answer to this session, "" before the first; null: a worker that brings none back
+    )  # the claims of earlier sessions that ended without reporting
+    # the `echo` of the last answer to this session, "" before the first; null: the worker does not support it
     echo: Annotated[str, Meta(max_length=64)] | None = None
     set_aside: list[SetAsideWork] = field(default_factory=list)  # finished, refused, kept there
 
 
 class ClaimReply(Wire, frozen=True, kw_only=True):
-    """The grant; or, with ``job_id`` null, why there is none and after how long asking again can help."""
+    """The grant; or, with ``job_id`` null, the reason for none and the time after which to ask again."""
 
     job_id: str | None = None
     name: str | None = None
     spec: dict[str, Any] | None = None  # the job dict; own trainers add `trainer`
-    env: dict[str, str] | None = None  # what the plan says of variables for trainers on this host
+    env: dict[str, str] | None = None  # the plan's environment variables for trainers on this host
     claim_id: str | None = None
     attempt: int | None = None
     lease_s: float | None = None  # remaining, counted by the worker from the sending of its request
-    repeated: bool = False  # this answers a request that had been answered before
+    repeated: bool = False  # the answer to a repeated request
     reason: str | None = None
     retry_after_s: float | None = None
     echo: str | None = None  # to be brought back with the next request of this session
-    ask_again: bool = False  # the receiver did not wait with this answer; ask again after a pause
+    ask_again: bool = False  # the receiver could not keep the claim waiting; pause, then ask again
 
 
 class LogLines(Wire, frozen=True, kw_only=True):
@@ -173,7 +173,7 @@ class LogLines(Wire, frozen=True, kw_only=True):
 
 
 class HeartbeatRequest(Wire, frozen=True, kw_only=True):
-    """``POST /v1/job/{id}/heartbeat``. Progress with a ``seq`` not above the last one is not taken."""
+    """``POST /v1/job/{id}/heartbeat``. Progress with a ``seq`` not above the last one is ignored."""
 
     host_id: str | None = None
     claim_id: str | None = None
@@ -229,7 +229,7 @@ class DeliverRequest(Wire, frozen=True, kw_only=True):
     """``POST /v1/job/{id}/deliver``: finished work that had been set aside, offered again by hand."""
 
     host_id: HostId
-    claim_id: Id  # under which it was trained, whatever became of that
+    claim_id: Id  # the claim under which it was trained, live or not
     artifact_id: str
     spec_hash: str
     record: dict[str, Any] | None = None
@@ -243,7 +243,7 @@ class FailRequest(Wire, frozen=True, kw_only=True):
     host_id: str | None = None
     claim_id: str | None = None
     exit_code: ExitCode | None = None
-    out_of_memory: str | None = None  # "ram" or "vram", when that ended the trainer
+    out_of_memory: str | None = None  # "ram" or "vram", when its lack ended the trainer
     record: dict[str, Any] | None = None
     seq: Count = 0  # as in a heartbeat
     progress: dict[str, Any] | None = None
@@ -261,9 +261,9 @@ class MovedReply(StatusReply, frozen=True, kw_only=True):
     """The effect of an operator's call, and its job."""
 
     name: str
-    near: int  # other jobs whose name or id begins with what was asked for
-    in_manifest: bool  # false: the plan no longer names it
-    held_by: str | None = None  # who keeps it from being granted; null: nobody
+    near: int  # other jobs whose name or id begins with the given prefix
+    in_manifest: bool  # false: the plan does not name the job any more
+    held_by: str | None = None  # the operator who holds it; null: not held
     held_at: float | None = None
 
 
@@ -276,22 +276,22 @@ class UploadReply(Wire, frozen=True, kw_only=True):
 
 
 class ReleaseReply(Wire, frozen=True, kw_only=True):
-    """``POST /v1/workers/{host}/release``: the host gets work again."""
+    """``POST /v1/workers/{host}/release``: release a host from quarantine."""
 
     host: str
-    reason: str  # why it had been taken out
+    reason: str  # the reason of the quarantine
 
 
 class EditView(Wire, frozen=True, kw_only=True):
-    """One thing that a reload found other than before; see edits.Edit."""
+    """A change that a reload found; see edits.Edit."""
 
     kind: str  # rename, job, host, trainer, revived, stands, left
     name: str
-    holds: str  # from when on, or what becomes of it
+    holds: str  # since when, or the consequence
     keys: list[str] = field(default_factory=list)
     job_id: str | None = None
     was: str | None = None  # the name before a rename
-    since: float | None = None  # when a job ended that stays so
+    since: float | None = None  # end of a job that stays completed
 
 
 class ReloadReply(Wire, frozen=True, kw_only=True):
@@ -307,7 +307,7 @@ class ReloadReply(Wire, frozen=True, kw_only=True):
     trainers: int = 0
     cancelled: int = 0  # jobs of the plan that stay cancelled until they are requeued
     edits: list[EditView] = field(default_factory=list)  # the first hundred
-    # what is taken as it stands and yet may not be meant; a sentence each
+    # warnings: valid, but perhaps not meant; a sentence each
     notes: list[str] = field(default_factory=list)
     file: str | None = None
     saved_at: float | None = None  # when that file was last changed
@@ -321,30 +321,30 @@ class ReloadReply(Wire, frozen=True, kw_only=True):
 
 
 class AuthorityReply(Wire, frozen=True, kw_only=True):
-    """``GET /v1/authority``: the receiver's authority, which its fingerprint makes trustworthy."""
+    """``GET /v1/authority``: the receiver's authority, to be trusted by its fingerprint."""
 
     ca: str  # PEM
     fingerprint: str  # sha256:…
-    now: float  # the receiver's clock: certificates are no use to a machine whose own is far off
+    now: float  # the receiver's clock: a machine whose clock is far off cannot use a certificate
 
 
 class InviteRequest(Wire, frozen=True, kw_only=True):
-    """``POST /v1/invitations``: let a host (or an operator) in."""
+    """``POST /v1/invitations``: make a one-time code for a host or an operator."""
 
     name: HostId
     role: RoleName = "host"
 
 
 class InviteReply(Wire, frozen=True, kw_only=True):
-    """The one-time code, told this once."""
+    """The one-time code, shown only in this response."""
 
     name: str
     role: str
     code: str
     expires_in_s: float
     fingerprint: str
-    url: str  # by which the new machine reaches the receiver
-    note: str | None = None  # what to look at before it is used
+    url: str  # the receiver's URL for the new machine
+    note: str | None = None  # warnings, to be read before the code is used
 
 
 class JoinRequest(Wire, frozen=True, kw_only=True):
@@ -352,12 +352,12 @@ class JoinRequest(Wire, frozen=True, kw_only=True):
 
     name: HostId
     code: str
-    csr: str  # PEM; only its key is taken
+    csr: str  # PEM; only its key is used
     role: RoleName = "host"
 
 
 class RenewRequest(Wire, frozen=True, kw_only=True):
-    """``POST /v1/renew``: a new certificate for whom the connection's certificate names."""
+    """``POST /v1/renew``: a new certificate for the owner of the connection's certificate."""
 
     csr: str
 
@@ -381,7 +381,7 @@ class RevokeRequest(Wire, frozen=True, kw_only=True):
 class RevokeReply(Wire, frozen=True, kw_only=True):
     name: str
     certificates: int
-    jobs: int  # that it held and others may have now
+    jobs: int  # jobs of the host that are pending again
 
 
 class CertificateView(Wire, frozen=True, kw_only=True):
@@ -399,14 +399,14 @@ class CertificatesReply(Wire, frozen=True, kw_only=True):
 
 
 class TokenRequest(Wire, frozen=True, kw_only=True):
-    """``POST /v1/tokens``: a further operator's token."""
+    """``POST /v1/tokens``: make an operator's token."""
 
     name: HostId
     days: Annotated[float, Meta(extra_json_schema={"exclusiveMinimum": 0, "maximum": 366})] = 90.0
 
 
 class TokenReply(Wire, frozen=True, kw_only=True):
-    """The token, told this once."""
+    """The token, shown only in this response."""
 
     name: str
     token: str
@@ -438,7 +438,7 @@ class TokenRevokeReply(Wire, frozen=True, kw_only=True):
 
 
 class AuditEntry(Wire, frozen=True, kw_only=True):
-    """An act of an operator, or of who joined. ``before`` and ``after`` are JSON texts, as the digest covers them."""
+    """An act of an operator or of a joining host. ``before`` and ``after`` are JSON texts, as the digest has them."""
 
     seq: int
     at: float
@@ -470,11 +470,11 @@ class DatasetView(Wire, frozen=True, kw_only=True):
 
 
 class DatasetPublishReply(DatasetView, frozen=True, kw_only=True):
-    """``POST /v1/dataset/{id}/publish``: it can be fetched, and what its name meant before."""
+    """``POST /v1/dataset/{id}/publish``: the published data set, and the one that had its name before."""
 
-    was: str | None = None  # the data set that the name stood for, when that was another
-    jobs_anew: int = 0  # of the plan, that the next reload makes because the name moved
-    jobs_waiting: int = 0  # of those that they replace: not finished, and trained on the old data all the same
+    was: str | None = None  # the data set that had the name before, if another one
+    jobs_anew: int = 0  # jobs of the plan that the next reload makes because the name moved
+    jobs_waiting: int = 0  # unfinished jobs that they replace: these still train on the old data
 
 
 class DatasetsReply(Wire, frozen=True, kw_only=True):
@@ -483,7 +483,7 @@ class DatasetsReply(Wire, frozen=True, kw_only=True):
 
 
 class DatasetDraftReply(Wire, frozen=True, kw_only=True):
-    """``PUT /v1/dataset/{id}``: the pieces that have to come before it can be published."""
+    """``PUT /v1/dataset/{id}``: the pieces to upload before it can be published."""
 
     dataset_id: str
     size: int
@@ -497,14 +497,14 @@ class Chunk(Wire, frozen=True, kw_only=True):
 
 
 class DatasetChunksReply(Wire, frozen=True, kw_only=True):
-    """``GET /v1/dataset/{id}/chunks``: those of a file, in order; none where nothing can be looked for."""
+    """``GET /v1/dataset/{id}/chunks``: the content-defined chunks of a file, in order; none if it cannot be patched."""
 
     chunks: list[Chunk]
 
 
 class DatasetPublishRequest(Wire, frozen=True, kw_only=True):
     name: Annotated[str, Meta(extra_json_schema={"pattern": DATASET_NAME_PATTERN})] | None = None
-    # that it was recorded on, when that is known: a plan whose `train_hosts` are others is noticed
+    # the hosts it was recorded on, if known: a reload warns of a plan whose `train_hosts` differ
     hosts: Annotated[list[Annotated[str, Meta(max_length=128)]], Meta(max_length=256)] = field(default_factory=list)
 
 

@@ -1,10 +1,10 @@
-"""PURE: a piece of a file as a patch of an older form of that file, so that a small change is a small push.
+"""PURE: a transfer chunk as a patch of an older form of its file, so that a small change is a small push.
 
-Pieces have fixed places, so bytes that come in or fall out move everything behind them into other pieces. Chunks are
-cut by content: behind a mark of two bytes that compressed data and floats hold every 64 KiB or so. The same bytes are
-cut alike wherever they lie (the idea of LBFS, Muthitacharoen et al. 2001, with a mark in place of a fingerprint,
-because ``bytes.find`` runs at memory speed and a rolling hash in Python does not). What has no mark is cut at
-:data:`MOST`, and only fails to be found again.
+The chunks of a listing, here called pieces as in the API, have fixed places: inserted or removed bytes shift all that
+follows into other pieces. The chunks of this module are cut by content: behind a mark of two bytes that compressed data
+and floats hold every 64 KiB or so. The same bytes are cut alike wherever they lie (the idea of LBFS, Muthitacharoen et
+al. 2001, with a mark in place of a fingerprint, because ``bytes.find`` runs at memory speed and a rolling hash in
+Python does not). What has no mark is cut at :data:`MOST`, and only fails to be found again.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from training.fleet.wire.dataset_listing import PIECE_BYTES, BadListing
 
 MARK = b"\xa5\x5a"
 LEAST, MOST = 16 * 1024, 256 * 1024
-FILE_BYTES_MAX = 2 * 1024**3  # of a file that is looked through for what is known
+FILE_BYTES_MAX = 2 * 1024**3  # the largest file that is searched for known chunks
 HEADER_BYTES_MAX = 256 * 1024
 
 
@@ -51,7 +51,7 @@ class Patch:
 
     @property
     def body(self) -> bytes:
-        """As it travels: a JSON line, then the data."""
+        """Encode the patch: a JSON line, then the data."""
         parts = [[part.length, part.offset] for part in self.parts]
         line = json.dumps({"like": self.like, "parts": parts, "path": self.path}, separators=(",", ":"))
         return line.encode() + b"\n" + self.data
@@ -82,7 +82,7 @@ def digests(blocks: Iterable[bytes]) -> list[tuple[str, int]]:
 
 
 def placed(found: Iterable[tuple[str, int]]) -> list[Chunk]:
-    """The chunks of a file, given in their order, with their places."""
+    """Give each chunk of a file, in order, its place."""
     laid, begin = list[Chunk](), 0
     for sha256, length in found:
         laid.append(Chunk(begin, length, sha256))
@@ -91,7 +91,7 @@ def placed(found: Iterable[tuple[str, int]]) -> list[Chunk]:
 
 
 def known(found: Iterable[Chunk]) -> dict[str, int]:
-    """Return where each of these chunks begins first."""
+    """Map each chunk to its first place."""
     begins = dict[str, int]()
     for chunk in found:
         begins.setdefault(chunk.sha256, chunk.begin)
@@ -99,7 +99,7 @@ def known(found: Iterable[Chunk]) -> dict[str, int]:
 
 
 def parts_of(first: int, length: int, new: Sequence[Chunk], known: Mapping[str, int]) -> tuple[Part, ...]:
-    """The piece of ``length`` bytes at ``first`` of a file whose chunks are ``new``, by what is known of them.
+    """Compose the piece of ``length`` bytes at ``first`` of a file with the chunks ``new`` from known chunks.
 
     Looks only at the chunks that the piece meets, however many the file has.
     """
@@ -126,7 +126,7 @@ def _continues(last: Part, part: Part) -> bool:
 
 
 def read_patch(body: bytes) -> Patch:
-    """The patch of a body; raises BadListing when it is none, or makes more than one piece."""
+    """Parse a patch; raises BadListing for anything else, or for more than one piece."""
     line, _, data = body.partition(b"\n")
     try:
         said = json.loads(line[:HEADER_BYTES_MAX])

@@ -1,4 +1,4 @@
-"""The route table: every address of the protocol once, with whom it serves, its messages and its refusals.
+"""The route table: every endpoint of the protocol once, with its callers, its messages and its refusals.
 
 Starlette's routes, the access policy and the OpenAPI document follow from it. A new route is a row here and, in one of
 the endpoint modules of the HTTP layer, the function named like its operation.
@@ -21,14 +21,14 @@ class Access(StrEnum):
     WORKER = "worker"  # hosts, each under its own name
     OPERATOR = "operator"
     READER = "reader"  # operators; hosts for jobs they have worked on
-    ANYONE = "anyone"  # whoever the transport admits
-    OWNER = "owner"  # whoever shows a certificate, for this certificate
-    JOINING = "joining"  # whoever reaches the address: there is no certificate yet
+    ANYONE = "anyone"  # every host and operator; on loopback without TLS everybody
+    OWNER = "owner"  # the holder of a certificate, for this certificate
+    JOINING = "joining"  # everybody: there is no certificate yet
 
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """One address and method. ``reply`` None is bytes; ``upload`` takes bytes."""
+    """One endpoint. ``reply`` None answers bytes; ``upload`` takes bytes."""
 
     method: str
     path: str
@@ -40,7 +40,7 @@ class Route:
     problem_types: tuple[ProblemType, ...] = ()  # refusals of its own; :func:`refusals` adds the general ones
     parameters: tuple[str, ...] = ()  # in the query and the headers, described in the document
     upload: bool = False
-    media: str = "application/zstd"  # of bytes that are answered; empty for none
+    media: str = "application/zstd"  # of an answer in bytes; empty: the answer has no body
     links: tuple[str, ...] = ()  # operations that take the claim which this one grants
 
 
@@ -59,161 +59,164 @@ _LOOKED = (ProblemType.UNKNOWN_JOB, ProblemType.NOT_YOURS)
 ROUTES: tuple[Route, ...] = (
     Route(
         "POST", "/v1/job/claim", Access.WORKER, "claim",
-        "ask for a job", wire.ClaimRequest, wire.ClaimReply, (ProblemType.HOST_ID_CONFLICT, ProblemType.SLOT_BUSY,
+        "Claim a job", wire.ClaimRequest, wire.ClaimReply, (ProblemType.HOST_ID_CONFLICT, ProblemType.SLOT_BUSY,
         ProblemType.LEASE_SUPERSEDED, ProblemType.JOB_CANCELLED), links=("heartbeat", "upload", "complete", "fail")),
     Route(
         "POST", f"{_JOB}/heartbeat", Access.WORKER, "heartbeat",
-        "I am at it", wire.HeartbeatRequest, wire.HeartbeatReply, (*_CLAIMED, ProblemType.JOB_CANCELLED)),
+        "Renew the lease and report progress", wire.HeartbeatRequest, wire.HeartbeatReply,
+        (*_CLAIMED, ProblemType.JOB_CANCELLED)),
     Route(
         "POST", f"{_JOB}/complete", Access.WORKER, "complete",
-        "that bundle is the job's result", wire.CompleteRequest, wire.CompleteReply, (*_CLAIMED,
+        "Complete a job with the uploaded bundle", wire.CompleteRequest, wire.CompleteReply, (*_CLAIMED,
         ProblemType.JOB_CANCELLED, ProblemType.RESULT_CONFLICT, ProblemType.SPEC_MISMATCH, ProblemType.NO_ARTIFACT)),
     Route(
         "POST", f"{_JOB}/deliver", Access.WORKER, "deliver",
-        "work that was set aside, by hand, for a job that waits", wire.DeliverRequest, wire.CompleteReply,
+        "Complete a waiting job with a bundle that had been set aside", wire.DeliverRequest, wire.CompleteReply,
         (*_CLAIMED, ProblemType.JOB_CANCELLED, ProblemType.WRONG_STATE, ProblemType.SPEC_MISMATCH,
         ProblemType.NO_ARTIFACT)),
     Route(
         "POST", f"{_JOB}/fail", Access.WORKER, "fail",
-        "it ended without a result, or is handed back", wire.FailRequest, wire.StatusReply, (*_CLAIMED,
-        ProblemType.JOB_CANCELLED)),
+        "Report that an attempt ended without a result, or hand the job back", wire.FailRequest, wire.StatusReply,
+        (*_CLAIMED, ProblemType.JOB_CANCELLED)),
     Route(
         "POST", f"{_JOB}/log", Access.WORKER, "output",
-        "what the trainer printed, also when its attempt is over", wire.OutputRequest, wire.OutputReply,
+        "Append lines of the trainer's output, also after the attempt", wire.OutputRequest, wire.OutputReply,
         (*_CLAIMED, ProblemType.JOB_CANCELLED)),
     Route(
         "PUT", "/v1/model/{job_id}", Access.WORKER, "upload",
-        "bring a bundle, or the rest of one", reply=wire.UploadReply, problem_types=(*_CLAIMED, ProblemType.WRONG_STATE,
-        ProblemType.JOB_CANCELLED, ProblemType.RESULT_CONFLICT, ProblemType.OFFSET_MISMATCH,
+        "Upload a bundle, or the rest of one", reply=wire.UploadReply, problem_types=(*_CLAIMED,
+        ProblemType.WRONG_STATE, ProblemType.JOB_CANCELLED, ProblemType.RESULT_CONFLICT, ProblemType.OFFSET_MISMATCH,
         ProblemType.WRONG_DIGEST, ProblemType.NO_ARTIFACT),
         parameters=(*_UPLOAD, wire.HEADER_OFFSET), upload=True),
     Route(
         "HEAD", "/v1/model/{job_id}", Access.READER, "probe",
-        "may I upload, and from which byte on? (without a claim: is there a model?)", problem_types=(*_CLAIMED,
+        "Get the offset of an upload; without a claim, check that a bundle exists", problem_types=(*_CLAIMED,
         *_LOOKED, ProblemType.WRONG_STATE, ProblemType.JOB_CANCELLED, ProblemType.RESULT_CONFLICT,
         ProblemType.NO_ARTIFACT, ProblemType.HOST_MISMATCH), parameters=(*_UPLOAD, "Range")),
     Route(
         "GET", "/v1/model/{job_id}", Access.READER, "model",
-        "the bundle of a completed job", problem_types=(*_LOOKED, ProblemType.NO_ARTIFACT),
+        "Download the bundle of a completed job", problem_types=(*_LOOKED, ProblemType.NO_ARTIFACT),
         parameters=("Range", "attempt")),
     Route(
         "GET", "/v1/jobs", Access.ANYONE, "jobs",
-        "all jobs, page by page", reply=wire.JobsReply, parameters=("status", *_PAGE)),
+        "List the jobs, page by page", reply=wire.JobsReply, parameters=("status", *_PAGE)),
     Route(
         "GET", "/v1/jobs/{job_id}", Access.READER, "job_by_name",
-        "the same as /v1/job/{job_id}", reply=wire.JobDetail, problem_types=_LOOKED),
+        "Get a job; the same as /v1/job/{job_id}", reply=wire.JobDetail, problem_types=_LOOKED),
     Route(
         "GET", _JOB, Access.READER, "job",
-        "one job with its attempts and events", reply=wire.JobDetail, problem_types=_LOOKED),
+        "Get a job with its attempts and events", reply=wire.JobDetail, problem_types=_LOOKED),
     Route(
         "GET", f"{_JOB}/log", Access.READER, "log",
-        "output of an attempt", reply=wire.LogReply, problem_types=_LOOKED, parameters=("after", "attempt")),
+        "Read the output of an attempt", reply=wire.LogReply, problem_types=_LOOKED, parameters=("after", "attempt")),
     Route(
         "GET", f"{_JOB}/explain", Access.READER, "explain",
-        "why it does not run, host by host", reply=wire.ExplainReply, problem_types=_LOOKED),
+        "Explain why a job does not run, host by host", reply=wire.ExplainReply, problem_types=_LOOKED),
     Route(
         "GET", "/v1/workers", Access.ANYONE, "workers",
-        "the hosts that asked, page by page", reply=wire.WorkersReply, parameters=("after:host", "limit")),
+        "List the hosts, page by page", reply=wire.WorkersReply, parameters=("after:host", "limit")),
     Route(
         "GET", "/v1/health", Access.ANYONE, "health",
-        "is the receiver well?", reply=wire.HealthReply),
+        "Check the receiver's health", reply=wire.HealthReply),
     Route(
         "POST", f"{_JOB}/cancel", Access.OPERATOR, "cancel",
-        "never again, until requeued", reply=wire.MovedReply, problem_types=_MOVED, parameters=("removed",)),
+        "Cancel a job until it is requeued", reply=wire.MovedReply, problem_types=_MOVED, parameters=("removed",)),
     Route(
         "POST", f"{_JOB}/requeue", Access.OPERATOR, "requeue",
-        "train it (again)", reply=wire.MovedReply, problem_types=_MOVED),
+        "Queue a job again", reply=wire.MovedReply, problem_types=_MOVED),
     Route(
         "POST", f"{_JOB}/hold", Access.OPERATOR, "hold",
-        "granted to nobody until unheld; what runs goes on", reply=wire.MovedReply, problem_types=_MOVED),
+        "Hold a job: no host gets it until it is unheld; a running attempt goes on", reply=wire.MovedReply,
+        problem_types=_MOVED),
     Route(
         "POST", f"{_JOB}/unhold", Access.OPERATOR, "unhold",
-        "may be granted again", reply=wire.MovedReply, problem_types=_MOVED),
+        "End the hold on a job", reply=wire.MovedReply, problem_types=_MOVED),
     Route(
         "POST", "/v1/workers/{host_id}/release", Access.OPERATOR, "release",
-        "give a host work again that was taken out", reply=wire.ReleaseReply,
+        "Release a host from quarantine", reply=wire.ReleaseReply,
         problem_types=(ProblemType.UNKNOWN_NAME, ProblemType.WRONG_STATE)),
     Route(
         "POST", "/v1/manifest/reload", Access.OPERATOR, "reload",
-        "read the plan again", reply=wire.ReloadReply, problem_types=(ProblemType.BAD_MANIFEST,)),
+        "Reload the manifest", reply=wire.ReloadReply, problem_types=(ProblemType.BAD_MANIFEST,)),
     Route(
         "GET", "/v1/authority", Access.JOINING, "authority",
-        "the receiver's authority, to be checked by its fingerprint", reply=wire.AuthorityReply,
+        "Get the receiver's certificate authority, to be checked by its fingerprint", reply=wire.AuthorityReply,
         problem_types=(ProblemType.NO_AUTHORITY,)),
     Route(
         "POST", "/v1/join", Access.JOINING, "join",
-        "a certificate for a one-time code", wire.JoinRequest, wire.CertificateReply, (ProblemType.NO_AUTHORITY,
+        "Get a certificate for a one-time code", wire.JoinRequest, wire.CertificateReply, (ProblemType.NO_AUTHORITY,
         ProblemType.JOIN_REFUSED, ProblemType.TOO_MANY_FAILURES)),
     Route(
         "POST", "/v1/renew", Access.OWNER, "renew",
-        "a further certificate for the one shown", wire.RenewRequest, wire.CertificateReply,
+        "Renew the certificate of this connection", wire.RenewRequest, wire.CertificateReply,
         (ProblemType.NO_AUTHORITY,)),
     Route(
         "POST", "/v1/invitations", Access.OPERATOR, "invite",
-        "let a host or an operator in: a one-time code", wire.InviteRequest, wire.InviteReply,
+        "Make a one-time code for a host or an operator", wire.InviteRequest, wire.InviteReply,
         (ProblemType.NO_AUTHORITY,)),
     Route(
         "POST", "/v1/revoke", Access.OPERATOR, "revoke",
-        "put one out", wire.RevokeRequest, wire.RevokeReply, _NAMED),
+        "Revoke the certificates and codes of a host or an operator", wire.RevokeRequest, wire.RevokeReply, _NAMED),
     Route(
         "GET", "/v1/certificates", Access.OPERATOR, "certificates",
-        "who was let in", reply=wire.CertificatesReply),
+        "List the certificates", reply=wire.CertificatesReply),
     Route(
         "GET", "/v1/tokens", Access.OPERATOR, "tokens",
-        "names and ends of operators' tokens", reply=wire.TokensReply),
+        "List the operators' tokens, without their secrets", reply=wire.TokensReply),
     Route(
         "POST", "/v1/tokens", Access.OPERATOR, "add_token",
-        "a further token", wire.TokenRequest, wire.TokenReply, (ProblemType.WRONG_STATE,)),
+        "Make an operator's token", wire.TokenRequest, wire.TokenReply, (ProblemType.WRONG_STATE,)),
     Route(
         "POST", "/v1/tokens/revoke", Access.OPERATOR, "revoke_token",
-        "take one back", wire.TokenRevokeRequest, wire.TokenRevokeReply, _NAMED),
+        "Revoke an operator's token", wire.TokenRevokeRequest, wire.TokenRevokeReply, _NAMED),
     Route(
         "GET", "/v1/audit", Access.OPERATOR, "audit",
-        "who did what", reply=wire.AuditReply, parameters=_PAGE),
+        "Read the audit: who did what", reply=wire.AuditReply, parameters=_PAGE),
     Route(
         "GET", "/v1/datasets", Access.ANYONE, "datasets",
-        "all data sets", reply=wire.DatasetsReply),
+        "List the data sets", reply=wire.DatasetsReply),
     Route(
         "PUT", _SET, Access.OPERATOR, "announce_dataset",
-        "bring a listing; which of its pieces have to come?", reply=wire.DatasetDraftReply,
+        "Announce a data set; the answer names the missing pieces", reply=wire.DatasetDraftReply,
         problem_types=(ProblemType.WRONG_DIGEST,), upload=True),
     Route(
         "GET", _SET, Access.READER, "dataset",
-        "a data set's listing", problem_types=_FETCHED, media="application/json"),
+        "Get a data set's listing", problem_types=_FETCHED, media="application/json"),
     Route(
         "PUT", f"{_SET}/piece/{{sha256}}", Access.OPERATOR, "bring_piece",
-        "bring a piece", problem_types=(*_FETCHED, ProblemType.WRONG_DIGEST), upload=True, media=""),
+        "Upload a piece", problem_types=(*_FETCHED, ProblemType.WRONG_DIGEST), upload=True, media=""),
     Route(
         "PUT", f"{_SET}/pieces", Access.OPERATOR, "bring_pieces",
-        "bring many small pieces in one body", problem_types=(*_FETCHED, ProblemType.WRONG_DIGEST), upload=True,
+        "Upload many small pieces in one body", problem_types=(*_FETCHED, ProblemType.WRONG_DIGEST), upload=True,
         media=""),
     Route(
         "PUT", f"{_SET}/patch/{{sha256}}", Access.OPERATOR, "patch_piece",
-        "bring a piece as a patch of another data set's file", problem_types=(*_FETCHED, ProblemType.WRONG_DIGEST),
+        "Upload a piece as a patch of another data set's file", problem_types=(*_FETCHED, ProblemType.WRONG_DIGEST),
         upload=True, media=""),
     Route(
         "GET", f"{_SET}/chunks", Access.OPERATOR, "chunks",
-        "the chunks of a file, by which patches of it are made", reply=wire.DatasetChunksReply,
+        "List the content-defined chunks of a file, for making patches", reply=wire.DatasetChunksReply,
         parameters=("path",), problem_types=_FETCHED),
     Route(
         "GET", f"{_SET}/piece/{{sha256}}", Access.READER, "piece",
-        "a piece's bytes", problem_types=_FETCHED, media="application/octet-stream"),
+        "Download a piece", problem_types=_FETCHED, media="application/octet-stream"),
     Route(
         "POST", f"{_SET}/publish", Access.OPERATOR, "publish_dataset",
-        "let it be fetched, under this name too", wire.DatasetPublishRequest, wire.DatasetPublishReply,
+        "Publish a data set, under a name if one is given", wire.DatasetPublishRequest, wire.DatasetPublishReply,
         _FETCHED),
     Route(
         "POST", f"{_SET}/remove", Access.OPERATOR, "remove_dataset",
-        "forget it", reply=wire.DatasetRemoveReply, problem_types=(*_FETCHED, ProblemType.WRONG_STATE)),
+        "Remove a data set", reply=wire.DatasetRemoveReply, problem_types=(*_FETCHED, ProblemType.WRONG_STATE)),
     Route(
         "POST", f"{_SET}/unname", Access.OPERATOR, "unname_dataset",
-        "free one of its names", wire.DatasetUnnameRequest, wire.DatasetView, (*_FETCHED, ProblemType.WRONG_STATE)),
+        "Free one of a data set's names", wire.DatasetUnnameRequest, wire.DatasetView,
+        (*_FETCHED, ProblemType.WRONG_STATE)),
     Route(
         "GET", "/v1/openapi.json", Access.ANYONE, "openapi",
-        "this document", reply=dict),
+        "Get this document", reply=dict),
 )  # fmt: skip
 
-# -- which refusals any address of a kind may answer with ---------------------------------------------------------
+# -- refusals by kind of endpoint -----------------------------------------------------------------------------------
 
 _EVERYWHERE = (
     ProblemType.BAD_REQUEST,
@@ -246,10 +249,10 @@ _SAFE = frozenset({"GET", "HEAD"})
 
 
 def refusals(route: Route) -> tuple[ProblemType, ...]:
-    """Name every kind of refusal that this address may answer with."""
+    """Name every kind of refusal that this endpoint may answer with."""
     found = [*route.problem_types, *_EVERYWHERE, *_BY_ACCESS[route.access]]
     if route.method not in _SAFE:
         found += [ProblemType.ORIGIN_REFUSED, ProblemType.DISK_FULL]
     if "{" in route.path:
-        found.append(ProblemType.NOT_FOUND)  # a name with a slash in it is another address
+        found.append(ProblemType.NOT_FOUND)  # a name with a slash in it is another path
     return tuple(problem_type for problem_type in ProblemType if problem_type in found)

@@ -1,4 +1,4 @@
-"""The wire's structs for those who look: pages, histories, hosts. The others are in messages.py, which knows all."""
+"""Structs of the read-only endpoints: pages, histories, hosts. messages.py has the others and exports all."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class AttemptView(Wire, frozen=True, kw_only=True):
     progress: dict[str, Any] | None
     artifact_id: str | None
     record: dict[str, Any] | None = None
-    granted: dict[str, Any] | None = None  # the job dict as it was granted; null: nobody kept it
+    granted: dict[str, Any] | None = None  # the job dict as it was granted; null: not kept
     # digests of data and code and the checkout's commit; null: not known
     trained: dict[str, str | None] | None = None
 
@@ -67,9 +67,9 @@ class JobView(Wire, frozen=True, kw_only=True):
     finished_at: float | None
     obstacle: str | None  # why no known host can run a pending job; null when one can
     in_manifest: bool
-    held_by: str | None = None  # who keeps it from being granted, whatever its status; null: nobody
+    held_by: str | None = None  # the operator who holds it, at any status; null: not held
     held_at: float | None = None
-    note: str | None = None  # what else an operator should know: whom it waits for, for example
+    note: str | None = None  # a further note for the operator, as the host it waits for
     # of a completed job: digests of `data` and `code`, and the checkout's `commit`; null: not known
     trained: dict[str, str | None] | None = None
 
@@ -79,7 +79,7 @@ class JobsReply(Wire, frozen=True, kw_only=True):
     counts: dict[str, int]  # by status, of the whole queue
     now: float
     next_after: int | None = None  # pass as ?after= for the next page
-    unlike: list[str] = []  # on the first page: what differs among the plan's completed jobs, in words
+    unlike: list[str] = []  # on the first page: differences among the plan's completed jobs, in words
 
 
 class JobDetail(Wire, frozen=True, kw_only=True):
@@ -95,8 +95,8 @@ class HostVerdict(Wire, frozen=True, kw_only=True):
 
     host: str
     fits: bool
-    reason: str  # "ok", or what stands in the way, with figures
-    wait_s: float | None = None  # countdown, when time alone removes it
+    reason: str  # "ok", or the obstacle, with numbers
+    wait_s: float | None = None  # seconds until the obstacle ends by itself
 
 
 class ExplainReply(Wire, frozen=True, kw_only=True):
@@ -119,14 +119,14 @@ class LogReply(Wire, frozen=True, kw_only=True):
 class WorkerView(Wire, frozen=True, kw_only=True):
     hostname: str
     capability: dict[str, Any]
-    declared: dict[str, Any] | None  # the manifest's word on this host
+    declared: dict[str, Any] | None  # the manifest's note on this host
     first_seen: float
     last_seen: float
-    alive: bool  # heard within a lease
+    alive: bool  # seen within a lease
     jobs: list[str]  # names of the jobs it holds
     conflict: str | None  # a second installation with this id, when there is one
     obstacle: str | None  # e.g. its trainers' flags differ from the manifest's
-    quarantine: str | None = None  # why it gets no jobs, and what ends that
+    quarantine: str | None = None  # why it gets no jobs, and the remedy
     set_aside: list[str] = []  # finished work that lies there, refused; `--deliver JOB` on that machine brings it
 
 
@@ -142,9 +142,9 @@ class HealthReply(Wire, frozen=True, kw_only=True):
     counts: dict[str, int]
     granting: bool  # false while the disk is low
     detail: str | None = None
-    quarantined: dict[str, str] = {}  # host → why it gets no jobs, and what ends that
-    refused: dict[str, str] = {}  # host → who else asks in its name, and what lets that one in
-    missing_datasets: dict[str, str] = {}  # data set of the plan that is not here → what that holds up
-    never_asked: dict[str, str] = {}  # host that the plan names → where, and whom it may mean
-    plan_notes: list[str] = []  # what the plan says and hardly means, the first of it
-    look_again_s: float = LOOK_AGAIN_S  # a host asks so often whether it may stay
+    quarantined: dict[str, str] = {}  # host → why it gets no jobs, and the remedy
+    refused: dict[str, str] = {}  # host → the second installation with its id, and the remedy
+    missing_datasets: dict[str, str] = {}  # missing data set of the plan → the jobs that wait for it
+    never_asked: dict[str, str] = {}  # unknown host in the plan → its place there, and the likely host
+    plan_notes: list[str] = []  # the first warnings about the plan
+    look_again_s: float = LOOK_AGAIN_S  # between two heartbeats of a host

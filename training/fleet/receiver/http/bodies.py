@@ -1,4 +1,4 @@
-"""Reading request bodies: bounded in size and in time, JSON whole and bundles piece by piece."""
+"""Reading request bodies: bounded in size and in time, JSON whole and bundles block by block."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from training.fleet.wire.messages import JSON_BODY_MAX, ProblemType, Refusal
 
 T = TypeVar("T")
 
-BLOCK_BYTES = 1024 * 1024  # what one trip to a disk thread carries
+BLOCK_BYTES = 1024 * 1024  # bytes that a disk thread takes at once
 
 
 async def read_json(context: Context, request: Request, kind: type[T]) -> T:
-    """The JSON body as a struct; bounded in size and time. Its ``host_id``, if any, is the caller's proven one."""
+    """Read a JSON body into a struct, bounded in size and time. Its ``host_id``, if any, is the caller's proven one."""
     body = bytearray()
     try:
         async with asyncio.timeout(context.settings.body_s):
@@ -46,12 +46,12 @@ def caller(request: Request) -> Principal | None:
 
 
 def acting(context: Context, request: Request) -> str:
-    """The caller as the audit names it."""
+    """Name the caller for the audit."""
     return who(caller(request), context.authenticator.address(request))
 
 
 def proven_host(request: Request) -> str | None:
-    """The host that the caller proved to be; None for operators and on a receiver that believes."""
+    """Return the caller's proven host; None for operators and on a receiver without TLS."""
     principal = caller(request)
     return None if principal is None or principal.operator is not None else principal.host_id
 
@@ -67,7 +67,7 @@ def _as_caller(request: Request, message: T) -> T:
 
 
 class _Blocks:
-    """Collects pieces into blocks; a disk thread hashes and writes one while the next arrives."""
+    """Blocks of a body: a disk thread hashes and writes one while the next arrives."""
 
     def __init__(self, context: Context, part: Part) -> None:
         self._hub, self._part = context, part
@@ -83,7 +83,7 @@ class _Blocks:
             self._writing = asyncio.create_task(self._hub.disk(lambda: self._part.write(block)))
 
     async def flush(self) -> None:
-        """Write what is left, also of a body that broke off: it is kept for the next try."""
+        """Write the rest, also of an interrupted body: the next try goes on from there."""
         await self._settle()
         if self._block:
             block, self._block = self._block, bytearray()
@@ -92,13 +92,13 @@ class _Blocks:
 
     async def _settle(self) -> None:
         if self._writing is not None:
-            # Shielded: a block that is cancelled before its turn would leave a hole before the next one.
+            # Shielded: a cancelled block would leave a hole before the next one.
             await asyncio.shield(self._writing)
             self._writing = None
 
 
 class _Pace:
-    """Cuts a body off that brings too little in too long a time. Time spent on our own disk does not count."""
+    """The slowest rate at which a body may arrive. Time spent on our own disk does not count."""
 
     def __init__(self, window_s: float, window_bytes: int) -> None:
         self._window_s, self._window_bytes = window_s, window_bytes
@@ -106,7 +106,7 @@ class _Pace:
         self._busy = False
 
     async def run(self, request: Request, take: Callable[[bytes], Awaitable[None]]) -> None:
-        """Hand the body to ``take`` piece by piece; TimeoutError when it comes too slowly."""
+        """Hand the body to ``take`` as it arrives; TimeoutError when it is too slow."""
         async with asyncio.timeout(None) as patience:
             self._look_later(patience)
             try:
@@ -147,7 +147,7 @@ async def read_upload(context: Context, request: Request, take: Callable[[bytes]
 
 
 async def read_blocks(context: Context, request: Request, part: Part | None) -> None:
-    """Stream a body into ``part``; without one, its bytes are in the store already and only counted as arrived."""
+    """Stream a body into ``part``; without one, the store has the bytes and they are only counted."""
     if part is None:
         await read_upload(context, request, _ignore)
         return
@@ -163,7 +163,7 @@ async def _ignore(_piece: bytes) -> None:
 
 
 def query_number(request: Request, name: str, default: int) -> int:
-    """A whole number of the address, or what holds where it is absent."""
+    """Parse a whole number of the query; a default where it is absent."""
     text = request.query_params.get(name)
     if text is None:
         return default

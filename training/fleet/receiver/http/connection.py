@@ -1,7 +1,7 @@
 """uvicorn's HTTP protocol with the limits it lacks.
 
-Left alone it keeps half a header or half a body open for as long as the other side likes, and takes headers of any
-size. Deadlines for bodies live where bodies are read; here are those for everything around them.
+uvicorn waits without end for the rest of a header or a body and takes headers of any size. Deadlines for bodies are in
+bodies.py; the others are here.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from training.fleet.wire.messages import ProblemType, Refusal
 
 HEADER_BYTES_MAX = 32 * 1024
 HEADER_S = 10.0  # from the first byte of a request to the end of its header
-UNREAD_BODY_S = 60.0  # for what a client goes on sending after it was answered
-EACH_MAX = 256  # connections of one host, operator or address; a worker needs five
+UNREAD_BODY_S = 60.0  # for the rest of a body whose request was answered
+EACH_MAX = 256  # connections of one host, operator or IP address; a worker needs five
 
 
 class GuardedProtocol(HttpToolsProtocol):
-    """One connection that may not dawdle or overflow."""
+    """A connection with deadlines and limits."""
 
     header_s = HEADER_S
     unread_body_s = UNREAD_BODY_S
@@ -47,7 +47,7 @@ class GuardedProtocol(HttpToolsProtocol):
         self.whose = _whose(self.peer, self.client)
         self._arm(self.header_s)
         if self.whose is not None and self._as_mine() > self.each_max:
-            self.whose = None  # one that is refused takes no place while it is closed
+            self.whose = None  # a refused connection does not count while it closes
             self._hang_up(_too_many(self.each_max))
 
     def data_received(self, data: bytes) -> None:
@@ -63,7 +63,7 @@ class GuardedProtocol(HttpToolsProtocol):
             self._arm(self.header_s)
 
     def eof_received(self) -> None:
-        """The other side will send no more. Half a request is told so, as far as it still listens."""
+        """Answer a client that closes its side in the middle of a request."""
         if self._in_header or self._in_body:
             detail = "the request ended early; send it again (an upload goes on where it stopped)"
             self._hang_up(Refusal(ProblemType.BAD_REQUEST, detail))
@@ -90,7 +90,7 @@ class GuardedProtocol(HttpToolsProtocol):
         self._disarm()
         self._in_header, self._in_body = False, True
         super().on_headers_complete()
-        # Of pipelined requests the first is being answered while uvicorn remembers the last alone.
+        # While the first of pipelined requests is answered, uvicorn remembers only the last.
         self._answering = [each for each in self._answering if not each.response_complete]
         self._answering.append(self.cycle)
 
@@ -118,7 +118,7 @@ class GuardedProtocol(HttpToolsProtocol):
         self._in_header = self._in_body = False
         self._disarm()
         self.pipeline.clear()
-        for cycle in self._answering:  # nobody is left to hear it
+        for cycle in self._answering:  # the client has gone
             cycle.disconnected = True
             cycle.message_event.set()
         if not self.transport.is_closing():
@@ -145,7 +145,7 @@ class GuardedProtocol(HttpToolsProtocol):
 
 
 def _peer(transport: asyncio.Transport) -> Peer:
-    """Read the other end's identity from the connection itself; uvicorn does not tell applications."""
+    """Read the client's identity from the connection itself; uvicorn does not pass it to applications."""
     tls = transport.get_extra_info("ssl_object")
     if tls is not None:
         return peer_of(tls.getpeercert(), tls.getpeercert(binary_form=True))
@@ -155,8 +155,8 @@ def _peer(transport: asyncio.Transport) -> Peer:
 
 
 def _whose(peer: Peer, client: tuple[str, int] | None) -> str | None:
-    """To whom a connection is counted: its certificate's name, else its address. Not what comes over this machine's
-    loopback or from a proxy, where all would be one."""
+    """Name whose limit a connection counts for: its certificate's name, else its IP address. None on this machine's
+    loopback and from a proxy, where all clients would share one."""
     if peer.channel is not Channel.TLS:
         return None
     if peer.uris or peer.fingerprint:

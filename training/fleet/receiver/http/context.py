@@ -31,24 +31,24 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 _DISK_THREADS = 4
-_HASH_THREADS = 4  # gigabytes take minutes there, and nothing else may wait for them
+_HASH_THREADS = 4  # hashing gigabytes takes minutes, and nothing else may wait for it
 _TO_PENDING = tuple(row.name for row in TRANSITIONS.values() if row.target is JobStatus.PENDING)
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The settings of an operator; durations in seconds, sizes in bytes."""
+    """The receiver's settings; durations in seconds, sizes in bytes."""
 
     operator_token: str | None = None
     secure: bool = False  # callers must prove who they are, by a certificate or an operator's token
     host: str = "127.0.0.1"
-    names: tuple[str, ...] = ()  # by which browsers may call the receiver, beside host and this machine's
-    public_url: str = ""  # by which new machines reach it
-    # A proxy holds the connections, so that none can be cut when a host is put out.
+    names: tuple[str, ...] = ()  # names of the receiver in browsers, beside host and this machine's
+    public_url: str = ""  # the receiver's URL for new machines
+    # A proxy holds the connections, so none can be cut when a host is revoked.
     proxied: bool = False
     version: str = "unknown"  # of this program
     body_s: float = 10.0  # for a JSON body
-    upload_window_s: float = 30.0  # an upload must bring upload_window_bytes in each such span
+    upload_window_s: float = 30.0  # an upload must bring upload_window_bytes in each such time
     upload_window_bytes: int = 256 * 1024
     artifact_bytes_max: int = ARTIFACT_BYTES_MAX
     part_age_s: float = 7 * 86400.0  # unfinished uploads older than this are swept
@@ -64,7 +64,7 @@ class WaitingRoom:
 
     @property
     def news(self) -> int:
-        """Rises at every wake. Read it before asking, so that no wake is missed while being told "nothing"."""
+        """Rises at every wake. Read it before asking, so that no wake is missed while the queue answers "nothing"."""
         return self._news
 
     def wake(self) -> None:
@@ -73,12 +73,12 @@ class WaitingRoom:
         self._bell = asyncio.Event()
 
     def close(self) -> None:
-        """Nobody waits any more, now or later."""
+        """End all waits, also later ones."""
         self.closed = True
         self.wake()
 
     async def wait(self, news: int, timeout_s: float, gone: asyncio.Future[object]) -> None:
-        """Return when there is news, the time is over, or ``gone`` is done."""
+        """Wait until there is news, the time is over, or ``gone`` is done."""
         if self.closed or self._news != news:
             return
         bell: asyncio.Future[object] = asyncio.ensure_future(self._bell.wait())
@@ -101,7 +101,7 @@ class Context:
     authenticator: Authenticator
     authority: Authority | None = None
     datasets: DatasetStore | None = None
-    read_manifest: Callable[[str], ReloadReply] | None = None  # who asks for it → what changed
+    read_manifest: Callable[[str], ReloadReply] | None = None  # the caller → the changes
     room: WaitingRoom = field(default_factory=WaitingRoom)
     # The server's: close the connections whose certificate has been revoked.
     hang_up: Callable[[Callable[[str], bool]], None] = field(default=lambda _revoked: None)
@@ -119,11 +119,11 @@ class Context:
         self.audit = AuditLog(self.service.queue.db, self.clock)
         self._reading = ThreadPoolExecutor(1, thread_name_prefix="reader")
         self._disk = ThreadPoolExecutor(_DISK_THREADS, thread_name_prefix="disk")
-        # A trainer that is asked for its flags may take a minute: nothing else waits for that, plans one for another.
+        # Asking a trainer for its flags may take a minute: only other reloads wait for that.
         self._plans = ThreadPoolExecutor(1, thread_name_prefix="plan")
         self._hashing = ThreadPoolExecutor(_HASH_THREADS, thread_name_prefix="hash")
         self._fired = self._made_pending()
-        self.halted: str | None = None  # why nothing that is written would last
+        self.halted: str | None = None  # set when no write would last: the reason
 
     async def call(self, decide: Callable[[], T]) -> T:
         """Run ``decide`` on the writer's thread; its effects are durable when this returns."""
@@ -133,7 +133,7 @@ class Context:
         return result
 
     async def act(self, request: Request, decide: Callable[[], T]) -> T:
-        """:meth:`call` on behalf of a caller, unless it was put out meanwhile: asked in the same transaction."""
+        """:meth:`call` on behalf of a caller, unless it was revoked meanwhile: checked in the same transaction."""
 
         if self.halted is not None:
             raise Refusal(ProblemType.UNAVAILABLE, self.halted)
@@ -145,7 +145,7 @@ class Context:
         return await self.call(decide_for_whom_may)
 
     async def reload(self, who: str) -> ReloadReply:
-        """Read the manifest again, off the event loop; raises Refusal(bad_manifest), and then nothing has changed."""
+        """Read the manifest again, off the event loop; a Refusal(bad_manifest) changes nothing."""
         if self.read_manifest is None:
             raise Refusal(ProblemType.BAD_MANIFEST, "this receiver was started without a manifest")
         read = self.read_manifest
@@ -162,11 +162,11 @@ class Context:
         return await asyncio.get_running_loop().run_in_executor(self._disk, work)
 
     async def hash(self, work: Callable[[], T]) -> T:
-        """Run what reads a whole bundle on threads of its own."""
+        """Run work that reads whole bundles on threads of its own."""
         return await asyncio.get_running_loop().run_in_executor(self._hashing, work)
 
     def _notice(self) -> None:
-        """Wake those who wait, when a job has become claimable since the last look."""
+        """Wake the waiting claims when a job became claimable since the last look."""
         fired = self._made_pending()
         if fired != self._fired:
             self._fired = fired
@@ -198,24 +198,24 @@ class Context:
             await self.call(self.service.forget_look)
             raise
         if swept:
-            logger.warning("%d attempts were not heard for a lease and were ended", swept)
+            logger.warning("%d attempts had no heartbeat for a lease and were ended", swept)
         await self.forget_uploads()
         if self.delivery.index_stale:
             await self.repair_index()
 
     async def forget_uploads(self) -> None:
-        """Give back the room of unfinished uploads that nobody may finish."""
+        """Delete unfinished uploads whose attempts are over."""
         claims = await self.disk(self.store.uploading)
         if not claims:
             return
-        put_out = self.authenticator.registry.put_out()  # none of them delivers late
+        put_out = self.authenticator.registry.put_out()  # no attempt delivers late
         over = await self.call(lambda: self.service.no_longer_uploading(claims, put_out))
         freed = await self.disk(lambda: self.store.forget_uploads(over)) if over else 0
         if freed:
-            logger.info("%d bytes of uploads that nobody may finish were removed", freed)
+            logger.info("%d bytes of uploads whose attempts are over were removed", freed)
 
     async def _look_at_the_file(self) -> None:
-        """A file that was removed or replaced takes writes as before, and they are lost with it."""
+        """Check that the database file is in place: SQLite writes on into a removed file, and those writes are lost."""
         gone = getattr(self.service.queue.db, "gone", None)
         found = None if gone is None else await self.disk(gone)
         if found is not None and self.halted is None:
@@ -231,7 +231,7 @@ class Context:
             await self.disk(partial(self.datasets.sweep, before))
 
     def close(self) -> None:
-        """Let go of the threads; the writer and the reader's connection are the caller's."""
+        """End the threads; the caller closes the writer and the reader's connection."""
         self.room.close()
         self._reading.shutdown(wait=True)
         self._disk.shutdown(wait=True)

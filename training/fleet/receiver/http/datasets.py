@@ -1,6 +1,6 @@
-"""The endpoints of data sets: decode, call, encode. Operators push them, hosts fetch those they may have to train on.
+"""The endpoints of data sets: decode, call, encode. Operators push them, hosts fetch those they may train on.
 
-A push announces the listing, brings the pieces that are missing, and publishes; each step may be repeated.
+A push announces the listing, uploads the missing chunks, and publishes; each step may be repeated.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ async def datasets(context: Context, _request: Request) -> Response:
 
 
 async def announce_dataset(context: Context, request: Request) -> Response:
-    """Take a listing; the answer names the pieces that have to come."""
+    """Take a listing; the answer names the missing chunks."""
     dataset_store, dataset_id = _dataset_store(context), _id(request)
     document = await _body(context, request, LISTING_BYTES_MAX)
     draft = await context.disk(lambda: dataset_store.begin(dataset_id, document))
@@ -77,7 +77,7 @@ async def bring_piece(context: Context, request: Request) -> Response:
 
 
 async def bring_pieces(context: Context, request: Request) -> Response:
-    """Take many small pieces at once: a folder of ten thousand files would ask as often otherwise."""
+    """Take many small chunks at once, or a folder of ten thousand files would take as many requests."""
     dataset_store, dataset_id = _dataset_store(context), _id(request)
     body = await _body(context, request, BATCH_BYTES + BATCH_PIECES * BATCH_HEAD_BYTES)
     try:
@@ -89,7 +89,7 @@ async def bring_pieces(context: Context, request: Request) -> Response:
 
 
 async def chunks(context: Context, request: Request) -> Response:
-    """The chunks of a file of a published data set, by which a changed form of it is pushed as patches."""
+    """List the content-defined chunks of a published file, by which a changed form of it is pushed as patches."""
     dataset_store, dataset_id = _dataset_store(context), _id(request)
     path = request.query_params.get("path", "")
     found = await context.disk(lambda: dataset_store.chunks(dataset_id, path))
@@ -97,7 +97,7 @@ async def chunks(context: Context, request: Request) -> Response:
 
 
 async def patch_piece(context: Context, request: Request) -> Response:
-    """Take a piece as a patch of what another data set holds."""
+    """Take a chunk as a patch of another data set's file."""
     dataset_store, dataset_id, sha256 = _dataset_store(context), _id(request), request.path_params["sha256"]
     body = await _body(context, request, PIECE_BYTES + HEADER_BYTES_MAX)
     try:
@@ -123,7 +123,7 @@ async def publish_dataset(context: Context, request: Request) -> Response:
         return name_moved(context.service, body.name, dataset_id)
 
     moved = await context.act(request, note)
-    context.room.wake()  # somebody may have waited for this
+    context.room.wake()  # jobs may have waited for it
     logger.info("data set %s (%s) is published", dataset_id[:12], body.name or "without a name")
     return reply(
         DatasetPublishReply(
@@ -169,7 +169,7 @@ async def unname_dataset(context: Context, request: Request) -> Response:
 
 
 async def dataset(context: Context, request: Request) -> Response:
-    """The listing's bytes; their SHA-256 is the data set's id."""
+    """Return the listing's bytes; their SHA-256 is the data set's id."""
     dataset_store, dataset_id = _dataset_store(context), await _may_fetch(context, request)
     document = await context.disk(lambda: dataset_store.listing(dataset_id))
     return Response(document, media_type="application/json", headers={HEADER_SHA256: dataset_id})
@@ -187,7 +187,7 @@ async def piece(context: Context, request: Request) -> Response:
 
 
 async def _may_fetch(context: Context, request: Request) -> str:
-    """The data set's id, if the caller may have it."""
+    """Return the data set's id, or refuse a caller that may not have it."""
     dataset_id, host = _id(request), proven_host(request)
     if host is not None:
         await context.act(request, lambda: check_fetch(context.service, dataset_id, host))
@@ -195,7 +195,7 @@ async def _may_fetch(context: Context, request: Request) -> str:
 
 
 async def _body(context: Context, request: Request, bytes_max: int) -> bytes:
-    """The whole body, which may not have more bytes than this."""
+    """Read the whole body, of ``most`` bytes at most."""
     body = bytearray()
 
     async def take(data: bytes) -> None:

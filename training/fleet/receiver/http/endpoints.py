@@ -1,4 +1,4 @@
-"""The receiver's endpoints: decode, call, encode. Every rule lives below, in service, views and store."""
+"""The receiver's endpoints: decode, call, encode. Every rule is in service and store."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ from training.fleet.wire.routes import ROUTES, Route
 logger = logging.getLogger(__name__)
 
 PLAN_NOTES_MAX = 20  # in health
-_RETRY_LEAST_S = 0.05  # between two looks of one waiting claim
+_RETRY_LEAST_S = 0.05  # between two looks for one waiting claim
 Endpoint = Callable[[Context, Request], Awaitable[Response]]
 
 
@@ -69,7 +69,7 @@ def endpoints() -> dict[str, Endpoint]:
 
 
 async def claim(context: Context, request: Request) -> Response:
-    """Grant a job; with ``wait_s``, keep the question open until there is one or the time is over."""
+    """Grant a job; with ``wait_s``, keep the claim waiting until there is one or the time is over."""
     body = await read_json(context, request, ClaimRequest)
     news = context.room.news
     answer = await _ask(context, request, body)
@@ -89,7 +89,7 @@ async def _ask(context: Context, request: Request, body: ClaimRequest) -> ClaimR
 async def _wait_for_job(
     context: Context, request: Request, body: ClaimRequest, answer: ClaimReply, news: int, wait_s: float
 ) -> ClaimReply:
-    """Ask anew at every wake, and when what holds the next job back is over. Ends early when nobody listens."""
+    """Ask again at every wake, and when the next gate opens. End early when the client has gone."""
     end = context.clock.monotonic() + wait_s
     gone = asyncio.ensure_future(_disconnect(request))
     context.service.wait_begins(body.host_id)
@@ -111,7 +111,7 @@ async def _wait_for_job(
 
 
 async def _disconnect(request: Request) -> object:
-    """Return when nobody listens any more."""
+    """Wait until the client has gone."""
     while True:
         message = await request.receive()
         if message["type"] == "http.disconnect":
@@ -150,7 +150,7 @@ async def output(context: Context, request: Request) -> Response:
     return reply(await context.act(request, lambda: context.service.output(job_id, body)))
 
 
-# -- onlookers --------------------------------------------------------------------------------------------------
+# -- readers ----------------------------------------------------------------------------------------------------
 
 
 async def jobs(context: Context, request: Request) -> Response:
@@ -215,7 +215,7 @@ async def health(context: Context, _request: Request) -> Response:
 
 
 async def openapi(context: Context, _request: Request) -> Response:
-    """Describe this program's endpoints for other programs; the very bytes of docs/openapi.json."""
+    """Describe this program's endpoints for other programs; the same bytes as docs/openapi.json."""
     from training.fleet.receiver.http.openapi import text  # asked for rarely, and not small
 
     return reply(msgspec.Raw((await context.disk(text)).encode()))
@@ -225,7 +225,7 @@ async def openapi(context: Context, _request: Request) -> Response:
 
 
 async def cancel(context: Context, request: Request) -> Response:
-    """For good; with ``?removed=true`` only because the plan no longer names the job, until a plan does again."""
+    """Cancel a job: until a requeue, or with ``?removed=true`` until the plan names it again."""
     by = acting(context, request).removeprefix("operator ")
     as_removed = request.query_params.get("removed") == "true"
 
@@ -240,7 +240,7 @@ async def requeue(context: Context, request: Request) -> Response:
 
 
 async def hold(context: Context, request: Request) -> Response:
-    """Granted to nobody until it is let go; what runs goes on."""
+    """Hold a job: no host gets it until it is unheld; a running attempt goes on."""
     by = acting(context, request).removeprefix("operator ")
     return await _moved(context, request, Act.HOLD, lambda ref: context.service.hold(ref, by=by))
 
@@ -270,7 +270,7 @@ async def _moved(context: Context, request: Request, act: Act, move: Callable[[s
 
 
 async def release(context: Context, request: Request) -> Response:
-    """Give a host work again that was taken out; what waits is offered to it at once."""
+    """Release a host from quarantine; its waiting claim may get a job at once."""
     name, who = request.path_params["host_id"], acting(context, request)
 
     def decide() -> ReleaseReply:
@@ -300,7 +300,7 @@ async def audit(context: Context, request: Request) -> Response:
 
 
 def _route(path: str, rows: Mapping[str, Route], functions: Mapping[str, Endpoint]) -> routing.Route:
-    """Put the endpoints of a path behind the door: nothing is read of a request before its row let it in."""
+    """Put the endpoints of a path behind authentication: nothing of a request is read before its access is checked."""
     found = {method: (row.access, functions[row.name]) for method, row in rows.items()}
 
     async def run(request: Request) -> Response:
@@ -312,7 +312,7 @@ def _route(path: str, rows: Mapping[str, Route], functions: Mapping[str, Endpoin
             origins.check(request.method, request.headers, (context.settings.host, *context.settings.names))
             context.authenticator.admit(request, access)
             return await endpoint(context, request)
-        except Exception as error:  # noqa: BLE001 - whatever it is, the caller gets a document
+        except Exception as error:  # noqa: BLE001 - every error becomes a problem document
             return response_to(request, error)
 
     kind = NamingRoute if "{job_id}" in path else routing.Route
@@ -320,6 +320,6 @@ def _route(path: str, rows: Mapping[str, Route], functions: Mapping[str, Endpoin
 
 
 async def _resolved(context: Context, request: Request) -> str:
-    """The id of the job that the address names, if the caller may see it."""
+    """Resolve the job that the path names, if the caller may see it."""
     ref = request.path_params["job_id"]
     return await context.act(request, lambda: readable(context.service, ref, proven_host(request)))

@@ -1,4 +1,4 @@
-"""The endpoints by which hosts and operators are let in and put out: decode, call, encode."""
+"""The endpoints that enroll and revoke hosts and operators: decode, call, encode."""
 
 from __future__ import annotations
 
@@ -49,18 +49,18 @@ logger = logging.getLogger(__name__)
 DAYS_MAX = 366.0
 
 
-# -- those who join ---------------------------------------------------------------------------------------------
+# -- joining machines -------------------------------------------------------------------------------------------
 
 
 async def authority(context: Context, _request: Request) -> Response:
-    """Return the authority's certificate; its fingerprint proves it before the connection is trusted."""
+    """Return the authority's certificate; its fingerprint proves it before TLS does."""
     own = _authority(context)
     answer = AuthorityReply(ca=own.certificate, fingerprint=own.fingerprint, now=context.clock.now())
     return reply(answer)
 
 
 async def join(context: Context, request: Request) -> Response:
-    """A certificate for a one-time code. Wrong codes are counted against the address."""
+    """Issue a certificate for a one-time code. Wrong codes count against the client's IP address."""
     own, address = _authority(context), context.authenticator.address(request)
     context.authenticator.limit.check(address)
     body = await read_json(context, request, JoinRequest)
@@ -80,7 +80,7 @@ async def join(context: Context, request: Request) -> Response:
 
 
 async def renew(context: Context, request: Request) -> Response:
-    """A new certificate for whom the one on the connection names; that one stays good until its end."""
+    """Renew the certificate of the connection; the old one stays valid until its end."""
     own, principal = _authority(context), caller(request)
     assert principal is not None
     name = principal.host_id or principal.operator
@@ -131,7 +131,7 @@ async def invite(context: Context, request: Request) -> Response:
 
 
 async def revoke(context: Context, request: Request) -> Response:
-    """Take the certificates back, end what the host holds, and hang up on it: all before this answers."""
+    """Revoke the certificates, end the host's attempts, and close its connections: all before this answers."""
     body = await read_json(context, request, RevokeRequest)
     role, name = _role(body.role), _name(body.name)
     who = acting(context, request)
@@ -148,7 +148,7 @@ async def revoke(context: Context, request: Request) -> Response:
     context.hang_up(context.authenticator.registry.revoked)
     if role is Role.HOST:
         await context.forget_uploads()
-    context.room.wake()  # whose connection is a proxy's is refused now, and not when its time is over
+    context.room.wake()  # wakes claims that wait behind a proxy: they are refused now
     logger.warning("%s %s was revoked: %d certificates, %d jobs", role, name, count, jobs)
     return reply(RevokeReply(name=name, certificates=count, jobs=jobs))
 
@@ -252,7 +252,7 @@ async def _enter(
 
     gone, apply = await context.act(request, decide)
     apply()
-    if gone:  # who had them is cut off, and told why when it asks again
+    if gone:  # closes their holders' connections; the next request is refused with the reason
         context.hang_up(context.authenticator.registry.revoked)
         context.room.wake()
         logger.warning(

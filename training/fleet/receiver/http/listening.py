@@ -1,4 +1,4 @@
-"""The ways to reach a receiver: on loopback, over TLS with client certificates, or through a proxy; no other way."""
+"""The receiver's listening sockets: loopback, TLS with client certificates, or a proxy's socket; no other way."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ class StartError(Exception):
 
 
 def secure(args: argparse.Namespace, clock: Clock) -> Security | None:
-    """TLS with client certificates, if it is wanted or the folder holds an authority; None on loopback without.
+    """Open TLS with client certificates, if asked for or if the folder holds an authority; None on loopback without.
 
-    Fails closed: there is no third way to be reached from elsewhere.
+    Fails closed: no third way leads in from other machines.
     """
     proxied = args.proxy_socket is not None
     folder = args.tls_dir or args.db.parent / "tls"
@@ -75,7 +75,7 @@ def _check_loopback(host: str) -> None:
     if not loopback:
         raise StartError(
             f"refusing to listen on {host} without TLS and certificates: anybody who reaches that address could "
-            "take jobs and bring models; add --tls, then let hosts in with `cis490-jobs enroll HOST`, or use "
+            "take jobs and upload models; add --tls, then enroll hosts with `cis490-jobs enroll HOST`, or use "
             "--host 127.0.0.1 and an SSH tunnel",
             2,
         )
@@ -89,7 +89,7 @@ def listener(args: argparse.Namespace) -> socket.socket:
 
 
 def _listen_for_proxy(path: Path) -> socket.socket:
-    """A socket in the file system, which only this user and its group (the proxy's) may open."""
+    """Open a socket in the file system, for this user and its group (the proxy's) only."""
     if not hasattr(socket, "AF_UNIX"):
         raise StartError("this system has no Unix sockets; use --tls instead of a proxy", 2)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -129,7 +129,7 @@ def address(listener: socket.socket, security: Security | None) -> str:
 
 
 def public_url(args: argparse.Namespace, listener: socket.socket, security: Security | None) -> str:
-    """By which new machines are told to come."""
+    """Return the receiver's URL for new machines."""
     if security is None:
         return ""
     host = security.names[0]
@@ -142,7 +142,7 @@ def _listen(host: str, port: int) -> socket.socket:
     try:
         return socket.create_server((host, port), family=family, backlog=1024)
     except OSError as error:
-        why = str(error.strerror).partition(" (while")[0]  # Python appends the address once more
+        why = str(error.strerror).partition(" (while")[0]  # Python appends the address again
         remedy = (
             "is a receiver running already? choose another one with --port"
             if error.errno == errno.EADDRINUSE

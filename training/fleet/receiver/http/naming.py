@@ -1,4 +1,4 @@
-"""Addresses that name a job: a name may hold anything printable, a slash too, which is sent as ``%2F``."""
+"""Paths that name a job: a name may hold any printable character, also a slash, which is sent as ``%2F``."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from urllib.parse import unquote
 from starlette.routing import Match, Route
 from starlette.types import Scope
 
-_SLASH = "\0"  # in no name: stands for a slash while the segments of an address are told apart
+_SLASH = "\0"  # in no name: stands for a slash while a path is cut into segments
 
 
 class NamingRoute(Route):
-    """A route that cuts an address into segments before it decodes them."""
+    """A route that cuts a path into segments before it decodes them."""
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
         raw = scope.get("raw_path", b"").decode("ascii", "replace")

@@ -1,8 +1,7 @@
 """The wire as an OpenAPI 3.1 document, made of the structs in messages.py and the table in routes.py.
 
-Served at ``GET /v1/openapi.json`` and kept in ``docs/openapi.json``; ``python -m training.fleet.web.openapi
-docs/openapi.json`` writes it anew. An answer with a status or a kind of refusal that the table does not name is a
-failing test.
+Served at ``GET /v1/openapi.json`` and kept in ``docs/openapi.json``; ``python -m training.fleet.receiver.http.openapi
+docs/openapi.json`` writes it. An answer with a status or a kind of refusal that the table does not name fails a test.
 """
 
 from __future__ import annotations
@@ -34,33 +33,33 @@ _SHA256 = _STRING | {"pattern": "^ *[0-9A-Fa-f]{64} *$"}
 _NUMBER = {"type": "integer", "minimum": 0, "maximum": 10**15 - 1}
 _BYTES = {"type": "integer", "minimum": 0, "maximum": wire.ARTIFACT_BYTES_MAX}
 _STATUS = {"enum": [*JobStatus], "type": "string"}
-_GONE = "true: only because the plan no longer names the job; it waits again when a plan names it again"
+_GONE = "true: cancel it because the plan no longer names it; it is pending again when a plan names it again"
 _IN_PATH = (
-    ("job_id", _TEXT, "its id; for onlookers and operators also its name or a unique prefix"),
+    ("job_id", _TEXT, "the job's id; readers and operators may give its name or a unique prefix"),
     ("host_id", _TEXT, "the host's id"),
     ("dataset_id", _DIGEST, "the SHA-256 of its listing"),
-    ("sha256", _DIGEST, "of the piece"),
+    ("sha256", _DIGEST, "the SHA-256 of the piece"),
 )
-# By the name in the route table; a parameter that means one thing here and another there is told apart by a colon.
+# By the name in the route table; a colon tells parameters of one name and two meanings apart.
 _PARAMETERS: Mapping[str, tuple[str, Json, str]] = {
-    "after": ("query", _NUMBER, "where the page begins; 0 is the first"),
-    "after:host": ("query", _STRING, "the name behind which the page begins"),
-    "limit": ("query", _NUMBER, "how many at most"),
+    "after": ("query", _NUMBER, "the number after which the page begins"),
+    "after:host": ("query", _STRING, "the name after which the page begins"),
+    "limit": ("query", _NUMBER, "the largest number of entries"),
     "status": ("query", _STATUS, "only jobs of this status"),
-    "path": ("query", _STRING, "of the file, in the data set's listing"),
+    "path": ("query", _STRING, "the path of the file in the data set's listing"),
     "removed": ("query", _STRING, _GONE),
-    "attempt": ("query", _NUMBER, "0 is the last one"),
-    wire.HEADER_CLAIM_ID: ("header", _STRING, "the claim, from its grant"),
-    wire.HEADER_HOST_ID: ("header", _STRING, "for callers without a claim id"),
-    wire.HEADER_SHA256: ("header", _SHA256, "of the whole bundle"),
-    wire.HEADER_BY_HAND: ("header", _STRING, "1: had been set aside, is for `deliver`"),
-    wire.HEADER_OFFSET: ("header", _BYTES, "of the first byte of this body"),
-    "Range": ("header", _STRING, "one plain range; others get the whole"),
+    "attempt": ("query", _NUMBER, "the number of the attempt; 0 is the last one"),
+    wire.HEADER_CLAIM_ID: ("header", _STRING, "the claim's id, from its grant"),
+    wire.HEADER_HOST_ID: ("header", _STRING, "the host's id, for callers without a claim id"),
+    wire.HEADER_SHA256: ("header", _SHA256, "the SHA-256 of the whole bundle"),
+    wire.HEADER_BY_HAND: ("header", _STRING, "1: the bundle had been set aside and is for `deliver`"),
+    wire.HEADER_OFFSET: ("header", _BYTES, "the offset of this body's first byte in the bundle"),
+    "Range": ("header", _STRING, "one plain range; any other value is ignored"),
 }
 
 
 def _parameters(route: Route) -> list[Json]:
-    """Describe the parameters of an address, those in its path first."""
+    """Describe the parameters of an endpoint, those in its path first."""
     found: list[Json] = []
     for name, schema, description in _IN_PATH:
         if f"{{{name}}}" in route.path:
@@ -84,7 +83,7 @@ def _parameters(route: Route) -> list[Json]:
 
 
 def document() -> Json:
-    """The whole document, in an order that does not depend on the day."""
+    """Build the whole document, in a fixed order."""
     kinds = {wire.Problem}
     for route in ROUTES:
         kinds |= {kind for kind in (route.request, route.reply) if kind not in (None, dict)}
@@ -99,7 +98,7 @@ def document() -> Json:
         "info": {
             "title": "CIS490 training fleet",
             "version": str(wire.VERSION),
-            "description": "How workers and operators speak with the receiver. docs/protocol.md is this page in words.",
+            "description": "The receiver's HTTP API, for workers and operators. docs/protocol.md explains it in words.",
         },
         "paths": paths,
         "components": {
@@ -118,7 +117,7 @@ def _operation(route: Route, shared: dict[str, Json]) -> Json:
     if route.access is Access.OPERATOR:
         found["security"] = [{"token": []}, {"certificate": []}]
     elif route.access is not Access.JOINING:
-        found["security"] = [{}, {"certificate": []}]  # on loopback without TLS nothing is shown
+        found["security"] = [{}, {"certificate": []}]  # on loopback without TLS no certificate is shown
     if parameters := _parameters(route):
         found["parameters"] = parameters
     if route.request is not None:
@@ -133,13 +132,13 @@ def _operation(route: Route, shared: dict[str, Json]) -> Json:
 
 
 def _responses(route: Route, shared: dict[str, Json]) -> Json:
-    """By status. Refusals that several addresses share are written once, into ``shared``."""
+    """Describe the responses by status. Refusals that endpoints share are written once, into ``shared``."""
     found: Json = {"200": _success(route)}
     if route.name in ("model", "probe"):
-        found["206"] = _success(route) | {"description": "the range asked for"}
-    slugs = refusals(route)
-    for status in sorted({problem_type.status for problem_type in slugs}):
-        named = [problem_type.value for problem_type in slugs if problem_type.status == status]
+        found["206"] = _success(route) | {"description": "The requested range"}
+    problem_types = refusals(route)
+    for status in sorted({problem_type.status for problem_type in problem_types}):
+        named = [problem_type.value for problem_type in problem_types if problem_type.status == status]
         name = f"refusal-{status}-{digest([route.method == 'HEAD', named])[:6]}"
         shared[name] = _refusal(route.method, status, named)
         found[str(status)] = {"$ref": f"#/components/responses/{name}"}
@@ -157,11 +156,11 @@ def _success(route: Route) -> Json:
     return found
 
 
-# Of every answer, whoever makes it; without it, or with another one, it is no answer.
+# Every answer has it; a client takes no answer without it, or with another database's.
 _DATABASE: Json = {
     wire.HEADER_DATABASE: {
         "required": True,
-        "description": "the database that answers",
+        "description": "the id of the receiver's database",
         "schema": {"type": "string", "pattern": wire.DATABASE_ID_PATTERN},
     }
 }
@@ -178,16 +177,16 @@ def _link(operation: str) -> Json:
     return {"operationId": operation, "parameters": parameters, "requestBody": given}
 
 
-def _refusal(method: str, status: int, slugs: list[str]) -> Json:
+def _refusal(method: str, status: int, names: list[str]) -> Json:
     text = {"type": "string"}
-    headers = _DATABASE | {wire.HEADER_PROBLEM: {"required": True, "schema": text | {"enum": slugs}}}
+    headers = _DATABASE | {wire.HEADER_PROBLEM: {"required": True, "schema": text | {"enum": names}}}
     if status in (408, 429, 503, 507):
-        needed = status != 429  # after wrong tokens, no asking again helps before a person does
+        needed = status != 429  # after wrong tokens no repetition helps until a person acts
         headers["Retry-After"] = {"required": needed, "schema": text | {"pattern": "^[0-9]+$"}}
     phrase = HTTPStatus(status).phrase
-    found: Json = {"description": f"{phrase}: {', '.join(slugs)}", "headers": headers}
+    found: Json = {"description": f"{phrase}: {', '.join(names)}", "headers": headers}
     if method != "HEAD":
-        which = {"properties": {"type": {"enum": slugs}, "status": {"const": status}}}
+        which = {"properties": {"type": {"enum": names}, "status": {"const": status}}}
         schema = {"allOf": [_schema(wire.Problem), which]}
         found["content"] = {"application/problem+json": {"schema": schema}}
     return found
@@ -200,12 +199,12 @@ def _schema(kind: type[Any]) -> Json:
 
 
 def text() -> str:
-    """The document as it is kept: indented, so that a change reads well."""
+    """Write the document as it is kept: indented, so that a change reads well."""
     return msgspec.json.format(msgspec.json.encode(document()), indent=1).decode() + "\n"
 
 
 def main(argv: list[str] | None = None) -> int:
-    """``python -m training.fleet.web.openapi [FILE]``: write the document there, or show it."""
+    """``python -m training.fleet.receiver.http.openapi [FILE]``: write the document there, or show it."""
     replace_unprintable()
     arguments = sys.argv[1:] if argv is None else argv
     if arguments:

@@ -1,8 +1,8 @@
-"""The check of origins: a browser may send nothing that a foreign page makes it send.
+"""The check of origins: refuse requests that a foreign page makes a browser send.
 
-Browsers say which page a request comes from (``Origin``, ``Sec-Fetch-Site``) and whom they take this machine for
-(``Host``); programs say the last alone. A page whose domain was pointed at this machine after it was loaded is caught
-by the name: it must be this receiver's own. An address written in digits cannot be pointed anywhere, and passes.
+Browsers send the page's origin (``Origin``, ``Sec-Fetch-Site``) and the receiver's name (``Host``); programs send only
+the last. A page whose domain points at this machine since it was loaded (DNS rebinding) is caught by that name: it must
+be the receiver's own. An IP address cannot be rebound, and passes.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from training.fleet.receiver.security.tls import LOOPBACK_NAMES
 from training.fleet.wire.messages import ProblemType, Refusal
 
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
-_OWN_SITES = frozenset({"same-origin", "none"})  # none: typed by a person
+_OWN_SITES = frozenset({"same-origin", "none"})  # none: typed into the browser
 
 
 def check_host(hosts: Sequence[str]) -> None:
-    """Raise Refusal unless the request says once whom it is for: with two, a proxy may have looked at the other one."""
+    """Raise Refusal unless there is one Host header: with two, a proxy may have read the other one."""
     if len(hosts) != 1 or not hosts[0].strip():
         raise Refusal(
             ProblemType.BAD_REQUEST,
@@ -30,7 +30,7 @@ def check_host(hosts: Sequence[str]) -> None:
 
 
 def check(method: str, headers: Mapping[str, str], names: Collection[str]) -> None:
-    """Raise Refusal for what a page of another's sent. ``names``: this receiver's, beside those of loopback."""
+    """Raise Refusal for a request of a foreign page. ``names``: this receiver's, beside those of loopback."""
     own = {*LOOPBACK_NAMES, *(name.lower() for name in names)}
     host = headers.get("Host")
     if host and not _is_ours(host, own):
@@ -58,7 +58,7 @@ def _is_ours(host: str, own: Collection[str]) -> bool:
 
 
 def _is_own_page(origin: str, host: str | None, own: Collection[str]) -> bool:
-    """An own name, and the very address that the request went to; of an address in digits too, so listed."""
+    """Return True for an origin with an own name and the request's own host; IP addresses must be listed, too."""
     name = _name(origin)
     return name in own and urlsplit(origin).netloc == host
 

@@ -37,7 +37,7 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 MEDIA_TYPE = "application/problem+json"
-# A browser takes no answer for a page, and keeps none.
+# A browser neither shows an answer as a page nor caches it.
 PLAIN = {"X-Content-Type-Options": "nosniff", "Cache-Control": "no-store"}
 # Seconds after which asking again can help, for the refusals that time may remove.
 _RETRY_AFTER_S: Mapping[ProblemType, int] = {
@@ -82,7 +82,7 @@ def refusal_of(error: Exception) -> Refusal | None:
 
 
 def body_of(refusal: Refusal) -> bytes:
-    """The problem document."""
+    """Encode the problem document."""
     problem = Problem(
         type=refusal.problem_type.value,
         title=HTTPStatus(refusal.problem_type.status).phrase,
@@ -109,7 +109,7 @@ def response_of(refusal: Refusal, extra_headers: Mapping[str, str] | None = None
 
 
 def raw_response(refusal: Refusal, more: Iterable[tuple[bytes, bytes]] = ()) -> bytes:
-    """The same as bytes for a connection that has not got as far as a request; it is closed afterwards."""
+    """Encode a whole response for a connection without a complete request; it is closed afterwards."""
     status, body = HTTPStatus(refusal.problem_type.status), body_of(refusal)
     headers = {
         "Content-Type": MEDIA_TYPE,
@@ -136,14 +136,14 @@ def response_to(request: Request, error: Exception) -> Response:
 
 
 async def on_http_error(request: Request, error: Exception) -> Response:
-    """Exception handler for what the router refuses: unknown addresses and methods."""
+    """Answer what the router refuses: unknown paths and methods."""
     assert isinstance(error, HTTPException)
     if error.status_code == 405:
         detail = f"{request.method} is not offered here; see docs/protocol.md"
         allowed = {"Allow": ", ".join(_methods_here(request))}
         return response_of(Refusal(ProblemType.METHOD_NOT_ALLOWED, detail), allowed)
     if error.status_code == 404:
-        detail = "there is nothing at this address; see docs/protocol.md"
+        detail = "there is no such endpoint; see docs/protocol.md"
         return response_of(Refusal(ProblemType.NOT_FOUND, detail))
     return response_of(Refusal(ProblemType.BAD_REQUEST, str(error.detail)))
 
@@ -151,7 +151,7 @@ async def on_http_error(request: Request, error: Exception) -> Response:
 def _methods_here(request: Request) -> list[str]:
     """List the methods of this path.
 
-    The router tells the methods of the first route alone, and a path may have several.
+    The router lists the methods of the first route alone, and a path may have several.
     """
     scope = dict(request.scope)
     here = [r for r in request.app.routes if r.matches(scope)[0] is not Match.NONE]
@@ -159,7 +159,7 @@ def _methods_here(request: Request) -> list[str]:
 
 
 def decoded(body: bytes, kind: type[T]) -> T:
-    """A JSON body as its struct; a wrong type is refused with its path (``$.host_id``)."""
+    """Decode a JSON body into its struct; a wrong type is refused with its path (``$.host_id``)."""
     try:
         try:
             return msgspec.json.decode(body or b"{}", type=kind)
@@ -174,7 +174,7 @@ def decoded(body: bytes, kind: type[T]) -> T:
 
 
 def _whole_numbers(value: Any) -> Any:
-    """To JSON, and to the published schema, 2.0 is an integer, and some languages write it so."""
+    """Decode 2.0 as an integer, as JSON and the published schema do; some languages write it so."""
     if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
         return int(value)
     if isinstance(value, dict):
@@ -185,6 +185,6 @@ def _whole_numbers(value: Any) -> Any:
 
 
 def reply(message: Any, headers: Mapping[str, str] | None = None) -> Response:
-    """A message of :mod:`training.fleet.wire.messages` as a 200."""
+    """Answer 200 with a message of :mod:`training.fleet.wire.messages`."""
     shown = {**PLAIN, **(headers or {})}
     return Response(msgspec.json.encode(message), headers=shown, media_type="application/json")

@@ -1,4 +1,4 @@
-"""The server under the application: when it wakes, what it does by the clock, and how it stops."""
+"""The server under the application: its wake-ups, timed work, and shutdown."""
 
 from __future__ import annotations
 
@@ -26,28 +26,28 @@ logger = logging.getLogger(__name__)
 
 PART_SWEEP_S = 3600.0
 KEEP_ALIVE_S = 75  # longer than the pause between two heartbeats
-CERTIFICATE_S = 3600.0  # how often the receiver looks whether its own needs renewal
+CERTIFICATE_S = 3600.0  # between two looks at the receiver's own certificate
 HANDSHAKE_S = 10.0
-GOODBYE_S = 1.0  # an idle client reads our good-bye only when it speaks again
+GOODBYE_S = 1.0  # an idle client reads our closing only at its next request
 BACKLOG = 1024
 CONNECTIONS_MAX = 4096
-GRACE_S = 10  # for requests that are being answered when the receiver is told to stop; uploads go on later
+GRACE_S = 10  # for requests under way when the receiver stops; uploads resume later
 
 
-EARLY_HANGUPS: list[int] = []  # signals that came before there was a loop to hear them
+EARLY_HANGUPS: list[int] = []  # signals that came before the event loop ran
 
 
 def note_hangups() -> None:
-    """From the first line of the program on: SIGHUP asks for the plan to be read, and ends nothing."""
+    """Make SIGHUP ask for a reload from the program's first line on, and never end it."""
     hangup = getattr(signal, "SIGHUP", None)
     if hangup is not None and threading.current_thread() is threading.main_thread():
         signal.signal(hangup, lambda number, _frame: EARLY_HANGUPS.append(number))
 
 
 def configuration(app: Starlette) -> uvicorn.Config:
-    """uvicorn's settings: quiet, bounded, without what nobody needs; above all not believing forwarded addresses.
+    """Configure uvicorn: no access log, bounded, no unused parts, and above all no trust in forwarded addresses.
 
-    Every answer, whoever makes it, says which database it comes from.
+    Every answer has the header that names the database.
     """
     return uvicorn.Config(
         app,
@@ -67,7 +67,7 @@ def configuration(app: Starlette) -> uvicorn.Config:
 
 
 class Server(uvicorn.Server):
-    """uvicorn's server that wakes only when there is something to do, and lets waiting claims go before it stops."""
+    """uvicorn's server, woken only for work; it ends waiting claims before it stops."""
 
     def __init__(
         self,
@@ -76,7 +76,7 @@ class Server(uvicorn.Server):
         security: Security | None = None,
         on_stop: Callable[[], None] = lambda: None,
     ) -> None:
-        """``on_stop`` cuts short whatever else would be waited for; called from any thread or signal handler."""
+        """``on_stop`` ends all other waits; called from any thread or signal handler."""
         super().__init__(config)
         self._on_stop = on_stop
         self._hub = context
@@ -87,7 +87,7 @@ class Server(uvicorn.Server):
         self._tasks: set[asyncio.Task[None]] = set()
 
     def stop(self) -> None:
-        """From any thread or signal handler: finish what is being answered, then end."""
+        """Answer the requests under way, then end. For any thread or signal handler."""
         self.should_exit = True
         self._on_stop()
         if self._loop is not None and not self._loop.is_closed():
@@ -99,7 +99,7 @@ class Server(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """As uvicorn does, but a stop that was asked for ends with exit code 0."""
+        """Catch signals as uvicorn does, but end a requested stop with exit code 0."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return
@@ -112,7 +112,7 @@ class Server(uvicorn.Server):
                 signal.signal(number, handler)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """As uvicorn does for sockets that are open already, with a deadline for handshakes, and for a proxy's too."""
+        """Serve on open sockets as uvicorn does, with a deadline for handshakes, and on a proxy's too."""
         loop = asyncio.get_running_loop()
         self.server_state.default_headers = self.config.encoded_headers  # uvicorn's own loop is not ours
 
@@ -140,7 +140,7 @@ class Server(uvicorn.Server):
         self.started = True
 
     def _hang_up(self, revoked: Callable[[str], bool]) -> None:
-        """Cut every connection whose certificate was taken back, whatever it is in the middle of."""
+        """Close every connection whose certificate was revoked, also in the middle of a request."""
         for connection in list(self.server_state.connections):
             peer = getattr(connection, "peer", None)
             if peer is not None and peer.fingerprint is not None and revoked(peer.fingerprint):

@@ -1,4 +1,4 @@
-"""The steps of a delivery, taken on the hub's threads; the body comes from the request."""
+"""The steps of a delivery on the receiver's threads; the body comes from the request."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 async def carry_out(context: Context, request: Request, steps: Steps[T]) -> T:
-    """Take each step and hand its outcome back, also when the client went away, until the sequence is over."""
+    """Take each step of a sequence and send its outcome back, also when the client has gone."""
     opened: list[Part] = []
     outcome: Any = None
     error: BaseException | None = None
@@ -28,7 +28,7 @@ async def carry_out(context: Context, request: Request, steps: Steps[T]) -> T:
                 return result
             try:
                 outcome, error = await _take(context, request, step), None
-            except BaseException as raised:  # noqa: BLE001 - the sequence decides what comes of it
+            except BaseException as raised:  # noqa: BLE001 - the sequence decides on errors
                 outcome, error = None, raised
             if isinstance(step, Open) and error is None:
                 opened.append(outcome)

@@ -1,4 +1,4 @@
-"""Bundles over HTTP: asked for their offset, streamed in, streamed out. Never whole in memory."""
+"""Bundles over HTTP: offset, upload, download. Streamed, never whole in memory."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
 async def probe(context: Context, request: Request) -> Response:
-    """``HEAD`` by a worker: may it upload, and from which byte on? Without a claim it asks as ``GET`` does."""
+    """Answer ``HEAD``: with a claim the offset of its upload, without one the headers of ``GET``."""
     if not any(each in request.headers for each in (HEADER_CLAIM_ID, HEADER_HOST_ID, HEADER_SHA256)):
         return await model(context, request)
     offset = await carry_out(context, request, context.delivery.probe(_announced(request)))
@@ -46,7 +46,7 @@ async def upload(context: Context, request: Request) -> Response:
 
 
 async def model(context: Context, request: Request) -> Response:
-    """``GET`` and ``HEAD`` by a reader: the bundle of a completed job, or of the attempt asked for; or a range."""
+    """Serve the bundle of a completed job or of a given attempt, or a range of it."""
     ref = request.path_params["job_id"]
     job_id = await context.act(request, lambda: readable(context.service, ref, proven_host(request)))
     detail = await context.look(lambda: context.views.job(job_id))
@@ -75,7 +75,7 @@ async def model(context: Context, request: Request) -> Response:
 
 
 def _wanted(detail: JobDetail, attempt: int) -> str:
-    """The artifact of the job, or (not 0) of one of its attempts, whatever became of the job since."""
+    """Find the artifact of the job or, where the number is not 0, of that attempt, at any status of the job."""
     job = detail.job
     left = {each.attempt: each.artifact_id for each in detail.attempts if each.artifact_id}
     found = left.get(attempt) if attempt else job.artifact_id
@@ -98,15 +98,15 @@ async def _read(context: Context, artifact: Artifact, start: int, end: int) -> A
             want = min(BLOCK_BYTES, end - start)
             piece = await context.disk(partial(file.read, want))
             if not piece:
-                return  # shorter than it was: the connection is cut and the client notices
+                return  # the file has become shorter: a cut connection shows it to the client
             start += len(piece)
             yield piece
     finally:
-        file.close()  # at once: a client that hung up cancels whatever is awaited here
+        file.close()  # without an await: a client that hung up would cancel it
 
 
 def _range(request: Request, size: int) -> tuple[int, int]:
-    """First and last byte asked for. Anything but one plain range means the whole."""
+    """Parse the requested range. Anything but one plain range means the whole."""
     match = _RANGE.fullmatch(request.headers.get("Range", ""))
     if match is None:
         return 0, size - 1

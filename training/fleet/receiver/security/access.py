@@ -1,7 +1,7 @@
 """Access checks: may this caller use an endpoint, and which host does a request act for?
 
-On loopback without TLS nobody proves to be a host, and whoever reaches the address may do what hosts and onlookers
-may; operators always prove themselves.
+On loopback without TLS no host proves its identity: every process of this machine has the rights of hosts and readers.
+Operators always prove theirs.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from training.fleet.wire.routes import Access
 
 
 def check(access: Access, principal: Principal | None) -> None:
-    """Raise Refusal unless ``principal`` may use an address of this kind. Operators' proofs are checked before."""
+    """Raise Refusal unless ``principal`` may use an endpoint of this kind. Operators' proofs are checked before."""
     if access is Access.JOINING:
         return
     if principal is None:
@@ -35,7 +35,7 @@ def check(access: Access, principal: Principal | None) -> None:
 
 
 def acting_host(principal: Principal | None, said: str | None) -> str | None:
-    """The host a request acts for: the proven one, never another. Without proof, what the request says."""
+    """Return the host that a request acts for: the proven one, or without proof the one in the request."""
     if principal is None or principal.host_id is None:
         return said
     if said not in (None, principal.host_id):

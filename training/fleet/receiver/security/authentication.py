@@ -1,4 +1,4 @@
-"""The door: whom a request comes from, by its connection and its token, asked anew for every request."""
+"""Authentication: the caller of a request, by connection and token, checked again for every request."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ from training.fleet.wire.routes import Access
 HEADER_FINGERPRINT = "X-Client-Fingerprint"  # set by the proxy; on other connections it means nothing
 FAILURES_MAX = 5
 FAILURES_S = 60.0
-UNGUESSABLE_CHARS = 24  # a right token of so many is let in whoever else errs at the same address
+UNGUESSABLE_CHARS = 24  # a right token of this length is accepted even from an address with too many failures
 _ADDRESSES_MAX = 10_000
 
 
 class FailureLimit:
-    """So many wrong secrets from an address in a minute, and no more are looked at."""
+    """The limit of wrong secrets from one IP address in a minute."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._failures: OrderedDict[str, deque[float]] = OrderedDict()
 
     def check(self, address: str) -> None:
-        """Refuse while the address has used up its failures; short secrets too, or guessing would pay."""
+        """Refuse while the address has used up its failures; a short secret even if right, or guessing would pay."""
         times = self._failures.get(address)
         while times and times[0] <= self._clock.monotonic() - FAILURES_S:
             times.popleft()
@@ -80,7 +80,7 @@ def _caller(principal: Principal | None) -> str | None:
 
 @dataclass
 class Authenticator:
-    """``secure``: callers must prove who they are. Otherwise this is a loopback receiver, and hosts are believed."""
+    """``secure``: callers must prove who they are. Otherwise this is a loopback receiver: no proofs."""
 
     registry: Registry
     clock: Clock
@@ -93,25 +93,25 @@ class Authenticator:
         self.limit, self.quota = FailureLimit(self.clock), Quota(self.clock)
 
     def admit(self, request: Request, kind: Access) -> None:
-        """Let the request in, with its principal in ``request.state``, or raise Refusal."""
+        """Admit the request, with its principal in ``request.state``, or raise Refusal."""
         principal = None if kind is Access.JOINING else self.principal(request, kind)
         access.check(kind, principal)
-        # On loopback without TLS nobody is anybody: a limit for one would be a limit for all.
+        # On loopback without TLS callers are anonymous: a limit for one would be a limit for all.
         if self.secure:
             self.quota.take(_caller(principal) or self.address(request))
         request.state.principal = principal
 
     def recheck_revocation(self, request: Request, *, on_record: bool = False) -> None:
-        """Refuse whom was put out since the door let the request in: its body, or its turn, may have taken a while.
+        """Refuse a caller that was revoked after authentication: reading the body may have taken a while.
 
-        ``on_record``: by what is written, within the writer's transaction.
+        ``on_record``: by the database, within the writer's transaction.
         """
         principal: Principal | None = request.state.principal
         look = self.registry.taken_back_on_record if on_record else self.registry.taken_back
         if principal is None or not any(map(look, principal.shown)):
             return
         if principal.method is Method.TOKEN:
-            raise Refusal(ProblemType.OPERATOR_TOKEN, "the operator token was taken back meanwhile")
+            raise Refusal(ProblemType.OPERATOR_TOKEN, "the operator token was revoked meanwhile")
         if principal.host_id is not None:
             raise _revoked(Role.HOST, principal.host_id)
         raise _revoked(Role.OPERATOR, str(principal.operator))
@@ -119,7 +119,7 @@ class Authenticator:
     def principal(self, request: Request, kind: Access) -> Principal | None:
         """Authenticate the caller; None for an anonymous one.
 
-        A certificate or token that is not good is refused, not ignored.
+        An invalid certificate or token is refused, not ignored.
         """
         peer = self._peer(request)
         found = LOCAL if peer.channel is Channel.LOCAL else self._certified(peer)
@@ -143,7 +143,7 @@ class Authenticator:
             return peer
         if not self.secure:
             return Peer(Channel.LOCAL)
-        # Whatever came in without TLS shows no certificate, wherever it comes from.
+        # A request without TLS shows no certificate.
         return peer if peer is not None and peer.channel is Channel.TLS else Peer(Channel.TLS)
 
     def _certified(self, peer: Peer) -> Principal | None:
@@ -170,7 +170,7 @@ class Authenticator:
         return Principal(Method.CERTIFICATE, host_id=known.name, shown=(known.fingerprint,))
 
     def _operator(self, request: Request, found: Principal | None) -> Principal | None:
-        """The operator whose token it is; ``found`` as it was when none is given."""
+        """Authenticate an operator by token; without one, return ``found``."""
         # Bytes, because comparing text with a character beyond ASCII raises.
         given = request.headers.get(HEADER_OPERATOR_TOKEN, "").strip().encode("latin-1")
         token = (self.operator_token or "").strip().encode()
@@ -201,7 +201,7 @@ class Authenticator:
         return Principal(Method.TOKEN, host_id=host, operator=named.name, shown=shown)
 
     def address(self, request: Request) -> str:
-        """Return what failures are counted against: an IP address, for IPv6 its network."""
+        """Return the key for counting failures: an IP address, for IPv6 its network."""
         peer: Peer | None = getattr(request.state, "peer", None)
         text = request.client.host if request.client else "this machine"
         if peer is not None and peer.channel is Channel.PROXY:

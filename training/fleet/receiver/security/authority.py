@@ -1,8 +1,8 @@
 """The receiver's own certificate authority: it signs the receiver's certificate and those of hosts and operators.
 
 Everything lies in one folder: ``ca.key`` and ``ca.pem``, the authority; ``server.key``, ``server.pem`` and
-``server.json``, the receiver's own certificate and what it says. Keys are readable by their owner only, and the
-authority's key never leaves the folder. ``cryptography`` is loaded when something is to be signed and not before.
+``server.json``, the receiver's own certificate and its content. Keys are readable by their owner only, and the
+authority's key never leaves the folder. ``cryptography`` is loaded only for signing.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Issued:
 
 
 class Authority:
-    """An authority in its folder. :meth:`open` finds it or makes it."""
+    """An authority in its folder. :meth:`open` loads or creates it."""
 
     def __init__(self, folder: Path, clock: Clock) -> None:
         self.folder = folder
@@ -74,7 +74,7 @@ class Authority:
 
     @classmethod
     def open(cls, folder: Path, clock: Clock) -> Authority:
-        """The folder's authority, made when there is none. Raises AuthorityError."""
+        """Open the folder's authority; create it when there is none. Raises AuthorityError."""
         if not (folder / "ca.pem").exists():
             if (folder / "ca.key").exists():
                 raise AuthorityError(
@@ -94,7 +94,7 @@ class Authority:
         return same and begun <= self._clock.now() < begun + (ends - begun) * 2 / 3
 
     def renew_server(self, names: Sequence[str]) -> None:
-        """Make the receiver's own certificate, with a new key. The chain holds the authority's, too."""
+        """Make the receiver's own certificate, with a new key. The chain includes the authority's."""
         from cryptography import x509
         from cryptography.x509.oid import ExtendedKeyUsageOID
 
@@ -114,7 +114,7 @@ class Authority:
         write_private(self.folder / "server.json", json.dumps(said).encode())
 
     def issue(self, request_pem: str, role: Role, name: str) -> Issued:
-        """Sign a client's certificate. Of the request only its key is taken; name and use are the authority's word."""
+        """Sign a client's certificate. Only the request's key is used; the authority sets name and use."""
         from cryptography import x509
         from cryptography.hazmat.primitives.asymmetric import ec
         from cryptography.x509.oid import ExtendedKeyUsageOID
@@ -125,7 +125,7 @@ class Authority:
             request = x509.load_pem_x509_csr(request_pem.encode())
             key = request.public_key()
             sound = request.is_signature_valid
-        except Exception:  # noqa: BLE001 - whatever the library finds wrong with a stranger's bytes
+        except Exception:  # noqa: BLE001 - any error of the library about foreign bytes
             raise AuthorityError("$.csr: not a certificate request in PEM") from None
         if not sound:
             raise AuthorityError("$.csr: the certificate request is not signed by its own key")

@@ -1,4 +1,4 @@
-"""The rate limit of one caller: so many requests a second, with a reserve for bursts."""
+"""The rate limit of a caller: requests a second, with a reserve for bursts."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections import OrderedDict
 from training.clock import Clock
 from training.fleet.wire.messages import ProblemType, Refusal
 
-RATE_PER_S = 200.0  # hundreds of times what a worker needs, a twentieth of what a receiver answers
+RATE_PER_S = 200.0  # hundreds of times a worker's need, a twentieth of a receiver's capacity
 BURST = 1000.0
 _CALLERS_MAX = 10_000
 
@@ -21,7 +21,7 @@ class Quota:
         self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()  # tokens, and when
 
     def take(self, caller: str) -> None:
-        """One request of ``caller``. Raises Refusal with the seconds until there is a token again."""
+        """Count a request of ``caller``. Raises Refusal with the seconds until the next token."""
         now = self._clock.monotonic()
         tokens, then = self._buckets.get(caller, (self._burst, now))
         tokens = min(self._burst, tokens + (now - then) * self._rate_per_s)

@@ -1,8 +1,8 @@
 """The registry of credentials: certificates, one-time codes and operators' tokens, in the database and in memory.
 
-Changes run on the writer's thread, inside its transaction, and count once that is durable: every method that changes
-something returns what to do then. Reads are answered from memory, for every request, so that a revocation holds from
-the next request on. Secrets are never stored: of codes and tokens there is only a SHA-256.
+Changes run on the writer's thread, inside its transaction, and count once that is durable: every changing method
+returns the function to call then. Reads are answered from memory, for every request, so that a revocation holds from
+the next request on. Secrets are never stored, only the SHA-256 of codes and tokens.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from training.fleet.wire.messages import ProblemType, Refusal
 
 CODE_LIFE_S = 15 * 60.0
 DAY_S = 86_400.0
-A_DAY_MAX = 5  # certificates of one name; a renewal whose answer is lost is asked for again
+A_DAY_MAX = 5  # certificates of one name; a renewal whose answer is lost is repeated
 Apply = Callable[[], None]
 
 
@@ -38,7 +38,7 @@ class Certified:
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """An operator's token; ``secret_sha256`` is all that is kept of it."""
+    """An operator's token; only ``secret_sha256`` is kept of it."""
 
     secret_sha256: bytes
     name: str
@@ -52,7 +52,7 @@ class Token:
 
 @dataclass(frozen=True, slots=True)
 class Invitation:
-    """A one-time code, as it is told once."""
+    """A one-time code, as it is shown once."""
 
     code: str
     role: Role
@@ -61,7 +61,7 @@ class Invitation:
 
 
 class Registry:
-    """Everybody who has been let in. Construct it on the thread that owns ``database``."""
+    """All certificates, codes and tokens. Construct it on the thread that owns ``database``."""
 
     def __init__(self, database: Database, clock: Clock) -> None:
         self._db = database
@@ -75,7 +75,7 @@ class Registry:
         return self._certificates.get(fingerprint)
 
     def certificates(self) -> list[Certified]:
-        """All that are known, by name and age."""
+        """List all certificates, by name and age."""
         return sorted(self._certificates.values(), key=lambda each: (each.role, each.name, each.issued_at))
 
     def revoked(self, fingerprint: str) -> bool:
@@ -84,7 +84,7 @@ class Registry:
         return known is not None and known.revoked_at is not None
 
     def put_out(self) -> set[str]:
-        """The hosts that were revoked and have not been let in again since."""
+        """List the hosts that were revoked and have not joined again."""
         now, hosts = self._clock.now(), list(self._certificates.values())
         hosts = [each for each in hosts if each.role is Role.HOST]
         good = {each.name for each in hosts if each.revoked_at is None and now < each.expires_at}
@@ -99,7 +99,7 @@ class Registry:
         return known is not None and known.revoked_at is not None
 
     def token(self, secret: bytes) -> Token | None:
-        """The valid token that this is. Every token is compared, whatever the first ones say."""
+        """Find the valid token of a secret. Every token is compared, so that timing shows nothing."""
         given, now = hashlib.sha256(secret).digest(), self._clock.now()
         found = None
         for token in list(self._tokens.values()):
@@ -110,13 +110,13 @@ class Registry:
     # -- within the writer's transaction ------------------------------------------------------------------------
 
     def taken_back_on_record(self, digest: str) -> bool:
-        """As :meth:`taken_back`, by what is written: a revocation may be on its way to the others."""
+        """Check like :meth:`taken_back`, in the database: memory learns of a revocation after its commit."""
         return self._db.one("taken_back", digest=digest) is not None
 
     # -- one-time codes -----------------------------------------------------------------------------------------
 
     def invite(self, role: Role, name: str) -> Invitation:
-        """A new code for this name; earlier unused ones for it are void."""
+        """Make a new code for this name; earlier unused ones become void."""
         code = secrets.token_hex(20)  # never begins with a dash, which would look like a flag
         now = self._clock.now()
         self._db.run("void_invitations", role=role, name=name)
@@ -131,9 +131,9 @@ class Registry:
         return Invitation(code, role, name, now + CODE_LIFE_S)
 
     def check_code(self, role: Role, name: str, code: str, request: bytes) -> str:
-        """The digest that :meth:`admit` takes, if the code is this name's and may be used; else Refusal.
+        """Return the digest for :meth:`admit` if the code is this name's and usable, or raise Refusal.
 
-        A code serves one certificate request, which may be sent again: its answer may have been lost.
+        A code is for one certificate request. That may be repeated: its answer may have been lost.
         """
         digest = _digest(_bound(role, name, code))
         row = self._db.one("invitation", code_sha256=digest)
@@ -155,15 +155,15 @@ class Registry:
     # -- certificates -------------------------------------------------------------------------------------------
 
     def admit(self, certified: Certified, code_sha256: str | None, request: bytes) -> tuple[list[Certified], Apply]:
-        """Enter a certificate, using up the code it was asked for with (None: a renewal); and those that it revokes.
+        """Enter a certificate and use up its code (None: a renewal); returns the certificates that it revokes.
 
-        Who joins anew replaces what had the name. A renewal does not, for its answer may be lost; nor does the same
+        Joining again revokes the earlier certificates. A renewal does not: its answer may be lost. Nor does the same
         request when it comes again.
         """
         now = self._clock.now()
         gone: list[Certified] = []
         if code_sha256 is None:
-            # Asked here and not only at the door: a revocation may have been written since.
+            # Checked here, too: a revocation may have been written since authentication.
             standing = self._standing(certified.role, certified.name, now)
             if not standing:
                 raise Refusal(ProblemType.CERTIFICATE_REVOKED, f"{certified.name} was revoked meanwhile")
@@ -175,7 +175,7 @@ class Registry:
                 gone = [replace(each, revoked_at=now) for each in standing]
             used = self._db.run("use_invitation", code_sha256=code_sha256, used_by=_digest(request), now=now)
             if not used:
-                raise Refusal(ProblemType.JOIN_REFUSED, "the code was used at the same moment; ask anew")
+                raise Refusal(ProblemType.JOIN_REFUSED, "the code was used at the same moment; ask for a new one")
         if gone:
             self._db.run("revoke_certificates", role=certified.role, name=certified.name, now=now)
         self._db.run(
@@ -195,7 +195,7 @@ class Registry:
         return gone, apply
 
     def check_pace(self, role: Role, name: str) -> None:
-        """Refuse a renewal that comes too soon; asked before anything is signed, and again by :meth:`admit`."""
+        """Refuse a renewal beyond the limit; called before signing, and again by :meth:`admit`."""
         now = self._clock.now()
         _check_pace(self._standing(role, name, now), now)
 
@@ -204,10 +204,10 @@ class Registry:
         return [each for each in map(_certified, rows) if each.revoked_at is None and now < each.expires_at]
 
     def revoke(self, role: Role, name: str) -> tuple[list[Certified], Apply]:
-        """Take back every certificate and open code of this name; Refusal when there is none."""
+        """Revoke every certificate and open code of this name; Refusal when there is none."""
         now = self._clock.now()
         codes = self._db.run("forget_invitations", role=role, name=name)
-        if role is Role.OPERATOR:  # who may have made some for later, under any name
+        if role is Role.OPERATOR:  # an operator may have made some for later, under any name
             self._db.run("void_all_invitations")
         gone = [replace(each, revoked_at=now) for each in self._standing(role, name, now)]
         if not gone and not codes:
@@ -225,13 +225,13 @@ class Registry:
     # -- tokens -------------------------------------------------------------------------------------------------
 
     def add_token(self, name: str, days: float) -> tuple[str, Token, Apply]:
-        """A new token for ``name``, told this once. A name may have two valid ones, so that it can be rotated."""
+        """Make a token for ``name``, shown this once. A name may have two valid ones, for rotation."""
         now = self._clock.now()
         valid = [each for each in self._tokens.values() if each.name == name and each.valid(now)]
         if len(valid) >= 2:
             raise Refusal(
                 ProblemType.WRONG_STATE,
-                f"{name} has two valid tokens already; `cis490-jobs tokens revoke {name}` takes the older one back",
+                f"{name} has two valid tokens already; `cis490-jobs tokens revoke {name}` revokes the older one",
             )
         secret = f"cis490_{secrets.token_urlsafe(32)}"
         digest = hashlib.sha256(secret.encode()).digest()
@@ -250,7 +250,7 @@ class Registry:
         return secret, token, apply
 
     def revoke_token(self, name: str, *, every: bool = False) -> tuple[int, Apply]:
-        """Take the oldest valid token of this name back, or all of them; how many that were."""
+        """Revoke the oldest valid token of this name, or all; returns their number."""
         now = self._clock.now()
         valid = [each for each in self.tokens() if each.name == name and each.valid(now)]
         if not valid:
@@ -269,7 +269,7 @@ class Registry:
 
 
 def _check_pace(standing: list[Certified], now: float) -> None:
-    """By number and not by age: a host whose clock was put right, or who could not keep the answer, asks early."""
+    """Limit renewals by number, not by age: a host with a corrected clock or a lost answer asks early."""
     recent = sorted(each.issued_at for each in standing if now - each.issued_at < DAY_S)
     if len(recent) >= A_DAY_MAX:
         raise Refusal(

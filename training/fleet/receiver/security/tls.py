@@ -1,4 +1,4 @@
-"""The receiver's side of TLS: its context, whom it may be called, and its certificate's renewal while it runs."""
+"""The receiver's side of TLS: its context, its names, and its certificate's renewal while it runs."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Security:
         self.context = server_context(folder)
 
     def tick(self) -> None:
-        """Renew the receiver's own certificate when it is time; connections from then on get the new one."""
+        """Renew the receiver's own certificate when it is time; new connections get the new one."""
         if self.authority.server_is_current(self.names):
             return
         try:
@@ -44,26 +44,26 @@ class Security:
             logger.error("the receiver's own certificate could not be renewed: %s", error)
 
     def _share(self) -> None:
-        """A proxy in the receiver's group may read what it serves with; the authority's key never."""
+        """Let a proxy in the receiver's group read certificate and key, never the authority's key."""
         if self._for_proxy:
             self.authority.folder.chmod(0o750)
             for name in ("ca.pem", "server.pem", "server.key"):
                 (self.authority.folder / name).chmod(0o640)
 
 
-# What came is no TLS at all, so there is nobody to be told.
+# The client speaks no TLS, so no alert can reach it.
 _NOT_TLS = frozenset({"HTTP_REQUEST", "WRONG_VERSION_NUMBER", "HTTPS_PROXY_REQUEST"})
 
 
 class Explained(ssl.SSLObject):
-    """A handshake that fails is logged with its reason, and the other side is told before it is hung up on.
+    """A handshake whose failure is logged, and sent to the client as an alert before the connection closes.
 
-    The event loop closes a connection at the first error, with the alert that says why still unsent. So the error is
+    The event loop closes a connection at the first error, before the alert with the reason is sent. So the error is
     held back as if more had to be read, which makes the loop send what is waiting; the other side then hangs up by
     itself, or the deadline for handshakes does.
     """
 
-    _LOOKS_MAX = 8  # what arrives meanwhile is kept in memory
+    _LOOKS_MAX = 8  # bytes that arrive meanwhile stay in memory
     _refused: ssl.SSLError | None = None
     _looks = 0
 
@@ -88,7 +88,7 @@ class Explained(ssl.SSLObject):
 
 
 def server_context(folder: Path) -> ssl.SSLContext:
-    """TLS 1.3 only. A client may come without a certificate (to join, or with a token), never with a bad one."""
+    """Make a context of TLS 1.3. A client may show no certificate (to join, or with a token), but no bad one."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     context.num_tickets = 0  # no resumption: every connection shows its certificate
@@ -101,7 +101,7 @@ def server_context(folder: Path) -> ssl.SSLContext:
         why = getattr(error, "strerror", None) or error
         raise AuthorityError(
             f"the certificates in {folder} cannot be used ({why}); restore them from a backup, "
-            "or remove server.pem to have it made anew"
+            "or remove server.pem: the next start makes a new one"
         ) from None
     return context
 

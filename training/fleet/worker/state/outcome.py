@@ -1,4 +1,4 @@
-"""PURE: what a trainer's end and its last words mean.
+"""PURE: judging a trainer's end by exit status and last output.
 
 Exit codes are the trainer's contract (docs/trainer-contract.md): 0 done, 2 bad arguments, 65 bad data, 70 bug,
 75 interrupted and resumable; killed by a signal, or 137, often means that memory ran out.

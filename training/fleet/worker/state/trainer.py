@@ -1,4 +1,4 @@
-"""PURE: what the trainer does, says and leaves."""
+"""PURE: the trainer's events: output, limits, end."""
 
 from __future__ import annotations
 
