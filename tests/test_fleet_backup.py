@@ -256,7 +256,7 @@ def test_a_store_whose_mark_is_damaged_gets_no_restore(state: State, folder: Pat
     new = empty(tmp_path)
     new.models.mkdir(parents=True)
     (new.models / "database.json").write_bytes(b"junk")
-    with pytest.raises(RecoveryError, match=r"does not say which database .* untouched"):
+    with pytest.raises(RecoveryError, match=r"does not name the database .* untouched"):
         restore(folder, new)
 
 

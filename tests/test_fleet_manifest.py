@@ -567,7 +567,7 @@ other.wait()
 @pytest.mark.skipif(sys.platform != "linux", reason="orphans are adopted on Linux only")
 def test_an_asked_trainer_that_ends_its_launcher_has_not_answered_and_leaves_nothing(tmp_path):
     numbers = tmp_path / "numbers"
-    with pytest.raises(DescribeError, match="was lost sight of"):
+    with pytest.raises(DescribeError, match="was lost: its launcher"):
         ProcessDescriber()(["python", "-c", KILLS_ITS_LAUNCHER, str(numbers)])
     assert not [each for each in numbers.read_text().split() if runs(int(each))]
 

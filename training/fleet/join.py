@@ -1,6 +1,6 @@
 """Get this machine its certificate: ``python -m training.fleet.join`` with what ``cis490-jobs enroll`` printed.
 
-The key is made here and never leaves. The receiver's authority is fetched over a connection that nothing vouches for
+The key is made here and never leaves. The receiver's authority is fetched over a connection that is not verified
 yet, and is believed only if it has the fingerprint from the printed line; the code travels after that, encrypted to
 the receiver that this authority names. Exit codes: 0 joined (or had joined before), 1 refused, 2 wrong usage,
 75 receiver not reached.
@@ -57,7 +57,7 @@ def connect(url: str, tls: ssl.SSLContext) -> FleetClient:
 
 
 def join(wanted: JoinRequest, clock: Clock, connect: Connect = connect) -> str:
-    """Join, unless that is done; a sentence about it. Raises JoinError, CredentialsError, ClientError, OSError."""
+    """Join, unless that is done; returns a sentence. Raises JoinError, CredentialsError, ClientError, OSError."""
     credentials = Credentials(wanted.folder)
     if _joined(wanted, credentials, connect):
         return f"{wanted.name} has joined {wanted.url} before; nothing was changed"
@@ -78,7 +78,7 @@ def join(wanted: JoinRequest, clock: Clock, connect: Connect = connect) -> str:
 
 
 def _joined(wanted: JoinRequest, credentials: Credentials, connect: Connect) -> bool:
-    """Return True when the folder holds this very membership and it is still valid."""
+    """Return True when the folder holds a valid certificate of this receiver and name."""
     try:
         known = credentials.identity() if credentials.present else None
         if known is None or (known.role, known.name, known.receiver_url) != (
@@ -96,31 +96,31 @@ def _joined(wanted: JoinRequest, credentials: Credentials, connect: Connect) -> 
 
 
 def _try(wanted: JoinRequest, credentials: Credentials, connect: Connect) -> None:
-    """Ask something with the certificate. Raises ClientError when it is not good for that."""
+    """Make a call with the certificate. Raises ClientError when it is not accepted."""
     with closing(connect(wanted.url, credentials.context())) as receiver:
         receiver.health()
 
 
 def _authority(wanted: JoinRequest, connect: Connect) -> str:
-    """The receiver's authority, if it is the one that the printed line means."""
+    """Fetch the receiver's authority and check it against the printed fingerprint."""
     nobody = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     nobody.check_hostname = False
-    nobody.verify_mode = ssl.CERT_NONE  # what comes is believed for its fingerprint alone
+    nobody.verify_mode = ssl.CERT_NONE  # the answer is believed for its fingerprint alone
     with closing(connect(wanted.url, nobody)) as receiver:
         authority = _certificate(receiver.get_json("/v1/authority").get("ca"))
     if not _is_meant(authority, wanted):
         raise JoinError(
-            f"whoever answers at {wanted.url} is not the receiver that printed the line: its authority has another "
+            f"the program at {wanted.url} is not the receiver that printed the line: its authority has another "
             "fingerprint, and no code was sent; check the address, or print a new line"
         )
     return authority
 
 
 def _certificate(pem: object) -> str:
-    """The one certificate in ``pem``, written as we write it. Raises JoinError unless that is all there is in it.
+    """Read the one certificate in ``pem``, in our own spelling. Raises JoinError unless that is all there is in it.
 
-    A text may hold a second certificate behind one whose fingerprint is right: whoever reads fingerprints stops at the
-    first, whoever loads authorities trusts both. So what is trusted is made from the very bytes that were measured.
+    A text may hold a second certificate behind one whose fingerprint is right: a fingerprint is read from the
+    first, but both would be trusted. So what is trusted is made from the very bytes that were measured.
     """
     try:
         plain = ssl.DER_cert_to_PEM_cert(ssl.PEM_cert_to_DER_cert(str(pem)))
@@ -137,14 +137,14 @@ def _is_meant(authority: str, wanted: JoinRequest) -> bool:
 
 
 def default_folder(role: Role, name: str) -> Path:
-    """Return where the worker, or ``cis490-jobs``, looks for it."""
+    """Return the folder in which the worker, or ``cis490-jobs``, looks for it."""
     if role is Role.OPERATOR:
         return Path.home() / ".config" / "cis490" / "tls"
     return ROOT / "artifacts" / ".worker" / name / "tls"
 
 
 def _request(args: argparse.Namespace) -> JoinRequest:
-    """Raises ValueError in one sentence."""
+    """Check the line's parts. ValueError in one sentence."""
     name = args.host_id or os.environ.get("FLEET_HOST_ID") or platform.node()
     if not re.fullmatch(HOST_ID_PATTERN, name):
         raise ValueError(
@@ -203,7 +203,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _say(error: object, code: int) -> int:
-    """Say what went wrong, in one line: it may be in the words of a server that nobody has verified."""
+    """Print an error in one line: its words may come from an unverified server."""
     print(f"join: {one_line(error, 1000)}", file=sys.stderr)
     return code
 

@@ -1,4 +1,4 @@
-"""Can torch in the trainer's environment use a GPU, and how much memory has that GPU left?
+"""The probe of GPUs: can torch in the trainer's environment use one, and how much memory is free on it?
 
 Two questions with different prices. The first needs torch, takes seconds and changes only with torch or the driver:
 it is asked in a short child process and its answer is kept. The second changes by the minute and costs a millisecond
@@ -48,7 +48,7 @@ except Exception:
 print(json.dumps({"torch": torch.__version__, "devices": devices}))
 """
 
-# Held back from the child: it runs a large library and needs none of them.
+# Kept from the child: it runs a large library and needs none of them.
 _SECRET_WORDS = ("TOKEN", "SECRET", "PASSWORD", "KEY", "CREDENTIAL")
 
 
@@ -71,14 +71,14 @@ class TorchFacts:
 
 
 class Nvml(Protocol):
-    """The two things asked of the NVIDIA driver."""
+    """The two queries to the NVIDIA driver."""
 
     def driver_version(self) -> str | None:
-        """``None`` when this machine has no working driver."""
+        """Return the driver's version; ``None`` without a working driver."""
         ...
 
     def memory(self, uuid: str) -> tuple[int, int] | None:
-        """(total, free) bytes of the device with torch's ``uuid``; ``None`` when the driver cannot say."""
+        """Return (total, free) bytes of the device with torch's ``uuid``; ``None`` when the driver does not know."""
         ...
 
 
@@ -113,7 +113,7 @@ def _has_nvml() -> bool:
 
 
 def _ask_nvml(question: Callable[[Any], _T]) -> _T | None:
-    """The library's answer between init and shutdown; ``None`` without library, driver or answer."""
+    """Ask the library between init and shutdown; ``None`` without library, driver or answer."""
     if sys.platform == "linux" and not _has_nvml():
         return None
     try:
@@ -134,7 +134,7 @@ def _ask_nvml(question: Callable[[Any], _T]) -> _T | None:
 
 
 class CudaProbe:
-    """Answers for one interpreter, remembering what torch said for as long as torch and driver stay the same."""
+    """The probe for one interpreter; it caches torch's answer as long as torch and driver stay the same."""
 
     def __init__(
         self,
@@ -157,7 +157,7 @@ class CudaProbe:
         self._kept: tuple[dict[str, Any], TorchFacts, float] | None = None
 
     def facts(self) -> TorchFacts:
-        """Return what torch can use now: devices from its own answer, their memory fresh from the driver."""
+        """Return the devices that torch can use, with their present memory from the driver."""
         known = self._known()
         return replace(known, devices=tuple(self._refreshed(device) for device in known.devices))
 
@@ -186,7 +186,7 @@ class CudaProbe:
         }
 
     def _doubtful(self, facts: TorchFacts) -> bool:
-        """No GPU although a driver answers, or no version to key by: right for now, not to be kept for ever."""
+        """Return True for an answer not to keep long: no GPU although a driver answers, or no version to key by."""
         key_is_weak = self._installed(self._python) is None
         return key_is_weak or (not facts.devices and self._nvml.driver_version() is not None)
 
@@ -209,7 +209,7 @@ def _parse(answer: Any) -> TorchFacts:
 
 
 def _run(command: Sequence[str]) -> str:
-    """Standard output of ``command``; a crash inside CUDA ends only the child."""
+    """Run ``command`` for its standard output; a crash inside CUDA ends only the child."""
     environment = {
         name: value for name, value in os.environ.items() if not any(word in name.upper() for word in _SECRET_WORDS)
     }
@@ -228,7 +228,7 @@ def _run(command: Sequence[str]) -> str:
 
 
 def installed_torch(python: Path) -> str | None:
-    """The version of torch that ``python`` would import, read from its package metadata; ``None`` if not found."""
+    """Read the version of torch that ``python`` would import from its package metadata; ``None`` if not found."""
     if python == Path(sys.executable):
         try:
             return importlib.metadata.version("torch")
@@ -261,7 +261,7 @@ def _read_cache(path: Path | None, key: Mapping[str, Any]) -> TorchFacts | None:
 
 
 def _write_cache(path: Path | None, key: Mapping[str, Any], facts: TorchFacts) -> None:
-    """Best effort: an answer that cannot be kept is asked for again at the next start."""
+    """Write the cache if possible: otherwise the next start asks again."""
     if path is None:
         return
     devices = [{"uuid": d.uuid, "name": d.name, "total": d.total, "free": d.free} for d in facts.devices]

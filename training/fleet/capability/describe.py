@@ -48,7 +48,7 @@ HyperValue = bool | int | float | str
 
 
 class DescribeError(Exception):
-    """A trainer's flags could not be learned. The text is one sentence."""
+    """A trainer did not describe its flags. The text is one sentence."""
 
 
 class FlagType(StrEnum):
@@ -71,7 +71,7 @@ class HyperFlag:
     choices: tuple[str, ...] | None = None
 
     def coerce(self, value: object) -> HyperValue:
-        """``value`` in the flag's type, so that 1 and 1.0 are one value; ValueError with a sentence otherwise."""
+        """Convert ``value`` to the flag's type, so that 1 and 1.0 are one value; else ValueError with a sentence."""
         match self.type, value:
             case (FlagType.BOOL, bool()):
                 return value
@@ -85,7 +85,7 @@ class HyperFlag:
 
     @property
     def allowed(self) -> str:
-        """The permitted values in words."""
+        """Describe the permitted values in words."""
         if self.type is FlagType.BOOL:
             return "true or false"
         if self.choices is not None:
@@ -131,10 +131,10 @@ class Description:
 
 
 class Describer(Protocol):
-    """Asks a command for its description. Injected, so that tests start no process."""
+    """A function that asks a command for its description. Injected, so that tests start no process."""
 
     def __call__(self, command: Sequence[str]) -> Description:
-        """Raises :class:`DescribeError`."""
+        """Ask a command; raises :class:`DescribeError`."""
         ...
 
 
@@ -144,14 +144,14 @@ def describe_command(program: str) -> tuple[str, ...]:
 
 
 class ProcessDescriber:
-    """Runs the command; our own trainers' answers are kept until their source files change."""
+    """A describer that runs the command; built-in trainers' answers are cached until their sources change."""
 
     def __init__(self) -> None:
         self._kept: dict[tuple[str, ...], tuple[object, Description]] = {}
         self._stopped = threading.Event()
 
     def stop(self) -> None:
-        """End what is being asked now, and ask nobody any more; from any thread or signal handler."""
+        """End the running command and start no more; from any thread or signal handler."""
         self._stopped.set()
 
     def __call__(self, command: Sequence[str]) -> Description:
@@ -166,7 +166,7 @@ class ProcessDescriber:
 
 
 def _source_stamp() -> object:
-    """Changes when the trainers' sources do, as after an update of the checkout under a running receiver."""
+    """Return a stamp of the trainers' sources, which an update of the checkout changes."""
     files = sorted((ROOT / "training" / "trainer").glob("*.py"))
     return tuple((file.name, stat.st_mtime_ns, stat.st_size) for file in files for stat in [file.stat()])
 
@@ -182,7 +182,7 @@ def _run(command: Sequence[str], stopped: threading.Event) -> bytes:
     environment = {k: v for k, v in os.environ.items() if not k.startswith("CIS490_")}
     with tempfile.TemporaryDirectory(prefix="cis490-describe-") as folder:
         output, errors = Path(folder, "output"), Path(folder, "errors")
-        environment[STATE_VARIABLE] = folder  # by which what has lost its launcher is found
+        environment[STATE_VARIABLE] = folder  # by which a process without its launcher is found
         spec = CommandSpec(argv, ROOT, environment, output, errors=errors, file_bytes=FLOOD_BYTES_MAX)
         runner = LocalRunner(Path(folder))
         try:
@@ -201,7 +201,7 @@ def _run(command: Sequence[str], stopped: threading.Event) -> bytes:
 
 
 def _code(process: LocalProcess, spec: CommandSpec, name: str, stopped: threading.Event) -> int:
-    """The exit code, or minus the signal's number; DescribeError when it prints, lasts or waits too long."""
+    """Wait for the exit code, or minus the signal's number; DescribeError when it prints or lasts too long."""
     for _ in range(int(DESCRIBE_TIMEOUT_S / LOOK_S) + 1):
         ended = process.wait(LOOK_S)
         for file, where in ((spec.output, ""), (spec.errors, " on standard error")):
@@ -209,7 +209,7 @@ def _code(process: LocalProcess, spec: CommandSpec, name: str, stopped: threadin
                 raise DescribeError(f"`{name}` printed more than 1 MiB{where}; a description is one JSON object")
         if ended is not None:
             if ended.kind is EndKind.LOST:
-                raise DescribeError(f"`{name}` was lost sight of: it, or somebody, ended its launcher")
+                raise DescribeError(f"`{name}` was lost: its launcher was ended")
             if ended.left:
                 logger.warning("%d processes that `%s` started cannot be ended", ended.left, printable(name))
             return ended.code if ended.code is not None else -(ended.signal or 0)
@@ -235,7 +235,7 @@ def _last_bytes(file: Path) -> bytes:
 
 
 def parse_description(text: str | bytes) -> Description:
-    """Check what a trainer printed; raises :class:`DescribeError` naming what is wrong with it."""
+    """Check a trainer's description; raises :class:`DescribeError` with its mistake."""
     if len(text) > DESCRIPTION_BYTES_MAX:
         raise DescribeError(f"the description is longer than {DESCRIPTION_BYTES_MAX} bytes")
     try:
@@ -272,21 +272,21 @@ def _flag(key: str, entry: Mapping[str, Any]) -> HyperFlag:
 
 
 def _bound(value: Any) -> float | None:
-    """A bound as it stands: a whole number is not turned into a float, which would blur large ones."""
+    """Read a bound: a whole number stays one, since a float would blur large ones."""
     if value is None or (isinstance(value, int | float) and not isinstance(value, bool)):
         return value
     raise ValueError(value)
 
 
 def whole_number(value: int | float) -> int | None:
-    """The integer that ``value`` is, however it is spelled (3 or 3.0) and within 63 bits; ``None`` otherwise."""
+    """Read ``value`` as an integer, spelled 3 or 3.0, within 63 bits; ``None`` otherwise."""
     if isinstance(value, float) and not value.is_integer():  # false for NaN and infinities as well
         return None
     return int(value) if abs(value) < 2**63 else None
 
 
 def shown(value: object) -> str:
-    """``value`` as a sentence may quote it: in TOML's words, short, and without control characters."""
+    """Quote ``value`` for a sentence: in TOML's form, short, and without control characters."""
     match value:
         case bool():
             return "true" if value else "false"

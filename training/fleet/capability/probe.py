@@ -1,6 +1,6 @@
 """The capability of this host, sent to the receiver with every claim.
 
-Best effort and never a crash: a probe that fails leaves its field at zero, false or ``None``. Figures that change
+Best effort and never a crash: a probe that fails leaves its field at zero, false or ``None``. Changing values
 (free memory, free VRAM) are fresh at each call. ``python -m training.fleet.capability`` prints the answer as JSON.
 """
 
@@ -57,12 +57,12 @@ class Capability:
     training_commit: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, as they travel with a claim."""
+        """Write plain values for a claim."""
         plain = dataclasses.asdict(self)
         return plain | {"cuda_devices": list(plain["cuda_devices"])}
 
     def best_vram_gib(self) -> float:
-        """Free memory of the roomiest CUDA device, 0 without one."""
+        """Return the free memory of the roomiest CUDA device, 0 without one."""
         return max((device.vram_free_gib for device in self.cuda_devices), default=0.0)
 
     def can_run(
@@ -125,12 +125,12 @@ def detect(
 
 @cache
 def _cuda_probe(python: Path) -> CudaProbe:
-    """One probe an interpreter, so that its answer is remembered between claims."""
+    """Return the interpreter's probe, cached so that its answer serves many claims."""
     return CudaProbe(python, cache_file=default_cache_file())
 
 
 def _attempt(probe: Callable[[], _T], otherwise: _T) -> _T:
-    """The promise of this module: whatever a driver, a library or a file system does, detection goes on."""
+    """Run a probe; any error of a driver, library or file system means its default."""
     try:
         return probe()
     except Exception:  # noqa: BLE001 - foreign code of every kind runs in here
@@ -142,7 +142,7 @@ def _gib(count: int) -> float:
 
 
 def _cores(limits: CgroupLimits) -> int:
-    """Physical cores, cut down to this process's affinity and CPU quota; a share of one core counts as one."""
+    """Count physical cores within this process's affinity and CPU quota; a share of one core counts as one."""
     logical = os.cpu_count() or 1
     try:
         import psutil
@@ -157,7 +157,7 @@ def _cores(limits: CgroupLimits) -> int:
 
 
 def _memory_bytes(limits: CgroupLimits) -> tuple[int, int]:
-    """(total, available), the machine's or the container's, whichever is less."""
+    """Return (total, available) bytes, the lesser of the machine's and the container's."""
     import psutil
 
     memory = psutil.virtual_memory()
@@ -170,7 +170,7 @@ def _memory_bytes(limits: CgroupLimits) -> tuple[int, int]:
 
 
 def checkout_commit(root: Path) -> str | None:
-    """The commit checked out in ``root``, read from git's files; ``None`` when that is no checkout.
+    """Read the commit checked out in ``root`` from git's files; ``None`` when that is no checkout.
 
     Asking git itself would fail under a service account that does not own the checkout.
     """

@@ -1,4 +1,4 @@
-"""A checksum in each row, kept right by whoever writes through this program, and by nobody else.
+"""A checksum in each row, written by this program only, so that other writers show.
 
 The adapter's own: the queue knows nothing of it. Each connection that writes has temporary triggers, which lay a row's
 checksum into its column ``seal`` and count the rows of each table; nothing is read back, and nothing of them stands in
@@ -29,7 +29,7 @@ _DEFAULTS: Mapping[str | None, Any] = {None: None, "0": 0, "1": 1, "''": ""}
 
 
 class Connection(Protocol):
-    """As much of SQLite's as is needed here."""
+    """The part of SQLite's connection that is needed here."""
 
     def execute(self, sql: str, /) -> Any: ...
 
@@ -41,22 +41,22 @@ class Sealed:
     """The findings of checksums and counts on a table."""
 
     table: str
-    broken: Sequence[Sequence[Any]]  # keys of the rows that are not what their checksum says
+    broken: Sequence[Sequence[Any]]  # keys of the rows that do not match their checksum
     rows: int
-    counted: int | None  # as many rows as this program left there; None: its count is gone
+    counted: int | None  # number of rows that this program left; None: the count is gone
     bare: int  # rows without a checksum …
-    before: int | None  # … and as many of them as there may be
+    before: int | None  # … and the permitted number of them
 
 
 def seal(columns: Sequence[tuple[str, Any]], values: Sequence[Any]) -> int:
-    """The checksum of a row: 64 bits of a SHA-256 over the columns that do not hold their default."""
+    """Compute a row's checksum: 64 bits of a SHA-256 over the columns that do not hold their default."""
     said = [(name, value) for (name, default), value in zip(columns, values, strict=True) if value != default]
     found = hashlib.sha256(ascii(said).encode()).digest()
     return int.from_bytes(found[:8], "big", signed=True)
 
 
 def learn(connection: Connection) -> None:
-    """Let this connection work checksums out."""
+    """Teach this connection to compute checksums."""
     for table in SEALED:
         columns = [(column, default) for column, default, _ in _columns(connection, table)]
         connection.create_function(
@@ -68,7 +68,7 @@ def learn(connection: Connection) -> None:
 
 
 def keep(connection: Connection) -> None:
-    """Let this connection, which has learned, lay checksums into whatever it writes, and count."""
+    """Make this connection, after :func:`learn`, write checksums and count rows."""
     for table in SEALED:
         for statement in ("seal_inserted", "seal_updated", "seal_deleted"):
             connection.execute(_filled(connection, statement, table))
@@ -76,7 +76,7 @@ def keep(connection: Connection) -> None:
 
 
 def look(connection: Connection) -> Iterator[Sealed]:
-    """Every table that is sealed or counted; a connection that has learned is asked."""
+    """Check every sealed or counted table, through a connection after :func:`learn`."""
     for table in COUNTED:
         keys: list[Row] = []
         if table in SEALED:
@@ -86,7 +86,7 @@ def look(connection: Connection) -> Iterator[Sealed]:
 
 
 def _columns(connection: Connection, table: str) -> list[tuple[str, Any, bool]]:
-    """Name, default and whether it is part of the key of each column but the checksum, sorted."""
+    """List each column but the checksum: name, default, and whether it is part of the key; sorted."""
     rows = connection.execute(f"PRAGMA table_info({table})").fetchall()
     return sorted((row["name"], _DEFAULTS[row["dflt_value"]], row["pk"] > 0) for row in rows if row["name"] != "seal")
 

@@ -38,7 +38,7 @@ class SqliteDatabase:
     """One connection, used by one thread at a time."""
 
     def __init__(self, path: str | Path, *, synchronous: str = "FULL", read_only: bool = False) -> None:
-        """Open or create the file; ``read_only`` changes nothing, and is good beside a running receiver.
+        """Open or create the file; ``read_only`` changes nothing and works beside a running receiver.
 
         Raises DatabaseError in one sentence: not a database, of a newer version, unreadable, a library too old.
         """
@@ -80,7 +80,7 @@ class SqliteDatabase:
         if os.path.exists(self.path) and not os.access(self.path, os.R_OK):  # noqa: PTH110 - a URI, too
             remedy = "run this as the receiver's user or root"
         elif (folder := Path(self.path).absolute().parent).is_dir() and not os.access(folder, os.W_OK):
-            remedy = f"whoever runs this must be able to write in {folder}: is it mounted read-only?"
+            remedy = f"the user who runs this must be able to write in {folder}: is it mounted read-only?"
         return DatabaseError(f"cannot use the database {self.path}: {error}; {remedy}")
 
     def _prepare(self, synchronous: str) -> None:
@@ -114,7 +114,7 @@ class SqliteDatabase:
         return self.connection.execute(f"PRAGMA {pragma}").fetchone()
 
     def _check_owner(self) -> None:
-        tables = self._pragma("schema_version")[0]  # first: who makes the tables sets both at once
+        tables = self._pragma("schema_version")[0]  # first: making the tables sets both at once
         version = self._pragma("user_version")[0]
         if version > SCHEMA_VERSION:
             raise DatabaseError(
@@ -131,10 +131,10 @@ class SqliteDatabase:
             return
         if version:
             self._save(Path(f"{self.path}.v{version}"))
-        self._pragma("foreign_keys = OFF")  # a table that is made anew may be missing for a moment
+        self._pragma("foreign_keys = OFF")  # a table being replaced is missing for a moment
         self.connection.execute("BEGIN IMMEDIATE")
         try:
-            lacks = self._run(_scripts(self._pragma("user_version")[0]))  # unless somebody else has
+            lacks = self._run(_scripts(self._pragma("user_version")[0]))  # unless another process has
             if version and lacks:
                 raise DatabaseError(
                     f"the database {self.path} was not one of version {version} and was left as it was: "
@@ -154,18 +154,18 @@ class SqliteDatabase:
         self._pragma("foreign_keys = ON")
 
     def _run(self, scripts: list[str]) -> list[str]:
-        """Run these, and say where the tables are not those of this program then."""
+        """Run these scripts; returns differences of the tables from this program's."""
         try:
             for name in scripts:
                 _run_script(self.connection, (_SQL / name).read_text(encoding="utf-8"))
         except sqlite3.OperationalError as error:
             if error.sqlite_errorname != "SQLITE_ERROR":
                 raise
-            return [str(error)]  # a statement names what is not there
+            return [str(error)]  # a statement names a missing table or column
         return self.foreign()
 
     def _save(self, target: Path) -> None:
-        """Lay a copy beside before an older file is changed."""
+        """Save a copy before an older file is changed."""
         try:
             self.copy_to(target)
         except OSError as error:
@@ -175,7 +175,7 @@ class SqliteDatabase:
             ) from error
 
     def gone(self) -> str | None:
-        """Say what became of the file under this connection, if it is not the one of its name any more."""
+        """Say if the file of this connection was removed or replaced, else ``None``."""
         if self._identity is None:  # in memory
             return None
         try:
@@ -187,7 +187,7 @@ class SqliteDatabase:
         return None
 
     def copy_to(self, target: Path) -> None:
-        """Write what is committed now into ``target``, beside whoever writes: whole and durable, or not at all.
+        """Copy the committed state to ``target``, beside other writers: whole and durable, or not at all.
 
         Replaces ``target``. Raises OSError and DatabaseError.
         """
@@ -240,7 +240,7 @@ class SqliteDatabase:
 
     @contextmanager
     def snapshot(self) -> Iterator[None]:
-        """Everything read inside is of one moment, whoever writes meanwhile. For a read-only connection."""
+        """Read one moment's state inside, beside other writers. For a read-only connection."""
         self._execute("BEGIN")
         try:
             yield
@@ -249,7 +249,7 @@ class SqliteDatabase:
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """BEGIN IMMEDIATE … COMMIT; inside another one, a savepoint. Any exception undoes it."""
+        """Run BEGIN IMMEDIATE … COMMIT; inside another one, a savepoint. Any exception undoes it."""
         with self._lock:
             begin, commit, undo = _verbs(self._depth)
             self._execute(begin)
@@ -286,7 +286,7 @@ class SqliteDatabase:
             self.connection.close()
 
     def _execute(self, sql: str, params: Any = ()) -> tuple[list[Row], int]:
-        """The rows and how many were changed. Drained to the end: an open statement keeps its lock, and a
+        """Return the rows and the number changed. Drained to the end: an open statement keeps its lock, and a
         damaged page may be met at any step."""
         try:
             cursor = self.connection.execute(sql, params)
@@ -318,7 +318,7 @@ def named_in(path: Path) -> str | None:
 
 
 def _identity(path: str) -> tuple[int, int] | None:
-    """Device and inode, which a name may lose to another file."""
+    """Return device and inode: a name may lose them to another file."""
     with contextlib.suppress(OSError):
         there = os.stat(path)  # noqa: PTH116 - a URI's path, too
         return there.st_dev, there.st_ino
@@ -326,15 +326,15 @@ def _identity(path: str) -> tuple[int, int] | None:
 
 
 def fold_log(path: Path) -> None:
-    """Bring what is in a database's log into the file itself, if both can be read; nobody else has it open."""
+    """Bring a database's log into the file itself, if both can be read; no other process has it open."""
     with contextlib.suppress(sqlite3.Error), closing(sqlite3.connect(path)) as connection:
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
 
 
 def _make_private(path: str) -> None:
-    """Make the file, readable by its owner alone; SQLite makes its companions like it.
+    """Make the file readable by its owner alone; SQLite makes its companions alike.
 
-    One that is there is not opened: to close a database's file lets go of the locks this process has on it.
+    An existing one is not opened: closing a database's file would release this process's locks on it.
     """
     if path == ":memory:":
         return
@@ -347,13 +347,13 @@ def _make_private(path: str) -> None:
 
 
 def _read_only_uri(path: str | Path) -> str:
-    """Without a log beside it nobody has the file open, and "immutable" keeps SQLite from making one."""
+    """Make a read-only URI. Without a log the file is not in use, and "immutable" keeps SQLite from making one."""
     wal = Path(f"{path}-wal")
     return f"{Path(path).absolute().as_uri()}?{'mode=ro' if wal.exists() else 'mode=ro&immutable=1'}"
 
 
 def _shape(connection: sqlite3.Connection) -> set[str]:
-    """Every table with its columns, and every index with its table, in words."""
+    """List every table with its columns, and every index with its table, in words."""
     found = set()
     listed = connection.execute("PRAGMA table_list").fetchall()
     for table in [row[1] for row in listed if not row[1].startswith("sqlite_")]:
@@ -365,7 +365,7 @@ def _shape(connection: sqlite3.Connection) -> set[str]:
 
 
 def _scripts(version: int) -> list[str]:
-    """List what brings a file of ``version`` (0: empty) up to date: names in ``sql/``, in their order."""
+    """List the scripts that bring a file of ``version`` (0: empty) up to date, in order."""
     if version == 0:
         return [_SCHEMA]
     names = sorted(each.name for each in (_SQL / "migrations").iterdir() if each.name[:4].isdigit())
@@ -380,7 +380,7 @@ def _verbs(depth: int) -> tuple[str, str, tuple[str, ...]]:
 
 
 def _run_script(connection: sqlite3.Connection, script: str) -> None:
-    """``executescript`` would commit the migration's transaction; this does not."""
+    """Run a script within the migration's transaction, which ``executescript`` would commit."""
     statement = ""
     for line in script.splitlines(keepends=True):
         statement += line

@@ -21,11 +21,11 @@ from training.crashpoint import crashpoint
 Row = Mapping[str, Any]
 T = TypeVar("T")
 
-_STATEMENTS = ("queries.sql", "recovery.sql")  # of the receiver; of doctor and rebuild
+_STATEMENTS = ("queries.sql", "recovery.sql")  # the receiver's; doctor's and rebuild's
 
 
 class DatabaseError(Exception):
-    """The database could not do what was asked."""
+    """The database could not carry out an operation."""
 
 
 class DatabaseFull(DatabaseError):  # noqa: N818
@@ -44,7 +44,7 @@ class Database(Protocol):
     """The operations of a database adapter. All statements are drained before they return."""
 
     def transaction(self) -> AbstractContextManager[None]:
-        """Serialised and durable when the outermost one ends; nested ones can be undone on their own."""
+        """Open a transaction, durable when the outermost one ends; nested ones can be undone on their own."""
         ...
 
     def all(self, statement: str, **params: Any) -> list[Row]: ...
@@ -63,7 +63,7 @@ def id_of(database: Database) -> str:
     row = database.one("database_id")
     if row is None:
         raise DatabaseError(
-            "the database does not say which one it is; bring it back with `cis490-jobs restore FOLDER --force` or "
+            "the database has no id; bring it back with `cis490-jobs restore FOLDER --force` or "
             "`cis490-jobs rebuild --force`"
         )
     return str(row["database_id"])
@@ -71,14 +71,14 @@ def id_of(database: Database) -> str:
 
 @cache
 def statements() -> Mapping[str, str]:
-    """The named statements of ``sql/``, each with its comment cut off."""
+    """Load the named statements of ``sql/``, each without its comment."""
     folder = files("training.fleet.database") / "sql"
     texts = [(folder / name).read_text(encoding="utf-8") for name in _STATEMENTS]
     return {name: sql for text in texts for name, sql in named(text)}
 
 
 def named(text: str) -> Iterator[tuple[str, str]]:
-    """The statements of a text, by name."""
+    """Split a text into its statements, by name."""
     for block in text.split("-- name: ")[1:]:
         heading, _, body = block.partition("\n")
         name, _, why = heading.partition(" — ")
@@ -96,7 +96,7 @@ class Writer:
         self._on_lost = on_lost
         self._inbox: queue.SimpleQueue[tuple[Callable[[], Any], Future[Any]] | None] = queue.SimpleQueue()
         self._closed = False
-        self._door = threading.Lock()  # nothing may be put behind the mark that ends the thread
+        self._door = threading.Lock()  # no call may follow the mark that ends the thread
         self._thread = threading.Thread(target=self._loop, name="database-writer", daemon=True)
         self._thread.start()
 
@@ -149,7 +149,7 @@ class Writer:
                 crashpoint("writer.before_commit")
             crashpoint("writer.committed")
         except DatabaseError as lost:
-            # Nothing of the group is durable, so nobody may be told that it was done.
+            # Nothing of the group is durable, so no caller may get a success.
             for _, future in group:
                 if not future.done():
                     future.set_exception(lost)

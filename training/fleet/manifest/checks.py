@@ -1,4 +1,4 @@
-"""From a TOML document to a plan: every key checked, every problem collected. Pure: no file, no process.
+"""Checks that turn a TOML document into a plan: every key, every problem. Pure: no file, no process.
 
 The names a model can have, and the hyperparameters of each, come as values (:class:`Trainers`).
 """
@@ -38,7 +38,7 @@ SEED_MAX = 2**31 - 1
 N_RESAMPLES_MIN, N_RESAMPLES_MAX = (
     200,
     1_000_000,
-)  # 0 makes no intervals; fewer than 200 make none to believe
+)  # 0 makes no intervals; fewer than 200 make unreliable ones
 MEMORY_GIB_MAX = 1_000_000.0
 CORES_MAX = 100_000
 SECONDS_MAX = 1e8  # three years
@@ -88,8 +88,8 @@ class Trainers:
 
 
 def dataset_among(known: Catalogue | None) -> Kind[str]:
-    """A data set's id, whether its id, a prefix of that, or its name is written. ``None``: nobody can be asked what
-    there is, and what could be one is left as it is written."""
+    """A data set's id, whether its id, a prefix of that, or its name is written. ``None``: no catalogue
+    is at hand, and possible references stay as written."""
 
     def kind(value: Any) -> str:
         if not isinstance(value, str) or not is_reference(value):
@@ -106,7 +106,7 @@ def dataset_among(known: Catalogue | None) -> Kind[str]:
 
 
 def check_head(root: Table, *, stem: str) -> str:
-    """The plan's name; the file's own name when it does not say."""
+    """Check the plan's name; the file's own name where it is absent."""
     version = root.take("schema_version", whole(0, 2**31), SCHEMA_VERSION)
     if version != SCHEMA_VERSION:
         message = f"this program reads schema_version {SCHEMA_VERSION}, not {version}"
@@ -115,7 +115,7 @@ def check_head(root: Table, *, stem: str) -> str:
 
 
 def check_trainers(root: Table, builtin: set[str]) -> dict[str, TrainerSpec]:
-    """``[trainers.<name>]``: trainers of one's own."""
+    """Check ``[trainers.<name>]``: own trainers."""
     found = {}
     for name, table in root.tables("trainers"):
         try:
@@ -136,7 +136,7 @@ def check_trainers(root: Table, builtin: set[str]) -> dict[str, TrainerSpec]:
 
 
 def _outputs(table: Table, model: str) -> tuple[str, ...]:
-    """Check the outputs: names that a bundle can have whatever the mode is."""
+    """Check the outputs: names that are valid in a bundle for every mode."""
     names: tuple[str, ...] = table.take("outputs", list_of(_output, most=32), ())
     filled: set[str] = set()
     for index, name in enumerate(names):
@@ -167,7 +167,7 @@ def check_defaults(root: Table, dataset: Kind[str]) -> Defaults:
 
 
 def check_hosts(root: Table, trainers: Trainers) -> dict[str, HostSpec]:
-    """``[hosts.<name>]``: what the operator declares of the machines."""
+    """Check ``[hosts.<name>]``: the operator's declarations of machines."""
     models = list_of(one_of(trainers.flags, "model"))
     found: dict[str, HostSpec] = {}
     for name, table in root.tables("hosts"):
@@ -196,7 +196,7 @@ def check_hosts(root: Table, trainers: Trainers) -> dict[str, HostSpec]:
 
 
 def _env(table: Table) -> dict[str, str]:
-    """Variables for trainers."""
+    """Check variables for trainers."""
     values: dict[str, Any] = table.take("env", _table, {})
     if len(values) > VARIABLES_MAX:
         table.report(("env",), f"has more than {VARIABLES_MAX} variables", "leave some out")
@@ -216,11 +216,11 @@ def _env(table: Table) -> dict[str, str]:
 
 
 def check_jobs(root: Table, defaults: Defaults, trainers: Trainers, dataset: Kind[str]) -> list[JobSpec]:
-    """``[[jobs]]``. Those with a problem are left out of the comparison of ids."""
+    """Check ``[[jobs]]``. Jobs with a problem are left out of the comparison of ids."""
     sound: list[JobSpec] = []
     names: set[str] = set()
     by_id: dict[str, JobSpec] = {}
-    places: dict[str, Table] = {}  # name → where it stands
+    places: dict[str, Table] = {}  # name → its position
     for _, table in root.tables("jobs", array=True):
         before = len(root.problems)
         job = _job(table, defaults, trainers, dataset)
@@ -228,7 +228,7 @@ def check_jobs(root: Table, defaults: Defaults, trainers: Trainers, dataset: Kin
         if job.name in names:
             message = f'there is another job called "{job.name}"'
             table.report(("name",), message, "jobs are named on the command line; rename one")
-        names |= {job.name} - {""}  # a name that is no name was reported
+        names |= {job.name} - {""}  # a malformed name was reported
         if not as_it_should_be:
             continue
         if (twin := by_id.get(job.job_id)) is not None and twin.name != job.name:
@@ -296,7 +296,7 @@ def _job(table: Table, defaults: Defaults, trainers: Trainers, dataset: Kind[str
 
 
 def _split(table: Table, defaults: Defaults) -> tuple[str, tuple[str, ...]]:
-    """The job's recipe and training hosts. An option without effect is refused where the job itself sets it."""
+    """Check the job's recipe and training hosts. An option without effect is refused where the job itself sets it."""
     before = len(table.problems)
     inherited = "" if defaults.split_recipe is None else defaults.split_recipe.value
     recipe = table.take("split_recipe", _recipe, inherited)
@@ -315,7 +315,7 @@ def _split(table: Table, defaults: Defaults) -> tuple[str, tuple[str, ...]]:
 
 
 def _report_no_train_hosts(table: Table) -> None:
-    """At the job when it chose the recipe itself; once, at the defaults, for all that inherit it."""
+    """Report at the job when it sets the recipe itself; else once, at the defaults."""
     at: KeyPath = (*table.path, "split_recipe") if table.has("split_recipe") else ("defaults",)
     message = 'split_recipe "host" needs train_hosts, the recording hosts whose episodes train'
     problem = Problem(at, message, 'add train_hosts = ["…"] there or in the job', missing=True)
@@ -324,7 +324,7 @@ def _report_no_train_hosts(table: Table) -> None:
 
 
 def _hyper(table: Table, model: str, trainers: Trainers) -> dict[str, HyperValue]:
-    """The job's hyper values in their flags' types; unchecked while the model itself is wrong."""
+    """Read the job's hyper values in their flags' types; unchecked while the model itself is wrong."""
     values: dict[str, Any] = table.take("hyper", _table, {})
     checked: dict[str, HyperValue] = {}
     if model not in trainers.flags:
@@ -350,7 +350,7 @@ def _hyper(table: Table, model: str, trainers: Trainers) -> dict[str, HyperValue
 
 
 def _unchecked(key: str, value: object) -> tuple[str, str] | None:
-    """Check what can be checked of a hyper value when the trainer's flags are not known."""
+    """Check a hyper value as far as possible without the trainer's flags."""
     if key in ARGUMENTS or any(each.startswith(key) for each in ("out_dir", "reports_dir")):
         return f"`{key}` is set by the worker and cannot be a hyperparameter", "remove it"
     if not _HYPER_KEY.fullmatch(key):
@@ -378,7 +378,7 @@ def _table(value: Any) -> dict[str, Any]:
 def check_plan(
     root: Table, trainers: Trainers, datasets: Catalogue | None = None
 ) -> tuple[Defaults, dict[str, HostSpec], list[JobSpec]]:
-    """Defaults, hosts and jobs, and then whatever keys are left at the top."""
+    """Check defaults, hosts and jobs, then refuse other keys at the top."""
     dataset = dataset_among(datasets)
     defaults = check_defaults(root, dataset)
     hosts = check_hosts(root, trainers)

@@ -59,25 +59,25 @@ __all__ = [
 ]
 
 
-MISTAKES_MAX = 1000  # of a file that is no manifest at all; the answer must fit into a message
+MISTAKES_MAX = 1000  # mistakes reported: a file that is no manifest has many, and the answer must fit into a message
 _SAYS_NOTHING = "says nothing, as a file that an editor or a sync has not finished writing"
 
-# Model → its hyperparameters; None for a trainer that does not say how to ask it.
+# Model → its hyperparameters; None for a trainer without `describe`.
 Flags = dict[str, dict[str, HyperFlag] | None]
 
 
 @cache
 def default_describer() -> Describer:
-    """The one that asks the installed trainers, remembering their answers for the life of this process."""
+    """Make a describer of the installed trainers that caches their answers for the life of this process."""
     return ProcessDescriber()
 
 
 def load_manifest(
     path: str | Path, *, describer: Describer | None = None, datasets: Catalogue | None = None
 ) -> Manifest:
-    """The plan in ``path``; raises :class:`ManifestError` with every mistake in it.
+    """Load the plan in ``path``; raises :class:`ManifestError` with every mistake in it.
 
-    Without ``datasets`` nobody can say which data sets there are, and those that are named stay as they are written.
+    Without ``datasets`` the plan's references to data sets stay as written.
     """
     path = Path(path)
     return parse_manifest(
@@ -89,7 +89,7 @@ def load_manifest(
 
 
 def read_manifest(path: Path) -> str:
-    """The file's text; raises :class:`ManifestError`."""
+    """Read the file's text; raises :class:`ManifestError`."""
     try:
         return read_source(path)
     except UnreadableError as error:
@@ -97,10 +97,10 @@ def read_manifest(path: Path) -> str:
 
 
 def parse_manifest(source: str, *, path: Path, describer: Describer, datasets: Catalogue | None = None) -> Manifest:
-    """The plan in ``source``, which is reported as ``path``."""
+    """Parse the plan in ``source``, reported as ``path``."""
     problems: list[Problem] = []
     try:
-        with ThreadPoolExecutor(1) as beside:  # they start up while a long plan is read
+        with ThreadPoolExecutor(1) as beside:  # they start while a long plan is read
             asked = beside.submit(_builtin_flags, describer)
             document = parse(source)
             root = Table(document.values, (), problems)
@@ -109,14 +109,14 @@ def parse_manifest(source: str, *, path: Path, describer: Describer, datasets: C
         hint = "run the command by hand to see why"
         unknown = Problem((), f"the trainers' flags are not known: {error}", hint)
         raise ManifestError(_located([*document.problems, unknown], path, source)) from None
-    if not document.values and not document.problems:  # perhaps it is being written just now
+    if not document.values and not document.problems:  # perhaps the file is being written
         nothing = Problem((), _SAYS_NOTHING, "a plan without jobs has the line: jobs = []")
         raise ManifestError(_located([nothing], path, source))
     name = check_head(root, stem=path.stem.removesuffix(".toml"))
     own = check_trainers(root, set(builtin))
     flags = _own_flags(own, describer, problems) | builtin
     defaults, hosts, jobs = check_plan(root, Trainers(flags, own), datasets)
-    if document.partial:  # what is missing may stand in a line that could not be read
+    if document.partial:  # a missing key may be in an unreadable line
         problems = [problem for problem in problems if not problem.missing]
     problems = document.problems + problems
     if problems:
@@ -126,7 +126,7 @@ def parse_manifest(source: str, *, path: Path, describer: Describer, datasets: C
 
 
 def _builtin_flags(describer: Describer) -> tuple[Flags, dict[str, str]]:
-    """Model → hyperparameters of our own trainers, and program → digest of its flags."""
+    """Map models to hyperparameters of the built-in trainers, and programs to digests of their flags."""
     flags: Flags = {}
     digests: dict[str, str] = {}
     for program in PROGRAMS:
@@ -137,7 +137,7 @@ def _builtin_flags(describer: Describer) -> tuple[Flags, dict[str, str]]:
 
 
 def _own_flags(own: dict[str, TrainerSpec], describer: Describer, problems: list[Problem]) -> Flags:
-    """The same for trainers of one's own; ``None`` for those that do not say how to ask them."""
+    """Do the same for own trainers; ``None`` for those without `describe`."""
     flags: Flags = {}
     for name, trainer in own.items():
         flags[name] = None
@@ -160,7 +160,7 @@ def _hyper_of(name: str, description: Description) -> dict[str, HyperFlag]:
 
 
 def _located(problems: Sequence[Problem], path: Path, source: str) -> list[Mistake]:
-    """Problems with their lines, in the order of the file."""
+    """Give problems their lines, in the order of the file."""
     from training.fleet.manifest.positions import Positions
 
     positions = Positions(source)
@@ -182,7 +182,7 @@ def _located(problems: Sequence[Problem], path: Path, source: str) -> list[Mista
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Exit code 0 for a good manifest, 2 for a bad one."""
+    """Check a manifest. Exit code 0 for a good one, 2 for a bad one."""
     replace_unprintable()
     parser = argparse.ArgumentParser(
         prog="python -m training.fleet.manifest",
@@ -225,7 +225,7 @@ def _is_known(job: JobSpec) -> bool:
 
 
 def _offline(plan: Manifest) -> dict[str, Any]:
-    """The plan as JSON, with null for the ids that the receiver alone can tell."""
+    """Write the plan as JSON, with null for ids that only the receiver knows."""
     whole = plan.to_dict()
     for job, spec in zip(plan.jobs, whole["jobs"], strict=True):
         spec["job_id"] = spec["job_id"] if _is_known(job) else None

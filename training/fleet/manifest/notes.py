@@ -15,7 +15,7 @@ _HOSTS_LISTED = 8  # of a data set, in a sentence
 
 
 def notes(plan: Manifest, recorded: Mapping[str, Sequence[str]] = MappingProxyType({})) -> list[str]:
-    """A sentence for each thing that the operator should look at again.
+    """Write a warning for each doubtful point.
 
     ``recorded``: data set → the hosts that it was recorded on, where that is known.
     """
@@ -29,7 +29,7 @@ def notes(plan: Manifest, recorded: Mapping[str, Sequence[str]] = MappingProxyTy
 
 
 def _not_recorded(jobs: Iterable[JobSpec], recorded: Mapping[str, Sequence[str]]) -> Iterable[str]:
-    """Names in ``train_hosts`` that the data set of the job has not, each said once: the trainer would refuse them."""
+    """Warn of names in ``train_hosts`` that are not in the job's data set, once each: the trainer would refuse them."""
     said = set()
     for job in jobs:
         hosts = recorded.get(job.dataset or "", ())
@@ -47,7 +47,7 @@ def _not_recorded(jobs: Iterable[JobSpec], recorded: Mapping[str, Sequence[str]]
 
 
 def _written_twice(jobs: Iterable[JobSpec]) -> Iterable[str]:
-    """Jobs that differ only in how a number is written: nobody was asked whether 1, 1.0 and "1" are one."""
+    """Warn of jobs that differ only in the spelling of a number, such as 1, 1.0 and "1"."""
     first: dict[Any, JobSpec] = {}
     for job in jobs:
         plain = {key: _plain(value) for key, value in job.hyper.items()}
@@ -63,7 +63,7 @@ def _written_twice(jobs: Iterable[JobSpec]) -> Iterable[str]:
 
 
 def _plain(value: HyperValue) -> object:
-    """The number that a value may be read as, in one form."""
+    """Normalize a value that may be read as a number."""
     if isinstance(value, bool):
         return value
     try:

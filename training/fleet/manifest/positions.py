@@ -23,13 +23,13 @@ _KEYS = ("bare_key", "quoted_key", "dotted_key")
 
 
 class Positions:
-    """Key path → line, for one source, which is looked through when the first line is asked for."""
+    """A map from key path to line of a source, which is parsed at the first lookup."""
 
     def __init__(self, source: str) -> None:
         self._source = source
 
     def line(self, path: KeyPath) -> int | None:
-        """The line of ``path``, or of the nearest table around it when the key itself is not there."""
+        """Find the line of ``path``, or of the nearest table around it when the key is absent."""
         while path and path not in self._lines:
             path = path[:-1]
         return self._lines[path] if path else None
@@ -58,7 +58,7 @@ def _document(source: str) -> Iterator[tuple[KeyPath, int]]:
 
 
 def _table(node: Node, counts: dict[KeyPath, int]) -> Iterator[tuple[KeyPath, int]]:
-    """A ``[table]`` or ``[[element]]`` with its pairs; ``counts`` numbers the elements so far."""
+    """Read a ``[table]`` or ``[[element]]`` with its pairs; ``counts`` numbers the elements so far."""
     key = next((child for child in node.children if child.type in _KEYS), None)
     if key is None:
         return
@@ -97,13 +97,13 @@ def _value(node: Node, path: KeyPath, depth: int) -> Iterator[tuple[KeyPath, int
 
 
 def _prefixes(path: KeyPath, node: Node) -> Iterator[tuple[KeyPath, int]]:
-    """Every table on the way, too: ``[jobs.hyper]`` is also the first that is seen of ``jobs``."""
+    """List the tables on the way, too: ``[jobs.hyper]`` may be the first mention of ``jobs``."""
     for length in range(1, len(path) + 1):
         yield path[:length], node.start_point.row + 1
 
 
 def _key(node: Node) -> KeyPath:
-    """The parts of a key as tomllib reads them, quotes and escapes included."""
+    """Split a key as tomllib does, with quotes and escapes."""
     text = (node.text or b"").decode()
     if text.count(".") > DOTS_A_LINE_MAX:
         return ()

@@ -1,7 +1,7 @@
 """Reading one TOML table key by key, collecting every problem instead of stopping at the first.
 
-A *kind* turns a raw value into a checked one or raises :class:`WrongValueError`. A :class:`Table` knows which keys
-were asked for; whatever is left over is unknown and is reported with the nearest right name.
+A *kind* turns a raw value into a checked one or raises :class:`WrongValueError`. A :class:`Table` notes the keys
+that were read; every other key is unknown and is reported with the nearest right name.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Problem:
     message: str
     suggestion: str = ""
     line: int | None = None
-    missing: bool = False  # something is not there, rather than wrong
+    missing: bool = False  # a key is missing, not wrong
 
 
 class WrongValueError(ValueError):
@@ -62,7 +62,7 @@ class Table:
         return key in self.values
 
     def take(self, key: str, kind: Kind[T], default: T, *, required: bool = False) -> T:
-        """The checked value of ``key``; ``default`` when it is absent or, after reporting, wrong."""
+        """Read and check ``key``; ``default`` when it is absent or, after reporting, wrong."""
         self._asked[key] = None
         if key not in self.values:
             if required:
@@ -76,7 +76,7 @@ class Table:
             return default
 
     def tables(self, key: str, *, array: bool = False) -> list[tuple[str, Table]]:
-        """The sub-tables under ``key``: ``[key.<name>]``, or each ``[[key]]`` when ``array``."""
+        """Read the sub-tables under ``key``: ``[key.<name>]``, or each ``[[key]]`` when ``array``."""
         self._asked[key] = None
         value = self.values.get(key, [] if array else {})
         if array and not isinstance(value, list):
@@ -99,7 +99,7 @@ class Table:
         self.problems.append(Problem(path, message, suggestion, missing=missing))
 
     def finish(self, what: str) -> None:
-        """Report the keys that nobody asked for; ``what`` names the table in the sentence."""
+        """Report the unknown keys; ``what`` names the table in the sentence."""
         for key in self.values:
             if key not in self._asked:
                 hint = nearest(key, self._asked, self.problems)
@@ -107,7 +107,7 @@ class Table:
 
 
 def nearest(name: str, known: Iterable[str], problems: Sequence[Problem] = ()) -> str:
-    """A hint at the right name: the nearest one, or all of them when none is near."""
+    """Hint at the right name: the nearest one, or all of them when none is near."""
     names = sorted(known)
     if len(problems) < _SUGGESTIONS_MAX and (near := closest(name, names)) is not None:
         return f"did you mean `{near}`?"
@@ -115,7 +115,7 @@ def nearest(name: str, known: Iterable[str], problems: Sequence[Problem] = ()) -
 
 
 def closest(name: str, known: Iterable[str]) -> str | None:
-    """The known name that this one may be a misspelling of, if one is near."""
+    """Find the known name nearest to a misspelling, if one is near."""
     if len(name) > 80:
         return None
     plain = {other.replace("_", "").lower(): other for other in sorted(known)}

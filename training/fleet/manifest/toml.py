@@ -1,4 +1,4 @@
-"""From the file's bytes to a TOML document, with every syntax mistake that can be told apart from its neighbours.
+"""Parsing a file as TOML, with every syntax mistake that can be separated from its neighbours.
 
 ``tomllib`` stops at the first mistake. When a mistake lies within one ``key = value`` line, that line is set aside
 and reading goes on, so that one wrong quote does not hide ten wrong names further down.
@@ -33,7 +33,7 @@ _REMEDIES = {
 
 
 class UnreadableError(Exception):
-    """The file cannot be looked into at all; the problem says why."""
+    """The file cannot be read at all; the problem has the cause."""
 
     def __init__(self, message: str, suggestion: str = "", line: int | None = None) -> None:
         super().__init__(message)
@@ -53,7 +53,7 @@ class Document:
 
 
 def read_source(path: Path) -> str:
-    """The file's text; raises :class:`UnreadableError`."""
+    """Read the file's text; raises :class:`UnreadableError`."""
     try:
         if path.exists() and not path.is_file():
             raise UnreadableError("this is not a regular file", "name the manifest itself")
@@ -96,7 +96,7 @@ def parse(source: str) -> Document:
 
 
 def _explain(error: str, lines: list[str]) -> tuple[Problem, int]:
-    """tomllib's sentence as a problem, and the line it happened in."""
+    """Turn tomllib's error into a problem with its line."""
     place = _PLACE.search(error)
     number = min(int(place[1]), len(lines)) if place and place[1] else len(lines)
     message = _PLACE.sub("", error)

@@ -1,4 +1,4 @@
-"""The operator's plan as values: what a checked manifest consists of, and what it says when it is not good.
+"""The operator's plan as values: the parts of a checked manifest, and the mistakes of a bad one.
 
 Everything here is frozen. ``to_dict`` gives the plain values that the queue stores and the wire carries.
 """
@@ -20,18 +20,18 @@ SCHEMA_VERSION = 1
 class Defaults:
     """The values that a job gets where it does not say otherwise."""
 
-    split_recipe: Recipe | None = Recipe.SAMPLE  # None: what the file says is wrong
+    split_recipe: Recipe | None = Recipe.SAMPLE  # None: the file's value is wrong
     train_hosts: tuple[str, ...] = ()
     seed: int = 0
     n_resamples: int = 1000
-    dataset: str | None = None  # None: what each host has locally
+    dataset: str | None = None  # None: each host's local data
     max_run_s: float | None = None
     max_silence_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostSpec:
-    """One host as the manifest declares it. ``None`` declares nothing: what the host detects holds."""
+    """A host as the manifest declares it. ``None`` declares nothing: the detected value holds."""
 
     name: str
     description: str = ""
@@ -50,7 +50,7 @@ class HostSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainerSpec:
-    """A trainer of one's own: how it is started and which files it leaves in its output folder."""
+    """An own trainer: its command and its output files."""
 
     name: str
     command: tuple[str, ...]
@@ -83,18 +83,18 @@ class JobSpec:
     train_hosts: tuple[str, ...] = ()  # recording hosts, sorted
     seed: int = 0
     n_resamples: int = 1000
-    dataset: str | None = None  # its id; None: what each host has locally
-    max_run_s: float | None = None  # seconds; None: as long as it takes
-    max_silence_s: float | None = None  # seconds, 0 for ever; None: what each worker's flag says
+    dataset: str | None = None  # its id; None: each host's local data
+    max_run_s: float | None = None  # seconds; None: no limit
+    max_silence_s: float | None = None  # seconds, 0 for ever; None: each worker's flag
 
     def to_dict(self) -> dict[str, Any]:
-        """The job dict of the queue and the wire; without what nobody said."""
+        """Write the job dict of the queue and the wire; keys not given are left out."""
         return {key: value for key, value in _plain(self).items() if value is not None}
 
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """A plan without a mistake in it."""
+    """A plan without mistakes."""
 
     name: str
     schema_version: int
@@ -103,7 +103,7 @@ class Manifest:
     jobs: tuple[JobSpec, ...]
     trainers: Mapping[str, TrainerSpec]
     flag_digests: Mapping[str, str]  # program → digest of the flags the plan was checked against
-    names_jobs: bool = True  # false: it does not even say that it has none
+    names_jobs: bool = True  # false: the file has no list of jobs at all
 
     def to_dict(self) -> dict[str, Any]:
         return {"name": self.name, "jobs": [job.to_dict() for job in self.jobs]}
@@ -111,7 +111,7 @@ class Manifest:
 
 @dataclass(frozen=True, slots=True)
 class Mistake:
-    """One thing wrong with a manifest. ``line`` counts from 1; ``None`` when no line can be named."""
+    """A mistake in a manifest. ``line`` counts from 1; ``None`` when no line can be named."""
 
     file: str
     line: int | None
@@ -129,7 +129,7 @@ class Mistake:
 
 
 class ManifestError(Exception):
-    """The manifest has mistakes, all of them in ``mistakes``; nothing of it may be used."""
+    """The manifest has mistakes (``mistakes``) and cannot be used."""
 
     def __init__(self, mistakes: Sequence[Mistake]) -> None:
         super().__init__("\n".join(str(mistake) for mistake in mistakes))
@@ -137,7 +137,7 @@ class ManifestError(Exception):
 
 
 def _without_empty_env(plain: dict[str, Any]) -> dict[str, Any]:
-    """As plans were kept before they could say variables: what says none has not changed."""
+    """Drop an empty ``env``, which older plans lack: a plan without variables has not changed."""
     return {key: value for key, value in plain.items() if key != "env" or value}
 
 
@@ -145,7 +145,7 @@ _AS_IT_IS = frozenset({str, int, float, bool, type(None)})
 
 
 def _plain(record: Any) -> dict[str, Any]:
-    """A record's fields as JSON values: tuples become lists, enumerations their text."""
+    """Write a record's fields as JSON values: tuples become lists, enumerations their text."""
     plain: dict[str, Any] = {}
     for entry in fields(record):
         value = getattr(record, entry.name)

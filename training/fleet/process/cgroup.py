@@ -1,6 +1,6 @@
 """The limits of the control groups around this process. In a container they are the truth, not the machine's totals.
 
-Reads files only, below an injected ``root``, and answers "no limit" for whatever it cannot read: outside Linux, or
+Reads files only, below an injected ``root``, and answers "no limit" for an unreadable one: outside Linux, or
 where ``/proc`` is hidden, that is the right answer.
 """
 
@@ -20,12 +20,12 @@ class CgroupLimits:
 
     cpus: float | None = None  # CPU seconds a second
     memory_total_bytes: int | None = None
-    memory_available_bytes: int | None = None  # limit less what cannot be reclaimed
+    memory_available_bytes: int | None = None  # limit less the unreclaimable part
 
 
 @dataclass(frozen=True, slots=True)
 class _Mount:
-    """One mounted hierarchy: where it is visible, and which group its top folder stands for."""
+    """A mounted hierarchy: its folder, and the group that its top folder stands for."""
 
     folder: Path
     top: str
@@ -33,7 +33,7 @@ class _Mount:
 
 
 def cgroup_limits(root: Path = Path("/")) -> CgroupLimits:
-    """The limits that hold for this process. Never raises."""
+    """Read the limits of this process. Never raises."""
     mounts = list(_mounts(_text(root / "proc/self/mountinfo"), root))
     groups = dict(_groups(_text(root / "proc/self/cgroup")))
     cpus: list[float] = []
@@ -50,7 +50,7 @@ def cgroup_limits(root: Path = Path("/")) -> CgroupLimits:
 
 
 def memory_folders(root: Path = Path("/")) -> list[Path]:
-    """The groups around this process whose files speak of memory."""
+    """List the groups around this process with files on memory."""
     groups = dict(_groups(_text(root / "proc/self/cgroup")))
     return [
         folder
@@ -61,7 +61,7 @@ def memory_folders(root: Path = Path("/")) -> list[Path]:
 
 
 def own_group(root: Path = Path("/")) -> tuple[Path, Path] | None:
-    """This process's group in the unified hierarchy, and the top of what is mounted of it; None without one."""
+    """Find this process's group in the unified hierarchy, and the mounted top; None without one."""
     groups = dict(_groups(_text(root / "proc/self/cgroup")))
     for mount in _mounts(_text(root / "proc/self/mountinfo"), root):
         if not mount.controllers and (levels := list(_levels(mount, groups))):
@@ -70,7 +70,7 @@ def own_group(root: Path = Path("/")) -> tuple[Path, Path] | None:
 
 
 def _mounts(mountinfo: str, root: Path) -> Iterator[_Mount]:
-    """The cgroup hierarchies among the mounts (the fields are those of proc_pid_mountinfo(5))."""
+    """List the cgroup hierarchies among the mounts (the fields are those of proc_pid_mountinfo(5))."""
     for line in mountinfo.splitlines():
         before, _, after = line.partition(" - ")
         fields, kind = before.split(), after.split()
@@ -81,7 +81,7 @@ def _mounts(mountinfo: str, root: Path) -> Iterator[_Mount]:
 
 
 def _groups(cgroup: str) -> Iterator[tuple[str, str]]:
-    """Controller → path of this process's group; the unified hierarchy has the empty name."""
+    """Map controllers to the path of this process's group; the unified hierarchy has the empty name."""
     for line in cgroup.splitlines():
         parts = line.split(":", 2)
         if len(parts) == 3:
@@ -90,7 +90,7 @@ def _groups(cgroup: str) -> Iterator[tuple[str, str]]:
 
 
 def _levels(mount: _Mount, groups: dict[str, str]) -> Iterator[Path]:
-    """The folders from this process's group up to the mount: a limit anywhere on the way holds."""
+    """List the folders from this process's group up to the mount: a limit anywhere on the way holds."""
     names = mount.controllers & groups.keys() if mount.controllers else {""} & groups.keys()
     for name in sorted(names):
         # A container sees its own group mounted as the top, while its path may still be the host's.
@@ -114,7 +114,7 @@ def _cpus(folder: Path) -> Iterator[float]:
 
 
 def _memory(folder: Path) -> Iterator[tuple[int, int]]:
-    """(limit, still available) in bytes. Clean page cache counts as available: the kernel drops it on demand."""
+    """Read (limit, still available) in bytes. Clean page cache counts as available: the kernel drops it on demand."""
     for limit_file, used_file, cache_key in (
         ("memory.max", "memory.current", "inactive_file"),
         ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
@@ -129,7 +129,7 @@ def _memory(folder: Path) -> Iterator[tuple[int, int]]:
 
 
 def _number(text: str) -> int | None:
-    """A count that limits something; ``max``, ``-1`` and an empty file limit nothing."""
+    """Read a limit; ``max``, ``-1`` and an empty file are none."""
     text = text.strip()
     return int(text) if text.isascii() and text.isdigit() else None
 

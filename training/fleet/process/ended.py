@@ -9,11 +9,11 @@ from enum import StrEnum
 from training.contract import Exit
 
 SIGKILL = 9
-RSS_SHARE = 0.8  # of the memory that was free; who is killed with that much was killed for it
+RSS_SHARE = 0.8  # share of the free memory: a process killed while using that much was killed for it
 
 
 class EndKind(StrEnum):
-    """The kinds of a process's end; ``LOST`` when its launcher died and nobody could read the exit status."""
+    """The kinds of a process's end; ``LOST`` when its launcher died and the exit status was lost."""
 
     EXITED = "exited"
     SIGNALLED = "signalled"
@@ -22,10 +22,10 @@ class EndKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """The end of one trainer. ``cpu_s`` (seconds) and ``max_rss_kib`` are 0 where the system does not say.
+    """The end of one trainer. ``cpu_s`` (seconds) and ``max_rss_kib`` are 0 where the system does not report them.
 
     ``oom_kills``: processes that the kernel killed meanwhile for want of memory, in its control group or on the whole
-    machine. ``free_kib``: memory that was free when the trainer was started; 0 when nobody looked.
+    machine. ``free_kib``: free memory when the trainer was started; 0 when not measured.
     ``left``: processes of its tree that could not be ended.
     """
 
@@ -40,13 +40,13 @@ class Ended:
 
     @property
     def killed_for_memory(self) -> bool:
-        """Killed by no order of ours, and there is evidence of why."""
+        """Return True when there is evidence that the kernel killed it for want of memory, and we did not."""
         killed = self.signal == SIGKILL or self.code == Exit.OUT_OF_MEMORY
         full = self.free_kib > 0 and self.max_rss_kib >= RSS_SHARE * self.free_kib
         return killed and (self.oom_kills > 0 or full)
 
     def describe(self) -> str:
-        """A few words for people: ``exit status 2``, ``killed by SIGKILL``."""
+        """Describe the end for people: ``exit status 2``, ``killed by SIGKILL``."""
         if self.kind is EndKind.EXITED:
             return f"exit status {self.code}"
         if self.kind is EndKind.LOST:

@@ -1,7 +1,7 @@
 """The process between a worker and its trainers: a dead man's switch of the standard library alone.
 
 A trainer does not die with the worker that started it. So the worker starts this program once, holds the other end
-of its standard input, and lets it start the trainers. When that pipe closes, for whatever reason, or when the trainer
+of its standard input, and lets it start the trainers. When that pipe closes, for any reason, or when the trainer
 ends, its whole tree is killed; a worker that was ended with ``kill -9`` leaves nothing behind. The tree is
 
 - on Linux everything below this process, daemons included: it adopts what their parents leave behind
@@ -47,7 +47,7 @@ OOM_SCORE = "500"  # when memory runs out the kernel should choose the trainer, 
 
 
 def report(message: dict[str, Any]) -> None:
-    """Write one line to the worker. Nobody listening any more is no reason to fail: end of file follows."""
+    """Write one line to the worker. A closed pipe is no error: end of file follows."""
     with contextlib.suppress(OSError):
         os.write(1, json.dumps(message).encode() + b"\n")
 
@@ -78,7 +78,7 @@ def adopt_orphans() -> None:
 
 
 def children_of(pid: int) -> list[int]:
-    """The children of a process, zombies too; nothing where ``/proc`` does not say."""
+    """List the children of a process, zombies too; none where ``/proc`` does not show them."""
     try:
         found = []
         for task in os.listdir(f"/proc/{pid}/task"):  # noqa: PTH208
@@ -92,14 +92,14 @@ def children_of(pid: int) -> list[int]:
 
 
 def running() -> list[int]:
-    """Every process that ``/proc`` shows."""
+    """List every process that ``/proc`` shows."""
     with contextlib.suppress(OSError):
         return [int(name) for name in os.listdir("/proc") if name.isdigit()]  # noqa: PTH208
     return []
 
 
 def parent_of(pid: int) -> int:
-    """The parent of a process; 0 when it is gone."""
+    """Read the parent of a process; 0 when it is gone."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:  # noqa: PTH123
             return int(file.read().rpartition(b")")[2].split()[1])
@@ -121,7 +121,7 @@ def signal_tree(parent: int, number: int) -> None:
 
 
 class Group:
-    """The control group of one trainer; without a folder, or where none can be made, nothing at all."""
+    """The control group of one trainer; without a folder, or where none can be made, a no-op."""
 
     def __init__(self, folder: str | None) -> None:
         self.folder = ""
@@ -131,7 +131,7 @@ class Group:
                 self.folder = folder
 
     def enter(self) -> None:
-        """Put this process into it, and with it whatever it will start."""
+        """Put this process into the group, with all that it will start."""
         if self.folder:
             with contextlib.suppress(OSError), open(f"{self.folder}/cgroup.procs", "w") as file:  # noqa: PTH123
                 file.write("0")
@@ -143,18 +143,18 @@ class Group:
                 file.write("1")
 
     def remove(self) -> None:
-        """Give it back; one with a member that does not die stays."""
+        """Remove the group; one with a member that does not die stays."""
         if self.folder:
             with contextlib.suppress(OSError):
                 os.rmdir(self.folder)  # noqa: PTH106
 
 
 class PosixLauncher:
-    """Runs one trainer at a time, each the leader of its own session and process group."""
+    """A launcher of one trainer at a time, each the leader of its own session and process group."""
 
     def __init__(self) -> None:
         self.child = 0
-        self.asked = False  # whether we were told to end it
+        self.asked = False  # whether we were ordered to end it
         self.record: str | None = None  # the file for its end
         self.group = Group(None)
         self.unread = b""
@@ -212,13 +212,13 @@ class PosixLauncher:
             self.signal_group("SIGCONT")
 
     def signal_group(self, name: str) -> None:
-        """Safe against a number used again: the child is not reaped before ``self.child`` is cleared."""
+        """Signal the group. Its number is not used again: the child is not reaped before ``self.child`` is cleared."""
         if self.child:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.child, getattr(signal, name))
 
     def kill(self) -> None:
-        """Kill what can be killed in one breath; ``reap`` sees to the rest."""
+        """Kill the group and the tree at once; ``reap`` sees to the rest."""
         self.group.kill()
         self.signal_group("SIGKILL")
 
@@ -245,7 +245,7 @@ class PosixLauncher:
             report({"started": child})
 
     def reap(self, *, block: bool = False) -> None:
-        """Reap adopted orphans; and if the trainer has ended, end all it left behind, then report."""
+        """Reap adopted orphans; and if the trainer has ended, end its remaining processes, then report."""
         while self.child:
             flags = os.WEXITED | os.WNOWAIT | (0 if block else os.WNOHANG)
             ended = os.waitid(os.P_ALL, 0, flags)
@@ -257,7 +257,7 @@ class PosixLauncher:
                 os.waitpid(ended.si_pid, 0)
 
     def finish(self) -> None:
-        """The trainer has ended and is not reaped yet: the number of its group is still ours."""
+        """End the group of an ended trainer before reaping it: until then the group's number is ours."""
         self.kill()
         _, status, usage = os.wait4(self.child, 0)
         self.child = 0
@@ -273,10 +273,10 @@ class PosixLauncher:
         report(end)
 
     def sweep(self) -> int:
-        """Kill and reap what the trainer left; how many of our children cannot be ended.
+        """Kill and reap the trainer's remaining processes; returns the number of children that cannot be ended.
 
-        Only children are killed: nobody else reaps them, so that their numbers stay theirs. What they leave behind
-        becomes a child of ours in turn, until there is none.
+        Only children are killed: only we reap them, so that their numbers stay theirs. Their children
+        become ours in turn, until there is none.
         """
         import time
 
@@ -296,7 +296,7 @@ class PosixLauncher:
 
 
 def become_trainer(spec: dict[str, Any], fail: int) -> None:
-    """In the forked child: own session, no input, output to the file, default signals, then exec. Never returns."""
+    """Run in the forked child: own session, no input, output to the file, default signals, then exec. Never returns."""
     try:
         os.setsid()
         with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:  # noqa: PTH123
@@ -317,7 +317,7 @@ def become_trainer(spec: dict[str, Any], fail: int) -> None:
             with contextlib.suppress(OSError, ValueError):
                 signal.signal(number, signal.SIG_DFL)  # what is ignored stays ignored across exec
         os.execvpe(spec["argv"][0], spec["argv"], spec["env"])  # noqa: S606 - no shell is the point
-    except BaseException as error:  # noqa: BLE001 - whatever it is, the parent must hear of it
+    except BaseException as error:  # noqa: BLE001 - every error must reach the parent
         os.write(fail, in_words(error).encode(errors="replace"))
     finally:
         os._exit(127)

@@ -1,6 +1,6 @@
-"""The system's word on memory around a trainer: how much was free before it, whom the kernel killed meanwhile.
+"""The system's memory around a trainer: free before its start, and kills by the kernel since.
 
-Reads files below an injected ``root``, and answers 0 for whatever it cannot read: outside Linux that is all.
+Reads files below an injected ``root``, and answers 0 for unreadable ones: outside Linux for all.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class MemoryState:
 
 
 def memory_state(root: Path = ROOT) -> MemoryState:
-    """Now. Never raises. A few small files, because it is asked for every trainer: a tenth of a millisecond."""
+    """Read the present state. Never raises. A few small files, a tenth of a millisecond, for every trainer."""
     free_kib = _field(root / "proc/meminfo", "MemAvailable:")
     # The machine's count has the groups' in it; in a container only one of the two may be readable.
     in_groups = max((_field(events, "oom_kill") for events in _event_files(root)), default=0)
@@ -31,7 +31,7 @@ def memory_state(root: Path = ROOT) -> MemoryState:
 
 
 def usable_kib(free_kib: int, root: Path = ROOT) -> int:
-    """As much of that as our control groups let us have, now that the trainer has given back what it held."""
+    """Limit free memory by our control groups, after the trainer's memory was freed."""
     group_bytes = cgroup_limits(root).memory_available_bytes
     if group_bytes is None:
         return free_kib
@@ -46,7 +46,7 @@ def _event_files(root: Path) -> tuple[Path, ...]:
 
 
 def _field(path: Path, name: str) -> int:
-    """The number after ``name`` in a file of such lines; 0 when there is none."""
+    """Read the number after ``name`` in a file of such lines; 0 when there is none."""
     try:
         for line in path.read_text(encoding="ascii", errors="replace").splitlines():
             key, _, value = line.partition(" ")

@@ -20,7 +20,7 @@ REMOVE_TRIES = 200
 
 
 def popen_options() -> dict[str, Any]:
-    """The launcher leads its own session: Ctrl-C in the worker's terminal is the worker's to handle."""
+    """Start the launcher in its own session: only the worker handles Ctrl-C in its terminal."""
     return {"start_new_session": True}
 
 
@@ -28,7 +28,7 @@ _numbers = itertools.count(1)
 
 
 def group_for(owner: Path) -> Path | None:
-    """A control group's folder that does not exist yet, for a trainer of the worker with this state folder.
+    """Name a new control group's folder, for a trainer of the worker with this state folder.
 
     It lies in our own group, where a service with ``Delegate=yes``, a user's session and most containers' root may
     make one. Where we may not, the launcher does without.
@@ -44,7 +44,7 @@ def _group_name(owner: Path) -> str:
 
 
 def end_group(folder: Path | None) -> list[int]:
-    """Kill every member of a trainer's control group when its launcher can no longer do it; their numbers."""
+    """Kill every member of a trainer's control group when its launcher no longer can; returns their numbers."""
     if folder is None:
         return []
     members: list[int] = []
@@ -64,7 +64,7 @@ def end_group(folder: Path | None) -> list[int]:
 
 
 def kill_descendants(pid: int) -> None:
-    """Kill what a launcher holds that does not answer any more, before it is killed itself and lets go of it."""
+    """Kill the descendants of a launcher that does not answer, before killing it orphans them."""
     import psutil
 
     with contextlib.suppress(psutil.Error):
@@ -74,12 +74,12 @@ def kill_descendants(pid: int) -> None:
 
 
 def job_object(process: subprocess.Popen[bytes]) -> object:  # noqa: ARG001 - Windows needs it
-    """Nothing to do: the launcher's dead man's pipe holds the trainer."""
+    """Do nothing: the launcher's dead man's pipe holds the trainer."""
     return None
 
 
 def open_job_object(handle: object) -> None:
-    """Nothing to do."""
+    """Do nothing."""
 
 
 def kill_group(pid: int) -> None:
@@ -97,10 +97,10 @@ def resume_tree(pid: int) -> None:
 
 
 def end_leftovers(variable: str, folder: Path) -> list[int]:
-    """Kill what was started for ``folder`` or one in it; their numbers.
+    """Kill processes started for ``folder`` or one in it; returns their numbers.
 
-    Worker and launcher may be killed in one breath, by a tired kernel or a careless hand; then nobody was left to end
-    the trainer. Its control group carries the folder's name, and so does the environment of its processes; neither can
+    Worker and launcher may be killed together, by the kernel or a person; then the trainer
+    lives on. Its control group carries the folder's name, and so does the environment of its processes; neither can
     be mistaken for another, as a remembered number can.
     """
     here = b"\0" + os.fsencode(f"{variable}={folder}")

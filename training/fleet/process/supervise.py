@@ -30,7 +30,7 @@ else:
     from training.fleet.process import posix as system
 
 START_WAIT_S = 30.0  # a launcher on an overloaded machine or a sleeping disk may take a while
-KILL_WAIT_S = 5.0  # how long a killed group may take to be reported before we stop believing in the launcher
+KILL_WAIT_S = 5.0  # for the report of a killed group; then the launcher counts as lost
 
 # In a trainer's environment: where it may keep what a later attempt can go on from. Also marks the process as ours.
 STATE_VARIABLE = "CIS490_STATE_DIR"
@@ -42,7 +42,7 @@ LAUNCHER = Path(__file__).with_name("launcher.py")
 class CommandSpec:
     """The command to start: arguments (never a shell line), folder, the whole environment, and the file for its output.
 
-    ``end``: the file in which an end that nobody asked for is put down, also when we are killed before it.
+    ``end``: the file for an unrequested end, written also when we are killed before it.
     ``errors``: a file for its standard error alone. ``file_bytes``: no file that it writes may become larger (POSIX).
     """
 
@@ -87,7 +87,7 @@ class Process(Protocol):
 
 
 class Runner(Protocol):
-    """Starts trainers; the seam at which tests and the simulation put their own."""
+    """A starter of trainers; tests and the simulation inject their own."""
 
     def start(self, spec: CommandSpec) -> Process: ...
 
@@ -101,7 +101,7 @@ class LocalProcess:
     """A trainer under one of our launchers. Safe to use from several threads."""
 
     def __init__(self, launcher: Launcher, folder: str | None = None, group: Path | None = None) -> None:
-        """``folder``: what its environment calls ``STATE_VARIABLE``; ``group``: its control group's folder."""
+        """``folder``: the value of ``STATE_VARIABLE`` in its environment; ``group``: its control group's folder."""
         self._launcher = launcher
         self._folder = folder
         self._group = group
@@ -114,14 +114,14 @@ class LocalProcess:
 
     @property
     def pid(self) -> int:
-        """The trainer's process id, and on POSIX its group's; 0 before it started."""
+        """Return the trainer's process id, on POSIX also its group's; 0 before it started."""
         return self._pid
 
     def poll(self) -> Ended | None:
         return self._ended
 
     def wait(self, timeout_s: float | None = None) -> Ended | None:
-        """The end, or None when ``timeout_s`` passed first."""
+        """Wait for the end; None when ``timeout_s`` passed first."""
         self._over.wait(timeout_s)
         return self._ended
 
@@ -147,7 +147,7 @@ class LocalProcess:
         system.resume_tree(self._pid)
 
     def stop(self, grace_s: float) -> Ended:
-        """Polite signal, up to ``grace_s`` seconds, kill, a bounded wait. Always comes back with an end."""
+        """Stop it: polite signal, up to ``grace_s`` seconds, kill, a bounded wait. Always returns an end."""
         self.terminate()
         if (ended := self.wait(grace_s)) is not None:
             return ended
@@ -166,7 +166,7 @@ class LocalProcess:
             raise self._failure
 
     def take(self, report: Mapping[str, Any]) -> None:
-        """A report of the launcher, on the launcher's thread."""
+        """Take a report of the launcher, on its thread."""
         if "started" in report:
             self._pid = int(report["started"])
         elif "failed" in report:
@@ -177,11 +177,11 @@ class LocalProcess:
         self._started.set()
 
     def cpu_s(self) -> float:
-        """Seconds of CPU time that it and what it started have used so far, as far as one can see."""
+        """Sum the CPU seconds of its process tree so far, as far as visible."""
         return cpu_of_tree(self._pid) if self._pid and self._ended is None else 0.0
 
     def _explained(self, ended: Ended) -> Ended:
-        """With what the system says of memory, where that may have ended it."""
+        """Add the system's state of memory, where its lack may be the cause."""
         if ended.signal != SIGKILL and ended.code != Exit.OUT_OF_MEMORY:
             return ended
         kills = memory_state().kills - self._memory.kills
@@ -189,7 +189,7 @@ class LocalProcess:
         return replace(ended, oom_kills=max(0, kills), free_kib=free_kib)
 
     def lose(self) -> None:
-        """The launcher is gone. Whatever it had started must not outlive it."""
+        """Note the launcher's loss. Its trainer must not outlive it."""
         if self._ended is None:
             if self._pid:
                 self.end_without_launcher()
@@ -199,7 +199,7 @@ class LocalProcess:
         self._started.set()
 
     def end_without_launcher(self) -> None:
-        """Kill all of it that can be found when nobody holds it any more: by its groups, and by its environment."""
+        """Kill the tree without its launcher, as far as found: by its groups, and by its environment."""
         system.kill_group(self._pid)
         system.end_group(self._group)
         if self._folder:
@@ -229,12 +229,12 @@ def _end_of(report: Mapping[str, Any]) -> Ended:
 
 
 class Launcher:
-    """One launcher process and the thread that reads its reports. Raises OSError when it cannot be started."""
+    """A launcher process and the thread that reads its reports. Raises OSError when it cannot be started."""
 
     def __init__(self) -> None:
         self.reusable = system.LAUNCHER_IS_REUSABLE
         self.process: LocalProcess | None = None  # the last trainer it was given
-        self.alive = True  # whether it may be given one; when this turns false, `process` is told
+        self.alive = True  # whether it takes one; when this turns false, `process` is lost
         self._lock = threading.Lock()
         self._popen = subprocess.Popen(
             [sys.executable, "-I", "-S", str(LAUNCHER)],
@@ -288,13 +288,13 @@ class Launcher:
         return process
 
     def send(self, command: Any) -> None:
-        """Hand a command over. If nobody reads it, the reading thread learns of that and says so."""
+        """Send a command. If the launcher is gone, the reading thread notices and reports it."""
         with self._lock, contextlib.suppress(OSError, ValueError):
             self._stdin.write(json.dumps(command).encode() + b"\n")
             self._stdin.flush()
 
     def close(self) -> None:
-        """Close its input: it kills what it runs, and ends. One that does not is killed."""
+        """Close its input: it kills its trainer, and ends. One that does not is killed."""
         self._close_input()
         self._reader.join(KILL_WAIT_S)
         if self._reader.is_alive():
@@ -302,7 +302,7 @@ class Launcher:
             self._reader.join(KILL_WAIT_S)
 
     def destroy(self) -> None:
-        """Kill the launcher and, without its help, what it runs."""
+        """Kill the launcher and, without its help, its trainer."""
         if self.process is not None and self.process.pid and self.process.poll() is None:
             system.kill_descendants(self._popen.pid)
             self.process.end_without_launcher()
@@ -334,7 +334,7 @@ class Launcher:
 
 
 def end_on_record(path: Path) -> Ended | None:
-    """Read how a trainer ended whose worker was killed about then: see ``CommandSpec.end``."""
+    """Read the end of a trainer whose worker was killed about then: see ``CommandSpec.end``."""
     try:
         return _end_of(strict_json.loads(path.read_bytes()))
     except (OSError, ValueError, KeyError, TypeError):
@@ -342,7 +342,7 @@ def end_on_record(path: Path) -> Ended | None:
 
 
 def cpu_of_tree(pid: int) -> float:
-    """CPU seconds of a process, its children, and those of them that have ended and were waited for."""
+    """Sum the CPU seconds of a process, its children, and their ended and reaped children."""
     import psutil
 
     used = 0.0
@@ -355,7 +355,7 @@ def cpu_of_tree(pid: int) -> float:
 
 
 class LocalRunner:
-    """Starts trainers on this machine, and keeps a launcher warm from one to the next."""
+    """The runner of this machine; it keeps a launcher warm from one trainer to the next."""
 
     def __init__(self, owner: Path | None = None) -> None:
         """``owner``: the state folder that names the control groups; without one there are none."""
@@ -397,7 +397,7 @@ class LocalRunner:
 
 
 def _forget_a_start(spec: CommandSpec) -> None:
-    """The launcher may have died between starting the trainer and saying so: end that one, and what it printed."""
+    """End a trainer that a launcher started without reporting it, and remove its output."""
     if folder := spec.env.get(STATE_VARIABLE):
         system.end_leftovers(STATE_VARIABLE, Path(folder))
     for file in (spec.output, spec.end):
@@ -406,8 +406,8 @@ def _forget_a_start(spec: CommandSpec) -> None:
 
 
 def end_leftovers(folder: Path) -> list[int]:
-    """Kill what an earlier worker with this state folder left running, if anything; process ids.
+    """Kill the trainers of an earlier worker with this state folder; returns process ids.
 
-    To be called by whoever holds the folder's lock: nobody else can have started them for it since.
+    The caller holds the folder's lock, so that no other worker started them.
     """
     return system.end_leftovers(STATE_VARIABLE, folder)

@@ -1,8 +1,8 @@
 """Processes on Windows: a job object that dies with the worker. The same names as posix.py.
 
 Windows has no process groups that one could kill, and a child does not die with its parent. A *job object* with
-KILL_ON_JOB_CLOSE has both: every process that a member starts is a member, and when the last handle to the object is
-closed (the worker ended, however it ended) the system kills them all. A process must be put into a job after it was
+KILL_ON_JOB_CLOSE does both: every process that a member starts is a member, and when the last handle to the object is
+closed (at any end of the worker) the system kills them all. A process must be put into a job after it was
 started, and what it starts before that moment escapes. So the launcher is put into the job while it still waits for
 its first line; the trainer is born inside.
 
@@ -75,21 +75,21 @@ def _kernel32() -> Any:
 
 
 def group_for(owner: Path) -> Path | None:  # noqa: ARG001 - POSIX needs it
-    """Nothing: the job object holds the tree."""
+    """Return none: the job object holds the tree."""
     return None
 
 
 def end_group(folder: Path | None) -> list[int]:  # noqa: ARG001 - POSIX needs it
-    """Nothing to do: opening the job object kills the members."""
+    """Do nothing: opening the job object kills the members."""
     return []
 
 
 def kill_descendants(pid: int) -> None:
-    """Nothing to do: opening the job object kills the members."""
+    """Do nothing: opening the job object kills the members."""
 
 
 def popen_options() -> dict[str, Any]:
-    """A hidden console and a process group of its own, deaf to Ctrl-C in the worker's console."""
+    """Set a hidden console and a process group of its own, without Ctrl-C from the worker's console."""
     group = getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0)
     return {"creationflags": CREATE_NO_WINDOW | group}
 
@@ -122,7 +122,7 @@ def open_job_object(handle: object) -> None:
 
 
 def kill_group(pid: int) -> None:
-    """Nothing to do: opening the job object kills the members."""
+    """Do nothing: opening the job object kills the members."""
 
 
 def pause_tree(pid: int) -> None:
@@ -139,7 +139,7 @@ def resume_tree(pid: int) -> None:
 
 
 def end_leftovers(variable: str, folder: Path) -> list[int]:  # noqa: ARG001 - POSIX needs them
-    """Nothing to do: the job object died with the worker, and its members with it."""
+    """Do nothing: the job object died with the worker, and its members with it."""
     return []
 
 

@@ -384,7 +384,7 @@ class Service:
             self._lines.pop(name, None)
 
     def _end_older_sessions(self, request: ClaimRequest) -> list[Attempt]:
-        """End the claims of a worker's older sessions, which it lost by its restart; returns the host's live attempts."""
+        """End the claims of a worker's older sessions, lost by its restart; returns the host's live attempts."""
         held = self.queue.attempts.live_on(request.host_id)
         if request.session_id is None or request.instance_id is None:
             return held

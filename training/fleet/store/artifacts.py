@@ -8,7 +8,7 @@
     <root>/<model>_<mode>/<sha256>/bundle.tar.zst         an artifact; its id is the SHA-256 of these bytes
     <root>/<model>_<mode>/<sha256>/provenance/<job>-<attempt>.json
 
-The order is what keeps the promise, and no step may move: write and hash the part → sync it → compare length and
+The order keeps the promise, and no step may move: write and hash the part → sync it → compare length and
 digest → rename → sync every folder on the way → (the caller commits) → append to the index. A crash between any two
 leaves at worst a part or a bundle that no row names, never a row that names nothing. Everything here is plain
 synchronous file work, safe to call from several threads, and belongs off the event loop.
@@ -59,7 +59,7 @@ class Artifact:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One bundle looked at by :meth:`ArtifactStore.verify_all`; ``problem`` is None when it is sound."""
+    """The result of :meth:`ArtifactStore.verify_all` for a bundle; ``problem`` is None when it is sound."""
 
     path: str
     problem: str | None
@@ -84,14 +84,14 @@ class ArtifactStore:
         self._incoming = Incoming(root / INCOMING, self._fs, self._room)
         self.index = Index(root / INDEX, root / INCOMING, self._fs)
 
-    # -- whose it is --------------------------------------------------------------------------------------------
+    # -- its database -------------------------------------------------------------------------------------------
 
     def marked(self) -> str | None:
-        """The id of the database that this store belongs to, if one ever said so; raises BadMark."""
+        """Read the id of the store's database, if it has one; raises BadMark."""
         return read_mark(self._fs, self.root)
 
     def mark(self, database_id: str) -> None:
-        """Have the store belong to this database from now on, durably."""
+        """Mark the store as this database's, durably."""
         with contextlib.suppress(BadMark):
             if self.marked() == database_id:
                 return
@@ -101,19 +101,19 @@ class ArtifactStore:
     # -- room ---------------------------------------------------------------------------------------------------
 
     def uploading(self) -> set[str]:
-        """The claims of which a part of a bundle is here."""
+        """List the claims with a part here."""
         return self._incoming.claims()
 
     def unclaimed_uploads(self) -> set[str]:
-        """The claims of which a part is here that was begun before this process, and not taken over since."""
+        """List the claims with a part from before this process that is not taken over yet."""
         return self._incoming.unclaimed()
 
     def learn_hosts(self, hosts: Mapping[str, str]) -> None:
-        """Take over which hosts these claims are of; their parts count as those hosts' unfinished uploads."""
+        """Learn the hosts of these claims; the parts count as those hosts' unfinished uploads."""
         self._incoming.learn(hosts)
 
     def forget_uploads(self, claims: Collection[str]) -> int:
-        """Give back the room of what these claims began to upload; bytes. What is being written stays for now."""
+        """Delete the parts of these claims; returns the freed bytes. A part in use stays for now."""
         return self._incoming.forget(claims)
 
     def has_room(self, incoming_bytes: int = 0) -> bool:
@@ -123,7 +123,7 @@ class ArtifactStore:
     # -- uploads ------------------------------------------------------------------------------------------------
 
     def offset(self, claim_id: str, sha256: str | None) -> int:
-        """Bytes stored of a claim's upload: where the next writer may go on. 0 for an undeclared digest."""
+        """Return the offset of a claim's upload, where the next writer goes on. 0 for an undeclared digest."""
         return self._incoming.offset(part_name(claim_id, sha256)) if sha256 else 0
 
     def open_part(
@@ -135,7 +135,7 @@ class ArtifactStore:
         host: str | None = None,
         coming: int = 0,
     ) -> Part:
-        """Take an upload over at ``offset`` (0 begins anew), shutting out whoever wrote it before.
+        """Take an upload over at ``offset`` (0 restarts it) and fence off its former writer.
 
         ``coming`` bytes are announced by ``host``, which keeps to its share of what is free. Re-hashes the stored
         prefix. Raises OffsetMismatch, StoreFull, ShareFull, StoreUnavailable, BadName.
@@ -164,7 +164,7 @@ class ArtifactStore:
         return artifact
 
     def confirm(self, artifact_id: str, *, model: str, mode: str) -> Artifact:
-        """Make sure of an artifact whose upload is announced again: re-hashed, and durable when this returns.
+        """Re-hash an artifact whose upload is announced again, and make it durable.
 
         A crash may have cut its first publication short after the rename. Raises NotStored or Damaged.
         """
@@ -174,26 +174,26 @@ class ArtifactStore:
         return artifact
 
     def put_aside(self, artifact: Artifact) -> None:
-        """Take a damaged bundle's name away, so that it is uploaded again; its bytes stay beside for a look."""
+        """Rename a damaged bundle, so that it is uploaded again; its bytes stay for inspection."""
         target = self.root / artifact.path
         with self._publishing, disk_errors("putting a damaged artifact aside"):
             self._fs.replace(target, target.with_name(f"{BUNDLE}.damaged"))
             self._sync_way_to(target)
 
     def sweep(self, older_than: float) -> int:
-        """Remove the parts that nobody writes, last touched before ``older_than`` (epoch s); how many went."""
+        """Remove idle parts last touched before ``older_than`` (epoch s); returns their number."""
         return self._incoming.sweep(older_than)
 
     # -- artifacts ----------------------------------------------------------------------------------------------
 
     def find(self, artifact_id: str, *, model: str, mode: str) -> Artifact | None:
-        """The artifact of that name, its bytes not looked at; None when there is none."""
+        """Find an artifact without reading its bytes; None when there is none."""
         with disk_errors("looking for an artifact"):
             size = self._fs.size(self.root / Artifact(artifact_id, model, mode, 0).path)
         return None if size is None else Artifact(artifact_id, model, mode, size)
 
     def verify(self, artifact_id: str, *, model: str, mode: str) -> Artifact:
-        """Re-hash an artifact's bytes; raises NotStored, or Damaged when they are not what its name says."""
+        """Re-hash an artifact's bytes; raises NotStored, or Damaged when they do not match its name."""
         artifact = self.find(artifact_id, model=model, mode=mode)
         if artifact is None:
             raise NotStored(f"no artifact {artifact_id} is stored for {model} {mode}; upload it first")
@@ -204,14 +204,14 @@ class ArtifactStore:
         return artifact
 
     def open(self, artifact: Artifact) -> BinaryIO:
-        """The bundle's bytes, for reading."""
+        """Open the bundle for reading."""
         try:
             return (self.root / artifact.path).open("rb")
         except OSError as error:
             raise NotStored(f"{artifact.path} cannot be read: {error.strerror}") from error
 
     def artifacts(self) -> Iterator[Artifact]:
-        """Every bundle that lies in the store, whether or not a row names it.
+        """List every bundle in the store, also without a row.
 
         The folder's name does not tell where the model ends and the mode begins: the part after the last
         underscore is taken for the mode.
@@ -229,7 +229,7 @@ class ArtifactStore:
                     yield artifact
 
     def verify_all(self) -> Iterator[Finding]:
-        """Re-hash every bundle, one finding each, so that the caller can show how far it is."""
+        """Re-hash every bundle, one finding each, so that the caller can show progress."""
         for artifact in self.artifacts():
             try:
                 self.verify(artifact.artifact_id, model=artifact.model, mode=artifact.mode)
@@ -241,7 +241,7 @@ class ArtifactStore:
     # -- provenance ---------------------------------------------------------------------------------------------
 
     def write_provenance(self, artifact: Artifact, *, job_id: str, attempt: int, record: Mapping[str, Any]) -> Path:
-        """Lay down, durably, how an attempt came to this bundle. Belongs before the commit that accepts it.
+        """Write, durably, how an attempt came to this bundle. Belongs before the commit that accepts it.
 
         Writing the same attempt again replaces its file, so a repeated request is harmless.
         """
@@ -266,7 +266,7 @@ class ArtifactStore:
         return target
 
     def provenance(self, artifact: Artifact) -> Iterator[dict[str, Any]]:
-        """The records of every attempt that delivered this bundle; what cannot be read is left out."""
+        """Read the records of every attempt that delivered this bundle; unreadable ones are left out."""
         folder = (self.root / artifact.path).parent / PROVENANCE
         for name in self._fs.names(folder):
             try:

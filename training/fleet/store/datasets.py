@@ -1,16 +1,16 @@
-"""The receiver's store of data sets: chunks named by their content, shared between data sets, never looked into.
+"""The receiver's store of data sets: chunks named by their content and shared between data sets.
 
 ::
 
     <root>/pieces/ab/<sha256>     at most 1 MiB each
-    <root>/sets/<id>.json         a listing whose pieces are all there; its SHA-256 is the id
-    <root>/about/<id>.json        when it was published, and figures that spare reading the listing
+    <root>/sets/<id>.json         a listing whose chunks are all there; its SHA-256 is the id
+    <root>/about/<id>.json        when it was published, with facts from the listing
     <root>/names/<name>           a name that stands for an id; publishing moves it
-    <root>/drafts/<id>.json       a listing whose pieces are still arriving
+    <root>/drafts/<id>.json       a listing whose chunks are still arriving
     <root>/incoming/*.part        files on their way to their names
 
-Everything gets its name only when it is whole and synced, so a crash between any two steps leaves at worst a draft, a
-piece or a listing that nobody names; :meth:`DatasetStore.sweep` removes those. Plain synchronous file work, safe to
+Everything gets its name only when it is whole and synced, so a crash between any two steps leaves at worst a
+stray draft, chunk or listing; :meth:`DatasetStore.sweep` removes those. Plain synchronous file work, safe to
 call from several threads; it belongs off the event loop. Nothing is written before the first data set comes.
 """
 
@@ -59,7 +59,7 @@ class About(msgspec.Struct, frozen=True):
     files: int
     pieces: int
     pushed_at: float  # epoch seconds: when it was published first
-    hosts: tuple[str, ...] = ()  # that it was recorded on, as who pushed it said; none: not known
+    hosts: tuple[str, ...] = ()  # recorded on these hosts, as the push says; empty: not known
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,25 +94,25 @@ class DatasetStore:
     # -- looking ------------------------------------------------------------------------------------------------
 
     def catalogue(self) -> Catalogue:
-        """Ids and names; a name whose data set is gone is none."""
+        """Read ids and names; a name whose data set is gone is left out."""
         with self._lock, disk_errors("looking for data sets"):
             ids = frozenset(self._ids("sets"))
             names = {name: self._named(name) for name in self._fs.names(self.root / "names")}
         return Catalogue(ids, {name: each for name, each in names.items() if each in ids})
 
     def sets(self) -> list[Shelved]:
-        """Every data set, the newest first."""
+        """List the data sets, the newest first."""
         with self._lock:
             known = self.catalogue()
             found = [self._shelved(each, known) for each in known.ids]
         return sorted(found, key=lambda each: (-each.about.pushed_at, each.dataset_id))
 
     def listing(self, dataset_id: str) -> bytes:
-        """The listing's bytes; raises NoDataset."""
+        """Read the listing's bytes; raises NoDataset."""
         return self._listing("sets", dataset_id).document
 
     def piece(self, dataset_id: str, sha256: str) -> bytes:
-        """A piece of a data set, hashed; a rotten one is put aside. Raises NoDataset, PiecesMissing."""
+        """Read and verify a chunk of a data set; a damaged one is set aside. Raises NoDataset, PiecesMissing."""
         if sha256 not in self._listing("sets", dataset_id).lengths:
             raise NoDataset(f"data set {dataset_id[:12]} has no piece {sha256[:12]}")
         path = self._piece(sha256)
@@ -128,14 +128,14 @@ class DatasetStore:
         return data
 
     def chunks(self, dataset_id: str, path: str) -> list[tuple[str, int]]:
-        """SHA-256 and length of a file's chunks; none when it is not there, or too large to look through."""
+        """List a file's content-defined chunks; none when it is missing, or too large."""
         size = self._listing("sets", dataset_id).size_of(path)
         if size is None or size > FILE_BYTES_MAX:
             return []
         return digests(self.read(dataset_id, path, 0, size))
 
     def read(self, dataset_id: str, path: str, first: int, length: int) -> Iterator[bytes]:
-        """Bytes of a file from its pieces, each verified. Raises NoDataset, PiecesMissing."""
+        """Read bytes of a file from its chunks, each verified. Raises NoDataset, PiecesMissing."""
         last = first + length
         for place in self._listing("sets", dataset_id).places_within(path, first, last):
             data = self.piece(dataset_id, place.sha256)
@@ -144,7 +144,7 @@ class DatasetStore:
     # -- pushing ------------------------------------------------------------------------------------------------
 
     def begin(self, dataset_id: str, document: bytes) -> Draft:
-        """Take a listing, and say which of its pieces have to come. Raises WrongDigest, BadName, StoreFull."""
+        """Take a listing; returns its missing chunks. Raises WrongDigest, BadName, StoreFull."""
         if hashlib.sha256(document).hexdigest() != dataset_id:
             raise WrongDigest(f"the listing that arrived is not that of {dataset_id[:12]}")
         try:
@@ -153,7 +153,7 @@ class DatasetStore:
             raise BadName(str(error)) from None
         with self._lock, disk_errors("taking a listing"):
             published = self._is_published(dataset_id, document)
-            if not published:  # first of all: from here on the sweep leaves its pieces alone
+            if not published:  # first of all: from here on the sweep leaves its chunks alone
                 self._write(self._path("drafts", dataset_id), document)
             missing = self._missing(listing)
             self._check_room(sum(listing.lengths[each] for each in missing))
@@ -161,7 +161,7 @@ class DatasetStore:
         return Draft(dataset_id, listing.size, missing, published)
 
     def put(self, dataset_id: str, pieces: Sequence[tuple[str, bytes]]) -> None:
-        """Take pieces (SHA-256, bytes) of an announced data set, durably; all of them or, when one is wrong, none.
+        """Store chunks (SHA-256, bytes) of an announced data set, durably; all of them or, when one is wrong, none.
 
         Raises NoDataset, WrongDigest, StoreFull.
         """
@@ -181,11 +181,11 @@ class DatasetStore:
                     if self._fs.size(self._piece(sha256)) != len(data)
                 }
             )
-            # Also of what was there: a crash may have cut its first writing short.
+            # Also of present ones: a crash may have cut their first writing short.
             self._sync_ways_to([self._piece(sha256) for sha256, _ in pieces])
 
     def put_patched(self, dataset_id: str, sha256: str, patch: Patch) -> None:
-        """Take a piece that is made from a file of another data set. Raises as ``put``, and as ``read``."""
+        """Store a chunk that is patched from a file of another data set. Raises as ``put``, and as ``read``."""
         made, sent = list[bytes](), memoryview(patch.data)
         for part in patch.parts:
             if part.offset is None:
@@ -196,7 +196,7 @@ class DatasetStore:
         self.put(dataset_id, [(sha256, b"".join(made))])
 
     def publish(self, dataset_id: str, name: str | None, now: float, hosts: Sequence[str] = ()) -> Shelved:
-        """Make an announced data set one that can be fetched, and let ``name`` stand for it. May be repeated.
+        """Publish an announced data set, under ``name`` if given. May be repeated.
 
         Raises NoDataset, PiecesMissing, BadName.
         """
@@ -216,7 +216,7 @@ class DatasetStore:
                 about = About(*sizes, now, tuple(hosts))
                 self._write(self._path("about", dataset_id), msgspec.json.encode(about))
                 self._write(self._path("sets", dataset_id), listing.document)
-            elif hosts:  # whoever pushed it before may not have known them
+            elif hosts:  # an earlier push may not have known them
                 known = self._shelved(dataset_id, self.catalogue()).about
                 about = msgspec.structs.replace(known, hosts=tuple(hosts))
                 self._write(self._path("about", dataset_id), msgspec.json.encode(about))
@@ -226,7 +226,7 @@ class DatasetStore:
             return self._shelved(dataset_id, self.catalogue())
 
     def _check_name(self, name: str, dataset_id: str) -> None:
-        """Refuse what a plan could not tell from the id of another data set."""
+        """Refuse a name that could be the id of another data set."""
         known = {*self._ids("sets"), dataset_id}
         meant = [each for each in known if each.startswith(name)]
         if ID.fullmatch(name) or (PREFIX.fullmatch(name) and meant):
@@ -239,7 +239,7 @@ class DatasetStore:
     # -- removing -----------------------------------------------------------------------------------------------
 
     def remove(self, dataset_id: str) -> int:
-        """Forget a data set, its names and the pieces that no other has; the bytes that became free."""
+        """Remove a data set, its names and the chunks that no other has; returns the freed bytes."""
         with self._lock, disk_errors("removing a data set"):
             listing = self._listing("sets", dataset_id)
             for name, named in self.catalogue().names.items():
@@ -270,7 +270,7 @@ class DatasetStore:
             return self._shelved(dataset_id, self.catalogue())
 
     def sweep(self, older_than: float) -> int:
-        """Remove drafts last touched before ``older_than`` (epoch s) and pieces that nobody lists; how many files."""
+        """Remove drafts last touched before ``older_than`` (epoch s) and unlisted chunks; returns their number."""
         with self._lock, disk_errors("sweeping the data sets"):
             gone = [
                 path
@@ -294,7 +294,7 @@ class DatasetStore:
     # -- inside -------------------------------------------------------------------------------------------------
 
     def _is_published(self, dataset_id: str, document: bytes) -> bool:
-        """Return True when it is published; a damaged listing is mended on the way."""
+        """Return True when it is published; repairs a damaged listing on the way."""
         try:
             self._listing("sets", dataset_id)
         except NoDataset:
@@ -304,7 +304,7 @@ class DatasetStore:
         return True
 
     def _announced(self, dataset_id: str) -> Listing:
-        """The listing of a draft, or of what is published already and is being mended."""
+        """Read the listing of a draft, or of a published data set under repair."""
         try:
             return self._listing("drafts", dataset_id)
         except NoDataset:
@@ -333,7 +333,7 @@ class DatasetStore:
         )
 
     def _referenced(self) -> Counter[str]:
-        """The pieces of every listing there is."""
+        """Collect the chunks of all listings."""
         kept: Counter[str] = Counter()
         for folder in ("sets", "drafts"):
             for dataset_id in self._ids(folder):
@@ -381,7 +381,7 @@ class DatasetStore:
             )
 
     def _make_durable(self, listing: Listing) -> None:
-        """Sync the names of all there is of a data set: a process that was killed may have left that undone."""
+        """Sync the names of all files of a data set: a killed process may have left that undone."""
         for folder in sorted({self._piece(sha256).parent for sha256 in listing.lengths}):
             self._fs.sync_folder(folder)
         for kind in ("pieces", "about", "sets"):

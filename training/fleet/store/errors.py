@@ -2,7 +2,7 @@
 
 The tree::
 
-    StoreError                 whatever the store cannot or will not do
+    StoreError                 the store cannot or will not do this
     ├── BadName                a model, mode, id or digest that may not become part of a path
     ├── BadMark                the store does not say which database it belongs to
     ├── StoreFull              the disk is full or close to it; what was stored stays, try again later
@@ -10,8 +10,8 @@ The tree::
     ├── StoreUnavailable       the disk failed; nothing was acknowledged, try again
     ├── NotStored              no such artifact
     ├── Damaged                an artifact's bytes are not what its name says
-    ├── NoDataset              no such data set, or no such piece of it
-    ├── PiecesMissing          a data set lacks pieces, or some have rotted; pushing it again mends it
+    ├── NoDataset              no such data set, or no such chunk of it
+    ├── PiecesMissing          a data set lacks chunks, or some are damaged; pushing it again mends it
     └── UploadError            one upload
         ├── TooManyParts       as many uploads of this claim as there may be are under way
         ├── Fenced             another connection took this upload over
@@ -20,7 +20,7 @@ The tree::
         └── WrongDigest        the bytes are not those announced; they are thrown away
 """
 
-# ruff: noqa: N818 - these are named for what happened, as the refusals they become are
+# ruff: noqa: N818 - named like the refusals that they become
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
 class StoreError(Exception):
-    """The store could not do what was asked; the message is one sentence for people."""
+    """The store could not do something; the message is one sentence for people."""
 
 
 class BadName(StoreError):
@@ -44,7 +44,7 @@ class OnlyName(BadName):
 
 
 class BadMark(StoreError):
-    """The file that says which database a store belongs to cannot be understood."""
+    """The file with the id of the store's database cannot be understood."""
 
 
 class StoreFull(StoreError):
@@ -52,7 +52,7 @@ class StoreFull(StoreError):
 
 
 class ShareFull(StoreFull):
-    """A host's unfinished uploads take their share of what is free, and another one is let go beyond its own now."""
+    """A host's unfinished uploads take their share of the free space, and another host's exceeds its own now."""
 
 
 class StoreUnavailable(StoreError):
@@ -68,15 +68,15 @@ class Damaged(StoreError):
 
 
 class NoDataset(StoreError):
-    """There is no such data set, or it has no such piece."""
+    """There is no such data set, or it has no such chunk."""
 
 
 class ChunksMissing(StoreError):
-    """A data set is not whole: pieces have not arrived yet, or are damaged on the disk."""
+    """A data set is not whole: chunks have not arrived yet, or are damaged on the disk."""
 
 
 class UploadError(StoreError):
-    """One upload cannot go on as asked."""
+    """An upload cannot go on as requested."""
 
 
 class TooManyParts(UploadError):
@@ -88,7 +88,7 @@ class Fenced(UploadError):
 
 
 class OffsetMismatch(UploadError):
-    """The upload was to go on from an offset that is not stored."""
+    """The requested offset is not stored."""
 
     def __init__(self, asked: int, stored: int) -> None:
         super().__init__(f"cannot go on from byte {asked}: {stored} bytes are stored")
@@ -96,7 +96,7 @@ class OffsetMismatch(UploadError):
 
 
 class Incomplete(UploadError):
-    """The body ended early. What came is kept."""
+    """The body ended early. The received bytes are kept."""
 
     def __init__(self, stored: int, expected: int) -> None:
         super().__init__(f"the body ended after {stored} of {expected} bytes; go on from there")
@@ -104,12 +104,12 @@ class Incomplete(UploadError):
 
 
 class WrongDigest(UploadError):
-    """The received bytes are not those that were announced."""
+    """The received bytes do not have the announced SHA-256."""
 
 
 @contextlib.contextmanager
 def disk_errors(doing: str) -> Iterator[None]:
-    """Turn the operating system's failures into the store's, naming what was being done."""
+    """Turn the operating system's errors into the store's, with the work under way."""
     try:
         yield
     except OSError as error:

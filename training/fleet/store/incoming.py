@@ -1,7 +1,7 @@
 """Uploads on their way in: part files that are hashed while they are written, resumed, and fenced.
 
 A part is named by the claim and the digest it was announced with, so a repeated upload finds what its predecessor
-left. At most one writer owns a part: whoever opens it first shuts its predecessor out, under that writer's lock, so
+left. At most one writer owns a part: opening it fences off its predecessor, under that writer's lock, so
 a connection that stalls and wakes up after its successor can write nothing. Plain synchronous code that reads and
 writes files: call it off the event loop. Safe to call from several threads.
 """
@@ -34,19 +34,19 @@ _CLAIM = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 PART_SUFFIX = ".part"
 _UPLOAD = re.compile(r".+-(?:[0-9a-f]{64}|undeclared)\.part")  # other files pass through the folder, too
-SHARE = 4  # a host's unfinished uploads together take one part in so many of what is free at most
-PARTS_MAX = 3  # of one claim: a bundle that was made anew may have other bytes than the one before
+SHARE = 4  # a host's unfinished uploads take at most this fraction of the free space: one in
+PARTS_MAX = 3  # of one claim: a bundle packed again may have other bytes
 
 
 def check_sha256(text: str) -> str:
-    """The digest itself, or BadName when it is not 64 lower-case hexadecimal digits."""
+    """Return the digest, or raise BadName when it is not 64 lower-case hexadecimal digits."""
     if not _SHA256.fullmatch(text):
         raise BadName(f"{text[:80]!r} is not a SHA-256 in lower-case hexadecimal")
     return text
 
 
 def part_name(claim_id: str, sha256: str | None) -> str:
-    """The file name of an upload: one per claim and announced digest."""
+    """Name the file of an upload: one per claim and announced digest."""
     if not _CLAIM.fullmatch(claim_id):
         raise BadName(f"{claim_id[:80]!r} is not a claim id")
     return f"{claim_id}-{check_sha256(sha256) if sha256 else 'undeclared'}{PART_SUFFIX}"
@@ -58,7 +58,7 @@ def within_share(own_bytes: int, more_bytes: int, free_bytes: int) -> bool:
 
 
 class Part:
-    """One writer's hold on one part file. Made by :meth:`Incoming.open`; close it in any case."""
+    """A writer's ownership of a part file. Made by :meth:`Incoming.open`; close it in any case."""
 
     def __init__(self, incoming: Incoming, name: str, handle: int, offset: int) -> None:
         self._incoming = incoming
@@ -74,7 +74,7 @@ class Part:
         self.size = offset  # with those that are being written
 
     def rehash_prefix(self) -> None:
-        """Hash what a predecessor left. Nobody else can write it any more."""
+        """Hash the predecessor's bytes. No other writer owns them any more."""
         if self.offset:
             with disk_errors("reading a stored prefix"):
                 for chunk in self._fs.read(self._path):
@@ -92,7 +92,7 @@ class Part:
         crashpoint("store.part.written")
 
     def seal(self, *, sha256: str | None, size: int | None) -> str:
-        """Sync the file and hold it against what was announced; returns its SHA-256.
+        """Sync the file and compare it with the announced digest and size; returns its SHA-256.
 
         Incomplete keeps the part for the next try; WrongDigest, and a sync that fails, throw it away: pages that
         failed to reach the disk may look written ever after.
@@ -116,7 +116,7 @@ class Part:
             return digest
 
     def move_to(self, target: Path, *, replacing: bool) -> None:
-        """Give a sealed part its final name. The caller lets no two parts race for one name."""
+        """Give a sealed part its final name. The caller prevents races of two parts for one name."""
         with self._lock:
             handle = self._own()
             assert self._sealed, "only a sealed part may be published"
@@ -134,7 +134,7 @@ class Part:
                 self._throw_away()
 
     def close(self) -> None:
-        """Let go. What is stored stays for the next writer. Harmless when closed already."""
+        """Close the file; its bytes stay for the next writer. Harmless when closed already."""
         with self._lock:
             handle, self._handle = self._handle, None
             if handle is not None:
@@ -142,7 +142,7 @@ class Part:
                     self._fs.close(handle)
 
     def fence(self) -> None:
-        """Shut this writer out, for a successor: after this call it writes nothing more."""
+        """Fence this writer off, for a successor: after this call it writes nothing more."""
         with self._lock:
             handle, self._handle = self._handle, None
             if handle is not None:
@@ -158,7 +158,7 @@ class Part:
         handle, self._handle = self._own(), None
         with self._incoming.giving_up(self._name, self), contextlib.suppress(OSError):
             self._fs.close(handle)
-            self._fs.unlink(self._path)  # the sweep gets what cannot be removed now
+            self._fs.unlink(self._path)  # else the sweep removes it
 
 
 class Incoming:
@@ -170,19 +170,19 @@ class Incoming:
         self.room = room
         self._owners: dict[str, Part] = {}
         self._hosts: dict[str, str] = {}  # claim → its host, of parts that are here
-        self._beyond: str | None = None  # the part that was let beyond its host's share last
-        # The sizes of parts that nobody writes, by their names; None once one of them may have changed. Looked at for
+        self._beyond: str | None = None  # the last part that exceeds its host's share
+        # The sizes of idle parts, by name; None once one of them may have changed. Used for
         # each block that is written, and a folder of many parts is slow to list.
         self._lying: dict[str, int] | None = None
         self._lock = threading.Lock()
 
     def offset(self, name: str) -> int:
-        """Bytes stored of an upload; 0 when nothing is."""
+        """Return the stored bytes of an upload; 0 without any."""
         with disk_errors("looking at an upload"):
             return self.fs.size(self.folder / name) or 0
 
     def open(self, name: str, offset: int, *, host: str | None = None, coming: int = 0) -> Part:
-        """Take an upload over from byte ``offset`` on; what is stored beyond is cut off, 0 starts anew.
+        """Take an upload over from byte ``offset`` on and cut off the rest; 0 restarts it.
 
         ``coming`` is how many bytes its writer announces; ``host`` is who sends them, and None has no share to keep.
         Raises OffsetMismatch when fewer bytes are stored, TooManyParts, ShareFull, StoreFull. Reads the stored prefix
@@ -195,8 +195,8 @@ class Incoming:
                 predecessor.fence()  # outside our lock: it may be in the middle of a write
             with self._lock, disk_errors("opening an upload"):
                 if self._owners.get(name) is not predecessor:
-                    continue  # another successor was quicker; shut that one out
-                self._owners.pop(name, None)  # also when this one is refused, nobody writes it now
+                    continue  # another successor was quicker; fence that one off
+                self._owners.pop(name, None)  # also when this one is refused, it has no writer now
                 self._lying = None
                 stored = self.fs.size(path)
                 if offset > (stored or 0):
@@ -226,9 +226,9 @@ class Incoming:
     def _make_room(self, name: str, more: int) -> None:
         """Let a part grow by ``more`` bytes, or raise ShareFull or StoreFull.
 
-        Beyond its host's share goes one part at a time of all, as long as somebody writes it: what is larger than a
-        share would never arrive otherwise. It may also have the room of parts that nobody writes, if that is enough:
-        their senders bring them anew, and otherwise halves of many uploads could keep each other out for ever.
+        One part at a time of all may exceed its host's share, as long as it is written: a bundle larger than a
+        share would never arrive otherwise. It may also take the room of idle parts, if that is enough:
+        their senders upload them again, and otherwise halves of many uploads could block each other for ever.
         """
         host, free = self._hosts.get(_claim_of(name)), self.room.free()
         if host is not None and not within_share(self._unfinished(host), more, free):
@@ -245,7 +245,7 @@ class Incoming:
         self.room.check(more)
 
     def _unfinished(self, host: str) -> int:
-        """The bytes of a host's parts."""
+        """Sum the bytes of a host's parts."""
         if self._lying is None:
             idle = [name for name in self.fs.names(self.folder) if name not in self._owners]
             self._lying = {name: self.fs.size(self.folder / name) or 0 for name in idle}
@@ -258,13 +258,13 @@ class Incoming:
         self.fs.unlink(path)
 
     def _idle(self, name: str) -> list[tuple[Path, int]]:
-        """The parts that nobody writes, but this one, with their sizes; what was written longest ago comes first."""
+        """List the idle parts but this one, with their sizes; the least recently written first."""
         names = [each for each in self.fs.names(self.folder) if _UPLOAD.fullmatch(each)]
         paths = [self.folder / each for each in names if each not in self._owners and each != name]
         return [(each, self.fs.size(each) or 0) for each in sorted(paths, key=self.fs.modified_at)]
 
     def _make_way(self, name: str) -> None:
-        """Remove what a claim began longest ago and nobody writes, so that it never has more than PARTS_MAX parts."""
+        """Remove a claim's oldest idle parts, so that it never has more than PARTS_MAX parts."""
         claim = _claim_of(name)
         parts = [each for each in self.fs.names(self.folder) if _claim_of(each) == claim]
         if len(parts) < PARTS_MAX:
@@ -276,7 +276,7 @@ class Incoming:
 
     @contextlib.contextmanager
     def giving_up(self, name: str, part: Part) -> Iterator[None]:
-        """Do something to a part's file and end the ownership with it, as one step."""
+        """Act on a part's file and end its ownership, in one step."""
         with self._lock:
             try:
                 yield
@@ -286,24 +286,24 @@ class Incoming:
                     del self._owners[name]
 
     def claims(self) -> set[str]:
-        """The claims that have a part here."""
+        """List the claims with a part here."""
         with disk_errors("looking at the uploads"):
             return {_claim_of(name) for name in self.fs.names(self.folder)}
 
     def unclaimed(self) -> set[str]:
-        """The claims with a part here of which nobody said whose they are; those that are gone are forgotten."""
+        """List the claims with a part here whose host is unknown; forgets those without a part."""
         there = self.claims()
         with self._lock:
             self._hosts = {claim: host for claim, host in self._hosts.items() if claim in there}
             return there - self._hosts.keys()
 
     def learn(self, hosts: Mapping[str, str]) -> None:
-        """Take over whose claims these are, of which a predecessor of this process began the uploads."""
+        """Learn the hosts of claims whose uploads began before this process."""
         with self._lock:
             self._hosts = {**hosts, **self._hosts}
 
     def forget(self, claims: Collection[str]) -> int:
-        """Remove the parts of these claims that nobody writes; the bytes that became free."""
+        """Remove the idle parts of these claims; returns the freed bytes."""
         freed = 0
         for name in self.fs.names(self.folder):
             path = self.folder / name
@@ -315,7 +315,7 @@ class Incoming:
         return freed
 
     def sweep(self, older_than: float) -> int:
-        """Remove the files that nobody writes and that were last written before ``older_than``; returns how many."""
+        """Remove idle files last written before ``older_than``; returns their number."""
         removed = 0
         for name in self.fs.names(self.folder):
             path = self.folder / name

@@ -1,6 +1,6 @@
 """``index.jsonl``: one line an artifact, appended after each commit and rebuilt from the database when they differ.
 
-The index is derived, never the truth: it lets people and scripts read what the store holds without the database.
+The index is derived, never the truth: it shows people and scripts the store's content without the database.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class IndexRow(msgspec.Struct, frozen=True, kw_only=True):
     path: str  # relative to the store's root
 
     def line(self) -> bytes:
-        """The row as it stands in the file, newline included."""
+        """Write the row as a line of the file, newline included."""
         return msgspec.json.encode(self) + b"\n"
 
 
@@ -64,9 +64,9 @@ class Index:
             self._torn = False
 
     def repair(self, rows: Iterable[IndexRow]) -> IndexRepair:
-        """Make the file say what the database says (``rows``, in the order of their commits).
+        """Bring the file in line with the database (``rows``, in the order of their commits).
 
-        A torn last line is cut; a file that differs in anything else is written anew beside and renamed.
+        A torn last line is cut; a file with any other difference is replaced.
         """
         with self._lock, disk_errors("repairing the index"):
             cut = self._cut_torn_line()
@@ -92,7 +92,7 @@ class Index:
         return IndexRepair(cut, rebuilt, count)
 
     def _cut_torn_line(self) -> int:
-        """Cut what follows the last newline; returns how many bytes went."""
+        """Cut the file after its last newline; returns the number of bytes cut."""
         size = self._fs.size(self._path)
         if not size:
             return 0

@@ -1,4 +1,4 @@
-"""The lock of a database and that of a store, by whatever name each is reached."""
+"""The locks of database and store, the same under every name of theirs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def lock_of(database: Path) -> Path:
-    """The lock of a database, whatever links led to it. OSError for one with a second name of its own."""
+    """Find the lock of a database behind all symbolic links. OSError for a file with a second hard link."""
     real = database.resolve()
     if real.is_file() and real.stat().st_nlink > 1:
         words = "has a second name (a hard link), under which another could open it: remove one of them"
@@ -16,5 +16,5 @@ def lock_of(database: Path) -> Path:
 
 
 def store_lock(root: Path) -> Path:
-    """The lock of a store: it lies within, so that every way to the folder leads to it."""
+    """Find the lock of a store: inside the folder, so that every path to it leads there."""
     return root / "store.lock"

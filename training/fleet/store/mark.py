@@ -1,4 +1,4 @@
-"""A store's mark: the id of the database whose bundles it holds, so that no other one makes itself at home there."""
+"""A store's mark: the id of the database whose bundles it holds, so that no other one uses it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MARK = "database.json"
 
 
 def read_mark(fs: Fs, root: Path) -> str | None:
-    """The database's id; None for a store that no database has opened since there are ids.
+    """Read the database's id; None for a store that no database with an id has opened.
 
     Raises BadMark, and StoreError when it cannot be read.
     """
@@ -30,13 +30,12 @@ def read_mark(fs: Fs, root: Path) -> str | None:
     except (ValueError, KeyError, TypeError, RecursionError):
         pass
     raise BadMark(
-        f"{path} does not say which database this store belongs to; if it is this one's, remove that file and start "
-        "again"
+        f"{path} does not name the database of this store; if it is this one's, remove that file and start again"
     )
 
 
 def write_mark(fs: Fs, root: Path, temporary: Path, database_id: str) -> None:
-    """Say, durably, whose store it is."""
+    """Mark the store as a database's, durably."""
     body = json.dumps({"database_id": database_id}).encode() + b"\n"
     with disk_errors(f"writing {root / MARK}"):
         replace_whole(fs, temporary, root / MARK, [body])
@@ -44,6 +43,6 @@ def write_mark(fs: Fs, root: Path, temporary: Path, database_id: str) -> None:
 
 
 def another_database(root: Path, marked: str, database: str) -> str:
-    """The sentence when a store is marked with another database's id, without the remedy for this program."""
+    """Write the error for a store of another database, without the remedy."""
     this = f"the database {database[:12]}…" if database else "one of an older program"
     return f"the store {root} belongs to the database {marked[:12]}…, and this is {this}"

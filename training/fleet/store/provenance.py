@@ -1,4 +1,4 @@
-"""Provenance files: JSON that carries its own digest, so that one flipped bit is seen. Pure."""
+"""Provenance files: JSON with its own digest, so that one flipped bit shows. Pure."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from training.contract import digest
 SEAL = "sha256"  # of the other members as canonical JSON; files of the first release have none
 
 
-class BrokenSeal(ValueError):  # noqa: N818 - named for what happened
-    """The file is not what was written."""
+class BrokenSeal(ValueError):  # noqa: N818 - named for the event
+    """The file has changed since it was written."""
 
 
 def sealed(body: Mapping[str, Any]) -> bytes:
-    """``body`` as the bytes of a provenance file."""
-    plain = msgspec.json.decode(msgspec.json.encode(body))  # what a reader will see
+    """Encode ``body`` as a provenance file."""
+    plain = msgspec.json.decode(msgspec.json.encode(body))  # as a reader sees it
     return msgspec.json.encode({**plain, SEAL: digest(plain)}) + b"\n"
 
 

@@ -1,7 +1,7 @@
 """The free space above the reserve, kept by many uploads at once.
 
-An announced length sets nothing aside: whoever announced much and sent it slowly would keep the others out. So each
-block is asked for when it is to be written, and what is being written counts as written.
+An announced length reserves nothing, or a slow sender of much would block the others. So each block asks for its room
+just before it is written, and counts as written from then on.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Room:
     def __init__(self, root: Path, fs: Fs, reserve_bytes: int) -> None:
         self._root, self._fs = root, fs
         self._reserve_bytes = reserve_bytes
-        self._writing = 0  # bytes on their way to the disk, which may not count them yet
+        self._writing = 0  # bytes being written, which the disk may not count yet
         self._lock = threading.Lock()
 
     def has(self, incoming_bytes: int) -> bool:
@@ -30,18 +30,18 @@ class Room:
             return self._free() >= incoming_bytes
 
     def free(self) -> int:
-        """Bytes that may still be written; below 0 when the reserve is broken."""
+        """Return the bytes that may still be written; below 0 when the reserve is broken."""
         with self._lock:
             return self._free()
 
     def check(self, incoming_bytes: int) -> None:
-        """Raise StoreFull when it would not."""
+        """Raise StoreFull when the reserve would not hold."""
         with self._lock:
             self._require(incoming_bytes)
 
     @contextlib.contextmanager
     def writing(self, size: int) -> Iterator[None]:
-        """Write ``size`` bytes within; StoreFull before it, when the reserve would not hold."""
+        """Count ``size`` bytes as written in this context; StoreFull when the reserve would not hold."""
         with self._lock:
             self._require(size)
             self._writing += size

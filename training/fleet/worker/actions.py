@@ -1,4 +1,4 @@
-"""The carrying out of the state machine's actions: which part of a worker takes each, and what becomes of its attempt.
+"""Executing the state machine's actions: each by its part of the worker.
 
 The daemon (worker.py) and the simulation hand in their own parts; the order is the same code in both.
 """
@@ -25,7 +25,7 @@ _ORDERS: Mapping[type[t.Action], Callable[[Attempt], None]] = {
 
 
 class Actions:
-    """One session's way from actions to what is done. Never waits for anything but a disk."""
+    """The executor of one session's actions. Waits for nothing but a disk."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class Actions:
         self._wake_at, self._say, self._leave = wake_at, say, leave
 
     def beginning(self, saved: t.Saved) -> t.Begin:
-        """Tell of what the last session knew, and of what it left."""
+        """Make the first event from the last session's saved state and files."""
         try:
             backlog = self._outbox.recover()
         except OSError as error:
@@ -68,7 +68,7 @@ class Actions:
             case t.Spawn():
                 self._attempt = self._new_attempt(action.assignment)
                 self._attempt.spawn()
-            case t.Pack():  # perhaps what a trainer of an earlier session made
+            case t.Pack():  # perhaps the work of an earlier session's trainer
                 self._attempt = self._new_attempt(action.assignment)
                 self._attempt.pack()
             case t.StopTrainer() | t.KillTrainer() | t.PauseTrainer() | t.ResumeTrainer():

@@ -1,6 +1,6 @@
 """One attempt at one job on this machine: its folders, its trainer, its output, its bundle.
 
-Runs on threads of its own and posts events; every way through ends in the one that the state machine waits for.
+Runs on threads of its own and posts events; every path ends in the one event that the state machine waits for.
 """
 
 from __future__ import annotations
@@ -49,10 +49,10 @@ from training.fleet.worker.trainer_command import BadSpecError, Inputs, names, t
 
 log = logging.getLogger(__name__)
 
-LOOK_S = 0.5  # how often new output is looked for
+LOOK_S = 0.5  # between two looks for new output
 MIB = 1024**2
-DISK_WANTED_BYTES = 256 * MIB  # with less, no work is asked for and no ended attempt is kept
-DISK_FLOOR_BYTES = 64 * MIB  # with less, a running trainer is stopped before it harms the host
+DISK_WANTED_BYTES = 256 * MIB  # with less free, the worker asks for no work and keeps no ended attempt
+DISK_FLOOR_BYTES = 64 * MIB  # with less free, a running trainer is stopped before it harms the host
 
 Post = Callable[[t.Event], None]
 Fetch = Callable[[str, Order], Path]  # a data set's id → the folder that holds it
@@ -64,7 +64,7 @@ class BadDataError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """The folders in which a worker's trainers find and leave files. Absolute paths."""
+    """The input and output folders of a worker's trainers. Absolute paths."""
 
     repo_root: Path
     inputs: Inputs
@@ -73,14 +73,14 @@ class Places:
 
 
 def found(outbox: Outbox, assignment: t.Assignment, log: Path, end: Path) -> t.Found:
-    """Find what an earlier session's trainer printed, and how it ended if it did."""
+    """Find an earlier session's trainer: its output, and its end if it ended."""
     printed = outbox.adopt(assignment, log).total
     words = outbox.last(assignment.claim_id, LAST_WORDS)
     return t.Found(ended=end_on_record(end), printed=printed, last_words=words)
 
 
 class Attempt:
-    """Carries out what the state machine wants done with the trainer of one assignment."""
+    """The trainer of one assignment, as the state machine orders."""
 
     def __init__(
         self,
@@ -94,7 +94,7 @@ class Attempt:
         fetch: Fetch | None = None,
         measure_s: float = MEASURE_S,
     ) -> None:
-        """``fetch`` brings data sets; ``measure_s``: how often is asked whether the trainer computes."""
+        """``fetch`` brings data sets; ``measure_s``: between two looks at the trainer's CPU time."""
         self._fetch = fetch
         self._fetched_parts = -1
         self._order = Order(self._fetching)
@@ -107,7 +107,7 @@ class Attempt:
         self._post = post
         self._process: Process | None = None
 
-    # ── orders; none of them blocks ─────────────────────────────────────────────────────────
+    # ── orders; none blocks ─────────────────────────────────────────────────────────────────
 
     def spawn(self) -> None:
         self._on_thread(self._run, self._spawn_failed)
@@ -136,9 +136,9 @@ class Attempt:
             self._process.resume()
 
     def discard(self, *, job_over: bool, delivered: bool = False) -> None:
-        """Remove what nobody needs any more: what was ``delivered``; of other attempts the newest stay to be looked at.
+        """Remove the files of an ended attempt when ``delivered``; of others the newest stay for inspection.
 
-        Not on a disk that is nearly full: what this attempt left there would keep the host from further work.
+        On a nearly full disk none stay: they would keep the host from further work.
         """
         crashpoint("worker.discard")
         with suppress(OSError, BadSpecError):
@@ -153,7 +153,7 @@ class Attempt:
         if job_over:
             saved_states.forget(self._resume)
         saved_states.prune(self._resume.parent)
-        with suppress(OSError):  # somebody else tidies up too; next time, then
+        with suppress(OSError):  # another program tidies up, too; next time, then
             prune(self._places.artifacts, self._places.reports)
 
     @property
@@ -162,7 +162,7 @@ class Attempt:
         return folders_of(self._places.artifacts, self._places.reports, self.assignment)
 
     def found(self) -> t.Found:
-        """Find what an earlier session of the worker, which was killed, left of this attempt."""
+        """Find the remains of this attempt after an earlier session of the worker was killed."""
         try:
             folders = self._folders
         except BadSpecError:
@@ -173,7 +173,7 @@ class Attempt:
 
     def _run(self) -> None:
         spec = self.assignment.spec
-        folders = self._folders  # before anything else: it refuses names that would lead astray
+        folders = self._folders  # before anything else: it refuses unsafe names
         inputs = self._inputs()
         make_folders(folders)
         saved_states.begin(self._resume, self.assignment.database_id)
@@ -193,13 +193,13 @@ class Attempt:
         self._post(t.Spawned(claim_id=self.assignment.claim_id))
         try:
             self._watch(process, OutputTail(folders.log))
-        finally:  # whatever went wrong with watching: the end of the trainer is told
+        finally:  # also after an error of watching, report the trainer's end
             ended = process.wait() or process.stop(0.0)
             crashpoint("worker.trainer_ended")
             self._post(t.TrainerEnded(claim_id=self.assignment.claim_id, ended=ended))
 
     def _inputs(self) -> Inputs:
-        """The data set that the job names, fetched; else what this host has."""
+        """Fetch the data set that the job names; else use this host's own."""
         dataset = self.assignment.dataset
         if dataset is None:
             self._require_data(self._places.inputs, self._no_data_here)
@@ -216,7 +216,7 @@ class Attempt:
         return inputs
 
     def _fetching(self, done: int, size: int) -> None:
-        """Tell of every fiftieth part."""
+        """Report every fiftieth part."""
         parts = 50 * done // max(size, 1)
         if parts != self._fetched_parts:
             self._fetched_parts = parts
@@ -230,7 +230,7 @@ class Attempt:
         )
 
     def _require_data(self, inputs: Inputs, lacking: Callable[[Path], Exception]) -> None:
-        """Ours cannot run without the data set; without one here this host is to blame, not the job."""
+        """Raise SpawnFailed for a built-in trainer without data: the host is at fault, not the job."""
         if self.assignment.spec.get("trainer"):
             return
         needed = [inputs.validation, inputs.tensors]
@@ -241,7 +241,7 @@ class Attempt:
                 raise lacking(path)
 
     def _watch(self, process: Process, tail: OutputTail) -> None:
-        """Pass its output on until it has ended, and see that it leaves some room on the disk and does not hang."""
+        """Pass the trainer's output on until it has ended; watch the disk, and its CPU time."""
         stopped = False
         measure_every = max(1, int(self._measure_s / LOOK_S))
         for look in itertools.count():
@@ -259,7 +259,7 @@ class Attempt:
         self._pass_on(tail, tail.poll(final=True))
 
     def _print(self, tail: OutputTail) -> None:
-        """All that waits, a piece at a time; bounded, because the trainer may print on for ever."""
+        """Pass on all waiting output in blocks; bounded, because the trainer may print for ever."""
         for _ in range(POLLS_A_LOOK):
             if not (lines := tail.poll()):
                 break
@@ -284,7 +284,7 @@ class Attempt:
         if isinstance(error, BadSpecError | BadDataError):
             code = Exit.BAD_ARGUMENTS if isinstance(error, BadSpecError) else Exit.BAD_DATA
             failure = Failure(EndReason.TRAINER_FAILED, str(error), exit_code=code)
-        elif isinstance(error, NotGiven):  # speaks against the receiver's copy, not against this host
+        elif isinstance(error, NotGiven):  # the receiver's copy is at fault, not this host
             failure = Failure(EndReason.UPLOAD_FAILED, str(error))
         else:
             failure = Failure(EndReason.SPAWN_FAILED, _in_words(error))
@@ -321,7 +321,7 @@ class Attempt:
         )
 
     def _trained(self, folders: AttemptFolders) -> dict[str, str]:
-        """Return what the model was trained on; a trainer's own word goes before what its worker saw."""
+        """Return the model's inputs; the trainer's own report goes before the worker's."""
         found = noted(folders.trained)
         if not self.assignment.spec.get("trainer"):
             name = file_name(self.assignment.model, self.assignment.mode, CHECKPOINT_ENDING)
@@ -329,7 +329,7 @@ class Attempt:
         return found
 
     def _timing(self, reports: Path) -> dict[str, Any]:
-        """Durations and places that the trainer wrote down outside the bundle, so that equal bundles stay equal."""
+        """Read the trainer's durations and paths, kept outside the bundle so that equal bundles stay equal."""
         path = reports / file_name(self.assignment.model, self.assignment.mode, TIMING_ENDING)
         with suppress(OSError):
             if path.stat().st_size <= TIMING_BYTES_MAX:
@@ -349,7 +349,7 @@ class Attempt:
         def run() -> None:
             try:
                 work()
-            except Exception as error:  # it becomes an event, whatever it is
+            except Exception as error:  # every error becomes an event
                 log.debug("attempt %s", self.assignment.name, exc_info=True)
                 failed(error)
 

@@ -1,4 +1,4 @@
-"""Packing what a trainer left into one file: ``<model>_<mode>-<job_id>.tar.zst``.
+"""Packing a trainer's output into one file: ``<model>_<mode>-<job_id>.tar.zst``.
 
 Equal files give an equal bundle, to the byte: a closed list of members, sorted, flat, without times, owners or modes
 of their own, in USTAR, compressed as one stream of fixed pieces. So a bit-identical re-run is one artifact.
@@ -26,16 +26,16 @@ if TYPE_CHECKING:
     import zstandard
 
 LEVEL = 1
-PIECE_BYTES = 128 * 1024  # fixed: how a stream is cut may show in its compressed form
+PIECE_BYTES = 128 * 1024  # fixed: the blocks of a stream may show in its compressed form
 
 
 class BundleError(Exception):
-    """The trainer exited with 0 but did not leave what it promised."""
+    """The trainer exited with 0 but without its promised output."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bundle:
-    """A packed bundle; ``sha256`` (hex) is what its artifact will be called."""
+    """A packed bundle; ``sha256`` (hex) will be its artifact's id."""
 
     path: Path
     sha256: str
@@ -46,7 +46,7 @@ class Bundle:
 @dataclass(frozen=True, slots=True)
 class _Member:
     path: Path
-    sha256: str | None = None  # what it must turn out to have
+    sha256: str | None = None  # as the checkpoint names it
     size: int | None = None
 
 
@@ -63,9 +63,9 @@ def pack(
     mode: str,
     outputs: Sequence[str] = (),
 ) -> Bundle:
-    """Pack what ``out_dir`` and ``reports_dir`` hold of this model into the file ``target``.
+    """Pack this model's files in ``out_dir`` and ``reports_dir`` into the file ``target``.
 
-    ``outputs`` names the files of a trainer of one's own; without it they are checkpoint, sidecar and report.
+    ``outputs`` names the files of an own trainer; without it they are checkpoint, sidecar and report.
     Raises BundleError when something is missing or is not what the checkpoint says, OSError when the disk fails;
     either way no file is left at ``target``.
     """
@@ -108,7 +108,7 @@ def _refuse(complaint: str | None) -> None:
 
 
 def _size(path: Path) -> int:
-    """0 for what is not there, or cannot be: that is said when it is opened."""
+    """Return a file's size; 0 without one: opening it reports the error."""
     try:
         return path.lstat().st_size
     except (OSError, ValueError):
@@ -116,7 +116,7 @@ def _size(path: Path) -> int:
 
 
 def _checkpoint_members(out_dir: Path, model: str, mode: str) -> list[_Member]:
-    """The checkpoint and the sidecar that it names with size and SHA-256."""
+    """Find the checkpoint and the sidecar that it names with size and SHA-256."""
     path = out_dir / file_name(model, mode, CHECKPOINT_ENDING)
     named = _document(path).get("sidecar")
     if named is None:
@@ -154,7 +154,7 @@ def _report(reports_dir: Path, model: str, mode: str) -> list[_Member]:
 
 @dataclass
 class _Writer:
-    """Archive, compressor and hash in one pass over the members."""
+    """A writer that archives, compresses and hashes in one pass."""
 
     file: IO[bytes]
     sha256: Any = field(default_factory=hashlib.sha256)
@@ -220,7 +220,7 @@ class _Writer:
 
 
 def _open(path: Path) -> IO[bytes]:
-    """Open a regular file; a link or a pipe that a trainer left in its place is refused."""
+    """Open a regular file; a link or a pipe is refused."""
     try:
         if not stat.S_ISREG(path.lstat().st_mode):
             raise BundleError(f"{path.name} is not a regular file")
@@ -228,5 +228,5 @@ def _open(path: Path) -> IO[bytes]:
             os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)),
             "rb",
         )
-    except (FileNotFoundError, ValueError):  # the latter: a name that no file can have
+    except (FileNotFoundError, ValueError):  # ValueError: an impossible name
         raise BundleError(f"the trainer exited with 0 but left no {path.name}") from None

@@ -1,8 +1,8 @@
-"""A worker's standing with its receiver: its certificate is renewed in time, and being put out is noticed at once.
+"""A worker's certificate: renewed in time, and a revocation is noticed at once.
 
-One thread, beside the loop. It holds a connection on which nothing is said: the receiver cuts it when it revokes the
-certificate, and a look then tells why. In quiet times that costs one small request a minute. A proxy's connection is
-not cut; there the receiver's answer asks for a look every few seconds.
+One thread, beside the loop. The receiver cuts its idle connection when it revokes the certificate, and a request then
+brings the reason. At rest that costs one small request a minute. A proxy's connection is not cut; there the receiver's
+answer asks for a look every few seconds.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ log = logging.getLogger(__name__)
 
 PAUSE_S = 2.0  # between two looks, however often the connection is cut
 RETRY_S = 10.0
-RENEW_AGAIN_S = 600.0  # after a renewal that failed; there are ten days for it
+RENEW_AGAIN_S = 600.0  # after a failed renewal; there are ten days for it
 
 
 class Standing:
-    """Looks after one worker's credentials. ``on_revoked`` gets the receiver's sentence, once."""
+    """The keeper of one worker's credentials. ``on_revoked`` gets the receiver's sentence, once."""
 
     def __init__(
         self,
@@ -38,7 +38,7 @@ class Standing:
         on_revoked: Callable[[str], None],
         granted_by: Callable[[], str | None] = lambda: None,
     ) -> None:
-        """``granted_by`` is the database whose work is in hand: while there is any, nobody else can put us out."""
+        """``granted_by`` is the database of the work in hand, if any: then only its receiver can revoke us."""
         self._credentials = credentials
         self._clock = clock
         self._on_renewed = on_renewed
@@ -60,11 +60,11 @@ class Standing:
         self.close()
 
     def close(self) -> None:
-        """Let go of the quiet connection."""
+        """Close the idle connection."""
         self._transport.close()
 
     def look(self) -> bool:
-        """Renew if it is time, and ask whether we still may; False when the receiver revoked us."""
+        """Renew if it is time, and check for a revocation; False when the receiver revoked us."""
         try:
             self._renew()
             self._quiet_s = _within_reason(self._asked().health().get("look_again_s"))
@@ -81,7 +81,7 @@ class Standing:
                 if not self.look():
                     break
                 pause_s = PAUSE_S if self._transport.wait_for_hangup(self._quiet_s) else 0.0
-            except ClientError as error:  # the loop's own requests tell the operator
+            except ClientError as error:  # the loop's own requests report it
                 log.debug("no look at the certificate: %s", error)
                 pause_s = RETRY_S
             self._end.wait(pause_s)
@@ -109,6 +109,6 @@ class Standing:
 
 
 def _within_reason(wanted_s: object) -> float:
-    """Return what the receiver asks for, within reason; else the default."""
+    """Return the receiver's interval if it is reasonable, else the default."""
     known = isinstance(wanted_s, int | float) and PAUSE_S <= wanted_s <= LOOK_AGAIN_S
     return float(wanted_s) if known else LOOK_AGAIN_S  # type: ignore[arg-type]

@@ -1,6 +1,6 @@
-"""The daemon on a training host: it asks for a job, has it trained, and delivers the verified bundle.
+"""The daemon on a training host: it claims a job, starts its trainer, and delivers the verified bundle.
 
-What it decides is in state/step.py. This file is the shell around it: one inbox, one loop that takes an event and
+The decisions are in state/step.py. This file is the shell around it: one inbox, one loop that takes an event and
 carries out the actions. Requests (worker/requests.py), the trainer (worker/attempt.py) and signals run beside the loop
 and only ever post events.
 
@@ -64,7 +64,7 @@ CALL_TIMEOUT_S = 30.0
 
 
 class TrainerWorker:
-    """The loop. Everything that can surprise it is handed in."""
+    """The worker's loop. Everything that touches the outside is injected."""
 
     def __init__(
         self,
@@ -107,7 +107,7 @@ class TrainerWorker:
             )
         self._disk = StateFolder(options.state_dir, options.own_folders, options.host_id)
         self._datasets = DatasetCache(options.cache_dir, options.cache_bytes)
-        if options.state_dir not in options.cache_dir.parents:  # perhaps another worker's too
+        if options.state_dir not in options.cache_dir.parents:  # perhaps another worker's, too
             self._hold_datasets()
         self._aside = SetAside(options.aside)
         self._outbox = Outbox(options.outbox)
@@ -137,15 +137,15 @@ class TrainerWorker:
         )
 
     def post(self, event: t.Event) -> None:
-        """Hand the loop an event; from any thread, and from signal handlers."""
+        """Post an event to the loop; from any thread, and from signal handlers."""
         self._inbox.put(event)
 
     def run(self) -> int:
-        """Work until told to stop; the exit code."""
+        """Work until stopped; returns the exit code."""
         url = self._options.receiver_url
         log.info("host %s asks %s for work", self._options.host_id, url)
         if not Address.of(url).private:
-            log.warning("whoever answers at %s decides what runs here; join over https instead", url)
+            log.warning("the program that answers at %s decides what runs here; join over https instead", url)
         asleep_s = self._asleep_s()
         if self._standing is not None:
             self._standing.start()
@@ -171,7 +171,7 @@ class TrainerWorker:
         return self._exit.code
 
     def _hold_datasets(self) -> None:
-        """Refuse at the start what would fail every job that names a data set."""
+        """Check at the start what would fail every job with a data set."""
         try:
             self._datasets.hold()
         except CacheInUse as error:
@@ -181,17 +181,17 @@ class TrainerWorker:
             log.warning("%s cannot be used yet: %s", self._datasets.folder, error.strerror)
 
     def _reconnect(self) -> None:
-        """Let idle connections go: further ones, if any, show a renewed certificate."""
+        """Close idle connections: new ones show the renewed certificate."""
         for client in self._clients:
             client.close()
 
     def _put_out(self, sentence: str) -> None:
-        """The operator revoked this host: stop as if told to by a signal, trainer and all."""
+        """Stop as at a signal, with the trainer: an operator revoked this host."""
         log.error("%s", sentence)
         self.post(t.SignalReceived())
 
     def _granted_by(self) -> str | None:
-        """The database whose work is in hand; called on other threads, too."""
+        """Return the database of the work in hand; called on other threads, too."""
         work = self._state.work
         return None if work is None else work.assignment.database_id
 
@@ -245,7 +245,7 @@ class TrainerWorker:
             )
 
     def _keep(self, action: t.SetAside) -> None:
-        """Set finished work aside. A disk that takes no copy leaves it where the newest attempts are kept anyway."""
+        """Set finished work aside. When the disk takes no copy, it stays with the newest attempts."""
         try:
             place = self._aside.put(action.delivery, action.why, self._clock.now())
         except OSError as error:
@@ -260,7 +260,7 @@ class TrainerWorker:
             )
 
     def _lying_here(self) -> list[dict[str, object]]:
-        """Return what a claim says of the finished work that was set aside."""
+        """List the finished work that was set aside, for a claim."""
         return [
             {
                 "job_id": one.delivery.assignment.job_id,
@@ -272,7 +272,7 @@ class TrainerWorker:
         ]
 
     def _present(self) -> Mapping[str, object]:
-        """Return what this host can do now, for a claim; called on the thread that sends it."""
+        """Return this host's present capability, for a claim; called on the thread that sends it."""
         complaint = self._self_test()
         if complaint != self._complaint:
             self._complaint = complaint
@@ -288,7 +288,7 @@ class TrainerWorker:
 
 
 def _new_identity(options: Options) -> int:
-    """Raises StateError while a worker runs there."""
+    """Make the state folder a new installation. Raises StateError while a worker runs there."""
     disk = StateFolder(options.state_dir)
     try:
         made = disk.begin_anew()
@@ -301,7 +301,7 @@ def _new_identity(options: Options) -> int:
 
 
 def doctor(options: Options) -> int:
-    """Say what takes room on this host, and whether trainers could start here: 0, or 1 when they could not."""
+    """Print what takes room on this host, and whether trainers could start here: 0, or 1 when they could not."""
     for each in grown(options):
         if each.count:
             print(printable(each.sentence))
@@ -311,7 +311,7 @@ def doctor(options: Options) -> int:
 
 
 def deliver(options: Options, ref: str) -> int:
-    """Offer finished work again that was set aside: 0 taken, 1 refused, 2 no such work, 75 receiver not reached."""
+    """Deliver finished work that was set aside: 0 accepted, 1 refused, 2 no such work, 75 receiver not reached."""
     aside = SetAside(options.aside)
     found = aside.named(ref)
     if len(found) != 1:

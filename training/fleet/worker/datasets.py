@@ -1,10 +1,10 @@
-"""Data sets on a training host: fetched piece by piece, verified, shared by all jobs that name them.
+"""Data sets on a training host: fetched chunk by chunk, verified, shared by all jobs that name them.
 
 ::
 
     <folder>/sets/<id>/…           a whole data set, as it was pushed
-    <folder>/fetching/<id>/…       one on its way: what is there already is not fetched again
-    <folder>/listings/<id>.json    what it consists of
+    <folder>/fetching/<id>/…       a partial one: present chunks are not fetched again
+    <folder>/listings/<id>.json    its files and chunks
     <folder>/stamps/<id>.json      size and time of every file when it was whole: what has changed since is fetched anew
     <folder>/recent.json           ids, the one used last at the end
 
@@ -39,23 +39,23 @@ T = TypeVar("T")
 
 GIB = 1024**3
 FLOOR_BYTES = 256 * 1024**2  # of disk that stay free for training
-DAMAGED_MAX = 5  # times that one piece may arrive damaged
+DAMAGED_MAX = 5  # times that one chunk may arrive damaged
 
 
 class FetchError(Exception):
-    """The data set cannot be had on this host. The text is one sentence."""
+    """The data set cannot be fetched to this host. The text is one sentence."""
 
 
-class NotGiven(FetchError):  # noqa: N818 - named for what happened
-    """The receiver would not or could not bring it: no host is to blame."""
+class NotGiven(FetchError):  # noqa: N818 - named for the event
+    """The receiver did not give it: no host is at fault."""
 
 
-class CacheInUse(FetchError):  # noqa: N818 - named for what was found
+class CacheInUse(FetchError):  # noqa: N818 - named for the event
     """Another process holds the folder."""
 
 
-class Stopped(Exception):  # noqa: N818 - nothing went wrong
-    """Nobody wants the data set any more."""
+class Stopped(Exception):  # noqa: N818 - no error
+    """The attempt that needs the data set has ended."""
 
 
 class Source(Protocol):
@@ -68,14 +68,14 @@ class Source(Protocol):
 
 @dataclass(frozen=True)
 class Order:
-    """One wish for a data set. ``progress`` is told the bytes that are there, and those of the whole."""
+    """A request for a data set. ``progress`` gets the bytes present and in all."""
 
     progress: Callable[[int, int], object]
     stopped: threading.Event = field(default_factory=threading.Event)
 
     def check(self) -> None:
         if self.stopped.is_set():
-            raise Stopped("nobody wants the data set any more")
+            raise Stopped("the attempt that needs the data set has ended")
 
 
 class DatasetCache:
@@ -97,7 +97,7 @@ class DatasetCache:
         self._held: ExitStack | None = None
 
     def provide(self, dataset_id: str, source: Source, order: Order) -> Path:
-        """The folder of a whole, unchanged data set, fetched if it has to be. Raises FetchError, Stopped, OSError."""
+        """Return the folder of a whole, unchanged data set; fetch it if needed. Raises FetchError, Stopped, OSError."""
         if not ID.fullmatch(dataset_id):
             raise FetchError(f"{dataset_id[:80]!r} is not the id of a data set")
         with self._one_at_a_time:
@@ -111,7 +111,7 @@ class DatasetCache:
             return whole
 
     def hold(self) -> None:
-        """From now, at the latest from the first data set on, this process alone uses the folder. Raises CacheInUse."""
+        """Lock the folder for this process, at the latest before the first data set. Raises CacheInUse."""
         if self._held is not None:
             return
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -125,7 +125,7 @@ class DatasetCache:
             self._held = stack.pop_all()
 
     def close(self) -> None:
-        """Let another worker have the folder."""
+        """Unlock the folder."""
         if self._held is not None:
             self._held.close()
             self._held = None
@@ -145,7 +145,7 @@ class DatasetCache:
         return listing
 
     def _known(self, dataset_id: str) -> Listing | None:
-        """The listing that lies here, if it is sound."""
+        """Read the stored listing, if it is sound."""
         try:
             document = (self.folder / "listings" / f"{dataset_id}.json").read_bytes()
             sound = hashlib.sha256(document).hexdigest() == dataset_id
@@ -154,7 +154,7 @@ class DatasetCache:
             return None
 
     def _fetch(self, dataset_id: str, listing: Listing, source: Source, order: Order) -> None:
-        """Make the data set whole: keep what is there, copy what others have, fetch the rest; then give it its name."""
+        """Complete the data set: keep present chunks, copy those of other sets, fetch the rest; then name it."""
         folder = self.folder / "fetching" / dataset_id
         self._make_room(dataset_id, listing)
         near = self._near(dataset_id, listing)
@@ -187,7 +187,7 @@ class DatasetCache:
         log.info("data set %s is here, whole and verified", dataset_id[:12])
 
     def _patiently(self, call: Callable[[], T], order: Order) -> T:
-        """Ask until there is an answer. Raises FetchError when it is no, or keeps arriving damaged."""
+        """Repeat a request until it is answered. Raises FetchError for a refusal, or repeated damage."""
         failures = damaged = 0
         while True:
             order.check()
@@ -206,10 +206,10 @@ class DatasetCache:
                 failures += 1
                 least_s = getattr(error, "retry_after_s", None) or 0.0
             if order.stopped.wait(backoff_s(failures + damaged, self._chance(), least_s=least_s)):
-                raise Stopped("nobody wants the data set any more")
+                raise Stopped("the attempt that needs the data set has ended")
 
     def _near(self, dataset_id: str, listing: Listing) -> Callable[[Place], bytes | None]:
-        """Finds pieces in the other data sets here: of a new version, only what changed has to travel."""
+        """A finder of chunks in the other data sets here: of a new version only changed chunks are fetched."""
         wanted, places = set(listing.lengths), {}
         for other in self._ids("sets"):
             known = None if other == dataset_id else self._known(other)
@@ -225,10 +225,10 @@ class DatasetCache:
 
         return find
 
-    # ── what is here ────────────────────────────────────────────────────────────────────────
+    # ── local state ────────────────────────────────────────────────────────────────────────
 
     def _untouched(self, dataset_id: str, listing: Listing) -> bool:
-        """Return True when the whole data set is here and none of its files was written to since."""
+        """Return True when the whole data set is here and its files are unchanged."""
         try:
             stamps = strict_json.loads((self.folder / "stamps" / f"{dataset_id}.json").read_bytes())
             return bool(stamps == _stamps(self.folder / "sets" / dataset_id, listing))
@@ -236,7 +236,7 @@ class DatasetCache:
             return False
 
     def _take_down(self, dataset_id: str) -> None:
-        """Check again, chunk by chunk, what is not as it was."""
+        """Check changed files again, chunk by chunk."""
         whole, fetching = self.folder / "sets" / dataset_id, self.folder / "fetching" / dataset_id
         if whole.exists():
             log.warning("data set %s was changed on this host and is mended", dataset_id[:12])
@@ -245,7 +245,7 @@ class DatasetCache:
             LocalFs().replace(whole, fetching)
 
     def _make_room(self, dataset_id: str, listing: Listing) -> None:
-        """Remove what was used longest ago, as far as the limit and the disk ask for it."""
+        """Remove the least recently used data sets until limit and disk are kept."""
         if listing.size > self._bytes_max:
             raise FetchError(
                 f"data set {dataset_id[:12]} has {listing.size / GIB:.2f} GiB and this host keeps at most "
@@ -272,7 +272,7 @@ class DatasetCache:
                 (self.folder / kind / f"{oldest.name}.json").unlink(missing_ok=True)
 
     def _by_age(self) -> list[Path]:
-        """Data sets here: the unfinished first, then the whole ones, the one used last at the end."""
+        """List data sets here: the unfinished first, then the whole ones, the one used last at the end."""
         recent = {each: number for number, each in enumerate(self._recent())}
         whole = sorted(self._ids("sets"), key=lambda each: recent.get(each, -1))
         unfinished = [self.folder / "fetching" / each for each in self._ids("fetching")]
@@ -301,7 +301,7 @@ class DatasetCache:
 
 
 def _empty_files(folder: Path, listing: Listing) -> set[Place]:
-    """Make every file there is to be, and say which pieces are in their places already."""
+    """Make all files in full size; returns the chunks already in place."""
     here = set()
     for file in listing.files:
         path = folder / file.path
@@ -317,7 +317,7 @@ def _empty_files(folder: Path, listing: Listing) -> set[Place]:
 
 
 def _read_if_sound(path: Path, place: Place) -> bytes | None:
-    """The piece's bytes if they lie there."""
+    """Read a chunk from its place; None unless it is sound."""
     with suppress(OSError), path.open("rb") as file:
         file.seek(place.offset)
         data = file.read(place.length)
@@ -333,7 +333,7 @@ def _write_at(path: Path, offset: int, data: bytes) -> None:
 
 
 def _stamps(folder: Path, listing: Listing) -> dict[str, list[int]]:
-    """Size and time of every file. Raises OSError when one is missing, or is none."""
+    """Read size and time of every file. Raises OSError when one is missing or no file."""
     found = {}
     for file in listing.files:
         about = (folder / file.path).stat(follow_symlinks=False)
@@ -342,7 +342,7 @@ def _stamps(folder: Path, listing: Listing) -> dict[str, list[int]]:
 
 
 def _size(folder: Path) -> int:
-    """Bytes of the files below a folder."""
+    """Sum the bytes of the files below a folder."""
 
     def files() -> Iterator[int]:
         for root, _, names in os.walk(folder):

@@ -1,4 +1,4 @@
-"""The environment that a trainer is given: built from an allow-list, because nobody can list all secrets."""
+"""The environment of a trainer: built from an allow-list, because no list of secrets is complete."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PREFIXES = (
 
 
 def planned(spec: Mapping[str, Any], of_the_host: Mapping[str, Any]) -> dict[str, str]:
-    """Collect what the plan sets for this job here: its own trainer's variables, and over them the host's.
+    """Collect the plan's variables for this job here: its own trainer's, and over them the host's.
 
     What a receiver
     ought to have refused is left out."""
@@ -37,7 +37,7 @@ def planned(spec: Mapping[str, Any], of_the_host: Mapping[str, Any]) -> dict[str
 
 
 def trainer_environment(parent: Mapping[str, str]) -> dict[str, str]:
-    """The part of ``parent`` that a trainer needs.
+    """Select the part of ``parent`` that a trainer needs.
 
     A name that ends like a secret stays out even where its prefix is allowed (``NVIDIA_API_KEY``).
     """

@@ -1,4 +1,4 @@
-"""The worker's command line, and what this host says of itself."""
+"""The worker's command line, and this host's capability."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Options:
         return self.state_dir / "set-aside"
 
     def typed(self, *words: str) -> str:
-        """This program with what makes it act on this worker's state, to be typed as it stands."""
+        """Write this program's command with the flags of this worker's state."""
         flags = ["--receiver-url", self.receiver_url, "--host-id", self.host_id]
         flags += ["--state-dir", str(self.state_dir)]
         if self.tls_dir is not None:
@@ -57,30 +57,30 @@ class Options:
 
     @property
     def outbox(self) -> Path:
-        """Return the folder of output that the receiver does not have yet."""
+        """Return the folder of undelivered output."""
         return self.state_dir / "outbox"
 
     @property
     def resume(self) -> Path:
-        """Return the folder in which trainers keep what a later attempt at the same job, here, can go on from."""
+        """Return the folder of trainers' saved states, for later attempts at the same job here."""
         return self.state_dir / "resume"
 
     @property
     def own_places(self) -> Places:
-        """The places with folders of this host alone: several workers of one machine may name the same ones."""
+        """Return the folders by host id: several workers of one machine may share the parents."""
         places = self.places
         artifacts, reports = (each / self.host_id for each in (places.artifacts, places.reports))
         return replace(places, artifacts=artifacts, reports=reports)
 
     @property
     def own_folders(self) -> Mapping[str, Path]:
-        """Return the folders that no other worker may use at the same time, by the flag that names another."""
+        """Return the folders that no other worker may use at the same time, by their flags."""
         places = self.own_places
         return {"--artifacts-dir": places.artifacts, "--reports-dir": places.reports}
 
 
 def detect(options: Options) -> Mapping[str, Any]:
-    """This host's capability, as a dict."""
+    """Detect this host's capability, as a dict."""
     from training.fleet.capability import probe
 
     places = options.places
@@ -93,7 +93,7 @@ def detect(options: Options) -> Mapping[str, Any]:
 
 @cache
 def installed_digests() -> Mapping[str, str]:
-    """The digests of this checkout's trainers' flags, as they themselves tell; without those that cannot tell."""
+    """Ask this checkout's trainers for the digests of their flags; silent ones are left out."""
     from training.fleet.capability.describe import (
         PROGRAMS,
         DescribeError,
@@ -145,7 +145,7 @@ def devices(text: str) -> str:
 
 
 def show_devices(chosen: str | None, environment: MutableMapping[str, str]) -> None:
-    """Let this process, what it asks of CUDA, and its trainers see these GPUs alone."""
+    """Limit this process, its CUDA probe, and its trainers to these GPUs."""
     if chosen is not None:
         environment["CUDA_VISIBLE_DEVICES"] = chosen
         environment.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")  # as nvidia-smi counts them
@@ -166,27 +166,27 @@ _TABLE: tuple[tuple[str, Callable[[str], object], str, object, str], ...] = (
     ("--host-id", str, "NAME", None, "name of this host; $FLEET_HOST_ID or the node name"),
     ("--repo-root", Path, "DIR", ROOT, "the checkout; paths below are relative to it"),
     ("--venv-python", Path, "FILE", Path(sys.executable), "the interpreter that starts trainers"),
-    ("--artifacts-dir", Path, "DIR", Path("artifacts"), "what trainers make, in a folder for each host id"),
-    ("--reports-dir", Path, "DIR", Path("reports/eval"), "what trainers report, in the same way"),
+    ("--artifacts-dir", Path, "DIR", Path("artifacts"), "trainers' models, in a folder for each host id"),
+    ("--reports-dir", Path, "DIR", Path("reports/eval"), "trainers' reports, in the same way"),
     ("--validation", Path, "FILE", Path("data/processed", VALIDATION_FILE), "the data set's episodes"),
     ("--summary", Path, "FILE", Path("data/processed", FEATURES_FILE), "the data set's features"),
     ("--tensors", Path, "DIR", Path("data/processed", TENSORS_FOLDER), "the data set's windows"),
-    ("--state-dir", Path, "DIR", None, "what must survive a crash; .worker/NAME among the artifacts"),
-    ("--tls-dir", Path, "DIR", None, "key and certificate of this host, as join made them; tls in the state directory"),
-    ("--cache-dir", Path, "DIR", None, "data sets that were fetched; datasets in the state directory"),
-    ("--cache-gib", gib, "GIB", 20.0, "how much of them is kept; what was used longest ago goes first"),
-    ("--cuda-devices", devices, "LIST", None, "the GPUs that are this worker's, as nvidia-smi numbers them: 1, or 0,1"),
-    ("--deliver", str, "JOB", None, "offer finished work again that was set aside here, and end"),
-    ("--accept-database", database_id, "ID", None, "once: what is undelivered is brought to this database"),
+    ("--state-dir", Path, "DIR", None, "the worker's state; .worker/NAME among the artifacts"),
+    ("--tls-dir", Path, "DIR", None, "key and certificate of this host, made by join; tls in the state directory"),
+    ("--cache-dir", Path, "DIR", None, "fetched data sets; datasets in the state directory"),
+    ("--cache-gib", gib, "GIB", 20.0, "size limit of these; the least recently used go first"),
+    ("--cuda-devices", devices, "LIST", None, "this worker's GPUs, as nvidia-smi numbers them: 1, or 0,1"),
+    ("--deliver", str, "JOB", None, "deliver finished work that was set aside here, and end"),
+    ("--accept-database", database_id, "ID", None, "once: deliver undelivered work to this database"),
     ("--poll-s", seconds, "S", 15.0, "pause after an empty or failed claim when the receiver cannot wait"),
-    ("--heartbeat-s", seconds, "S", HEARTBEAT_S, "how often the receiver hears of a running job"),
-    ("--silence-limit", seconds_or_none, "S", 1800.0, "a trainer is stopped that says and computes nothing; 0: never"),
+    ("--heartbeat-s", seconds, "S", HEARTBEAT_S, "seconds between two heartbeats of a running job"),
+    ("--silence-limit", seconds_or_none, "S", 1800.0, "stop a trainer without output and CPU use; 0: never"),
 )
 # fmt: on
 
 
 def parser() -> argparse.ArgumentParser:
-    """The flags, with the defaults that the service files rely on."""
+    """Make the parser; the service files rely on the defaults."""
     new = argparse.ArgumentParser(
         prog=PROGRAM,
         description="Train on this host what the receiver gives it.",
@@ -260,7 +260,7 @@ def _is_text(path: Path) -> bool:
 
 
 def _tls_dir(receiver_url: str, folder: Path, host_id: str) -> Path | None:
-    """The folder, when the address asks for TLS. Raises ValueError unless it holds this host's certificate."""
+    """Return the folder, for an https address. Raises ValueError unless it holds this host's certificate."""
     if not receiver_url.startswith("https:"):
         return None
     from training.fleet.client.credentials import Credentials, CredentialsError

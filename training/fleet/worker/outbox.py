@@ -1,4 +1,4 @@
-"""The outbox: what trainers printed, on the worker's disk, line by line numbered, until the receiver has it.
+"""The outbox: trainers' output on the worker's disk, in numbered lines, until the receiver has it.
 
 One attempt's lines lie in a few files, ``<claim>.<number of the first line>.jsonl``: a heading that says whose they are
 and which file the trainer printed into, then a record for each look at that file, ``[position, [lines]]``. The position
@@ -33,7 +33,7 @@ FILE_LINES = 1_000
 FILE_BYTES = 512 * 1024
 FILES_KEPT = 6  # of an attempt: more lines than a receiver keeps, and 3 MiB at most
 ATTEMPTS_KEPT = 50  # of those that ended and are not delivered
-CORRUPT_KEPT = 10  # damaged files, for whoever wants to look
+CORRUPT_KEPT = 10  # damaged files, for inspection
 MESSAGE_BYTES_MAX = 40_000  # of the lines in one message, as JSON: the body's limit is 64 KiB
 
 
@@ -45,15 +45,15 @@ class _Spool:
     source: str  # the file that the trainer prints into
     order: int  # attempts that began later have a higher one
     total: int = 0  # lines so far …
-    written: int = 0  # … and those before the first that the disk did not take
+    written: int = 0  # … and those before the first unwritten one
     position: int = 0  # bytes of the source that they came from
     firsts: list[int] = field(default_factory=list)  # one for each file: the number of its first line
     full: bool = True  # the last file takes no more
-    unwritten: list[str] = field(default_factory=list)  # the last lines, while the disk takes none
+    unwritten: list[str] = field(default_factory=list)  # unwritten lines, while the disk takes none
 
 
 class Outbox:
-    """The folder of all of them. Safe to use from several threads."""
+    """The folder of all spools. Safe to use from several threads."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -63,7 +63,7 @@ class Outbox:
     # ── while a trainer runs ────────────────────────────────────────────────────────────────
 
     def append(self, owner: Assignment, source: Path, lines: Sequence[str], position: int = 0) -> None:
-        """Put lines down. A disk that takes none is tried again with the next ones; until then memory holds them."""
+        """Append lines. After an error of the disk they stay in memory and are tried again with the next ones."""
         if not lines:
             return
         with self._lock:
@@ -78,7 +78,7 @@ class Outbox:
                 self._write(spool)
 
     def read(self, claim_id: str, first: int) -> tuple[int, tuple[str, ...]]:
-        """Lines from number ``first`` on, or from the oldest kept one, as many as a message holds; and their number."""
+        """Read the lines of a message from number ``first`` on, or from the oldest kept one; and the first's number."""
         with self._lock:
             spool = self._spools.get(claim_id)
             if spool is None:
@@ -102,7 +102,7 @@ class Outbox:
             return first, fitting(tuple(chosen))
 
     def forget(self, claim_id: str) -> None:
-        """The receiver has it all, or never will."""
+        """Remove an attempt's output: the receiver has it all, or never will."""
         with self._lock:
             spool = self._spools.pop(claim_id, None)
             for number in spool.firsts if spool else ():
@@ -111,7 +111,7 @@ class Outbox:
     # ── when a worker starts ────────────────────────────────────────────────────────────────
 
     def recover(self) -> list[Backlog]:
-        """Collect what earlier sessions left, oldest first, with what their trainers printed unseen."""
+        """Collect the output of earlier sessions, oldest first, with what their trainers printed unread."""
         with self._lock:
             for path in sorted(self.folder.glob("*.jsonl")):  # an attempt's files in their order
                 self._take_up(path)
@@ -122,14 +122,14 @@ class Outbox:
             return [Backlog.of(spool.owner, spool.total) for spool in self._spools.values()]
 
     def adopt(self, owner: Assignment, source: Path) -> Backlog:
-        """The same for one attempt, also when none of its lines was put down yet."""
+        """Recover one attempt's output, also before its first line was written."""
         with self._lock:
             spool = self._spools.get(owner.claim_id) or self._new(owner, str(source))
             self._catch_up(spool)
             return Backlog.of(owner, spool.total)
 
     def last(self, claim_id: str, count: int) -> tuple[str, ...]:
-        """The newest lines of an attempt."""
+        """Return the newest lines of an attempt."""
         with self._lock:
             spool = self._spools.get(claim_id)
             if spool is None:
@@ -147,12 +147,12 @@ class Outbox:
         return self._spools.setdefault(owner.claim_id, _Spool(owner, source, order))
 
     def _write(self, spool: _Spool) -> None:
-        """All that is unwritten, as one record: half of what one look found must not pass for all. Raises OSError."""
+        """Write all unwritten lines as one record: half of them must not pass for all. Raises OSError."""
         next_line = spool.total - len(spool.unwritten)
         if spool.full or next_line != spool.written:  # not the latter unless memory was full, too
             self._begin_file(spool, next_line)
         path = self._path(spool.owner.claim_id, spool.firsts[-1])
-        if self.folder.is_dir() and not path.exists():  # somebody removed it
+        if self.folder.is_dir() and not path.exists():  # it was removed
             self._begin_file(spool, next_line)
             path = self._path(spool.owner.claim_id, next_line)
         # Unbuffered: a buffer that a full disk did not take would stand in the way of the cut.
@@ -202,11 +202,11 @@ class Outbox:
         return [line for _, lines in _records(content)[0] for line in lines]
 
     def _take_up(self, path: Path) -> None:
-        """Go on with what one file holds; of a torn or damaged one with what is sound before the damage."""
+        """Take up a file's lines; of a torn or damaged one those before the damage."""
         try:
             content = path.read_bytes()
             heading = strict_json.loads(content.partition(b"\n")[0])
-            granted_by = heading.get("database_id")  # none in what an older release put down
+            granted_by = heading.get("database_id")  # none in an older release's files
             owner = Assignment(
                 job_id=str(heading["job_id"]),
                 claim_id=str(heading["claim_id"]),
@@ -236,7 +236,7 @@ class Outbox:
         spool.full = good_bytes >= FILE_BYTES or spool.total - number >= FILE_LINES
 
     def _catch_up(self, spool: _Spool) -> None:
-        """Read what the trainer printed after the last look that was put down."""
+        """Read what the trainer printed after the last record."""
         source = Path(spool.source)
         tail = OutputTail(source, position=spool.position)
         while lines := tail.poll():
@@ -269,7 +269,7 @@ class Outbox:
 
 
 def fitting(lines: tuple[str, ...]) -> tuple[str, ...]:
-    """As many of the first ``lines`` as one message may hold."""
+    """Take as many of the first ``lines`` as one message may hold."""
     room = MESSAGE_BYTES_MAX
     for number, line in enumerate(lines[:LOG_LINES_MAX]):
         room -= len(json.dumps(line)) + 2
@@ -283,7 +283,7 @@ def _line(value: Any) -> bytes:
 
 
 def _records(content: bytes) -> tuple[list[tuple[int, list[str]]], int]:
-    """The sound records of a file after its heading, and how many of its bytes are sound."""
+    """Read a file's sound records after its heading, and the number of sound bytes."""
     found: list[tuple[int, list[str]]] = []
     good_bytes = 0
     for number, line in enumerate(_whole_lines(content)):

@@ -33,9 +33,9 @@ PROGRAM = "training.fleet.worker.prefetch"
 
 
 def fetch(source: Source, dataset_id: str, folder: Path, cache_bytes: int, within_s: float) -> str:
-    """Have the data set in ``folder``; a sentence about it. Raises FetchError, OSError.
+    """Fetch the data set to ``folder``; returns a sentence. Raises FetchError, OSError.
 
-    After ``within_s`` seconds it is left to the worker, which goes on with what is there.
+    After ``within_s`` seconds the rest is left to the worker.
     """
     told: list[tuple[int, int]] = []
     order = Order(lambda done, whole: told.append((done, whole)))
@@ -57,7 +57,7 @@ def fetch(source: Source, dataset_id: str, folder: Path, cache_bytes: int, withi
 
 
 def resolve(client: FleetClient, reference: str) -> str:
-    """The id of the data set that a name, an id or a prefix means. Raises UnknownDataset, ClientError."""
+    """Resolve a data set's name, id or prefix. Raises UnknownDataset, ClientError."""
     rows = client.datasets.datasets()["datasets"]
     names = {str(name): str(row["dataset_id"]) for row in rows for name in row["names"]}
     return Catalogue(frozenset(str(row["dataset_id"]) for row in rows), names).resolve(reference)

@@ -1,4 +1,4 @@
-"""The worker's requests, carried out on threads of their own; every one ends in exactly one event.
+"""The worker's requests, sent on threads of their own; each ends in exactly one event.
 
 Heartbeats have a thread to themselves: they must not wait for a long claim or a large upload. So has the output of
 attempts that are over. Each request is sent
@@ -32,12 +32,12 @@ Lines = Callable[[str, int], tuple[int, tuple[str, ...]]]  # of a claim from a l
 
 
 class AbortedError(Exception):
-    """Nobody wants the upload any more."""
+    """The upload was aborted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Asker:
-    """The asking worker, as a claim describes it."""
+    """The worker, as a claim describes it."""
 
     instance_id: str
     session_id: str
@@ -49,7 +49,7 @@ class Asker:
 
 @dataclass
 class _QueueThread:
-    """One thread that does one thing after another."""
+    """A thread that runs its queue in order."""
 
     name: str
     todo: SimpleQueue[Callable[[], None]] = field(default_factory=SimpleQueue)
@@ -63,7 +63,7 @@ class _QueueThread:
 
 
 class Calls:
-    """Sends requests with ``client`` (``beat_client`` for heartbeats) and posts what became of them."""
+    """Sends requests with ``client`` (``beat_client`` for heartbeats) and posts the events of their answers."""
 
     def __init__(
         self,
@@ -84,14 +84,14 @@ class Calls:
         self._output_lane: _QueueThread | None = None  # seldom needed
 
     def send(self, request: Request) -> None:
-        """Returns at once; the event comes later."""
+        """Send a request: returns at once; the event comes later."""
         thread = self._beat_lane if isinstance(request, t.SendHeartbeat) else self._lane
         if isinstance(request, t.SendOutput):
             thread = self._output_lane = self._output_lane or _QueueThread("output")
         thread.todo.put(lambda: self._post(self._carry_out(request)))
 
     def abort(self, call: int) -> None:
-        """Do not begin this call, or break off its upload."""
+        """Abort this call before its start, or in its upload."""
         self._aborted.add(call)
 
     def _carry_out(self, request: Request) -> t.Event:
@@ -113,7 +113,7 @@ class Calls:
             if isinstance(request, t.Upload):
                 return t.DeliveryBroken(call=call, detail=f"the bundle cannot be read: {error}")
             return t.NotAnswered(call=call, detail=str(error))
-        except Exception as error:  # whatever an odd receiver sends, the worker goes on
+        except Exception as error:  # the worker survives every answer
             log.debug("request %d failed", call, exc_info=True)
             return t.NotAnswered(call=call, detail=str(error) or type(error).__name__)
         finally:
@@ -248,7 +248,7 @@ class Calls:
 
 
 def with_lines(request: Request, lines: Lines) -> Request:
-    """The request with the lines of output that it takes along."""
+    """Add its lines of output to a request."""
     match request:
         case t.SendHeartbeat(lines=None) | t.SendFail(lines=None):
             claim_id = request.assignment.claim_id
@@ -271,7 +271,7 @@ def _after(request: t.SendComplete | t.SendFail) -> int:
 
 
 def _assignment(grant: Grant) -> t.Assignment:
-    """A grant whose every field is what it should be; ValueError when the receiver talks nonsense."""
+    """Check every field of a grant; ValueError when one is invalid."""
     ids = all(
         isinstance(one, str) and re.fullmatch(ID_PATTERN, one)  # they become parts of paths
         for one in (grant.job_id, grant.claim_id)

@@ -1,7 +1,7 @@
 """Saved states of trainers, one folder a job: kept while the job may come back to this host, and bounded.
 
-A job that was completed or cancelled elsewhere never does; one that failed does when it is requeued. Nobody tells this
-worker, so it asks while there is nothing else to do, and only the database that granted the job is believed.
+A job that was completed or cancelled elsewhere never does; one that failed does when it is requeued. The
+worker asks for that while it is idle, and believes only the database that granted the job.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ class Kept:
 
     @classmethod
     def of(cls, folder: Path) -> Kept:
-        """Raises OSError: a trainer that ends late tidies up."""
+        """Read a saved state. Raises OSError: a trainer that ends late may remove it."""
         abouts = [folder.lstat(), *(each.lstat() for each in folder.rglob("*"))]
         written_at = max(each.st_mtime for each in abouts)
         return cls(folder, written_at, sum(each.st_size for each in abouts))
 
 
 def begin(folder: Path, database_id: str | None) -> None:
-    """Make a job's folder, and note beside it who granted the job. Raises OSError."""
+    """Make a job's folder, and note the granting database beside it. Raises OSError."""
     folder.mkdir(parents=True, exist_ok=True)
     if database_id is not None:
         write_whole(_note(folder), database_id.encode(), durable=False)
@@ -58,7 +58,7 @@ def forget(folder: Path) -> None:
 
 
 def prune(root: Path, now: float | None = None) -> None:
-    """Remove all but the newest ones; with ``now``, in epoch seconds, also those that are too old."""
+    """Remove all but the newest states; with ``now``, in epoch seconds, also old ones."""
     kept = sorted(_all(root), key=lambda each: each.written_at, reverse=True)
     size = 0
     for place, each in enumerate(kept):
@@ -69,7 +69,7 @@ def prune(root: Path, now: float | None = None) -> None:
 
 
 class Leftovers:
-    """Saved states of jobs that are over by now, without this worker's doing."""
+    """Saved states of jobs that ended elsewhere."""
 
     def __init__(self, root: Path, now: Callable[[], float]) -> None:
         """``now``: epoch seconds."""
@@ -78,7 +78,7 @@ class Leftovers:
         self._asked_at: float | None = None
 
     def drop(self, client: FleetClient) -> None:
-        """Ask what became of each job, now and then. To be called while no trainer of this worker is at work."""
+        """Ask for each job's status, now and then. To be called while no trainer of this worker runs."""
         now = self._now()
         if self._asked_at is not None and 0 <= now - self._asked_at < ASK_EVERY_S:
             return
@@ -86,12 +86,12 @@ class Leftovers:
         prune(self._root, now)
         for each in sorted(_all(self._root), key=lambda each: each.written_at):
             granted_by = _granted_by(each.folder)
-            if granted_by is None:  # saved before that was noted
+            if granted_by is None:  # saved by an older release without the note
                 continue
             try:
                 status = client.about(granted_by).job(each.folder.name)["job"]["status"]
             except (Refused, KeyError, TypeError):
-                continue  # not known there, or not this host's to see: it ends by its age
+                continue  # unknown there, or not visible to this host: it is removed by age
             except (Unavailable, Unreachable):
                 return
             if status in OVER:

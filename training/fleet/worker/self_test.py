@@ -1,7 +1,7 @@
-"""A host's test of itself, told with every claim: whether what it needs for a training is there and works.
+"""A host's self-test, reported with every claim: does everything that a training needs work here?
 
 Cheap, because it is asked often: trainers are started once for each state of interpreter and checkout, and again a
-minute after they failed. A GPU needs no test here: it is only told of when torch could use it under the present driver.
+minute after they failed. A GPU needs no test: it is reported only when torch could use it under the present driver.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ AGAIN_S = 60.0  # after trainers did not start
 
 @dataclass
 class SelfTest:
-    """Call it for a sentence that says what is wrong with this host, or ``None``."""
+    """The self-test. A call returns this host's fault in a sentence, or ``None``."""
 
     places: Places
     state_dir: Path
@@ -55,7 +55,7 @@ class SelfTest:
         return f"only {free // MIB} MiB are free at {self.places.artifacts}; free some space"
 
     def _trainers(self) -> str | None:
-        """Check that this checkout's trainers can be started; custom ones speak for themselves."""
+        """Check that this checkout's trainers start; own trainers are not tested."""
         state = self._state()
         if state is None:
             return None

@@ -1,8 +1,8 @@
-"""Finished work that its receiver refused for good, kept on this machine: dated, bounded, never dropped at once.
+"""Finished work that the receiver refused for good, kept on this machine: dated and bounded.
 
 ::
 
-    <state>/set-aside/<moment>-<job>-<claim>/work.json   whose it is, and why it was refused
+    <state>/set-aside/<moment>-<job>-<claim>/work.json   its job, and the reason of the refusal
     <state>/set-aside/<moment>-<job>-<claim>/*.tar.zst   the bundle
 
 The oldest go first when all of it is larger than the bound, but never the newest.
@@ -31,7 +31,7 @@ KEPT_MAX = 50
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """One finished training; its delivery names the bundle where it lies now."""
+    """A finished training; its delivery names the bundle's present path."""
 
     folder: Path
     delivery: Delivery
@@ -39,7 +39,7 @@ class Kept:
 
 
 class SetAside:
-    """The folder of all of them. One worker writes it; others may look, and take away what they delivered."""
+    """The folder of finished work. One worker writes it; others may read it, and remove what they delivered."""
 
     def __init__(self, folder: Path, *, bytes_max: int = BYTES_MAX) -> None:
         self.folder = folder
@@ -62,7 +62,7 @@ class SetAside:
         return place
 
     def kept(self) -> list[Kept]:
-        """All of them, the oldest first; what cannot be read is left out."""
+        """List the finished work, the oldest first; unreadable entries are left out."""
         found = []
         for place in sorted(self.folder.glob("*-*-*")):
             try:
@@ -75,7 +75,7 @@ class SetAside:
         return found
 
     def named(self, ref: str) -> list[Kept]:
-        """Those that ``ref`` may mean: a folder, or a job's name, id, or prefix of that."""
+        """Find the entries that ``ref`` may mean: a folder, or a job's name, id, or prefix of that."""
         kept = self.kept()
         exact = [one for one in kept if one.folder.name == ref]
         return exact or [
@@ -86,7 +86,7 @@ class SetAside:
 
     @staticmethod
     def forget(one: Kept) -> None:
-        """Remove what was delivered."""
+        """Remove a delivered entry."""
         shutil.rmtree(one.folder, ignore_errors=True)
 
     def _trim(self) -> None:

@@ -1,4 +1,4 @@
-"""Sizes, bounds and remedies of what grows on a worker."""
+"""Everything that grows on a worker: size, bound and remedy."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from training.sizes import Grown, measured, walk
 
 
 def grown(options: Options) -> Iterator[Grown]:
-    """Everything of this worker that takes room on its disk; links are not followed."""
+    """List what takes room on this worker's disk; links are not followed."""
     own, state = options.own_places, options.state_dir
     ended = f"what is delivered goes; the rest of the newest {state_folder.KEPT_ATTEMPTS} attempts"
     yield _below("files that trainers made, in", own.artifacts, ended, without=state)

@@ -1,4 +1,4 @@
-"""The worker's state on disk: who it is, what it must still know after a crash, and a folder for each attempt."""
+"""The worker's state on disk: its identity, what must survive a crash, and a folder for each attempt."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from training.locking import LockedError, exclusive
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 
-KEPT_ATTEMPTS = 20  # folders of ended attempts, the newest, for whoever wants to look
+KEPT_ATTEMPTS = 20  # the newest folders of ended attempts, for inspection
 
 
 class StateError(Exception):
@@ -31,12 +31,12 @@ class StateError(Exception):
 
 
 class StateFolder:
-    """The worker's own small folder. Only one worker may use it at a time."""
+    """The worker's state folder. Only one worker may use it at a time."""
 
     def __init__(self, folder: Path, others: Mapping[str, Path] | None = None, host_id: str | None = None) -> None:
-        """Raises StateError when it cannot be written, another worker uses it, or another host's finished work waits.
+        """Lock the folder. StateError when it is not writable, in use, or has another host's finished work.
 
-        ``others`` are further folders that are this worker's alone as long as it runs, by the flags that name them.
+        ``others`` are further folders to lock, by their flags.
         """
         self.folder = folder
         self._host_id = host_id
@@ -51,8 +51,8 @@ class StateFolder:
                 self._share_not(other, flag)
 
     def _leave_work_of_another(self) -> None:
-        """A receiver takes a host's work from that host alone, and what it refuses is moved: if this folder is a copy,
-        away from the host that would have delivered it."""
+        """Refuse a folder with another host's finished work: the receiver would refuse that, and the worker move it
+        away from the host that can deliver it."""
         delivery, theirs = self.load().delivery, self._saved_for
         if delivery is None or not theirs or not self._host_id:
             return
@@ -65,7 +65,7 @@ class StateFolder:
             )
 
     def _share_not(self, folder: Path, flag: str) -> None:
-        """One that cannot be written is left to the host's test of itself, which says so and looks again."""
+        """Lock a further folder. One that is not writable is left to the self-test, which looks again."""
         with suppress(OSError):
             folder.mkdir(parents=True, exist_ok=True)
             try:
@@ -92,7 +92,7 @@ class StateFolder:
             ) from None
 
     def load(self) -> Saved:
-        """Load what the last session saved. A file that cannot be read is set aside, and said."""
+        """Load what the last session saved. An unreadable file is set aside and reported."""
         path = self.folder / "saved.json"
         try:
             document = strict_json.loads(path.read_bytes())
@@ -109,15 +109,15 @@ class StateFolder:
             return Saved()
 
     def save(self, saved: Saved) -> None:
-        """Outlives this process when it returns; how an attempt ended also outlives a power cut. Raises OSError."""
+        """Save the state: it survives a crash of the process, an attempt's outcome also a power cut. OSError."""
         content = json.dumps({**asdict(saved), "host_id": self._host_id}).encode()
         durable = saved.delivery is not None or saved.report is not None
         _keep(self.folder / "saved.json", content, durable=durable)
 
     def begin_anew(self) -> str:
-        """Be a new installation from now on, for a folder that came with a copy of a disk; its instance id.
+        """Make a folder on a copied disk a new installation; returns its instance id.
 
-        What the old one held or had still to bring is left to the machine that the copy was made of.
+        The original machine keeps the old one's jobs and deliveries.
         """
         for name in ("saved.json", "sessions"):
             (self.folder / name).unlink(missing_ok=True)
@@ -130,7 +130,7 @@ class StateFolder:
         self._open.close()
 
     def _instance(self) -> str:
-        """Made once. It goes wherever the disk goes, so that a cloned installation shows."""
+        """Read the instance id, made once. A copied disk carries it along, so that a clone shows."""
         path = self.folder / "instance"
         with suppress(FileNotFoundError):
             if known := path.read_text().strip():
@@ -140,7 +140,7 @@ class StateFolder:
         return made
 
     def _next_session(self) -> int:
-        """Counts the starts: no clock is needed to say which of two sessions is the newer."""
+        """Count the starts: this orders sessions without a clock."""
         path = self.folder / "sessions"
         try:
             count = int(path.read_text())
@@ -151,12 +151,12 @@ class StateFolder:
 
 
 def read_delivery(document: Any) -> Delivery:
-    """A delivery that was written down; raises KeyError, TypeError or ValueError."""
+    """Read a saved delivery; raises KeyError, TypeError or ValueError."""
     return _known(Delivery, document)
 
 
 def _saved(document: Any) -> Saved:
-    """Members that only a newer version knows are left out; those that an older one did not know are None."""
+    """Read the saved state: unknown members of a newer version are ignored, missing ones of an older are None."""
     _check(document, dict, "it")
     request_id, crashed = document.get("request_id"), document.get("crashed") or []
     _check(request_id, str | None, "request_id")
@@ -173,7 +173,7 @@ def _saved(document: Any) -> Saved:
     )
 
 
-# The types of members, by their annotations: what has another one would be refused by whoever it is sent to.
+# The types of members, by their annotations: the receiver would refuse a member of another type.
 _KINDS: Mapping[Any, Any] = {
     "str": str,
     "str | None": str | None,
@@ -184,7 +184,7 @@ _KINDS: Mapping[Any, Any] = {
 
 
 def _known(kind: type[T], document: Any) -> T:
-    """A record of which only the members count that ``kind`` has. Raises TypeError when one is missing or wrong."""
+    """Make a ``kind`` from a record, ignoring other members. Raises TypeError when one is missing or wrong."""
     _check(document, dict, kind.__name__.lower())
     members: dict[str, Any] = {}
     for one in fields(kind):  # type: ignore[arg-type]
@@ -205,7 +205,7 @@ def _failure(document: Any) -> Failure:
     _check(document, dict, "failure")
     lacking, exit_code = document.get("out_of_memory"), document.get("exit_code")
     _check(exit_code, int | None, "exit_code")
-    goes_on = document.get("goes_on", False)  # an older version did not say
+    goes_on = document.get("goes_on", False)  # not in an older version's record
     if not isinstance(goes_on, bool):
         raise TypeError("goes_on has a wrong type")
     return Failure(
@@ -230,18 +230,18 @@ def _keep(path: Path, content: bytes, *, durable: bool = True) -> None:
 
 @dataclass(frozen=True, slots=True)
 class AttemptFolders:
-    """The folders of one attempt; every attempt has its own, so nothing stale is ever packed."""
+    """The folders of an attempt; each has its own, so that no stale file is packed."""
 
     out: Path
     reports: Path
     log: Path
-    end: Path  # how its trainer ended, if nobody asked it to
-    trained: Path  # what it was started on
+    end: Path  # its trainer's end, if unrequested
+    trained: Path  # its inputs
     bundle: Path
 
 
 def folders_of(artifacts: Path, reports: Path, assignment: Assignment) -> AttemptFolders:
-    """Return where this attempt's folders are, or will be. The names in the assignment have been checked."""
+    """Return this attempt's folders, which may not exist yet. The assignment's names have been checked."""
     from training.fleet.worker.bundle import bundle_name  # not needed by a worker at rest
 
     job = f"{assignment.model}_{assignment.mode}-{assignment.job_id[:12]}"
@@ -266,9 +266,9 @@ def make_folders(folders: AttemptFolders) -> None:
 
 
 def prune(*roots: Path) -> None:
-    """Remove all but the newest attempts, once this worker's own has ended. Other files and folders are left alone.
+    """Remove all but the newest ended attempts. Other files and folders are left alone.
 
-    The roots are one worker's alone: among those of several, the newest would be of whoever has the shortest jobs.
+    The roots are one worker's alone: in shared ones, the worker with the shortest jobs would own all the newest.
     """
     for root in roots:
         newest: dict[Path, float] = {}  # by an attempt's folder, or where that is gone its log
@@ -283,6 +283,6 @@ def prune(*roots: Path) -> None:
                 log.unlink(missing_ok=True)
             with suppress(OSError):
                 if not any(folder.parent.glob("attempt-*-*")):
-                    for bundle in folder.parent.glob("*.tar.zst*"):  # of a worker killed at packing
+                    for bundle in folder.parent.glob("*.tar.zst*"):  # left by a worker killed at packing
                         bundle.unlink()
                 folder.parent.rmdir()

@@ -1,8 +1,8 @@
 """Following the file that a trainer prints into, and keeping that file small.
 
-A trainer may print nothing, bytes that are no text, one endless line, or a terabyte. What comes out of one look is
-always a bounded number of bounded lines, and the disk holds the beginning and the end of what was printed. The file is
-the queue: a burst is read piece by piece and in order. Only of what waits beyond ``QUEUE_BYTES`` the older part is left
+A trainer may print nothing, bytes that are no text, one endless line, or a terabyte. A look always returns a
+bounded number of bounded lines, and the disk holds the beginning and the end of the output. The file is
+the queue: a burst is read block by block and in order. Only of what waits beyond ``QUEUE_BYTES`` the older part is left
 out, and a line says how much.
 """
 
@@ -15,7 +15,7 @@ from training.fleet.wire.constants import LOG_LINE_CHARS_MAX
 from training.fleet.worker.state.outcome import taken
 
 READ_BYTES = 256 * 1024  # at one poll; the rest waits for the next, which may follow at once
-QUEUE_BYTES = 4 * 1024**2  # that may wait to be read: more than a worker keeps of an attempt
+QUEUE_BYTES = 4 * 1024**2  # that may wait unread: more than a worker keeps of an attempt
 POLLS_A_LOOK = QUEUE_BYTES // READ_BYTES + 1  # who prints faster than that is read for ever
 LINE_BYTES_MAX = 16 * 1024  # of a line whose end was not printed yet; more is taken as a line
 FILE_BYTES_MAX = 16 * 1024**2
@@ -27,7 +27,7 @@ _CONTROLS = {code: None for code in (*range(32), *range(127, 160)) if code != 9}
 
 
 def clean_line(raw: bytes, chars_max: int = LOG_LINE_CHARS_MAX) -> str:
-    """One printed line as harmless text: no control characters, of a progress bar only its last state."""
+    """Make a printed line harmless: no control characters, of a progress bar only its last state."""
     last_state = raw.rstrip(b"\r\n").rpartition(b"\r")[2]
     raw_max = 4 * chars_max  # a character has four bytes at most
     text = last_state[:raw_max].decode("utf-8", "replace")
@@ -39,7 +39,7 @@ class OutputTail:
 
     The file is shortened in place when it grows beyond ``file_bytes_max``: its beginning is kept once as
     ``<name>.head``, its end before each cut as ``<name>.previous``. The trainer goes on writing (it appends). Where a
-    file in use cannot be shortened (Windows), ``overflowing`` says so and somebody must stop the trainer.
+    file in use cannot be shortened (Windows), ``overflowing`` is set and the caller must stop the trainer.
     """
 
     def __init__(
@@ -64,13 +64,13 @@ class OutputTail:
 
     @property
     def position(self) -> int:
-        """Bytes of the present file whose lines have been returned."""
+        """Return the position in the file up to which lines were returned."""
         return max(0, self._position - len(self._rest))
 
     def poll(self, *, final: bool = False) -> list[str]:
-        """The next lines, oldest first, of a piece of the file; none when all of it was read. Never raises OSError.
+        """Read the next lines, oldest first, of a block of the file; none when all is read. Never raises OSError.
 
-        Lines are cut to what a log holds, but for progress, which whoever stores lines cuts. ``final`` reads all that
+        Lines are cut to what a log holds, but for progress, which the outbox cuts. ``final`` reads all that
         is left, and takes a last line without an end.
         """
         try:
@@ -79,14 +79,14 @@ class OutputTail:
                 lines += self._read_lines()
             if self._position > self._file_bytes_max and self._waiting() <= READ_BYTES:
                 self._keep_ends()
-                # As late as can be: what is printed between here and the cut is lost.
+                # As late as possible: output between here and the cut is lost.
                 lines += self._read_lines()
                 self._cut()
                 if self._position == 0 and self._rest:  # the end of this line may be lost as well
                     lines.append(self._rest)
                     self._rest = b""
         except (OSError, ValueError):
-            # Removed under our feet, a disk in trouble, a name no file has: the trainer's end will tell.
+            # A removed file, a failing disk, an impossible name: the trainer's end will show it.
             lines = []
         if final and self._rest:
             lines.append(self._rest)
@@ -94,7 +94,7 @@ class OutputTail:
         return [text for line in lines for text in self._texts(line)]
 
     def _texts(self, raw: bytes) -> list[str]:
-        """A line as it is passed on; behind the first progress that was too much, a line that says so."""
+        """Pass a line on; after the first progress line too many add a line that says so."""
         if len(raw) <= LOG_LINE_CHARS_MAX or not raw.startswith(b"{"):
             return [clean_line(raw)]
         text = clean_line(raw, LINE_BYTES_MAX)
@@ -106,13 +106,13 @@ class OutputTail:
         return lines
 
     def _waiting(self) -> int:
-        """Bytes that were printed and not read."""
+        """Count the unread bytes."""
         return self.path.stat().st_size - self._position
 
     def _read_lines(self) -> list[bytes]:
         size = self.path.stat().st_size
         if size < self._position:
-            self._position = 0  # somebody else cut the file
+            self._position = 0  # another program cut the file
         waiting = size - self._position
         if waiting <= 0:
             return []

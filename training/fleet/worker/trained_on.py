@@ -1,7 +1,7 @@
 """The inputs of a training: digests of its data and its code, and the checkout's commit.
 
-Our trainers say it themselves, in their checkpoint. Of a trainer of one's own the worker looks at the files that its
-command names, before it starts it, and at the data set that it hands it.
+Our trainers record them in their checkpoint. For an own trainer the worker digests the files that its command names,
+before it starts, and its data set.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _READ_MAX = 64 * 1024**2  # of a note, of a checkpoint
 
 
 def at_start(spec: Mapping[str, Any], inputs: Inputs, repo_root: Path) -> dict[str, str]:
-    """Return what is known before the trainer runs; unknown members are left out."""
+    """Return the inputs known before the trainer runs; unknown members are left out."""
     found = {"data": _text(_document(inputs.tensors / "manifest.json"), "data_digest")}
     with suppress(OSError, ValueError):
         found["commit"] = checkout_commit(repo_root) or ""
@@ -33,7 +33,7 @@ def at_start(spec: Mapping[str, Any], inputs: Inputs, repo_root: Path) -> dict[s
 
 
 def by_checkpoint(checkpoint: Path) -> dict[str, str]:
-    """Read what one of our trainers wrote down of its own run."""
+    """Read one of our trainers' record of its run."""
     key = _document(checkpoint).get("run_key")
     key = key if isinstance(key, dict) else {}
     found = {name: _text(key, name) for name in ("data", "code")}
@@ -41,10 +41,10 @@ def by_checkpoint(checkpoint: Path) -> dict[str, str]:
 
 
 def code_digest(command: Sequence[str], repo_root: Path) -> str:
-    """SHA-256 over the files that the command names, by their names in it; empty when it names none.
+    """Digest the files that the command names, by their names in it; empty when it names none.
 
-    ``-m package.module`` names the module's file in the checkout, or all Python files of a package. What those import
-    besides is not looked at.
+    ``-m package.module`` names the module's file in the checkout, or all Python files of a package. Their
+    further imports are not digested.
     """
     digest, any_file = hashlib.sha256(), False
     for number, part in enumerate(command):
@@ -59,13 +59,13 @@ def code_digest(command: Sequence[str], repo_root: Path) -> str:
 
 
 def note(path: Path, found: Mapping[str, str]) -> None:
-    """Keep it for whoever packs the bundle, perhaps another session of the worker."""
+    """Save the inputs for the packing of the bundle, perhaps by another session of the worker."""
     with suppress(OSError):
         path.write_text(json.dumps(dict(found)), encoding="utf-8")
 
 
 def noted(path: Path) -> dict[str, str]:
-    """Read what :func:`note` kept."""
+    """Read the inputs that :func:`note` saved."""
     found = _document(path)
     return {name: text for name in ("data", "code", "commit") if (text := _text(found, name))}
 

@@ -11,11 +11,11 @@ from typing import Any
 from training.contract import FEATURES_FILE, SCHEMA_FILE, TENSORS_FOLDER, VALIDATION_FILE, program
 
 _FOLDERS = ("--out-dir", "--reports-dir")  # nor what argparse would take for their abbreviations
-_NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,63}")  # what becomes part of a file's name
+_NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,63}")  # parts of file names
 
 
 class BadSpecError(Exception):
-    """The receiver sent a job that no trainer can be started for."""
+    """The receiver's job cannot start a trainer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class Inputs:
     tensors: Path
 
     def within(self, folder: Path) -> Inputs:
-        """The same of a data set that was fetched to ``folder``."""
+        """Return the inputs of a data set that was fetched to ``folder``."""
         return replace(
             self,
             validation=folder / VALIDATION_FILE,
@@ -42,7 +42,7 @@ class Inputs:
 
 
 def trainer_command(spec: Mapping[str, Any], inputs: Inputs, *, out_dir: Path, reports_dir: Path) -> list[str]:
-    """Arguments, never a shell line. Raises BadSpecError in one sentence."""
+    """Write the trainer's arguments, never a shell line. Raises BadSpecError in one sentence."""
     model, mode = names(spec)
     own = spec.get("trainer")
     if own:
@@ -78,7 +78,7 @@ def trainer_command(spec: Mapping[str, Any], inputs: Inputs, *, out_dir: Path, r
 
 
 def names(spec: Mapping[str, Any]) -> tuple[str, str]:
-    """Model and mode, fit to be parts of a path. Raises BadSpecError."""
+    """Check that model and mode are fit to be parts of a path. Raises BadSpecError."""
     return _name(spec, "model"), _name(spec, "mode")
 
 
@@ -90,14 +90,14 @@ def _name(spec: Mapping[str, Any], key: str) -> str:
 
 
 def _flag(key: str) -> str:
-    # The manifest refuses such a key; a receiver that does not must not reach a trainer with it.
+    # The manifest refuses such a key; a false receiver must not reach a trainer with it.
     if not key.isidentifier():
         raise BadSpecError(f"{key!r} cannot be a trainer's flag")
     return "--" + key.replace("_", "-")
 
 
 def _text(value: Any) -> str:
-    """A value as one argument. A text that looks like a flag would be taken for one."""
+    """Write a value as one argument. A text that looks like a flag is refused."""
     if isinstance(value, bool):
         return "true" if value else "false"
     text = str(value)

@@ -7,7 +7,7 @@ from training.fleet.worker.state import events as t
 from training.fleet.worker.state.heartbeats import interval_s
 from training.fleet.worker.state.state import Phase, Transition
 
-# Asking again would be refused again: the worker must be started differently, or enrolled anew.
+# Refused for good: the worker must be started differently, or enrolled again.
 HOPELESS = frozenset(
     {
         ProblemType.BAD_REQUEST,
@@ -20,7 +20,7 @@ HOPELESS = frozenset(
 
 
 def ask(transition: Transition) -> None:
-    """Send a claim. Its id is on the disk first and stays the same until it brought a job."""
+    """Send a claim. Its id is saved first and stays the same until it brings a job."""
     if transition.state.request_id is None:
         number = transition.state.requests + 1
         request_id = f"{transition.state.session_id}-{number}"
@@ -41,7 +41,7 @@ def ask(transition: Transition) -> None:
 
 
 def answered(transition: Transition, answer: t.Event) -> None:
-    """The claim was answered, one way or another."""
+    """Handle the end of the claim: answer or failure."""
     fresh = transition.state.request_is_fresh
     transition.set(phase=Phase.IDLE, request_is_fresh=False)
     if isinstance(answer, t.ClaimAnswered):
@@ -61,7 +61,7 @@ def answered(transition: Transition, answer: t.Event) -> None:
 
 
 def _no_job(transition: Transition, answer: t.ClaimAnswered) -> None:
-    """Ask again at once if the receiver kept us waiting, else after a pause with some chance in it."""
+    """Ask again at once if the receiver kept us waiting, else after a random pause."""
     transition.set(tries=0)
     waited_s = transition.now - transition.state.call_sent_at
     if waited_s >= transition.settings.wait_s / 2 > 0:
@@ -90,7 +90,7 @@ def _granted(transition: Transition, answer: t.ClaimAnswered) -> None:
 
 def _refused(transition: Transition, answer: t.Refused, *, fresh: bool) -> None:
     if answer.problem_type in (ProblemType.LEASE_SUPERSEDED, ProblemType.JOB_CANCELLED):
-        # No earlier sending of a fresh request can have been granted: it is this session that is refused.
+        # A request sent once cannot have been granted before: this session is refused.
         if fresh:
             transition.leave(1, answer.detail)
         transition.set(request_id=None, tries=0, call_at=transition.now)

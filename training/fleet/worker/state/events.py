@@ -1,6 +1,6 @@
 """The events and actions of the worker's state machine, as values.
 
-*Events* are what happened, *actions* what must be done; :mod:`training.fleet.worker.state.step` turns the one into the
+**Events* have happened, *actions* must be done; :mod:`training.fleet.worker.state.step` turns the one into the
 other. Every request has a number, ``call``; an answer to any but the last request of its kind is ignored. Events about
 a trainer carry the ``claim_id`` they belong to, so that what comes late cannot be taken for something else.
 Times are seconds of a clock that counts sleep.
@@ -53,9 +53,9 @@ class Assignment:
     claim_id: str
     name: str = ""
     attempt: int = 1
-    database_id: str | None = None  # that granted it: nobody else's word on it counts
+    database_id: str | None = None  # the granting database: only its answers count
     spec: Mapping[str, Any] = field(default_factory=dict)
-    env: Mapping[str, str] = field(default_factory=dict)  # what the plan says of this host's variables
+    env: Mapping[str, str] = field(default_factory=dict)  # the plan's variables for this host
 
     @property
     def model(self) -> str:
@@ -67,7 +67,7 @@ class Assignment:
 
     @property
     def dataset(self) -> str | None:
-        """The id of the data set that has to be fetched first; None for what this host has."""
+        """Return the id of the data set to fetch first; None for this host's own data."""
         named = self.spec.get("dataset")
         return named if isinstance(named, str) and named else None
 
@@ -85,7 +85,7 @@ class Delivery:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """The end of an attempt without an artifact, as long as the receiver does not know it."""
+    """The end of an attempt without an artifact, until the receiver knows it."""
 
     assignment: Assignment
     failure: Failure
@@ -97,7 +97,7 @@ class Saved:
     """The facts that survive a killed worker: the claim it sent, or the job it held, or how that ended."""
 
     request_id: str | None = None
-    crashed: tuple[str, ...] = ()  # claims that were lost with a session, as long as the receiver was not told
+    crashed: tuple[str, ...] = ()  # claims lost with a session and not reported yet
     held: Assignment | None = None
     delivery: Delivery | None = None
     report: Report | None = None
@@ -111,7 +111,7 @@ class Saved:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backlog:
-    """Output of an attempt that is over: of ``total`` lines the receiver may lack those from ``first`` on."""
+    """Output of an ended attempt: of ``total`` lines the receiver may lack those from ``first`` on."""
 
     job_id: str
     claim_id: str
@@ -147,7 +147,7 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Begin:
-    """The worker starts, with what it knew before and with what lies on its disk."""
+    """The worker starts, with its saved state and its files."""
 
     saved: Saved = field(default_factory=Saved)
     found: Found = field(default_factory=Found)
@@ -161,14 +161,14 @@ class Tick:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClaimAnswered:
-    """A grant; or none, and why. ``lease_s`` is what remained when the receiver answered."""
+    """A grant; or none, and the reason. ``lease_s`` is what remained when the receiver answered."""
 
     call: int
     assignment: Assignment | None = None
     lease_s: float = 600.0
     reason: str = ""
     retry_after_s: float | None = None
-    echo: str | None = None  # what the receiver wants to hear with the next claim
+    echo: str | None = None  # to be brought back with the next claim
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -209,10 +209,10 @@ class OutputTaken:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refused:
-    """The receiver's final word on a call."""
+    """The receiver's final refusal of a call."""
 
     call: int
-    problem_type: str  # one of words.Slug, or what a newer receiver says
+    problem_type: str  # one of ProblemType, or a newer receiver's
     detail: str = ""
 
 
@@ -223,7 +223,7 @@ class NotAnswered:
     call: int
     detail: str = ""
     retry_after_s: float | None = None
-    stranger: bool = False  # somebody answered, but not the receiver
+    stranger: bool = False  # another program answered
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -236,7 +236,7 @@ class DeliveryBroken:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fetching:
-    """So many bytes of the job's data set are here; nothing is started before the last of them."""
+    """The bytes of the job's data set present so far; the trainer starts after the last."""
 
     claim_id: str
     done: int
@@ -250,7 +250,7 @@ class Spawned:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpawnFailed:
-    """Nothing was started, and this is how the attempt fails."""
+    """No trainer was started; the attempt fails like this."""
 
     claim_id: str
     failure: Failure
@@ -266,7 +266,7 @@ class Printed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """The trainer lives, and it and what it started have computed for ``cpu_s`` seconds so far."""
+    """The trainer lives; its process tree has used ``cpu_s`` seconds of CPU so far."""
 
     claim_id: str
     cpu_s: float
@@ -280,7 +280,7 @@ class TrainerEnded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unbearable:
-    """The trainer must be stopped for what it does to this host (fills its disk, say); it fails like this."""
+    """The trainer must be stopped because it harms this host (fills its disk, say); it fails like this."""
 
     claim_id: str
     failure: Failure
@@ -303,7 +303,7 @@ class PackFailed:
 
 @dataclass(frozen=True, slots=True)
 class SignalReceived:
-    """Somebody wants this worker to end."""
+    """A signal asks this worker to end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -331,13 +331,13 @@ class SendClaim:
     call: int
     request_id: str
     wait_s: float
-    crashed: tuple[str, ...] = ()  # claims whose session ended without a word
+    crashed: tuple[str, ...] = ()  # claims of crashed sessions
     echo: str = ""  # of the last answer to this session
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SendHeartbeat:
-    """Takes along what the outbox has from line ``first`` on, as much as fits; so do the reports.
+    """Send a heartbeat with the outbox's lines from ``first`` on, as many as fit; reports do the same.
 
     ``lines`` are those once they are known; ``first`` numbers the first of them within the attempt, from 0.
     """
@@ -381,7 +381,7 @@ class SendFail:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SendOutput:
-    """Lines of an attempt that is over; it is nobody's heartbeat."""
+    """Send lines of an ended attempt; this renews no lease."""
 
     call: int
     backlog: Backlog
@@ -391,14 +391,14 @@ class SendOutput:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForgetOutput:
-    """Nobody wants this attempt's lines any more: the receiver has them, or never will."""
+    """Forget this attempt's lines: the receiver has them, or never will."""
 
     claim_id: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Abort:
-    """Nobody waits for the answer to this call any more."""
+    """Abort this call: its answer is not needed any more."""
 
     call: int
 
@@ -410,7 +410,7 @@ class Spawn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StopTrainer:
-    """Ask it politely."""
+    """Ask the trainer to stop."""
 
     claim_id: str
 
@@ -437,9 +437,9 @@ class Pack:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Discard:
-    """The attempt is over; with ``job_over`` no later attempt needs anything that was kept for it.
+    """Discard an ended attempt's files; with ``job_over`` also those for later attempts at the job.
 
-    ``delivered``: the receiver has what was made.
+    ``delivered``: the receiver has the bundle.
     """
 
     assignment: Assignment
@@ -449,7 +449,7 @@ class Discard:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetAside:
-    """Finished work was refused for good: keep it, on the disk, before the Discard that follows."""
+    """Keep finished work that was refused for good, on the disk, before the Discard that follows."""
 
     delivery: Delivery
     why: str
@@ -457,10 +457,10 @@ class SetAside:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Persist:
-    """Must be on the disk before the next action is begun: after a crash of the process it is read again.
+    """Save the state before the next action: after a crash of the process it is read again.
 
-    A power cut may forget a ``request_id`` or a job just taken (the next session's claim then ends the attempt that
-    nobody knows of), but not how a job ended: that may be a night of training.
+    A power cut may forget a ``request_id`` or a job just taken (the next session's claim then ends the
+    forgotten attempt), but not a job's outcome: that may be a night of training.
     """
 
     saved: Saved
@@ -468,14 +468,14 @@ class Persist:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WakeAt:
-    """Send a Tick then, unless another event comes first. ``None``: only an event can move anything."""
+    """Send a Tick then, unless another event comes first. ``None``: wait for events only."""
 
     at: float | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Say:
-    """A line for the operator's log."""
+    """Write a line to the operator's log."""
 
     text: str
     warning: bool = False

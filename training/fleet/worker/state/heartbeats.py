@@ -9,7 +9,7 @@ from training.fleet.worker.state.state import FINISHED, REPORTING, Phase, Transi
 
 BACKLOG_S = 1.0  # until the next heartbeat while more lines wait than one message holds
 
-# The claim is gone, or the job is: whatever was made of it is of no use to anybody.
+# The claim or the job is over: its result is useless.
 DROPS = frozenset(
     {
         ProblemType.LEASE_SUPERSEDED,
@@ -22,12 +22,12 @@ DROPS = frozenset(
 
 
 def interval_s(transition: Transition, lease_s: float) -> float:
-    """Several heartbeats fit into a lease, however short it is."""
+    """Compute the interval: several heartbeats fit into a lease, however short it is."""
     return min(transition.settings.heartbeat_s, max(lease_s / 3, 1.0))
 
 
 def catch_up(transition: Transition) -> None:
-    """Send the heartbeat that is due; pause a trainer whose lease is nearly over, if the fleet wants that."""
+    """Send the heartbeat that is due; pause a trainer whose lease is nearly over, if the settings say so."""
     if is_due(silence_at(transition), transition.now):
         transition.say("the receiver is silent and the lease nearly over: the trainer pauses", warning=True)
         transition.set_work(paused=True)
@@ -46,7 +46,7 @@ def next_wake(transition: Transition) -> list[float | None]:
 
 
 def silence_at(transition: Transition) -> float | None:
-    """Return when a running trainer has to pause because nothing confirmed that it is still ours."""
+    """Return the time at which a running trainer must pause for want of a confirmed lease."""
     wanted = transition.settings.on_silence == t.OnSilence.PAUSE
     if not wanted or transition.phase is not Phase.RUNNING or transition.work.paused:
         return None
@@ -54,7 +54,7 @@ def silence_at(transition: Transition) -> float | None:
 
 
 def slept(transition: Transition, seconds: float) -> None:
-    """Ask first, after a sleep, whether the job is still this worker's."""
+    """Check first, after a sleep, that the job is still this worker's."""
     if transition.state.work is not None and transition.work.beat_at is not None:
         transition.say(f"the machine slept for {seconds:.0f} s")
         transition.set_work(beat_at=transition.now, beat_call=None, beat_tries=0)
@@ -79,7 +79,7 @@ def _send(transition: Transition) -> None:
 
 
 def answered(transition: Transition, answer: t.HeartbeatAnswered | t.Refused | t.NotAnswered) -> None:
-    """The heartbeat in flight was answered, one way or another."""
+    """Handle the end of the heartbeat in flight: answer or failure."""
     transition.set_work(beat_call=None)
     if isinstance(answer, t.HeartbeatAnswered):
         transition.set(echo=answer.echo or transition.state.echo)
@@ -91,7 +91,7 @@ def answered(transition: Transition, answer: t.HeartbeatAnswered | t.Refused | t
         case t.NotAnswered():
             _not_answered(transition, answer)
         case t.Refused(problem_type=ProblemType.LEASE_SUPERSEDED) if transition.phase in FINISHED:
-            # Finished work may still be adopted: the delivery will tell.
+            # Finished work may still be adopted: the delivery will show it.
             transition.set_work(beat_at=None)
         case t.Refused() if answer.problem_type in DROPS:
             transition.drop(answer.detail)
@@ -101,7 +101,7 @@ def answered(transition: Transition, answer: t.HeartbeatAnswered | t.Refused | t
 
 def _not_answered(transition: Transition, answer: t.NotAnswered) -> None:
     tries = transition.work.beat_tries + 1
-    if transition.phase not in REPORTING or not answer.stranger:  # else what is reported tells the same
+    if transition.phase not in REPORTING or not answer.stranger:  # else the report says the same
         text = f"a heartbeat was not answered: {answer.detail}"
         transition.say_unanswered(text, answer, first=tries == 1)
     ceiling = min(interval_s(transition, transition.work.lease_s), 2.0 ** min(tries, 16))

@@ -20,8 +20,8 @@ from training.fleet.scheduling.job import EndReason
 from training.fleet.wire.constants import ERROR_CHARS_MAX
 
 ASKED_TO_STOP = frozenset({1, 2, 15})  # SIGHUP, SIGINT, SIGTERM: a session or a service that ends
-LAST_WORDS = 40  # lines of output that an error text may quote
-LAST_LINES = 5  # in which a trainer that ran out of memory says so; before, it may have got over it
+LAST_WORDS = 40  # lines of output in an error text
+LAST_LINES = 5  # the last lines, which show an end for want of memory; earlier ones it may have survived
 PROGRESS_BYTES_MAX = 8192  # of its fields, as they are sent
 PROGRESS_FIRST = (
     "event",
@@ -50,15 +50,15 @@ class Failure:
     error: str
     exit_code: int | None = None
     out_of_memory: Memory | None = None
-    goes_on: bool = False  # it lacked time alone: with more of that, what it saved is gone on from
+    goes_on: bool = False  # it lacked only time: a later attempt goes on from its saved state
 
 
 def judge(ended: Ended, lines: Sequence[str], complaint: str | None = None) -> Failure | None:
-    """Judge an end that was not asked for; None for success.
+    """Judge an unrequested end; None for success.
 
-    ``lines`` are the last ones printed, ``complaint`` is what the trainer itself called its error in a progress line.
+    ``lines`` are the last ones printed, ``complaint`` is the error that the trainer reported in a progress line.
     """
-    if ended.kind is EndKind.LOST:  # the infrastructure's fault: the trainer never had a say
+    if ended.kind is EndKind.LOST:  # the infrastructure's fault, not the trainer's
         return Failure(EndReason.SPAWN_FAILED, f"the trainer was {ended.describe()}")
     if ended.code == 0:
         return None
@@ -75,13 +75,13 @@ def judge(ended: Ended, lines: Sequence[str], complaint: str | None = None) -> F
 
 
 def _adds_to(text: str, words: str, line: str) -> bool:
-    """Return True when a line of output tells more than ``text``, of which ``words`` are the trainer's part."""
+    """Return True when a line of output adds to ``text``, of which ``words`` are the trainer's part."""
     repeats = line.strip() in text or (words and words in line)
     return not repeats and parse_progress(line) is None
 
 
 def error_text(first: str, lines: Sequence[str]) -> str:
-    """``first``, and below it as many of the last ``lines`` as a report may hold."""
+    """Write ``first``, and below it as many of the last ``lines`` as a report may hold."""
     first = first[: ERROR_CHARS_MAX - 1]
     quoted: list[str] = []
     room = ERROR_CHARS_MAX - len(first)
@@ -101,7 +101,7 @@ _ADVICE = re.compile(r"^\s|^Traceback |^During handling|^The above exception|war
 
 
 def _essence(lines: Sequence[str], complaint: str | None) -> str:
-    """The one line that says what went wrong: the trainer's own word, the last error line, or the last words."""
+    """Find the line with the cause: the trainer's own error, the last error line, or the last line."""
     if complaint:
         return complaint
     meaningful = [line.strip() for line in lines if line.strip() and parse_progress(line) is None]
@@ -125,7 +125,7 @@ _OF_THE_GPU = re.compile(r"cuda|\bGPUs?\b|cublas|cudnn|torch\.OutOfMemoryError",
 
 
 def _lacking(ended: Ended, lines: Sequence[str]) -> Memory | None:
-    """Return which memory ran out, when the kernel's count or the words of an error line show it."""
+    """Return the kind of memory that ran out, if the kernel's count or an error line shows it."""
     if ended.killed_for_memory:
         return Memory.RAM
     for line in lines:
@@ -146,12 +146,12 @@ def _memory_words(ended: Ended, lacking: Memory | None) -> str:
 
 
 def parse_progress(line: str) -> dict[str, Any] | None:
-    """The progress object that a line of output is, or None. Only finite numbers, texts and truth values stay."""
+    """Parse a line of output as progress, or None. Only finite numbers, texts and truth values stay."""
     return taken(line)[0]
 
 
 def taken(line: str) -> tuple[dict[str, Any] | None, str]:
-    """Return what a line says of progress, and a remark on the rest: the known fields first, then in order
+    """Return a line's progress, and a remark on fields left out: the known fields first, then in order
     as many as a message holds."""
     if not line.startswith("{"):
         return None, ""
@@ -188,7 +188,7 @@ def taken(line: str) -> tuple[dict[str, Any] | None, str]:
 
 
 def parse_timing(content: bytes) -> dict[str, Any]:
-    """A trainer's own account of its durations and places as a record's member; empty when it is none, or too long."""
+    """Read a trainer's durations and paths as a record's member; empty when malformed or too long."""
     try:
         timing = strict_json.loads(content)
     except ValueError:

@@ -1,4 +1,4 @@
-"""PURE: bringing the output of attempts that are over, beside whatever else the worker does.
+"""PURE: delivering the output of ended attempts, beside all other work.
 
 One message at a time, the oldest attempt first. Sending a line twice does no harm: the receiver counts them.
 """
@@ -30,7 +30,7 @@ def next_wake(transition: Transition) -> float | None:
 
 
 def answered(transition: Transition, answer: t.OutputTaken | t.Refused | t.NotAnswered) -> None:
-    """The message in flight was answered, one way or another."""
+    """Handle the end of the message in flight: answer or failure."""
     transition.set(output_call=None)
     oldest = transition.state.backlog[0]
     match answer:
@@ -39,7 +39,7 @@ def answered(transition: Transition, answer: t.OutputTaken | t.Refused | t.NotAn
         case t.OutputTaken() if answer.log_next > oldest.first:
             on = replace(oldest, first=answer.log_next)
             transition.set(backlog=(on, *transition.state.backlog[1:]), output_at=transition.now, output_tries=0)
-        case t.Refused() if answer.problem_type not in NOT_LET_IN:  # by an old receiver, say, which takes none
+        case t.Refused() if answer.problem_type not in NOT_LET_IN:  # as by an old receiver
             transition.say(f"the output of {oldest.name} is not wanted: {answer.detail}")
             _next(transition)
         case _:

@@ -1,4 +1,4 @@
-"""PURE: handing in what became of a job: upload and complete, or fail. Repeated for as long as the worker lives."""
+"""PURE: reporting a job's outcome: upload and complete, or fail. Repeated for as long as the worker lives."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from training.fleet.worker.state.heartbeats import DROPS
 from training.fleet.worker.state.outcome import Failure
 from training.fleet.worker.state.state import NOT_LET_IN, Phase, Transition
 
-HOPELESS = frozenset({ProblemType.TOO_LARGE, ProblemType.SPEC_MISMATCH})  # another try would end the same
+HOPELESS = frozenset({ProblemType.TOO_LARGE, ProblemType.SPEC_MISMATCH})  # another try would end alike
 
 
 def send(transition: Transition) -> None:
-    """Send what the phase is about."""
+    """Send the phase's request."""
     work, call = transition.work, transition.begin_call()
     if transition.phase is Phase.UPLOADING:
         assert work.delivery is not None
@@ -48,7 +48,7 @@ def send(transition: Transition) -> None:
 
 
 def answered(transition: Transition, answer: t.Event) -> None:
-    """The report was answered, one way or another."""
+    """Handle the end of the report: answer or failure."""
     match answer:
         case t.Uploaded():
             transition.set(phase=Phase.COMPLETING, call_at=transition.now, tries=0)
@@ -71,7 +71,7 @@ def answered(transition: Transition, answer: t.Event) -> None:
 
 
 def _kept(transition: Transition, answer: t.NotAnswered) -> str:
-    """Keep undelivered work for the database that granted it; no other one is asked for work meanwhile."""
+    """Keep undelivered work for the database that granted it; claim from no other one meanwhile."""
     assignment = transition.work.assignment
     if answer.stranger and assignment.database_id is not None:
         waits = f"{assignment.name} is kept for the database {assignment.database_id}"
@@ -83,7 +83,7 @@ def _refused(transition: Transition, answer: t.Refused) -> None:
     if answer.problem_type in NOT_LET_IN:
         transition.set(tries=transition.state.tries + 1)
         if transition.state.tries == 1:
-            kept = f"{transition.work.assignment.name} is kept until this host is let in"
+            kept = f"{transition.work.assignment.name} is kept until this host is enrolled again"
             transition.say(f"{kept}: {answer.detail}", warning=True)
         transition.again_later(transition.settings.retry_max_s)
         return

@@ -19,7 +19,7 @@ Chance = Callable[[], float]  # a number from 0 up to 1
 
 SHUTDOWN = Failure(EndReason.WORKER_SHUTDOWN, "worker shutdown")
 
-# What a refusal says of this host and not of its work: once it is let in (again), the same request is taken.
+# Refusals of the host, not of its work: once it is enrolled (again), the same request is accepted.
 NOT_LET_IN = frozenset(
     {
         ProblemType.NO_CERTIFICATE,
@@ -52,7 +52,7 @@ class Phase(StrEnum):
 WITH_TRAINER = frozenset({Phase.STARTING, Phase.RUNNING, Phase.STOPPING})
 DELIVERING = frozenset({Phase.UPLOADING, Phase.COMPLETING})
 REPORTING = DELIVERING | {Phase.FAILING}
-FINISHED = DELIVERING | {Phase.PACKING}  # what was trained may be adopted, whatever becomes of the lease
+FINISHED = DELIVERING | {Phase.PACKING}  # the result may be adopted, even without the lease
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,29 +64,29 @@ class Work:
     # the lease, and the heartbeats that renew it
     renewed_at: float  # when the request was sent that last renewed it
     lease_s: float
-    beat_at: float | None  # when the next is due; None: the receiver will hear of us otherwise
+    beat_at: float | None  # when the next is due; None: another request renews the lease
     beat_call: int | None = None  # on its way …
     beat_sent_at: float = 0.0  # … since then
     beat_tries: int = 0
     seq: int = 0
     paused: bool = False
-    # what the trainer said
+    # the trainer's reports
     progress: Mapping[str, Any] | None = None
-    complaint: str | None = None  # its own word for its error
+    complaint: str | None = None  # its own error text
     printed: int = 0  # lines so far
     first: int = 0  # number of the first that the receiver does not have
     beat_printed: int = 0  # lines when the last heartbeat was sent
     last_words: tuple[str, ...] = ()
-    # whether it hangs
+    # silence and running time
     measured_at: float | None = None
     run_s: float = 0.0  # for how long it was seen to run …
     quiet_s: float = 0.0  # … and to neither say nor compute anything
-    cpu_s: float = 0.0  # what it had computed when it last did
+    cpu_s: float = 0.0  # its CPU time when it last grew
     # its end
     dropped: bool = False
     killed: bool = False
     stop_by: float | None = None  # when patience with a stopping trainer ends
-    failure: Failure | None = None  # what will be, or is being, reported
+    failure: Failure | None = None  # the outcome to report
     usage: Mapping[str, Any] = field(default_factory=dict)
     delivery: t.Delivery | None = None
     faults: int = 0  # refused uploads
@@ -94,13 +94,13 @@ class Work:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class State:
-    """Everything the worker knows. Begin with ``State(session_id=…)`` and the event Begin."""
+    """The worker's whole state. Begin with ``State(session_id=…)`` and the event Begin."""
 
     session_id: str
     phase: Phase = Phase.IDLE
     work: Work | None = None
-    saved: t.Saved = field(default_factory=t.Saved)  # what is on the disk
-    request_id: str | None = None  # of the claim that is to be asked until it is answered
+    saved: t.Saved = field(default_factory=t.Saved)  # the saved facts
+    request_id: str | None = None  # the id of the claim to repeat until it is answered
     request_is_fresh: bool = True  # that was sent once at most, and in this session
     crashed: tuple[str, ...] = ()  # claims to be named as lost in a crash with the next request
     requests: int = 0
@@ -110,7 +110,7 @@ class State:
     call_sent_at: float = 0.0  # … since then
     call_at: float | None = None  # when the next may be sent
     tries: int = 0  # in a row, without an answer
-    told: str = ""  # what was said last of who answers in the receiver's place
+    told: str = ""  # the last report on another program in the receiver's place
     # output of attempts that are over, and the message that carries some of it
     backlog: tuple[t.Backlog, ...] = ()
     output_call: int | None = None
@@ -130,7 +130,7 @@ def is_due(at: float | None, now: float) -> bool:
 
 
 class Transition:
-    """One step, as it is worked out."""
+    """One step of the state machine, under construction."""
 
     def __init__(self, state: State, now: float, settings: t.Settings, chance: Chance) -> None:
         self.state = state
@@ -177,13 +177,13 @@ class Transition:
         return call
 
     def say_unanswered(self, text: str, answer: t.NotAnswered, *, first: bool) -> None:
-        """Tell of an answer that did not come, once; of somebody else's, once more when it is another's."""
+        """Report a missing answer once; another program's answer once more when that program changes."""
         if first or (answer.stranger and answer.detail != self.state.told):
             self.say(text, warning=True)
         self.set(told=answer.detail if answer.stranger else "")
 
     def again_later(self, first_s: float, retry_after_s: float | None = None) -> None:
-        """Send it once more: full jitter under a ceiling that doubles, never before the receiver wants it."""
+        """Repeat a request later: full jitter under a ceiling that doubles, never before the receiver's time."""
         pause_s = self.pause_s(first_s, self.state.tries)
         self.set(call_at=self.now + max(pause_s, retry_after_s or 0.0))
 
@@ -194,7 +194,7 @@ class Transition:
     # ── moves ───────────────────────────────────────────────────────────────────────────────
 
     def take_on(self, assignment: t.Assignment, *, renewed_at: float, lease_s: float, beat_at: float) -> None:
-        """From now on this is the job in hand."""
+        """Take on an assignment as the job in hand."""
         work = Work(
             assignment=assignment,
             started_at=self.now,
@@ -205,13 +205,13 @@ class Transition:
         self.set(work=work)
 
     def stop(self) -> None:
-        """Ask the trainer to stop; what follows is decided when it has ended."""
+        """Ask the trainer to stop; its end decides what follows."""
         self.set(phase=Phase.STOPPING)
         self.set_work(stop_by=self.now + self.settings.grace_s)
         self.do(t.StopTrainer(claim_id=self.work.assignment.claim_id))
 
     def stop_fetching(self) -> None:
-        """A data set may be long in coming: ask whoever fetches to give up, which ends in SpawnFailed."""
+        """Stop fetching a data set, which may take long; that ends in SpawnFailed."""
         if self.work.assignment.dataset is not None:
             self.do(t.StopTrainer(claim_id=self.work.assignment.claim_id))
 
@@ -231,7 +231,7 @@ class Transition:
         self.set_work(failure=failure, beat_at=None, beat_call=None)
 
     def drop(self, detail: str) -> None:
-        """The claim is no longer ours: end the trainer, tell nobody, forget the work."""
+        """Drop a lost claim: end the trainer, report nothing, forget the work."""
         self.say(f"{self.work.assignment.name} is dropped: {detail}", warning=True)
         self.set_work(dropped=True, beat_at=None, beat_call=None)
         if self.phase in (Phase.RUNNING, Phase.STOPPING):
@@ -243,12 +243,12 @@ class Transition:
             self.finish()
 
     def set_aside(self, why: str) -> None:
-        """Keep what is finished: the receiver's final word may be an operator's mistake, and a night of training."""
+        """Keep finished work: the final refusal may be an operator's mistake, and the work a night of training."""
         if self.work.delivery is not None and self.work.failure is None:
             self.do(t.SetAside(delivery=self.work.delivery, why=why))
 
     def finish(self, *, job_over: bool = False, delivered: bool = False) -> None:
-        """The work is over; ``job_over`` when no further attempt will want anything of it."""
+        """End the work; ``job_over`` when no further attempt needs its files."""
         work = self.work
         if self.state.call is not None:
             self.do(t.Abort(call=self.state.call))
@@ -260,7 +260,7 @@ class Transition:
             self.leave()
 
     def keep_output(self, backlog: t.Backlog) -> None:
-        """An attempt is over: bring its lines until the receiver has them, or forget them if it has."""
+        """Keep an ended attempt's lines until the receiver has them, or forget them if it has."""
         if backlog.first < backlog.total:
             if not self.state.backlog:
                 self.set(output_at=self.now, output_tries=0)

@@ -67,7 +67,7 @@ from training.fleet.worker.state.state import (
 __all__ = ["Chance", "Phase", "State", "Work", "step"]
 
 Granted = TypeVar("Granted", t.Assignment, t.Backlog)
-UNKNOWN_LEASE_S = 600.0  # of a delivery that an earlier session left; the first heartbeat brings the truth
+UNKNOWN_LEASE_S = 600.0  # assumed for an earlier session's delivery, until the first heartbeat
 CRASHES_TOLD = 10
 BEATS_A_SESSION = 1_000_000  # more than a year of them
 
@@ -93,7 +93,7 @@ def step(
 
 
 def _without_overtaken(actions: list[t.Action]) -> Iterator[t.Action]:
-    """Leave out what would be written only to be written over in the same step."""
+    """Leave out a save that a later one in the same step overwrites."""
     for number, action in enumerate(actions):
         if isinstance(action, t.Persist):
             later = (other for other in actions[number + 1 :] if not isinstance(other, t.Discard | t.Say))
@@ -105,7 +105,7 @@ def _without_overtaken(actions: list[t.Action]) -> Iterator[t.Action]:
 def _take(transition: Transition, event: t.Event) -> None:
     match event:
         case t.Tick():
-            pass  # whatever happens, _catch_up looks at the time
+            pass  # after every event, _catch_up looks at the time
         case t.Begin():
             _begin(transition, event)
         case t.SignalReceived():
@@ -140,7 +140,7 @@ def _is_heartbeat(transition: Transition, call: int) -> bool:
 
 
 def _answered(transition: Transition, answer: t.Answer) -> None:
-    """An answer to the request in flight; to any other it comes too late."""
+    """Handle an answer to the request in flight; to any other it comes too late."""
     if answer.call != transition.state.call:
         return
     transition.set(call=None)
@@ -153,7 +153,7 @@ def _answered(transition: Transition, answer: t.Answer) -> None:
 
 
 def _begin(transition: Transition, begin: t.Begin) -> None:
-    """Ask first the claim whose answer was lost; deliver first what is finished, or failed."""
+    """Begin: first repeat a claim whose answer was lost, or deliver a finished or failed job."""
     saved, found = _accepting(begin.saved, transition.settings.accept_database), begin.found
     transition.set(saved=begin.saved, call_at=transition.now, output_at=transition.now)
     transition.set(backlog=tuple(_now_for(one, transition.settings.accept_database) for one in begin.backlog))
@@ -172,7 +172,7 @@ def _begin(transition: Transition, begin: t.Begin) -> None:
     transition.say(f"goes on delivering {assignment.name}")
     transition.take_on(assignment, renewed_at=transition.now, lease_s=UNKNOWN_LEASE_S, beat_at=transition.now)
     transition.set_work(started_at=None)
-    # Progress of this session is newer than any of an earlier one, whose count is not known any more.
+    # Progress of this session must count as newer than an earlier one's, whose number is lost.
     transition.set_work(printed=found.printed, seq=_sessions(transition.state.session_id) * BEATS_A_SESSION)
     if saved.delivery is not None:
         worker_trainer.heed(transition, found.last_words)
@@ -190,7 +190,7 @@ def _begin(transition: Transition, begin: t.Begin) -> None:
 
 
 def _accepting(saved: t.Saved, database_id: str | None) -> t.Saved:
-    """Return the undelivered work as granted by the database to which the operator wants it delivered."""
+    """Return the undelivered work as granted by the database that the operator named."""
     held, delivery, report = saved.held, saved.delivery, saved.report
     return replace(
         saved,
@@ -211,7 +211,7 @@ def _sessions(session_id: str) -> int:
 
 
 def _signal(transition: Transition) -> None:
-    """The first signal stops the trainer politely and hands the job back, a further one kills it."""
+    """Handle a signal: the first stops the trainer and hands the job back, another kills it."""
     transition.set(signals=transition.state.signals + 1)
     if transition.state.signals > 1:
         if transition.phase in (Phase.RUNNING, Phase.STOPPING):
@@ -228,7 +228,7 @@ def _signal(transition: Transition) -> None:
 
 
 def _catch_up(transition: Transition) -> None:
-    """Do what is due by now, and say when something will be."""
+    """Do all due actions, and set the next wake-up."""
     if transition.phase is Phase.GONE:
         return
     if is_due(transition.state.leave_by, transition.now):
@@ -236,7 +236,7 @@ def _catch_up(transition: Transition) -> None:
             transition.do(t.KillTrainer(claim_id=transition.work.assignment.claim_id))
             report = t.Report(assignment=transition.work.assignment, failure=SHUTDOWN)
             transition.persist(t.Saved() if transition.work.dropped else t.Saved(report=report))
-        transition.leave()  # what is not delivered lies on the disk for the next session
+        transition.leave()  # undelivered work stays on the disk for the next session
         return
     if transition.state.work is not None:
         worker_trainer.catch_up(transition)

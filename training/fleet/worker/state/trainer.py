@@ -15,12 +15,12 @@ News = (
 )  # fmt: skip
 
 MEASURE_S = 10.0
-STEP_MAX_S = 60.0  # of what lies between two looks at a trainer counts so much: the host may have slept
-CPU_SHARE = 0.001  # of its limit on silence; a trainer that computes less than that in it computes nothing
+STEP_MAX_S = 60.0  # the time between two looks at a trainer counts up to this: the host may have slept
+CPU_SHARE = 0.001  # share of its limit on silence: less CPU time counts as none
 
 
 def news(transition: Transition, event: News) -> None:
-    """Something happened to the trainer in hand. What comes when its phase is over is ignored."""
+    """Handle an event of the trainer in hand. Events after its phase are ignored."""
     match event:
         case t.Printed():
             _printed(transition, event.lines)
@@ -63,16 +63,14 @@ def _spawned(transition: Transition) -> None:
         transition.kill()
         return
     transition.set_work(beat_at=transition.now)
-    if (
-        transition.work.progress is not None
-    ):  # of the data on its way, which is over; a silent trainer says nothing newer
+    if transition.work.progress is not None:  # the fetch's progress, which is over; a silent trainer reports none
         transition.set_work(progress={"event": "training"})
     if transition.state.signals:
         transition.stop()
 
 
 def _stop(transition: Transition, failure: Failure) -> None:
-    """Stop the trainer for what it does; politely first, so that it may save what it has learnt."""
+    """Stop a misbehaving trainer; politely first, so that it may save its state."""
     transition.say(f"stopping {transition.work.assignment.name}: {failure.error}", warning=True)
     transition.set_work(failure=failure)
     transition.stop()
@@ -84,7 +82,7 @@ def _printed(transition: Transition, lines: tuple[str, ...]) -> None:
 
 
 def _measured(transition: Transition, cpu_s: float) -> None:
-    """Add what was seen since the last look, and see whether it is too much. A pause is nobody's silence."""
+    """Add the time since the last look, and check the limits. A pause does not count as silence."""
     work = transition.work
     step_s = min(transition.now - (transition.now if work.measured_at is None else work.measured_at), STEP_MAX_S)
     most_run_s = limit_s(work.assignment, "max_run_s", 0.0)
@@ -135,7 +133,7 @@ def in_time(seconds: float) -> str:
 
 
 def heed(transition: Transition, lines: tuple[str, ...]) -> None:
-    """Take from the trainer's lines what it says of its progress, of its error, and last."""
+    """Read progress, error and last lines from the trainer's output."""
     work = transition.work
     progress, complaint = work.progress, work.complaint
     for fields in filter(None, map(parse_progress, lines)):
@@ -161,12 +159,12 @@ def _ended(transition: Transition, ended: Ended) -> None:
         transition.say(f"{words}; look for them with ps and end them as root", warning=True)
     failure = judge(ended, work.last_words, work.complaint)
     if failure is not None and transition.phase is Phase.STOPPING:
-        failure = work.failure or SHUTDOWN  # it ended because we asked, and for that reason
+        failure = work.failure or SHUTDOWN  # it ended on our request, for that reason
     _over(transition, failure)
 
 
 def _over(transition: Transition, failure: Failure | None) -> None:
-    """No trainer runs any more. Forget it, pack what it made, or say why there is nothing to pack."""
+    """Handle the trainer's end: forget it, pack its output, or report its failure."""
     if transition.work.dropped:
         transition.finish()
     elif failure is None:
