@@ -503,7 +503,7 @@ def test_parts_that_nobody_will_go_on_with(state: State) -> None:
     (finding,) = found(state)
     assert "belongs to no attempt" in finding.problem
     os.utime(mine, (week, week))
-    assert any("each hour it removes such parts" in each.remedy for each in found(state))
+    assert any("it removes such parts every hour" in each.remedy for each in found(state))
 
 
 def test_what_nobody_names_is_a_note_and_what_was_put_aside_a_warning(state: State) -> None:

@@ -1,1 +1,1 @@
-"""Making a service of the receiver or a worker: checks, steps, and what systems differ in."""
+"""Making a service of the receiver or a worker: checks, steps, and the differences of systems."""

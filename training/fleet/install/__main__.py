@@ -1,4 +1,4 @@
-"""Install the worker (or the receiver) as a service of this machine, and take it away again.
+"""Install the worker (or the receiver) as a service of this machine, or remove it.
 
 The logic behind scripts/install-training-worker.sh and scripts/install-training-worker-windows.ps1; a receiver is
 installed with ``python -m training.fleet.install receiver``. The order is always: look at the machine, judge, stop
@@ -44,7 +44,7 @@ def main(
     machine: Machine | None = None,
     look_around: Look | None = None,
 ) -> int:
-    """Exit codes: 0 done, 1 refused or failed with a sentence, 2 told something wrong."""
+    """Install or uninstall. Exit codes: 0 done, 1 refused or failed with a sentence, 2 usage error."""
     replace_unprintable()
     args = _parser().parse_args(argv)
     site = Site(machine or LocalMachine(), args.image)
@@ -118,7 +118,7 @@ def _start(request: InstallRequest, *, changed: bool) -> list[Step]:
 
 
 def _request_of(args: argparse.Namespace, site: Site) -> InstallRequest:
-    """Read what was asked for; the rest stays as it was at the last installation."""
+    """Read the arguments; the rest stays as at the last installation."""
     role, system = Role(args.role), System(args.system)
     if role is Role.RECEIVER and system is System.WINDOWS:
         raise InstallError(
@@ -149,7 +149,7 @@ def _request_of(args: argparse.Namespace, site: Site) -> InstallRequest:
     )
     if role is not Role.WORKER:
         return replace(request, receiver_url="", host_id="receiver")
-    if request.receiver_url:  # one that is missing is told among the other reasons
+    if request.receiver_url:  # a missing one is reported with the other faults
         try:
             Address.of(request.receiver_url)
         except ValueError as error:
@@ -158,7 +158,7 @@ def _request_of(args: argparse.Namespace, site: Site) -> InstallRequest:
 
 
 def _settings_before(role: Role, system: System, site: Site) -> dict[str, str]:
-    """receiver_url, host_id, flags and token of an earlier installation; empty when there is none that can be read."""
+    """Read receiver_url, host_id, flags and token of an earlier installation; empty when there is none readable."""
     try:
         if system is System.WINDOWS:
             return install_windows.earlier(site.at(install_windows.SETTINGS).read_text("utf-8"))

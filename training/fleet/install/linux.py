@@ -29,7 +29,7 @@ STATE = {
     Role.RECEIVER: PurePosixPath("/var/lib/cis490"),
 }
 SAVED = STATE[Role.WORKER] / "state" / "saved.json"
-WRITTEN_FOR = re.compile(r"/opt/cis490(/\.venv/bin/python)?")  # what the unit files in etc/ name
+WRITTEN_FOR = re.compile(r"/opt/cis490(/\.venv/bin/python)?")  # the paths in etc/'s unit files
 
 
 def user(role: Role) -> str:
@@ -47,11 +47,11 @@ def settings_file(role: Role) -> PurePosixPath:
 def prepare(
     request: InstallRequest, unit: str, *, example: str = "", token: str = "", image: PurePath | None = None
 ) -> list[Step]:
-    """All but starting it. ``unit`` is the text of etc/'s unit file, ``example`` that of the example manifest."""
+    """List the steps before the start. ``unit`` is etc/'s unit file, ``example`` the example manifest, as text."""
     state = STATE[request.role]
     steps: list[Step] = []
     if image is None:
-        groups = ("video", "render") if request.role is Role.WORKER else ()  # whoever may use GPUs
+        groups = ("video", "render") if request.role is Role.WORKER else ()  # groups of the users of GPUs
         steps.append(MakeUser(user(request.role), state, groups))
         steps.append(MakeFolder(ETC))
         steps.append(MakeFolder(state, 0o750, user(request.role)))
@@ -68,7 +68,7 @@ def prepare(
 
 
 def start(request: InstallRequest, *, changed: bool) -> list[Step]:
-    """Start what was prepared. A service that runs what it should is left alone."""
+    """Start the service, unless it runs in its present form already."""
     name = service(request.role)
     steps: list[Step] = []
     if changed:
@@ -89,7 +89,7 @@ def start(request: InstallRequest, *, changed: bool) -> list[Step]:
 
 
 def uninstall(role: Role, *, image: PurePath | None = None) -> list[Step]:
-    """The way back. A worker leaves nothing; a receiver's jobs, models and plan are the operator's and stay."""
+    """Uninstall. A worker leaves nothing; a receiver's jobs, models and plan are the operator's and stay."""
     name = service(role)
     unit = UNITS / name
     reach = [] if image is None else [f"--root={image}"]
@@ -110,13 +110,13 @@ def uninstall(role: Role, *, image: PurePath | None = None) -> list[Step]:
 
 
 def rendered(unit: str, request: InstallRequest) -> str:
-    """A unit file for the checkout and interpreter used here. Another commit is another text, so it restarts."""
+    """Write the unit file for this checkout and interpreter. Another commit is another text, so it restarts."""
     text = WRITTEN_FOR.sub(lambda at: str(request.python if at[1] else request.checkout), unit)
     return f"{text}\n# installed from commit {request.commit or 'unknown'}\n"
 
 
 def earlier(role: Role, text: str) -> dict[str, str]:
-    """receiver_url, host_id, flags and token as a settings file of ours says them; those that it says."""
+    """Read receiver_url, host_id, flags and token from our settings file, as far as given."""
     pairs = (line.partition("=") for line in text.splitlines() if not line.lstrip().startswith("#"))
     said = {name.strip(): value.strip() for name, equals, value in pairs if equals}
     names = {

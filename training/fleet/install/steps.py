@@ -1,4 +1,4 @@
-"""The steps an installation is made of. Each says what it does, finds out whether that is done already, and does it.
+"""The steps of an installation. Each describes itself, checks if it is done already, and does it.
 
 A plan is a list of steps; making one is pure (install/linux.py, install/windows.py). Paths in a step are the machine's;
 a :class:`Site` may put them below another folder, for an image or a test.
@@ -17,7 +17,7 @@ from typing import ClassVar, Protocol
 
 from training.files import write_whole
 
-LAST_WORDS = 400  # characters of a failed command's output that are worth showing
+LAST_WORDS = 400  # characters shown of a failed command's output
 
 
 class InstallError(Exception):
@@ -32,7 +32,7 @@ class Ran:
     output: str = ""
 
     def last_words(self) -> str:
-        """The last line it printed that says something."""
+        """Return the last non-empty line of output."""
         lines = [line.strip() for line in self.output.splitlines() if line.strip()]
         silence = f"exit status {self.code}" if self.code else "nothing was said"
         return lines[-1][-LAST_WORDS:] if lines else silence
@@ -42,13 +42,13 @@ class Machine(Protocol):
     """The machine as steps use it beyond files; tests inject their own."""
 
     def run(self, argv: Sequence[str], *, cwd: PurePath | None = None, user: str | None = None) -> Ran:
-        """Run a command to its end, as ``user`` where that can be chosen; code 127 when there is no such command."""
+        """Run a command to its end, as ``user`` where possible; code 127 when there is no such command."""
         ...
 
     def pause(self, seconds: float) -> None: ...
 
     def own(self, path: Path, user: str) -> None:
-        """Make ``user`` the owner of a folder and all that is in it. Raises OSError or LookupError."""
+        """Make ``user`` the owner of a folder and its content. Raises OSError or LookupError."""
         ...
 
     def owns(self, path: Path, user: str) -> bool: ...
@@ -56,13 +56,13 @@ class Machine(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """The place where steps act: this machine, or with ``image`` a folder that stands for one that is not running."""
+    """The place where steps act: this machine, or with ``image`` the folder of a machine's image."""
 
     machine: Machine
     image: Path | None = None
 
     def at(self, path: PurePath) -> Path:
-        """Return where a path of the machine lies."""
+        """Map a path of the machine to its place here."""
         return Path(path) if self.image is None else self.image.joinpath(*path.parts[1:])
 
 
@@ -71,13 +71,13 @@ class Step(Protocol):
 
     @property
     def says(self) -> str:
-        """Say what the step does, in a person's words."""
+        """Describe the step for people."""
         ...
 
     def is_done(self, site: Site) -> bool: ...
 
     def do(self, site: Site) -> str | None:
-        """Do it; what came of it, when that is worth a line."""
+        """Do it; returns the result where that deserves a line."""
         ...
 
 
@@ -127,7 +127,7 @@ class MakeFolder:
         return folder.is_dir() and site.machine.owns(folder, self.owner)
 
     def do(self, site: Site) -> None:
-        folder = site.at(self.path)  # may be there, made by somebody who tried the program by hand
+        folder = site.at(self.path)  # it may exist from an earlier trial by hand
         folder.mkdir(parents=True, exist_ok=True)
         folder.chmod(self.mode)
         if self.owner is not None and site.image is None:
@@ -136,7 +136,7 @@ class MakeFolder:
 
 @dataclass(frozen=True, slots=True)
 class NoLink:
-    """Refuse a link or junction: what is done to it would be done to whatever it leads to."""
+    """Refuse a link or junction: the steps would act on its target."""
 
     path: PurePath
     changes: ClassVar[bool] = False
@@ -159,7 +159,7 @@ class NoLink:
 
 @dataclass(frozen=True, slots=True)
 class WriteFile:
-    """A file of ours. With ``keep`` one that is there is left as it is: it is the operator's."""
+    """A file of ours. With ``keep`` an existing one stays: it is the operator's."""
 
     path: PurePath
     text: str
@@ -193,15 +193,15 @@ class Command:
 
     says: str
     argv: Sequence[str]
-    then: Sequence[Sequence[str]] = ()  # what belongs to it, each when the one before succeeded
+    then: Sequence[Sequence[str]] = ()  # further commands, each after the success of the one before
     unless: Sequence[str] | None = None  # a command that succeeds when there is nothing to do
-    unless_says: str = ""  # and what it must print besides, where success alone proves little
-    needs: PurePath | None = None  # without this file there is nothing to do
+    unless_says: str = ""  # and its required output, where success alone proves little
+    needs: PurePath | None = None  # the step applies only with this file
     cwd: PurePath | None = None
     user: str | None = None
-    remedy: str = ""  # follows what went wrong
-    changes: bool = True  # false: it looks, or does the same again harmlessly
-    summary: Callable[[str], str] | None = None  # from its output to a line worth telling
+    remedy: str = ""  # the remedy, appended to the error
+    changes: bool = True  # false: it only looks, or repeats harmlessly
+    summary: Callable[[str], str] | None = None  # from its output to a line of the report
 
     @property
     def shown(self) -> str:
@@ -251,7 +251,7 @@ class Join:
 
 @dataclass(frozen=True, slots=True)
 class StaysUp:
-    """Look for some seconds whether the service that was started goes on running."""
+    """Watch for some seconds that the started service goes on running."""
 
     service: str
     looks: int = 4
@@ -279,7 +279,7 @@ class StaysUp:
 
 @dataclass(frozen=True, slots=True)
 class Remove:
-    """Remove a file, or a folder with all that is in it."""
+    """Remove a file, or a folder with its content."""
 
     already: ClassVar[str] = "gone"
     path: PurePath
@@ -336,9 +336,9 @@ class RemoveUser:
 
 
 def perform(steps: Sequence[Step], site: Site, tell: Callable[[str, str], None], *, dry_run: bool = False) -> bool:
-    """Do what is not done yet, one step after the other, telling of each; whether anything was (or would be) changed.
+    """Do the open steps in order, with a report of each; returns True when one changed (or would change) something.
 
-    Raises InstallError at the first step that cannot be done.
+    Raises InstallError at the first step that fails.
     """
     changed = False
     for step in steps:

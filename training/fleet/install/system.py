@@ -1,4 +1,4 @@
-"""The machine itself, for an installation: runs commands as the right user, and looks around."""
+"""The machine itself, for an installation: commands as the right user, and facts."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class LocalMachine:
     """This machine."""
 
     def run(self, argv: Sequence[str], *, cwd: PurePath | None = None, user: str | None = None) -> Ran:
-        """As root a command can be run as another user: with that user's groups and home, without our environment."""
+        """Run a command; as root also as another user, with its groups and home, without our environment."""
         options: dict[str, Any] = {"env": {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}}
         if user is not None and is_administrator() and sys.platform != "win32":
             options = _as_user(user)
@@ -114,9 +114,9 @@ def _as_user(name: str) -> dict[str, Any]:
 
 
 def notes(path: Path) -> str:
-    """The text of a small file that its user may have replaced by anything, for root to read.
+    """Read a small text file as root, which its user may have replaced by anything.
 
-    Raises OSError or UnicodeDecodeError for whatever else it is: a link, a pipe, a large file.
+    Raises OSError or UnicodeDecodeError for anything else: a link, a pipe, a large file.
     """
     handle = os.open(path, os.O_RDONLY | _PLAINLY)
     try:
@@ -138,7 +138,7 @@ def is_administrator() -> bool:
 
 
 def look(wanted: InstallRequest, state: Path, clock: Clock) -> Facts:
-    """Look around. ``state`` is the folder that will hold the service's data, or the nearest above it."""
+    """Collect the facts. ``state`` is the folder that will hold the service's data, or the nearest above it."""
     encrypted = wanted.joins or "--tls" in wanted.flags or "--proxy-socket" in wanted.flags
     needed = (*NEEDED[wanted.role], *(NEEDED_FOR_TLS if encrypted else ()))
     asks = wanted.role is Role.WORKER and not wanted.image and urlsplit(wanted.receiver_url).hostname
@@ -165,7 +165,7 @@ def look(wanted: InstallRequest, state: Path, clock: Clock) -> Facts:
 def ask(receiver_url: str, clock: Clock) -> ReceiverSeen:
     """Ask a receiver for its health; return whether it answers, and its clock where it shows it.
 
-    Nothing that is learned here is trusted: an encrypted receiver is not verified before this host has joined.
+    The answer is not trusted: an encrypted receiver is not verified before this host has joined.
     """
     url = urlsplit(receiver_url)
     try:
@@ -179,7 +179,7 @@ def ask(receiver_url: str, clock: Clock) -> ReceiverSeen:
         transport = HttpTransport(receiver_url, tls=stranger)
     except (OSError, ValueError) as error:
         return ReceiverSeen(trouble=_trouble(receiver_url, error))
-    path = "/v1/authority" if url.scheme == "https" else "/v1/jobs?limit=1"  # what strangers may see
+    path = "/v1/authority" if url.scheme == "https" else "/v1/jobs?limit=1"  # the part that is public
     here = clock.now()
     try:
         answer = transport.request("GET", path, {}, None, ASK_TIMEOUT_S)
@@ -215,7 +215,7 @@ def _missing(packages: Sequence[str]) -> tuple[str, ...]:
 
 
 def _has_nvidia_device() -> bool:
-    """Linux only; elsewhere the driver's answer has to do."""
+    """Look for a device on Linux; elsewhere only the driver's answer counts."""
     for vendor in Path("/sys/bus/pci/devices").glob("*/vendor"):
         with contextlib.suppress(OSError):
             kind = vendor.with_name("class").read_text("ascii")
@@ -249,7 +249,7 @@ def _has_long_paths() -> bool:
 
 
 def _behind(python: Path) -> Path:
-    """The file that runs: on Windows a virtual environment's python.exe is no link, but starts the one behind it."""
+    """Find the real interpreter: on Windows a virtual environment's python.exe is no link, but starts another."""
     base = getattr(sys, "_base_executable", None)
     if sys.platform == "win32" and base and python == Path(sys.executable):
         return Path(os.path.realpath(base))

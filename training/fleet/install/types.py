@@ -24,11 +24,11 @@ class InstallRequest:
     role: Role
     system: System
     checkout: PurePath
-    python: PurePath  # the virtual environment's interpreter, as it is called, links not followed
+    python: PurePath  # the virtual environment's interpreter, links not followed
     receiver_url: str = ""
     host_id: str = ""
     flags: str = ""  # further flags of the program, as the operator wrote them
-    flags_are_new: bool = False  # said now, not taken over from the last time
+    flags_are_new: bool = False  # given now, not taken over from the last installation
     code: str | None = None  # one-time code of `cis490-jobs enroll`
     fingerprint: str | None = None  # of the receiver's authority, from the same line
     dataset: str | None = None  # to be fetched at once, so that the first job need not wait
@@ -55,7 +55,7 @@ class ReceiverSeen:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """The machine as it was found."""
+    """The facts of the machine."""
 
     python: tuple[int, int]
     interpreter: PurePath  # the file itself, links followed

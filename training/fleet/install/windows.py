@@ -1,6 +1,6 @@
 """The parts of an installation on Windows: folders, settings, a Scheduled Task. Pure: makes plans only.
 
-The task runs as LOCAL SERVICE, which may do little, at the start of the machine. Task Scheduler does not restart what
+The task runs as LOCAL SERVICE, which has few rights, at the start of the machine. Task Scheduler does not restart what
 ended with an error code, so a second trigger starts the task every five minutes, and does nothing while it runs.
 
 What runs as administrator must not be changeable by others: in C:\\ and C:\\ProgramData every user may make files, and
@@ -38,7 +38,7 @@ SYSTEM, ADMINISTRATORS, USERS, LOCAL_SERVICE = (
 _ABBREVIATED = {SYSTEM: "SY", ADMINISTRATORS: "BA", USERS: "BU", LOCAL_SERVICE: "LS"}  # in SDDL
 _FULL, _MODIFY, _READ = "F", "M", "RX"
 _MASK = {_FULL: "FA", _READ: "0x1200a9"}
-# Who may what. A key lies in BASE, so nobody else reads it; the checkout is no secret.
+# Rights. A key lies in BASE, so no other user reads it; the checkout is no secret.
 CLOSED = {SYSTEM: _FULL, ADMINISTRATORS: _FULL, LOCAL_SERVICE: _READ}
 READABLE = {**CLOSED, USERS: _READ}
 _QUOTES = re.compile("(['\u2018-\u201b])")  # PowerShell takes any of them for the end of a text
@@ -96,7 +96,7 @@ _TASK = """\
 
 
 def prepare(request: InstallRequest) -> list[Step]:
-    """All but starting it."""
+    """List the steps before the start."""
     settings = {
         "receiver_url": request.receiver_url,
         "host_id": request.host_id,
@@ -112,7 +112,7 @@ def prepare(request: InstallRequest) -> list[Step]:
         steps += [MakeFolder(BASE), *closing(BASE, CLOSED)]
         for folder in SERVICES_OWN:
             steps += [MakeFolder(folder), NoLink(folder), _letting_write(folder)]
-        # Made here, because a Python of 3.12.4 or later lets nobody else into what it makes with mode 0o700.
+        # Made here, because Python 3.12.4 and later deny all other users a folder made with mode 0o700.
         steps += [MakeFolder(TLS), NoLink(TLS), NoLink(DATASETS)]
         steps += joining(request, TLS, JOINED, None)
         steps.append(trying(request, None))
@@ -123,9 +123,9 @@ def prepare(request: InstallRequest) -> list[Step]:
 
 
 def closing(folder: PurePath, rights: dict[str, str]) -> list[Step]:
-    """Give a folder and all in it to the administrators, with no other rights than these.
+    """Give a folder and its content to the administrators, with no other rights than these.
 
-    Somebody may have made the folder before, with rights of their own: an owner can always give himself more, and
+    Another user may have made the folder before, with rights of their own: an owner can always add rights, and
     ``/grant:r`` keeps what others were given, so owner and entries go first. A closed folder is not touched, because
     between ``/reset`` and ``/inheritance:r`` those may enter whom its parent lets in.
     """
@@ -150,9 +150,9 @@ def closing(folder: PurePath, rights: dict[str, str]) -> list[Step]:
 
 
 def is_closed(folder: PurePath, rights: dict[str, str]) -> list[str]:
-    """A command that prints "closed" when the administrators own the folder and nobody has other rights than these.
+    """Write a command that prints "closed" when administrators own the folder and no other rights exist.
 
-    It asks .NET: what icacls prints is in the machine's language, and does not name the owner.
+    It asks .NET: the output of icacls is in the machine's language, and does not name the owner.
     """
     entries = "|".join(rf"\(A;OICI;{_MASK[right]};;;{_ABBREVIATED[sid]}\)" for sid, right in rights.items())
     pattern = rf"^O:BAD:P(AI)?({entries}){{{len(rights)}}}$"
@@ -171,7 +171,7 @@ def _letting_write(folder: PurePath) -> Step:
 
 
 def start(*, changed: bool) -> list[Step]:
-    """Register the task and start it. One that runs what it should is left alone."""
+    """Register the task and start it, unless it runs in its present form already."""
     there = ["schtasks", "/Query", "/TN", TASK]
     register = ["schtasks", "/Create", "/TN", TASK, "/XML", str(TASK_FILE), "/F"]
     steps: list[Step] = []
@@ -185,7 +185,7 @@ def start(*, changed: bool) -> list[Step]:
 
 
 def uninstall() -> list[Step]:
-    """The way back; it leaves nothing."""
+    """Uninstall; nothing is left."""
     delete = ["schtasks", "/Delete", "/TN", TASK, "/F"]
     return [
         _end(),
@@ -195,7 +195,7 @@ def uninstall() -> list[Step]:
 
 
 def earlier(text: str) -> dict[str, str]:
-    """receiver_url, host_id and flags as a settings file of ours says them; empty when it cannot be read."""
+    """Read receiver_url, host_id and flags from our settings file; empty when unreadable."""
     try:
         said = strict_json.loads(text)
         return {name: str(said[name]) for name in ("receiver_url", "host_id", "flags")}
@@ -204,7 +204,7 @@ def earlier(text: str) -> dict[str, str]:
 
 
 def task_xml(request: InstallRequest) -> str:
-    """The Scheduled Task, as Task Scheduler imports it."""
+    """Write the Scheduled Task, as Task Scheduler imports it."""
     return _TASK.format(
         commit=escape(f"commit {request.commit or 'unknown'}"),
         user=LOCAL_SERVICE,
@@ -219,5 +219,5 @@ def _end() -> Step:
 
 
 def _no_task() -> list[str]:
-    """A command that succeeds when there is no such task."""
+    """Write a command that succeeds when there is no such task."""
     return ["cmd", "/c", f"schtasks /Query /TN {TASK} >nul 2>&1 && exit 1 || exit 0"]

@@ -1,7 +1,7 @@
 """The program of the Scheduled Task: the worker, with the settings of its file and a log of bounded size.
 
-Task Scheduler keeps no output of what it starts. Here the log, and whatever is printed besides, goes to one file that
-is put aside at 2 MiB; five are kept. Imports everywhere, so that it can be tried where there is no Windows.
+Task Scheduler keeps no output of what it starts. Here the log, and all other output, goes to one file that
+is rotated at 2 MiB; five are kept. Imports everywhere, so that it can be tried where there is no Windows.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class LineLog(io.TextIOBase):
 
 
 def worker_arguments(settings: dict[str, Any]) -> list[str]:
-    """The worker's command line. Raises KeyError and TypeError when the settings are not whole."""
+    """Write the worker's command line. Raises KeyError and TypeError when settings are missing."""
     base = Path(settings["base"])
     return [
         *("--receiver-url", settings["receiver_url"], "--host-id", settings["host_id"]),
@@ -56,7 +56,7 @@ def worker_arguments(settings: dict[str, Any]) -> list[str]:
 
 
 def log_to(path: Path) -> logging.Handler:
-    """Send everything that is logged or printed to ``path``. Raises OSError."""
+    """Send all logs and output to ``path``. Raises OSError."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handler = logging.handlers.RotatingFileHandler(path, maxBytes=LOG_BYTES, backupCount=LOGS_KEPT, encoding="utf-8")
     handler.setFormatter(logging.Formatter(FORMAT))
@@ -68,7 +68,7 @@ def log_to(path: Path) -> logging.Handler:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The worker's exit code; 2 when the settings cannot be used."""
+    """Run the worker; returns its exit code, or 2 when the settings cannot be used."""
     replace_unprintable()
     parser = argparse.ArgumentParser(prog="python -m training.fleet.install.windows_task", allow_abbrev=False)
     parser.add_argument("--settings", type=Path, required=True, help="what the installer wrote")
@@ -84,7 +84,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     try:
         return daemon.main(arguments)
-    except SystemExit as error:  # the parser did not like a flag and has said so
+    except SystemExit as error:  # the parser refused a flag and said so
         return error.code if isinstance(error.code, int) else 2
     except Exception:
         log.exception("the worker ended by a mistake of its own; it is started again in five minutes")

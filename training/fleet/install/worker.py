@@ -1,4 +1,4 @@
-"""The steps of installing a worker on every system: join, try what the machine can do, lose no finished work. Pure."""
+"""The steps of installing a worker on every system: join, test the machine, keep finished work. Pure."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from training import strict_json
 from training.fleet.install.steps import Command, Join, Step
 from training.fleet.install.types import InstallRequest
 
-FETCH_S = 60  # the worker goes on with what is there, so that no installation takes for ever
+FETCH_S = 60  # the worker fetches the rest, so that no installation takes too long
 
 
 def undelivered(saved: str) -> str | None:
-    """The job whose finished training still waits to be delivered, from the worker's own notes; None without one."""
+    """Read the job of an undelivered finished training from the worker's state; None without one."""
     try:
         return str(strict_json.loads(saved)["delivery"]["assignment"]["job_id"])
     except (ValueError, KeyError, TypeError):
@@ -21,7 +21,7 @@ def undelivered(saved: str) -> str | None:
 
 
 def capability_words(output: str) -> str:
-    """One line for a person from what ``python -m training.fleet.capability`` prints."""
+    """Write the output of ``python -m training.fleet.capability`` as one line for people."""
     try:
         found: Mapping[str, object] = strict_json.loads(output[output.index("{") :])
         many = "core" if found["cpu_cores"] == 1 else "cores"
@@ -35,7 +35,7 @@ def capability_words(output: str) -> str:
 
 
 def joining(request: InstallRequest, folder: PurePath, mark: PurePath, as_user: str | None) -> Sequence[Step]:
-    """The step that gets a certificate into ``folder``; none without a code."""
+    """Make the step that gets a certificate into ``folder``; none without a code."""
     if request.code is None or request.fingerprint is None:
         return []
     argv = [str(request.python), "-m", "training.fleet.join", "--receiver-url", request.receiver_url]
@@ -44,7 +44,7 @@ def joining(request: InstallRequest, folder: PurePath, mark: PurePath, as_user: 
 
 
 def fetching(request: InstallRequest, tls: PurePath, as_user: str | None) -> Sequence[Step]:
-    """The step that fetches the data set, to where the worker looks for it; none unless one was named."""
+    """Make the step that fetches the data set into the worker's cache; none unless one was named."""
     if request.dataset is None:
         return []
     argv = [str(request.python), "-m", "training.fleet.worker.prefetch", request.dataset]
@@ -63,7 +63,7 @@ def fetching(request: InstallRequest, tls: PurePath, as_user: str | None) -> Seq
 
 
 def trying(request: InstallRequest, as_user: str | None) -> Step:
-    """See what the machine can do, in the very way in which the service will."""
+    """Make the step that tests the machine's capability, in the same way as the service."""
     argv = [str(request.python), "-m", "training.fleet.capability", "--host-id", request.host_id]
     argv += ["--repo-root", str(request.checkout), "--venv-python", str(request.python)]
     return Command(

@@ -1,1 +1,1 @@
-"""Looking for what is wrong with a database and a store, and ways back: backup, restore, rebuild."""
+"""Checking a database and a store (doctor), and repairing them: backup, restore, rebuild."""

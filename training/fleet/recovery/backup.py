@@ -75,9 +75,9 @@ class Contents(msgspec.Struct, frozen=True, kw_only=True):
     format: int
     made_at: float  # epoch seconds
     database_sha256: str
-    jobs: dict[str, int]  # status → how many
+    jobs: dict[str, int]  # status → number of jobs
     files: list[StoredFile]
-    lost: list[str] = []  # what the database names and the store did not have
+    lost: list[str] = []  # bundles in the database but not in the store
     keys: bool = False
     database_id: str | None = None  # None in backups of databases that had none
 
@@ -96,14 +96,14 @@ class Made:
 
 
 def snapshots(folder: Path) -> list[str]:
-    """The whole ones, oldest first."""
+    """List the complete snapshots, oldest first."""
     found = folder / SNAPSHOTS
     names = [each.name for each in found.iterdir()] if found.is_dir() else []
     return sorted(name for name in names if not name.endswith(PART))
 
 
 def read_contents(folder: Path, name: str) -> Contents:
-    """Read what a snapshot holds; RecoveryError when it cannot be read."""
+    """Read a snapshot's contents; RecoveryError when it cannot be read."""
     path = folder / SNAPSHOTS / name / CONTENTS
     try:
         contents = msgspec.json.decode(path.read_bytes(), type=Contents)
@@ -133,14 +133,14 @@ class Backup:
         keep: int = KEEP,
         progress: Progress = lambda *_: None,
     ) -> Made:
-        """Add a snapshot of ``state``, beside a running receiver. ``deep`` re-hashes what earlier ones brought.
+        """Add a snapshot of ``state``, beside a running receiver. ``deep`` re-hashes the bundles of earlier ones.
 
         Raises RecoveryError; earlier snapshots are whole in any case.
         """
         if state.models.resolve() in [self.folder.resolve(), *self.folder.resolve().parents]:
             raise RecoveryError(f"{self.folder} lies in the store itself; choose another folder")
         with plainly(f"the backup into {self.folder}", "earlier backups are untouched"):
-            _live(state).close()  # before anything is made: what is refused leaves no folder
+            _live(state).close()  # before anything is made: a refusal leaves no folder
             self._open()
             try:
                 with exclusive(self.folder / f"{MARK}.lock"):
@@ -200,7 +200,7 @@ class Backup:
         return made
 
     def _name(self, moment: str) -> str:
-        """A name behind all others, also when the clock went back or two are made in a second."""
+        """Make a name after all others, also when the clock went back or two are made in a second."""
         last = max(snapshots(self.folder), default="")
         if moment > last:
             return moment
@@ -209,7 +209,7 @@ class Backup:
 
     def _keys(self, state: State, unfinished: Path) -> bool:
         there = [name for name in KEY_FILES if self.fs.size(state.tls / name) is not None]
-        # Not with root's rights: a restore gives to the receiver what was read through a link of its making.
+        # Not with root's rights: through a link, a restore would give the receiver's user other files.
         source_fs = reading(owner_of(state.db), self.fs)
         for name in there:
             copy_file(self.fs, state.tls / name, unfinished / KEYS / name, source_fs=source_fs)
@@ -242,7 +242,7 @@ class Backup:
             progress("bundles", done, whole)
 
     def _bundle(self, state: State, delivery: Delivery, deep: bool, made: Made) -> bool:
-        """Copy a bundle; return True when the backup has it now; if not, its loss is noted."""
+        """Copy a bundle; True when the backup has it now, else its loss is noted."""
         artifact = delivery.artifact
         source, target = state.models / artifact.path, self.folder / STORE / artifact.path
         if holds(self.fs, target, artifact.size, artifact.artifact_id if deep else None):
@@ -263,7 +263,7 @@ class Backup:
     def _sound(self, source: Path, target: Path, artifact: Artifact, deep: bool) -> bool:
         """Return True when the store has what the backup has.
 
-        Read again with ``deep``, or where it was written to since.
+        It is read again with ``deep``, or when it was written to since.
         """
         if self.fs.size(source) != artifact.size:
             return False
@@ -293,7 +293,7 @@ class Backup:
 
 
 def _live(state: State) -> SqliteDatabase:
-    """The database, to be read; raises RecoveryError when there is none that can be."""
+    """Open the database for reading; RecoveryError when that fails."""
     if not state.db.exists():
         raise RecoveryError(f"there is no database at {state.db}; name its folder with --state-dir")
     try:
@@ -303,7 +303,7 @@ def _live(state: State) -> SqliteDatabase:
 
 
 def _copy_database(state: State, target: Path) -> tuple[Known, dict[str, int]]:
-    """Copy it, and read from the copy what must be copied with it."""
+    """Copy the database, and read from the copy what belongs to it."""
     try:
         live = _live(state)
         try:

@@ -1,4 +1,4 @@
-"""Data sets from one shelf to another, for backups: only pieces that the other lacks are copied, each hashed first."""
+"""Copying data sets between stores, for backups: only missing chunks, each hashed first."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Copied:
 
 
 def copy_datasets(source: DatasetStore, target: DatasetStore, progress: Progress) -> Copied:
-    """Have every data set of ``source`` in ``target``, under the names it has now. Raises RecoveryError."""
+    """Copy every data set of ``source`` to ``target``, under its present names. Raises RecoveryError."""
     try:
         return _copy_all(source, target, progress)
     except StoreError as error:

@@ -1,4 +1,4 @@
-"""Is everything as it was promised? Asked of a live database and store, on the receiver's machine; changes nothing."""
+"""The check of all promises on a live database and store, on the receiver's machine; changes nothing."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from training.fleet.store.errors import BadName, StoreError
 from training.fleet.store.mark import MARK, another_database, read_mark
 from training.printable import printable
 
-# Told what is being looked at, how far that is, and how far it goes.
+# Gets the present check, its progress and its end.
 Progress = Callable[[str, int, int], object]
 
 
@@ -49,7 +49,7 @@ def examine(
     policy: Policy | None = None,
     progress: Progress = lambda *_: None,
 ) -> Report:
-    """Look at everything; with ``deep`` every stored byte is hashed. Good beside a running receiver."""
+    """Run all checks; with ``deep`` every stored byte is hashed. Works beside a running receiver."""
     report, now = Report(), clock.now()
     roots = (state.db.parent, state.models, state.datasets, state.tls)
     fs = Unlinked(*roots) if fs is None else fs
@@ -88,7 +88,7 @@ def unreadable(error: OSError) -> Finding:
 
 
 def whose(fs: Fs, state: State, database_id: str) -> Iterator[Finding]:
-    """The store says which database it belongs to; a receiver opens no other's."""
+    """Check that the store belongs to the database; a receiver opens no other's."""
     try:
         marked = read_mark(fs, state.models)
     except StoreError as error:
@@ -105,14 +105,14 @@ def whose(fs: Fs, state: State, database_id: str) -> Iterator[Finding]:
 
 
 def quarantined(row: Row) -> Finding:
-    """A host that gets no jobs needs somebody who mends it."""
+    """Report hosts in quarantine: each needs a repair."""
     quarantine = Quarantine(row["host"], row["since"], Cause(row["cause"]), row["reason"])
     problem = f"host {quarantine.host} gets no jobs: {quarantine.reason}"
     return Finding("quarantine", problem, quarantine.remedy, Level.WARNING)
 
 
 def set_aside(database: Database) -> Iterator[Finding]:
-    """Finished work that lies on a host; while its job waits, bringing it spares a training."""
+    """Report finished work on hosts: while its job waits, delivering it spares a training."""
     for row in database.all("hosts_aside"):
         try:
             kept = set_aside_of(row)
@@ -136,7 +136,7 @@ def set_aside(database: Database) -> Iterator[Finding]:
 
 
 def _database(report: Report, state: State, policy: Policy, now: float, progress: Progress) -> Known | None:
-    """Check the tables and return what they say; None when nothing can be read of them."""
+    """Check the tables and return their facts; None when they are unreadable."""
     if strange_root(state.db):
         return None
     if not state.db.exists():
@@ -152,7 +152,7 @@ def _database(report: Report, state: State, policy: Policy, now: float, progress
         with database.snapshot():
             return _rows(report, database, policy, now, progress)
     except DatabaseError as error:
-        if not report.findings:  # else the damage has been told
+        if not report.findings:  # else the damage is reported already
             report.add([_unusable(error)])
         return None
     finally:
@@ -199,7 +199,7 @@ def _rows(report: Report, database: SqliteDatabase, policy: Policy, now: float, 
 
 
 def known_of(database: Database) -> Known:
-    """Collect what must be in the store by the database, and whose unfinished uploads may be there."""
+    """Collect the bundles that must be in the store, and the claims that may have uploads there."""
     identity = database.one("database_id")
     known = Known(
         claims=frozenset(row["claim_id"] for row in database.all("doctor_claims")),

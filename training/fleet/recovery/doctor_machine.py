@@ -1,4 +1,4 @@
-"""The doctor's checks of the machine: room, files that others may read, the clock, and credentials near their end."""
+"""The doctor's checks of the machine: disk space, file rights, the clock, and credentials near their end."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ AUTHORITY_LEFT_S = 365 * _DAY_S
 
 
 def look_at_machine(state: State, fs: Fs, now: float) -> Iterator[Finding]:
-    """Everything that can be seen without the database."""
+    """Run the checks that need no database."""
     yield from room(fs.free_bytes(state.models), state.models)
     yield from exposed(state)
     wal = fs.size(Path(f"{state.db}-wal")) or 0
@@ -43,7 +43,7 @@ def look_at_machine(state: State, fs: Fs, now: float) -> Iterator[Finding]:
 
 
 def room(free: int, where: Path) -> Iterator[Finding]:
-    """Below the watermark nothing is granted and nothing taken in."""
+    """Check the free space: below the watermark no job is granted and no bundle accepted."""
     if free < 2 * RESERVE_BYTES:
         low = free < RESERVE_BYTES
         what = "no job is granted and no bundle taken in" if low else "below half of that no job is granted"
@@ -56,7 +56,7 @@ def room(free: int, where: Path) -> Iterator[Finding]:
 
 
 def exposed(state: State) -> Iterator[Finding]:
-    """Files that only the receiver's user may read, and that others can."""
+    """Report private files that other users can read."""
     if os.name != "posix":
         return
     companions = [Path(f"{state.db}{suffix}") for suffix in ("", "-wal", "-shm")]
@@ -72,7 +72,7 @@ def exposed(state: State) -> Iterator[Finding]:
 
 
 def clock(newest: float, now: float) -> Iterator[Finding]:
-    """Nothing was noted later than now."""
+    """Check the clock: no row may be newer than now."""
     if newest > now + CLOCK_STEP_S:
         yield Finding(
             "clock",
@@ -86,7 +86,7 @@ def clock(newest: float, now: float) -> Iterator[Finding]:
 
 
 def authority(folder: Path, now: float) -> Iterator[Finding]:
-    """The receiver's own certificate and its authority; nothing without a TLS folder."""
+    """Check the receiver's certificate and its authority; nothing without a TLS folder."""
     names = ("ca.key", "ca.pem", "server.json")
     there = {name for name in names if (folder / name).exists() and not (folder / name).is_symlink()}
     if not there:
@@ -115,7 +115,7 @@ def _server(path: Path, now: float) -> Iterator[Finding]:
     try:
         ends = float(strict_json.loads(path.read_bytes())["expires_at"])
     except (OSError, ValueError, KeyError, TypeError):
-        return  # made anew at the next start
+        return  # replaced at the next start
     if ends < now + SERVER_LEFT_S:
         yield Finding(
             "server-certificate",
@@ -135,7 +135,7 @@ def _authority_ends(path: Path) -> float | None:
 
 
 def certificates(rows: Iterable[Row], now: float) -> Iterator[Finding]:
-    """Hosts and operators whose last valid certificate is near its end or just over it."""
+    """Report hosts and operators whose last valid certificate is near its end or just over it."""
     last: dict[tuple[str, str], float] = {}
     for row in rows:
         if row["revoked_at"] is None:
@@ -151,13 +151,13 @@ def certificates(rows: Iterable[Row], now: float) -> Iterator[Finding]:
                 + (f"ends in {_days(left)}" if left > 0 else f"ended {_days(-left)} ago"),
                 "switch it on, it renews by itself"
                 if left > 0
-                else f"`cis490-jobs enroll {option}{name}` lets it in again",
+                else f"`cis490-jobs enroll {option}{name}` enrolls it again",
                 Level.WARNING,
             )
 
 
 def tokens(rows: Iterable[Row], now: float) -> Iterator[Finding]:
-    """Operators' tokens near their end, unless the same name has a longer one."""
+    """Report operators' tokens near their end, unless the same name has a longer one."""
     last: dict[str, float] = {}
     for row in rows:
         if row["revoked_at"] is None:

@@ -1,7 +1,7 @@
-"""The promises about the receiver's tables, each a question whose answers are the rows that break it.
+"""The promises about the receiver's tables, each a query for the rows that break it.
 
-The questions are the ``doctor_`` statements of ``sql/recovery.sql``; here is what their answers mean and what to do.
-They share no code with the queue, whose work they judge.
+The queries are the ``doctor_`` statements of ``sql/recovery.sql``; here are the findings and remedies.
+They share no code with the queue, which they check.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Question:
 
 
 def _readable(row: Fields) -> dict[str, Any]:
-    """Ids are long; their first twelve characters are enough for people and for the command line."""
+    """Shorten ids to twelve characters, enough for people and for the command line."""
     fields = {key: "none" if value is None else value for key, value in dict(row).items()}
     for key in ("job_id", "artifact_id", "delivered"):
         if key in fields:
@@ -167,7 +167,7 @@ MOMENT_S = 60.0  # what one transaction writes has one time, unless the clock st
 def look_at_rows(
     database: Database, policy: Policy, progress: Callable[[int, int], object] = lambda *_: None
 ) -> Iterator[Finding]:
-    """Ask every question. The caller holds a snapshot, so that all of them see one moment."""
+    """Run every query. The caller holds a snapshot, so that all see one moment."""
     limits = ("max_attempts", "max_host_losses", "max_grants")
     params = {key: value for key, value in asdict(policy).items() if key in limits}
     params |= {"gap": GAP, "moment": MOMENT_S, "lines_kept": LOG_LINES_KEPT}
@@ -182,7 +182,7 @@ def look_at_rows(
 
 
 def moves(rows: Iterable[Fields]) -> Iterator[Finding]:
-    """Every move that was noted is a row of the transition table."""
+    """Check that every event is a row of the transition table."""
     for row in rows:
         known = TRANSITIONS.get(row["transition"])
         legal = (
@@ -201,7 +201,7 @@ def moves(rows: Iterable[Fields]) -> Iterator[Finding]:
 
 
 def event_numbers(row: Fields | None) -> Iterator[Finding]:
-    """Events are numbered from 1 without a gap."""
+    """Check that events are numbered from 1 without a gap."""
     if row is None or not row["n"]:
         return
     if (row["least"], row["most"]) != (1, row["n"]):
@@ -213,7 +213,7 @@ def event_numbers(row: Fields | None) -> Iterator[Finding]:
 
 
 def look_at_audit(database: Database) -> Iterator[Finding]:
-    """Nobody changed the record of who did what."""
+    """Check the chain of the audit."""
     after, digest = 0, None
     while True:
         rows = page(database, after, PAGE_MAX)
@@ -222,7 +222,7 @@ def look_at_audit(database: Database) -> Iterator[Finding]:
             yield Finding(
                 "audit",
                 f"row {broken} of the audit does not follow from the one before",
-                f"somebody changed the record there or took rows out; compare with a backup; {BACKUP}",
+                f"the record was changed there or lacks rows; compare with a backup; {BACKUP}",
             )
             return
         if len(rows) < PAGE_MAX:

@@ -17,7 +17,7 @@ _REMEDY = f"something else than the receiver wrote to the database, or its disk 
 
 
 def look_at_seals(tables: Iterable[Sealed]) -> Iterator[Finding]:
-    """Every row that is not what its checksum says, every table with more or fewer rows than were counted."""
+    """Report rows that do not match their checksum, and tables with another number of rows than counted."""
     before = 0
     for each in tables:
         for key in each.broken:
@@ -34,8 +34,8 @@ def look_at_seals(tables: Iterable[Sealed]) -> Iterator[Finding]:
     if before:
         yield Finding(
             "checksums",
-            f"{counted(before, 'rows')} are of before there were checksums: nobody can tell if a hand changed them",
-            "each gets one when it changes; it needs nobody",
+            f"{counted(before, 'rows')} are older than checksums: a change by hand would not show",
+            "each gets one when it changes; nothing is to be done",
             Level.NOTE,
         )
 

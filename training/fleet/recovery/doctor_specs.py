@@ -17,7 +17,7 @@ Spec = dict[str, Any]
 
 
 def look_at_specs(rows: Sequence[Fields]) -> Iterator[Finding]:
-    """A job's dict says its name, priority, needs and id; where ids are a plan's, all of them are."""
+    """Check a job's dict against its name, priority, needs and id; where one id is a plan's, all are."""
     specs = [_dict(row["spec"]) for row in rows]
     ids = [None if spec is None else job_identity(spec) for spec in specs]
     planned = sum(row["job_id"] == found for row, found in zip(rows, ids, strict=True))
@@ -55,7 +55,7 @@ def _compared(row: Fields, spec: Spec) -> Iterator[tuple[str, bool]]:
     try:
         learned = {key: row[key] for key in ("ram_above_gib", "vram_above_gib")}
         needs = replace(Needs.of(spec), **learned)
-        # A job of before, until a plan is read again: its class says nothing of data.
+        # An older job, until the next reload: its class has no data.
         known = {needs.canonical(), replace(needs, dataset="").canonical()}
     except (TypeError, ValueError):
         known = set()

@@ -1,7 +1,7 @@
-"""The doctor's checks of the store: everything that a row names is there and whole, and nothing lies about for ever.
+"""The doctor's checks of the store: every bundle that a row names is there and whole, and no stray file stays for ever.
 
-Reads files and changes none, so it is good beside a running receiver. The rows were read before the files: bundles
-are published before their rows are committed and never removed, so whatever a row names must be there.
+Reads files and changes none, so it works beside a running receiver. The rows were read before the files: bundles
+are published before their rows are committed and never removed, so every bundle of a row must be there.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from training.fleet.store.index import IndexRow
 from training.fleet.store.provenance import BrokenSeal, unsealed
 
 _DAY_S = 86_400.0
-_IN_FLIGHT_S = 120.0  # so much later than the rows a file may be written that they name soon
+_IN_FLIGHT_S = 120.0  # a file may be written so much later than the rows were read, and its row follow
 _OLD_PART_S = 8 * _DAY_S  # the receiver removes parts after seven days
 LOST = (
     "if a backup in FOLDER has it, `cis490-jobs backup FOLDER` and, with the receiver stopped, `cis490-jobs restore "
@@ -34,7 +34,7 @@ _INDEX_REMEDY = "restart the receiver, which writes the index anew from the data
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """A bundle that the database says is stored, and the attempt that brought it."""
+    """A stored bundle by the database, and the attempt that delivered it."""
 
     artifact: Artifact
     job_id: str
@@ -43,7 +43,7 @@ class Delivery:
     accepted: bool  # it completed its attempt, so it has provenance
     stored_at: float
     current: bool = True  # its job is completed by it
-    # of its attempt, what its provenance says as well
+    # of its attempt, as in its provenance
     grant: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -57,7 +57,7 @@ class Delivery:
 
 @dataclass(frozen=True)
 class Store:
-    """A store's folder, looked at from outside."""
+    """The check of a store's folder, from outside."""
 
     root: Path
     fs: Fs
@@ -71,7 +71,7 @@ class Store:
         deep: bool,
         progress: Callable[[int, int], object] = lambda *_: None,
     ) -> Iterator[Finding]:
-        """Everything that is wrong; with ``deep`` every byte is read. ``progress`` is told bytes done and in all."""
+        """Report all faults; with ``deep`` every byte is read. ``progress`` gets bytes done and in all."""
         if not self.root.is_dir():
             yield Finding(
                 "store",
@@ -84,7 +84,7 @@ class Store:
         yield from self._incoming(claims)
         yield from self._index(deliveries)
 
-    # -- what rows name -----------------------------------------------------------------------------------------
+    # -- bundles of rows ----------------------------------------------------------------------------------------
 
     def _bundles(
         self, deliveries: Sequence[Delivery], deep: bool, progress: Callable[[int, int], object]
@@ -151,7 +151,7 @@ class Store:
                 Level.FAULT if delivery.current else Level.NOTE,
             )
 
-    # -- what lies about ----------------------------------------------------------------------------------------
+    # -- stray files --------------------------------------------------------------------------------------------
 
     def _unnamed(self, named: set[str]) -> Iterator[Finding]:
         for kind in self.fs.names(self.root):
@@ -197,7 +197,7 @@ class Store:
             upload = name.endswith(PART_SUFFIX) and not name.endswith(f".json{PART_SUFFIX}")
             if age_s > _OLD_PART_S:
                 what = f"part {name} was last written {age_s / _DAY_S:.0f} days ago"
-                remedy = "let the receiver run: each hour it removes such parts"
+                remedy = "keep the receiver running: it removes such parts every hour"
             elif upload and claim and claims and claim not in claims and age_s > _IN_FLIGHT_S:
                 what = f"part {name} belongs to no attempt that is known"
                 remedy = "it is removed after seven days; an older database was restored, or files were copied here"
@@ -206,7 +206,7 @@ class Store:
             yield Finding("parts", what, remedy, Level.WARNING)
 
     def _old(self, path: Path) -> bool:
-        """Return True for a file that is there, and was before the rows were read."""
+        """Return True for a file older than the reading of the rows."""
         try:
             return self.fs.modified_at(path) < self.now - _IN_FLIGHT_S
         except OSError:
@@ -245,7 +245,7 @@ class Store:
             yield Finding("index", what, _INDEX_REMEDY)
 
     def _to_come(self, line: bytes) -> bool:
-        """Return True when this artifact may have come after the rows were read."""
+        """Return True when this artifact may be newer than the reading of the rows."""
         try:
             return msgspec.json.decode(line, type=IndexRow).stored_at >= self.now - _IN_FLIGHT_S
         except (msgspec.DecodeError, UnicodeDecodeError):

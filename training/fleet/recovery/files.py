@@ -21,7 +21,7 @@ PART = ".part"
 
 @contextlib.contextmanager
 def plainly(doing: str, comfort: str) -> Iterator[None]:
-    """Turn the operating system's failures into one sentence that says what was being done, and what still holds."""
+    """Turn the operating system's errors into one sentence with the work under way and its consequence."""
     try:
         yield
     except OSError as error:
@@ -71,12 +71,12 @@ def holds(fs: Fs, path: Path, size: int, sha256: str | None = None) -> bool:
 
 
 def stamp(now: float) -> str:
-    """A moment as a folder's name; the order of names is that of time."""
+    """Write a moment as a folder's name; names sort by time."""
     return datetime.fromtimestamp(now, UTC).strftime("%Y%m%dT%H%M%SZ")
 
 
 def place_database(new: Path, db: Path, now: float) -> Path | None:
-    """Put ``new`` in the place of ``db``. What was there is kept beside under the name that is returned.
+    """Replace ``db`` by ``new``. The old file is kept beside under the returned name.
 
     At no moment is there no database: a receiver that found none would begin an empty one. The old one's log is folded
     into it, or goes first if that cannot be: it would be replayed into the new file.
@@ -112,7 +112,7 @@ def _free(path: Path) -> Path:
 
 
 def discard_database(path: Path) -> None:
-    """Remove an unfinished database, what SQLite laid beside it, and copies of its older version."""
+    """Remove an unfinished database, SQLite's files beside it, and copies of its older version."""
     for companion in ("", "-wal", "-shm"):
         Path(f"{path}{companion}").unlink(missing_ok=True)
     for older in path.parent.glob(f"{path.name}.v*"):
@@ -123,7 +123,7 @@ def discard_database(path: Path) -> None:
 def with_rights_of_owner(state: State) -> Iterator[None]:
     """Act with the rights of the receiver's user while root runs the body."""
     owner = owner_of(state.db)
-    # So that what root once left can be written.
+    # So that files that root once left can be written.
     give_to_owner(state.db, state.models, state.tls, state.datasets)
     try:
         with acting_as(owner):
@@ -140,7 +140,7 @@ def with_rights_of_owner(state: State) -> Iterator[None]:
 
 
 def give_to_owner(db: Path, *folders: Path) -> None:
-    """Give what root wrote to the receiver's user, the one whom the database's folder belongs to.
+    """Give files that root wrote to the receiver's user, the owner of the database's folder.
 
     That user may have laid links, and may swap them meanwhile: none is followed, nor is a folder that is one.
     """
@@ -164,7 +164,7 @@ def give_to_owner(db: Path, *folders: Path) -> None:
 
 
 def _give(name: str, place: int, owner: User) -> None:
-    """A file of root's alone: one with a second name may be somebody else's, too."""
+    """Give away a file of root's with one name: with a second name it may be another user's, too."""
     with contextlib.suppress(FileNotFoundError):  # a receiver that runs yet
         about = os.stat(name, dir_fd=place, follow_symlinks=False)
         if about.st_uid == 0 and about.st_nlink == 1 and stat.S_ISREG(about.st_mode):

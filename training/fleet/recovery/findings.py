@@ -29,11 +29,11 @@ class Level(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that is not as it should be."""
+    """A fault that the doctor found."""
 
-    check: str  # which question found it
-    problem: str  # what is wrong, and with what
-    remedy: str  # what to do
+    check: str  # the check that found it
+    problem: str  # the fault
+    remedy: str  # the remedy
     level: Level = Level.FAULT
 
     @property
@@ -51,14 +51,14 @@ class Finding:
 
 @dataclass
 class Report:
-    """Everything that was found, and how much was looked at."""
+    """All findings, and the number of things checked."""
 
     findings: list[Finding] = field(default_factory=list)
-    looked_at: dict[str, int] = field(default_factory=dict)  # what → how many
+    looked_at: dict[str, int] = field(default_factory=dict)  # kind → number
     grown: list[Grown] = field(default_factory=list)
 
     def add(self, findings: Iterable[Finding]) -> None:
-        """Take findings in, at most SHOWN_MAX of a kind and one line about the others."""
+        """Add findings, at most SHOWN_MAX of a kind and one line about the others."""
         rest: dict[str, int] = {}
         known: dict[str, int] = {}
         for each in self.findings:
@@ -74,13 +74,13 @@ class Report:
             self.findings.append(Finding(check, f"there are {count} more of this kind", last.remedy, last.level))
 
     def worded(self, words: Callable[[str], str]) -> Report:
-        """The same, its sentences passed through ``words``."""
+        """Return a copy with its sentences passed through ``words``."""
         findings = [replace(each, problem=words(each.problem), remedy=words(each.remedy)) for each in self.findings]
         return Report(findings, self.looked_at, self.grown)
 
     @property
     def healthy(self) -> bool:
-        """Nothing but notes."""
+        """Return True with nothing but notes."""
         return all(each.level is Level.NOTE for each in self.findings)
 
     def to_dict(self) -> dict[str, Any]:
@@ -93,7 +93,7 @@ class Report:
 
 
 def some(things: Iterable[str], most: int = 5) -> str:
-    """The first few of ``things``, and a mark when there are more."""
+    """List the first few of ``things``, with a mark when there are more."""
     iterator: Iterator[str] = iter(things)
     shown = list(islice(iterator, most))
     return ", ".join(shown) + (" …" if next(iterator, None) is not None else "")

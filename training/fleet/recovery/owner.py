@@ -1,7 +1,7 @@
 """The owner of a state folder, and acting with the owner's rights when root is asked to work there.
 
 The receiver's user may have laid a link wherever it can write, also one to /etc in the place of ``models`` or ``tls``.
-What is written with that user's own rights harms nobody else, however the links lie and whenever they are swapped.
+Writing with that user's own rights harms no other user, in spite of such links.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from training.files import CHUNK_BYTES, Fs, LocalFs
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """The facts that decide about access: a user, its group, and further groups."""
+    """A user for access checks: its id, its group, and further groups."""
 
     uid: int
     gid: int
@@ -28,7 +28,7 @@ ROOT = User(0, 0)
 
 
 def owner_of(db: Path) -> User | None:
-    """The receiver's user, whom the database's folder belongs to; None when we are not root, or the user is."""
+    """Find the receiver's user, the owner of the database's folder; None when we are not root, or the user is."""
     if os.name != "posix" or os.geteuid() != 0 or not db.parent.is_dir():
         return None
     folder = db.parent.stat()
@@ -37,7 +37,7 @@ def owner_of(db: Path) -> User | None:
 
 @contextlib.contextmanager
 def acting_as(user: User | None) -> Iterator[None]:
-    """Have this user's rights and no others; our own without one. All threads of the process have them."""
+    """Act with this user's rights only, in all threads; with our own without a user."""
     if user is None:
         yield
         return
@@ -57,7 +57,7 @@ def _become(user: User) -> None:
 
 
 class ReadingAs(LocalFs):
-    """Reading as another user, and putting damaged files aside: with that user's rights for each single act."""
+    """A file system that reads and sets damaged files aside with another user's rights, act by act."""
 
     def __init__(self, user: User) -> None:
         super().__init__()
@@ -88,7 +88,7 @@ class ReadingAs(LocalFs):
 
 
 def reading(user: User | None, fs: Fs) -> Fs:
-    """``fs`` itself, or one that reads with this user's rights."""
+    """Return ``fs`` itself, or one that reads with this user's rights."""
     return fs if user is None else ReadingAs(user)
 
 

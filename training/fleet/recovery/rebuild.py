@@ -28,13 +28,13 @@ from training.fleet.store.artifacts import ArtifactStore
 from training.fleet.store.datasets import DatasetStore
 from training.fleet.store.errors import StoreError
 
-# What no provenance file tells.
+# Not in any provenance file.
 FORGOTTEN = (
     "attempts that brought no result, their errors and their output",
-    "what was counted against unfinished jobs and learned of their memory: their budgets begin anew",
-    "hosts that were taken out: they are tried again",
+    "failures and memory needs of unfinished jobs: their budgets start again",
+    "quarantined hosts: they are tried again",
     "cancelled and held jobs, and requeues: cancel or hold again what shall not run",
-    "who was let in: enroll every host and operator anew, and make new tokens",
+    "certificates and tokens: enroll every host and operator again, and make new tokens",
     "the audit of who did what",
 )
 
@@ -51,7 +51,7 @@ class Rebuilt:
 
 
 def planned(manifest: Path, state: State) -> list[dict[str, Any]]:
-    """The manifest's jobs, but those whose data set nobody knows; RecoveryError when it has a mistake."""
+    """Read the manifest's jobs, but those with an unknown data set; RecoveryError when it has a mistake."""
     try:
         known = DatasetStore(state.datasets).catalogue()
         return load_plan(manifest, default_describer(), References(known.ids, known.names, starting=True))[0]
@@ -70,7 +70,7 @@ def rebuild(
 ) -> Rebuilt:
     """Make a database in which every job with a sound bundle and provenance is completed, and the others wait.
 
-    ``jobs`` are the manifest's. Raises RecoveryError, and then the state is what it was.
+    ``jobs`` are the manifest's. A RecoveryError leaves the state unchanged.
     """
     fs = LocalFs() if fs is None else fs
     if not state.models.is_dir():

@@ -1,4 +1,4 @@
-"""The queue as the store remembers it: deliveries read from provenance files, and taken back into a database.
+"""Deliveries read from the store's provenance files and restored to a database.
 
 A provenance file is laid down just before its job is completed, so a bundle with one is finished work of a claim that
 stood a moment earlier. A database that does not know of it (because it is new, or an older copy) takes it back; what
@@ -25,7 +25,7 @@ from training.fleet.scheduling.policy import may_adopt
 from training.fleet.store.artifacts import PROVENANCE, Artifact, ArtifactStore
 from training.fleet.store.provenance import BrokenSeal, unsealed
 
-REBUILT = "rebuilt"  # in the detail of events that were made up from a provenance file
+REBUILT = "rebuilt"  # in the detail of events reconstructed from a provenance file
 
 
 class _Said(msgspec.Struct, frozen=True):
@@ -50,7 +50,7 @@ class _Said(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """A finished attempt, as its provenance tells it."""
+    """A finished attempt, from its provenance."""
 
     artifact: Artifact
     said: _Said
@@ -61,7 +61,7 @@ class Delivery:
 
 
 def sidecar(artifact: Artifact, name: str, body: bytes) -> Delivery | str:
-    """A provenance file as a value, or what is wrong with it."""
+    """Read a provenance file, or return its fault."""
     try:
         said = msgspec.convert(unsealed(body), _Said)
     except (BrokenSeal, msgspec.ValidationError):
@@ -77,7 +77,7 @@ def sidecar(artifact: Artifact, name: str, body: bytes) -> Delivery | str:
 
 @dataclass(frozen=True, slots=True)
 class Unusable:
-    """A bundle or a provenance file that cannot be taken back, and why."""
+    """A bundle or provenance file that cannot be restored, and the reason."""
 
     path: str
     why: str
@@ -89,7 +89,7 @@ def deliveries(
     progress: Callable[[int, int], object] = lambda *_: None,
     known: Callable[[Artifact], bool] = lambda _: False,
 ) -> Iterator[Delivery | Unusable]:
-    """Every delivery that the store can vouch for: each bundle that is not ``known`` is hashed."""
+    """List the deliveries that the store proves: each bundle that is not ``known`` is hashed."""
     artifacts = list(store.artifacts())
     whole, done = sum(each.size for each in artifacts), 0
     for artifact in artifacts:
@@ -122,7 +122,7 @@ def _sidecars(root: Path, fs: Fs, artifact: Artifact) -> Iterator[Delivery | Unu
 
 
 def in_order(found: Iterable[Delivery]) -> list[Delivery]:
-    """Of each job and generation the last attempt, the oldest first: only that one can have completed it."""
+    """Choose the last attempt of each job and generation, oldest first: only that one can have completed it."""
     last: dict[tuple[str, int], Delivery] = {}
     for each in found:
         key = (each.said.job_id, each.said.generation)
@@ -132,7 +132,7 @@ def in_order(found: Iterable[Delivery]) -> list[Delivery]:
 
 
 class Outcome(StrEnum):
-    """The outcome of taking back a delivery."""
+    """The outcome of restoring a delivery."""
 
     TAKEN = "taken"  # its job is completed by it now
     KNOWN = "known"  # the database knew
@@ -141,7 +141,7 @@ class Outcome(StrEnum):
 
 
 class _Then:
-    """A clock that shows when something happened, while that is written down."""
+    """A clock set to the time of the event that is being written."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -158,7 +158,7 @@ class _Then:
 
 
 class Recovery(JobQueue):
-    """The queue as a rebuild uses it: events are dated to when they happened."""
+    """The queue for a rebuild: events get their original times."""
 
     def __init__(self, path: Path, clock: Clock) -> None:
         self._then = _Then(clock)
@@ -171,7 +171,7 @@ class Recovery(JobQueue):
         )
 
     def be(self, database_id: str) -> None:
-        """Be that database from now on: what workers still hold was granted by it."""
+        """Take over a database's id: workers still hold jobs that it granted."""
         self.db.run("be_database", database_id=database_id)
 
     def take_back(self, delivery: Delivery) -> Outcome:
@@ -203,7 +203,7 @@ class Recovery(JobQueue):
         return Outcome.TAKEN
 
     def _job(self, said: _Said) -> Job:
-        """The delivery's job; entered as one that the manifest no longer names when it is not known."""
+        """Find the delivery's job; an unknown one is entered as no longer in the manifest."""
         job = self.get(said.job_id)
         if job is None:
             self._sync_one(dict(said.spec))
@@ -212,7 +212,7 @@ class Recovery(JobQueue):
         return job
 
     def _free(self, job: Job, delivery: Delivery) -> bool:
-        """Make the job wait for the grant that the database does not know of; False when it has gone on."""
+        """Make the job pending for a grant that the database lacks; False when it has gone on."""
         if job.status in LIVE:
             error = "a later attempt was found in the store"
             self.settle(job, self.attempts.live_of(job), EndReason.HOST_LOST, error=error)
@@ -220,9 +220,9 @@ class Recovery(JobQueue):
         newer = delivery.said.generation > job.generation
         if job.status is not JobStatus.PENDING and not newer:
             return False
-        if newer:  # it was requeued, nobody knows how often
+        if newer:  # it was requeued an unknown number of times
             self.requeue(job.job_id)
-        self.unhold(job.job_id, by=REBUILT)  # it was granted since, so nobody held it any more
+        self.unhold(job.job_id, by=REBUILT)  # it was granted since, so it was not held any more
         return True
 
     def _grant_again(self, delivery: Delivery) -> Attempt:
@@ -252,7 +252,7 @@ class Recovery(JobQueue):
         settle(job, attempt, artifact.artifact_id, said.record)
 
     def void_codes(self) -> int:
-        """One-time codes of an older copy may have been used since: none of them is good any more."""
+        """Void the one-time codes of an older copy: they may have been used since."""
         return self.db.run("void_every_invitation")
 
 

@@ -1,7 +1,7 @@
-"""Put a backup in the place of what was lost.
+"""Restoring a backup.
 
-Bundles first, then the database: at every moment what a row names is there. Nothing is deleted: a database that was
-there is kept beside, a sound bundle that the backup does not know stays, and finished work that the copy of the
+Bundles first, then the database: at every moment a row's bundle is there. Nothing is deleted: an old database
+is kept beside, a sound bundle that the backup does not know stays, and finished work that the copy of the
 database does not know of is taken back from its provenance.
 """
 
@@ -67,17 +67,17 @@ class Restored:
     snapshot: str
     contents: Contents
     brought: int = 0  # bundles
-    kept: int = 0  # bundles that were there and sound
+    kept: int = 0  # present and sound bundles
     taken_back: list[str] = field(default_factory=list)  # jobs completed after the snapshot
     lost: list[str] = field(default_factory=list)
-    aside: Path | None = None  # the database that was there
+    aside: Path | None = None  # the old database
     keys: bool = False
     datasets: Copied = field(default_factory=Copied)
 
 
 @dataclass
 class Restore:
-    """From one folder of backups into one state."""
+    """A restore from a folder of backups into a state."""
 
     folder: Path
     state: State
@@ -90,7 +90,7 @@ class Restore:
         self._from = reading(self._reader, self.fs)
 
     def run(self, *, snapshot: str | None = None, force: bool = False, with_keys: bool = False) -> Restored:
-        """Raises RecoveryError, and then the database that was there is the one that is there.
+        """Restore. A RecoveryError leaves the old database in place.
 
         Only when it says that the data sets were not copied is the backup's in place: they come last, since without
         one of them nothing fails, and the jobs that name it wait.
@@ -143,7 +143,7 @@ class Restore:
         return Restored(name, contents)
 
     def _check_store(self, contents: Contents) -> None:
-        """Bundles of one fleet among another's would be taken for its own."""
+        """Refuse to mix the bundles of two fleets."""
         try:
             marked = read_mark(self.fs, self.state.models)
         except StoreError as error:
@@ -178,7 +178,7 @@ class Restore:
             done.lost.append(f"bundle {file.sha256[:12]} of job {file.job} is damaged or gone in the backup, too")
 
     def _sidecars(self, file: StoredFile, done: Restored) -> None:
-        """Bring the provenance that is not there, or is damaged there."""
+        """Restore missing or damaged provenance."""
         folder = Path(file.path).parent / PROVENANCE
         model, _, mode = folder.parts[0].rpartition("_")
         artifact = Artifact(file.sha256, model, mode, file.size)
@@ -203,7 +203,7 @@ class Restore:
     # -- the database -------------------------------------------------------------------------------------------
 
     def _database(self, done: Restored, unfinished: Path) -> None:
-        """Make the database that will be put in place: the copy, brought up to date in every sense."""
+        """Prepare the copy of the database, fully up to date."""
         discard_database(unfinished)
         self._copy(self.folder / SNAPSHOTS / done.snapshot / DATABASE, unfinished)
         queue = Recovery(unfinished, self.clock)
@@ -232,7 +232,7 @@ class Restore:
             raise RecoveryError(f"{self.state.tls} holds another authority; --force keeps it beside under another name")
 
     def _other_keys(self, name: str) -> list[str]:
-        """Files of the authority that are there and not the backup's."""
+        """List the authority's files that differ from the backup's."""
         source = self.folder / SNAPSHOTS / name / KEYS
         return [
             each
@@ -242,7 +242,7 @@ class Restore:
         ]
 
     def _keys(self, done: Restored) -> None:
-        """Bring the authority. Another one that was there is kept beside; its certificate for the receiver goes."""
+        """Restore the authority. Another one is kept beside; its certificate for the receiver is removed."""
         tls, source = self.state.tls, self.folder / SNAPSHOTS / done.snapshot / KEYS
         if self._other_keys(done.snapshot):
             aside = tls.with_name(f"{tls.name}.before-{stamp(self.clock.now())}")
@@ -255,7 +255,7 @@ class Restore:
 
 
 def take_back(queue: Recovery, found: Iterable[Delivery | Unusable]) -> tuple[list[str], list[Unusable]]:
-    """Complete every job that the store can vouch for and the database does not know to be completed."""
+    """Complete every job whose completion the store proves and the database lacks."""
     everything = list(found)
     sound = in_order(each for each in everything if isinstance(each, Delivery))
     with queue.db.transaction():

@@ -1,4 +1,4 @@
-"""The receiver's files as they lie there themselves: a link is named, and never followed.
+"""The receiver's files without links: a link is reported, never followed.
 
 The receiver's user may have laid a link wherever it can write, also one to a file that only root may read. A link that
 root or whoever asks laid in the place of a whole folder, to another disk say, is that one's word and is followed.
@@ -20,7 +20,7 @@ _NOFOLLOW = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0) | getattr(
 
 
 class Unlinked(LocalFs):
-    """A disk on which links, and what lies behind them, are not there."""
+    """A file system without links and their targets."""
 
     def __init__(self, *roots: Path) -> None:
         super().__init__()
@@ -51,7 +51,7 @@ class Unlinked(LocalFs):
             return []
 
     def _check(self, path: Path) -> None:
-        """Raises FileNotFoundError for a link, and for what lies in a folder that is one."""
+        """Check a path; FileNotFoundError for a link, or a path through one."""
         root = next((each for each in (path, *path.parents) if each in self._roots), path.parent)
         while path != root:
             if path.is_symlink():
@@ -71,7 +71,7 @@ def strange_root(path: Path) -> bool:
 
 
 def links(state: State) -> Iterator[Finding]:
-    """The links among what the receiver keeps."""
+    """Report the links among the receiver's files."""
     files = [Path(f"{state.db}{suffix}") for suffix in ("", "-wal", "-shm")]
     folders = [state.models, state.datasets, state.tls]
     yield from _named(path for path in [*files, *folders] if strange_root(path))
